@@ -1,0 +1,135 @@
+"""What a user may ask for: the checks that need no torch, and the one error that a user's input raises."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+class InputError(Exception):
+    """What the user gave cannot be used. The message is one sentence with the key, the value and the remedy."""
+
+    def __init__(self, message: str) -> None:
+        # A loader's worker hands an error over as its whole traceback; the sentence is all that the user needs.
+        _, marker, sentence = message.rpartition(f"{type(self).__name__}: ")
+        super().__init__(sentence.strip() if marker else message)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A numeric key: its type and the range in which a value makes sense (`above` and `below` exclude the bound)."""
+
+    key: str
+    kind: type[int] | type[float]
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    below: float | None = None
+    optional: bool = False
+
+    def fault(self, value: Any) -> str | None:
+        """Return what is wrong with `value`, or None."""
+        if value is None:
+            return None if self.optional else f"{self.key} has no value; {self.remedy()}"
+        right_type = isinstance(value, int) or (self.kind is float and isinstance(value, float))
+        if isinstance(value, bool) or not right_type or not self._within(value):
+            return f"{self.key}={value} is not usable; {self.remedy()}"
+        return None
+
+    def _within(self, value: float) -> bool:
+        return (
+            value == value
+            and (self.least is None or value >= self.least)
+            and (self.above is None or value > self.above)
+            and (self.most is None or value <= self.most)
+            and (self.below is None or value < self.below)
+            and abs(value) != float("inf")
+        )
+
+    def remedy(self) -> str:
+        """Return the sentence's second half: what to give instead."""
+        bounds = [
+            ("at least", self.least),
+            ("above", self.above),
+            ("at most", self.most),
+            ("below", self.below),
+        ]
+        wanted = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+        noun = "a whole number" if self.kind is int else "a number"
+        return f"give {noun} {wanted}".rstrip() + (" (or null)" if self.optional else "")
+
+
+NUMBERS = (
+    Number("seed", int, least=0),
+    Number("model.width", float, above=0),
+    Number("model.dropout", float, least=0, below=1),
+    Number("data.resize_px", int, least=1),
+    Number("data.crop_px", int, least=1),
+    Number("data.val_fraction", float, above=0, below=1),
+    Number("preprocess.epsilon", float, least=0),
+    Number("preprocess.k", int, least=1, optional=True),
+    Number("optim.lr", float, above=0),
+    Number("optim.momentum", float, least=0, below=1),
+    Number("optim.weight_decay", float, least=0),
+    Number("optim.bias_lr_factor", float, above=0),
+    Number("optim.global_batch", int, least=1),
+    Number("optim.epochs", int, least=1),
+    Number("optim.drop_factor", float, above=1),
+    Number("optim.max_drops", int, least=0),
+    Number("optim.patience", int, least=1),
+    Number("compute.workers", int, least=0),
+    Number("compute.threads", int, least=1, optional=True),
+)
+
+CHOICES: Mapping[str, tuple[Any, ...]] = {
+    "model.norm": ("none", "batch"),
+    "compute.accelerator": ("cpu", "gpu"),
+    "compute.precision": ("32-true", "bf16-mixed", "16-mixed", "64-true"),
+    "compute.compile": (False, True),
+    "data.flip": (False, True),
+    "logger.name": ("csv", "wandb", "none"),
+    "logger.mode": ("offline", "online"),
+    "rerun": (False, True),
+}
+
+
+def _lookup(config: Mapping[str, Any], key: str) -> tuple[bool, Any]:
+    node: Any = config
+    for part in key.split("."):
+        if not isinstance(node, Mapping) or part not in node:
+            return False, None
+        node = node[part]
+    return True, node
+
+
+def check(config: Mapping[str, Any]) -> None:
+    """Check the values that can be judged before anything is loaded.
+
+    Keys that a chosen group does not have are skipped (only `preprocess=zca` has an epsilon).
+
+    Raises:
+        InputError: for the first value that cannot be used; the message names key, value and remedy.
+    """
+    for number in NUMBERS:
+        present, value = _lookup(config, number.key)
+        fault = number.fault(value) if present else None
+        if fault:
+            raise InputError(fault)
+    for key, choices in CHOICES.items():
+        present, value = _lookup(config, key)
+        if present and (value not in choices or isinstance(value, bool) != isinstance(choices[0], bool)):
+            known = ", ".join(str(choice).lower() if isinstance(choice, bool) else choice for choice in choices)
+            raise InputError(f"{key}={value} is not known; choose one of: {known}")
+    scale = config["preprocess"]["scale"]
+    if scale != "unit_rms" and Number("preprocess.scale", float, above=0).fault(scale):
+        raise InputError(f"preprocess.scale={scale} is not usable; give unit_rms or a number above 0")
+    resize_px, crop_px = config["data"]["resize_px"], config["data"]["crop_px"]
+    if crop_px > resize_px:
+        raise InputError(
+            f"data.crop_px={crop_px} is larger than data.resize_px={resize_px}; "
+            "a crop is cut from the resized image: lower data.crop_px or raise data.resize_px"
+        )
+    drops = config["optim"]["drop_epochs"]
+    if drops is not None:
+        ascending = isinstance(drops, list) and all(isinstance(e, int) and e >= 1 for e in drops)
+        if not ascending or sorted(set(drops)) != drops:
+            raise InputError(f"optim.drop_epochs={drops} is not usable; give ascending epochs such as [30,60], or null")
