@@ -1,0 +1,53 @@
+"""Shared fixtures: the configuration as the command line composes it, small enough to run in seconds."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # bit-for-bit claims are made for one thread; two workers share two cores
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+ROOT = Path(__file__).parents[1]
+CONF = ROOT / "conf"
+
+# Real digits through a small perceptron: a run of a second.
+TINY = (
+    "model=mlp",
+    "model.depth=2",
+    "model.hidden=32",
+    "model.dropout=0.5",
+    "data.resize_px=10",
+    "data.crop_px=8",
+    "optim.epochs=3",
+    "logger=none",
+    "compute.threads=1",
+)
+
+
+def compose_config(*overrides: str) -> dict[str, Any]:
+    """The resolved configuration that `python train.py <overrides>` would run."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = OmegaConf.to_container(compose("train", overrides=list(overrides)), resolve=True)
+    assert isinstance(config, dict)
+    return config  # type: ignore[return-value]
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Compose a run of a second whose folders lie in the test's own."""
+
+    def make(*overrides: str) -> dict[str, Any]:
+        return compose_config(*TINY, f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache", *overrides)
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)

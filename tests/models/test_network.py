@@ -1,0 +1,66 @@
+import pytest
+import torch
+from torch import nn
+
+from conftest import compose_config
+from rectifiers import activations as A
+from rectifiers.models.network import Network
+from rectifiers.models.spec import expand
+
+ACTIVATIONS = [
+    A.relu, A.leaky_relu, A.prelu, A.prelu_shared, A.sigmoid, A.tanh, A.maxout, A.elu, A.gelu, A.silu, A.softplus,
+    A.identity,
+]  # fmt: skip
+
+
+def build(
+    activation, *, width: float = 1 / 16, norm: str = "none", input_px: int = 32, model: str = "small14"
+) -> Network:
+    rows = compose_config(f"model={model}", "data.width=1.0")["model"]["rows"]
+    return Network(expand(rows, width=width, classes=10), activation, channels=1, input_px=input_px, norm=norm)
+
+
+@pytest.mark.parametrize("model", ["small14", "mlp"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_any_activation_fits_any_network_and_every_parameter_gets_a_gradient(activation, model: str) -> None:
+    network = build(activation, model=model)
+    scores = network(torch.randn(4, 1, 32, 32, generator=torch.Generator().manual_seed(0)))
+    assert scores.shape == (4, 10)
+    scores.square().sum().backward()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in network.parameters())
+    counted = sum(p.numel() for layer in network.sites() for p in layer.module.parameters())
+    assert counted == sum(shape.parameters for shape in network.shapes)
+
+
+def test_small14_has_thirteen_shared_slopes_or_one_a_channel() -> None:
+    with torch.device("meta"):
+        shared, wise = (build(f, width=1.0, input_px=224) for f in (A.prelu_shared, A.prelu))
+    assert sum(s.numel() for s in shared.slopes().values()) == 13
+    assert sum(s.numel() for s in wise.slopes().values()) == 10_304  # 64 + 4 * 128 + 6 * 256 + 2 * 4096
+
+
+def test_every_prelu_has_its_own_slopes() -> None:
+    network = build(A.prelu_shared)
+    sites = [m for m in network.modules() if isinstance(m, nn.PReLU)]
+    assert len({id(m.weight) for m in sites}) == 13
+    assert list(network.slopes()) == [site.name for site in network.sites()[:-1]]
+
+
+def test_the_order_is_weights_norm_activation_dropout() -> None:
+    network = build(A.relu, norm="batch")
+    assert [name for name, _ in network.trunk.named_children()][:4] == ["conv1", "conv1_norm", "conv1_act", "pool1"]
+    assert [name for name, _ in network.head.named_children()] == [
+        "spp", "fc1", "fc1_norm", "fc1_act", "fc1_drop", "fc2", "fc2_norm", "fc2_act", "fc2_drop", "fc3",
+    ]  # fmt: skip
+    assert network.head.get_submodule("fc1_drop").p == 0.5
+
+
+def test_batch_norm_sees_maxouts_pieces() -> None:
+    network = build(A.maxout, norm="batch")
+    assert network.trunk.get_submodule("conv2_1_norm").num_features == 2 * 8
+    assert network(torch.randn(4, 1, 32, 32)).shape == (4, 10)
+
+
+def test_a_pyramid_lets_any_larger_image_through() -> None:
+    network = build(A.relu).eval()
+    assert network(torch.randn(2, 1, 40, 57)).shape == (2, 10)

@@ -1,0 +1,23 @@
+import math
+
+import pytest
+import torch
+
+from rectifiers.models.pyramid import SpatialPyramid
+
+
+@pytest.mark.parametrize("side", [(18, 18), (14, 14), (13, 17), (2, 2), (1, 5)])
+def test_bins_span_floor_to_ceil(side: tuple[int, int]) -> None:
+    x = torch.randn(2, 3, *side, generator=torch.Generator().manual_seed(0))
+    levels = [6, 3, 2, 1]
+    bins = []
+    for n in levels:
+        level = torch.empty(2, 3, n, n)
+        for i in range(n):
+            for j in range(n):
+                rows = slice(math.floor(i * side[0] / n), math.ceil((i + 1) * side[0] / n))
+                columns = slice(math.floor(j * side[1] / n), math.ceil((j + 1) * side[1] / n))
+                level[:, :, i, j] = x[:, :, rows, columns].amax((-2, -1))
+        bins.append(level.flatten(1))
+    assert torch.equal(SpatialPyramid(levels)(x), torch.cat(bins, dim=1))
+    assert torch.cat(bins, dim=1).shape == (2, 50 * 3)

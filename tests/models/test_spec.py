@@ -1,0 +1,92 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import compose_config
+from rectifiers.config import InputError
+from rectifiers.models.spec import depth, expand, smallest_input_px, trace
+
+
+def small14(width: float = 1.0, classes: int = 1000):
+    return expand(compose_config("data.width=1.0")["model"]["rows"], width=width, classes=classes)
+
+
+def test_small14_is_the_papers_table_1() -> None:
+    rows = small14()
+    shapes = trace(rows, channels=3, input_px=224)
+    assert depth(rows) == 14
+    sides = {shape.row.name: shape.side for shape in shapes if shape.side}
+    assert sides == {
+        "conv1": 109, "pool1": 36, "conv2_1": 37, "conv2_2": 36, "conv2_3": 37, "conv2_4": 36, "pool2": 18,
+        "conv3_1": 19, "conv3_2": 18, "conv3_3": 19, "conv3_4": 18, "conv3_5": 19, "conv3_6": 18,
+    }  # fmt: skip
+    spp = next(shape for shape in shapes if shape.row.name == "spp")
+    assert spp.channels == 50 * 256
+    assert sum(shape.parameters for shape in shapes) == 74_993_896
+    assert sum(shape.multiply_adds for shape in shapes if shape.row.kind == "conv") == 907_612_864
+    assert sum(shape.multiply_adds for shape in shapes) == 980_914_880
+
+
+def test_width_scales_filters_and_units_but_not_classes() -> None:
+    rows = {row.name: row.size for row in small14(width=0.25, classes=10)}
+    assert (rows["conv1"], rows["conv2_1"], rows["conv3_6"], rows["fc1"], rows["fc3"]) == (16, 32, 64, 1024, 10)
+    assert {row.size for row in small14(width=1e-6, classes=10) if row.weighted} == {1, 10}
+
+
+def test_the_smallest_input_is_named_and_works() -> None:
+    rows = small14()
+    assert smallest_input_px(rows) == 17
+    assert trace(rows, channels=1, input_px=17)[-1].channels == 1000
+    with pytest.raises(InputError, match=r"16 x 16 px leaves no position at pool2; the smallest .* is 17 px"):
+        trace(rows, channels=1, input_px=16)
+
+
+def test_maxout_multiplies_the_layers_before_it_alone() -> None:
+    rows = expand([{"name": "fc", "linear": 6}, {"name": "out", "linear": "classes"}], width=1, classes=10)
+    plain, maxout = (trace(rows, channels=1, input_px=4, pieces=k) for k in (1, 3))
+    assert [s.parameters for s in plain] == [16 * 6 + 6, 6 * 10 + 10]
+    assert [s.parameters for s in maxout] == [16 * 18 + 18, 6 * 10 + 10]
+    assert [s.channels for s in maxout] == [6, 10]
+
+
+BAD_ROWS = [
+    ({"name": "x"}, "needs a name and one of"),
+    ({"conv": 3, "kernel": 3}, "needs a name and one of"),
+    ({"name": "x", "conv": 3, "linear": 3}, "needs a name and one of"),
+    ({"name": "x", "conv": 3, "kernel": 3, "stirde": 2}, "x has stirde, which conv does not know; known: kernel"),
+    ({"name": "out", "linear": 3}, "names out twice"),
+    ({"name": "x", "conv": 3}, "x needs a kernel"),
+    ({"name": "x", "conv": -3, "kernel": 3}, "x: conv=-3"),
+    ({"name": "x", "conv": 3, "kernel": 3, "stride": 0}, "x: stride=0"),
+    ({"name": "x", "conv": 3, "kernel": 3, "padding": []}, "x: padding"),
+    ({"name": "x", "conv": 3, "kernel": 3, "repeat": 0}, "x: repeat=0"),
+    ({"name": "x", "max_pool": 2, "padding": 2}, "x: padding=2"),
+    ({"name": "x", "pyramid": []}, "x: pyramid"),
+    ({"name": "x", "linear": 3, "dropout": 1.0}, "x: dropout=1.0"),
+]
+
+
+@pytest.mark.parametrize(("row", "sentence"), BAD_ROWS)
+def test_a_row_that_makes_no_layer_is_named(row: dict, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        expand([row, {"name": "out", "linear": "classes"}], width=1, classes=10)
+
+
+def test_the_last_row_gives_one_score_a_class() -> None:
+    with pytest.raises(InputError, match="must end with a row `linear: classes`"):
+        expand([{"name": "fc", "linear": 7}], width=1, classes=10)
+
+
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 3), st.integers(1, 60))
+def test_map_sizes_are_torchs_own(kernel: int, stride: int, padding: int, side: int) -> None:
+    import torch
+    from torch import nn
+
+    row = {"name": "c", "conv": 2, "kernel": kernel, "stride": stride, "padding": padding}
+    rows = expand([row, {"name": "out", "linear": "classes"}], width=1, classes=3)
+    if side + 2 * padding < kernel:
+        with pytest.raises(InputError, match="leaves no position at c"):
+            trace(rows, channels=1, input_px=side)
+        return
+    mapped = nn.Conv2d(1, 2, kernel, stride, padding)(torch.zeros(1, 1, side, side))
+    assert trace(rows, channels=1, input_px=side)[0].side == mapped.shape[-1]
