@@ -1,0 +1,247 @@
+"""Preprocessing learned from the training split alone: means, scales, PCA and whitening.
+
+Every method is an affine map of the pixels, fitted from exact sums over the centre crops of the training images. A new
+method is a function `(moments, **options) -> Affine` and a file in `conf/preprocess/`.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from rectifiers.config import InputError
+
+COVARIANCE_LIMIT = 4096  # numbers an image; the covariance of more than that does not fit
+
+
+class PixelMoments:
+    """What a split's crops say of each pixel, float64, in units where a white pixel is 1.
+
+    count; mean, square (E[x^2]), low, high: [C, H, W]. The sums are of integers and exact, so no order of the images
+    and no number of threads can change them.
+
+    batches: called for a pass over the crops, uint8 [N, C, H, W] each.
+
+    Raises:
+        InputError: for an empty split.
+    """
+
+    WHITE = 255.0
+
+    def __init__(self, batches: Callable[[], Iterable[Tensor]]) -> None:
+        self._batches = batches
+        self.count = 0
+        for batch in batches():
+            x = batch.double()
+            if self.count == 0:
+                total, square = torch.zeros_like(x[0]), torch.zeros_like(x[0])
+                low, high = x[0], x[0]
+            self.count += len(x)
+            total += x.sum(0)
+            square += x.square().sum(0)
+            low, high = torch.minimum(low, x.amin(0)), torch.maximum(high, x.amax(0))
+        if self.count == 0:
+            raise InputError("the training split is empty; preprocess has nothing to learn from")
+        self.mean, self.square = total / self.count / self.WHITE, square / self.count / self.WHITE**2
+        self.low, self.high = low / self.WHITE, high / self.WHITE
+
+    @property
+    def variance(self) -> Tensor:
+        return (self.square - self.mean**2).clamp_min(0)
+
+    @cached_property
+    def covariance(self) -> Tensor:
+        """The [D, D] covariance, D = C H W, divided by N as in the course notes; a second pass, made when asked for.
+
+        Raises:
+            InputError: where the images are too large for it.
+        """
+        size = self.mean.numel()
+        if size > COVARIANCE_LIMIT:
+            raise InputError(
+                f"this preprocess needs the covariance of {size} numbers an image, and the limit is "
+                f"{COVARIANCE_LIMIT}; lower data.crop_px, or choose preprocess=pixel_mean"
+            )
+        product = torch.zeros(size, size, dtype=torch.float64)
+        for batch in self._batches():
+            x = batch.double().flatten(1)
+            product += x.T @ x
+        flat = self.mean.flatten()
+        return product / self.count / self.WHITE**2 - torch.outer(flat, flat)
+
+
+@dataclass(frozen=True)
+class Affine:
+    """x -> (x - offset) * scale, then `matrix @ flatten(x)` where one is given; both broadcast to [C, H, W].
+
+    The result is an image where `matrix` is None or `image_form` says so, else a vector of len(matrix) numbers.
+    """
+
+    offset: Tensor
+    scale: Tensor
+    matrix: Tensor | None = None
+    image_form: bool = False
+
+
+Method = Callable[[PixelMoments], Affine]
+
+
+def _centred(moments: PixelMoments, offset: Tensor) -> Affine:
+    return Affine(offset, torch.ones_like(offset))
+
+
+def none(moments: PixelMoments) -> Affine:
+    """The pixels as they are."""
+    return _centred(moments, torch.zeros(1, 1, 1, dtype=torch.float64))
+
+
+def scalar_mean(moments: PixelMoments) -> Affine:
+    """Subtract one number, the mean over all pixels and channels."""
+    return _centred(moments, moments.mean.mean().view(1, 1, 1))
+
+
+def channel_mean(moments: PixelMoments) -> Affine:
+    """Subtract each channel's mean."""
+    return _centred(moments, moments.mean.mean((1, 2), keepdim=True))
+
+
+def pixel_mean(moments: PixelMoments) -> Affine:
+    """Subtract the mean image, as the paper does."""
+    return _centred(moments, moments.mean)
+
+
+def standardize(moments: PixelMoments) -> Affine:
+    """Subtract each pixel's mean and divide by its standard deviation; a pixel that never varies becomes 0."""
+    return Affine(moments.mean, _inverse(moments.variance.sqrt()))
+
+
+def minmax(moments: PixelMoments) -> Affine:
+    """Map each pixel's training range onto [-1, 1]; a pixel that never varies becomes 0."""
+    return Affine((moments.low + moments.high) / 2, _inverse((moments.high - moments.low) / 2))
+
+
+def _inverse(spread: Tensor) -> Tensor:
+    return torch.where(spread > 1e-12, 1 / spread.clamp_min(1e-12), 0.0)
+
+
+def _eigenbasis(moments: PixelMoments) -> tuple[Tensor, Tensor]:
+    """Eigenvalues, descending, and eigenvectors as rows, each with its largest component positive."""
+    values, vectors = torch.linalg.eigh(moments.covariance)
+    values, rows = values.flip(0).clamp_min(0), vectors.T.flip(0)
+    largest = rows.gather(1, rows.abs().argmax(1, keepdim=True))
+    return values, rows * largest.sign()
+
+
+def _pca(moments: PixelMoments, rows: Tensor, *, image_form: bool = False) -> Affine:
+    return Affine(moments.mean, torch.ones_like(moments.mean), rows, image_form)
+
+
+def pca(moments: PixelMoments) -> Affine:
+    """Subtract the mean image and rotate into the eigenbasis of the covariance: a vector, decorrelated."""
+    return _pca(moments, _eigenbasis(moments)[1])
+
+
+def pca_reduce(moments: PixelMoments, k: int = 100) -> Affine:
+    """The first k coordinates in the eigenbasis, those of largest variance: a vector of k numbers."""
+    _, rows = _eigenbasis(moments)
+    if k > len(rows):
+        raise InputError(f"preprocess.k={k} is more than the {len(rows)} numbers an image; give {len(rows)} or fewer")
+    return _pca(moments, rows[:k].clone())
+
+
+def pca_whiten(moments: PixelMoments, epsilon: float = 1e-5) -> Affine:
+    """Rotate and divide each coordinate by sqrt(variance + epsilon): a vector, white where variance >> epsilon."""
+    values, rows = _eigenbasis(moments)
+    return _pca(moments, rows / _floor(values, epsilon).sqrt()[:, None])
+
+
+def zca(moments: PixelMoments, epsilon: float = 1e-2) -> Affine:
+    """PCA whitening rotated back into the pixel basis: a whitened image."""
+    values, rows = _eigenbasis(moments)
+    return _pca(moments, rows.T @ (rows / _floor(values, epsilon).sqrt()[:, None]), image_form=True)
+
+
+def _floor(values: Tensor, epsilon: float) -> Tensor:
+    if epsilon == 0 and values.min() <= 1e-12:
+        raise InputError(
+            "preprocess.epsilon=0 divides by the variance of directions in which the training images never vary; "
+            "give a number above 0, such as 0.01"
+        )
+    return values + epsilon
+
+
+def residual_power(affine: Affine, moments: PixelMoments) -> float:
+    """Return E[|z|^2] / dim(z) over the training crops, from the moments alone."""
+    centre = moments.mean - affine.offset
+    if affine.matrix is None:
+        return float(((moments.variance + centre**2) * affine.scale**2).mean())
+    second = moments.covariance + torch.outer(centre.flatten(), centre.flatten())
+    return float(((affine.matrix @ second) * affine.matrix).sum(1).mean())
+
+
+class Preprocess(nn.Module):
+    """A fitted map as a module: uint8 [N, C, H, W] -> float [N, C, H, W], or [N, k] for the vector forms.
+
+    Its tensors are kept with the run and not in checkpoints.
+    """
+
+    offset: Tensor
+    scale: Tensor
+    matrix: Tensor | None
+
+    def __init__(self, offset: Tensor, scale: Tensor, matrix: Tensor | None, image_form: bool) -> None:
+        super().__init__()
+        self.image_form = image_form
+        self.register_buffer("offset", offset, persistent=False)
+        self.register_buffer("scale", scale, persistent=False)
+        self.register_buffer("matrix", matrix, persistent=False)
+
+    @property
+    def flat_output(self) -> int | None:
+        """The length of the result where it is a vector, else None."""
+        return None if self.image_form or self.matrix is None else len(self.matrix)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = (images.to(self.offset.dtype) - self.offset) * self.scale
+        if self.matrix is None:
+            return x
+        y = x.flatten(1) @ self.matrix.T
+        return y.view_as(x) if self.image_form else y
+
+    def fitted(self) -> dict[str, Tensor | bool | None]:
+        """What `Preprocess(**fitted)` needs to make this map again; tensors on the CPU."""
+        matrix = None if self.matrix is None else self.matrix.cpu()
+        return {
+            "offset": self.offset.cpu(),
+            "scale": self.scale.cpu(),
+            "matrix": matrix,
+            "image_form": self.image_form,
+        }
+
+
+def fit(method: Method, moments: PixelMoments, scale: float | str) -> Preprocess:
+    """Fit `method` to a training split's moments.
+
+    scale: a factor on the result (255 gives the paper's pixel range to a centring method), or "unit_rms": divide by the
+    root mean square of the training images' result, one number for all, so that methods differ in centring and
+    conditioning alone and the first layer sees a second moment of 1.
+    """
+    affine = method(moments)
+    if scale == "unit_rms":
+        power = residual_power(affine, moments)
+        if not power > 1e-12:
+            raise InputError(
+                "preprocess.scale=unit_rms has nothing to divide by: all training images are equal; give a number"
+            )
+        factor = 1 / math.sqrt(power)
+    else:
+        factor = float(scale)
+    return Preprocess(
+        (affine.offset * PixelMoments.WHITE).float(),
+        (affine.scale * factor / PixelMoments.WHITE).float(),
+        None if affine.matrix is None else affine.matrix.float(),
+        affine.matrix is None or affine.image_form,
+    )

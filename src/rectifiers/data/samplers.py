@@ -1,0 +1,44 @@
+"""Which images make a batch: a pure function of (seed, epoch), whatever the workers and the restarts."""
+
+from collections.abc import Iterator
+
+import torch
+from torch.utils.data import Sampler
+
+from rectifiers.config import InputError
+from rectifiers.seeds import mix
+
+
+class ShuffledBatches(Sampler[list[tuple[int, int]]]):
+    """A batch sampler of (epoch, index) pairs: a fresh permutation each epoch, whole batches only.
+
+    The images left over differ from epoch to epoch. The epoch travels with the index, so that a worker draws its
+    augmentation from it.
+
+    Raises:
+        InputError: where the split is smaller than one batch.
+    """
+
+    def __init__(self, size: int, batch: int, seed: int) -> None:
+        if batch > size:
+            raise InputError(
+                f"optim.global_batch={batch} is more than the {size} training images; give {size} or fewer"
+            )
+        self.size, self.batch, self.seed, self.epoch = size, batch, seed, 0
+
+    @property
+    def sampler(self) -> "ShuffledBatches":
+        """Itself: Lightning calls `set_epoch` on a batch sampler's `sampler`, never on the batch sampler."""
+        return self
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.size // self.batch
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        generator = torch.Generator().manual_seed(mix("order", self.seed, self.epoch))
+        order = torch.randperm(self.size, generator=generator)[: len(self) * self.batch]
+        for indices in order.view(-1, self.batch).tolist():
+            yield [(self.epoch, index) for index in indices]

@@ -1,0 +1,249 @@
+"""Sources of real images: a train and a val split of uint8 images with their classes.
+
+A new source is a function here (or anywhere that can be imported) that returns a `Source`, and a file in `conf/data/`.
+"""
+
+import gzip
+import hashlib
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+from urllib.error import URLError
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torchvision import datasets
+from torchvision.transforms.v2.functional import pil_to_tensor
+
+from rectifiers.config import InputError
+
+
+class Split(Protocol):
+    """Images with labels, by index."""
+
+    @property
+    def labels(self) -> Sequence[int]:
+        """The class of every image, by index."""
+        ...
+
+    def image(self, index: int) -> Tensor:
+        """Return one image, uint8 [C, H, W]."""
+        ...
+
+    def digest(self) -> str:
+        """Return a hash of every image's content and label, the same on any machine."""
+        ...
+
+
+@dataclass(frozen=True)
+class ArraySplit:
+    """Images of one size held in memory, uint8 [N, C, H, W]."""
+
+    images: Tensor
+    labels: Sequence[int]
+
+    def image(self, index: int) -> Tensor:
+        return self.images[index]
+
+    def digest(self) -> str:
+        content = hashlib.blake2b(str(tuple(self.images.shape)).encode(), digest_size=16)
+        content.update(self.images.contiguous().numpy().tobytes())
+        content.update(np.asarray(self.labels, dtype="<i8").tobytes())
+        return content.hexdigest()
+
+
+@dataclass(frozen=True)
+class FolderSplit:
+    """Image files of any size below a folder, read as RGB when asked for."""
+
+    root: Path
+    paths: Sequence[Path]
+    labels: Sequence[int]
+
+    def image(self, index: int) -> Tensor:
+        path = self.paths[index]
+        try:
+            with warnings.catch_warnings(), Image.open(path) as image:
+                warnings.simplefilter("error", Image.DecompressionBombWarning)
+                return pil_to_tensor(image.convert("RGB"))
+        except Exception as fault:  # a hostile file can make a decoder raise anything
+            raise InputError(f"{path} cannot be read as an image ({fault}); repair or remove it") from fault
+
+    def digest(self) -> str:
+        content = hashlib.blake2b(digest_size=16)
+        for path, label in zip(self.paths, self.labels, strict=True):
+            name = path.relative_to(self.root).as_posix().encode()
+            body = hashlib.blake2b(path.read_bytes(), digest_size=16).digest()
+            content.update(b"%d %d " % (label, len(name)) + name + body)
+        return content.hexdigest()
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set: its class names in label order, channels (1 or 3) and its two splits."""
+
+    name: str
+    classes: tuple[str, ...]
+    channels: int
+    train: Split
+    val: Split
+
+    @cached_property
+    def train_digest(self) -> str:
+        return self.train.digest()
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of classes and all content of both splits: what a record calls the data's hash."""
+        parts = "\n".join([*self.classes, self.train_digest, self.val.digest()])
+        return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
+
+
+def split_balanced(labels: Sequence[int], val_fraction: float, split_seed: int) -> tuple[list[int], list[int]]:
+    """Return ascending (train, val) indices, disjoint and complete, with the same share of every class in val.
+
+    A pure function of its arguments. Each class gives its share to val to within one image.
+    """
+    from sklearn.model_selection import StratifiedShuffleSplit
+
+    splitter = StratifiedShuffleSplit(n_splits=1, test_size=val_fraction, random_state=split_seed)
+    try:
+        train, val = next(splitter.split(np.zeros(len(labels)), labels))
+    except ValueError as fault:
+        raise InputError(
+            f"data.val_fraction={val_fraction} leaves a class without images in one split "
+            f"({len(labels)} images of {len(set(labels))} classes); give a fraction nearer to 0.5"
+        ) from fault
+    return sorted(train.tolist()), sorted(val.tolist())
+
+
+def digits(val_fraction: float = 0.25, split_seed: int = 0) -> Source:
+    """scikit-learn's 1,797 handwritten digits, 8 x 8 grey levels 0..16 (UCI's optical recognition test set).
+
+    Shipped in scikit-learn's wheel: nothing is downloaded. The split is ours (the set has none), stratified by class.
+    """
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images = torch.from_numpy(np.rint(bunch.images * (255 / 16)).astype(np.uint8))[:, None]
+    labels = bunch.target.tolist()
+    train, val = split_balanced(labels, val_fraction, split_seed)
+    train_split, val_split = (ArraySplit(images[part], [labels[i] for i in part]) for part in (train, val))
+    return Source("digits", tuple(str(c) for c in range(10)), 1, train_split, val_split)
+
+
+DEBIAN_FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
+IDX_SHAPES = {"train": (60000, 28, 28), "t10k": (10000, 28, 28)}
+
+
+def fashion_mnist(root: str | None = None, download: bool = True) -> Source:
+    """Fashion-MNIST (Xiao et al. 2017): 60,000 + 10,000 grey images, 28 x 28, ten classes.
+
+    root: a folder with the four `.gz` files (Debian's package `dataset-fashion-mnist` is found by itself), or
+    torchvision's own layout, downloaded into `data/` where neither is there and `download` allows it.
+    """
+    folder = Path(root or DEBIAN_FASHION_MNIST)
+    if (folder / "train-images-idx3-ubyte.gz").is_file():
+        splits = [_read_gz(folder, part) for part in ("train", "t10k")]
+    else:
+        fetched = _fetch("fashion_mnist", datasets.FashionMNIST, root, download)
+        splits = [ArraySplit(part.data[:, None], part.targets.tolist()) for part in fetched]
+    return Source("fashion_mnist", tuple(datasets.FashionMNIST.classes), 1, splits[0], splits[1])
+
+
+def cifar10(root: str | None = None, download: bool = True) -> Source:
+    """CIFAR-10 (Krizhevsky 2009): 50,000 + 10,000 colour images, 32 x 32, ten classes; torchvision's layout."""
+    fetched = _fetch("cifar10", datasets.CIFAR10, root, download)
+    splits = [ArraySplit(torch.from_numpy(part.data).permute(0, 3, 1, 2), list(part.targets)) for part in fetched]
+    return Source("cifar10", tuple(fetched[0].classes), 3, splits[0], splits[1])
+
+
+def _fetch(name: str, dataset: type, root: str | None, download: bool) -> list:
+    """Both splits of a torchvision data set, downloaded where they are not there yet."""
+    place = Path(root or "data")
+    if root is not None and not place.is_dir():
+        raise InputError(f"data.root={root} is not a folder; create it, or leave data.root out to use data/")
+    try:
+        return [dataset(place, train=train, download=False) for train in (True, False)]
+    except RuntimeError as missing:
+        if not download:
+            raise InputError(
+                f"data={name} has no whole files under data.root={place} and data.download=false; "
+                "put them there or allow the download"
+            ) from missing
+    except Exception as fault:  # a damaged file fails in as many ways as there are readers
+        raise InputError(
+            f"data={name} under data.root={place} is damaged ({fault}); remove it and fetch it anew"
+        ) from fault
+    try:
+        return [dataset(place, train=train, download=True) for train in (True, False)]
+    except (URLError, OSError, RuntimeError) as fault:
+        raise InputError(
+            f"data={name} is not under data.root={place} and could not be downloaded ({' '.join(str(fault).split())}); "
+            "put torchvision's files there, or choose data=digits, which needs none"
+        ) from fault
+
+
+def _read_gz(folder: Path, part: str) -> ArraySplit:
+    count, *side = IDX_SHAPES[part]
+    images = _read_idx(folder / f"{part}-images-idx3-ubyte.gz", (count, *side))
+    labels = _read_idx(folder / f"{part}-labels-idx1-ubyte.gz", (count,))
+    return ArraySplit(torch.from_numpy(images)[:, None], labels.tolist())
+
+
+def _read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    """A gzipped IDX file of bytes; its header must say `shape`, and no more than that is ever unpacked."""
+    header = np.array([0x00000800 + len(shape), *shape], dtype=">u4").tobytes()
+    size = int(np.prod(shape))
+    try:
+        with gzip.open(path) as file:
+            content = file.read(len(header) + size + 1)
+    except (OSError, EOFError) as fault:
+        raise InputError(f"{path} cannot be read ({fault}); install the data again") from fault
+    if content[: len(header)] != header or len(content) != len(header) + size:
+        raise InputError(f"{path} is not the IDX file of {shape} bytes that Fashion-MNIST has; install the data again")
+    return np.frombuffer(content, np.uint8, offset=len(header)).reshape(shape).copy()
+
+
+def folder(root: str | None = None) -> Source:
+    """Any folder with `train/<class>/*` and `val/<class>/*`; classes are the sorted names below train, images are RGB.
+
+    Raises:
+        InputError: for a missing folder, a class without images, or a class in val that train has not.
+    """
+    if root is None:
+        raise InputError("data=folder needs data.root=<a folder with train/<class>/* and val/<class>/*>")
+    base = Path(root)
+    for part in (base, base / "train", base / "val"):
+        if not part.is_dir():
+            raise InputError(f"{part} is not a folder; data.root must hold train/<class>/* and val/<class>/*")
+    classes = tuple(path.name for path in _class_folders(base / "train"))
+    if not classes:
+        raise InputError(f"{base / 'train'} has no class folders; put the images into train/<class>/")
+    splits = [_read_folder(base, part, classes) for part in ("train", "val")]
+    return Source("folder", classes, 3, splits[0], splits[1])
+
+
+def _class_folders(base: Path) -> Iterator[Path]:
+    return (path for path in sorted(base.iterdir()) if path.is_dir() and not path.name.startswith("."))
+
+
+def _read_folder(root: Path, part: str, classes: tuple[str, ...]) -> FolderSplit:
+    paths: list[Path] = []
+    labels: list[int] = []
+    for group in _class_folders(root / part):
+        if group.name not in classes:
+            raise InputError(f"{group} is a class that {root / 'train'} has not; add it there or remove it from {part}")
+        images = sorted(p for p in group.rglob("*") if p.suffix.lower() in datasets.folder.IMG_EXTENSIONS)
+        if not images:
+            raise InputError(f"{group} holds no images; add some or remove the class")
+        paths += images
+        labels += [classes.index(group.name)] * len(images)
+    if not paths:
+        raise InputError(f"{root / part} holds no images; put them into {part}/<class>/")
+    return FolderSplit(root, paths, labels)

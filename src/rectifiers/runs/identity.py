@@ -1,0 +1,53 @@
+"""A run's name: a hash of the part of its configuration that can change a number."""
+
+import copy
+import hashlib
+import json
+from typing import Any
+
+# Everything else is science. A new key therefore makes new names until someone decides, here, that it must not.
+NOT_SCIENCE = (
+    "runs_dir",
+    "cache_dir",
+    "rerun",
+    "logger",
+    "evaluation",
+    "data.root",
+    "data.download",
+    "data.width",  # only the default of model.width
+    "compute.accelerator",
+    "compute.workers",
+    "compute.threads",
+    "compute.compile",
+    "optim.drop_epochs_from",  # resolved into optim.drop_epochs before the run is named
+)
+
+
+def science(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the science keys of a resolved configuration. Precision is one: it changes numbers."""
+    kept = copy.deepcopy(config)
+    for key in NOT_SCIENCE:
+        *parents, leaf = key.split(".")
+        node: Any = kept
+        for part in parents:
+            node = node.get(part, {})
+        node.pop(leaf, None)
+    return kept
+
+
+def canonical_json(value: Any) -> str:
+    """Return the one spelling of `value`: sorted keys, and 1.0 written as 1, so that equal settings are equal text."""
+    return json.dumps(_whole(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _whole(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_whole(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def run_id(science_keys: dict[str, Any]) -> str:
+    """Return 12 hex digits that name the run."""
+    return hashlib.sha256(canonical_json(science_keys).encode()).hexdigest()[:12]

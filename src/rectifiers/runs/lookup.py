@@ -1,0 +1,58 @@
+"""From a configuration to its run's folder and record, without torch: what is done already is answered at once."""
+
+from pathlib import Path
+from typing import Any
+
+from rectifiers.config import InputError, check
+from rectifiers.runs import record as records
+from rectifiers.runs.identity import run_id, science
+
+
+def prepare(config: dict[str, Any]) -> None:
+    """Check a resolved configuration and put in what it refers to; doing it twice changes nothing.
+
+    Raises:
+        InputError: for a value that cannot be used, or a reference to a run that is not finished.
+    """
+    check(config)
+    optim = config["optim"]
+    if optim["drop_epochs_from"] is None:
+        return
+    drops = _drop_epochs(str(optim["drop_epochs_from"]), Path(config["runs_dir"]))
+    if optim["drop_epochs"] not in (None, drops):
+        raise InputError(
+            f"optim.drop_epochs={optim['drop_epochs']} differs from those of optim.drop_epochs_from="
+            f"{optim['drop_epochs_from']}, {drops}; set one of them to null"
+        )
+    optim["drop_epochs"] = drops
+
+
+def _drop_epochs(reference: str, runs: Path) -> list[int]:
+    places = [runs / reference / "record.json", Path(reference) / "record.json", Path(reference)]
+    path = next((place for place in places if place.is_file()), None)
+    if path is None:
+        raise InputError(
+            f"optim.drop_epochs_from={reference} has no record yet (looked for {places[0]}); finish that run first, "
+            "or give a record's path"
+        )
+    record = records.load(path)
+    if record["status"] != "finished":
+        raise InputError(f"optim.drop_epochs_from={reference} is a run that {record['status']}; name a finished one")
+    return record["drop_epochs"]
+
+
+def run_folder(config: dict[str, Any]) -> Path | None:
+    """Return the run's folder, or None where its name waits for the data's hash (`data.content` not filled in yet)."""
+    if config["data"].get("content", "none asked for") is None:
+        return None
+    return Path(config["runs_dir"]) / run_id(science(config))
+
+
+def finished(config: dict[str, Any]) -> tuple[dict[str, Any], Path] | None:
+    """Return (record, path) of a run that has all that `config` asks for, else None; always None for rerun=true."""
+    folder = run_folder(config)
+    if folder is None or config["rerun"] or not (folder / "record.json").exists():
+        return None
+    record = records.load(folder / "record.json")
+    tested = record["status"] == "diverged" or config["evaluation"].keys() <= record["protocols"].keys()
+    return (record, folder / "record.json") if tested else None

@@ -1,0 +1,72 @@
+"""Where a number comes from: code, lock, versions and machine. Nothing here names a person, a host or a secret."""
+
+import hashlib
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGE = Path(__file__).parents[1]
+ROOT = PACKAGE.parents[1]
+VERSIONS = (
+    "torch",
+    "torchvision",
+    "pytorch-lightning",
+    "torchmetrics",
+    "hydra-core",
+    "numpy",
+    "scikit-learn",
+    "pillow",
+)
+
+
+def code_fingerprint() -> str:
+    """Return 12 hex digits of the package's source files: two equal ones ran the same code, committed or not."""
+    content = hashlib.sha256()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        body = path.read_bytes()
+        content.update(f"{path.relative_to(PACKAGE).as_posix()} {len(body)}\n".encode() + body)
+    return content.hexdigest()[:12]
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def provenance(data_hash: str, statistics_hash: str, device: str, threads: int) -> dict[str, Any]:
+    """Return what a record keeps: git sha and dirty flag (None outside a checkout), hashes, versions, machine."""
+    lock = ROOT / "requirements.lock"
+    status = _git("status", "--porcelain")
+    return {
+        "git_sha": _git("rev-parse", "HEAD"),
+        "git_dirty": None if status is None else bool(status),
+        "code": code_fingerprint(),
+        "lock": hashlib.sha256(lock.read_bytes()).hexdigest()[:12] if lock.is_file() else None,
+        "data": data_hash,
+        "statistics": statistics_hash,
+        "versions": {
+            "python": platform.python_version(),
+            **{name: metadata.version(name) for name in VERSIONS},
+        },
+        "machine": {
+            "system": platform.system(),
+            "cpu": _cpu(),
+            "cores": os.cpu_count(),
+            "threads": threads,
+            "device": device,
+        },
+    }

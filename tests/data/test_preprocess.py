@@ -1,0 +1,134 @@
+"""Each method against the numpy formulas of the course notes, on real digits."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from rectifiers.config import InputError
+from rectifiers.data import preprocess as P
+from rectifiers.data.preprocess import PixelMoments, fit
+from rectifiers.data.sources import digits
+
+
+@pytest.fixture(scope="module")
+def images() -> torch.Tensor:
+    train = digits().train
+    return torch.stack([train.image(i) for i in range(600)])
+
+
+@pytest.fixture(scope="module")
+def moments(images: torch.Tensor) -> PixelMoments:
+    return PixelMoments(lambda: images.split(100))
+
+
+@pytest.fixture(scope="module")
+def flat(images: torch.Tensor) -> np.ndarray:
+    return images.flatten(1).double().numpy() / 255
+
+
+def result(method, moments: PixelMoments, images: torch.Tensor, scale: float | str = 1.0) -> np.ndarray:
+    return fit(method, moments, scale).double()(images).flatten(1).numpy()
+
+
+def test_means(moments: PixelMoments, images: torch.Tensor, flat: np.ndarray) -> None:
+    assert np.allclose(result(P.none, moments, images), flat, atol=1e-6)
+    assert np.allclose(result(P.scalar_mean, moments, images), flat - flat.mean(), atol=1e-6)
+    assert np.allclose(result(P.pixel_mean, moments, images), flat - flat.mean(0), atol=1e-6)
+    colour = torch.arange(4 * 3 * 2 * 2, dtype=torch.uint8).view(4, 3, 2, 2)
+    means = (colour.double() / 255).mean((0, 2, 3), keepdim=True)
+    found = fit(P.channel_mean, PixelMoments(lambda: [colour]), 1.0)(colour)
+    assert torch.allclose(found.double(), colour.double() / 255 - means, atol=1e-6)
+
+
+def test_standardize_gives_every_pixel_that_varies_unit_variance(
+    moments: PixelMoments, images: torch.Tensor, flat: np.ndarray
+) -> None:
+    z, varies = result(P.standardize, moments, images), flat.std(0) > 0
+    assert not varies.all()  # the corners of the digits are always black
+    assert np.allclose(z[:, varies], ((flat - flat.mean(0)) / np.where(varies, flat.std(0), 1))[:, varies], atol=1e-4)
+    assert not z[:, ~varies].any()
+
+
+def test_minmax_fills_minus_one_to_one(moments: PixelMoments, images: torch.Tensor, flat: np.ndarray) -> None:
+    z, varies = result(P.minmax, moments, images), flat.std(0) > 0
+    assert np.allclose(z[:, varies].min(0), -1, atol=1e-6)
+    assert np.allclose(z[:, varies].max(0), 1, atol=1e-6)
+    assert not z[:, ~varies].any()
+
+
+def test_pca_decorrelates_keeps_distances_and_sorts_by_variance(
+    moments: PixelMoments, images: torch.Tensor, flat: np.ndarray
+) -> None:
+    z = result(P.pca, moments, images)
+    covariance = z.T @ z / len(z)
+    assert np.allclose(covariance, np.diag(np.diag(covariance)), atol=1e-6)
+    assert (np.diff(np.diag(covariance)) < 1e-6).all()
+    centred = flat - flat.mean(0)
+    assert np.allclose(np.linalg.norm(z[0] - z[1]), np.linalg.norm(centred[0] - centred[1]), atol=1e-5)
+    values = np.linalg.svd(centred.T @ centred / len(centred))[1]
+    assert np.allclose(np.diag(covariance), values, atol=1e-6)
+
+
+def test_reduction_keeps_the_first_coordinates(moments: PixelMoments, images: torch.Tensor) -> None:
+    whole, few = result(P.pca, moments, images), result(partial(P.pca_reduce, k=5), moments, images)
+    assert np.allclose(few, whole[:, :5], atol=1e-6)
+    assert fit(partial(P.pca_reduce, k=5), moments, 1.0).flat_output == 5
+    with pytest.raises(InputError, match=r"preprocess\.k=65 is more than the 64 numbers"):
+        fit(partial(P.pca_reduce, k=65), moments, 1.0)
+
+
+@pytest.mark.parametrize("epsilon", [1e-5, 1e-2])
+def test_whitening_divides_by_the_root_of_variance_plus_epsilon(
+    moments: PixelMoments, images: torch.Tensor, flat: np.ndarray, epsilon: float
+) -> None:
+    centred = flat - flat.mean(0)
+    u, s, _ = np.linalg.svd(centred.T @ centred / len(centred))
+    expected = centred @ u / np.sqrt(s + epsilon)
+    white = result(partial(P.pca_whiten, epsilon=epsilon), moments, images)
+    kept = s > 1e-6
+    assert np.allclose(np.abs(white[:, kept]), np.abs(expected[:, kept]), atol=1e-3)  # an axis has no sign
+    zca = fit(partial(P.zca, epsilon=epsilon), moments, 1.0)
+    assert zca.flat_output is None
+    assert zca(images).shape == images.shape
+    assert np.allclose(result(partial(P.zca, epsilon=epsilon), moments, images), expected @ u.T, atol=1e-3)
+
+
+def test_whitening_without_epsilon_is_refused_where_pixels_never_vary(moments: PixelMoments) -> None:
+    with pytest.raises(InputError, match=r"preprocess\.epsilon=0"):
+        fit(partial(P.zca, epsilon=0.0), moments, 1.0)
+
+
+METHODS = [P.none, P.scalar_mean, P.channel_mean, P.pixel_mean, P.pca, P.pca_reduce, P.zca, P.standardize]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_unit_rms_is_one_over_the_training_images(method, moments: PixelMoments, images: torch.Tensor) -> None:
+    method = partial(method, k=10) if method is P.pca_reduce else method
+    assert np.sqrt((result(method, moments, images, "unit_rms") ** 2).mean()) == pytest.approx(1, rel=1e-5)
+
+
+def test_a_number_scales_the_pixels(moments: PixelMoments, images: torch.Tensor, flat: np.ndarray) -> None:
+    z = result(P.pixel_mean, moments, images, 255)
+    assert np.allclose(z, 255 * (flat - flat.mean(0)), atol=1e-3)
+
+
+def test_equal_images_have_no_scale(moments: PixelMoments) -> None:
+    blank = torch.zeros(3, 1, 4, 4, dtype=torch.uint8)
+    with pytest.raises(InputError, match="all training images are equal"):
+        fit(P.pixel_mean, PixelMoments(lambda: [blank]), "unit_rms")
+
+
+def test_the_order_and_the_batches_of_the_images_change_no_bit(moments: PixelMoments, images: torch.Tensor) -> None:
+    shuffled = images[torch.randperm(len(images), generator=torch.Generator().manual_seed(0))]
+    other = PixelMoments(lambda: shuffled.split(77))
+    assert torch.equal(other.mean, moments.mean)
+    assert torch.equal(other.square, moments.square)
+    assert torch.equal(other.covariance, moments.covariance)
+
+
+def test_a_covariance_that_does_not_fit_is_refused() -> None:
+    large = torch.zeros(2, 3, 40, 40, dtype=torch.uint8)
+    with pytest.raises(InputError, match=r"4800 numbers an image, and the limit is 4096; lower data\.crop_px"):
+        fit(P.zca, PixelMoments(lambda: [large]), 1.0)

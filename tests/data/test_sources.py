@@ -1,0 +1,276 @@
+import gzip
+import hashlib
+import pickle
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from torchvision import datasets
+
+from rectifiers.config import InputError
+from rectifiers.data import sources
+from rectifiers.data.sources import ArraySplit, cifar10, digits, fashion_mnist, folder, split_balanced
+
+
+def test_digits_are_the_1797_real_images_split_evenly_over_classes() -> None:
+    source = digits()
+    assert (len(source.train.labels), len(source.val.labels)) == (1347, 450)
+    assert source.train.image(0).shape == (1, 8, 8)
+    assert source.train.image(0).dtype == torch.uint8
+    assert max(int(source.train.image(i).max()) for i in range(100)) == 255
+    whole, val = Counter([*source.train.labels, *source.val.labels]), Counter(source.val.labels)
+    assert all(abs(val[c] - whole[c] / 4) < 1 for c in range(10))
+
+
+def test_the_split_of_digits_is_the_same_everywhere() -> None:
+    assert digits().digest == "edfcf97831340b5068c8594798d4efb6"
+    assert digits(split_seed=1).digest != digits().digest
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.integers(0, 3), min_size=40, max_size=200).filter(
+        lambda y: len(y) > 0 and min(Counter(y).values()) >= 8
+    ),
+    st.sampled_from([0.2, 0.25, 0.5]),
+    st.integers(0, 5),
+)
+def test_splits_are_disjoint_complete_and_balanced(labels: list[int], fraction: float, seed: int) -> None:
+    train, val = split_balanced(labels, fraction, seed)
+    assert sorted(train + val) == list(range(len(labels)))
+    counts, whole = Counter(labels[i] for i in val), Counter(labels)
+    assert all(abs(counts[c] - fraction * whole[c]) <= 1 for c in whole)
+    assert split_balanced(labels, fraction, seed) == (train, val)
+
+
+def test_a_fraction_that_empties_a_class_is_refused() -> None:
+    with pytest.raises(InputError, match=r"data\.val_fraction=0\.001"):
+        digits(val_fraction=0.001)
+
+
+def test_a_digest_sees_every_pixel_and_label() -> None:
+    images = torch.zeros(3, 1, 2, 2, dtype=torch.uint8)
+    other = images.clone()
+    other[2, 0, 1, 1] = 1
+    digests = {
+        ArraySplit(images, [0, 1, 2]).digest(),
+        ArraySplit(other, [0, 1, 2]).digest(),
+        ArraySplit(images, [0, 1, 1]).digest(),
+    }
+    assert len(digests) == 3
+
+
+# ---- a folder of image files ----
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """train/{cat,dog} and val/{cat,dog} of small files in several modes and formats."""
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 6), ("val", 3)):
+        for group in ("dog", "cat"):
+            place = tmp_path / "photos" / part / group
+            place.mkdir(parents=True)
+            for i in range(count):
+                pixels = rng.integers(0, 256, (20 + i, 24, 3), dtype=np.uint8)
+                mode, suffix = (("RGB", "png"), ("L", "jpg"), ("P", "png"), ("CMYK", "jpeg"))[i % 4]
+                Image.fromarray(pixels).convert(mode).save(place / f"{i}.{suffix}")
+    (tmp_path / "photos" / "train" / "cat" / "notes.txt").write_text("not an image")
+    (tmp_path / "photos" / "train" / ".thumbnails").mkdir()
+    return tmp_path / "photos"
+
+
+def test_a_folder_gives_rgb_images_with_trains_sorted_classes(photos: Path) -> None:
+    source = folder(str(photos))
+    assert source.classes == ("cat", "dog")
+    assert Counter(source.train.labels) == {0: 6, 1: 6}
+    assert Counter(source.val.labels) == {0: 3, 1: 3}
+    shapes = {tuple(source.train.image(i).shape) for i in range(6)}
+    assert shapes == {(3, 20 + i, 24) for i in range(6)}
+
+
+def test_a_folders_digest_does_not_know_where_it_lies(photos: Path, tmp_path: Path) -> None:
+    before = folder(str(photos)).digest
+    moved = photos.rename(tmp_path / "elsewhere")
+    assert folder(str(moved)).digest == before
+    Image.new("RGB", (9, 9)).save(moved / "val" / "cat" / "9.png")
+    assert folder(str(moved)).digest != before
+
+
+def test_an_unreadable_image_is_named(photos: Path) -> None:
+    victim = photos / "train" / "cat" / "0.png"
+    victim.write_bytes(victim.read_bytes()[:100])
+    with pytest.raises(InputError, match=r"cat/0\.png cannot be read as an image .*; repair or remove it"):
+        folder(str(photos)).train.image(0)
+    victim.write_bytes(b"<html>")
+    with pytest.raises(InputError, match=r"cat/0\.png cannot be read"):
+        folder(str(photos)).train.image(0)
+
+
+def test_an_image_of_absurd_size_is_refused_before_it_is_decoded(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(InputError, match=r"cannot be read as an image \(Image size"):
+        folder(str(photos)).train.image(0)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda root: (root / "val").rename(root / "test"), "val is not a folder"),
+        (lambda root: (root / "train" / "ant").mkdir(), "train/ant holds no images"),
+        (lambda root: (root / "val" / "dog").rename(root / "val" / "wolf"), "val/wolf is a class that .*train has not"),
+    ],
+)
+def test_a_folder_that_is_not_whole_is_named_with_the_remedy(photos: Path, spoil, sentence: str) -> None:
+    spoil(photos)
+    with pytest.raises(InputError, match=sentence):
+        folder(str(photos))
+
+
+def test_a_missing_root_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"needs data\.root="):
+        folder(None)
+    with pytest.raises(InputError, match="nowhere is not a folder"):
+        folder(str(tmp_path / "nowhere"))
+    (tmp_path / "train").mkdir()
+    (tmp_path / "val").mkdir()
+    with pytest.raises(InputError, match="has no class folders"):
+        folder(str(tmp_path))
+
+
+# ---- Fashion-MNIST as Debian ships it ----
+
+
+def write_idx(path: Path, array: np.ndarray, cut: int = 0) -> None:
+    header = np.array([0x800 + array.ndim, *array.shape], dtype=">u4").tobytes()
+    content = header + array.tobytes()
+    path.write_bytes(gzip.compress(content[: len(content) - cut]))
+
+
+@pytest.fixture
+def idx_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sources, "IDX_SHAPES", {"train": (30, 28, 28), "t10k": (20, 28, 28)})
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 30), ("t10k", 20)):
+        write_idx(tmp_path / f"{part}-images-idx3-ubyte.gz", rng.integers(0, 256, (count, 28, 28), dtype=np.uint8))
+        write_idx(tmp_path / f"{part}-labels-idx1-ubyte.gz", (np.arange(count) % 10).astype(np.uint8))
+    return tmp_path
+
+
+def test_gzipped_idx_files_are_read_as_they_are(idx_folder: Path) -> None:
+    source = fashion_mnist(str(idx_folder))
+    assert (len(source.train.labels), len(source.val.labels)) == (30, 20)
+    expected = np.random.default_rng(0).integers(0, 256, (30, 28, 28), dtype=np.uint8)
+    assert np.array_equal(source.train.image(7)[0].numpy(), expected[7])
+    assert source.classes[9] == "Ankle boot"
+    assert source.val.labels[13] == 3
+
+
+def test_a_gzipped_idx_file_of_another_size_is_refused(idx_folder: Path) -> None:
+    victim = idx_folder / "train-images-idx3-ubyte.gz"
+    write_idx(victim, np.zeros((30, 28, 28), dtype=np.uint8), cut=1)
+    with pytest.raises(InputError, match=r"train-images-idx3-ubyte\.gz is not the IDX file"):
+        fashion_mnist(str(idx_folder))
+    write_idx(victim, np.zeros((3000, 28, 28), dtype=np.uint8))
+    with pytest.raises(InputError, match="is not the IDX file"):
+        fashion_mnist(str(idx_folder))
+    victim.write_bytes(victim.read_bytes()[:50])
+    with pytest.raises(InputError, match="cannot be read"):
+        fashion_mnist(str(idx_folder))
+
+
+@pytest.mark.skipif(
+    not Path(sources.DEBIAN_FASHION_MNIST).is_dir(), reason="Debian's package dataset-fashion-mnist is not installed"
+)
+def test_debians_fashion_mnist_is_whole() -> None:
+    source = fashion_mnist()
+    assert Counter(source.train.labels) == dict.fromkeys(range(10), 6000)
+    assert Counter(source.val.labels) == dict.fromkeys(range(10), 1000)
+    assert source.digest == "bf92330da41345b4ad95124b43096952"
+
+
+# ---- torchvision's own layouts ----
+
+
+@pytest.fixture
+def cifar_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small set in CIFAR-10's own format, with the md5 list of torchvision's class brought in line."""
+    base = tmp_path / "cifar-10-batches-py"
+    base.mkdir()
+    rng = np.random.default_rng(0)
+    names = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]
+    for name in names:
+        batch = {"data": rng.integers(0, 256, (4, 3072), dtype=np.uint8), "labels": [0, 1, 2, 3]}
+        (base / name).write_bytes(pickle.dumps(batch))
+    labels = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+    (base / "batches.meta").write_bytes(pickle.dumps({"label_names": labels}))
+
+    def md5(name: str) -> str:
+        return hashlib.md5((base / name).read_bytes()).hexdigest()
+
+    monkeypatch.setattr(datasets.CIFAR10, "train_list", [[name, md5(name)] for name in names[:5]])
+    monkeypatch.setattr(datasets.CIFAR10, "test_list", [["test_batch", md5("test_batch")]])
+    meta = {"filename": "batches.meta", "key": "label_names", "md5": md5("batches.meta")}
+    monkeypatch.setattr(datasets.CIFAR10, "meta", meta)
+    return tmp_path
+
+
+def test_cifar10_is_read_from_a_root_without_a_network(cifar_root: Path) -> None:
+    source = cifar10(str(cifar_root))
+    assert (len(source.train.labels), len(source.val.labels)) == (20, 4)
+    assert source.channels == 3
+    assert source.train.image(0).shape == (3, 32, 32)
+    raw = pickle.loads((cifar_root / "cifar-10-batches-py" / "data_batch_1").read_bytes())["data"][1]
+    assert np.array_equal(source.train.image(1).numpy(), raw.reshape(3, 32, 32))
+    assert source.classes[3] == "cat"
+
+
+def test_a_tampered_cifar10_is_never_unpickled(cifar_root: Path) -> None:
+    (cifar_root / "cifar-10-batches-py" / "data_batch_2").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
+    with pytest.raises(InputError, match=r"data=cifar10 has no whole files under data\.root="):
+        cifar10(str(cifar_root), download=False)
+
+
+@pytest.mark.parametrize("source", [cifar10, fashion_mnist])
+def test_a_download_that_fails_is_a_sentence(source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for dataset in (datasets.CIFAR10, datasets.FashionMNIST):
+        monkeypatch.setattr(dataset, "url", "http://127.0.0.1:9/none.tar.gz", raising=False)
+    monkeypatch.setattr(datasets.FashionMNIST, "mirrors", ["http://127.0.0.1:9/"])
+    with pytest.raises(
+        InputError, match=r"could not be downloaded .*; put torchvision's files there, or choose data=digits"
+    ):
+        source(str(tmp_path))
+    with pytest.raises(InputError, match=r"and data\.download=false"):
+        source(str(tmp_path), download=False)
+    with pytest.raises(InputError, match="is not a folder; create it"):
+        source(str(tmp_path / "nowhere"))
+
+
+def test_torchvisions_fashion_mnist_layout_is_read(tmp_path: Path) -> None:
+    raw = tmp_path / "FashionMNIST" / "raw"
+    raw.mkdir(parents=True)
+    for part, count in (("train", 12), ("t10k", 8)):
+        for name, array in (
+            ("images-idx3-ubyte", np.full((count, 28, 28), count, dtype=np.uint8)),
+            ("labels-idx1-ubyte", (np.arange(count) % 10).astype(np.uint8)),
+        ):
+            header = np.array([0x800 + array.ndim, *array.shape], dtype=">u4").tobytes()
+            (raw / f"{part}-{name}").write_bytes(header + array.tobytes())
+    source = fashion_mnist(str(tmp_path))
+    assert source.train.image(3).shape == (1, 28, 28)
+    assert source.val.labels == list(range(8))
+
+
+def test_a_damaged_raw_file_is_a_sentence(tmp_path: Path) -> None:
+    raw = tmp_path / "FashionMNIST" / "raw"
+    raw.mkdir(parents=True)
+    for part in ("train", "t10k"):
+        for name in ("images-idx3-ubyte", "labels-idx1-ubyte"):
+            (raw / f"{part}-{name}").write_bytes(b"nonsense")
+    with pytest.raises(InputError, match=r"data=fashion_mnist under data\.root=.* is damaged"):
+        fashion_mnist(str(tmp_path))

@@ -1,0 +1,54 @@
+import pytest
+
+from conftest import compose_config
+from rectifiers.runs.identity import canonical_json, run_id, science
+
+
+def name(*overrides: str) -> str:
+    return run_id(science(compose_config(*overrides)))
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "seed=1", "activation=relu", "activation.initial_slope=0.1", "init=xavier", "init.bias=0.01", "model.width=0.5",
+        "model.norm=batch", "preprocess=zca", "optim.lr=0.02", "optim.epochs=41", "optim.drop_epochs=[3]",
+        "data.split_seed=1", "data.crop_px=30", "compute.precision=bf16-mixed",
+    ],
+)  # fmt: skip
+def test_what_can_move_a_number_makes_another_run(override: str) -> None:
+    assert name(override) != name()
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["compute.workers=4", "compute.threads=3", "compute.compile=true", "logger=wandb", "rerun=true",
+     "runs_dir=elsewhere", "evaluation=[center]", "data.width=0.25", "optim.lr=0.010", "optim.momentum=9e-1", "init.bias=0"],
+)  # fmt: skip
+def test_what_cannot_does_not(override: str) -> None:
+    assert name(override) == name()
+
+
+def test_where_data_lies_is_not_science_but_what_it_holds_is() -> None:
+    here = name("data=folder", "data.content=abc", "data.root=here")
+    assert here == name("data=folder", "data.content=abc", "data.root=there")
+    assert here != name("data=folder", "data.content=abd", "data.root=here")
+
+
+def test_xavier_forward_and_lecun_are_one_rule_and_one_run() -> None:
+    assert name("init=xavier_forward") == name("init=lecun")
+
+
+def test_names_are_stable_across_versions() -> None:
+    assert (
+        run_id({"b": 1.0, "a": [True, None, "x", 0.1]})
+        == run_id({"a": [True, None, "x", 0.1], "b": 1})
+        == "39b6637e2999"
+    )
+
+
+def test_equal_settings_have_one_spelling() -> None:
+    assert canonical_json({"b": 1.0, "a": (1, 2.5)}) == '{"a":[1,2.5],"b":1}'
+    assert canonical_json(True) != canonical_json(1)
+    with pytest.raises(ValueError, match="JSON"):
+        canonical_json(float("nan"))

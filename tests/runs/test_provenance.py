@@ -1,0 +1,39 @@
+import json
+import os
+
+import pytest
+
+from rectifiers.runs.provenance import code_fingerprint, provenance
+
+
+def test_no_secret_path_host_or_user_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "k3y-of-somebody")
+    text = json.dumps(provenance("data", "statistics", "cpu", 1))
+    assert "k3y-of-somebody" not in text
+    assert os.uname().nodename not in text
+    assert os.getcwd() not in text
+
+
+def test_versions_lock_and_machine_are_recorded() -> None:
+    found = provenance("data", "statistics", "cpu", 3)
+    assert found["code"] == code_fingerprint()
+    assert len(found["lock"]) == 12
+    assert {"python", "torch", "torchvision", "scikit-learn"} <= found["versions"].keys()
+    assert found["machine"]["threads"] == 3
+
+
+def test_a_folder_that_is_no_checkout_has_no_sha(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setattr("rectifiers.runs.provenance.ROOT", tmp_path)
+    found = provenance("data", "statistics", "cpu", 1)
+    assert (found["git_sha"], found["git_dirty"], found["lock"]) == (None, None, None)
+
+
+def test_the_fingerprint_follows_the_code(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setattr("rectifiers.runs.provenance.PACKAGE", tmp_path)
+    (tmp_path / "a.py").write_text("x = 1")
+    before = code_fingerprint()
+    (tmp_path / "a.py").write_text("x = 2")
+    assert code_fingerprint() != before
+    (tmp_path / "a.py").rename(tmp_path / "b.py")
+    (tmp_path / "b.py").write_text("x = 1")
+    assert code_fingerprint() != before

@@ -1,0 +1,99 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rectifiers.config import InputError
+from rectifiers.runs import record as records
+
+WHOLE = {
+    "schema_version": 1,
+    "run": "0123456789ab",
+    "status": "finished",
+    "choices": {},
+    "science": {},
+    "protocols": {},
+    "network": {},
+    "ledger": [],
+    "slopes": {},
+    "drop_epochs": [],
+    "epochs": 3,
+    "wall_s": 1.5,
+    "provenance": {},
+}
+
+
+def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    records.write(tmp_path / "run" / "record.json", WHOLE)
+    assert records.load(tmp_path / "run" / "record.json") == WHOLE
+    assert [p.name for p in (tmp_path / "run").iterdir()] == ["record.json"]
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"schema_version": 2}, "schema_version is 2 and this code reads 1"),
+        ({"ledger": {}}, "ledger is a dict"),
+        ({"status": "half"}, "status is 'half'"),
+        ({"run": None}, "run is a NoneType"),
+    ],
+)
+def test_what_is_no_record_is_neither_written_nor_read(tmp_path: Path, change: dict, fault: str) -> None:
+    path = tmp_path / "record.json"
+    with pytest.raises(ValueError, match=fault):
+        records.write(path, {**WHOLE, **change})
+    assert not path.exists()
+    path.write_text(json.dumps({**WHOLE, **change}))
+    with pytest.raises(InputError, match=fault):
+        records.load(path)
+
+
+def test_a_damaged_record_is_named_with_the_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.write_text('{"schema_version": 1')
+    with pytest.raises(InputError, match=r"record\.json cannot be read .*; remove it, or give rerun=true"):
+        records.load(path)
+    path.write_text(json.dumps({k: v for k, v in WHOLE.items() if k != "slopes"}))
+    with pytest.raises(InputError, match="it has no slopes"):
+        records.load(path)
+    path.write_text("[]")
+    with pytest.raises(InputError, match="not a JSON object"):
+        records.load(path)
+
+
+def test_a_number_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        records.write(tmp_path / "record.json", {**WHOLE, "wall_s": float("nan")})
+    assert not list(tmp_path.iterdir())
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from rectifiers.runs.record import write_text
+print("ready", flush=True)
+n = 0
+while True:
+    n += 1
+    write_text(Path(sys.argv[1]), f"{n} " * 20000)
+"""
+
+
+def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for attempt in range(6):
+        process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(0.02 + 0.013 * attempt)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        if path.exists():
+            words = path.read_text().split()
+            assert len(words) == 20000
+            assert len(set(words)) == 1
