@@ -1,0 +1,117 @@
+"""Between the command line and the run: Hydra's configuration in, a record and one clear sentence out."""
+
+import difflib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import CompactHydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+
+from rectifiers.config import InputError
+from rectifiers.reporting.console import print_record
+from rectifiers.runs.lookup import finished, prepare
+from rectifiers.runs.provenance import code_fingerprint
+
+CONF = Path(__file__).parents[2] / "conf"
+_started = False
+
+
+def launch(config: DictConfig) -> float:
+    """Run a composed configuration, print its record, and return the error for a sweeper to minimise.
+
+    Raises:
+        CompactHydraException: with the sentence of an InputError, which Hydra prints without a traceback.
+    """
+    global _started
+    _started = True
+    choices = {group: option for group, option in HydraConfig.get().runtime.choices.items() if "hydra" not in group}
+    sweeping = HydraConfig.get().mode == RunMode.MULTIRUN
+    try:
+        for override in HydraConfig.get().overrides.task:
+            if override[0] in "+~":
+                raise InputError(f"{override} adds or removes a key, which nothing here reads; write key=value")
+        return _launch(config, choices, sweeping)
+    except InputError as fault:
+        if sweeping:  # Hydra tells of a sweep's failures at its end; say it when it happens
+            print(f"error: {fault}", file=sys.stderr)
+        raise CompactHydraException(f"error: {fault}") from fault
+
+
+def _launch(config: DictConfig, choices: dict, sweeping: bool) -> float:
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as fault:
+        raise InputError(f"the configuration cannot be resolved: {fault}") from fault
+    assert isinstance(plain, dict)
+
+    prepare(plain)  # type: ignore[arg-type]
+    found = finished(plain)  # type: ignore[arg-type]
+    if found:
+        record, path, fresh = *found, False
+    else:
+        from rectifiers.training.run import train
+
+        outcome = train(plain, choices)  # type: ignore[arg-type]
+        record, path, fresh = outcome.record, outcome.path, outcome.fresh
+    print_record(record, Console())
+    if not fresh:
+        older = "" if record["codes"] == [code_fingerprint()] else " It is of older code."
+        print(f"This run exists already.{older} rerun=true runs it again.")
+    print(path)
+    if record["status"] == "diverged":
+        if not sweeping:
+            sys.exit(1)
+        return float("inf")
+    results = record["protocols"]
+    return min((result["top1_error_pct"] for result in results.values()), default=float("inf"))
+
+
+@contextmanager
+def explain_refusal(arguments: list[str]) -> Iterator[None]:
+    """Where Hydra refuses the command line, add what could have been meant: it names neither keys nor near misses."""
+    try:
+        yield
+    except SystemExit as refusal:
+        if refusal.code not in (0, None) and not _started and not os.environ.get("HYDRA_FULL_ERROR"):
+            for hint in hints(arguments):
+                print(hint, file=sys.stderr)
+        raise
+
+
+def hints(arguments: list[str]) -> list[str]:
+    """Return a sentence for every override whose key the configuration does not have."""
+    from hydra import compose, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    pairs = [a.partition("=")[::2] for a in arguments if "=" in a and a[0] not in "-+~"]
+    groups = sorted(path.name for path in CONF.iterdir() if path.is_dir())
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        chosen = [f"{key}={value}" for key, value in pairs if (CONF / key / f"{value}.yaml").is_file()]
+        config = compose("train", overrides=chosen)
+    found = []
+    for key, _ in pairs:
+        node: Any = config
+        path = ""
+        for part in key.split("."):
+            if part == "hydra" or "/" in part or not isinstance(node, DictConfig):
+                break
+            if part not in node:
+                known = sorted(set(map(str, node)) | (set(groups) if not path else set()))
+                near = difflib.get_close_matches(part, known, n=1)
+                meant = f"did you mean {path}{near[0]}? " if near else ""
+                where = f"of {path[:-1]}" if path else "here"
+                found.append(f"{key} is not known; {meant}The keys {where} are: {', '.join(known)}")
+                break
+            path += f"{part}."
+            node = node._get_node(part)
+    return found

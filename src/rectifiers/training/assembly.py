@@ -1,0 +1,102 @@
+"""From a configuration's groups to the parts of a run."""
+
+import inspect
+import pkgutil
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from rectifiers.config import InputError
+from rectifiers.data.sources import Source
+from rectifiers.data.transforms import Geometry
+from rectifiers.initializers import Entry, initialize, warn_of_drift
+from rectifiers.models.network import Network
+from rectifiers.models.spec import Row, expand
+from rectifiers.training.module import SgdSettings
+from rectifiers.training.schedule import StepRule
+
+GEOMETRY_KEYS = ("resize_px", "crop_px", "flip")
+EVERY_SOURCE_KEYS = (*GEOMETRY_KEYS, "width", "content")
+EVERY_INIT_KEYS = ("bias", "first_layer_linear", "fc_std")
+EVERY_PREPROCESS_KEYS = ("scale",)
+
+
+def configured(group: str, settings: dict[str, Any], apart: tuple[str, ...] = ()) -> Callable[..., Any]:
+    """Return the function that `settings` name by `_target_`, with the other settings as its keywords.
+
+    apart: keys that belong to the group and not to the function.
+
+    Raises:
+        InputError: where the target cannot be imported or does not take a setting.
+    """
+    options = {key: value for key, value in settings.items() if key not in (*apart, "_target_")}
+    target = settings.get("_target_")
+    try:
+        function = pkgutil.resolve_name(str(target))
+        takes = inspect.signature(function).parameters
+    except (ImportError, AttributeError, ValueError, TypeError) as fault:
+        raise InputError(f"{group}._target_={target} cannot be imported; give the dotted name of a function") from fault
+    for key in options:
+        if key not in takes:
+            own = ", ".join(name for name, p in takes.items() if p.default is not p.empty)
+            raise InputError(f"{group}.{key} is not known; {target} takes: {own or 'no settings'}")
+    return partial(function, **options)
+
+
+def build_source(config: dict[str, Any]) -> Source:
+    """Open the data; `data.content`, where the group has it, is checked or filled in with the data's hash."""
+    settings = config["data"]
+    source: Source = configured("data", settings, EVERY_SOURCE_KEYS)()
+    if "content" in settings:
+        if settings["content"] not in (None, source.digest):
+            raise InputError(
+                f"data.content={settings['content']} is not the hash of the data, which is {source.digest}; "
+                "point data.root to the right folder, or leave data.content out"
+            )
+        settings["content"] = source.digest
+    return source
+
+
+def build_geometry(config: dict[str, Any]) -> Geometry:
+    """Return the sizes that images are brought to."""
+    return Geometry(**{key: config["data"][key] for key in GEOMETRY_KEYS})
+
+
+def build_layers(config: dict[str, Any], classes: int) -> tuple[Row, ...]:
+    """Return the model's rows at its width."""
+    return expand(config["model"]["rows"], width=config["model"]["width"], classes=classes)
+
+
+def build_network(config: dict[str, Any], source: Source, flat_input: int | None) -> tuple[Network, list[Entry]]:
+    """Build and initialise the network; return it with its ledger. Warns where the activation drifts in depth."""
+    network = Network(
+        build_layers(config, len(source.classes)),
+        configured("activation", config["activation"]),
+        channels=source.channels,
+        input_px=config["data"]["crop_px"],
+        norm=config["model"]["norm"],
+        flat_input=flat_input,
+    )
+    settings = config["init"]
+    ledger = initialize(
+        network.sites(),
+        configured("init", settings, EVERY_INIT_KEYS),
+        seed=config["seed"],
+        name=settings["_target_"].rpartition(".")[2],
+        **{key: settings[key] for key in EVERY_INIT_KEYS},
+    )
+    if config["model"]["norm"] == "none":
+        warn_of_drift(network.sites())
+    return network, ledger
+
+
+def build_sgd_settings(config: dict[str, Any]) -> SgdSettings:
+    """Return the optimiser's numbers."""
+    return SgdSettings(**{key: config["optim"][key] for key in SgdSettings.__dataclass_fields__})
+
+
+def build_rule(config: dict[str, Any]) -> StepRule:
+    """Return the step rule: fixed epochs where there are some, else patience."""
+    optim = config["optim"]
+    fixed = optim["drop_epochs"]
+    return StepRule(optim["patience"], optim["max_drops"], None if fixed is None else tuple(fixed))

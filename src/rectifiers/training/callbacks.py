@@ -1,0 +1,73 @@
+"""What happens at the end of an epoch beside the training: the checkpoint, the metrics file, a line of progress."""
+
+import csv
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import Callback, Checkpoint, RichProgressBar
+from pytorch_lightning.plugins.io import TorchCheckpointIO
+
+from rectifiers.runs.record import atomic_file, write_text
+from rectifiers.training.module import Classifier
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes a checkpoint beside its target and moves it there.
+
+    Lightning's own goes through `$TMPDIR`; where that is another file system, a kill leaves a truncated file.
+    """
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        with atomic_file(Path(os.fspath(path))) as file:
+            torch.save(checkpoint, file)
+
+    def load_checkpoint(
+        self, path: Any, map_location: Any = lambda storage, _: storage, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        return torch.load(path, map_location=map_location, weights_only=True)
+
+
+class EpochFiles(Checkpoint):
+    """Keeps `last.ckpt` and `metrics.csv` of the run true at every epoch's end.
+
+    A Lightning `Checkpoint` so that it runs after the module's own `on_train_epoch_end`, which applies the step rule.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        trainer.save_checkpoint(self.folder / "last.ckpt")
+        write_metrics(self.folder / "metrics.csv", module.history)
+
+
+def write_metrics(path: Path, history: list[dict[str, Any]]) -> None:
+    """Write one line an epoch; whole or not at all."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, history[0].keys())
+    table.writeheader()
+    table.writerows(history)
+    write_text(path, text.getvalue())
+
+
+class EpochLines(Callback):
+    """A line an epoch, for where no terminal can show a moving bar."""
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        errors = module.val.errors()
+        print(
+            f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  "
+            f"loss {float(module.train_loss.compute()):.4f}  val top-1 error {errors.top1_error_pct:.2f} %",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def progress() -> Callback:
+    """Return a bar that moves on a terminal, and lines elsewhere."""
+    return RichProgressBar() if sys.stderr.isatty() else EpochLines()

@@ -1,0 +1,56 @@
+"""A run leaves the process as it found it, so that the next one of a sweep starts like the first."""
+
+import logging
+import os
+import random
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+QUIET = ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "lightning.fabric")
+# Advice of Lightning that does not hold here: loading is deterministic by design and cheap for small images.
+UNHELPFUL = (
+    ".*does not have many workers.*",
+    ".*is smaller than the logging interval.*",
+    ".*LeafSpec.*",
+)
+
+
+@contextmanager
+def isolated(threads: int | None) -> Iterator[None]:
+    """Run the body with `threads` torch threads, and put back whatever a training changes in a process.
+
+    That is: random states (torch, numpy, random), thread count, default dtype, determinism flags, the environment
+    (Lightning leaves LOCAL_RANK there), Lightning's log levels, warning filters, a process group.
+    """
+    environment, count, dtype = dict(os.environ), torch.get_num_threads(), torch.get_default_dtype()
+    deterministic, benchmark = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+    numpy_state, python_state = np.random.get_state(), random.getstate()
+    levels = {name: logging.getLogger(name).level for name in QUIET}
+    group_before = torch.distributed.is_available() and torch.distributed.is_initialized()
+    try:
+        with torch.random.fork_rng(), warnings.catch_warnings():
+            for message in UNHELPFUL:
+                warnings.filterwarnings("ignore", message)
+            for name in QUIET:
+                logging.getLogger(name).setLevel(logging.WARNING)
+            if threads is not None:
+                torch.set_num_threads(threads)
+            yield
+    finally:
+        if not group_before and torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+        torch.set_num_threads(count)
+        torch.set_default_dtype(dtype)
+        torch.use_deterministic_algorithms(deterministic)
+        torch.backends.cudnn.benchmark = benchmark
+        np.random.set_state(numpy_state)
+        random.setstate(python_state)
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+        for key in os.environ.keys() - environment.keys():
+            del os.environ[key]
+        os.environ.update(environment)

@@ -1,0 +1,124 @@
+"""The LightningModule: the loss, the epoch's numbers and the step rule; nothing else."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.optim import Optimizer
+from torchmetrics import MeanMetric
+
+from rectifiers.data.preprocess import Preprocess
+from rectifiers.evaluation.counters import ErrorCounter
+from rectifiers.models.network import Network
+from rectifiers.seeds import mix
+from rectifiers.training.divergence import Diverged, first_bad_layer
+from rectifiers.training.optim import build_sgd
+from rectifiers.training.schedule import StepRule
+
+
+@dataclass(frozen=True)
+class SgdSettings:
+    """The numbers of `conf/optim/`: learning rate, momentum, decay, biases' factor, and what a drop divides by."""
+
+    lr: float
+    momentum: float
+    weight_decay: float
+    bias_lr_factor: float
+    drop_factor: float
+
+
+class Classifier(pl.LightningModule):
+    """Trains a network on uint8 image batches; `history` holds one row of numbers an epoch and survives a restart.
+
+    Plain `val` is the centre view while training: it drives the step rule and is not a table's protocol.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        preprocess: Preprocess,
+        rule: StepRule,
+        sgd: SgdSettings,
+        *,
+        classes: int,
+        seed: int,
+        code: str,
+    ) -> None:
+        super().__init__()
+        self.network, self.preprocess, self.rule, self.sgd = network, preprocess, rule, sgd
+        self.seed = seed
+        self.codes = [code]
+        self.history: list[dict[str, Any]] = []
+        self.val = ErrorCounter(classes)
+        self.train_loss = MeanMetric()
+        self._seen, self._train_s = 0, 0.0
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.network(self.preprocess(images))
+
+    def configure_optimizers(self) -> Optimizer:
+        return build_sgd(
+            self.network,
+            lr=self.sgd.lr,
+            momentum=self.sgd.momentum,
+            weight_decay=self.sgd.weight_decay,
+            bias_lr_factor=self.sgd.bias_lr_factor,
+        )
+
+    def on_train_epoch_start(self) -> None:
+        self.train_loss.reset()
+        self._seen, self._started = 0, time.perf_counter()
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        # Dropout depends on (seed, step) alone, so a run that was continued draws the masks it would have drawn.
+        torch.manual_seed(mix("dropout", self.seed, self.global_step))
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        images, labels = batch
+        loss = F.cross_entropy(self(images), labels)
+        if not torch.isfinite(loss):
+            raise Diverged(self.global_step, first_bad_layer(self.network, self.preprocess(images)))
+        self.train_loss.update(loss.detach(), weight=len(labels))
+        self._seen += len(labels)
+        return loss
+
+    def on_validation_start(self) -> None:
+        self._train_s = time.perf_counter() - self._started
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        images, labels = batch
+        self.val.update(self(images), labels)
+
+    def on_train_epoch_end(self) -> None:
+        errors = self.val.errors()
+        self.val.reset()
+        groups = self.trainer.optimizers[0].param_groups
+        row = {
+            "epoch": self.current_epoch + 1,
+            "lr": groups[0]["lr"],
+            "train_loss": float(self.train_loss.compute()),
+            "val/top1_error_pct": errors.top1_error_pct,
+            "val/top5_error_pct": errors.top5_error_pct,
+            "images_per_second": self._seen / self._train_s,
+            "seconds": time.perf_counter() - self._started,
+            **{f"slope/{layer}": float(slope.mean()) for layer, slope in self.network.slopes().items()},
+        }
+        self.history.append(row)
+        logged = {key: float(value) for key, value in row.items() if value is not None and key != "epoch"}
+        self.log_dict(logged, on_step=False, on_epoch=True)
+        if self.rule.after_epoch(errors.top1_error_pct):
+            for group in groups:
+                group["lr"] /= self.sgd.drop_factor
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["rectifiers"] = {"history": self.history, "rule": self.rule.state(), "codes": self.codes}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        kept = checkpoint["rectifiers"]
+        self.history = list(kept["history"])
+        self.rule.restore(kept["rule"])
+        self.codes = kept["codes"] + [code for code in self.codes if code not in kept["codes"]]

@@ -1,0 +1,272 @@
+"""A run from its configuration to its record."""
+
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import yaml
+from pytorch_lightning.loggers import CSVLogger, Logger, WandbLogger
+from rich.console import Console
+from rich.progress import Progress
+
+from rectifiers.config import InputError
+from rectifiers.data.module import ImageData
+from rectifiers.data.preprocess import PixelMoments, fit
+from rectifiers.data.sources import Source
+from rectifiers.data.statistics import load_or_fit, save, statistics_key
+from rectifiers.evaluation.protocols import ViewDataset, evaluate
+from rectifiers.models.network import Network
+from rectifiers.models.spec import depth
+from rectifiers.runs import record as records
+from rectifiers.runs.identity import science
+from rectifiers.runs.lookup import finished, prepare, run_folder
+from rectifiers.runs.provenance import code_fingerprint, provenance
+from rectifiers.training.assembly import (
+    EVERY_PREPROCESS_KEYS,
+    build_geometry,
+    build_network,
+    build_rule,
+    build_sgd_settings,
+    build_source,
+    configured,
+)
+from rectifiers.training.callbacks import AtomicCheckpointIO, EpochFiles, EpochLines, progress
+from rectifiers.training.divergence import Diverged
+from rectifiers.training.isolation import isolated
+from rectifiers.training.module import Classifier
+
+console = Console(stderr=True)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run's record, where it lies, and whether this call made it (False: it was there already)."""
+
+    record: dict[str, Any]
+    path: Path
+    fresh: bool
+
+
+def train(config: dict[str, Any], choices: dict[str, Any]) -> Outcome:
+    """Run `config`, a resolved plain dict, unless its record exists; go on from its last checkpoint where there is one.
+
+    choices: the group options that made the configuration (`{"activation": "prelu", ...}`), kept in the record.
+
+    Raises:
+        InputError: for anything the user gave that cannot be used; nothing has been overwritten then.
+    """
+    prepare(config)
+    _check_device(config["compute"])
+    source = build_source(config)
+    found = finished(config)
+    if found:
+        return Outcome(*found, fresh=False)
+    folder = run_folder(config)
+    assert folder is not None  # opening the source filled in the content's hash
+    path = folder / "record.json"
+    if config["rerun"] and folder.exists():
+        _set_aside(folder)
+    kept = records.load(path) if path.exists() else None
+    with isolated(config["compute"]["threads"]):
+        record = _Run(config, choices, source, folder).to_record(kept)
+    records.write(path, record)
+    return Outcome(record, path, fresh=True)
+
+
+def _check_device(compute: dict[str, Any]) -> None:
+    if compute["accelerator"] == "gpu" and not torch.cuda.is_available():
+        raise InputError("compute.accelerator=gpu needs a GPU, and torch sees none; choose compute=cpu")
+    if compute["accelerator"] == "cpu" and compute["precision"] == "16-mixed":
+        raise InputError("compute.precision=16-mixed works on a GPU only; choose 32-true or bf16-mixed")
+
+
+def _set_aside(folder: Path) -> None:
+    """Move a run that will be run again to `replaced/<id>-<n>`, n from 1; nothing is deleted."""
+    attic = folder.parent / "replaced"
+    attic.mkdir(exist_ok=True)
+    n = 1
+    while (attic / f"{folder.name}-{n}").exists():
+        n += 1
+    folder.rename(attic / f"{folder.name}-{n}")
+
+
+class _Run:
+    """The parts of one run, and the steps that use them."""
+
+    def __init__(self, config: dict[str, Any], choices: dict[str, Any], source: Source, folder: Path) -> None:
+        self.config, self.choices, self.source, self.folder = config, choices, source, folder
+        self.geometry = build_geometry(config)
+        self.data = ImageData(
+            source,
+            self.geometry,
+            global_batch=config["optim"]["global_batch"],
+            seed=config["seed"],
+            workers=config["compute"]["workers"],
+        )
+        self.preprocess, self.statistics_hash = self._fit_preprocess()
+        self.network, self.ledger = build_network(config, source, self.preprocess.flat_output)
+        folder.mkdir(parents=True, exist_ok=True)
+        records.write_text(folder / "config.yaml", yaml.safe_dump(config, sort_keys=False))
+        records.write_text(folder / "ledger.yaml", yaml.safe_dump([e.as_dict() for e in self.ledger], sort_keys=False))
+        save(self.preprocess, folder / "statistics.pt")
+        self.classifier = Classifier(
+            self.network,
+            self.preprocess,
+            build_rule(config),
+            build_sgd_settings(config),
+            classes=len(source.classes),
+            seed=config["seed"],
+            code=code_fingerprint(),
+        )
+
+    def _fit_preprocess(self) -> tuple[Any, str]:
+        settings = self.config["preprocess"]
+        inputs = {
+            "train": self.source.train_digest,
+            "resize_px": self.geometry.resize_px,
+            "crop_px": self.geometry.crop_px,
+            "preprocess": settings,
+        }
+        key = statistics_key(inputs)
+        method = configured("preprocess", settings, EVERY_PREPROCESS_KEYS)
+
+        def fit_now() -> Any:
+            return fit(method, PixelMoments(self.data.statistics_batches), settings["scale"])
+
+        return load_or_fit(Path(self.config["cache_dir"]) / "statistics", key, fit_now), key
+
+    def to_record(self, kept: dict[str, Any] | None) -> dict[str, Any]:
+        """Train to the end (at once where a checkpoint is there already), test, and return the record.
+
+        kept: the record of an earlier call, whose protocols stay.
+        """
+        if self.config["compute"]["compile"]:
+            self.network.compile()  # in place, so the checkpoint's keys stay
+        diverged = self._fit()
+        protocols = dict(kept["protocols"]) if kept else {}
+        started = time.perf_counter()
+        if diverged is None:
+            for name in self.config["evaluation"].keys() - protocols.keys():
+                protocols[name] = self._evaluate(name)
+        return self._record(diverged, protocols, time.perf_counter() - started)
+
+    def _fit(self) -> Diverged | None:
+        compute, last = self.config["compute"], self.folder / "last.ckpt"
+        logger = self._logger()
+        shown = progress()
+        trainer = pl.Trainer(
+            accelerator=compute["accelerator"],
+            devices=1,
+            precision=compute["precision"],
+            max_epochs=self.config["optim"]["epochs"],
+            logger=logger or False,
+            callbacks=[EpochFiles(self.folder), shown],
+            plugins=[AtomicCheckpointIO()],
+            enable_progress_bar=not isinstance(shown, EpochLines),
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+            use_distributed_sampler=False,
+        )
+        if last.exists():
+            console.print(f"continuing from {last}", highlight=False)
+        status = 1
+        try:
+            trainer.fit(self.classifier, datamodule=self.data, ckpt_path=str(last) if last.exists() else None)
+            status = 0
+        except Diverged as found:
+            return found
+        finally:
+            if isinstance(logger, WandbLogger):
+                logger.experiment.finish(exit_code=status, quiet=True)
+        return None
+
+    def _logger(self) -> Logger | None:
+        settings = self.config["logger"]
+        if settings["name"] == "csv":
+            return CSVLogger(self.folder, name="csv", version="")
+        if settings["name"] == "wandb":
+            import wandb
+
+            return WandbLogger(
+                project=settings["project"],
+                id=self.folder.name,
+                name=" ".join(str(self.choices.get(g)) for g in ("model", "activation", "init", "data")),
+                save_dir=self.folder,
+                offline=settings["mode"] == "offline",
+                config=science(self.config),
+                settings=wandb.Settings(silent=True, disable_git=True, save_code=False, console="off"),
+            )
+        return None
+
+    def _evaluate(self, name: str) -> dict[str, Any]:
+        views = configured(f"evaluation.{name}", self.config["evaluation"][name])
+        dataset = ViewDataset(self.source.val, views, self.geometry.resize_px, self.geometry.crop_px)
+        device = torch.device("cuda" if self.config["compute"]["accelerator"] == "gpu" else "cpu")
+        with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+            task = bar.add_task(f"testing {name}", total=len(dataset))
+            return evaluate(
+                self.classifier.to(device),
+                dataset,
+                classes=len(self.source.classes),
+                device=device,
+                workers=self.config["compute"]["workers"],
+                on_batch=lambda images: bar.update(task, advance=images),
+            ).as_dict()
+
+    def _record(self, diverged: Diverged | None, protocols: dict[str, Any], test_s: float) -> dict[str, Any]:
+        history = self.classifier.history
+        gpu = self.config["compute"]["accelerator"] == "gpu"
+        device = torch.cuda.get_device_name() if gpu else "cpu"
+        return {
+            "schema_version": records.SCHEMA_VERSION,
+            "run": self.folder.name,
+            "status": "diverged" if diverged else "finished",
+            "diverged": {"step": diverged.step, "layer": diverged.layer} if diverged else None,
+            "choices": self.choices,
+            "science": science(self.config),
+            "compute": self.config["compute"],
+            "protocols": protocols,
+            "network": _describe(self.network, self.source, self.config["data"]["crop_px"]),
+            "ledger": [entry.as_dict() for entry in self.ledger],
+            "slopes": {} if diverged else _slopes(self.network),
+            "drop_epochs": self.classifier.rule.drop_epochs,
+            "epochs": len(history),
+            "history": history,
+            "train_images": len(self.source.train.labels),
+            "images_per_second": statistics.harmonic_mean([row["images_per_second"] for row in history])
+            if history
+            else None,
+            "wall_s": sum(row["seconds"] for row in history) + test_s,
+            "codes": self.classifier.codes,
+            "provenance": provenance(self.source.digest, self.statistics_hash, device, torch.get_num_threads()),
+        }
+
+
+def _describe(network: Network, source: Source, input_px: int) -> dict[str, Any]:
+    shapes = network.shapes
+    return {
+        "depth": depth([shape.row for shape in shapes]),
+        "input_px": input_px,
+        "channels": source.channels,
+        "classes": len(source.classes),
+        "parameters": sum(p.numel() for p in network.parameters()),
+        "slopes": sum(slope.numel() for slope in network.slopes().values()),
+        "multiply_adds": sum(shape.multiply_adds for shape in shapes),
+    }
+
+
+def _slopes(network: Network) -> dict[str, Any]:
+    return {
+        layer: {
+            "mean": float(slope.mean()),
+            "std": float(slope.std(correction=0)),
+            "least": float(slope.min()),
+            "most": float(slope.max()),
+            "channels": slope.numel(),
+        }
+        for layer, slope in network.slopes().items()
+    }

@@ -1,0 +1,36 @@
+import torch
+from torch import nn
+
+from rectifiers.training.divergence import first_bad_layer
+
+
+def chain() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
+def test_the_first_layer_whose_weights_are_not_finite_is_named() -> None:
+    net, x = chain(), torch.ones(3, 4)
+    with torch.no_grad():
+        net[4].weight[0, 0] = torch.nan
+        net[2].bias[1] = torch.inf
+    assert first_bad_layer(net, x) == "2"
+
+
+def test_the_first_layer_whose_output_overflows_is_named() -> None:
+    net, x = chain(), torch.ones(3, 4)
+    with torch.no_grad():
+        net[0].weight.fill_(1e30)
+        net[2].weight.fill_(1e30)
+    assert first_bad_layer(net, x) == "2"
+
+
+def test_input_and_loss_are_told_apart_from_layers() -> None:
+    assert first_bad_layer(chain(), torch.full((1, 4), torch.nan)) == "input"
+    assert first_bad_layer(chain(), torch.ones(1, 4)) == "loss"
+
+
+def test_no_hook_stays_behind() -> None:
+    net = chain()
+    first_bad_layer(net, torch.ones(1, 4))
+    assert not any(m._forward_hooks for m in net.modules())
