@@ -80,6 +80,9 @@ def explain_refusal(arguments: list[str]) -> Iterator[None]:
     """Where Hydra refuses the command line, add what could have been meant: it names neither keys nor near misses."""
     try:
         yield
+    except KeyboardInterrupt:
+        print("interrupted; a run that has finished an epoch goes on from it: give the same command", file=sys.stderr)
+        sys.exit(130)
     except SystemExit as refusal:
         if refusal.code not in (0, None) and not _started and not os.environ.get("HYDRA_FULL_ERROR"):
             for hint in hints(arguments):

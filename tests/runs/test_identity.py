@@ -22,8 +22,11 @@ def test_what_can_move_a_number_makes_another_run(override: str) -> None:
 
 @pytest.mark.parametrize(
     "override",
-    ["compute.workers=4", "compute.threads=3", "compute.compile=true", "logger=wandb", "rerun=true",
-     "runs_dir=elsewhere", "evaluation=[center]", "data.width=0.25", "optim.lr=0.010", "optim.momentum=9e-1", "init.bias=0"],
+    [
+        "compute.workers=4", "compute.threads=3", "compute.compile=true", "logger=wandb", "rerun=true",
+        "runs_dir=there",
+        "evaluation=[center]", "data.width=0.25", "optim.lr=0.010", "optim.momentum=9e-1", "init.bias=0",
+    ],
 )  # fmt: skip
 def test_what_cannot_does_not(override: str) -> None:
     assert name(override) == name()

@@ -12,6 +12,7 @@ import torch
 from pytorch_lightning.callbacks import Callback, Checkpoint, RichProgressBar
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
+from rectifiers.config import InputError
 from rectifiers.runs.record import atomic_file, write_text
 from rectifiers.training.module import Classifier
 
@@ -29,7 +30,13 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def load_checkpoint(
         self, path: Any, map_location: Any = lambda storage, _: storage, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        return torch.load(path, map_location=map_location, weights_only=True)
+        try:
+            return torch.load(path, map_location=map_location, weights_only=True)
+        except Exception as fault:  # a damaged file fails in as many ways as pickle and zip know
+            raise InputError(
+                f"{path} cannot be read as a checkpoint ({str(fault).splitlines()[0]}); remove it to start this run "
+                "from its beginning"
+            ) from fault
 
 
 class EpochFiles(Checkpoint):

@@ -3,6 +3,8 @@
 import logging
 import os
 import random
+import signal
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +30,7 @@ def isolated(threads: int | None) -> Iterator[None]:
     """
     environment, count, dtype = dict(os.environ), torch.get_num_threads(), torch.get_default_dtype()
     deterministic, benchmark = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+    interrupt = signal.getsignal(signal.SIGINT)  # Lightning ignores the signal once it has seen it
     numpy_state, python_state = np.random.get_state(), random.getstate()
     levels = {name: logging.getLogger(name).level for name in QUIET}
     group_before = torch.distributed.is_available() and torch.distributed.is_initialized()
@@ -43,6 +46,8 @@ def isolated(threads: int | None) -> Iterator[None]:
     finally:
         if not group_before and torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, interrupt)
         torch.set_num_threads(count)
         torch.set_default_dtype(dtype)
         torch.use_deterministic_algorithms(deterministic)

@@ -179,9 +179,17 @@ class _Run:
             status = 0
         except Diverged as found:
             return found
+        except SystemExit as left:
+            # Lightning turns Ctrl-C into exit(1); to the caller it shall be what it was.
+            if isinstance(left.__context__, KeyboardInterrupt):
+                raise KeyboardInterrupt from None
+            raise
         finally:
             if isinstance(logger, WandbLogger):
-                logger.experiment.finish(exit_code=status, quiet=True)
+                import wandb
+
+                logger.experiment.finish(exit_code=status)
+                wandb.teardown(exit_code=status)  # its service and threads would outlive the run
         return None
 
     def _logger(self) -> Logger | None:
@@ -192,13 +200,16 @@ class _Run:
             import wandb
 
             return WandbLogger(
-                project=settings["project"],
-                id=self.folder.name,
-                name=" ".join(str(self.choices.get(g)) for g in ("model", "activation", "init", "data")),
-                save_dir=self.folder,
-                offline=settings["mode"] == "offline",
-                config=science(self.config),
-                settings=wandb.Settings(silent=True, disable_git=True, save_code=False, console="off"),
+                experiment=wandb.init(
+                    project=settings["project"],
+                    id=self.folder.name,
+                    name=" ".join(str(self.choices.get(group)) for group in ("model", "activation", "init", "data")),
+                    dir=self.folder,
+                    mode=settings["mode"],
+                    resume="allow",
+                    config=science(self.config),
+                    settings=wandb.Settings(silent=True, disable_git=True, save_code=False, console="off"),
+                )
             )
         return None
 

@@ -1,0 +1,352 @@
+"""Whole runs on real digits, through Lightning, a second each."""
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from conftest import ROOT, TINY, compose_config
+from rectifiers.config import InputError
+from rectifiers.runs import record as records
+from rectifiers.runs.provenance import code_fingerprint
+from rectifiers.training.run import Outcome, train
+
+CHOICES = {"activation": "prelu", "init": "he", "model": "mlp", "data": "digits"}
+
+
+def weights(outcome: Outcome) -> dict[str, torch.Tensor]:
+    return torch.load(outcome.path.parent / "last.ckpt", weights_only=True)["state_dict"]
+
+
+def same_bits(a: Outcome, b: Outcome) -> bool:
+    one, other = weights(a), weights(b)
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def numbers(outcome: Outcome) -> dict:
+    """What of a record does not depend on the clock."""
+    record = json.loads(json.dumps(outcome.record))
+    for row in record["history"]:
+        del row["seconds"], row["images_per_second"]
+    return {
+        key: record[key] for key in record if key not in ("wall_s", "images_per_second", "provenance", "compute", "run")
+    }
+
+
+def test_a_run_leaves_its_whole_story(tiny) -> None:
+    outcome = train(tiny(), CHOICES)
+    folder, record = outcome.path.parent, outcome.record
+    assert outcome.fresh
+    assert record == records.load(outcome.path)
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "config.yaml", "last.ckpt", "ledger.yaml", "metrics.csv", "record.json", "statistics.pt",
+    ]  # fmt: skip
+    assert folder.name == record["run"]
+    assert (record["status"], record["epochs"], record["drop_epochs"]) == ("finished", 3, [])
+    assert record["choices"] == CHOICES
+    for protocol in ("center", "ten_view"):
+        result = record["protocols"][protocol]
+        assert result["seen"] == 450
+        assert result["top1_error_pct"] == pytest.approx(100 * (450 - result["top1_correct"]) / 450)
+        assert result["top1_error_pct"] < 60  # chance is 90
+    assert record["network"]["parameters"] == 64 * 32 + 32 + 32 * 32 + 32 + 32 * 10 + 10 + 64
+    assert record["network"]["slopes"] == 64
+    assert [e["layer"] for e in record["ledger"]] == ["fc_1", "fc_2", "out"]
+    assert yaml.safe_load((folder / "ledger.yaml").read_text()) == record["ledger"]
+    rows = list(csv.DictReader((folder / "metrics.csv").open()))
+    assert [int(row["epoch"]) for row in rows] == [1, 2, 3]
+    assert [float(row["train_loss"]) for row in rows] == [row["train_loss"] for row in record["history"]]
+    assert record["history"][-1]["val/top1_error_pct"] == record["protocols"]["center"]["top1_error_pct"]
+    assert record["codes"] == [code_fingerprint()]
+    assert record["provenance"]["data"]
+    assert record["wall_s"] > 0
+    assert record["images_per_second"] > 0
+
+
+def test_training_moves_slopes_and_weights(tiny) -> None:
+    outcome = train(tiny(), CHOICES)
+    for slope in outcome.record["slopes"].values():
+        assert slope["std"] > 0
+        assert slope["least"] < 0.25 < slope["most"]
+    assert outcome.record["history"][0]["train_loss"] > outcome.record["history"][-1]["train_loss"]
+
+
+def test_what_exists_is_not_run_again(tiny) -> None:
+    first = train(tiny(), CHOICES)
+    stamp = first.path.stat().st_mtime_ns
+    second = train(tiny(), CHOICES)
+    assert not second.fresh
+    assert second.record == first.record
+    assert first.path.stat().st_mtime_ns == stamp
+
+
+def test_rerun_keeps_the_old_run_and_gives_the_same_bits(tiny) -> None:
+    first = train(tiny(), CHOICES)
+    kept = weights(first)
+    second = train(tiny("rerun=true"), CHOICES)
+    assert second.fresh
+    assert second.path == first.path
+    old = first.path.parent.parent / "replaced" / f"{first.record['run']}-1"
+    assert records.load(old / "record.json") == first.record
+    assert all(torch.equal(kept[name], value) for name, value in weights(second).items())
+    train(tiny("rerun=true"), CHOICES)
+    assert sorted(p.name for p in old.parent.iterdir()) == [f"{first.record['run']}-1", f"{first.record['run']}-2"]
+
+
+def test_a_protocol_asked_for_later_is_added_without_training(tiny) -> None:
+    first = train(tiny("evaluation=[center]"), CHOICES)
+    kept = weights(first)
+    second = train(tiny("evaluation=[ten_view]"), CHOICES)
+    assert second.path == first.path
+    assert second.record["protocols"].keys() == {"center", "ten_view"}
+    assert second.record["protocols"]["center"] == first.record["protocols"]["center"]
+    assert second.record["history"] == first.record["history"]
+    assert all(torch.equal(kept[name], value) for name, value in weights(second).items())
+    assert numbers(train(tiny("rerun=true"), CHOICES))["protocols"] == second.record["protocols"]
+
+
+@pytest.mark.parametrize("model", [(), ("model.norm=batch",)])
+def test_the_same_seed_gives_the_same_bits_with_no_and_with_two_workers(tiny, tmp_path: Path, model: tuple) -> None:
+    alone = train(tiny(*model), CHOICES)
+    helped = train(tiny("compute.workers=2", f"runs_dir={tmp_path}/other", *model), CHOICES)
+    assert helped.record["run"] == alone.record["run"]
+    assert same_bits(alone, helped)
+    assert numbers(alone) == numbers(helped)
+    other = train(tiny("seed=1", *model), CHOICES)
+    assert not same_bits(alone, other)
+
+
+class Cut(BaseException):
+    """Stands for a kill right after a checkpoint."""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("after", [1, 2, 3, 5])
+def test_a_run_cut_and_continued_equals_one_that_was_not(
+    tiny, tmp_path: Path, monkeypatch, after: int, workers: int
+) -> None:
+    options = ("optim.patience=1", "optim.lr=1.0", "optim.epochs=5", "model.norm=batch", f"compute.workers={workers}")
+    whole = train(tiny(*options, f"runs_dir={tmp_path}/whole"), CHOICES)
+    assert whole.record["drop_epochs"] == [3]
+
+    from rectifiers.training.callbacks import EpochFiles
+
+    original = EpochFiles.on_train_epoch_end
+
+    def cut(self, trainer, module) -> None:
+        original(self, trainer, module)
+        if len(module.history) == after:
+            raise Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EpochFiles, "on_train_epoch_end", cut)
+        with pytest.raises(Cut):
+            train(tiny(*options), CHOICES)
+    folder = tmp_path / "runs" / whole.record["run"]
+    assert not (folder / "record.json").exists()
+    continued = train(tiny(*options), CHOICES)
+    assert same_bits(whole, continued)
+    assert numbers(whole) == numbers(continued)
+
+
+def start(tmp_path: Path, *overrides: str) -> subprocess.Popen:
+    command = [
+        sys.executable,
+        "train.py",
+        *TINY,
+        f"runs_dir={tmp_path}/runs",
+        f"cache_dir={tmp_path}/cache",
+        *overrides,
+    ]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+LONGER = ("optim.epochs=30", "optim.patience=3")
+
+
+def test_a_run_killed_at_random_moments_ends_as_if_it_had_not_been(tiny, tmp_path: Path) -> None:
+    whole = train(tiny(*LONGER, f"runs_dir={tmp_path}/whole"), CHOICES)
+    folder = tmp_path / "runs" / whole.record["run"]
+    moments = random.Random(0)
+    for _ in range(3):
+        process = start(tmp_path, *LONGER)
+        written = (folder / "metrics.csv").stat().st_mtime_ns if (folder / "metrics.csv").exists() else 0
+        while not ((folder / "metrics.csv").exists() and (folder / "metrics.csv").stat().st_mtime_ns > written):
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        time.sleep(moments.random() * 0.5)  # an epoch takes about a tenth of a second
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        assert not (folder / "record.json").exists() or records.load(folder / "record.json")
+    process = start(tmp_path, *LONGER)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    continued = Outcome(records.load(folder / "record.json"), folder / "record.json", True)
+    assert same_bits(whole, continued)
+    ours, theirs = numbers(whole), numbers(continued)
+    del ours["choices"], theirs["choices"]
+    assert ours == theirs
+    assert out.rstrip().endswith("record.json")
+
+
+def test_ctrl_c_stops_at_once_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    process = start(tmp_path, "optim.epochs=400")
+    while not list(tmp_path.glob("runs/*/metrics.csv")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "give the same command" in err
+    assert "Traceback" not in err
+    assert not list(tmp_path.glob("runs/*/record.json"))
+    assert list(tmp_path.glob("runs/*/last.ckpt"))
+
+
+def test_a_loss_that_is_not_finite_is_recorded_with_layer_and_step(tiny) -> None:
+    outcome = train(tiny("optim.lr=1e6", "activation=relu"), CHOICES)
+    assert outcome.record["status"] == "diverged"
+    where = outcome.record["diverged"]
+    assert 1 <= where["step"] < 10
+    assert where["layer"] in ("head.fc_1", "head.fc_2", "head.out", "loss")
+    assert outcome.record["protocols"] == {}
+    again = train(tiny("optim.lr=1e6", "activation=relu"), CHOICES)
+    assert not again.fresh
+    assert again.record == outcome.record
+
+
+def test_drop_epochs_can_be_taken_from_another_runs_record(tiny) -> None:
+    relu = train(tiny("activation=relu", "optim.patience=1", "optim.lr=0.3", "optim.epochs=6"), CHOICES)
+    assert relu.record["drop_epochs"]
+    prelu = train(tiny(f"optim.drop_epochs_from={relu.record['run']}", "optim.epochs=6"), CHOICES)
+    assert prelu.record["drop_epochs"] == relu.record["drop_epochs"]
+    lrs = [row["lr"] for row in prelu.record["history"]]
+    expected = [0.01 / 10 ** sum(e < epoch for e in relu.record["drop_epochs"]) for epoch in range(1, 7)]
+    assert lrs == pytest.approx(expected)
+    typed = f"optim.drop_epochs={relu.record['drop_epochs']}".replace(" ", "")
+    assert not train(tiny(typed, "optim.epochs=6"), CHOICES).fresh  # the same run, said otherwise
+    by_path = f"optim.drop_epochs_from='{relu.path}'"
+    assert not train(tiny(by_path, "optim.epochs=6"), CHOICES).fresh
+
+
+def test_a_reference_to_a_run_that_is_not_finished_is_refused(tiny) -> None:
+    with pytest.raises(InputError, match=r"optim\.drop_epochs_from=0123456789ab has no record yet .*; finish that run"):
+        train(tiny("optim.drop_epochs_from=0123456789ab"), CHOICES)
+    bad = train(tiny("optim.lr=1e6", "activation=relu"), CHOICES)
+    with pytest.raises(InputError, match="is a run that diverged"):
+        train(tiny(f"optim.drop_epochs_from={bad.record['run']}"), CHOICES)
+
+
+def test_a_record_of_older_code_says_so(tiny) -> None:
+    first = train(tiny(), CHOICES)
+    older = {**first.record, "codes": ["000000000000"]}
+    records.write(first.path, older)
+    assert train(tiny(), CHOICES).record["codes"] == ["000000000000"]
+
+
+def test_a_run_goes_on_from_a_checkpoint_of_older_code_and_names_both(tiny) -> None:
+    first = train(tiny(), CHOICES)
+    first.path.unlink()
+    last = first.path.parent / "last.ckpt"
+    checkpoint = torch.load(last, weights_only=True)
+    checkpoint["rectifiers"]["codes"] = ["000000000000"]
+    torch.save(checkpoint, last)
+    assert train(tiny(), CHOICES).record["codes"] == ["000000000000", code_fingerprint()]
+
+
+def test_a_checkpoint_that_cannot_be_read_is_a_sentence(tiny) -> None:
+    first = train(tiny(), CHOICES)
+    first.path.unlink()
+    last = first.path.parent / "last.ckpt"
+    last.write_bytes(last.read_bytes()[:1000])
+    with pytest.raises(InputError, match=r"last\.ckpt cannot be read as a checkpoint .*; remove it"):
+        train(tiny(), CHOICES)
+    assert last.stat().st_size == 1000
+
+
+@pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
+def test_precision_is_another_run_and_works(tiny, precision: str) -> None:
+    plain, other = train(tiny(), CHOICES), train(tiny(f"compute.precision={precision}"), CHOICES)
+    assert other.record["run"] != plain.record["run"]
+    assert other.record["protocols"]["center"]["top1_error_pct"] < 60
+    dtype = torch.float64 if precision == "64-true" else torch.float32
+    assert {v.dtype for v in weights(other).values() if v.is_floating_point()} - {torch.float64} <= {torch.float32}
+    assert weights(other)["network.head.fc_1.weight"].dtype == dtype
+
+
+def test_hardware_that_is_not_there_is_a_sentence(tiny) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU, so the sentence cannot be provoked")
+    with pytest.raises(InputError, match=r"compute\.accelerator=gpu needs a GPU, and torch sees none"):
+        train(tiny("compute=one_gpu"), CHOICES)
+    with pytest.raises(InputError, match=r"compute\.precision=16-mixed works on a GPU only"):
+        train(tiny("compute.precision=16-mixed"), CHOICES)
+
+
+def test_a_vector_preprocess_needs_a_network_that_takes_vectors(tiny, tmp_path: Path) -> None:
+    reduced = train(tiny("preprocess=pca_reduce", "preprocess.k=20"), CHOICES)
+    assert reduced.record["ledger"][0]["fan_in"] == 20
+    with pytest.raises(InputError, match="conv1 needs an image, and preprocess gives a vector; choose model=mlp"):
+        train(compose_config("preprocess=pca", f"runs_dir={tmp_path}", f"cache_dir={tmp_path}"), CHOICES)
+
+
+def process_state() -> dict:
+    return {
+        "environment": dict(os.environ),
+        "threads": {t.name for t in threading.enumerate()},
+        "torch threads": torch.get_num_threads(),
+        "torch random": torch.get_rng_state().tolist(),
+        "numpy random": np.random.get_state()[1].tolist(),
+        "python random": random.getstate(),
+        "default dtype": torch.get_default_dtype(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "process group": torch.distributed.is_initialized(),
+        "signals": {s: signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)},
+        "gradients": torch.is_grad_enabled(),
+    }
+
+
+@pytest.mark.parametrize("logger", ["csv", "none", "wandb"])
+def test_a_run_leaves_the_process_as_it_found_it(tiny, logger: str) -> None:
+    train(tiny("optim.epochs=1", "seed=9"), CHOICES)  # what is imported and started once stays, and is not the run's
+    before = process_state()
+    train(tiny(f"logger={logger}", "compute.workers=2", "compute.precision=64-true", "compute.threads=2"), CHOICES)
+    assert process_state() == before
+    if logger == "wandb":
+        import wandb
+
+        assert wandb.run is None
+
+
+def test_the_second_run_in_a_process_equals_the_same_run_alone(tiny, tmp_path: Path) -> None:
+    train(tiny("activation=tanh", "seed=5"), CHOICES)
+    second = train(tiny(f"runs_dir={tmp_path}/after"), CHOICES)
+    alone = tmp_path / "alone"
+    process = start(alone, "compute.threads=1")
+    _, err = process.communicate()
+    assert process.returncode == 0, err
+    path = next(alone.glob("runs/*/record.json"))
+    assert same_bits(second, Outcome(records.load(path), path, True))
+
+
+def test_wandb_keeps_the_run_offline_under_its_own_name(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
+    outcome = train(tiny("logger=wandb"), CHOICES)
+    folder = outcome.path.parent / "wandb"
+    files = list(folder.glob("offline-run-*/run-*.wandb"))
+    assert len(files) == 1
+    assert outcome.record["run"] in files[0].name
+    content = files[0].read_bytes()
+    assert b"val/top1_error_pct" in content
+    assert not any(b"k" * 40 in p.read_bytes() for p in folder.rglob("*") if p.is_file())
