@@ -1,5 +1,6 @@
 """A run from its configuration to its record."""
 
+import os
 import statistics
 import time
 from dataclasses import dataclass
@@ -197,6 +198,8 @@ class _Run:
         if settings["name"] == "csv":
             return CSVLogger(self.folder, name="csv", version="")
         if settings["name"] == "wandb":
+            # The client's own error reports start threads that outlive every run, and go to its maker.
+            os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
             import wandb
 
             return WandbLogger(
