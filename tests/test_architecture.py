@@ -1,0 +1,89 @@
+"""The drawing in docs/design.md, held as data: imports point downward, and some libraries live in one place."""
+
+import ast
+from pathlib import Path
+
+from conftest import ROOT
+
+SRC = ROOT / "src" / "rectifiers"
+
+# A module imports from rows above its own in this list (lower in the house), never from its own row or below.
+ROWS = [
+    ["config", "seeds"],
+    ["quadrature", "runs.identity", "runs.record", "runs.provenance", "reporting.statistics", "reporting.paper"],
+    ["activations", "runs.lookup", "reporting.console"],
+    [
+        "initializers",
+        "models.spec",
+        "models.pyramid",
+        "data.transforms",
+        "data.samplers",
+        "data.sources",
+        "data.preprocess",
+    ],
+    ["models.network", "data.statistics", "data.module", "evaluation.views", "evaluation.counters"],
+    ["evaluation.protocols", "training.optim", "training.schedule", "training.divergence", "training.isolation"],
+    ["training.module"],
+    ["training.assembly", "training.callbacks"],
+    ["training.run"],
+    ["cli"],
+]
+ROW = {module: row for row, modules in enumerate(ROWS) for module in modules}
+
+ONLY_IN = {
+    "pytorch_lightning": ("training.", "data.module"),
+    "hydra": ("cli",),
+    "omegaconf": ("cli",),
+    "wandb": ("training.run",),
+    "dvc": (),
+}
+WITHOUT_TORCH = ("config", "seeds", "cli", "runs.", "reporting.", "models.spec", "training.schedule")
+
+
+def modules() -> dict[str, Path]:
+    names = {path.relative_to(SRC).with_suffix("").as_posix().replace("/", "."): path for path in SRC.rglob("*.py")}
+    return {name: path for name, path in names.items() if not name.endswith("__init__")}
+
+
+def imports(path: Path, top_level: bool = False) -> set[str]:
+    tree = ast.parse(path.read_text())
+    nodes = tree.body if top_level else list(ast.walk(tree))
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def test_every_module_has_its_row() -> None:
+    assert set(modules()) == set(ROW)
+
+
+def test_imports_point_downward() -> None:
+    for name, path in modules().items():
+        inner = {i.removeprefix("rectifiers.") for i in imports(path) if i.startswith("rectifiers.")}
+        for used in inner & ROW.keys():
+            assert ROW[used] < ROW[name], f"{name} imports {used}"
+
+
+def test_libraries_stay_in_their_place() -> None:
+    for name, path in modules().items():
+        for library in {i.partition(".")[0] for i in imports(path)} & ONLY_IN.keys():
+            assert name.startswith(ONLY_IN[library]) if ONLY_IN[library] else False, f"{name} imports {library}"
+
+
+def test_tables_and_help_do_without_torch() -> None:
+    heavy = {"torch", "torchvision", "torchmetrics", "pytorch_lightning", "sklearn", "scipy", "wandb"}
+    light = {name: path for name, path in modules().items() if name.startswith(WITHOUT_TORCH)}
+    for name, path in light.items():
+        used = imports(path, top_level=True)
+        assert not {i.partition(".")[0] for i in used} & heavy, name
+        inner = {i.removeprefix("rectifiers.") for i in used if i.startswith("rectifiers.")} & ROW.keys()
+        assert inner <= light.keys(), f"{name} imports {inner - light.keys()}, which may import torch"
+
+
+def test_rooms_are_small() -> None:
+    long = {name: n for name, path in modules().items() if (n := len(path.read_text().splitlines())) > 400}
+    assert not long

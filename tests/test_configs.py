@@ -1,0 +1,120 @@
+"""Every file in conf/ composes, passes the checks, and builds what it names."""
+
+import pytest
+import torch
+
+from conftest import CONF, compose_config
+from rectifiers.config import InputError, check
+from rectifiers.data.module import ImageData
+from rectifiers.data.preprocess import PixelMoments, fit
+from rectifiers.data.sources import digits
+from rectifiers.training import assembly
+
+GROUPS = {path.name: sorted(p.stem for p in path.glob("*.yaml")) for path in CONF.iterdir() if path.is_dir()}
+OPTIONS = [(group, option) for group in sorted(GROUPS) for option in GROUPS[group]]
+SMALL = ("data.resize_px=36", "data.crop_px=32", "model.width=0.0625")
+
+
+PROMISED = {
+    "activation": "elu gelu identity leaky_relu maxout prelu prelu_shared relu sigmoid silu softplus tanh",
+    "init": "gaussian he he_average he_backward lecun orthogonal sparse torch_default xavier xavier_forward zeros",
+    "preprocess": "channel_mean minmax none pca pca_reduce pca_whiten pixel_mean scalar_mean standardize zca",
+    "model": "mlp small14",
+    "data": "cifar10 digits fashion_mnist folder",
+    "logger": "csv none wandb",
+    "compute": "cpu one_gpu",
+    "evaluation": "center ten_view",
+    "optim": "paper",
+}
+
+
+def test_the_groups_hold_what_the_readme_promises() -> None:
+    assert {group: " ".join(options) for group, options in GROUPS.items()} == PROMISED
+
+
+@pytest.mark.parametrize(("group", "option"), OPTIONS)
+def test_every_option_composes_and_passes_the_checks(group: str, option: str) -> None:
+    check(compose_config(f"{group}={option}"))
+
+
+@pytest.mark.parametrize("option", GROUPS["data"])
+def test_every_source_takes_its_settings(option: str) -> None:
+    settings = compose_config(f"data={option}")["data"]
+    source = assembly.configured("data", settings, assembly.EVERY_SOURCE_KEYS)
+    assert source.func.__name__ == option
+
+
+@pytest.mark.parametrize("option", GROUPS["evaluation"])
+def test_every_protocol_cuts_views(option: str) -> None:
+    views = assembly.configured("evaluation", compose_config(f"evaluation={option}")["evaluation"][option])
+    assert views(torch.zeros(1, 36, 36, dtype=torch.uint8), 32).shape[1:] == (1, 32, 32)
+
+
+@pytest.mark.parametrize("option", GROUPS["preprocess"])
+def test_every_preprocess_fits_real_images(option: str) -> None:
+    config = compose_config(f"preprocess={option}", "data.resize_px=12", "data.crop_px=12")
+    source = digits()
+    data = ImageData(source, assembly.build_geometry(config), global_batch=8, seed=0, workers=0)
+    method = assembly.configured("preprocess", config["preprocess"], assembly.EVERY_PREPROCESS_KEYS)
+    fitted = fit(method, PixelMoments(data.statistics_batches), config["preprocess"]["scale"])
+    out = fitted(next(data.statistics_batches()))
+    assert torch.isfinite(out).all()
+    vector = {"pca": 144, "pca_whiten": 144, "pca_reduce": 100}
+    assert fitted.flat_output == vector.get(option)
+    assert out.shape[1:] == ((1, 12, 12) if fitted.flat_output is None else (fitted.flat_output,))
+
+
+@pytest.mark.filterwarnings("ignore:.*repelling fixed point")
+@pytest.mark.parametrize("model", GROUPS["model"])
+@pytest.mark.parametrize("init", GROUPS["init"])
+@pytest.mark.parametrize("activation", ["prelu", "maxout", "tanh"])
+def test_every_model_initialiser_and_kind_of_activation_go_together(model: str, init: str, activation: str) -> None:
+    config = compose_config(f"model={model}", f"init={init}", f"activation={activation}", *SMALL)
+    network, ledger = assembly.build_network(config, digits(), None)
+    assert len(ledger) == len(network.sites())
+    scores = network.eval()(torch.randn(2, 1, 32, 32))
+    assert scores.shape == (2, 10)
+    assert torch.isfinite(scores).all()
+
+
+@pytest.mark.parametrize("activation", GROUPS["activation"])
+def test_every_activation_builds(activation: str) -> None:
+    config = compose_config(f"activation={activation}", "model=mlp", *SMALL)
+    network, _ = assembly.build_network(config, digits(), None)
+    assert network(torch.randn(2, 1, 32, 32)).shape == (2, 10)
+
+
+BAD = [
+    ("seed=-1", r"seed=-1 is not usable; give a whole number at least 0"),
+    ("seed=1.5", r"seed=1\.5 is not usable; give a whole number"),
+    ("seed=true", r"seed=True is not usable"),
+    ("optim.lr=fast", r"optim\.lr=fast is not usable; give a number above 0"),
+    ("optim.lr=nan", r"optim\.lr=nan is not usable"),
+    ("optim.lr=inf", r"optim\.lr=inf is not usable"),
+    ("optim.momentum=1", r"optim\.momentum=1 is not usable; give a number at least 0 and below 1"),
+    ("optim.epochs=null", r"optim\.epochs has no value; give a whole number at least 1"),
+    ("compute.threads=0", r"compute\.threads=0 is not usable; give a whole number at least 1 \(or null\)"),
+    ("model.norm=layer", r"model\.norm=layer is not known; choose one of: none, batch"),
+    ("rerun=1", r"rerun=1 is not known; choose one of: false, true"),
+    ("compute.precision=16", r"compute\.precision=16 is not known; choose one of: 32-true"),
+    ("preprocess.scale=big", r"preprocess\.scale=big is not usable; give unit_rms or a number above 0"),
+    ("data.crop_px=37", r"data\.crop_px=37 is larger than data\.resize_px=36; .* lower data\.crop_px"),
+    ("optim.drop_epochs=[3,2]", r"optim\.drop_epochs=\[3, 2\] is not usable; give ascending epochs"),
+    ("optim.drop_epochs=5", r"optim\.drop_epochs=5 is not usable"),
+]
+
+
+@pytest.mark.parametrize(("override", "sentence"), BAD)
+def test_a_value_that_cannot_be_used_is_one_sentence_with_the_remedy(override: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        check(compose_config(override))
+
+
+def test_settings_that_a_function_does_not_take_are_named_with_those_it_takes() -> None:
+    with pytest.raises(InputError, match=r"activation\.slope is not known; .*prelu takes: initial_slope"):
+        assembly.configured("activation", {"_target_": "rectifiers.activations.prelu", "slope": 1})
+    with pytest.raises(InputError, match=r"activation\.x is not known; .*relu takes: no settings"):
+        assembly.configured("activation", {"_target_": "rectifiers.activations.relu", "x": 1})
+    for target in ("nowhere.at.all", "rectifiers.activations.nothing", None, "rectifiers..x", "rectifiers.__name__"):
+        with pytest.raises(InputError, match=r"_target_=.* cannot be imported; give the dotted name of a function"):
+            assembly.configured("init", {"_target_": target})
