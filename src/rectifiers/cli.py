@@ -34,7 +34,8 @@ def launch(config: DictConfig) -> float:
     choices = {group: option for group, option in HydraConfig.get().runtime.choices.items() if "hydra" not in group}
     sweeping = HydraConfig.get().mode == RunMode.MULTIRUN
     try:
-        for override in OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False):  # type: ignore[union-attr]
+        task = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
+        for override in map(str, task):  # type: ignore[arg-type]
             if override[0] in "+~":
                 raise InputError(f"{override} adds or removes a key, which nothing here reads; write key=value")
         return _launch(config, choices, sweeping)

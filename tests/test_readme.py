@@ -1,0 +1,111 @@
+"""The README says what is: its commands run, its recipes work as typed, its lists are whole."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import CONF, ROOT, compose_config
+from rectifiers.runs.identity import run_id, science
+
+README = (ROOT / "README.md").read_text()
+COMMANDS = re.findall(r"^\$ python train\.py (.*)$", README, flags=re.MULTILINE)
+FILES = re.findall(r"^```(?:python|yaml)\n# (\S+)\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_every_option_of_every_group_is_listed() -> None:
+    table = README[README.index("| group | options |") :].split("\n\n")[0]
+    for folder in (path for path in CONF.iterdir() if path.is_dir()):
+        row = next(line for line in table.splitlines() if line.startswith(f"| `{folder.name}=`"))
+        for option in folder.glob("*.yaml"):
+            assert f"`{option.stem}`" in row, f"{folder.name}={option.stem}"
+
+
+def test_the_deviations_are_those_of_the_code() -> None:
+    done = subprocess.run(
+        [sys.executable, "scripts/deviations.py", "--check"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_first_result_is_of_the_run_that_make_train_makes() -> None:
+    name = run_id(science(compose_config("activation=prelu", "init=he")))
+    shown = README[README.index("<!-- make train -->") : README.index("<!-- end -->")]
+    assert f"run {name} " in shown
+    assert f"runs/{name}/record.json" in shown
+
+
+def test_make_targets_that_are_named_exist() -> None:
+    text = README + (ROOT / "CONTRIBUTING.md").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z-]+)`", text)) | set(re.findall(r"^\$ make ([a-z-]+)", text, re.M)) <= targets
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the project to which the README's files have been added, as a reader would."""
+    place = tmp_path_factory.mktemp("copy")
+    for name in ("src", "conf", "train.py"):
+        source = ROOT / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, place / name)
+    assert len(FILES) == 5
+    for name, content in FILES:
+        path = place / name
+        path.write_text((path.read_text() + "\n\n" if path.exists() else "") + content)
+    return place
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if "multirun" not in c])
+def test_commands_and_recipes_run_as_they_are_printed(copy: Path, command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "train.py", *shlex.split(command), "optim.epochs=1", "evaluation=center"],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy / "src")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    record = json.loads((copy / done.stdout.splitlines()[-1]).read_text())
+    if "snake" in command:
+        # E[(z + sin(az)^2 / a)^2] = 1 + E[sin(az)^4] / a^2 with E[sin^4] = (3 - 4 e^{-2a^2} + e^{-8a^2}) / 8
+        import math
+
+        second = 1 + (3 - 4 * math.exp(-0.5) + math.exp(-2)) / 8 / 0.25
+        assert record["ledger"][1]["forward_gain"] == pytest.approx(second**-0.5, rel=1e-6)
+    if "laplace" in command:
+        assert {entry["rule"] for entry in record["ledger"]} == {"laplace"}
+        for entry in record["ledger"]:
+            assert entry["std_drawn"] == pytest.approx(entry["std_asked"], rel=0.15)
+    if "small6" in command:
+        assert record["network"]["depth"] == 6
+
+
+def test_the_sweep_of_the_readme_is_nine_runs() -> None:
+    (sweep,) = (c for c in COMMANDS if "multirun" in c)
+    cells = 1
+    for override in shlex.split(sweep)[1:]:
+        values = override.partition("=")[2].split(",")
+        for value in values:
+            compose_config(f"{override.partition('=')[0]}={value}")
+        cells *= len(values)
+    assert cells == 9
+
+
+@pytest.mark.slow
+def test_make_train_learns_the_digits(tmp_path: Path) -> None:
+    """The README's own run. Other processors round differently, so the claim is its size: well below 5 % error."""
+    arguments = [sys.executable, "train.py", "activation=prelu", "init=he", f"runs_dir={tmp_path}"]
+    done = subprocess.run(
+        arguments, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stderr
+    record = json.loads(Path(done.stdout.splitlines()[-1]).read_text())
+    assert record["epochs"] == 75
+    assert record["protocols"]["ten_view"]["top1_error_pct"] < 5
+    assert len(record["drop_epochs"]) <= 2
