@@ -3,6 +3,8 @@
 import os
 import statistics
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,14 @@ from rectifiers.training.isolation import isolated
 from rectifiers.training.module import Classifier
 
 console = Console(stderr=True)
+
+
+@contextmanager
+def _bar(what: str, images: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar over `images` on a terminal; call what it gives with the number of images just done."""
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=images)
+        yield lambda done: bar.advance(task, done)
 
 
 @dataclass(frozen=True)
@@ -136,7 +146,14 @@ class _Run:
         method = configured("preprocess", settings, EVERY_PREPROCESS_KEYS)
 
         def fit_now() -> Any:
-            return fit(method, PixelMoments(self.data.statistics_batches), settings["scale"])
+            with _bar("learning preprocess", len(self.source.train.labels)) as seen:
+
+                def batches() -> Iterator[torch.Tensor]:
+                    for images in self.data.statistics_batches():
+                        yield images
+                        seen(len(images))
+
+                return fit(method, PixelMoments(batches), settings["scale"])
 
         return load_or_fit(Path(self.config["cache_dir"]) / "statistics", key, fit_now), key
 
@@ -220,15 +237,14 @@ class _Run:
         views = configured(f"evaluation.{name}", self.config["evaluation"][name])
         dataset = ViewDataset(self.source.val, views, self.geometry.resize_px, self.geometry.crop_px)
         device = torch.device("cuda" if self.config["compute"]["accelerator"] == "gpu" else "cpu")
-        with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-            task = bar.add_task(f"testing {name}", total=len(dataset))
+        with _bar(f"testing {name}", len(dataset)) as seen:
             return evaluate(
                 self.classifier.to(device),
                 dataset,
                 classes=len(self.source.classes),
                 device=device,
                 workers=self.config["compute"]["workers"],
-                on_batch=lambda images: bar.update(task, advance=images),
+                on_batch=seen,
             ).as_dict()
 
     def _record(self, diverged: Diverged | None, protocols: dict[str, Any], test_s: float) -> dict[str, Any]:
