@@ -19,7 +19,7 @@ PROMISED = {
     "activation": "elu gelu identity leaky_relu maxout prelu prelu_shared relu sigmoid silu softplus tanh",
     "init": "gaussian he he_average he_backward lecun orthogonal sparse torch_default xavier xavier_forward zeros",
     "preprocess": "channel_mean minmax none pca pca_reduce pca_whiten pixel_mean scalar_mean standardize zca",
-    "model": "mlp small14",
+    "model": "mlp model_a model_b model_c small14 small30 vgg16 vgg19 vgg_b",
     "data": "cifar10 digits fashion_mnist folder",
     "logger": "csv none wandb",
     "compute": "cpu one_gpu",

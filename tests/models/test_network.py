@@ -64,3 +64,33 @@ def test_batch_norm_sees_maxouts_pieces() -> None:
 def test_a_pyramid_lets_any_larger_image_through() -> None:
     network = build(A.relu).eval()
     assert network(torch.randn(2, 1, 40, 57)).shape == (2, 10)
+
+
+def test_vgg19_computes_what_torchvisions_does() -> None:
+    from torchvision.models import vgg19
+
+    torch.manual_seed(0)
+    theirs = vgg19(num_classes=10).eval()
+    rows = compose_config("model=vgg19", "data.width=1.0")["model"]["rows"]
+    ours = Network(expand(rows, width=1.0, classes=10), A.relu, channels=3, input_px=224).eval()
+    layers = [m for m in theirs.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    for site, layer in zip(ours.sites(), layers, strict=True):
+        site.module.load_state_dict(layer.state_dict())
+    x = torch.randn(1, 3, 224, 224)
+    with torch.inference_mode():
+        assert torch.allclose(ours(x), theirs(x), atol=1e-6)
+
+
+def test_the_papers_worked_example_on_vgg_b() -> None:
+    """Section 2.2: a constant std of 0.01 makes the gradient at conv2 1/(5.9 * 4.2^2 * 2.9^2 * 2.1^4) of Eq. 14's."""
+    from rectifiers.initializers import he_backward, initialize
+
+    rows = compose_config("model=vgg_b", "data.width=1.0")["model"]["rows"]
+    with torch.device("meta"):
+        network = Network(expand(rows, width=1.0, classes=10), A.relu, channels=3, input_px=32)
+    sites = [site for site in network.to_empty(device="cpu").sites() if site.name.startswith("conv")]
+    ledger = initialize(sites, he_backward, seed=0, name="he_backward")
+    printed = {64: 0.059, 128: 0.042, 256: 0.029, 512: 0.021}
+    assert all(round(entry.std_asked, 3) == printed[entry.shape[0]] for entry in ledger)
+    ratio = torch.tensor([entry.std_asked / 0.01 for entry in ledger[1:]], dtype=torch.float64).prod()
+    assert float(ratio) == pytest.approx(16_729, rel=1e-4)

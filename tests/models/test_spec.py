@@ -27,6 +27,37 @@ def test_small14_is_the_papers_table_1() -> None:
     assert sum(shape.multiply_adds for shape in shapes) == 980_914_880
 
 
+# depth, parameters, multiply-adds of conv and of all layers at 224 px, channel-wise slopes, smallest input
+PAPERS = {
+    "small14": (14, 74_993_896, 907_612_864, 980_914_880, 10_304, 17),
+    "small30": (30, 79_192_296, 2_344_161_984, 2_417_464_000, 14_400, 17),
+    "vgg_b": (13, 133_047_848, 11_184_832_512, 11_308_466_176, 11_136, 32),
+    "vgg16": (16, 138_357_544, 15_346_630_656, 15_470_264_320, 12_416, 32),
+    "vgg19": (19, 143_667_240, 19_508_428_800, 19_632_062_464, 13_696, 32),
+    "model_a": (19, 178_017_384, 18_905_112_576, 19_058_106_368, 14_688, 15),
+    "model_b": (22, 183_327_080, 23_066_910_720, 23_219_904_512, 15_968, 15),
+    "model_c": (22, 330_603_368, 53_211_045_888, 53_463_130_112, 20_576, 15),
+}
+
+
+@pytest.mark.parametrize(("model", "expected"), PAPERS.items())
+def test_the_papers_networks_have_their_depth_size_and_cost(model: str, expected: tuple) -> None:
+    rows = expand(compose_config(f"model={model}", "data.width=1.0")["model"]["rows"], width=1.0, classes=1000)
+    shapes = trace(rows, channels=3, input_px=224)
+    conv = sum(shape.multiply_adds for shape in shapes if shape.row.kind == "conv")
+    whole = sum(shape.multiply_adds for shape in shapes)
+    slopes = sum(row.size for row in rows[:-1] if row.weighted)
+    parameters = sum(shape.parameters for shape in shapes)
+    assert (depth(rows), parameters, conv, whole, slopes, smallest_input_px(rows)) == expected
+
+
+@pytest.mark.parametrize(("model", "stage"), [("model_a", 5), ("model_b", 6), ("model_c", 6)])
+def test_the_large_models_have_the_maps_of_table_3(model: str, stage: int) -> None:
+    rows = expand(compose_config(f"model={model}", "data.width=1.0")["model"]["rows"], width=1.0, classes=1000)
+    sides = [s.side for s in trace(rows, channels=3, input_px=224) if s.row.kind == "conv"]
+    assert sides == [112] + [56] * stage + [28] * stage + [14] * stage
+
+
 def test_width_scales_filters_and_units_but_not_classes() -> None:
     rows = {row.name: row.size for row in small14(width=0.25, classes=10)}
     assert (rows["conv1"], rows["conv2_1"], rows["conv3_6"], rows["fc1"], rows["fc3"]) == (16, 32, 64, 1024, 10)
