@@ -163,7 +163,8 @@ class _Run:
         kept: the record of an earlier call, whose protocols stay.
         """
         if self.config["compute"]["compile"]:
-            self.network.compile()  # in place, so the checkpoint's keys stay
+            # In place, so the checkpoint's keys stay; with torch's own random numbers, so dropout's masks do too.
+            self.network.compile(options={"fallback_random": True})
         diverged = self._fit()
         protocols = dict(kept["protocols"]) if kept else {}
         started = time.perf_counter()
