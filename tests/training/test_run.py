@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from PIL import Image
 
 from conftest import ROOT, TINY, compose_config
 from rectifiers.config import InputError
@@ -283,6 +284,23 @@ def test_precision_is_another_run_and_works(tiny, precision: str) -> None:
     dtype = torch.float64 if precision == "64-true" else torch.float32
     assert {v.dtype for v in weights(other).values() if v.is_floating_point()} - {torch.float64} <= {torch.float32}
     assert weights(other)["network.head.fc_1.weight"].dtype == dtype
+
+
+def test_data_that_is_not_what_the_configuration_pins_is_refused(tiny, tmp_path: Path) -> None:
+    for part in ("train", "val"):
+        (tmp_path / "photos" / part / "a").mkdir(parents=True)
+        for i in range(8):
+            Image.new("RGB", (12, 12), (i, 0, 0)).save(tmp_path / "photos" / part / "a" / f"{i}.png")
+    options = ("data=folder", f"data.root={tmp_path}/photos", "optim.global_batch=4", "preprocess=pixel_mean")
+    first = train(tiny(*options), CHOICES)
+    pin = first.record["science"]["data"]["content"]
+    assert not train(tiny(*options, f"data.content={pin}"), CHOICES).fresh
+    Image.new("RGB", (12, 12), (9, 9, 9)).save(tmp_path / "photos" / "train" / "a" / "0.png")
+    with pytest.raises(InputError, match=rf"data\.content={pin} is not the hash of the data, which is"):
+        train(tiny(*options, f"data.content={pin}", "seed=1"), CHOICES)
+    changed = train(tiny(*options), CHOICES)
+    assert changed.fresh
+    assert changed.record["run"] != first.record["run"]
 
 
 def test_hardware_that_is_not_there_is_a_sentence(tiny) -> None:

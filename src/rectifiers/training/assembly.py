@@ -51,7 +51,7 @@ def build_source(config: dict[str, Any]) -> Source:
         if settings["content"] not in (None, source.digest):
             raise InputError(
                 f"data.content={settings['content']} is not the hash of the data, which is {source.digest}; "
-                "point data.root to the right folder, or leave data.content out"
+                "point data.root to the right files, or give data.content=null to name the run by what is there"
             )
         settings["content"] = source.digest
     return source
