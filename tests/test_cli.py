@@ -75,6 +75,17 @@ def test_a_bad_argument_gets_one_sentence_and_a_non_zero_status(argument: str, s
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_run_writes_nothing_outside_its_folders(tmp_path: Path) -> None:
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "train.py"), *TINY, *places(tmp_path)], cwd=place, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(place.iterdir()) == []
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "elsewhere", "runs"]
+
+
 def test_a_wrong_choice_lists_the_choices() -> None:
     text = call("train.py", "activation=perlu").stderr
     assert {"relu", "prelu_shared", "maxout", "softplus"} <= set(re.findall(r"\w+", text))
