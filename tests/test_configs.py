@@ -100,6 +100,13 @@ BAD = [
     ("preprocess.scale=big", r"preprocess\.scale=big is not usable; give unit_rms or a number above 0"),
     ("data.crop_px=37", r"data\.crop_px=37 is larger than data\.resize_px=36; .* lower data\.crop_px"),
     ("optim.drop_epochs=[3,2]", r"optim\.drop_epochs=\[3, 2\] is not usable; give ascending epochs"),
+    ("optim.drop_epochs=[true]", r"optim\.drop_epochs=\[True\] is not usable"),
+    ("data.split_seed=-1", r"data\.split_seed=-1 is not usable"),
+    ("init.fc_std=5", r"init\.fc_std=5 is not usable; give numbers above 0"),
+    ("init.fc_std=[a,b,c]", r"init\.fc_std=\['a', 'b', 'c'\] is not usable"),
+    ("init.first_layer_linear=7", r"init\.first_layer_linear=7 is not known; choose one of: false, true"),
+    ("evaluation=[]", r"evaluation is not chosen; give evaluation=<option>"),
+    ("model.rows=3", r"model\.rows=3 is not usable"),
     ("optim.drop_epochs=5", r"optim\.drop_epochs=5 is not usable"),
 ]
 
@@ -113,6 +120,17 @@ def test_a_value_that_cannot_be_used_is_one_sentence_with_the_remedy(override: s
 def test_settings_that_a_function_does_not_take_are_named_with_those_it_takes() -> None:
     with pytest.raises(InputError, match=r"activation\.slope is not known; .*prelu takes: initial_slope"):
         assembly.configured("activation", {"_target_": "rectifiers.activations.prelu", "slope": 1})
+    for group, option, setting, sentence in (
+        ("activation", "prelu", "initial_slope=abc", r"activation\.initial_slope=abc is not usable; give a number$"),
+        ("activation", "maxout", "pieces=2.5", r"activation\.pieces=2\.5 is not usable; give a whole number$"),
+        ("init", "sparse", "std=x", r"init\.std=x is not usable; give a number or null$"),
+        ("init", "gaussian", "std=nan", r"init\.std=nan is not usable; give a number$"),
+        ("data", "folder", "root=7", r"data\.root=7 is not usable; give text or null$"),
+        ("data", "cifar10", "download=1", r"data\.download=1 is not usable; give true or false$"),
+    ):
+        settings = compose_config(f"{group}={option}", f"{group}.{setting}")[group]
+        with pytest.raises(InputError, match=sentence):
+            assembly.configured(group, settings, (*assembly.EVERY_SOURCE_KEYS, *assembly.EVERY_INIT_KEYS))
     with pytest.raises(InputError, match=r"activation\.x is not known; .*relu takes: no settings"):
         assembly.configured("activation", {"_target_": "rectifiers.activations.relu", "x": 1})
     for target in ("nowhere.at.all", "rectifiers.activations.nothing", None, "rectifiers..x", "rectifiers.__name__"):

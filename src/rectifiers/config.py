@@ -64,6 +64,7 @@ NUMBERS = (
     Number("model.dropout", float, least=0, below=1),
     Number("data.resize_px", int, least=1),
     Number("data.crop_px", int, least=1),
+    Number("data.split_seed", int, least=0, most=2**32 - 1),
     Number("data.val_fraction", float, above=0, below=1),
     Number("preprocess.epsilon", float, least=0),
     Number("preprocess.k", int, least=1, optional=True),
@@ -80,12 +81,15 @@ NUMBERS = (
     Number("compute.threads", int, least=1, optional=True),
 )
 
+GROUPS = ("activation", "init", "model", "preprocess", "optim", "evaluation", "compute", "logger", "data")
+
 CHOICES: Mapping[str, tuple[Any, ...]] = {
     "model.norm": ("none", "batch"),
     "compute.accelerator": ("cpu", "gpu"),
     "compute.precision": ("32-true", "bf16-mixed", "16-mixed", "64-true"),
     "compute.compile": (False, True),
     "data.flip": (False, True),
+    "init.first_layer_linear": (False, True),
     "logger.name": ("csv", "wandb", "none"),
     "logger.mode": ("offline", "online"),
     "rerun": (False, True),
@@ -109,6 +113,9 @@ def check(config: Mapping[str, Any]) -> None:
     Raises:
         InputError: for the first value that cannot be used; the message names key, value and remedy.
     """
+    for group in GROUPS:
+        if not config.get(group):
+            raise InputError(f"{group} is not chosen; give {group}=<option> (--help lists them)")
     for number in NUMBERS:
         present, value = _lookup(config, number.key)
         fault = number.fault(value) if present else None
@@ -122,6 +129,14 @@ def check(config: Mapping[str, Any]) -> None:
     scale = config["preprocess"]["scale"]
     if scale != "unit_rms" and Number("preprocess.scale", float, above=0).fault(scale):
         raise InputError(f"preprocess.scale={scale} is not usable; give unit_rms or a number above 0")
+    stds = config["init"]["fc_std"]
+    usable = isinstance(stds, list) and not any(Number("", float, above=0).fault(std) for std in stds)
+    if stds is not None and not usable:
+        raise InputError(f"init.fc_std={stds} is not usable; give numbers above 0 such as [0.01,0.01,0.001], or null")
+    if not isinstance(config["model"]["rows"], list):
+        raise InputError(
+            f"model.rows={config['model']['rows']} is not usable; rows are given in conf/model/<name>.yaml"
+        )
     resize_px, crop_px = config["data"]["resize_px"], config["data"]["crop_px"]
     if crop_px > resize_px:
         raise InputError(
@@ -130,6 +145,6 @@ def check(config: Mapping[str, Any]) -> None:
         )
     drops = config["optim"]["drop_epochs"]
     if drops is not None:
-        ascending = isinstance(drops, list) and all(isinstance(e, int) and e >= 1 for e in drops)
+        ascending = isinstance(drops, list) and all(type(e) is int and e >= 1 for e in drops)
         if not ascending or sorted(set(drops)) != drops:
             raise InputError(f"optim.drop_epochs={drops} is not usable; give ascending epochs such as [30,60], or null")

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rectifiers.config import InputError
 from rectifiers.data import preprocess, transforms
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.runs.record import atomic_file
@@ -29,8 +30,11 @@ def load_or_fit(folder: Path, key: str, fit: Callable[[], Preprocess]) -> Prepro
         return Preprocess(**torch.load(path, weights_only=True))
     except (OSError, RuntimeError, EOFError, TypeError, pickle.UnpicklingError):
         fitted = fit()
+    try:
         save(fitted, path)
-        return fitted
+    except OSError as fault:
+        raise InputError(f"cache_dir cannot be written ({fault}); give another cache_dir") from fault
+    return fitted
 
 
 def save(fitted: Preprocess, path: Path) -> None:

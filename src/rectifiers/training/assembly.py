@@ -1,7 +1,10 @@
 """From a configuration's groups to the parts of a run."""
 
 import inspect
+import math
 import pkgutil
+import types
+import typing
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -27,7 +30,7 @@ def configured(group: str, settings: dict[str, Any], apart: tuple[str, ...] = ()
     apart: keys that belong to the group and not to the function.
 
     Raises:
-        InputError: where the target cannot be imported or does not take a setting.
+        InputError: where the target cannot be imported, does not take a setting, or takes another type.
     """
     options = {key: value for key, value in settings.items() if key not in (*apart, "_target_")}
     target = settings.get("_target_")
@@ -40,7 +43,34 @@ def configured(group: str, settings: dict[str, Any], apart: tuple[str, ...] = ()
         if key not in takes:
             own = ", ".join(name for name, p in takes.items() if p.default is not p.empty)
             raise InputError(f"{group}.{key} is not known; {target} takes: {own or 'no settings'}")
+    hints = typing.get_type_hints(function)
+    for key, value in options.items():
+        if not _fits(value, hints.get(key, Any)):
+            raise InputError(f"{group}.{key}={value} is not usable; give {_in_words(hints[key])}")
     return partial(function, **options)
+
+
+WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", types.NoneType: "null"}
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a plain value is of an annotated type; types that a configuration cannot hold are not judged."""
+    kinds = _kinds(hint)
+    if not set(kinds) <= WORDS.keys():
+        return True
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int in kinds or float in kinds
+    if isinstance(value, float):
+        return float in kinds and math.isfinite(value)
+    return type(value) in kinds
+
+
+def _in_words(hint: Any) -> str:
+    return " or ".join(WORDS[kind] for kind in _kinds(hint))
 
 
 def build_source(config: dict[str, Any]) -> Source:

@@ -120,7 +120,10 @@ class _Run:
         )
         self.preprocess, self.statistics_hash = self._fit_preprocess()
         self.network, self.ledger = build_network(config, source, self.preprocess.flat_output)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as fault:
+            raise InputError(f"runs_dir={config['runs_dir']} cannot be written ({fault}); give another") from fault
         records.write_text(folder / "config.yaml", yaml.safe_dump(config, sort_keys=False))
         records.write_text(folder / "ledger.yaml", yaml.safe_dump([e.as_dict() for e in self.ledger], sort_keys=False))
         save(self.preprocess, folder / "statistics.pt")
