@@ -112,6 +112,21 @@ def test_an_unreadable_image_is_named(photos: Path) -> None:
         folder(str(photos)).train.image(0)
 
 
+def test_sixteen_bit_images_are_refused_and_not_clipped_to_white(photos: Path) -> None:
+    deep = Image.fromarray(np.full((20, 24), 9000, dtype=np.uint16))
+    deep.save(photos / "train" / "cat" / "0.png")
+    with pytest.raises(InputError, match=r"cat/0\.png cannot be read as an image \(it has more than 8 bits"):
+        folder(str(photos)).train.image(0)
+
+
+def test_links_to_nothing_and_folders_with_an_images_name_are_no_images(photos: Path) -> None:
+    (photos / "train" / "cat" / "gone.png").symlink_to(photos / "nowhere.png")
+    (photos / "train" / "cat" / "folder.png").mkdir()
+    source = folder(str(photos))
+    assert Counter(source.train.labels) == {0: 6, 1: 6}
+    assert source.digest
+
+
 def test_an_image_of_absurd_size_is_refused_before_it_is_decoded(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     with pytest.raises(InputError, match=r"cannot be read as an image \(Image size"):

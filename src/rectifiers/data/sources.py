@@ -70,6 +70,8 @@ class FolderSplit:
         try:
             with warnings.catch_warnings(), Image.open(path) as image:
                 warnings.simplefilter("error", Image.DecompressionBombWarning)
+                if image.mode.startswith(("I", "F")):  # Pillow clips these to 255: a grey photo would turn white
+                    raise ValueError(f"it has more than 8 bits a channel, mode {image.mode}")
                 return pil_to_tensor(image.convert("RGB"))
         except Exception as fault:  # a hostile file can make a decoder raise anything
             raise InputError(f"{path} cannot be read as an image ({fault}); repair or remove it") from fault
@@ -239,7 +241,9 @@ def _read_folder(root: Path, part: str, classes: tuple[str, ...]) -> FolderSplit
     for group in _class_folders(root / part):
         if group.name not in classes:
             raise InputError(f"{group} is a class that {root / 'train'} has not; add it there or remove it from {part}")
-        images = sorted(p for p in group.rglob("*") if p.suffix.lower() in datasets.folder.IMG_EXTENSIONS)
+        images = sorted(
+            p for p in group.rglob("*") if p.suffix.lower() in datasets.folder.IMG_EXTENSIONS and p.is_file()
+        )
         if not images:
             raise InputError(f"{group} holds no images; add some or remove the class")
         paths += images

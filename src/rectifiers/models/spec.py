@@ -25,6 +25,9 @@ KINDS = {
 }
 
 
+LARGEST_SIDE = 2048  # an input that no network of the paper comes near
+
+
 @dataclass(frozen=True)
 class Row:
     """One layer. `size` is filters, pool size or units by kind; `levels` only for a pyramid."""
@@ -157,10 +160,14 @@ def trace(
 
 def smallest_input_px(layers: Sequence[Row]) -> int:
     """Return the smallest square input that leaves at least one position in every map."""
-    side = 1
-    while isinstance(_try_trace(layers, 1, side, 1, None), str):
-        side += 1
-    return side
+    for side in range(1, LARGEST_SIDE):
+        if not isinstance(_try_trace(layers, 1, side, 1, None), str):
+            return side
+    stuck = _try_trace(layers, 1, LARGEST_SIDE, 1, None)
+    raise InputError(
+        f"model.rows: {stuck} gets no map whatever the input; conv, max_pool and pyramid rows stand before the first "
+        "linear or pyramid row, and shrink the map to no less than one position"
+    )
 
 
 def _try_trace(

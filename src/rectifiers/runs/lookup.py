@@ -54,5 +54,8 @@ def finished(config: dict[str, Any]) -> tuple[dict[str, Any], Path] | None:
     if folder is None or config["rerun"] or not (folder / "record.json").exists():
         return None
     record = records.load(folder / "record.json")
-    tested = record["status"] == "diverged" or config["evaluation"].keys() <= record["protocols"].keys()
+    kept = {name: result.get("settings") for name, result in record["protocols"].items()}
+    tested = record["status"] == "diverged" or all(
+        kept.get(name) == settings for name, settings in config["evaluation"].items()
+    )
     return (record, folder / "record.json") if tested else None

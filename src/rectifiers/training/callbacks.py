@@ -33,9 +33,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         try:
             return torch.load(path, map_location=map_location, weights_only=True)
         except Exception as fault:  # a damaged file fails in as many ways as pickle and zip know
+            why = (str(fault) or type(fault).__name__).splitlines()[0]
             raise InputError(
-                f"{path} cannot be read as a checkpoint ({str(fault).splitlines()[0]}); remove it to start this run "
-                "from its beginning"
+                f"{path} cannot be read as a checkpoint ({why}); remove it to start this run from its beginning"
             ) from fault
 
 

@@ -56,6 +56,7 @@ class Classifier(pl.LightningModule):
         self.val = ErrorCounter(classes)
         self.train_loss = MeanMetric()
         self._seen, self._train_s = 0, 0.0
+        self._scores_not_finite = ""
 
     def forward(self, images: Tensor) -> Tensor:
         return self.network(self.preprocess(images))
@@ -91,11 +92,16 @@ class Classifier(pl.LightningModule):
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         images, labels = batch
-        self.val.update(self(images), labels)
+        scores = self(images)
+        if not torch.isfinite(scores).all() and not self._scores_not_finite:
+            self._scores_not_finite = first_bad_layer(self.network, self.preprocess(images))
+        self.val.update(scores, labels)
 
     def on_train_epoch_end(self) -> None:
         errors = self.val.errors()
         self.val.reset()
+        if self._scores_not_finite:
+            raise Diverged(self.global_step, self._scores_not_finite)
         groups = self.trainer.optimizers[0].param_groups
         row = {
             "epoch": self.current_epoch + 1,
@@ -110,6 +116,9 @@ class Classifier(pl.LightningModule):
         self.history.append(row)
         logged = {key: float(value) for key, value in row.items() if value is not None and key != "epoch"}
         self.log_dict(logged, on_step=False, on_epoch=True)
+        for name, parameter in self.network.named_parameters():
+            if not torch.isfinite(parameter).all():  # the last update has no later loss that would tell
+                raise Diverged(self.global_step, name.rpartition(".")[0])
         if self.rule.after_epoch(errors.top1_error_pct):
             for group in groups:
                 group["lr"] /= self.sgd.drop_factor

@@ -169,7 +169,12 @@ class _Run:
             # In place, so the checkpoint's keys stay; with torch's own random numbers, so dropout's masks do too.
             self.network.compile(options={"fallback_random": True})
         diverged = self._fit()
-        protocols = dict(kept["protocols"]) if kept else {}
+        asked = self.config["evaluation"]
+        protocols = {
+            name: result
+            for name, result in (kept["protocols"] if kept else {}).items()
+            if name not in asked or result.get("settings") == asked[name]
+        }
         started = time.perf_counter()
         if diverged is None:
             for name in self.config["evaluation"].keys() - protocols.keys():
@@ -249,7 +254,7 @@ class _Run:
                 device=device,
                 workers=self.config["compute"]["workers"],
                 on_batch=seen,
-            ).as_dict()
+            ).as_dict() | {"settings": self.config["evaluation"][name]}
 
     def _record(self, diverged: Diverged | None, protocols: dict[str, Any], test_s: float) -> dict[str, Any]:
         history = self.classifier.history
