@@ -138,6 +138,16 @@ def test_the_variance_maps_slope_says_which_fixed_points_repel(factory, slope: f
     assert found.map_slope == pytest.approx(slope, abs=0.005)
 
 
+def test_activations_that_work_in_place_and_steps_have_moments() -> None:
+    class Step(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x > 0).to(x.dtype)
+
+    assert moments(nn.ELU(inplace=True)).second == pytest.approx(ELU_SECOND)
+    assert moments(Step()).second == pytest.approx(0.5)
+    assert moments(Step()).derivative_second == 0
+
+
 def test_an_activation_without_a_gain_is_named() -> None:
     class Nothing(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ from rectifiers.models.network import Network
 from rectifiers.models.spec import expand
 
 FALSE_ALARM = 1e-4  # of each statistical test below, if the seed were drawn anew
-LAYER = Layer("conv", fan_in=50, fan_out=180, forward_gain=math.sqrt(2), backward_gain=math.sqrt(2))
+LAYER = Layer("conv", fan_in=50, fan_out=180, forward_gain=math.sqrt(2), backward_gain=math.sqrt(3))
 SHAPE = (400, 2, 5, 5)  # 20,000 weights
 
 
@@ -41,8 +41,8 @@ def full_size() -> Network:
 
 NORMAL = {
     I.he: math.sqrt(2 / 50),
-    I.he_backward: math.sqrt(2 / 180),
-    I.he_average: math.sqrt(4 / (50 + 180)),
+    I.he_backward: math.sqrt(3 / 180),
+    I.he_average: math.sqrt(2 / (50 / 2 + 180 / 3)),
     I.xavier: math.sqrt(2 / (50 + 180)),
     I.lecun: math.sqrt(1 / 50),
     I.gaussian: 0.01,
@@ -130,6 +130,9 @@ def test_stds_of_the_small_model_are_those_of_the_recipe(full_size: Network, rul
         assert entry.std_asked == pytest.approx(row[column], abs=5e-6)  # as printed
         spread = stats.norm.isf(FALSE_ALARM / 2) / math.sqrt(2 * math.prod(entry.shape))
         assert entry.std_drawn == pytest.approx(entry.std_asked, rel=spread)
+        weight = next(site.module.weight for site in full_size.sites() if site.name == layer).detach().double()
+        assert entry.std_drawn == pytest.approx(float(weight.std(correction=0)), rel=1e-9)
+        assert entry.std_drawn != entry.std_asked
 
 
 def test_prelu_narrows_every_std_by_its_slope() -> None:

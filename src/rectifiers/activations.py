@@ -156,13 +156,15 @@ def _quadrature(activation: nn.Module, channels: int) -> Moments:
     nodes, weights = normal_rule()
     with torch.enable_grad():
         z = nodes[:, None].repeat(1, channels).requires_grad_()
-        f = exact(z)
+        f = exact(z.clone())  # a copy, for activations that work in place
         if f.shape != z.shape:
             raise InputError(
                 f"activation {type(activation).__name__} maps {tuple(z.shape)} to {tuple(f.shape)}, so its moments "
                 "cannot be found by quadrature; give it a method `moments()` that returns activations.Moments"
             )
-        (slope,) = torch.autograd.grad(f.sum(), z)
+        slope = torch.zeros_like(z)  # where f does not depend on z smoothly, as a step does not
+        if f.requires_grad:
+            slope = torch.autograd.grad(f.sum(), z, allow_unused=True, materialize_grads=True)[0]
     f, z, weights = f.detach(), z.detach(), weights[:, None]
     second = float((weights * f**2).sum(0).mean())
     drift = float((weights * f * slope * z).sum(0).mean())

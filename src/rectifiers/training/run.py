@@ -124,6 +124,8 @@ class _Run:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as fault:
             raise InputError(f"runs_dir={config['runs_dir']} cannot be written ({fault}); give another") from fault
+        for part in folder.glob("*.part"):
+            part.unlink()  # what a kill left half written
         records.write_text(folder / "config.yaml", yaml.safe_dump(config, sort_keys=False))
         records.write_text(folder / "ledger.yaml", yaml.safe_dump([e.as_dict() for e in self.ledger], sort_keys=False))
         save(self.preprocess, folder / "statistics.pt")
