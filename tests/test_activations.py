@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from rectifiers import activations as A
-from rectifiers.activations import Maxout, moments
+from rectifiers.activations import Maxout, gain, moments
 from rectifiers.config import InputError
 
 
@@ -157,7 +157,36 @@ def test_an_activation_without_a_gain_is_named() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x[:, ::2]
 
-    with pytest.raises(InputError, match="Nothing has"):
-        moments(Nothing())
+    class Says(nn.Module):
+        def moments(self) -> float:
+            return 1.0
+
+    class NotANumber(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x / 0 - x / 0
+
+    for module in (Nothing(), NotANumber()):
+        for backward in (False, True):
+            with pytest.raises(InputError, match=f"{type(module).__name__} has E.* use an initialiser that needs none"):
+                gain(module, backward=backward)
+    assert gain(nn.ReLU()) == gain(nn.ReLU(), backward=True) == math.sqrt(2)
     with pytest.raises(InputError, match="Halves maps"):
         moments(Halves(), 4)
+    with pytest.raises(InputError, match=r"`moments\(\)` that returns 1\.0; let it return activations\.Moments"):
+        moments(Says())
+
+
+def test_moments_that_do_not_exist_are_infinite_and_those_that_do_are_found() -> None:
+    class Bell(nn.Module):
+        """exp(c z^2), whose square has a mean of 1 / sqrt(1 - 4 c) for c < 1/4 and none from there on."""
+
+        def __init__(self, c: float) -> None:
+            super().__init__()
+            self.c = c
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.exp(self.c * x**2)
+
+    assert moments(Bell(0.1)).second == pytest.approx(0.6**-0.5)
+    assert [moments(Bell(c)).second for c in (0.25, 1.0, 9.0)] == [math.inf] * 3
+    assert [moments(Bell(c)).derivative_second for c in (0.25, 1.0)] == [math.inf] * 2

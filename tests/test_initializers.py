@@ -18,7 +18,9 @@ from rectifiers.models.network import Network
 from rectifiers.models.spec import expand
 
 FALSE_ALARM = 1e-4  # of each statistical test below, if the seed were drawn anew
-LAYER = Layer("conv", fan_in=50, fan_out=180, forward_gain=math.sqrt(2), backward_gain=math.sqrt(3))
+LAYER = Layer(
+    "conv", fan_in=50, fan_out=180, find_forward_gain=lambda: math.sqrt(2), find_backward_gain=lambda: math.sqrt(3)
+)
 SHAPE = (400, 2, 5, 5)  # 20,000 weights
 
 
@@ -247,3 +249,62 @@ def test_deep_plain_nets_with_a_repelling_activation_are_warned_of(activation) -
 def test_rectifiers_and_shallow_nets_are_not_warned_of() -> None:
     warn_of_drift(small14(1 / 16, A.relu).sites())
     warn_of_drift(small14(1 / 16, A.gelu).sites())
+
+
+class Step(nn.Module):
+    """E[f^2] = 1/2 and no gradient."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x > 0).to(x.dtype)
+
+
+class Explosion(nn.Module):
+    """E[f^2] and E[f'^2] are infinite."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.exp(x**2)
+
+
+class Maps(nn.Module):
+    """Works on maps only, so that quadrature has nothing to ask."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.avg_pool2d(x, 1, 1) if x.dim() == 4 else x.unflatten(3, (1, 1))
+
+
+WITHOUT_GAIN = (I.xavier, I.lecun, I.gaussian, I.zeros, partial(I.sparse, std=0.1), I.torch_default)
+
+
+@pytest.mark.parametrize("activation", [Step, Explosion, Maps, partial(nn.LeakyReLU, 1e200)])
+def test_rules_that_ask_for_no_gain_take_any_activation(activation) -> None:
+    for rule in WITHOUT_GAIN:
+        ledger = initialize(small14(1 / 16, lambda channels: activation()).sites(), rule, seed=0, name="")
+        assert {entry.backward_gain for entry in ledger} == {None}
+        assert {entry.forward_gain for entry in ledger} == ({math.sqrt(2)} if activation is Step else {None})
+
+
+@pytest.mark.parametrize(
+    ("activation", "rule", "sentence"),
+    [
+        (Explosion, I.he, r"Explosion has E\[f\(z\)\^2\] = inf .* use an initialiser that needs none, such as init="),
+        (Explosion, I.he_backward, r"Explosion has E\[f'\(z\)\^2\] = inf"),
+        (Step, I.he_backward, r"Step has E\[f'\(z\)\^2\] = 0\.0"),
+        (Step, I.he_average, r"Step has E\[f'\(z\)\^2\] = 0\.0"),
+        (Maps, I.orthogonal, r"Maps cannot be asked for its moments .*; give it a method `moments\(\)`"),
+        (partial(nn.LeakyReLU, 1e200), I.he, r"LeakyReLU has E\[f\(z\)\^2\] = inf"),
+    ],
+)
+def test_rules_that_ask_for_a_gain_refuse_an_activation_without_it(activation, rule, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        initialize(small14(1 / 16, lambda channels: activation()).sites(), rule, seed=0, name="")
+
+
+def test_the_forward_gain_does_not_ask_for_the_backward_one() -> None:
+    ledger = initialize(small14(1 / 16, lambda channels: Step()).sites(), I.he, seed=0, name="he")
+    assert {(entry.forward_gain, entry.backward_gain) for entry in ledger} == {(math.sqrt(2), None)}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("activation", [Step, Explosion, Maps])
+def test_activations_without_moments_are_not_warned_of(activation) -> None:
+    warn_of_drift(small14(1 / 16, lambda channels: activation()).sites())

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rectifiers.config import InputError
-from rectifiers.quadrature import normal_mean, normal_rule
+from rectifiers.quadrature import REACH, normal_mean, normal_rule
 
 
 class Maxout(nn.Module):
@@ -120,14 +120,22 @@ class Moments:
 
 
 def _rectifier(slope_squared: float) -> Moments:
-    half = (1 + slope_squared) / 2
+    half = (1 + slope_squared) / 2  # infinite for a slope near float's end, and refused where a gain is asked for
     return Moments(second=half, derivative_second=half, map_slope=1.0)
 
 
 @functools.singledispatch
 def _closed_form(activation: nn.Module) -> Moments | None:
     own = getattr(activation, "moments", None)
-    return own() if callable(own) else None
+    if not callable(own):
+        return None
+    found = own()
+    if not isinstance(found, Moments):
+        raise InputError(
+            f"activation {type(activation).__name__} has a method `moments()` that returns {found!r}; "
+            "let it return activations.Moments"
+        )
+    return found
 
 
 @_closed_form.register
@@ -137,7 +145,7 @@ def _(activation: nn.ReLU) -> Moments:
 
 @_closed_form.register
 def _(activation: nn.LeakyReLU) -> Moments:
-    return _rectifier(activation.negative_slope**2)
+    return _rectifier(activation.negative_slope * activation.negative_slope)
 
 
 @_closed_form.register
@@ -150,13 +158,27 @@ def _(activation: nn.Identity) -> Moments:
     return Moments(second=1.0, derivative_second=1.0, map_slope=1.0)
 
 
+def _mean_square(f: Tensor) -> float:
+    """E[f(z)^2] of values at the nodes, [nodes, channels]; infinite where the sum has not settled at the last panel."""
+    nodes, weights = normal_rule()
+    terms = (weights[:, None] * f**2).mean(1)
+    whole, tail = float(terms.sum()), float(terms[nodes.abs() > REACH - 1].sum())
+    return math.inf if tail > 1e-9 * whole else whole
+
+
 def _quadrature(activation: nn.Module, channels: int) -> Moments:
     """Moments of any elementwise module by quadrature; the mean over channels where channels differ."""
     exact = copy.deepcopy(activation).double().eval().requires_grad_(False)
     nodes, weights = normal_rule()
     with torch.enable_grad():
         z = nodes[:, None].repeat(1, channels).requires_grad_()
-        f = exact(z.clone())  # a copy, for activations that work in place
+        try:
+            f = exact(z.clone())  # a copy, for activations that work in place
+        except Exception as fault:  # a module that asks for maps, say
+            raise InputError(
+                f"activation {type(activation).__name__} cannot be asked for its moments on [nodes, channels] "
+                f"({fault}); give it a method `moments()` that returns activations.Moments"
+            ) from fault
         if f.shape != z.shape:
             raise InputError(
                 f"activation {type(activation).__name__} maps {tuple(z.shape)} to {tuple(f.shape)}, so its moments "
@@ -165,28 +187,38 @@ def _quadrature(activation: nn.Module, channels: int) -> Moments:
         slope = torch.zeros_like(z)  # where f does not depend on z smoothly, as a step does not
         if f.requires_grad:
             slope = torch.autograd.grad(f.sum(), z, allow_unused=True, materialize_grads=True)[0]
-    f, z, weights = f.detach(), z.detach(), weights[:, None]
-    second = float((weights * f**2).sum(0).mean())
-    drift = float((weights * f * slope * z).sum(0).mean())
-    return Moments(second, float((weights * slope**2).sum(0).mean()), drift / second if second else math.nan)
+    f, z = f.detach(), z.detach()
+    second = _mean_square(f)
+    drift = float((weights[:, None] * f * slope * z).sum(0).mean())
+    return Moments(second, _mean_square(slope), drift / second if second else math.nan)
 
 
 def moments(activation: nn.Module, channels: int = 1) -> Moments:
-    """Return the Gaussian moments of `activation`, built for `channels` channels.
+    """Return the Gaussian moments of `activation`, built for `channels` channels; zero, infinite or NaN where they are.
 
     Closed forms for the rectifiers, whatever `activation.moments()` says where it has that method (Maxout), quadrature
     for every other module.
 
     Raises:
-        InputError: where the second moment is zero, infinite or not a number, so that no gain exists.
+        InputError: where the module does not act on each number by itself and has no `moments()`.
     """
-    result = _closed_form(activation) or _quadrature(activation, channels)
-    if not (0 < result.second < math.inf):
+    return _closed_form(activation) or _quadrature(activation, channels)
+
+
+def gain(activation: nn.Module, channels: int = 1, *, backward: bool = False) -> float:
+    """Return 1 / sqrt(E[f(z)^2]), or with `backward` 1 / sqrt(E[f'(z)^2]).
+
+    Raises:
+        InputError: where that moment is zero, infinite or not a number, or cannot be found, so that no gain exists.
+    """
+    found = moments(activation, channels)
+    name, moment = ("f'(z)^2", found.derivative_second) if backward else ("f(z)^2", found.second)
+    if not (0 < moment < math.inf):
         raise InputError(
-            f"activation {type(activation).__name__} has E[f(z)^2] = {result.second} for z ~ N(0, 1), "
+            f"activation {type(activation).__name__} has E[{name}] = {moment} for z ~ N(0, 1), "
             "so no gain exists; use an initialiser that needs none, such as init=gaussian"
         )
-    return result
+    return moment**-0.5
 
 
 def pieces(activation: nn.Module) -> int:

@@ -8,11 +8,12 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property, partial
 
 import torch
 from torch import Generator, Tensor, nn
 
-from rectifiers.activations import Moments, moments, pieces
+from rectifiers.activations import gain, moments, pieces
 from rectifiers.config import InputError
 from rectifiers.seeds import mix
 
@@ -22,17 +23,31 @@ class Layer:
     """What a rule may know of the layer it fills.
 
     fan_in: n = k^2 c, the inputs of one response; fan_out: n-hat = k^2 d, the responses that one input reaches.
-    forward_gain: 1 / sqrt(E[f^2]) of the activation before the layer; std = forward_gain / sqrt(fan_in) keeps the
-        variance of the responses (Eq. 10, 15). The first layer has none before it, see `initialize`.
-    backward_gain: 1 / sqrt(E[f'^2]) of the activation after it; std = backward_gain / sqrt(fan_out) keeps the variance
-        of the gradients (Eq. 14). The last layer has none after it and takes the one before.
+    find_forward_gain, find_backward_gain: called when a rule first reads a gain, so that one which reads none works
+        with any activation; they raise InputError where no gain exists.
     """
 
     name: str
     fan_in: int
     fan_out: int
-    forward_gain: float
-    backward_gain: float
+    find_forward_gain: Callable[[], float]
+    find_backward_gain: Callable[[], float]
+
+    @cached_property
+    def forward_gain(self) -> float:
+        """1 / sqrt(E[f^2]) of the activation before the layer; the first layer has none before it, see `initialize`.
+
+        std = forward_gain / sqrt(fan_in) keeps the variance of the responses (Eq. 10, 15).
+        """
+        return self.find_forward_gain()
+
+    @cached_property
+    def backward_gain(self) -> float:
+        """1 / sqrt(E[f'^2]) of the activation after the layer; the last has none after it and takes the one before.
+
+        std = backward_gain / sqrt(fan_out) keeps the variance of the gradients (Eq. 14).
+        """
+        return self.find_backward_gain()
 
 
 Rule = Callable[[Tensor, Layer, Generator], float]
@@ -130,7 +145,10 @@ class Site:
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the ledger: what was asked of a layer and what was drawn."""
+    """A line of the ledger: what was asked of a layer and what was drawn.
+
+    A gain is None where the activation has none; the rule did not ask for it then.
+    """
 
     layer: str
     shape: list[int]
@@ -138,8 +156,8 @@ class Entry:
     fan_out: int
     activation_before: str | None
     activation_after: str | None
-    forward_gain: float
-    backward_gain: float
+    forward_gain: float | None
+    backward_gain: float | None
     rule: str
     std_asked: float
     std_drawn: float
@@ -155,17 +173,25 @@ def _channels(activation: nn.Module, layer: nn.Conv2d | nn.Linear) -> int:
     return layer.weight.shape[0] // pieces(activation)
 
 
-def _layer(site: Site, before: Moments, after: Moments) -> Layer:
-    fan_in, fan_out = site.fans
-    if not 0 < after.derivative_second < math.inf:
-        raise InputError(
-            f"the activation after {site.name} has E[f'(z)^2] = {after.derivative_second}, so no gradient passes and "
-            "no backward gain exists; give it a `moments()` method or choose another activation"
-        )
-    return Layer(site.name, fan_in, fan_out, before.second**-0.5, after.derivative_second**-0.5)
+def _linear_gain() -> float:
+    return 1.0
 
 
-LINEAR = Moments(second=1.0, derivative_second=1.0, map_slope=1.0)
+def _layer(site: Site, previous: Site | None, first_layer_linear: bool) -> Layer:
+    """What a rule is told of `site`; `previous` is the site before it, None for the first."""
+    before = partial(gain, site.before, _channels(site.before, previous.module)) if site.before and previous else None
+    after = partial(gain, site.after, _channels(site.after, site.module)) if site.after else None
+    forward = before or (None if first_layer_linear else after) or _linear_gain
+    neighbour = after or before
+    backward = partial(neighbour, backward=True) if neighbour else _linear_gain
+    return Layer(site.name, *site.fans, forward, backward)
+
+
+def _or_none(layer: Layer, name: str) -> float | None:
+    try:
+        return getattr(layer, name)
+    except InputError:
+        return None
 
 
 def initialize(
@@ -204,9 +230,7 @@ def initialize(
     ledger = []
     for position, site in enumerate(sites):
         generator = torch.Generator().manual_seed(mix("weights", seed, position))
-        after = moments(site.after, _channels(site.after, site.module)) if site.after is not None else None
-        before = moments(site.before, _channels(site.before, sites[position - 1].module)) if site.before else None
-        layer = _layer(site, _forward(before, after, first_layer_linear), after or before or LINEAR)
+        layer = _layer(site, sites[position - 1] if position else None, first_layer_linear)
         weight = site.module.weight
         with torch.no_grad():
             if site.name in fixed:
@@ -223,8 +247,8 @@ def initialize(
                 fan_out=layer.fan_out,
                 activation_before=type(site.before).__name__ if site.before else None,
                 activation_after=type(site.after).__name__ if site.after else None,
-                forward_gain=layer.forward_gain,
-                backward_gain=layer.backward_gain,
+                forward_gain=_or_none(layer, "forward_gain"),
+                backward_gain=_or_none(layer, "backward_gain"),
                 rule=used,
                 std_asked=asked,
                 std_drawn=float(drawn.std(correction=0)),
@@ -233,12 +257,6 @@ def initialize(
             )
         )
     return ledger
-
-
-def _forward(before: Moments | None, after: Moments | None, first_layer_linear: bool) -> Moments:
-    if before is not None:
-        return before
-    return LINEAR if first_layer_linear or after is None else after
 
 
 def _fill_bias(module: nn.Conv2d | nn.Linear, bias: float | str, layer: Layer, generator: Generator) -> None:
@@ -254,6 +272,17 @@ def _fill_bias(module: nn.Conv2d | nn.Linear, bias: float | str, layer: Layer, g
 DRIFT_LIMIT = 10.0
 
 
+def _drift(site: Site) -> float:
+    """By how much a relative error of the variance grows at the activation after `site`; 1 where nobody can say."""
+    if site.after is None:
+        return 1.0
+    try:
+        slope = moments(site.after, _channels(site.after, site.module)).map_slope
+    except InputError:
+        return 1.0
+    return slope if math.isfinite(slope) else 1.0
+
+
 def warn_of_drift(sites: Sequence[Site]) -> None:
     """Warn where the activations' variance map repels so strongly that a deep plain net leaves its fixed point.
 
@@ -263,9 +292,9 @@ def warn_of_drift(sites: Sequence[Site]) -> None:
     drift = 1.0
     name = ""
     for site in sites:
-        if site.after is not None:
-            slope = moments(site.after, _channels(site.after, site.module)).map_slope
-            drift, name = drift * max(slope, 1.0), type(site.after).__name__ if slope > 1 else name
+        slope = _drift(site)
+        if slope > 1:
+            drift, name = drift * slope, type(site.after).__name__
     if drift > DRIFT_LIMIT:
         warnings.warn(
             f"{name} sits on a repelling fixed point of the variance map: over {len(sites)} layers without "
