@@ -293,6 +293,14 @@ def test_drop_epochs_can_be_taken_from_another_runs_record(tiny) -> None:
     assert lrs == pytest.approx(expected)
     typed = f"optim.drop_epochs={relu.record['drop_epochs']}".replace(" ", "")
     assert not train(tiny(typed, "optim.epochs=6"), CHOICES).fresh  # the same run, said otherwise
+    sibling = "optim.drop_epochs_from={activation:{_target_:rectifiers.activations.relu},optim:{}}"
+    with pytest.raises(InputError, match="names opt, which is no group"):
+        train(tiny(sibling.replace("optim:", "opt:")), CHOICES)
+    sibling = "optim.drop_epochs_from={activation:{_target_:rectifiers.activations.relu}}"
+    with pytest.raises(InputError, match=r"drop_epochs_from=[0-9a-f]{12} has no record yet"):
+        train(tiny(sibling), CHOICES)
+    first_arm = train(tiny("activation=relu"), CHOICES)
+    assert train(tiny(sibling), CHOICES).record["drop_epochs"] == first_arm.record["drop_epochs"]
     by_path = f"optim.drop_epochs_from='{relu.path}'"
     assert not train(tiny(by_path, "optim.epochs=6"), CHOICES).fresh
 

@@ -16,15 +16,31 @@ def prepare(config: dict[str, Any]) -> None:
     """
     check(config)
     optim = config["optim"]
-    if optim["drop_epochs_from"] is None:
+    reference = optim["drop_epochs_from"]
+    if isinstance(reference, dict):
+        reference = _sibling(config, reference)
+    if reference is None:
         return
-    drops = _drop_epochs(str(optim["drop_epochs_from"]), Path(config["runs_dir"]))
+    drops = _drop_epochs(str(reference), Path(config["runs_dir"]))
     if optim["drop_epochs"] not in (None, drops):
         raise InputError(
             f"optim.drop_epochs={optim['drop_epochs']} differs from those of optim.drop_epochs_from="
-            f"{optim['drop_epochs_from']}, {drops}; set one of them to null"
+            f"{reference}, {drops}; set one of them to null"
         )
     optim["drop_epochs"] = drops
+
+
+def _sibling(config: dict[str, Any], groups: dict[str, Any]) -> str | None:
+    """The name of the run that has other `groups` and its own drop epochs, and is this run otherwise.
+
+    None where names wait for the data's hash.
+    """
+    unknown = groups.keys() - config.keys()
+    if unknown:
+        raise InputError(f"optim.drop_epochs_from names {', '.join(sorted(unknown))}, which is no group; see --help")
+    own_drops = {**config["optim"], "drop_epochs": None, "drop_epochs_from": None}
+    folder = run_folder({**config, "optim": own_drops, **groups})
+    return None if folder is None else folder.name
 
 
 def _drop_epochs(reference: str, runs: Path) -> list[int]:

@@ -73,6 +73,7 @@ def train(config: dict[str, Any], choices: dict[str, Any]) -> Outcome:
     prepare(config)
     _check_device(config["compute"])
     source = build_source(config)
+    prepare(config)  # once more: what waits for the data's hash
     found = finished(config)
     if found:
         return Outcome(*found, fresh=False)
@@ -179,7 +180,7 @@ class _Run:
         }
         started = time.perf_counter()
         if diverged is None:
-            for name in self.config["evaluation"].keys() - protocols.keys():
+            for name in asked.keys() - protocols.keys():
                 protocols[name] = self._evaluate(name)
         return self._record(diverged, protocols, time.perf_counter() - started)
 
