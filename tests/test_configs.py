@@ -10,7 +10,11 @@ from rectifiers.data.preprocess import PixelMoments, fit
 from rectifiers.data.sources import digits
 from rectifiers.training import assembly
 
-GROUPS = {path.name: sorted(p.stem for p in path.glob("*.yaml")) for path in CONF.iterdir() if path.is_dir()}
+GROUPS = {
+    path.name: sorted(p.relative_to(path).with_suffix("").as_posix() for p in path.rglob("*.yaml"))
+    for path in CONF.iterdir()
+    if path.is_dir()
+}
 OPTIONS = [(group, option) for group in sorted(GROUPS) for option in GROUPS[group]]
 SMALL = ("data.resize_px=36", "data.crop_px=32", "model.width=0.0625")
 
@@ -20,7 +24,9 @@ PROMISED = {
     "init": "gaussian he he_average he_backward lecun orthogonal sparse torch_default xavier xavier_forward zeros",
     "preprocess": "channel_mean minmax none pca pca_reduce pca_whiten pixel_mean scalar_mean standardize zca",
     "model": "mlp model_a model_b model_c small14 small30 vgg16 vgg19 vgg_b",
-    "data": "cifar10 digits fashion_mnist folder",
+    "data": "cifar10 digits fashion_mnist folder imagenet",
+    "debug": "smoke",
+    "experiment": "table2/prelu table2/prelu_shared table2/relu",
     "logger": "csv none wandb",
     "compute": "cpu one_gpu",
     "evaluation": "center ten_view",
@@ -41,7 +47,7 @@ def test_every_option_composes_and_passes_the_checks(group: str, option: str) ->
 def test_every_source_takes_its_settings(option: str) -> None:
     settings = compose_config(f"data={option}")["data"]
     source = assembly.configured("data", settings, assembly.EVERY_SOURCE_KEYS)
-    assert source.func.__name__ == option
+    assert source.func.__name__ == ("folder" if option == "imagenet" else option)
 
 
 @pytest.mark.parametrize("option", GROUPS["evaluation"])
@@ -106,6 +112,9 @@ BAD = [
     ("init.fc_std=[a,b,c]", r"init\.fc_std=\['a', 'b', 'c'\] is not usable"),
     ("init.first_layer_linear=7", r"init\.first_layer_linear=7 is not known; choose one of: false, true"),
     ("evaluation=[]", r"evaluation is not chosen; give evaluation=<option>"),
+    ("data.scale_jitter_px=[20,40]", r"data\.scale_jitter_px=\[20, 40\] is not usable; .*data\.crop_px=32 or above"),
+    ("data.scale_jitter_px=40", r"data\.scale_jitter_px=40 is not usable; give a range such as \[256,512\]"),
+    ("data.color_sigma=-1", r"data\.color_sigma=-1 is not usable"),
     ("model.rows=3", r"model\.rows=3 is not usable"),
     ("optim.drop_epochs=5", r"optim\.drop_epochs=5 is not usable"),
 ]

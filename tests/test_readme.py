@@ -23,8 +23,9 @@ def test_every_option_of_every_group_is_listed() -> None:
     table = README[README.index("| group | options |") :].split("\n\n")[0]
     for folder in (path for path in CONF.iterdir() if path.is_dir()):
         row = next(line for line in table.splitlines() if line.startswith(f"| `{folder.name}=`"))
-        for option in folder.glob("*.yaml"):
-            assert f"`{option.stem}`" in row, f"{folder.name}={option.stem}"
+        for option in folder.rglob("*.yaml"):
+            name = option.relative_to(folder).with_suffix("").as_posix()
+            assert f"`{name}`" in row, f"{folder.name}={name}"
 
 
 def test_the_deviations_are_those_of_the_code() -> None:

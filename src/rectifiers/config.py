@@ -64,6 +64,7 @@ NUMBERS = (
     Number("model.dropout", float, least=0, below=1),
     Number("data.resize_px", int, least=1),
     Number("data.crop_px", int, least=1),
+    Number("data.color_sigma", float, least=0, most=10),
     Number("data.split_seed", int, least=0, most=2**32 - 1),
     Number("data.val_fraction", float, above=0, below=1),
     Number("preprocess.epsilon", float, least=0),
@@ -80,6 +81,8 @@ NUMBERS = (
     Number("compute.workers", int, least=0),
     Number("compute.threads", int, least=1, optional=True),
 )
+
+LARGEST_PX = 8192  # of a resized image's shorter side
 
 GROUPS = ("activation", "init", "model", "preprocess", "optim", "evaluation", "compute", "logger", "data")
 
@@ -142,6 +145,13 @@ def check(config: Mapping[str, Any]) -> None:
         raise InputError(
             f"data.crop_px={crop_px} is larger than data.resize_px={resize_px}; "
             "a crop is cut from the resized image: lower data.crop_px or raise data.resize_px"
+        )
+    jitter = config["data"]["scale_jitter_px"]
+    whole = isinstance(jitter, list) and len(jitter) == 2 and all(type(px) is int for px in jitter)
+    if jitter is not None and not (whole and crop_px <= jitter[0] <= jitter[1] <= LARGEST_PX):
+        raise InputError(
+            f"data.scale_jitter_px={jitter} is not usable; give a range such as [256,512] that starts at "
+            f"data.crop_px={crop_px} or above, or null"
         )
     drops = config["optim"]["drop_epochs"]
     if drops is not None:

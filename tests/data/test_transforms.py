@@ -6,7 +6,15 @@ from PIL import Image
 from scipy import stats
 from torchvision.transforms.v2.functional import pil_to_tensor
 
-from rectifiers.data.transforms import Geometry, center_view, resize_shorter, train_view
+from rectifiers.data.transforms import (
+    COLOR_VALUES,
+    COLOR_VECTORS,
+    Geometry,
+    center_view,
+    resize_shorter,
+    shift_colors,
+    train_view,
+)
 
 FALSE_ALARM = 1e-4
 
@@ -71,3 +79,40 @@ def test_the_centre_view_is_the_centre() -> None:
     view = center_view(ramp(36, 40), Geometry(36, 32, True))
     assert (int(view[0, 0, 0]), int(view[1, 0, 0])) == (2, 4)
     assert view.shape == (2, 32, 32)
+
+
+def test_the_jittered_side_is_uniform_over_the_range_and_both_its_ends() -> None:
+    geometry, draws = Geometry(40, 32, False, scale_jitter_px=(32, 36)), 3000
+    image = ramp(80, 80)
+    rows = [int(v[0, -1, 0]) - int(v[0, 0, 0]) for v in (train_view(image, geometry, 0, 0, i) for i in range(draws))]
+    # 32 of px rows are cut from an image that was 80 high: the ramp over the crop tells px
+    px = [min(range(32, 37), key=lambda p: abs(r - 31 * 80 / p)) for r in rows]
+    assert stats.chisquare(np.bincount(px, minlength=37)[32:]).pvalue > FALSE_ALARM
+
+
+def test_the_color_shift_follows_the_eigenvectors_of_rgb() -> None:
+    grey = torch.full((3, 40, 40), 128, dtype=torch.uint8)
+    first = shift_colors(grey, np.array([0.1, 0, 0]))[:, 0, 0].int() - 128
+    assert first.tolist() == np.rint(0.1 * 0.2175 * 255 * COLOR_VECTORS[:, 0]).tolist()  # -3, -3, -3
+    assert np.allclose(COLOR_VECTORS.T @ COLOR_VECTORS, np.eye(3), atol=1e-3)
+    std = np.sqrt(COLOR_VECTORS**2 @ COLOR_VALUES)  # of a channel: ImageNet's
+    assert np.allclose(std, [0.284, 0.276, 0.290], atol=1e-3)
+
+    geometry, draws = Geometry(40, 32, False, color_sigma=0.1), 4000
+    shifts = [train_view(grey, geometry, 0, 0, i)[:, 0, 0].double().numpy() - 128 for i in range(draws)]
+    # variance of the projection on the first direction: (0.1 * 0.2175 * 255)^2, and 3 x 1/12 of rounding at most
+    along = np.var(np.array(shifts) @ COLOR_VECTORS[:, 0]) / (0.1 * 0.2175 * 255) ** 2
+    low, high = stats.chi2.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], draws - 1) / (draws - 1)
+    assert low < along < high * 1.01
+    assert torch.equal(
+        shift_colors(torch.full((3, 1, 1), 255, dtype=torch.uint8), np.array([-9.0, 0, 0])).max(),
+        torch.tensor(255, dtype=torch.uint8),
+    )
+
+
+def test_jitter_and_colors_leave_the_other_draws_alone_when_switched_off() -> None:
+    image = ramp(40, 50)
+    assert torch.equal(
+        train_view(image, Geometry(40, 32, True), 0, 1, 2),
+        train_view(image, Geometry(40, 32, True, None, 0.0), 0, 1, 2),
+    )

@@ -13,7 +13,8 @@ def name(*overrides: str) -> str:
     [
         "seed=1", "activation=relu", "activation.initial_slope=0.1", "init=xavier", "init.bias=0.01", "model.width=0.5",
         "model.norm=batch", "preprocess=zca", "optim.lr=0.02", "optim.epochs=41", "optim.drop_epochs=[3]",
-        "data.split_seed=1", "data.crop_px=30", "compute.precision=bf16-mixed",
+        "data.split_seed=1", "data.scale_jitter_px=[32,40]", "data.color_sigma=0.1",
+        "data.crop_px=30", "compute.precision=bf16-mixed",
     ],
 )  # fmt: skip
 def test_what_can_move_a_number_makes_another_run(override: str) -> None:
@@ -25,7 +26,8 @@ def test_what_can_move_a_number_makes_another_run(override: str) -> None:
     [
         "compute.workers=4", "compute.threads=3", "compute.compile=true", "logger=wandb", "rerun=true",
         "runs_dir=there",
-        "evaluation=[center]", "data.width=0.25", "optim.lr=0.010", "optim.momentum=9e-1", "init.bias=0",
+        "evaluation=[center]", "data.dense_scales_px=[40]",
+        "data.width=0.25", "optim.lr=0.010", "optim.momentum=9e-1", "init.bias=0",
     ],
 )  # fmt: skip
 def test_what_cannot_does_not(override: str) -> None:

@@ -7,7 +7,7 @@ import gzip
 import hashlib
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -251,3 +251,38 @@ def _read_folder(root: Path, part: str, classes: tuple[str, ...]) -> FolderSplit
     if not paths:
         raise InputError(f"{root / part} holds no images; put them into {part}/<class>/")
     return FolderSplit(root, paths, labels)
+
+
+PHOTO_CLASSES, PHOTOS_A_CLASS = 6, {"train": 12, "val": 4}
+
+
+def photos(root: str | None = None) -> Source:
+    """Generated JPEG photos of many sizes in ImageNet's layout, 6 classes with 12 + 4 each, written to `root` once.
+
+    A class is a hue and a direction of its stripes. They try out the machinery; no number from them means anything.
+    """
+    base = Path(root or ".cache/photos")
+    stamp = base / "complete"
+    if not stamp.is_file():
+        try:
+            _write_photos(base)
+            stamp.touch()
+        except OSError as fault:
+            raise InputError(f"data.root={base} cannot be written ({fault}); give another") from fault
+    return replace(folder(str(base)), name="photos")
+
+
+def _write_photos(base: Path) -> None:
+    for label in range(PHOTO_CLASSES):
+        for part, count in PHOTOS_A_CLASS.items():
+            place = base / part / f"n{label:08d}"
+            place.mkdir(parents=True, exist_ok=True)
+            for i in range(count):
+                draw = np.random.default_rng([label, i, len(part)])
+                height, width = draw.integers(70, 130, 2)
+                y, x = np.mgrid[:height, :width] / 12
+                angle = np.pi * label / PHOTO_CLASSES
+                stripes = np.sin(x * np.cos(angle) + y * np.sin(angle) + draw.uniform(0, 6))
+                hue = np.cos(2 * np.pi * (label / PHOTO_CLASSES + np.arange(3) / 3))
+                pixels = 128 + 45 * stripes[..., None] + 40 * hue + draw.normal(0, 20, (height, width, 3))
+                Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(place / f"{part}_{i}.JPEG", quality=90)

@@ -15,6 +15,8 @@ NOT_SCIENCE = (
     "data.root",
     "data.download",
     "data.width",  # only the default of model.width
+    "data.dense_scales_px",  # only the defaults of protocols
+    "data.view_scales_px",
     "compute.accelerator",
     "compute.workers",
     "compute.threads",

@@ -18,8 +18,8 @@ from rectifiers.models.spec import Row, expand
 from rectifiers.training.module import SgdSettings
 from rectifiers.training.schedule import StepRule
 
-GEOMETRY_KEYS = ("resize_px", "crop_px", "flip")
-EVERY_SOURCE_KEYS = (*GEOMETRY_KEYS, "width", "content")
+GEOMETRY_KEYS = ("resize_px", "crop_px", "flip", "scale_jitter_px", "color_sigma")
+EVERY_SOURCE_KEYS = (*GEOMETRY_KEYS, "width", "content", "dense_scales_px", "view_scales_px")
 EVERY_INIT_KEYS = ("bias", "first_layer_linear", "fc_std")
 EVERY_PREPROCESS_KEYS = ("scale",)
 
@@ -77,6 +77,11 @@ def build_source(config: dict[str, Any]) -> Source:
     """Open the data; `data.content`, where the group has it, is checked or filled in with the data's hash."""
     settings = config["data"]
     source: Source = configured("data", settings, EVERY_SOURCE_KEYS)()
+    if settings["color_sigma"] and source.channels != 3:
+        raise InputError(
+            f"data.color_sigma={settings['color_sigma']} shifts red, green and blue, and data={source.name} has "
+            f"{source.channels} channel; give data.color_sigma=0"
+        )
     if "content" in settings:
         if settings["content"] not in (None, source.digest):
             raise InputError(
@@ -88,8 +93,10 @@ def build_source(config: dict[str, Any]) -> Source:
 
 
 def build_geometry(config: dict[str, Any]) -> Geometry:
-    """Return the sizes that images are brought to."""
-    return Geometry(**{key: config["data"][key] for key in GEOMETRY_KEYS})
+    """Return the sizes that images are brought to, and how training images are varied."""
+    settings = {key: config["data"][key] for key in GEOMETRY_KEYS}
+    jitter = settings.pop("scale_jitter_px")
+    return Geometry(**settings, scale_jitter_px=None if jitter is None else (jitter[0], jitter[1]))
 
 
 def build_layers(config: dict[str, Any], classes: int) -> tuple[Row, ...]:
