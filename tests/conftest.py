@@ -25,7 +25,7 @@ TINY = (
     "data.resize_px=10",
     "data.crop_px=8",
     "optim.epochs=3",
-    "logger=none",
+    "logger=csv",
     "compute.threads=1",
 )
 

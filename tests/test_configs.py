@@ -70,7 +70,7 @@ def test_every_preprocess_fits_real_images(option: str) -> None:
     assert out.shape[1:] == ((1, 12, 12) if fitted.flat_output is None else (fitted.flat_output,))
 
 
-@pytest.mark.filterwarnings("ignore:.*repelling fixed point")
+@pytest.mark.filterwarnings("ignore:.*fixed point")
 @pytest.mark.parametrize("model", GROUPS["model"])
 @pytest.mark.parametrize("init", GROUPS["init"])
 @pytest.mark.parametrize("activation", ["prelu", "maxout", "tanh"])

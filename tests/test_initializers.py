@@ -241,14 +241,15 @@ def test_deep_plain_nets_with_a_repelling_activation_are_warned_of(activation) -
         acts = [None, *(activation(8) for _ in range(depth - 1)), None]
         return [Site(f"fc_{i}", nn.Linear(8, 8), a, b) for i, (a, b) in enumerate(pairwise(acts), start=1)]
 
-    with pytest.warns(UserWarning, match=r"repelling fixed point .* over 50 layers"):
-        warn_of_drift(chain(50))
+    with pytest.warns(UserWarning, match=r"fixed point, that of He's gain, repels: over 50 layers") as warned:
+        sentence = warn_of_drift(chain(50))
+    assert sentence == str(warned[0].message)
 
 
 @pytest.mark.filterwarnings("error")
 def test_rectifiers_and_shallow_nets_are_not_warned_of() -> None:
-    warn_of_drift(small14(1 / 16, A.relu).sites())
-    warn_of_drift(small14(1 / 16, A.gelu).sites())
+    assert warn_of_drift(small14(1 / 16, A.relu).sites()) is None
+    assert warn_of_drift(small14(1 / 16, A.gelu).sites()) is None
 
 
 class Step(nn.Module):
@@ -307,4 +308,4 @@ def test_the_forward_gain_does_not_ask_for_the_backward_one() -> None:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("activation", [Step, Explosion, Maps])
 def test_activations_without_moments_are_not_warned_of(activation) -> None:
-    warn_of_drift(small14(1 / 16, lambda channels: activation()).sites())
+    assert warn_of_drift(small14(1 / 16, lambda channels: activation()).sites()) is None

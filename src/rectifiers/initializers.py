@@ -283,11 +283,14 @@ def _drift(site: Site) -> float:
     return slope if math.isfinite(slope) else 1.0
 
 
-def warn_of_drift(sites: Sequence[Site]) -> None:
+def warn_of_drift(sites: Sequence[Site]) -> str | None:
     """Warn where the activations' variance map repels so strongly that a deep plain net leaves its fixed point.
 
-    The right gain layer by layer is not enough then: a relative error of the variance is multiplied by `map_slope`
-    a layer (1.14 for GELU, 1.17 for SiLU), and random weights of finite width always bring one.
+    This speaks of the activation and the depth, whatever the initialiser. Even where the gain is right layer by layer,
+    a relative error of the variance is multiplied by `map_slope` a layer (1.14 for GELU, 1.17 for SiLU), and random
+    weights of finite width always bring one.
+
+    Returns the sentence, or None.
     """
     drift = 1.0
     name = ""
@@ -295,10 +298,12 @@ def warn_of_drift(sites: Sequence[Site]) -> None:
         slope = _drift(site)
         if slope > 1:
             drift, name = drift * slope, type(site.after).__name__
-    if drift > DRIFT_LIMIT:
-        warnings.warn(
-            f"{name} sits on a repelling fixed point of the variance map: over {len(sites)} layers without "
-            f"normalisation a small error of the variance grows by up to {drift:.3g} although every layer's gain is "
-            "right; use model.norm=batch, fewer layers, or a rectifier",
-            stacklevel=2,
-        )
+    if drift <= DRIFT_LIMIT:
+        return None
+    sentence = (
+        f"{name} has a variance map whose fixed point, that of He's gain, repels: over {len(sites)} layers without "
+        f"normalisation a small error of the variance grows by up to {drift:.3g}, even from init=he; "
+        "use model.norm=batch, fewer layers, or a rectifier"
+    )
+    warnings.warn(sentence, stacklevel=2)
+    return sentence

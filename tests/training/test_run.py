@@ -19,6 +19,7 @@ from PIL import Image
 
 from conftest import ROOT, TINY, compose_config
 from rectifiers.config import InputError
+from rectifiers.evaluation.counters import Errors
 from rectifiers.runs import record as records
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.training.run import Outcome, train
@@ -40,6 +41,8 @@ def numbers(outcome: Outcome) -> dict:
     record = json.loads(json.dumps(outcome.record))
     for row in record["history"]:
         del row["seconds"], row["images_per_second"]
+    for result in record["protocols"].values():
+        del result["seconds"]
     return {
         key: record[key] for key in record if key not in ("wall_s", "images_per_second", "provenance", "compute", "run")
     }
@@ -114,7 +117,96 @@ def test_a_protocol_asked_for_later_is_added_without_training(tiny) -> None:
     assert second.record["protocols"]["center"] == first.record["protocols"]["center"]
     assert second.record["history"] == first.record["history"]
     assert all(torch.equal(kept[name], value) for name, value in weights(second).items())
-    assert numbers(train(tiny("rerun=true"), CHOICES))["protocols"] == second.record["protocols"]
+    whole = numbers(train(tiny("rerun=true"), CHOICES))
+    assert whole["protocols"] == numbers(second)["protocols"]
+
+
+def test_a_protocol_added_later_leaves_what_is_said_of_the_training(tiny) -> None:
+    first = train(tiny("evaluation=[center]"), CHOICES)
+    files = {p.name: p.read_bytes() for p in first.path.parent.iterdir() if p.name != "record.json"}
+    first.record["provenance"]["machine"]["cpu"] = "another machine"
+    records.write(first.path, first.record)
+    second = train(tiny("evaluation=[ten_view]", "compute.workers=2"), {**CHOICES, "compute": "other"})
+    assert {**second.record, "protocols": 0} == {**first.record, "protocols": 0}
+    assert files == {p.name: p.read_bytes() for p in first.path.parent.iterdir() if p.name != "record.json"}
+    (first.path.parent / "last.ckpt").unlink()
+    with pytest.raises(InputError, match=r"evaluation=\[twice\] asks for more than .*last\.ckpt is gone.*rerun=true"):
+        train(tiny("evaluation=[]", "+evaluation.twice={_target_:rectifiers.evaluation.views.center}"), CHOICES)
+    assert records.load(first.path) == second.record
+
+
+def test_a_rerun_that_was_killed_goes_on(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = train(tiny(), CHOICES)
+
+    def kill(*_: object, **__: object) -> None:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as killed:
+        killed.setattr("rectifiers.training.run.evaluate", kill)
+        with pytest.raises(RuntimeError, match="killed"):
+            train(tiny("rerun=true"), CHOICES)
+    stamp = (first.path.parent / "last.ckpt").stat().st_mtime_ns
+    again = train(tiny("rerun=true"), CHOICES)
+    assert (first.path.parent / "last.ckpt").stat().st_mtime_ns == stamp  # nothing was trained again
+    assert numbers(again) == numbers(first)
+    assert [p.name for p in (first.path.parent.parent / "replaced").iterdir()] == [f"{first.record['run']}-1"]
+
+
+def test_a_rerun_that_cannot_be_built_moves_nothing(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = train(tiny(), CHOICES)
+
+    def refuse(*_: object) -> None:
+        raise InputError("no such network")
+
+    monkeypatch.setattr("rectifiers.training.run.build_network", refuse)
+    with pytest.raises(InputError, match="no such network"):
+        train(tiny("rerun=true"), CHOICES)
+    assert first.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ({}, r"last\.ckpt cannot be read as a checkpoint"),
+        ([1], r"last\.ckpt cannot be read as a checkpoint"),
+        ({"state_dict": {}, "rectifiers": {}}, r"last\.ckpt cannot be read as a checkpoint"),
+        ("other network", "the checkpoint is of another network: network.head.fc_1.bias is not in it there"),
+    ],
+)
+def test_a_checkpoint_that_is_none_is_one_sentence(tiny, content: object, fault: str) -> None:
+    first = train(tiny(), CHOICES)
+    last = first.path.parent / "last.ckpt"
+    if content == "other network":
+        content = {**torch.load(last, weights_only=True), "state_dict": {}}
+    torch.save(content, last)
+    first.path.unlink()
+    with pytest.raises(InputError, match=fault):
+        train(tiny(), CHOICES)
+
+
+def test_reported_errors_are_of_the_precision_of_the_training(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = []
+
+    def spy(network: torch.nn.Module, dataset: object, **_: object) -> Errors:
+        kinds.append(network(torch.zeros(1, 1, 8, 8, dtype=torch.uint8)).dtype)
+        return Errors(450, 1, 1)
+
+    monkeypatch.setattr("rectifiers.training.run.evaluate", spy)
+    for precision in ("32-true", "bf16-mixed", "64-true"):
+        train(tiny(f"compute.precision={precision}", "evaluation=[center]"), CHOICES)
+        train(tiny(f"compute.precision={precision}", "evaluation=[ten_view]"), CHOICES)  # from the checkpoint
+    assert kinds == [torch.float32] * 2 + [torch.bfloat16] * 2 + [torch.float64] * 2
+
+
+def test_no_drop_is_recorded_after_the_last_epoch(tiny) -> None:
+    options = ("optim.patience=1", "optim.lr=1e-9", "data.crop_px=8", "optim.max_drops=9")
+    assert train(tiny(*options, "optim.epochs=4"), CHOICES).record["drop_epochs"][-1] == 3
+
+
+def test_a_deep_plain_net_that_drifts_says_so_in_its_record(tiny) -> None:
+    with pytest.warns(UserWarning, match="fixed point"):
+        outcome = train(tiny("activation=silu", "model.depth=20", "optim.epochs=1", "evaluation=[center]"), CHOICES)
+    assert "fixed point" in outcome.record["warnings"][0]
 
 
 @pytest.mark.parametrize("model", [(), ("model.norm=batch",)])
@@ -248,7 +340,7 @@ def test_a_protocol_said_otherwise_is_tested_anew(tiny) -> None:
     assert own.fresh
     assert own.path == other.path
     whole = train(tiny("rerun=true"), CHOICES).record["protocols"]
-    assert own.record["protocols"]["center"] == whole["center"]
+    assert own.record["protocols"]["center"]["top1_correct"] == whole["center"]["top1_correct"]
     assert other.record["protocols"]["center"]["top1_correct"] == whole["ten_view"]["top1_correct"]
 
 

@@ -12,8 +12,8 @@ from rectifiers.seeds import mix
 class ShuffledBatches(Sampler[list[tuple[int, int]]]):
     """A batch sampler of (epoch, index) pairs: a fresh permutation each epoch, whole batches only.
 
-    The images left over differ from epoch to epoch. The epoch travels with the index, so that a worker draws its
-    augmentation from it.
+    DEVIATION: the images left over by whole batches, others in every epoch, are not seen in it; Caffe wraps around.
+    The epoch travels with the index, so that a worker draws its augmentation from it.
 
     Raises:
         InputError: where the split is smaller than one batch.

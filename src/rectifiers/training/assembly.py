@@ -12,7 +12,7 @@ from typing import Any
 from rectifiers.config import InputError
 from rectifiers.data.sources import Source
 from rectifiers.data.transforms import Geometry
-from rectifiers.initializers import Entry, initialize, warn_of_drift
+from rectifiers.initializers import Entry, initialize
 from rectifiers.models.network import Network
 from rectifiers.models.spec import Row, expand
 from rectifiers.training.module import SgdSettings
@@ -105,7 +105,7 @@ def build_layers(config: dict[str, Any], classes: int) -> tuple[Row, ...]:
 
 
 def build_network(config: dict[str, Any], source: Source, flat_input: int | None) -> tuple[Network, list[Entry]]:
-    """Build and initialise the network; return it with its ledger. Warns where the activation drifts in depth."""
+    """Build and initialise the network; return it with its ledger."""
     network = Network(
         build_layers(config, len(source.classes)),
         configured("activation", config["activation"]),
@@ -122,8 +122,6 @@ def build_network(config: dict[str, Any], source: Source, flat_input: int | None
         name=settings["_target_"].rpartition(".")[2],
         **{key: settings[key] for key in EVERY_INIT_KEYS},
     )
-    if config["model"]["norm"] == "none":
-        warn_of_drift(network.sites())
     return network, ledger
 
 

@@ -31,7 +31,13 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self, path: Any, map_location: Any = lambda storage, _: storage, weights_only: bool | None = None
     ) -> dict[str, Any]:
         try:
-            return torch.load(path, map_location=map_location, weights_only=True)
+            checkpoint = torch.load(path, map_location=map_location, weights_only=True)
+            kept = checkpoint["rectifiers"]
+            if not (
+                isinstance(checkpoint["state_dict"], dict) and kept["rule"].keys() and kept["history"] and kept["codes"]
+            ):
+                raise ValueError("it is no checkpoint of a run")
+            return checkpoint
         except Exception as fault:  # a damaged file fails in as many ways as pickle and zip know
             why = (str(fault) or type(fault).__name__).splitlines()[0]
             raise InputError(
@@ -40,17 +46,18 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 class EpochFiles(Checkpoint):
-    """Keeps `last.ckpt` and `metrics.csv` of the run true at every epoch's end.
+    """Keeps `last.ckpt` of the run, and `metrics.csv` where it is asked for, true at every epoch's end.
 
     A Lightning `Checkpoint` so that it runs after the module's own `on_train_epoch_end`, which applies the step rule.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, metrics: bool) -> None:
+        self.folder, self.metrics = folder, metrics
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
         trainer.save_checkpoint(self.folder / "last.ckpt")
-        write_metrics(self.folder / "metrics.csv", module.history)
+        if self.metrics:
+            write_metrics(self.folder / "metrics.csv", module.history)
 
 
 def write_metrics(path: Path, history: list[dict[str, Any]]) -> None:

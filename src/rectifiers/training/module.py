@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torchmetrics import MeanMetric
 
+from rectifiers.config import InputError
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.evaluation.counters import ErrorCounter
 from rectifiers.models.network import Network
@@ -119,7 +120,8 @@ class Classifier(pl.LightningModule):
         for name, parameter in self.network.named_parameters():
             if not torch.isfinite(parameter).all():  # the last update has no later loss that would tell
                 raise Diverged(self.global_step, name.rpartition(".")[0])
-        if self.rule.after_epoch(errors.top1_error_pct):
+        more = self.trainer.max_epochs is None or self.current_epoch + 1 < self.trainer.max_epochs
+        if more and self.rule.after_epoch(errors.top1_error_pct):
             for group in groups:
                 group["lr"] /= self.sgd.drop_factor
 
@@ -127,6 +129,14 @@ class Classifier(pl.LightningModule):
         checkpoint["rectifiers"] = {"history": self.history, "rule": self.rule.state(), "codes": self.codes}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        own = {name: tuple(value.shape) for name, value in self.state_dict().items()}
+        theirs = {name: tuple(value.shape) for name, value in checkpoint["state_dict"].items()}
+        if own != theirs:
+            name = min(name for name in own.keys() | theirs.keys() if own.get(name) != theirs.get(name))
+            raise InputError(
+                f"the checkpoint is of another network: {name} is {theirs.get(name, 'not in it')} there and "
+                f"{own.get(name, 'unknown')} here; remove it, or give the model that it was made with"
+            )
         kept = checkpoint["rectifiers"]
         self.history = list(kept["history"])
         self.rule.restore(kept["rule"])

@@ -1,9 +1,10 @@
 """A run from its configuration to its record."""
 
+import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 import yaml
-from pytorch_lightning.loggers import CSVLogger, Logger, WandbLogger
+from pytorch_lightning.loggers import Logger, WandbLogger
 from rich.console import Console
 from rich.progress import Progress
 
@@ -22,6 +23,7 @@ from rectifiers.data.preprocess import PixelMoments, fit
 from rectifiers.data.sources import Source
 from rectifiers.data.statistics import load_or_fit, save, statistics_key
 from rectifiers.evaluation.protocols import ViewDataset, evaluate
+from rectifiers.initializers import warn_of_drift
 from rectifiers.models.network import Network
 from rectifiers.models.spec import depth
 from rectifiers.runs import record as records
@@ -37,12 +39,13 @@ from rectifiers.training.assembly import (
     build_source,
     configured,
 )
-from rectifiers.training.callbacks import AtomicCheckpointIO, EpochFiles, EpochLines, progress
+from rectifiers.training.callbacks import AtomicCheckpointIO, EpochFiles, EpochLines, progress, write_metrics
 from rectifiers.training.divergence import Diverged
 from rectifiers.training.isolation import isolated
 from rectifiers.training.module import Classifier
 
 console = Console(stderr=True)
+AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
 @contextmanager
@@ -80,11 +83,10 @@ def train(config: dict[str, Any], choices: dict[str, Any]) -> Outcome:
     folder = run_folder(config)
     assert folder is not None  # opening the source filled in the content's hash
     path = folder / "record.json"
-    if config["rerun"] and folder.exists():
-        _set_aside(folder)
-    kept = records.load(path) if path.exists() else None
+    kept = records.load(path) if path.exists() and not config["rerun"] else None
     with isolated(config["compute"]["threads"]):
-        record = _Run(config, choices, source, folder).to_record(kept)
+        run = _Run(config, choices, source, folder)
+        record = run.to_record() if kept is None else run.with_more_protocols(kept)
     records.write(path, record)
     return Outcome(record, path, fresh=True)
 
@@ -121,15 +123,8 @@ class _Run:
         )
         self.preprocess, self.statistics_hash = self._fit_preprocess()
         self.network, self.ledger = build_network(config, source, self.preprocess.flat_output)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as fault:
-            raise InputError(f"runs_dir={config['runs_dir']} cannot be written ({fault}); give another") from fault
-        for part in folder.glob("*.part"):
-            part.unlink()  # what a kill left half written
-        records.write_text(folder / "config.yaml", yaml.safe_dump(config, sort_keys=False))
-        records.write_text(folder / "ledger.yaml", yaml.safe_dump([e.as_dict() for e in self.ledger], sort_keys=False))
-        save(self.preprocess, folder / "statistics.pt")
+        drift = warn_of_drift(self.network.sites()) if config["model"]["norm"] == "none" else None
+        self.warnings = [] if drift is None else [drift]
         self.classifier = Classifier(
             self.network,
             self.preprocess,
@@ -163,26 +158,61 @@ class _Run:
 
         return load_or_fit(Path(self.config["cache_dir"]) / "statistics", key, fit_now), key
 
-    def to_record(self, kept: dict[str, Any] | None) -> dict[str, Any]:
-        """Train to the end (at once where a checkpoint is there already), test, and return the record.
+    def _prepare_folder(self) -> None:
+        """Make the run's folder with what is known before training. A finished run that is run again is set aside.
 
-        kept: the record of an earlier call, whose protocols stay.
+        One without a record was killed: it is gone on with, also where it is itself a rerun.
         """
+        try:
+            if self.config["rerun"] and (self.folder / "record.json").exists():
+                _set_aside(self.folder)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for part in self.folder.glob("*.part"):
+                part.unlink()  # what a kill left half written
+            records.write_text(self.folder / "config.yaml", yaml.safe_dump(self.config, sort_keys=False))
+            ledger = yaml.safe_dump([entry.as_dict() for entry in self.ledger], sort_keys=False)
+            records.write_text(self.folder / "ledger.yaml", ledger)
+            save(self.preprocess, self.folder / "statistics.pt")
+        except OSError as fault:
+            raise InputError(f"runs_dir={self.config['runs_dir']} cannot be written ({fault}); give another") from fault
+
+    def with_more_protocols(self, kept: dict[str, Any]) -> dict[str, Any]:
+        """Test the last checkpoint by what `kept` lacks; all that the record says of the training stays as it is."""
+        last = self.folder / "last.ckpt"
+        if not last.exists():
+            raise InputError(
+                f"evaluation=[{', '.join(self.config['evaluation'])}] asks for more than {self.folder / 'record.json'} "
+                "has, and last.ckpt is gone, so nothing can be tested; give rerun=true to train again"
+            )
+        checkpoint = AtomicCheckpointIO().load_checkpoint(last)
+        self.classifier.on_load_checkpoint(checkpoint)
+        self.classifier.load_state_dict(checkpoint["state_dict"])
+        if self.config["compute"]["precision"] == "64-true":
+            self.classifier.double()
+        asked = self.config["evaluation"]
+        stale = [
+            name
+            for name, result in kept["protocols"].items()
+            if result.get("settings") != asked.get(name, result.get("settings"))
+        ]
+        protocols = {name: result for name, result in kept["protocols"].items() if name not in stale}
+        return {**kept, "protocols": protocols | self._test(asked.keys() - protocols.keys())}
+
+    def to_record(self) -> dict[str, Any]:
+        """Train to the end, from the last checkpoint where there is one, test, and return the record."""
+        self._prepare_folder()
         if self.config["compute"]["compile"]:
             # In place, so the checkpoint's keys stay; with torch's own random numbers, so dropout's masks do too.
             self.network.compile(options={"fallback_random": True})
         diverged = self._fit()
-        asked = self.config["evaluation"]
-        protocols = {
-            name: result
-            for name, result in (kept["protocols"] if kept else {}).items()
-            if name not in asked or result.get("settings") == asked[name]
-        }
-        started = time.perf_counter()
-        if diverged is None:
-            for name in asked.keys() - protocols.keys():
-                protocols[name] = self._evaluate(name)
-        return self._record(diverged, protocols, time.perf_counter() - started)
+        if self.config["logger"]["name"] == "csv" and self.classifier.history:
+            write_metrics(
+                self.folder / "metrics.csv", self.classifier.history
+            )  # a kill may have come before its last line
+        return self._record(diverged, {} if diverged else self._test(self.config["evaluation"]))
+
+    def _test(self, names: Iterable[str]) -> dict[str, Any]:
+        return {name: self._evaluate(name) for name in sorted(names)}
 
     def _fit(self) -> Diverged | None:
         compute, last = self.config["compute"], self.folder / "last.ckpt"
@@ -194,7 +224,7 @@ class _Run:
             precision=compute["precision"],
             max_epochs=self.config["optim"]["epochs"],
             logger=logger or False,
-            callbacks=[EpochFiles(self.folder), shown],
+            callbacks=[EpochFiles(self.folder, metrics=self.config["logger"]["name"] == "csv"), shown],
             plugins=[AtomicCheckpointIO()],
             enable_progress_bar=not isinstance(shown, EpochLines),
             enable_model_summary=False,
@@ -224,8 +254,6 @@ class _Run:
 
     def _logger(self) -> Logger | None:
         settings = self.config["logger"]
-        if settings["name"] == "csv":
-            return CSVLogger(self.folder, name="csv", version="")
         if settings["name"] == "wandb":
             # The client's own error reports start threads that outlive every run, and go to its maker.
             os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
@@ -248,18 +276,27 @@ class _Run:
     def _evaluate(self, name: str) -> dict[str, Any]:
         views = configured(f"evaluation.{name}", self.config["evaluation"][name])
         dataset = ViewDataset(self.source.val, views, self.geometry.resize_px, self.geometry.crop_px)
-        device = torch.device("cuda" if self.config["compute"]["accelerator"] == "gpu" else "cpu")
-        with _bar(f"testing {name}", len(dataset)) as seen:
-            return evaluate(
+        compute = self.config["compute"]
+        device = torch.device("cuda" if compute["accelerator"] == "gpu" else "cpu")
+        lower = AUTOCAST.get(compute["precision"])  # a result is of the precision that the run was trained in
+        started = time.perf_counter()
+        with _bar(f"testing {name}", len(dataset)) as seen, torch.autocast(device.type, lower, enabled=bool(lower)):
+            errors = evaluate(
                 self.classifier.to(device),
                 dataset,
                 classes=len(self.source.classes),
                 device=device,
-                workers=self.config["compute"]["workers"],
+                workers=compute["workers"],
                 on_batch=seen,
-            ).as_dict() | {"settings": self.config["evaluation"][name]}
+            )
+        return {
+            **errors.as_dict(),
+            "settings": self.config["evaluation"][name],
+            "seconds": time.perf_counter() - started,
+            "code": code_fingerprint(),
+        }
 
-    def _record(self, diverged: Diverged | None, protocols: dict[str, Any], test_s: float) -> dict[str, Any]:
+    def _record(self, diverged: Diverged | None, protocols: dict[str, Any]) -> dict[str, Any]:
         history = self.classifier.history
         gpu = self.config["compute"]["accelerator"] == "gpu"
         device = torch.cuda.get_device_name() if gpu else "cpu"
@@ -274,18 +311,24 @@ class _Run:
             "protocols": protocols,
             "network": _describe(self.network, self.source, self.config["data"]["crop_px"]),
             "ledger": [entry.as_dict() for entry in self.ledger],
+            "warnings": self.warnings,
             "slopes": {} if diverged else _slopes(self.network),
             "drop_epochs": self.classifier.rule.drop_epochs,
             "epochs": len(history),
-            "history": history,
+            "history": [{key: _finite(value) for key, value in row.items()} for row in history],
             "train_images": len(self.source.train.labels),
             "images_per_second": statistics.harmonic_mean([row["images_per_second"] for row in history])
             if history
             else None,
-            "wall_s": sum(row["seconds"] for row in history) + test_s,
+            "wall_s": sum(part["seconds"] for part in (*history, *protocols.values())),
             "codes": self.classifier.codes,
             "provenance": provenance(self.source.digest, self.statistics_hash, device, torch.get_num_threads()),
         }
+
+
+def _finite(number: float | None) -> float | None:
+    """A diverged run's last numbers may be none; JSON says null."""
+    return number if number is not None and math.isfinite(number) else None
 
 
 def _describe(network: Network, source: Source, input_px: int) -> dict[str, Any]:

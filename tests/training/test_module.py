@@ -1,0 +1,44 @@
+import torch
+from torch import nn
+
+from rectifiers import activations as A
+from rectifiers.data.preprocess import Preprocess
+from rectifiers.models.network import Network
+from rectifiers.models.spec import expand
+from rectifiers.training.module import Classifier, SgdSettings
+from rectifiers.training.schedule import StepRule
+
+
+def classifier(seed: int) -> Classifier:
+    rows = expand(
+        [{"name": "fc", "linear": 64, "dropout": 0.5}, {"name": "out", "linear": "classes"}], width=1, classes=10
+    )
+    preprocess = Preprocess(torch.zeros(1, 1, 1), torch.ones(1, 1, 1), None, True)
+    sgd = SgdSettings(lr=0.1, momentum=0.9, weight_decay=5e-4, bias_lr_factor=2.0, drop_factor=10.0)
+    network = Network(rows, A.prelu, channels=1, input_px=4)
+    return Classifier(network, preprocess, StepRule(1, 2), sgd, classes=10, seed=seed, code="")
+
+
+def mask(seed: int, monkey_step: int) -> torch.Tensor:
+    module = classifier(seed)
+    type(module).global_step = property(lambda _: monkey_step)  # type: ignore[assignment]
+    try:
+        module.on_train_batch_start(None, 0)
+    finally:
+        del type(module).global_step
+    return nn.functional.dropout(torch.ones(256), 0.5)
+
+
+def test_dropout_is_a_function_of_seed_and_step() -> None:
+    assert torch.equal(mask(0, 3), mask(0, 3))
+    assert not torch.equal(mask(0, 3), mask(1, 3))
+    assert not torch.equal(mask(0, 3), mask(0, 4))
+
+
+def test_biases_learn_at_their_own_rate() -> None:
+    module = classifier(0)
+    rates = {id(p): group["lr"] for group in module.configure_optimizers().param_groups for p in group["params"]}
+    assert {rates[id(p)] for name, p in module.network.named_parameters() if name.endswith("bias")} == {0.2}
+    others = {name: rates[id(p)] for name, p in module.network.named_parameters() if not name.endswith("bias")}
+    assert set(others.values()) == {0.1}
+    assert "head.fc_act.weight" in others
