@@ -29,7 +29,7 @@ PROMISED = {
     "experiment": "table2/prelu table2/prelu_shared table2/relu",
     "logger": "csv none wandb",
     "compute": "cpu one_gpu",
-    "evaluation": "center ten_view",
+    "evaluation": "calibration center dense dense_multi_scale ten_view",
     "optim": "paper",
 }
 
@@ -52,8 +52,12 @@ def test_every_source_takes_its_settings(option: str) -> None:
 
 @pytest.mark.parametrize("option", GROUPS["evaluation"])
 def test_every_protocol_cuts_views(option: str) -> None:
-    views = assembly.configured("evaluation", compose_config(f"evaluation={option}")["evaluation"][option])
-    assert views(torch.zeros(1, 36, 36, dtype=torch.uint8), 32).shape[1:] == (1, 32, 32)
+    for name, settings in compose_config(f"evaluation={option}")["evaluation"].items():
+        protocol = assembly.configured(f"evaluation.{name}", settings)(32)
+        for px in protocol.scales_px:
+            views = protocol.views(torch.zeros(1, 40, 50, dtype=torch.uint8), px)
+            assert views.shape[1] == 1
+            assert min(views.shape[2:]) in (32, px)
 
 
 @pytest.mark.parametrize("option", GROUPS["preprocess"])

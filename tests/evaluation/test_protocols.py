@@ -2,63 +2,95 @@ import pytest
 import torch
 from torch import nn
 
-from rectifiers.data.sources import ArraySplit, digits
-from rectifiers.evaluation.protocols import ViewDataset, evaluate, mean_softmax
-from rectifiers.evaluation.views import center, ten_view
+from conftest import compose_config
+from rectifiers.config import InputError
+from rectifiers.data.preprocess import Preprocess
+from rectifiers.data.sources import digits
+from rectifiers.data.transforms import resize_shorter
+from rectifiers.evaluation.protocols import center, dense, ten_view
+from rectifiers.models.network import Network
+from rectifiers.models.spec import multiply_adds
+from rectifiers.training import assembly
 
 
-class PixelScores(nn.Module):
-    """Scores that are a fixed linear map of the pixels."""
+class Small(nn.Module):
+    """A network of `conf/model/` with a mean image, as a run has it."""
 
-    def __init__(self, inputs: int, classes: int) -> None:
+    def __init__(self, model: str = "small14", crop_px: int = 32) -> None:
         super().__init__()
-        self.register_buffer("weight", torch.randn(inputs, classes, generator=torch.Generator().manual_seed(0)))
+        config = compose_config(f"model={model}", "model.width=0.0625", "data.resize_px=224", f"data.crop_px={crop_px}")
+        self.network: Network = assembly.build_network(config, digits(), None)[0]
+        mean = torch.linspace(90, 160, crop_px**2).view(1, crop_px, crop_px)
+        self.preprocess = Preprocess(mean, torch.full((1, 1, 1), 1 / 64), None, True)
+        self.eval()
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.float().flatten(1) @ self.weight / 255
-
-
-def test_scores_are_averaged_after_the_softmax() -> None:
-    class Fixed(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.tensor([[9.0, 0, 0], [0, 1.0, 0], [0, 1.0, 0]])
-
-    # before the softmax class 0 would win by (9, 2, 0) / 3; after it the sure view counts no more than the others
-    mean = mean_softmax(Fixed(), torch.zeros(1, 3, 1, 2, 2))
-    expected = torch.stack([torch.tensor(v).softmax(0) for v in ([9.0, 0, 0], [0, 1.0, 0], [0, 1.0, 0])]).mean(0)
-    assert torch.allclose(mean, expected[None])
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.network(self.preprocess(images))
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_ten_view_errors_equal_an_evaluation_by_hand(workers: int) -> None:
-    network, split = PixelScores(64, 10), digits().val
-    dataset = ViewDataset(split, ten_view, resize_px=11, crop_px=8)
-    seen: list[int] = []
-    errors = evaluate(network, dataset, classes=10, device=torch.device("cpu"), workers=workers, on_batch=seen.append)
-    right = 0
-    for i, label in enumerate(split.labels):
-        scores = torch.stack([network(view[None])[0].softmax(0) for view in dataset[i][0]]).mean(0)
-        right += int(scores.argmax() == label)
-    assert errors.top1_correct == right
-    assert errors.seen == sum(seen) == 450
+def photo(height: int, width: int) -> torch.Tensor:
+    return torch.randint(0, 256, (1, height, width), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
 
 
-def test_evaluation_switches_dropout_off_and_gradients_too() -> None:
-    class Watch(PixelScores):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            assert not self.training
-            assert not torch.is_grad_enabled()
-            return super().forward(x)
+@torch.inference_mode()
+@pytest.mark.parametrize("model", ["small14", "vgg16"])
+def test_dense_at_the_crops_own_size_is_the_centre_view(model: str) -> None:
+    scored, image = Small(model), photo(32, 32)
+    at_once = dense(32, scales_px=[32], mirror=False)
+    one = center(32, scale_px=32)
+    a = at_once.score(scored, at_once.views(image, 32)[None])
+    assert torch.allclose(a, one.score(scored, one.views(image, 32)[None]), atol=1e-6, rtol=0)
 
-    split = ArraySplit(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), [0, 1, 2])
-    evaluate(Watch(64, 10).train(), ViewDataset(split, center, 8, 8), classes=10, device=torch.device("cpu"))
+
+@torch.inference_mode()
+def test_dense_scores_all_windows_of_the_image_and_of_its_mirror() -> None:
+    scored, image = Small(), photo(60, 90)
+    protocol = dense(32, scales_px=[54])
+    found = protocol.score(scored, protocol.views(image, 54)[None])
+    by_hand = []
+    resized = resize_shorter(image, 54)
+    for side in (resized, resized.flip(-1)):
+        maps = scored.network.trunk(scored.preprocess(side[None]))
+        assert maps.shape[2:] == (4, 6)  # windows of 2 x 2, as the map of a 32 px crop has it
+        cut = [maps[:, :, y : y + 2, x : x + 2] for y in range(3) for x in range(5)]
+        by_hand += [scored.network.head(window).softmax(1) for window in cut]
+    assert torch.allclose(found, torch.stack(by_hand).mean(0), atol=1e-5, rtol=0)
 
 
-def test_an_image_that_was_not_counted_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    split = ArraySplit(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), [0, 1, 2])
-    dataset = ViewDataset(split, center, 8, 8)
-    monkeypatch.setattr(
-        "rectifiers.evaluation.protocols.DataLoader", lambda d, **_: [(torch.stack([d[0][0]]), torch.tensor([0]))]
-    )
-    with pytest.raises(RuntimeError, match="counted 1 images of a split of 3"):
-        evaluate(PixelScores(64, 10), dataset, classes=10, device=torch.device("cpu"))
+def test_costs_are_counted_in_multiply_adds() -> None:
+    small = Small()
+    network = small.network
+    once = sum(shape.multiply_adds for shape in network.shapes)
+    assert center(32, scale_px=36).multiply_adds(network, 36, 36) == once
+    assert ten_view(32, scale_px=36).multiply_adds(network, 36, 50) == 10 * once
+    assert dense(32, scales_px=[32], mirror=False).multiply_adds(network, 32, 32) == once
+    trunk, head = multiply_adds(network.shapes, 54, 81)
+    assert dense(32, scales_px=[54]).multiply_adds(network, 60, 90) == 2 * (trunk + 3 * 5 * head)
+
+    counted = 0  # by hand: every conv's weights at every position of its map
+
+    def count(layer: nn.Conv2d, _: object, out: torch.Tensor) -> None:
+        nonlocal counted
+        counted += layer.weight.numel() * out.shape[-1] * out.shape[-2]
+
+    for layer in network.trunk:
+        if isinstance(layer, nn.Conv2d):
+            layer.register_forward_hook(count)
+    network.trunk(torch.zeros(1, 1, 54, 81))
+    assert counted == trunk
+
+
+@pytest.mark.parametrize("scales", [[], [31], [36, 36], ["a"], 36, [10**6], [36.5]])
+def test_scales_that_cannot_be_are_refused(scales: object) -> None:
+    with pytest.raises(InputError, match=r"not usable; give different whole numbers from data\.crop_px=32"):
+        dense(32, scales_px=scales)  # type: ignore[arg-type]
+
+
+def test_dense_testing_needs_maps_and_a_mean_that_can_be_warped() -> None:
+    scored, protocol = Small("mlp"), dense(32, scales_px=[36])
+    with pytest.raises(InputError, match="this network has no conv layers; choose evaluation"):
+        protocol.score(scored, protocol.views(photo(36, 36), 36)[None])
+    scored = Small()
+    scored.preprocess.matrix = torch.eye(1024)
+    with pytest.raises(InputError, match=r"rotates images of 32 x 32 px and has no meaning for 36 x 36"):
+        protocol.score(scored, protocol.views(photo(36, 36), 36)[None])

@@ -20,6 +20,7 @@ from PIL import Image
 from conftest import ROOT, TINY, compose_config
 from rectifiers.config import InputError
 from rectifiers.evaluation.counters import Errors
+from rectifiers.evaluation.testing import Result
 from rectifiers.runs import record as records
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.training.run import Outcome, train
@@ -42,7 +43,7 @@ def numbers(outcome: Outcome) -> dict:
     for row in record["history"]:
         del row["seconds"], row["images_per_second"]
     for result in record["protocols"].values():
-        del result["seconds"]
+        del result["seconds"], result["images_per_second"]
     return {
         key: record[key] for key in record if key not in ("wall_s", "images_per_second", "provenance", "compute", "run")
     }
@@ -131,7 +132,10 @@ def test_a_protocol_added_later_leaves_what_is_said_of_the_training(tiny) -> Non
     assert files == {p.name: p.read_bytes() for p in first.path.parent.iterdir() if p.name != "record.json"}
     (first.path.parent / "last.ckpt").unlink()
     with pytest.raises(InputError, match=r"evaluation=\[twice\] asks for more than .*last\.ckpt is gone.*rerun=true"):
-        train(tiny("evaluation=[]", "+evaluation.twice={_target_:rectifiers.evaluation.views.center}"), CHOICES)
+        train(
+            tiny("evaluation=[]", "+evaluation.twice={_target_:rectifiers.evaluation.protocols.center,scale_px:10}"),
+            CHOICES,
+        )
     assert records.load(first.path) == second.record
 
 
@@ -187,9 +191,9 @@ def test_a_checkpoint_that_is_none_is_one_sentence(tiny, content: object, fault:
 def test_reported_errors_are_of_the_precision_of_the_training(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = []
 
-    def spy(network: torch.nn.Module, dataset: object, **_: object) -> Errors:
+    def spy(network: torch.nn.Module, *_: object, **__: object) -> Result:
         kinds.append(network(torch.zeros(1, 1, 8, 8, dtype=torch.uint8)).dtype)
-        return Errors(450, 1, 1)
+        return Result(Errors(450, 1, 1), {}, {}, torch.zeros(450), torch.zeros(450, 10))
 
     monkeypatch.setattr("rectifiers.training.run.evaluate", spy)
     for precision in ("32-true", "bf16-mixed", "64-true"):
@@ -334,7 +338,7 @@ def test_the_last_update_is_judged_too(tiny) -> None:
 
 
 def test_a_protocol_said_otherwise_is_tested_anew(tiny) -> None:
-    name = "evaluation.center._target_=rectifiers.evaluation.views.ten_view"
+    name = "evaluation.center._target_=rectifiers.evaluation.protocols.ten_view"
     other = train(tiny("evaluation=[center]", name), CHOICES)
     own = train(tiny("evaluation=[center]"), CHOICES)
     assert own.fresh

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rectifiers.config import InputError
@@ -205,11 +206,24 @@ class Preprocess(nn.Module):
         return None if self.image_form or self.matrix is None else len(self.matrix)
 
     def forward(self, images: Tensor) -> Tensor:
-        x = (images.to(self.offset.dtype) - self.offset) * self.scale
+        offset, scale = (self._sized(t, images) for t in (self.offset, self.scale))
+        x = (images.to(offset.dtype) - offset) * scale
         if self.matrix is None:
             return x
         y = x.flatten(1) @ self.matrix.T
         return y.view_as(x) if self.image_form else y
+
+    def _sized(self, fitted: Tensor, images: Tensor) -> Tensor:
+        """What was learned a pixel, warped to images of another size, as SPP-net does with the mean image."""
+        size = images.shape[-2:]
+        if fitted.shape[-2:] in ((1, 1), size):
+            return fitted
+        if self.matrix is not None:
+            raise InputError(
+                f"this preprocess rotates images of {fitted.shape[-2]} x {fitted.shape[-1]} px and has no meaning for "
+                f"{size[0]} x {size[1]}; choose evaluation=[center,ten_view], or preprocess=pixel_mean"
+            )
+        return F.interpolate(fitted[None], size, mode="bilinear", align_corners=False)[0]
 
     def fitted(self) -> dict[str, Tensor | bool | None]:
         """What `Preprocess(**fitted)` needs to make this map again; tensors on the CPU."""

@@ -35,6 +35,10 @@ class Split(Protocol):
         """Return one image, uint8 [C, H, W]."""
         ...
 
+    def shape(self, index: int) -> tuple[int, int]:
+        """Return the height and width of one image, without decoding it."""
+        ...
+
     def digest(self) -> str:
         """Return a hash of every image's content and label, the same on any machine."""
         ...
@@ -49,6 +53,10 @@ class ArraySplit:
 
     def image(self, index: int) -> Tensor:
         return self.images[index]
+
+    def shape(self, index: int) -> tuple[int, int]:
+        height, width = self.images.shape[-2:]
+        return height, width
 
     def digest(self) -> str:
         content = hashlib.blake2b(str(tuple(self.images.shape)).encode(), digest_size=16)
@@ -75,6 +83,15 @@ class FolderSplit:
                 return pil_to_tensor(image.convert("RGB"))
         except Exception as fault:  # a hostile file can make a decoder raise anything
             raise InputError(f"{path} cannot be read as an image ({fault}); repair or remove it") from fault
+
+    def shape(self, index: int) -> tuple[int, int]:
+        try:
+            with Image.open(self.paths[index]) as image:
+                return image.height, image.width
+        except Exception as fault:
+            raise InputError(
+                f"{self.paths[index]} cannot be read as an image ({fault}); repair or remove it"
+            ) from fault
 
     def digest(self) -> str:
         content = hashlib.blake2b(digest_size=16)

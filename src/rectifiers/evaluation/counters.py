@@ -47,13 +47,16 @@ class ErrorCounter(Metric):
         for state in ("seen", "top1", "top5"):
             self.add_state(state, torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
+    @staticmethod
+    def hits(scores: Tensor, labels: Tensor, k: int = 1) -> Tensor:
+        """Return which answers are right, bool [N]."""
+        rivals = (scores >= scores.gather(1, labels[:, None])).sum(1) - 1
+        return (rivals < k) & torch.isfinite(scores).all(1)  # an image with a score that is not a number is an error
+
     def update(self, scores: Tensor, labels: Tensor) -> None:
-        own = scores.gather(1, labels[:, None])
-        rivals = (scores >= own).sum(1) - 1
-        valid = torch.isfinite(scores).all(1)  # an image with a score that is not a number is an error
         self.seen += len(labels)
-        self.top1 += ((rivals < 1) & valid).sum()
-        self.top5 += ((rivals < 5) & valid).sum()
+        self.top1 += self.hits(scores, labels).sum()
+        self.top5 += self.hits(scores, labels, 5).sum()
 
     def compute(self) -> Tensor:
         """The counts (seen, top1, top5), int64 [3]; torchmetrics sums them over processes."""

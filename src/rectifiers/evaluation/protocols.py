@@ -1,63 +1,136 @@
-"""Test protocols: every image of a split through its views, softmax scores averaged, errors counted exactly."""
+"""Test protocols: what of an image the network sees, how the scores of one scale are made, and what that costs.
 
-from collections.abc import Callable
+A protocol is made for a crop size, `center(crop_px, **settings)`, and named in `conf/evaluation/`. Scores are averaged
+after the softmax, over the views or windows of a scale first and over scales then.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch import Tensor
 
-from rectifiers.data.sources import Split
+from rectifiers.config import LARGEST_PX, InputError
+from rectifiers.data.preprocess import Preprocess
 from rectifiers.data.transforms import resize_shorter
-from rectifiers.evaluation.counters import ErrorCounter, Errors
-
-Views = Callable[[Tensor, int], Tensor]
-VIEWS_A_BATCH = 512
-
-
-class ViewDataset(Dataset[tuple[Tensor, int]]):
-    """(views uint8 [V, C, crop, crop], label) of every image of a split, in its order."""
-
-    def __init__(self, split: Split, views: Views, resize_px: int, crop_px: int) -> None:
-        self.split, self.views, self.resize_px, self.crop_px = split, views, resize_px, crop_px
-
-    def __len__(self) -> int:
-        return len(self.split.labels)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        image = resize_shorter(self.split.image(index), self.resize_px)
-        return self.views(image, self.crop_px), self.split.labels[index]
+from rectifiers.evaluation import views
+from rectifiers.evaluation.windows import mean_window_scores
+from rectifiers.models.network import Network
+from rectifiers.models.spec import map_sizes, multiply_adds
 
 
-def mean_softmax(network: nn.Module, views: Tensor) -> Tensor:
-    """Score views [N, V, C, H, W]: the mean over V of the softmax of each view's scores, [N, classes] float32."""
-    scores = network(views.flatten(0, 1)).float().softmax(dim=1)
-    return scores.unflatten(0, views.shape[:2]).mean(dim=1)
+class Scored(Protocol):
+    """What a protocol tests: a network and the preprocessing before it."""
+
+    network: Network
+    preprocess: Preprocess
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Map uint8 [N, C, crop, crop] to scores [N, classes]."""
+        ...
 
 
-@torch.inference_mode()
-def evaluate(
-    network: nn.Module,
-    dataset: ViewDataset,
-    *,
-    classes: int,
-    device: torch.device,
-    workers: int = 0,
-    on_batch: Callable[[int], None] = lambda images: None,
-) -> Errors:
-    """Score a whole split and count its errors; `network` maps uint8 images to scores and is put into eval mode.
+class TestProtocol(Protocol):
+    """Views of an image for each of `scales_px`, and their mean score."""
 
-    on_batch: told the number of images after every batch, for a progress bar.
+    @property
+    def scales_px(self) -> Sequence[int]:
+        """The shorter sides that an image is resized to."""
+        ...
 
-    Raises:
-        RuntimeError: where the number of images counted is not the size of the split.
-    """
-    network.eval()
-    counter = ErrorCounter(classes).to(device)
-    views = len(dataset[0][0])
-    for batch, labels in DataLoader(dataset, batch_size=max(1, VIEWS_A_BATCH // views), num_workers=workers):
-        counter.update(mean_softmax(network, batch.to(device)), labels.to(device))
-        on_batch(len(labels))
-    errors = counter.errors()
-    if errors.seen != len(dataset):
-        raise RuntimeError(f"counted {errors.seen} images of a split of {len(dataset)}; the errors would be wrong")
-    return errors
+    def views(self, image: Tensor, px: int) -> Tensor:
+        """Return what the network sees of one image at the scale `px`, uint8 [V, C, H, W]."""
+        ...
+
+    def score(self, scored: Scored, views: Tensor) -> Tensor:
+        """Return the mean softmax of views [N, V, C, H, W], float32 [N, classes]."""
+        ...
+
+    def multiply_adds(self, network: Network, height: int, width: int) -> int:
+        """Return the multiply-adds of one image of this size over all scales."""
+        ...
+
+
+@dataclass(frozen=True)
+class Crops:
+    """Crops of the resized image, each through the whole network."""
+
+    cut: Callable[[Tensor, int], Tensor]
+    count: int
+    crop_px: int
+    scale_px: int
+
+    @property
+    def scales_px(self) -> Sequence[int]:
+        return (self.scale_px,)
+
+    def views(self, image: Tensor, px: int) -> Tensor:
+        return self.cut(resize_shorter(image, px), self.crop_px)
+
+    def score(self, scored: Scored, views: Tensor) -> Tensor:
+        scores = scored(views.flatten(0, 1)).float().softmax(dim=1)
+        return scores.unflatten(0, views.shape[:2]).mean(dim=1)
+
+    def multiply_adds(self, network: Network, height: int, width: int) -> int:
+        return self.count * sum(shape.multiply_adds for shape in network.shapes)
+
+
+def center(crop_px: int, *, scale_px: int) -> Crops:
+    """One view, the centre of the resized image."""
+    return Crops(views.center, 1, crop_px, _usable([scale_px], crop_px)[0])
+
+
+def ten_view(crop_px: int, *, scale_px: int) -> Crops:
+    """Ten views: corners and centre of the whole resized image, and their mirrors."""
+    return Crops(views.ten_view, 10, crop_px, _usable([scale_px], crop_px)[0])
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Every window of the last map, of the size that the map has in training; one pass through the trunk a scale."""
+
+    crop_px: int
+    scales_px: Sequence[int]
+    mirror: bool
+
+    def views(self, image: Tensor, px: int) -> Tensor:
+        resized = resize_shorter(image, px)[None]
+        return torch.cat([resized, resized.flip(-1)]) if self.mirror else resized
+
+    def score(self, scored: Scored, views: Tensor) -> Tensor:
+        network = scored.network
+        maps = network.trunk(scored.preprocess(views.flatten(0, 1)))
+        scores = mean_window_scores(network.head, maps, self._window(network))
+        return scores.unflatten(0, views.shape[:2]).mean(dim=1)
+
+    def _window(self, network: Network) -> int:
+        if not len(network.trunk):
+            raise InputError(
+                "dense testing needs maps, and this network has no conv layers; choose evaluation=[center,ten_view]"
+            )
+        return map_sizes(network.shapes, self.crop_px, self.crop_px)[0]
+
+    def multiply_adds(self, network: Network, height: int, width: int) -> int:
+        window, total = self._window(network), 0
+        for px in self.scales_px:
+            sides = [px * side // min(height, width) for side in (height, width)]
+            rows, columns = map_sizes(network.shapes, *sides)
+            trunk, head = multiply_adds(network.shapes, *sides)
+            total += trunk + head * (rows - window + 1) * (columns - window + 1)
+        return total * (2 if self.mirror else 1)
+
+
+def dense(crop_px: int, *, scales_px: list, mirror: bool = True) -> Dense:
+    """All windows of the last map at each scale, with mirror images (section 3, "Testing")."""
+    return Dense(crop_px, _usable(scales_px, crop_px), mirror)
+
+
+def _usable(scales_px: Sequence[int], crop_px: int) -> tuple[int, ...]:
+    usable = isinstance(scales_px, list) and scales_px and len(set(map(str, scales_px))) == len(scales_px)
+    if not usable or any(type(px) is not int or not crop_px <= px <= LARGEST_PX for px in scales_px):
+        raise InputError(
+            f"the scales {scales_px} of a protocol are not usable; give different whole numbers from "
+            f"data.crop_px={crop_px} to {LARGEST_PX}"
+        )
+    return tuple(scales_px)

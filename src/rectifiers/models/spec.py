@@ -198,6 +198,23 @@ def _try_trace(
     return tuple(shapes)
 
 
+def map_sizes(shapes: Sequence[Shape], height: int, width: int) -> tuple[int, int]:
+    """Return the size of the last map for an image of this size."""
+    for row in (shape.row for shape in shapes if shape.row.kind in ("conv", "max_pool")):
+        height, width = ((side + 2 * row.padding - row.kernel) // row.stride + 1 for side in (height, width))
+    return height, width
+
+
+def multiply_adds(shapes: Sequence[Shape], height: int, width: int) -> tuple[int, int]:
+    """Return (those of the conv layers on an image of this size, those of the linear layers on one window)."""
+    trunk = 0
+    for i, shape in enumerate(shapes):
+        if shape.row.kind == "conv":
+            rows, columns = map_sizes(shapes[: i + 1], height, width)
+            trunk += shape.multiply_adds // shape.side**2 * rows * columns
+    return trunk, sum(shape.multiply_adds for shape in shapes if shape.row.kind == "linear")
+
+
 def depth(layers: Sequence[Row]) -> int:
     """Return the number of layers with weights, the paper's count ("14-layer")."""
     return sum(row.weighted for row in layers)

@@ -4,6 +4,7 @@ import math
 import os
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from rectifiers.data.module import ImageData
 from rectifiers.data.preprocess import PixelMoments, fit
 from rectifiers.data.sources import Source
 from rectifiers.data.statistics import load_or_fit, save, statistics_key
-from rectifiers.evaluation.protocols import ViewDataset, evaluate
+from rectifiers.evaluation.testing import evaluate
 from rectifiers.initializers import warn_of_drift
 from rectifiers.models.network import Network
 from rectifiers.models.spec import depth
@@ -274,25 +275,33 @@ class _Run:
         return None
 
     def _evaluate(self, name: str) -> dict[str, Any]:
-        views = configured(f"evaluation.{name}", self.config["evaluation"][name])
-        dataset = ViewDataset(self.source.val, views, self.geometry.resize_px, self.geometry.crop_px)
-        compute = self.config["compute"]
+        settings, compute = self.config["evaluation"][name], self.config["compute"]
+        protocol = configured(f"evaluation.{name}", settings)(self.geometry.crop_px)
         device = torch.device("cuda" if compute["accelerator"] == "gpu" else "cpu")
         lower = AUTOCAST.get(compute["precision"])  # a result is of the precision that the run was trained in
-        started = time.perf_counter()
-        with _bar(f"testing {name}", len(dataset)) as seen, torch.autocast(device.type, lower, enabled=bool(lower)):
-            errors = evaluate(
+        images, started = self.source.val, time.perf_counter()
+        with (
+            _bar(f"testing {name}", len(images.labels)) as seen,
+            torch.autocast(device.type, lower, enabled=bool(lower)),
+        ):
+            tested = evaluate(
                 self.classifier.to(device),
-                dataset,
+                images,
+                protocol,
                 classes=len(self.source.classes),
                 device=device,
                 workers=compute["workers"],
                 on_batch=seen,
             )
+        seconds = time.perf_counter() - started
+        shapes = Counter(images.shape(i) for i in range(len(images.labels)))
+        cost = sum(count * protocol.multiply_adds(self.network, *shape) for shape, count in shapes.items())
         return {
-            **errors.as_dict(),
-            "settings": self.config["evaluation"][name],
-            "seconds": time.perf_counter() - started,
+            **tested.as_dict(),
+            "settings": settings,
+            "multiply_adds": round(cost / len(images.labels)),
+            "images_per_second": len(images.labels) / seconds,
+            "seconds": seconds,
             "code": code_fingerprint(),
         }
 

@@ -1,0 +1,118 @@
+"""A whole split through a protocol: images of one shape a batch, errors and calibration counted exactly."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from rectifiers.data.sources import Split
+from rectifiers.evaluation.calibration import Calibration
+from rectifiers.evaluation.counters import ErrorCounter, Errors
+from rectifiers.evaluation.protocols import TestProtocol
+
+PIXELS_A_BATCH = 2**19  # of views, whatever their size: 512 of 32 x 32, 10 of 224 x 224
+
+
+class ViewDataset(Dataset[tuple[list[Tensor], int, int]]):
+    """(views at each scale, label, index) of every image of a split."""
+
+    def __init__(self, split: Split, protocol: TestProtocol) -> None:
+        self.split, self.protocol = split, protocol
+
+    def __len__(self) -> int:
+        return len(self.split.labels)
+
+    def __getitem__(self, index: int) -> tuple[list[Tensor], int, int]:
+        image = self.split.image(index)
+        return [self.protocol.views(image, px) for px in self.protocol.scales_px], self.split.labels[index], index
+
+
+def same_shape_batches(split: Split, protocol: TestProtocol) -> Iterator[list[int]]:
+    """Yield every index once, in batches of images of one shape and a bounded number of pixels."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for index in range(len(split.labels)):
+        groups.setdefault(split.shape(index), []).append(index)
+    for indices in groups.values():
+        image = split.image(indices[0])
+        pixels = [
+            views.shape[0] * views[0, 0].numel() for views in (protocol.views(image, s) for s in protocol.scales_px)
+        ]
+        size = max(1, PIXELS_A_BATCH // max(pixels))
+        for start in range(0, len(indices), size):
+            yield indices[start : start + size]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a protocol found: errors over all scales, errors by scale where there are several, and calibration.
+
+    hits: bool [images], whether each image of the split, in its order, is right (top-1). scores: [images, classes].
+    """
+
+    errors: Errors
+    by_scale: dict[int, Errors]
+    calibration: dict[str, float | None]
+    hits: Tensor
+    scores: Tensor
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain types for a record; `hits` as hexadecimal digits, the first image in the highest bit."""
+        by_scale = {"by_scale": {str(px): errors.as_dict() for px, errors in self.by_scale.items()}}
+        return {
+            **self.errors.as_dict(),
+            **(by_scale if len(self.by_scale) > 1 else {}),
+            **self.calibration,
+            "top1_hits": _hexadecimal(self.hits),
+        }
+
+
+def _hexadecimal(hits: Tensor) -> str:
+    padded = torch.nn.functional.pad(hits.int(), (0, -len(hits) % 4)).view(-1, 4)
+    return "".join(f"{digit:x}" for digit in (padded * torch.tensor([8, 4, 2, 1])).sum(1).tolist())
+
+
+@torch.inference_mode()
+def evaluate(
+    scored: nn.Module,
+    split: Split,
+    protocol: TestProtocol,
+    *,
+    classes: int,
+    device: torch.device,
+    workers: int = 0,
+    on_batch: Callable[[int], None] = lambda images: None,
+) -> Result:
+    """Score a whole split; `scored` (see `protocols.Scored`) is put into eval mode.
+
+    on_batch: told the number of images after every batch, for a progress bar.
+
+    Raises:
+        RuntimeError: where the number of images counted is not the size of the split.
+    """
+    scored.eval()
+    dataset = ViewDataset(split, protocol)
+    whole = ErrorCounter(classes).to(device)
+    by_scale = {px: ErrorCounter(classes).to(device) for px in protocol.scales_px}
+    kept = torch.full((len(dataset), classes), torch.nan)
+    batches = list(same_shape_batches(split, protocol))
+    for at_scales, labels, indices in DataLoader(dataset, batch_sampler=batches, num_workers=workers):
+        labels = labels.to(device)
+        total = torch.zeros((), device=device)
+        for px, views in zip(protocol.scales_px, at_scales, strict=True):
+            scores = protocol.score(scored, views.to(device))  # type: ignore[arg-type]
+            by_scale[px].update(scores, labels)
+            total = total + scores
+        mean = total / len(by_scale)
+        whole.update(mean, labels)
+        kept[indices] = mean.float().cpu()
+        on_batch(len(labels))
+    errors = whole.errors()
+    if errors.seen != len(dataset):
+        raise RuntimeError(f"counted {errors.seen} images of a split of {len(dataset)}; the errors would be wrong")
+    labels = torch.tensor(list(split.labels))
+    calibration = Calibration.of(kept, labels)
+    hits = ErrorCounter.hits(kept, labels)
+    return Result(errors, {px: c.errors() for px, c in by_scale.items()}, calibration.as_dict(), hits, kept)

@@ -1,0 +1,151 @@
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from rectifiers.data.preprocess import Preprocess
+from rectifiers.data.sources import ArraySplit, digits, photos
+from rectifiers.data.transforms import resize_shorter
+from rectifiers.evaluation import testing
+from rectifiers.evaluation.protocols import center, dense, ten_view
+from rectifiers.evaluation.testing import evaluate, same_shape_batches
+from rectifiers.models.network import Network
+from rectifiers.models.spec import expand
+
+CPU = torch.device("cpu")
+
+
+class PixelScores(nn.Module):
+    """Scores that are a fixed linear map of the pixels."""
+
+    def __init__(self, inputs: int, classes: int) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.randn(inputs, classes, generator=torch.Generator().manual_seed(0)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.float().flatten(1) @ self.weight / 255
+
+
+class Convolved(nn.Module):
+    """A conv layer, a pyramid and scores, for images of any size and three channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        rows = [
+            {"name": "conv", "conv": 8, "kernel": 5, "stride": 4},
+            {"name": "spp", "pyramid": [2, 1]},
+            {"name": "out", "linear": "classes"},
+        ]
+        torch.manual_seed(0)
+        self.network = Network(expand(rows, width=1, classes=6), lambda _: nn.ReLU(), channels=3, input_px=32)
+        self.preprocess = Preprocess(torch.full((1, 1, 1), 128.0), torch.full((1, 1, 1), 1 / 64), None, True)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.network(self.preprocess(images))
+
+
+def test_scores_are_averaged_after_the_softmax() -> None:
+    class Fixed(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.tensor([[9.0, 0, 0], [0, 1.0, 0], [0, 1.0, 0]])
+
+    # before the softmax class 0 would win by (9, 2, 0) / 3; after it the sure view counts no more than the others
+    mean = ten_view(2, scale_px=2).score(Fixed(), torch.zeros(1, 3, 1, 2, 2))  # type: ignore[arg-type]
+    expected = torch.stack([torch.tensor(v).softmax(0) for v in ([9.0, 0, 0], [0, 1.0, 0], [0, 1.0, 0])]).mean(0)
+    assert torch.allclose(mean, expected[None])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ten_view_errors_equal_an_evaluation_by_hand(workers: int) -> None:
+    network, split, protocol = PixelScores(64, 10), digits().val, ten_view(8, scale_px=11)
+    seen: list[int] = []
+    tested = evaluate(network, split, protocol, classes=10, device=CPU, workers=workers, on_batch=seen.append)
+    hits, scores = [], []
+    for i, label in enumerate(split.labels):
+        views = protocol.views(split.image(i), 11)
+        scores.append(torch.stack([network(view[None])[0].softmax(0) for view in views]).mean(0))
+        hits.append(int(scores[-1].argmax() == label))
+    assert tested.errors.top1_correct == sum(hits)
+    assert tested.errors.seen == sum(seen) == 450
+    assert torch.allclose(tested.scores, torch.stack(scores), atol=1e-6)
+    digits_of_hits = bin(int(tested.as_dict()["top1_hits"], 16))[2:].zfill(452)
+    assert [int(bit) for bit in digits_of_hits[:450]] == hits
+    assert "by_scale" not in tested.as_dict()
+
+
+def test_images_of_many_shapes_are_each_counted_once_and_undistorted(tmp_path: Path) -> None:
+    """Batched by shape, every image gets the scores that it gets alone; scales are averaged with equal weight."""
+    split, scored = photos(str(tmp_path)).val, Convolved().eval()
+    protocol = dense(32, scales_px=[36, 48])
+    batches = list(same_shape_batches(split, protocol))
+    assert sorted(index for batch in batches for index in batch) == list(range(24))
+    assert all(len({split.shape(index) for index in batch}) == 1 for batch in batches)
+    assert len({split.shape(index) for index in range(24)}) > 10
+    tested = evaluate(scored, split, protocol, classes=6, device=CPU)
+    assert tested.errors.seen == 24
+    right = {36: 0, 48: 0}
+    with torch.inference_mode():
+        for i, label in enumerate(split.labels):
+            each = {}
+            for px in (36, 48):
+                resized = resize_shorter(split.image(i), px)
+                assert (
+                    abs(max(resized.shape) / min(resized.shape[1:]) - max(split.shape(i)) / min(split.shape(i))) < 0.05
+                )
+                each[px] = protocol.score(scored, protocol.views(split.image(i), px)[None])
+                right[px] += int(each[px].argmax() == label)
+            assert torch.allclose(tested.scores[i], (each[36] + each[48])[0] / 2, atol=1e-6)
+    by_scale = tested.as_dict()["by_scale"]
+    assert {px: by_scale[str(px)]["top1_correct"] for px in right} == right
+
+
+def test_batches_are_bounded_in_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    split = digits().val
+    monkeypatch.setattr(testing, "PIXELS_A_BATCH", 10 * 8 * 8 * 7)
+    assert {len(b) for b in same_shape_batches(split, ten_view(8, scale_px=11))} == {7, 450 % 7}
+    monkeypatch.setattr(testing, "PIXELS_A_BATCH", 1)
+    assert {len(b) for b in same_shape_batches(split, ten_view(8, scale_px=11))} == {1}
+
+
+def test_calibration_by_hand() -> None:
+    """Two answers at confidence 0.75, one of them right: |0.5 - 0.75|; four pixels are the logarithms of the scores."""
+
+    class Given(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.tensor([[0.75, 0.25]]).log().expand(len(x), 2)
+
+    split = ArraySplit(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), [0, 1])
+    tested = evaluate(Given(), split, center(8, scale_px=8), classes=2, device=CPU).as_dict()
+    assert tested["ece"] == pytest.approx(0.25, abs=1e-6)
+    assert tested["nll"] == pytest.approx(-(torch.tensor([0.75, 0.25]).log().mean().item()), abs=1e-6)
+    assert tested["brier"] == pytest.approx((2 * 0.25**2 + 2 * 0.75**2) / 2, abs=1e-6)
+    assert tested["top1_hits"] == "8"  # right, wrong
+
+
+def test_scores_that_are_none_leave_calibration_empty() -> None:
+    class Nothing(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.full((len(x), 2), torch.nan)
+
+    split = ArraySplit(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), [0, 1])
+    tested = evaluate(Nothing(), split, center(8, scale_px=8), classes=2, device=CPU).as_dict()
+    assert (tested["nll"], tested["brier"], tested["ece"], tested["top1_correct"]) == (None, None, None, 0)
+
+
+def test_evaluation_switches_dropout_off_and_gradients_too() -> None:
+    class Watch(PixelScores):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert not self.training
+            assert not torch.is_grad_enabled()
+            return super().forward(x)
+
+    split = ArraySplit(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), [0, 1, 2])
+    evaluate(Watch(64, 10).train(), split, center(8, scale_px=8), classes=10, device=CPU)
+
+
+def test_an_image_that_was_not_counted_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    split = ArraySplit(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), [0, 1, 2])
+    monkeypatch.setattr(testing, "same_shape_batches", lambda *_: [[0]])
+    with pytest.raises(RuntimeError, match="counted 1 images of a split of 3"):
+        evaluate(PixelScores(64, 10), split, center(8, scale_px=8), classes=10, device=CPU)
