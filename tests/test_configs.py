@@ -19,6 +19,27 @@ OPTIONS = [(group, option) for group in sorted(GROUPS) for option in GROUPS[grou
 SMALL = ("data.resize_px=36", "data.crop_px=32", "model.width=0.0625")
 
 
+EXPERIMENTS = [
+    "figure2/he",
+    "figure2/xavier",
+    "figure3/he",
+    "figure3/xavier",
+    "table1/prelu",
+    "table1/prelu_shared",
+    "table2/prelu",
+    "table2/prelu_shared",
+    "table2/relu",
+    "table4/prelu",
+    "table4/relu",
+    "table5/a_prelu",
+    "table5/a_relu",
+    "table5/b_prelu",
+    "table5/c_prelu",
+    "table6/a_prelu",
+    "table6/a_relu",
+    "table6/b_prelu",
+    "table6/c_prelu",
+]
 PROMISED = {
     "activation": "elu gelu identity leaky_relu maxout prelu prelu_shared relu sigmoid silu softplus tanh",
     "init": "gaussian he he_average he_backward lecun orthogonal sparse torch_default xavier xavier_forward zeros",
@@ -26,7 +47,7 @@ PROMISED = {
     "model": "mlp model_a model_b model_c small14 small30 vgg16 vgg19 vgg_b",
     "data": "cifar10 digits fashion_mnist folder imagenet",
     "debug": "smoke",
-    "experiment": "table2/prelu table2/prelu_shared table2/relu",
+    "experiment": " ".join(EXPERIMENTS),
     "logger": "csv none wandb",
     "compute": "cpu one_gpu",
     "evaluation": "calibration center dense dense_multi_scale ten_view",
