@@ -1,12 +1,14 @@
 from pathlib import Path
 
+import pytest
 import torch
 
+from rectifiers.config import InputError
 from rectifiers.data import preprocess as P
 from rectifiers.data.module import ImageData
 from rectifiers.data.preprocess import PixelMoments, Preprocess, fit
 from rectifiers.data.sources import ArraySplit, Source, digits
-from rectifiers.data.statistics import load_or_fit, statistics_key
+from rectifiers.data.statistics import load, load_or_fit, save, statistics_key
 from rectifiers.data.transforms import Geometry
 
 GEOMETRY = Geometry(10, 8, True)
@@ -46,6 +48,42 @@ def test_a_fitted_map_is_kept_and_found_again(tmp_path: Path) -> None:
     load_or_fit(tmp_path, "key", fit_now)
     assert calls == [1, 1]
     assert [p.name for p in tmp_path.iterdir()] == ["key.pt"]
+
+
+def test_a_damaged_file_that_still_loads_is_never_used(tmp_path: Path) -> None:
+    path = tmp_path / "key.pt"
+    right = fitted(digits())
+    save(right, path)
+    assert torch.equal(load(path).scale, right.scale)
+    whole = torch.load(path)
+    spoiled = [
+        {**whole, "scale": whole["scale"] + 1},
+        {**whole, "image_form": not whole["image_form"]},
+        {**whole, "offset": whole["offset"].double()},
+        {**whole, "offset": whole["offset"].flatten()},
+        {**whole, "matrix": None},
+        {**whole, "more": None},
+        right.fitted(),  # without a checksum
+        list(whole),
+    ]
+    for content in spoiled:
+        torch.save(content, path)
+        with pytest.raises(InputError, match=r"key\.pt is damaged .*; run again with rerun=true"):
+            load(path)
+        assert torch.equal(load_or_fit(tmp_path, "key", lambda: right).scale, right.scale)
+        assert torch.equal(load(path).scale, right.scale)
+    save(right, path)
+    for position in range(0, path.stat().st_size, 97):
+        content = bytearray(path.read_bytes())
+        content[position] ^= 0xFF
+        (tmp_path / "bent.pt").write_bytes(content)
+        try:
+            bent = load(tmp_path / "bent.pt").fitted()
+        except InputError:
+            continue
+        assert all(torch.equal(bent[name], right.fitted()[name]) for name in ("offset", "scale", "matrix"))
+    with pytest.raises(InputError, match=r"none\.pt is missing; run again"):
+        load(tmp_path / "none.pt")
 
 
 def test_the_key_follows_every_input() -> None:

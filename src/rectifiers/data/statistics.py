@@ -2,12 +2,12 @@
 
 import hashlib
 import json
-import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rectifiers.config import InputError
 from rectifiers.data import preprocess, transforms
@@ -27,8 +27,8 @@ def load_or_fit(folder: Path, key: str, fit: Callable[[], Preprocess]) -> Prepro
     """Return the map kept under `key`, or fit it and keep it. A damaged file is fitted again and replaced."""
     path = folder / f"{key}.pt"
     try:
-        return Preprocess(**torch.load(path, weights_only=True))
-    except (OSError, RuntimeError, EOFError, TypeError, pickle.UnpicklingError):
+        return load(path)
+    except InputError:
         fitted = fit()
     try:
         save(fitted, path)
@@ -38,6 +38,38 @@ def load_or_fit(folder: Path, key: str, fit: Callable[[], Preprocess]) -> Prepro
 
 
 def save(fitted: Preprocess, path: Path) -> None:
-    """Write a fitted map; whole or not at all."""
+    """Write a fitted map and its checksum; whole or not at all."""
+    parts = fitted.fitted()
     with atomic_file(path) as file:
-        torch.save(fitted.fitted(), file)
+        torch.save({**parts, "checksum": _checksum(parts)}, file)
+
+
+def load(path: Path) -> Preprocess:
+    """Return the map that `save` wrote.
+
+    Raises:
+        InputError: where the file is missing, or is not what was written.
+    """
+    if not path.exists():
+        raise InputError(f"{path} is missing; run again with rerun=true to fit the preprocessing anew")
+    try:
+        parts = torch.load(path, weights_only=True)
+        if parts.pop("checksum") != _checksum(parts):
+            raise ValueError("its checksum does not fit")
+        return Preprocess(**parts)
+    except Exception as fault:  # damage fails in as many ways as there are bytes
+        raise InputError(
+            f"{path} is damaged ({type(fault).__name__}); run again with rerun=true to fit the preprocessing anew"
+        ) from fault
+
+
+def _checksum(parts: Mapping[str, Tensor | bool | None]) -> str:
+    """A hash of names, dtypes, shapes and bytes."""
+    content = hashlib.blake2b(digest_size=16)
+    for name, value in sorted(parts.items()):
+        if isinstance(value, Tensor):
+            content.update(f"{name} {value.dtype} {tuple(value.shape)} ".encode())
+            content.update(value.flatten().view(torch.uint8).numpy().tobytes())
+        else:
+            content.update(f"{name} {value!r} ".encode())
+    return content.hexdigest()
