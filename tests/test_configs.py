@@ -124,7 +124,10 @@ BAD = [
     ("optim.lr=inf", r"optim\.lr=inf is not usable"),
     ("optim.momentum=1", r"optim\.momentum=1 is not usable; give a number at least 0 and below 1"),
     ("optim.epochs=null", r"optim\.epochs has no value; give a whole number at least 1"),
-    ("compute.threads=0", r"compute\.threads=0 is not usable; give a whole number at least 1 \(or null\)"),
+    (
+        "compute.threads=0",
+        r"compute\.threads=0 is not usable; give a whole number at least 1 and at most 4096 \(or null\)",
+    ),
     ("model.norm=layer", r"model\.norm=layer is not known; choose one of: none, batch"),
     ("rerun=1", r"rerun=1 is not known; choose one of: false, true"),
     ("compute.precision=16", r"compute\.precision=16 is not known; choose one of: 32-true"),
@@ -141,6 +144,26 @@ BAD = [
     ("data.scale_jitter_px=40", r"data\.scale_jitter_px=40 is not usable; give a range such as \[256,512\]"),
     ("data.color_sigma=-1", r"data\.color_sigma=-1 is not usable"),
     ("model.rows=3", r"model\.rows=3 is not usable"),
+    ("model.width=65", r"model\.width=65 is not usable; give a number above 0 and at most 64$"),
+    ("data.resize_px=8193", r"data\.resize_px=8193 is not usable; give a whole number at least 1 and at most 8192$"),
+    ("data.split_seed=4294967296", r"at least 0 and at most 4294967295$"),
+    ("compute.threads=4097", r"compute\.threads=4097 is not usable; .* at most 4096 \(or null\)$"),
+    ("compute.workers=1025", r"compute\.workers=1025 is not usable; .* at most 1024$"),
+    ("optim.epochs=100001", r"optim\.epochs=100001 is not usable; .* at most 100000$"),
+    ("optim.global_batch=1000001", r"optim\.global_batch=1000001 is not usable; .* at most 1000000$"),
+    ("optim.lr=1e31", r"optim\.lr=1e\+31 is not usable; give a number above 0 and at most 1e\+30$"),
+    ("optim.weight_decay=1e31", r"optim\.weight_decay=1e\+31 is not usable"),
+    ("optim.bias_lr_factor=1e31", r"optim\.bias_lr_factor=1e\+31 is not usable"),
+    ("optim.drop_factor=1e31", r"optim\.drop_factor=1e\+31 is not usable"),
+    ("preprocess.scale=1e31", r"preprocess\.scale=1e\+31 is not usable"),
+    ("init.bias=1e31", r"init\.bias=1e\+31 is not usable; .* at most 1e\+30, or torch_default$"),
+    ("init.bias=nan", r"init\.bias=nan is not usable"),
+    ("init.bias=big", r"init\.bias=big is not usable; give a number .*, or torch_default$"),
+    ("init.bias=null", r"init\.bias has no value; give a number"),
+    ("init.fc_std=[1,1,1e31]", r"init\.fc_std=\[1, 1, 1e\+31\] is not usable; .* at most 1e\+30"),
+    ("runs_dir=7", r"runs_dir=7 is not usable; give a folder's path"),
+    ("cache_dir=null", r"cache_dir=None is not usable; give a folder's path"),
+    ("optim.drop_epochs=[30,90]", r"optim\.drop_epochs=\[30, 90\] goes beyond .* optim\.epochs=75; give earlier"),
     ("optim.drop_epochs=5", r"optim\.drop_epochs=5 is not usable"),
 ]
 
@@ -149,6 +172,16 @@ BAD = [
 def test_a_value_that_cannot_be_used_is_one_sentence_with_the_remedy(override: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         check(compose_config(override))
+
+
+def test_bounds_depend_on_where_a_value_comes_from() -> None:
+    check(compose_config("optim.drop_epochs=[75]", "init.bias=torch_default", "optim.lr=1e30"))
+    check(compose_config("optim.drop_epochs=[30,90]", "optim.drop_epochs_from=0123456789ab"))
+    for std in ("1e31", "-1", "nan"):
+        with pytest.raises(
+            InputError, match=r"init\.std=.* is not usable; give a number at least 0 and at most 1e\+30"
+        ):
+            check(compose_config("init=sparse", f"init.std={std}"))
 
 
 def test_settings_that_a_function_does_not_take_are_named_with_those_it_takes() -> None:

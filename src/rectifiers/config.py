@@ -14,6 +14,10 @@ class InputError(Exception):
         super().__init__(sentence.strip() if marker else message)
 
 
+def _plain(bound: float) -> str:
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"
+
+
 @dataclass(frozen=True)
 class Number:
     """A numeric key: its type and the range in which a value makes sense (`above` and `below` exclude the bound)."""
@@ -53,36 +57,38 @@ class Number:
             ("at most", self.most),
             ("below", self.below),
         ]
-        wanted = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+        wanted = " and ".join(f"{word} {_plain(bound)}" for word, bound in bounds if bound is not None)
         noun = "a whole number" if self.kind is int else "a number"
         return f"give {noun} {wanted}".rstrip() + (" (or null)" if self.optional else "")
 
 
+LARGEST_PX = 8192  # of a resized image's shorter side
+LARGEST = 1e30  # of a number that float32 has to hold
+
 NUMBERS = (
     Number("seed", int, least=0),
-    Number("model.width", float, above=0),
+    Number("model.width", float, above=0, most=64),
     Number("model.dropout", float, least=0, below=1),
-    Number("data.resize_px", int, least=1),
+    Number("data.resize_px", int, least=1, most=LARGEST_PX),
     Number("data.crop_px", int, least=1),
     Number("data.color_sigma", float, least=0, most=10),
     Number("data.split_seed", int, least=0, most=2**32 - 1),
     Number("data.val_fraction", float, above=0, below=1),
-    Number("preprocess.epsilon", float, least=0),
+    Number("preprocess.epsilon", float, least=0, most=LARGEST),
     Number("preprocess.k", int, least=1, optional=True),
-    Number("optim.lr", float, above=0),
+    Number("init.std", float, least=0, most=LARGEST, optional=True),
+    Number("optim.lr", float, above=0, most=LARGEST),
     Number("optim.momentum", float, least=0, below=1),
-    Number("optim.weight_decay", float, least=0),
-    Number("optim.bias_lr_factor", float, above=0),
-    Number("optim.global_batch", int, least=1),
-    Number("optim.epochs", int, least=1),
-    Number("optim.drop_factor", float, above=1),
+    Number("optim.weight_decay", float, least=0, most=LARGEST),
+    Number("optim.bias_lr_factor", float, above=0, most=LARGEST),
+    Number("optim.global_batch", int, least=1, most=1_000_000),
+    Number("optim.epochs", int, least=1, most=100_000),
+    Number("optim.drop_factor", float, above=1, most=LARGEST),
     Number("optim.max_drops", int, least=0),
     Number("optim.patience", int, least=1),
-    Number("compute.workers", int, least=0),
-    Number("compute.threads", int, least=1, optional=True),
+    Number("compute.workers", int, least=0, most=1024),
+    Number("compute.threads", int, least=1, most=4096, optional=True),
 )
-
-LARGEST_PX = 8192  # of a resized image's shorter side
 
 GROUPS = ("activation", "init", "model", "preprocess", "optim", "evaluation", "compute", "logger", "data")
 
@@ -119,6 +125,9 @@ def check(config: Mapping[str, Any]) -> None:
     for group in GROUPS:
         if not config.get(group):
             raise InputError(f"{group} is not chosen; give {group}=<option> (--help lists them)")
+    for key in ("runs_dir", "cache_dir"):
+        if not isinstance(config[key], str) or not config[key]:
+            raise InputError(f"{key}={config[key]} is not usable; give a folder's path, quoted where it is a number")
     for number in NUMBERS:
         present, value = _lookup(config, number.key)
         fault = number.fault(value) if present else None
@@ -130,12 +139,21 @@ def check(config: Mapping[str, Any]) -> None:
             known = ", ".join(str(choice).lower() if isinstance(choice, bool) else choice for choice in choices)
             raise InputError(f"{key}={value} is not known; choose one of: {known}")
     scale = config["preprocess"]["scale"]
-    if scale != "unit_rms" and Number("preprocess.scale", float, above=0).fault(scale):
-        raise InputError(f"preprocess.scale={scale} is not usable; give unit_rms or a number above 0")
+    if scale != "unit_rms" and Number("preprocess.scale", float, above=0, most=LARGEST).fault(scale):
+        raise InputError(
+            f"preprocess.scale={scale} is not usable; give unit_rms or a number above 0 and at most {LARGEST:g}"
+        )
+    bias = config["init"]["bias"]
+    fault = Number("init.bias", float, least=-LARGEST, most=LARGEST).fault(bias)
+    if bias != "torch_default" and fault:
+        raise InputError(f"{fault}, or torch_default")
     stds = config["init"]["fc_std"]
-    usable = isinstance(stds, list) and not any(Number("", float, above=0).fault(std) for std in stds)
+    usable = isinstance(stds, list) and not any(Number("", float, above=0, most=LARGEST).fault(std) for std in stds)
     if stds is not None and not usable:
-        raise InputError(f"init.fc_std={stds} is not usable; give numbers above 0 such as [0.01,0.01,0.001], or null")
+        raise InputError(
+            f"init.fc_std={stds} is not usable; give numbers above 0 and at most {LARGEST:g}, such as "
+            "[0.01,0.01,0.001], or null"
+        )
     if not isinstance(config["model"]["rows"], list):
         raise InputError(
             f"model.rows={config['model']['rows']} is not usable; rows are given in conf/model/<name>.yaml"
@@ -158,3 +176,8 @@ def check(config: Mapping[str, Any]) -> None:
         ascending = isinstance(drops, list) and all(type(e) is int and e >= 1 for e in drops)
         if not ascending or sorted(set(drops)) != drops:
             raise InputError(f"optim.drop_epochs={drops} is not usable; give ascending epochs such as [30,60], or null")
+        if drops and drops[-1] > config["optim"]["epochs"] and config["optim"]["drop_epochs_from"] is None:
+            raise InputError(
+                f"optim.drop_epochs={drops} goes beyond the end of the run, optim.epochs={config['optim']['epochs']}; "
+                "give earlier epochs, or raise optim.epochs"
+            )
