@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, TINY
+from rectifiers.cli import unusable_choice
+from rectifiers.config import options
 
 HEAVY = ("torch", "torchvision", "pytorch_lightning", "wandb", "sklearn", "scipy")
 
@@ -60,10 +62,29 @@ REFUSED = [
     ("activation.slope=1", "activation.slope is not known; "),
     ("activation=perlu", "Could not find 'activation/perlu'"),
     ("optim.lr=abc", "error: optim.lr=abc is not usable; give a number above 0"),
+    ("activation=null", "error: activation=null is not usable; leave it out, or give activation=<option> of: elu, "),
     ("+foo=1", "error: +foo=1 adds or removes a key, which nothing here reads; write key=value"),
     ("~optim.lr", "error: ~optim.lr adds or removes a key"),
     ("model.width=${nowhere}", "error: the configuration cannot be resolved"),
 ]
+
+
+@pytest.mark.parametrize(
+    "argument",
+    ["evaluation=null", "evaluation=[null]", "data=", "model=3", "logger=csv,null", "evaluation=[center],[]"],
+)
+def test_a_choice_that_is_no_name_lists_the_names(argument: str) -> None:
+    group, _, given = argument.partition("=")
+    fault = unusable_choice(["seed=null", argument])
+    if given.endswith("[]"):  # refused later, with the run
+        assert fault is None
+    else:
+        assert fault == f"{argument} is not usable; leave it out, or give {group}=<option> of: {options(group)}"
+
+
+@pytest.mark.parametrize("argument", ["activation=relu,'prelu'", "experiment=table2/relu", "activation=(", "--help"])
+def test_other_arguments_are_left_to_hydra(argument: str) -> None:
+    assert unusable_choice([argument]) is None
 
 
 @pytest.mark.parametrize(("argument", "sentence"), REFUSED)

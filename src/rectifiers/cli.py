@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -14,12 +13,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from rectifiers.config import InputError
+from rectifiers.config import CONF, InputError, options
 from rectifiers.reporting.console import print_record
 from rectifiers.runs.lookup import finished, prepare
 from rectifiers.runs.provenance import code_fingerprint
 
-CONF = Path(__file__).parents[2] / "conf"
 _started = False
 
 
@@ -82,6 +80,10 @@ def _launch(config: DictConfig, choices: dict, sweeping: bool) -> float:
 @contextmanager
 def explain_refusal(arguments: list[str]) -> Iterator[None]:
     """Where Hydra refuses the command line, add what could have been meant: it names neither keys nor near misses."""
+    unusable = unusable_choice(arguments)
+    if unusable:
+        print(f"error: {unusable}", file=sys.stderr)
+        sys.exit(1)
     try:
         yield
     except KeyboardInterrupt:
@@ -92,6 +94,28 @@ def explain_refusal(arguments: list[str]) -> Iterator[None]:
             for hint in hints(arguments):
                 print(hint, file=sys.stderr)
         raise
+
+
+def unusable_choice(arguments: list[str]) -> str | None:
+    """Return what is wrong with a group's choice that is no name, such as null: Hydra answers it with a traceback."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.core.override_parser.types import ChoiceSweep, QuotedString
+    from hydra.errors import HydraException
+
+    groups = {path.name for path in CONF.iterdir() if path.is_dir()}
+    for argument in arguments:
+        group, _, text = argument.partition("=")
+        if group not in groups:
+            continue
+        try:
+            given = OverridesParser.create().parse_override(argument).value()
+        except HydraException:  # Hydra itself says what is wrong with the grammar
+            continue
+        choices = given.list if isinstance(given, ChoiceSweep) else [given]
+        names = [name for choice in choices for name in (choice if isinstance(choice, list) else [choice])]
+        if not all((isinstance(name, str) and name) or isinstance(name, QuotedString) for name in names):
+            return f"{group}={text} is not usable; leave it out, or give {group}=<option> of: {options(group)}"
+    return None
 
 
 def hints(arguments: list[str]) -> list[str]:

@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+CONF = Path(__file__).parents[2] / "conf"
 
 
 class InputError(Exception):
@@ -114,6 +117,12 @@ def _lookup(config: Mapping[str, Any], key: str) -> tuple[bool, Any]:
     return True, node
 
 
+def options(group: str) -> str:
+    """Return the files that `group` can be chosen from, in words."""
+    place = CONF / group
+    return ", ".join(sorted(path.relative_to(place).with_suffix("").as_posix() for path in place.rglob("*.yaml")))
+
+
 def check(config: Mapping[str, Any]) -> None:
     """Check the values that can be judged before anything is loaded.
 
@@ -124,7 +133,12 @@ def check(config: Mapping[str, Any]) -> None:
     """
     for group in GROUPS:
         if not config.get(group):
-            raise InputError(f"{group} is not chosen; give {group}=<option> (--help lists them)")
+            raise InputError(f"{group} is not chosen; give {group}=<option> of: {options(group)}")
+    for name, protocol in config["evaluation"].items():
+        if not isinstance(protocol, Mapping):
+            raise InputError(
+                f"evaluation.{name}={protocol} is not usable; give evaluation=[<option>,...] of: {options('evaluation')}"
+            )
     for key in ("runs_dir", "cache_dir"):
         if not isinstance(config[key], str) or not config[key]:
             raise InputError(f"{key}={config[key]} is not usable; give a folder's path, quoted where it is a number")
