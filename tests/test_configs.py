@@ -179,9 +179,7 @@ def test_bounds_depend_on_where_a_value_comes_from() -> None:
     check(compose_config("optim.drop_epochs=[75]", "init.bias=torch_default", "optim.lr=1e30"))
     check(compose_config("optim.drop_epochs=[30,90]", "optim.drop_epochs_from=0123456789ab"))
     for std in ("1e31", "-1", "nan"):
-        with pytest.raises(
-            InputError, match=r"init\.std=.* is not usable; give a number at least 0 and at most 1e\+30"
-        ):
+        with pytest.raises(InputError, match=r"init\.std=.* is not usable; give a number at least 0 and at most"):
             check(compose_config("init=sparse", f"init.std={std}"))
 
 

@@ -137,7 +137,8 @@ def check(config: Mapping[str, Any]) -> None:
     for name, protocol in config["evaluation"].items():
         if not isinstance(protocol, Mapping):
             raise InputError(
-                f"evaluation.{name}={protocol} is not usable; give evaluation=[<option>,...] of: {options('evaluation')}"
+                f"evaluation.{name}={protocol} is not usable; give evaluation=[<option>,...] of: "
+                f"{options('evaluation')}"
             )
     for key in ("runs_dir", "cache_dir"):
         if not isinstance(config[key], str) or not config[key]:
