@@ -94,6 +94,13 @@ BAD_ROWS = [
     ({"name": "x", "max_pool": 2, "padding": 2}, "x: padding=2"),
     ({"name": "x", "pyramid": []}, "x: pyramid"),
     ({"name": "x", "linear": 3, "dropout": 1.0}, "x: dropout=1.0"),
+    ({"name": "fc.1", "linear": 3}, "the name 'fc.1' is not usable; give a letter followed by"),
+    ({"name": "", "linear": 3}, "the name '' is not usable"),
+    ({"name": 1, "linear": 3}, "the name '1' is not usable"),
+    ({"name": "é", "linear": 3}, "the name 'é' is not usable"),
+    ({"name": "flatten", "linear": 3}, "flatten is the name of a module between rows; give the row another name"),
+    ({"name": "out_act", "linear": 3}, "out_act is the name of a module between rows"),
+    ({"name": "out_norm", "max_pool": 2}, "out_norm is the name of a module between rows"),
 ]
 
 
@@ -101,6 +108,17 @@ BAD_ROWS = [
 def test_a_row_that_makes_no_layer_is_named(row: dict, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         expand([row, {"name": "out", "linear": "classes"}], width=1, classes=10)
+
+
+@pytest.mark.parametrize("name", ["forward", "add_module", "training", "append"])
+def test_a_name_that_torch_uses_is_refused(name: str) -> None:
+    from torch import nn
+
+    from rectifiers.models.network import Network
+
+    rows = expand([{"name": name, "linear": 3}, {"name": "out", "linear": "classes"}], width=1, classes=10)
+    with pytest.raises(InputError, match=f"{name} is a name that torch's modules use; give the row another"):
+        Network(rows, lambda channels: nn.ReLU(), channels=1, input_px=4)
 
 
 def test_a_map_after_a_pyramid_is_refused_and_not_searched_for_ever() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 
 from rectifiers.activations import pieces
+from rectifiers.config import InputError
 from rectifiers.initializers import Site
 from rectifiers.models.pyramid import SpatialPyramid
 from rectifiers.models.spec import Row, trace
@@ -37,6 +38,8 @@ class Network(nn.Module):
         inputs, side = (channels, input_px) if flat_input is None else (flat_input, 0)
         for shape in self.shapes:
             row, last = shape.row, shape is self.shapes[-1]
+            if hasattr(nn.Sequential, row.name) or row.name in vars(nn.Sequential()):
+                raise InputError(f"model.rows: {row.name} is a name that torch's modules use; give the row another")
             part = self.trunk if row.kind in ("conv", "max_pool") else self.head
             if row.kind == "linear" and len(self.head) == 0:
                 self.head.add_module("flatten", nn.Flatten())

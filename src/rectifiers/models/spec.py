@@ -11,6 +11,7 @@ A row of `conf/model/*.yaml` has a `name` and one of these keys:
 last. A width factor multiplies filters and units.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ KINDS = {
 }
 
 
+BESIDE = ("act", "norm", "drop")  # what stands beside a row with weights, named <row>_act and so on
 LARGEST_SIDE = 2048  # an input that no network of the paper comes near
 
 
@@ -72,6 +74,10 @@ def expand(rows: Sequence[Mapping[str, Any]], *, width: float, classes: int) -> 
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(f"model.rows names {twice} twice; give every row its own name")
+    taken = {"flatten", *(f"{layer.name}_{part}" for layer in layers if layer.weighted for part in BESIDE)}
+    for name in names:
+        if name in taken:
+            raise InputError(f"model.rows: {name} is the name of a module between rows; give the row another name")
     return tuple(layers)
 
 
@@ -80,6 +86,10 @@ def _repeats(given: dict[str, Any], width: float, classes: int) -> list[Row]:
     if len(kinds) != 1 or "name" not in given:
         raise InputError(f"model.rows has {given}; a row needs a name and one of: {', '.join(KINDS)}")
     kind, name = kinds[0], str(given["name"])
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
+        raise InputError(
+            f"model.rows: the name {name!r} is not usable; give a letter followed by letters, digits and underscores"
+        )
     known = {kind, "name", "repeat", *KINDS[kind]}
     for key in given:
         if key not in known:
