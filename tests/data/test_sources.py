@@ -1,6 +1,7 @@
 import gzip
 import hashlib
 import pickle
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -80,7 +81,6 @@ def photos(tmp_path: Path) -> Path:
                 pixels = rng.integers(0, 256, (20 + i, 24, 3), dtype=np.uint8)
                 mode, suffix = (("RGB", "png"), ("L", "jpg"), ("P", "png"), ("CMYK", "jpeg"))[i % 4]
                 Image.fromarray(pixels).convert(mode).save(place / f"{i}.{suffix}")
-    (tmp_path / "photos" / "train" / "cat" / "notes.txt").write_text("not an image")
     (tmp_path / "photos" / "train" / ".thumbnails").mkdir()
     return tmp_path / "photos"
 
@@ -100,6 +100,27 @@ def test_a_folders_digest_does_not_know_where_it_lies(photos: Path, tmp_path: Pa
     assert folder(str(moved)).digest == before
     Image.new("RGB", (9, 9)).save(moved / "val" / "cat" / "9.png")
     assert folder(str(moved)).digest != before
+
+
+def test_files_that_are_not_read_are_counted_once(photos: Path) -> None:
+    for name in ("train/cat/notes.txt", "val/dog/a.gif"):
+        (photos / name).write_text("not read")
+    with pytest.warns(UserWarning, match=r"^2 files are not read for their extension, such as .*notes\.txt$") as caught:
+        source = folder(str(photos))
+    assert len(caught) == 1
+    assert Counter(source.train.labels) == {0: 6, 1: 6}
+
+
+def test_names_that_are_not_utf8_have_a_digest(photos: Path) -> None:
+    for part in ("train", "val"):
+        (photos / part / "cat").rename(photos / part / "c\udce9t")
+    assert folder(str(photos)).digest
+
+
+def test_a_single_class_is_refused(photos: Path) -> None:
+    shutil.rmtree(photos / "train" / "dog")
+    with pytest.raises(InputError, match="has a single class, cat; add a folder"):
+        folder(str(photos))
 
 
 def test_an_unreadable_image_is_named(photos: Path) -> None:

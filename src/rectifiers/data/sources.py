@@ -5,6 +5,7 @@ A new source is a function here (or anywhere that can be imported) that returns 
 
 import gzip
 import hashlib
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -96,7 +97,7 @@ class FolderSplit:
     def digest(self) -> str:
         content = hashlib.blake2b(digest_size=16)
         for path, label in zip(self.paths, self.labels, strict=True):
-            name = path.relative_to(self.root).as_posix().encode()
+            name = os.fsencode(path.relative_to(self.root).as_posix())
             body = hashlib.blake2b(path.read_bytes(), digest_size=16).digest()
             content.update(b"%d %d " % (label, len(name)) + name + body)
         return content.hexdigest()
@@ -120,7 +121,7 @@ class Source:
     def digest(self) -> str:
         """A hash of classes and all content of both splits: what a record calls the data's hash."""
         parts = "\n".join([*self.classes, self.train_digest, self.val.digest()])
-        return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b(parts.encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
 
 def split_balanced(labels: Sequence[int], val_fraction: float, split_seed: int) -> tuple[list[int], list[int]]:
@@ -232,8 +233,10 @@ def _read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 def folder(root: str | None = None) -> Source:
     """Any folder with `train/<class>/*` and `val/<class>/*`; classes are the sorted names below train, images are RGB.
 
+    Transparency is dropped, and an EXIF rotation is not applied. Warns of files whose extension is not read.
+
     Raises:
-        InputError: for a missing folder, a class without images, or a class in val that train has not.
+        InputError: for a missing folder, a single class, a class without images, or a class in val that train has not.
     """
     if root is None:
         raise InputError("data=folder needs data.root=<a folder with train/<class>/* and val/<class>/*>")
@@ -244,7 +247,12 @@ def folder(root: str | None = None) -> Source:
     classes = tuple(path.name for path in _class_folders(base / "train"))
     if not classes:
         raise InputError(f"{base / 'train'} has no class folders; put the images into train/<class>/")
-    splits = [_read_folder(base, part, classes) for part in ("train", "val")]
+    if len(classes) == 1:
+        raise InputError(f"{base / 'train'} has a single class, {classes[0]}; add a folder for each other class")
+    unread: list[Path] = []
+    splits = [_read_folder(base, part, classes, unread) for part in ("train", "val")]
+    if unread:
+        warnings.warn(f"{len(unread)} files are not read for their extension, such as {unread[0]}", stacklevel=2)
     return Source("folder", classes, 3, splits[0], splits[1])
 
 
@@ -252,15 +260,15 @@ def _class_folders(base: Path) -> Iterator[Path]:
     return (path for path in sorted(base.iterdir()) if path.is_dir() and not path.name.startswith("."))
 
 
-def _read_folder(root: Path, part: str, classes: tuple[str, ...]) -> FolderSplit:
+def _read_folder(root: Path, part: str, classes: tuple[str, ...], unread: list[Path]) -> FolderSplit:
     paths: list[Path] = []
     labels: list[int] = []
     for group in _class_folders(root / part):
         if group.name not in classes:
             raise InputError(f"{group} is a class that {root / 'train'} has not; add it there or remove it from {part}")
-        images = sorted(
-            p for p in group.rglob("*") if p.suffix.lower() in datasets.folder.IMG_EXTENSIONS and p.is_file()
-        )
+        files = sorted(p for p in group.rglob("*") if p.is_file())
+        images = [p for p in files if p.suffix.lower() in datasets.folder.IMG_EXTENSIONS]
+        unread += [p for p in files if p.suffix.lower() not in datasets.folder.IMG_EXTENSIONS]
         if not images:
             raise InputError(f"{group} holds no images; add some or remove the class")
         paths += images
