@@ -202,3 +202,23 @@ def test_settings_that_a_function_does_not_take_are_named_with_those_it_takes() 
     for target in ("nowhere.at.all", "rectifiers.activations.nothing", None, "rectifiers..x", "rectifiers.__name__"):
         with pytest.raises(InputError, match=r"_target_=.* cannot be imported; give the dotted name of a function"):
             assembly.configured("init", {"_target_": target})
+
+
+def no_rule(weight, layer, generator):
+    return None
+
+
+@pytest.mark.parametrize(
+    ("group", "target", "sentence"),
+    [
+        ("activation", "math.gcd", r"math\.gcd gives \d+; it must return a torch module"),
+        ("activation", "os.getcwd", r"os\.getcwd cannot be called with \(channels\)"),
+        ("init", "rectifiers.activations.relu", r"cannot be called with \(weight, layer, generator\)"),
+        ("init", "test_configs.no_rule", r"no_rule returns None for fc_1; it must return the std"),
+    ],
+)
+def test_a_target_of_the_wrong_kind_is_named(group: str, target: str, sentence: str) -> None:
+    config = compose_config("activation=relu", "model=mlp", *SMALL)
+    config[group] = {**config[group], "_target_": target}
+    with pytest.raises(InputError, match=rf"{group}\._target_=.*{sentence}"):
+        assembly.build_network(config, digits(), None)

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from torch import nn
+
 from rectifiers.config import InputError
 from rectifiers.data.sources import Source
 from rectifiers.data.transforms import Geometry
@@ -48,6 +50,17 @@ def configured(group: str, settings: dict[str, Any], apart: tuple[str, ...] = ()
         if not _fits(value, hints.get(key, Any)):
             raise InputError(f"{group}.{key}={value} is not usable; give {_in_words(hints[key])}")
     return partial(function, **options)
+
+
+def _called_with(group: str, settings: dict[str, Any], function: Callable[..., Any], names: tuple[str, ...]) -> None:
+    """Refuse a function that cannot be called with `names` in order; what its own code raises stays as it is."""
+    try:
+        inspect.signature(function).bind(*names)
+    except TypeError as fault:
+        raise InputError(
+            f"{group}._target_={settings['_target_']} cannot be called with ({', '.join(names)}): {fault}; "
+            "give a function that takes them"
+        ) from fault
 
 
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", types.NoneType: "null"}
@@ -106,22 +119,40 @@ def build_layers(config: dict[str, Any], classes: int) -> tuple[Row, ...]:
 
 def build_network(config: dict[str, Any], source: Source, flat_input: int | None) -> tuple[Network, list[Entry]]:
     """Build and initialise the network; return it with its ledger."""
+    chosen = config["activation"]
+    factory = configured("activation", chosen)
+    _called_with("activation", chosen, factory, ("channels",))
+
+    def activation(channels: int) -> nn.Module:
+        made = factory(channels)
+        if not isinstance(made, nn.Module):
+            raise InputError(f"activation._target_={chosen['_target_']} gives {made!r}; it must return a torch module")
+        return made
+
     network = Network(
         build_layers(config, len(source.classes)),
-        configured("activation", config["activation"]),
+        activation,
         channels=source.channels,
         input_px=config["data"]["crop_px"],
         norm=config["model"]["norm"],
         flat_input=flat_input,
     )
     settings = config["init"]
+    rule = configured("init", settings, EVERY_INIT_KEYS)
+    _called_with("init", settings, rule, ("weight", "layer", "generator"))
     ledger = initialize(
         network.sites(),
-        configured("init", settings, EVERY_INIT_KEYS),
+        rule,
         seed=config["seed"],
         name=settings["_target_"].rpartition(".")[2],
         **{key: settings[key] for key in EVERY_INIT_KEYS},
     )
+    for entry in ledger:
+        if not isinstance(entry.std_asked, int | float) or not math.isfinite(entry.std_asked):
+            raise InputError(
+                f"init._target_={settings['_target_']} returns {entry.std_asked} for {entry.layer}; "
+                "it must return the std that it asks for, a finite number"
+            )
     return network, ledger
 
 
