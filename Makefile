@@ -6,7 +6,7 @@ UV_VERSION := 0.13.8
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-slow lint types format deviations lock clean
+.PHONY: help setup train test test-slow lint types format deviations table lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ format: $(READY) ## let ruff format and repair
 
 deviations: $(READY) ## copy every DEVIATION: of the code into the README
 	@$(BIN)/python scripts/deviations.py
+
+table: $(READY) ## results/TABLES.md from the committed records and the paper's numbers
+	@$(BIN)/python scripts/report.py tables
 
 lock: ## resolve requirements.lock anew from pyproject.toml (needs uv)
 	@uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

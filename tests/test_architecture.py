@@ -11,7 +11,7 @@ SRC = ROOT / "src" / "rectifiers"
 ROWS = [
     ["config", "seeds"],
     ["quadrature", "runs.identity", "runs.record", "runs.provenance", "reporting.statistics", "reporting.paper"],
-    ["activations", "runs.lookup", "reporting.console"],
+    ["activations", "runs.lookup", "reporting.console", "reporting.tables"],
     [
         "initializers",
         "models.spec",

@@ -139,7 +139,10 @@ BAD = [
     ("init.fc_std=5", r"init\.fc_std=5 is not usable; give numbers above 0"),
     ("init.fc_std=[a,b,c]", r"init\.fc_std=\['a', 'b', 'c'\] is not usable"),
     ("init.first_layer_linear=7", r"init\.first_layer_linear=7 is not known; choose one of: false, true"),
-    ("evaluation.center=null", r"evaluation\.center=None is not usable; give evaluation=\[.*\] of: center, ten_view$"),
+    (
+        "evaluation.center=null",
+        r"evaluation\.center=None is not usable; give evaluation=\[.*\] of: calibration, center, dense",
+    ),
     ("evaluation=[]", r"evaluation is not chosen; give evaluation=<option>"),
     ("data.scale_jitter_px=[20,40]", r"data\.scale_jitter_px=\[20, 40\] is not usable; .*data\.crop_px=32 or above"),
     ("data.scale_jitter_px=40", r"data\.scale_jitter_px=40 is not usable; give a range such as \[256,512\]"),

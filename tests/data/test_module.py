@@ -39,11 +39,12 @@ def test_an_unreadable_image_stays_one_sentence_across_a_workers_border(tmp_path
     from rectifiers.data.sources import folder
 
     for part in ("train", "val"):
-        (tmp_path / part / "a").mkdir(parents=True)
-        for i in range(3):
-            Image.new("RGB", (9, 9)).save(tmp_path / part / "a" / f"{i}.png")
+        for group in "ab":
+            (tmp_path / part / group).mkdir(parents=True)
+            for i in range(3):
+                Image.new("RGB", (9, 9)).save(tmp_path / part / group / f"{i}.png")
     (tmp_path / "train" / "a" / "1.png").write_bytes(b"broken")
-    data = ImageData(folder(str(tmp_path)), Geometry(9, 8, True), global_batch=3, seed=0, workers=2)
+    data = ImageData(folder(str(tmp_path)), Geometry(9, 8, True), global_batch=6, seed=0, workers=2)
     with pytest.raises(InputError) as raised:
         list(data.train_dataloader())
     assert str(raised.value).startswith(str(tmp_path / "train" / "a" / "1.png"))

@@ -1,7 +1,9 @@
 """Intervals for what was measured."""
 
 import math
-from statistics import NormalDist
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist, fmean, stdev
 
 Z_95 = NormalDist().inv_cdf(0.975)
 
@@ -15,3 +17,36 @@ def error_interval_pct(errors: int, seen: int) -> tuple[float, float]:
     centre = (rate + z2 / 2) / (1 + z2)
     half = Z_95 / (1 + z2) * math.sqrt(rate * (1 - rate) / seen + z2 / (4 * seen))
     return 100 * max(0.0, centre - half), 100 * min(1.0, centre + half)
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean over n runs with its 95 % interval (Student's t; None for a single run, which tells nothing of spread)."""
+
+    n: int
+    mean: float
+    low: float | None
+    high: float | None
+
+
+def mean_of(values: Sequence[float]) -> Mean:
+    """Return the mean of at least one value with its interval."""
+    from scipy.special import stdtrit  # here and not above: --help and a finished run's table do without scipy
+
+    mean, n = fmean(values), len(values)
+    if n < 2:
+        return Mean(n, mean, None, None)
+    half = float(stdtrit(n - 1, 0.975)) * stdev(values) / math.sqrt(n)
+    return Mean(n, mean, mean - half, mean + half)
+
+
+def mcnemar(hits: Sequence[bool], others: Sequence[bool]) -> tuple[int, int, float]:
+    """Compare two networks on the same images: (only the first right, only the second right, two-sided exact p).
+
+    McNemar's test in its exact form: under no difference each disagreement is a fair coin.
+    """
+    from scipy.special import bdtr
+
+    first = sum(a and not b for a, b in zip(hits, others, strict=True))
+    second = sum(b and not a for a, b in zip(hits, others, strict=True))
+    return first, second, min(1.0, 2 * float(bdtr(min(first, second), first + second, 0.5)))
