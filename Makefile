@@ -6,7 +6,7 @@ UV_VERSION := 0.13.8
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-slow lint types format deviations table lock clean
+.PHONY: help setup train test test-slow lint types format deviations table bench lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ deviations: $(READY) ## copy every DEVIATION: of the code into the README
 
 table: $(READY) ## results/TABLES.md from the committed records and the paper's numbers
 	@$(BIN)/python scripts/report.py tables
+
+bench: $(READY) ## paired timings of the hot paths
+	@$(BIN)/python scripts/bench.py
 
 lock: ## resolve requirements.lock anew from pyproject.toml (needs uv)
 	@uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

@@ -33,7 +33,9 @@ def code_fingerprint() -> str:
 
 def _git(*arguments: str) -> str | None:
     try:
-        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, timeout=20)
+        done = subprocess.run(
+            ["git", "--no-optional-locks", "-C", str(ROOT), *arguments], capture_output=True, text=True, timeout=20
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
