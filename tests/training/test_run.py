@@ -451,10 +451,10 @@ def test_precision_is_another_run_and_works(tiny, precision: str) -> None:
 
 
 def test_data_that_is_not_what_the_configuration_pins_is_refused(tiny, tmp_path: Path) -> None:
-    for part in ("train", "val"):
-        (tmp_path / "photos" / part / "a").mkdir(parents=True)
+    for place in (tmp_path / "photos" / part / group for part in ("train", "val") for group in "ab"):
+        place.mkdir(parents=True)
         for i in range(8):
-            Image.new("RGB", (12, 12), (i, 0, 0)).save(tmp_path / "photos" / part / "a" / f"{i}.png")
+            Image.new("RGB", (12, 12), (i, 0, 0)).save(place / f"{i}.png")
     options = ("data=folder", f"data.root={tmp_path}/photos", "optim.global_batch=4", "preprocess=pixel_mean")
     first = train(tiny(*options), CHOICES)
     pin = first.record["science"]["data"]["content"]
