@@ -1,6 +1,7 @@
 """Spatial pyramid pooling (He et al. 2014): a map of any size becomes a vector of fixed length."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +27,30 @@ class SpatialPyramid(nn.Module):
         self.levels = tuple(levels)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([F.adaptive_max_pool2d(x, n).flatten(1) for n in self.levels], dim=1)
+        return torch.cat([_Level.apply(x, n).flatten(1) for n in self.levels], dim=1)
 
     def extra_repr(self) -> str:
         return f"levels={self.levels}"
+
+
+class _Level(torch.autograd.Function):
+    """`adaptive_max_pool2d`, whose gradient comes out the same at every call, on CUDA too.
+
+    Bins overlap where n does not divide the side, and torch's CUDA kernel adds their gradients in whatever order its
+    threads come. Here one bin is added after the other; on a CPU the bits are those of torch's own kernel.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, n: int) -> Tensor:
+        pooled, where = F.adaptive_max_pool2d(x, n, return_indices=True)
+        ctx.save_for_backward(where)
+        ctx.sides = x.shape[-2:]
+        return pooled
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (where,), (gradient,) = ctx.saved_tensors, gradients
+        flat = gradient.new_zeros(*gradient.shape[:2], ctx.sides.numel())
+        for bin_where, bin_gradient in zip(where.flatten(2).split(1, 2), gradient.flatten(2).split(1, 2), strict=True):
+            flat.scatter_add_(2, bin_where, bin_gradient)  # one address a channel: no order to choose
+        return flat.unflatten(2, ctx.sides), None
