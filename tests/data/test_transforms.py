@@ -23,7 +23,7 @@ def ramp(height: int, width: int) -> torch.Tensor:
     """An image whose pixel values say where they stand: channel 0 the row, channel 1 the column."""
     rows = torch.arange(height).view(-1, 1).expand(height, width)
     columns = torch.arange(width).view(1, -1).expand(height, width)
-    return torch.stack([rows, columns]).to(torch.uint8)
+    return torch.stack([rows, columns, 0 * rows]).to(torch.uint8)
 
 
 @settings(max_examples=40, deadline=None)
@@ -78,7 +78,7 @@ def test_without_flip_nothing_is_mirrored_and_the_crops_stay() -> None:
 def test_the_centre_view_is_the_centre() -> None:
     view = center_view(ramp(36, 40), Geometry(36, 32, True))
     assert (int(view[0, 0, 0]), int(view[1, 0, 0])) == (2, 4)
-    assert view.shape == (2, 32, 32)
+    assert view.shape == (3, 32, 32)
 
 
 def test_the_jittered_side_is_uniform_over_the_range_and_both_its_ends() -> None:

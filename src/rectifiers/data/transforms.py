@@ -32,8 +32,13 @@ COLOR_VECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140]
 
 
 def resize_shorter(image: Tensor, px: int) -> Tensor:
-    """Scale so that the shorter side is `px`: bilinear, antialiased, the aspect ratio kept."""
-    return image if min(image.shape[-2:]) == px else F.resize(image, [px], antialias=True)
+    """Scale so that the shorter side is `px`: Pillow's bilinear (antialiased), the aspect ratio kept.
+
+    Pillow computes in whole numbers, so every machine gets the same bytes; torch's own kernels differ between machines.
+    """
+    if min(image.shape[-2:]) == px:
+        return image
+    return F.pil_to_tensor(F.resize(F.to_pil_image(image), [px]))
 
 
 def train_view(image: Tensor, geometry: Geometry, seed: int, epoch: int, index: int) -> Tensor:
