@@ -7,7 +7,7 @@ from rectifiers.config import InputError
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.data.sources import digits
 from rectifiers.data.transforms import resize_shorter
-from rectifiers.evaluation.protocols import center, dense, ten_view
+from rectifiers.evaluation.protocols import _nearest, center, dense, multi_view, ten_view
 from rectifiers.models.network import Network
 from rectifiers.models.spec import multiply_adds
 from rectifiers.training import assembly
@@ -94,3 +94,45 @@ def test_dense_testing_needs_maps_and_a_mean_that_can_be_warped() -> None:
     scored.preprocess.matrix = torch.eye(1024)
     with pytest.raises(InputError, match=r"rotates images of 32 x 32 px and has no meaning for 36 x 36"):
         protocol.score(scored, protocol.views(photo(36, 36), 36)[None])
+
+
+@torch.inference_mode()
+def test_views_are_cut_from_the_maps_of_the_image_and_of_its_mirror() -> None:
+    """Centre, corners and middles: at 68 x 102 px of a stride of 12 the map is 6 x 9, windows are 2 x 2."""
+    scored, image = Small(), photo(60, 90)
+    protocol = multi_view(32, scales_px=[68])
+    found = protocol.score(scored, protocol.views(image, 68)[None])
+    resized = resize_shorter(image, 68)
+    by_hand = []
+    maps = scored.network.trunk(scored.preprocess(resized[None]))
+    mirrored = scored.network.trunk(scored.preprocess(resized.flip(-1)[None]))
+    rows = (0, 2, 3)  # 0, 18 and 36 px; nearest multiples of 12, halves up
+    for y in rows:
+        for x, mirror_x in ((0, 6), (3, 3), (6, 0)):  # 0, 35 and 70 px, and as far from the other end
+            for side, left in ((maps, x), (mirrored, mirror_x)):
+                by_hand.append(scored.network.head(side[:, :, y : y + 2, left : left + 2]).softmax(1))
+    assert len(by_hand) == 18
+    assert torch.allclose(found, torch.stack(by_hand).mean(0), atol=1e-6, rtol=0)
+
+
+def test_the_six_scales_of_spp_net_have_96_views() -> None:
+    scales = [224, 256, 300, 360, 448, 560]
+    weights = multi_view(224, scales_px=scales).scales_px
+    assert {px: round(96 * weight) for px, weight in weights.items()} == {224: 6, **dict.fromkeys(scales[1:], 18)}
+    assert sum(weights.values()) == pytest.approx(1)
+
+
+def test_windows_of_the_large_models_are_the_cells_whose_centres_a_view_covers() -> None:
+    """SPP-net's rule. The cell i of a stride of 16 has its centre at 16 i + 7 (7 x 7 / 2 and two of three pools)."""
+    for left in range(300):
+        covered = [i for i in range(60) if left - 0.5 < 16 * i + 7 < left + 223.5]
+        assert len(covered) == 14
+        assert _nearest(left, 16, 60) == covered[0]
+
+
+def test_a_view_costs_a_head_and_a_scale_two_trunks() -> None:
+    network = Small().network
+    trunk, head = multiply_adds(network.shapes, 54, 81)
+    assert multi_view(32, scales_px=[54]).multiply_adds(network, 60, 90) == 2 * trunk + 18 * head
+    trunk, head = multiply_adds(network.shapes, 32, 48)
+    assert multi_view(32, scales_px=[32]).multiply_adds(network, 60, 90) == 2 * trunk + 6 * head
