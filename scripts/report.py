@@ -1,4 +1,4 @@
-"""Records to tables: `python scripts/report.py collect`, `python scripts/report.py tables [--check]`."""
+"""Records to tables and figures: `python scripts/report.py collect`, `... tables [--check]`, `... cost <record>`."""
 
 import argparse
 import sys
@@ -35,6 +35,18 @@ def write_tables(check: bool) -> None:
         print(path)
 
 
+def draw_cost(source: Path) -> None:
+    """Write results/figures/cost-<run>.svg."""
+    from rectifiers.reporting.figures import (
+        write_error_against_cost,
+    )  # here and not above: tables do without matplotlib
+
+    record = records.load(source)
+    path = RESULTS / "figures" / f"cost-{record['run']}.svg"
+    write_error_against_cost(record, path)
+    print(path)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -42,9 +54,16 @@ def main() -> None:
     collecting.add_argument("--runs", type=Path, default=Path("runs"), help="the folder of runs (default: runs)")
     tabulating = commands.add_parser("tables", help="make results/TABLES.md")
     tabulating.add_argument("--check", action="store_true", help="only say whether it is stale")
+    drawing = commands.add_parser("cost", help="draw error against cost over all protocols of one run")
+    drawing.add_argument("record", type=Path, help="its record.json")
     asked = parser.parse_args()
     try:
-        collect(asked.runs) if asked.command == "collect" else write_tables(asked.check)
+        if asked.command == "collect":
+            collect(asked.runs)
+        elif asked.command == "tables":
+            write_tables(asked.check)
+        else:
+            draw_cost(asked.record)
     except InputError as fault:
         sys.exit(f"error: {fault}")
 

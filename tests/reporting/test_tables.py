@@ -25,7 +25,7 @@ def result(error: float, top1_hits: str = "f") -> dict[str, Any]:
 def record(name: str, experiment: str, seed: int, error: float, *, data: str = "imagenet", bits: str = "f") -> dict:
     return {
         "schema_version": 1, "run": name, "status": "finished", "ledger": [], "slopes": {}, "drop_epochs": [],
-        "epochs": 75,
+        "epochs": 75, "history": [], "images_per_second": None,
         "choices": {"experiment": experiment, "debug": None, "data": data}, "network": {}, "wall_s": 1.0,
         "codes": ["c0de"],
         "science": {**SCIENCE, "seed": seed}, "protocols": {"ten_view": result(error, bits)}, "train_images": 1281167,
@@ -126,3 +126,22 @@ def test_a_damaged_record_stops_the_tables(tmp_path: Path, missing: str) -> None
     (tmp_path / "a.json").write_text(json.dumps(kept))
     with pytest.raises(records.InputError, match=f"it has no {missing}"):
         load(tmp_path)
+
+
+def test_an_ensemble_has_its_row_and_is_not_subtracted_from_a_test_set() -> None:
+    part = record("a", "table6/a_relu", 0, 24.0)
+    whole = {
+        **{key: part[key] for key in ("schema_version", "status", "codes", "provenance")},
+        "run": "e", "choices": {"experiment": "table7/ensemble", "debug": None, "data": "imagenet"},
+        "science": {"members": ["a"]}, "protocols": {"dense_multi_scale": result(10.0)},
+        "members": [{key: part[key] for key in ("run", "choices", "science", "train_images")}],
+    }  # fmt: skip
+    assert records.validate(whole) is None
+    assert row(tables([whole]), "six models").endswith("| dense_multi_scale | - | 10.00 (n = 1) | - |")
+    assert "| 4.94 | 5.00 (n = 1) | - |" in tables([whole])
+
+
+def test_numbers_of_the_text_have_rows_too() -> None:
+    document = tables([record("a", "text/xavier14", 0, 34.0)])
+    assert row(document, "14 layers, Xavier (1/n), top-1").endswith("| 33.90 | 34.00 (n = 1) | +0.10 |")
+    assert row(document, "30 layers, Xavier (1/n), top-1").endswith("| - | not run | - |")

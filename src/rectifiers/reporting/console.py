@@ -1,5 +1,7 @@
-"""A run's record as tables for the terminal."""
+"""The terminal: a bar over long work, and a run's record as tables."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console, Group
@@ -9,9 +11,28 @@ from rich.text import Text
 from rectifiers.reporting.paper import table_1_slopes
 from rectifiers.reporting.statistics import error_interval_pct
 
+stderr = Console(stderr=True)
+
+
+@contextmanager
+def bar(what: str, images: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar over `images` on a terminal; call what it gives with the number of images just done."""
+    from rich.progress import Progress  # here and not above: --help does without
+
+    with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as shown:
+        task = shown.add_task(what, total=images)
+        yield lambda done: shown.advance(task, done)
+
 
 def print_record(record: dict[str, Any], console: Console) -> None:
-    """Print what a run found: errors by protocol, size, effort, and the slopes beside the paper's."""
+    """Print what a run found: errors by protocol, size, effort, and the slopes beside the paper's.
+
+    Of an ensemble: its errors, and which runs it is made of.
+    """
+    if "members" in record:
+        runs = ", ".join(member["run"] for member in record["members"])
+        console.print(Text(f"ensemble {record['run']} of {runs}", style="bold"), errors_table(record["protocols"]))
+        return
     choices = record["choices"]
     title = " ".join(
         f"{group}={choices[group]}" for group in ("model", "activation", "init", "data") if group in choices

@@ -52,7 +52,16 @@ def tables(found: Sequence[Record]) -> str:
 def _runs(row: dict[str, Any], found: Iterable[Record]) -> list[Record]:
     """The runs that answer a row, one a seed."""
     runs = [r for r in found if r["choices"]["experiment"] in row["experiments"] and row["protocol"] in r["protocols"]]
-    return sorted(runs, key=lambda r: r["science"]["seed"])
+    return sorted(runs, key=_seed)
+
+
+def _trained(record: Record) -> Record:
+    """The record itself, or the first of the runs that an ensemble is made of."""
+    return record["members"][0] if "members" in record else record
+
+
+def _seed(record: Record) -> int:
+    return _trained(record)["science"]["seed"]
 
 
 _PAPERS = "the paper's setting"
@@ -60,14 +69,15 @@ _PAPERS = "the paper's setting"
 
 def _setting(record: Record) -> str:
     """The data, and in what the run is smaller than the paper's."""
-    science = record["science"]
+    trained = _trained(record)
+    science = trained["science"]
     data, width, epochs = record["choices"]["data"], science["model"]["width"], science["optim"]["epochs"]
     if data == PAPERS_DATA and width == 1:
         return _PAPERS
     images = next(iter(record["protocols"].values()))["seen"] if record["protocols"] else 0
     return (
         f"{data} (width {width:g}, {science['data']['crop_px']} px, {epochs} epoch{'s' * (epochs != 1)} of "
-        f"{record['train_images']:,} images, {images:,} test images)"
+        f"{trained['train_images']:,} images, {images:,} test images)"
     )
 
 
@@ -93,11 +103,14 @@ def _interval(mean: Mean, digits: int = 2, sign: str = "") -> str:
 
 
 def _published(row: dict[str, Any], which: str) -> float | None:
+    """The paper's number, or None where it prints none or it is only recalled."""
+    path = f"{row['paper']}{'' if row['paper'].endswith('_') else '.'}{which}"
+    *parents, leaf = path.split(".")
     node: Any = published()
-    for key in row["paper"].split("."):
+    for key in parents:
         node = node[key]
-    entry = node[which]
-    return None if entry["confidence"] == "recalled" else entry["value"]
+    entry = node.get(leaf)
+    return None if entry is None or entry["confidence"] == "recalled" else entry["value"]
 
 
 def _against_paper(rows: Sequence[dict[str, Any]], found: Sequence[Record]) -> str:
@@ -113,6 +126,7 @@ def _against_paper(rows: Sequence[dict[str, Any]], found: Sequence[Record]) -> s
             ]
             if runs:
                 ours = mean_of([_result(row, r)[f"{which}_error_pct"] for r in runs])
+                paper = paper if row.get("comparable", True) else None
                 line += [_interval(ours), "-" if paper is None else f"{ours.mean - paper:+.2f}"]
             else:
                 line += ["not run", "-"]
@@ -154,12 +168,10 @@ def _own(rows: Sequence[dict[str, Any]], found: Sequence[Record]) -> str:
 
 def _pairs(row: dict[str, Any], other: dict[str, Any], found: Sequence[Record]) -> list[tuple[Any, Any]]:
     """Results of both arms for the seeds that both have, on the same data."""
-    theirs = {
-        (r["science"]["seed"], r["provenance"]["data"]): r for r in _runs(other, found) if r["status"] == "finished"
-    }
+    theirs = {(_seed(r), r["provenance"]["data"]): r for r in _runs(other, found) if r["status"] == "finished"}
     pairs = []
     for run in _runs(row, found):
-        partner = theirs.get((run["science"]["seed"], run["provenance"]["data"]))
+        partner = theirs.get((_seed(run), run["provenance"]["data"]))
         if partner and run["status"] == "finished":
             pairs.append((_result(row, run), _result(other, partner)))
     return pairs

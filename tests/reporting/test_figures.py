@@ -1,0 +1,27 @@
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from rectifiers.config import InputError
+from rectifiers.reporting.figures import write_error_against_cost
+
+
+def record(*protocols: str) -> dict[str, Any]:
+    result = {"seen": 100, "top1_correct": 90, "top1_error_pct": 10.0, "multiply_adds": 10**6}
+    return {"run": "0123456789ab", "protocols": dict.fromkeys(protocols, result)}
+
+
+def test_every_protocol_stands_in_the_figure_and_the_bytes_are_the_same_again(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_error_against_cost(record("center", "ten_view"), tmp_path / f"{name}.svg")
+    text = (tmp_path / "a.svg").read_text()
+    ElementTree.fromstring(text)
+    assert all(word in text for word in ("center", "ten_view", "multiply-adds an image", "top-1 error, %"))
+    assert (tmp_path / "b.svg").read_text() == text
+
+
+def test_one_protocol_makes_no_figure(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="was tested by 1 protocol, and a figure needs two; test it by evaluation="):
+        write_error_against_cost(record("center"), tmp_path / "a.svg")
