@@ -1,7 +1,12 @@
-"""Test a finished run by other protocols, without training.
+"""Test what is trained by other protocols, without training.
 
-`python scripts/evaluate.py run=<id or folder> evaluation=dense_multi_scale`, and where needed `runs_dir=`,
-`data.root=`, `compute=` and their keys. What the run lacks is tested from its last checkpoint and added to its record.
+    python scripts/evaluate.py run=<id or folder> evaluation=dense_multi_scale
+    python scripts/evaluate.py run=[<id>,<id>,...] evaluation=dense_multi_scale       the ensemble of these runs
+    python scripts/evaluate.py run=<file> model=vgg19 activation=relu data=imagenet   a plain state_dict
+
+Where needed with `runs_dir=`, `cache_dir=`, `data.root=`, `compute=` and their keys. What a run lacks is tested from
+its last checkpoint and added to its record; an ensemble gets a record of its own; the result of a plain state_dict is
+printed and not recorded.
 """
 
 import sys
@@ -16,19 +21,26 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from rectifiers.config import CONF, InputError
-from rectifiers.reporting.console import print_record
+from rectifiers.reporting.console import errors_table, print_record
 from rectifiers.runs import record as records
 from rectifiers.runs.lookup import run_folder
 
 FREE = ("evaluation", "compute", "runs_dir", "cache_dir", "data.root")
 
 
-def configuration(arguments: list[str]) -> tuple[dict[str, Any], Path]:
-    """Return the run's own configuration with what may differ in a test put in, and the run's folder."""
-    given = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
-    name = given.pop("run", "")
-    if not name:
-        raise InputError("no run is given; call scripts/evaluate.py run=<id or folder> evaluation=<option>")
+def composed(overrides: list[str], *, resolve: bool) -> dict[str, Any]:
+    """Return the configuration that train.py would have."""
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            plain = OmegaConf.to_container(compose("train", overrides=overrides), resolve=resolve)
+    except (HydraException, OmegaConfBaseException) as fault:
+        raise InputError(" ".join(str(fault).split())) from fault
+    assert isinstance(plain, dict)
+    return plain  # type: ignore[return-value]
+
+
+def configuration(name: str, given: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (a run's own configuration with what may differ in a test put in, the choices that made it)."""
     for key in given:
         if not any(key == free or key.startswith(f"{free}.") for free in FREE) or key == "compute.precision":
             raise InputError(f"{key} belongs to the run and cannot be changed in a test; give only: {', '.join(FREE)}")
@@ -36,17 +48,17 @@ def configuration(arguments: list[str]) -> tuple[dict[str, Any], Path]:
     folder = next((place for place in places if (place / "record.json").is_file()), None)
     if folder is None:
         raise InputError(f"run={name} is no finished run: there is no {places[0] / 'record.json'}; see runs_dir=")
+    record = records.load(folder / "record.json")
+    if "members" in record:
+        raise InputError(f"run={name} is an ensemble; give its runs: {','.join(m['run'] for m in record['members'])}")
+    if record["status"] != "finished":
+        raise InputError(f"run={name} {record['status']}; there is nothing to test")
     try:
         own = yaml.safe_load((folder / "config.yaml").read_text())
-        overrides = [f"{key}={value}" for key, value in given.items() if key != "data.root"]
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            asked = OmegaConf.to_container(compose("train", overrides=overrides), resolve=False)
     except (OSError, yaml.YAMLError) as fault:
         raise InputError(f"{folder / 'config.yaml'} cannot be read ({fault}); run it again with rerun=true") from fault
-    except (HydraException, OmegaConfBaseException) as fault:
-        raise InputError(" ".join(str(fault).split())) from fault
-    assert isinstance(asked, dict)
-    compute = {**own["compute"], **asked["compute"], "precision": own["compute"]["precision"]}  # type: ignore[dict-item]
+    asked = composed([f"{key}={value}" for key, value in given.items() if key != "data.root"], resolve=False)
+    compute = {**own["compute"], **asked["compute"], "precision": own["compute"]["precision"]}
     own |= {"evaluation": asked["evaluation"], "compute": compute, "runs_dir": str(folder.parent), "rerun": False}
     own["cache_dir"] = given.get("cache_dir", own["cache_dir"])
     if "data.root" in given:
@@ -57,22 +69,40 @@ def configuration(arguments: list[str]) -> tuple[dict[str, Any], Path]:
         raise InputError(
             f"{folder} does not bear the name of its configuration; give the folder that the run was made in"
         )
-    return plain, folder  # type: ignore[return-value]
+    return plain, record["choices"]  # type: ignore[return-value]
+
+
+def test(arguments: list[str]) -> None:
+    """Do what the command line asks for, and print what comes out."""
+    given = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
+    names = [name.strip() for name in given.pop("run", "").strip("[]").split(",")]
+    if not all(names):
+        raise InputError("no run is given; call scripts/evaluate.py run=<id or folder> evaluation=<option>")
+    if len(names) == 1 and Path(names[0]).is_file():
+        config = composed([f"{key}={value}" for key, value in given.items()], resolve=True)
+        from rectifiers.training.run import test_weights
+
+        results = test_weights(config, Path(names[0]))
+        Console().print(errors_table(results))
+        return
+    runs = [configuration(name, given) for name in names]
+    if len(runs) == 1:
+        from rectifiers.training.run import train
+
+        outcome = train(*runs[0])
+    else:
+        from rectifiers.training.ensemble import ensemble
+
+        outcome = ensemble(runs, Path(runs[0][0]["runs_dir"]))
+    print_record(outcome.record, Console())
+    print(outcome.path)
 
 
 def main() -> None:
     try:
-        config, folder = configuration(sys.argv[1:])
-        record = records.load(folder / "record.json")
-        if record["status"] != "finished":
-            raise InputError(f"run={folder.name} {record['status']}; there is nothing to test")
-        from rectifiers.training.run import train
-
-        outcome = train(config, record["choices"])
+        test(sys.argv[1:])
     except InputError as fault:
         sys.exit(f"error: {fault}")
-    print_record(outcome.record, Console())
-    print(outcome.path)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ SRC = ROOT / "src" / "rectifiers"
 ROWS = [
     ["config", "seeds"],
     ["quadrature", "runs.identity", "runs.record", "runs.provenance", "reporting.statistics", "reporting.paper"],
-    ["activations", "runs.lookup", "reporting.console", "reporting.tables"],
+    ["activations", "runs.scores", "reporting.console", "reporting.tables", "reporting.figures"],
+    ["runs.lookup"],
     [
         "initializers",
         "models.spec",
@@ -32,9 +33,11 @@ ROWS = [
     ["evaluation.windows"],
     ["evaluation.protocols"],
     ["evaluation.testing", "training.optim", "training.schedule", "training.divergence", "training.isolation"],
-    ["training.module"],
+    ["training.module", "evaluation.ensemble"],
     ["training.assembly", "training.callbacks"],
+    ["training.results"],
     ["training.run"],
+    ["training.ensemble"],
     ["cli"],
 ]
 ROW = {module: row for row, modules in enumerate(ROWS) for module in modules}

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from conftest import CONF, compose_config
-from rectifiers.config import InputError, check
+from rectifiers.config import InputError, check, protocols
 from rectifiers.data.module import ImageData
 from rectifiers.data.preprocess import PixelMoments, fit
 from rectifiers.data.sources import digits
@@ -39,6 +39,8 @@ EXPERIMENTS = [
     "table6/a_relu",
     "table6/b_prelu",
     "table6/c_prelu",
+    "table7/ensemble",
+    "text/xavier14",
 ]
 PROMISED = {
     "activation": "elu gelu identity leaky_relu maxout prelu prelu_shared relu sigmoid silu softplus tanh",
@@ -50,7 +52,7 @@ PROMISED = {
     "experiment": " ".join(EXPERIMENTS),
     "logger": "csv none wandb",
     "compute": "cpu one_gpu",
-    "evaluation": "calibration center dense dense_multi_scale ten_view",
+    "evaluation": "calibration center dense dense_multi_scale multi_view ten_view",
     "optim": "paper",
 }
 
@@ -73,7 +75,7 @@ def test_every_source_takes_its_settings(option: str) -> None:
 
 @pytest.mark.parametrize("option", GROUPS["evaluation"])
 def test_every_protocol_cuts_views(option: str) -> None:
-    for name, settings in compose_config(f"evaluation={option}")["evaluation"].items():
+    for name, settings in protocols(compose_config(f"evaluation={option}")).items():
         protocol = assembly.configured(f"evaluation.{name}", settings)(32)
         for px in protocol.scales_px:
             views = protocol.views(torch.zeros(1, 40, 50, dtype=torch.uint8), px)

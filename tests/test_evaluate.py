@@ -1,13 +1,20 @@
 """`scripts/evaluate.py` tests a finished run without training."""
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from conftest import ROOT, compose_config
+from rectifiers.data.statistics import load as load_statistics
+from rectifiers.evaluation.testing import Result, evaluate
 from rectifiers.runs import record as records
+from rectifiers.runs.scores import load
+from rectifiers.training import assembly
 from rectifiers.training.run import Outcome, train
 
 SIZES = (
@@ -22,10 +29,14 @@ def call(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def trained(place: Path, *more: str) -> Outcome:
+    config = compose_config(*SIZES, f"runs_dir={place}/runs", f"cache_dir={place}/cache", *more)
+    return train(config, {"data": "digits"})
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    place = tmp_path_factory.mktemp("evaluate")
-    return train(compose_config(*SIZES, f"runs_dir={place}/runs", f"cache_dir={place}/cache"), {"data": "digits"})
+    return trained(tmp_path_factory.mktemp("evaluate"))
 
 
 def test_a_finished_run_is_tested_by_its_name_or_its_folder(finished: Outcome) -> None:
@@ -43,6 +54,89 @@ def test_a_finished_run_is_tested_by_its_name_or_its_folder(finished: Outcome) -
     assert done.returncode == 0, done.stderr
     assert records.load(finished.path)["protocols"]["dense"]["settings"]["scales_px"] == [40]
     assert (folder / "last.ckpt").read_bytes() == checkpoint
+
+
+def test_several_runs_are_an_ensemble(tmp_path: Path) -> None:
+    """From kept scores it says what the networks say together, by every protocol and through the command line."""
+    parts = [trained(tmp_path, f"seed={seed}", "optim.epochs=3") for seed in (0, 1, 2)]
+    ids = [part.path.parent.name for part in parts]
+    done = call(f"run=[{','.join(ids)}]", f"runs_dir={tmp_path}/runs", "evaluation=[center,dense]", "compute.threads=1")
+    assert done.returncode == 0, done.stderr
+    whole = records.load(Path(done.stdout.splitlines()[-1]))
+    assert whole["science"] == {"members": sorted(ids)}
+    config = compose_config(*SIZES, "evaluation=[center,dense]")
+    source = assembly.build_source(config)
+    for name in ("center", "dense"):
+        protocol = assembly.configured(name, config["evaluation"][name])(32)
+        together = 0.0
+        for part in parts:
+            scored = Scored(config, part.path.parent)
+            tested = evaluate(scored, source.val, protocol, classes=10, device=torch.device("cpu"))
+            together = together + tested.scores
+        expected = Result.of(torch.as_tensor(together) / 3, torch.tensor(source.val.labels)).as_dict()
+        found = whole["protocols"][name]
+        assert {key: found[key] for key in expected} == expected
+        assert found["top1_correct"] != parts[0].record["protocols"]["center"]["top1_correct"]
+    once_more = call(f"run=[{','.join(ids)}]", f"runs_dir={tmp_path}/runs", "evaluation=center", "compute.threads=1")
+    assert set(records.load(Path(once_more.stdout.splitlines()[-1]))["protocols"]) == {"center", "dense"}
+
+    same = call(f"run=[{ids[0]},{ids[0]}]", f"runs_dir={tmp_path}/runs", "evaluation=center")
+    assert same.stderr.splitlines()[-1].startswith(f"error: an ensemble of {ids[0]} needs different runs")
+    nested = call(f"run={whole['run']}", f"runs_dir={tmp_path}/runs", "evaluation=center")
+    assert nested.stderr.startswith(f"error: run={whole['run']} is an ensemble; give its runs: ")
+
+
+class Scored(torch.nn.Module):
+    """A run's network read back from its files, without the code that tests runs."""
+
+    def __init__(self, config: dict[str, Any], folder: Path) -> None:
+        super().__init__()
+        self.network = assembly.build_network(config, assembly.build_source(config), None)[0]
+        self.preprocess = load_statistics(folder / "statistics.pt")
+        checkpoint = torch.load(folder / "last.ckpt", weights_only=True)["state_dict"]
+        own = {name.removeprefix("network."): w for name, w in checkpoint.items() if name.startswith("network.")}
+        self.network.load_state_dict(own)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.network(self.preprocess(images))
+
+
+def test_kept_scores_are_found_again_and_never_of_another_test(finished: Outcome) -> None:
+    folder = finished.path.parent
+    kept = folder / "scores" / "center.npz"
+    assert not kept.exists()
+    assert call(f"run={folder}", "evaluation=center", "evaluation.keep_scores=true").returncode == 0
+    first = kept.stat().st_mtime_ns
+    found = load(kept)
+    assert found.scores.shape == (450, 10)
+    assert found.data == finished.record["provenance"]["data"]
+    right = int((found.scores.argmax(1) == found.labels).sum())
+    assert right == records.load(finished.path)["protocols"]["center"]["top1_correct"]
+    assert call(f"run={folder}", "evaluation=center", "evaluation.keep_scores=true").returncode == 0
+    assert kept.stat().st_mtime_ns == first  # they were there: nothing was tested
+    assert call(f"run={folder}", "evaluation=center", "evaluation.center.scale_px=40").returncode == 0
+    assert not kept.exists()  # they would be of the other scale
+
+
+def test_a_plain_state_dict_is_tested(finished: Outcome, tmp_path: Path) -> None:
+    checkpoint = torch.load(finished.path.parent / "last.ckpt", weights_only=True)["state_dict"]
+    own = {name.removeprefix("network."): w for name, w in checkpoint.items() if name.startswith("network.")}
+    torch.save(own, tmp_path / "net.pt")
+    known = ("model.width=0.0625", f"cache_dir={tmp_path}", "compute.threads=1", "evaluation=[center,ten_view]")
+    done = call(f"run={tmp_path}/net.pt", *known, "data=digits")
+    assert done.returncode == 0, done.stderr
+    error = finished.record["protocols"]["center"]["top1_error_pct"]
+    assert f"{error:.2f}" in next(line for line in done.stdout.splitlines() if "center" in line)
+    assert {p.name for p in tmp_path.iterdir()} == {"net.pt", "statistics"}
+    done = call(f"run={tmp_path}/net.pt", *known, "activation=relu")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("error: the weights are of another network: head.fc1_act.weight is")
+    for content in (b"", b"text", (tmp_path / "net.pt").read_bytes()[:-100], pickle.dumps({"a": Path("b")})):
+        (tmp_path / "bad.pt").write_bytes(content)
+        done = call(f"run={tmp_path}/bad.pt", *known)
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1].startswith(f"error: {tmp_path}/bad.pt cannot be read as a state_dict (")
+        assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

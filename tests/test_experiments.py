@@ -1,12 +1,14 @@
 """The paper's rows: one definition a run, costs that follow from the networks, each run end to end at a small size."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from conftest import CONF, compose_config
-from rectifiers.config import InputError
+from conftest import CONF, ROOT, compose_config
+from rectifiers.config import InputError, protocols
 from rectifiers.models.spec import expand, trace
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
@@ -25,7 +27,8 @@ SAME_RUN = {
     "table6/b_prelu": "table5/b_prelu",
     "table6/c_prelu": "table5/c_prelu",
 }
-OWN = [name for name in EXPERIMENTS if name not in SAME_RUN]
+ENSEMBLE = "table7/ensemble"
+OWN = [name for name in EXPERIMENTS if name not in SAME_RUN and name != ENSEMBLE]
 
 
 def name(*overrides: str) -> str:
@@ -45,6 +48,9 @@ def test_a_head_comment_says_command_and_cost(experiment: str) -> None:
     config = compose_config(f"experiment={experiment}")
     assert config["model"]["width"] == 1
     assert (config["preprocess"]["scale"], config["init"]["fc_std"]) == (255, [0.01, 0.01, 0.001])
+    if experiment == ENSEMBLE:
+        assert set(config["members"]) < SAME_RUN.keys()
+        return
     if experiment in SAME_RUN:
         assert f"The run is that of {SAME_RUN[experiment]}," in comment
         return
@@ -89,5 +95,27 @@ def test_every_experiment_runs_end_to_end_at_the_smoke_size(experiment: str, tmp
     )
     outcome = train(config, {"experiment": experiment, "debug": "smoke"})
     assert records.load(outcome.path)["status"] == "finished"
-    assert set(outcome.record["protocols"]) == set(config["evaluation"])
+    assert set(outcome.record["protocols"]) == set(protocols(config))
     assert all(result["seen"] == 24 for result in outcome.record["protocols"].values())
+
+
+def test_the_ensemble_trains_what_it_lacks_and_averages_it(tmp_path: Path) -> None:
+    command = [
+        sys.executable, "train.py", f"experiment={ENSEMBLE}", "debug=smoke", f"runs_dir={tmp_path}/runs",
+        f"cache_dir={tmp_path}", "compute.threads=1", "optim.epochs=1",
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    whole = records.load(Path(done.stdout.splitlines()[-1]))
+    assert [member["choices"]["experiment"] for member in whole["members"]] == [
+        "table6/a_relu", "table6/a_prelu", "table6/b_prelu", "table6/c_prelu",
+    ]  # fmt: skip
+    assert whole["members"][-1]["choices"]["model"] == "model_c"
+    assert (whole["choices"]["experiment"], whole["choices"]["debug"]) == (ENSEMBLE, "smoke")
+    (found,) = whole["protocols"].values()
+    parts = [records.load(tmp_path / "runs" / m["run"] / "record.json") for m in whole["members"]]
+    assert found["seen"] == 24
+    assert found["multiply_adds"] == sum(part["protocols"]["dense_multi_scale"]["multiply_adds"] for part in parts)
+    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert "epoch" not in again.stderr  # nothing is trained twice
+    assert again.stdout == done.stdout

@@ -5,15 +5,16 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from rich.console import Console
 
-from rectifiers.config import CONF, InputError, options
+from rectifiers.config import CONF, InputError, options, protocols
 from rectifiers.reporting.console import print_record
 from rectifiers.runs.lookup import finished, prepare
 from rectifiers.runs.provenance import code_fingerprint
@@ -29,21 +30,26 @@ def launch(config: DictConfig) -> float:
     """
     global _started
     _started = True
-    choices = {group: option for group, option in HydraConfig.get().runtime.choices.items() if "hydra" not in group}
+    choices = _choices(HydraConfig.get())
     sweeping = HydraConfig.get().mode == RunMode.MULTIRUN
     try:
-        task = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
-        for override in map(str, task):  # type: ignore[arg-type]
+        overrides = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
+        task = [str(override) for override in overrides]  # type: ignore[union-attr]
+        for override in task:
             if override[0] in "+~":
                 raise InputError(f"{override} adds or removes a key, which nothing here reads; write key=value")
-        return _launch(config, choices, sweeping)
+        return _launch_ensemble(config, choices, task) if "members" in config else _launch(config, choices, sweeping)
     except InputError as fault:
         if sweeping:  # Hydra tells of a sweep's failures at its end; say it when it happens
             print(f"error: {fault}", file=sys.stderr)
         raise CompactHydraException(f"error: {fault}") from fault
 
 
-def _launch(config: DictConfig, choices: dict, sweeping: bool) -> float:
+def _choices(hydra: Any) -> dict[str, Any]:
+    return {group: option for group, option in hydra.runtime.choices.items() if "hydra" not in group}
+
+
+def _plain(config: DictConfig) -> dict[str, Any]:
     from omegaconf.errors import OmegaConfBaseException
 
     try:
@@ -51,9 +57,35 @@ def _launch(config: DictConfig, choices: dict, sweeping: bool) -> float:
     except OmegaConfBaseException as fault:
         raise InputError(f"the configuration cannot be resolved: {fault}") from fault
     assert isinstance(plain, dict)
+    return plain  # type: ignore[return-value]
 
-    prepare(plain)  # type: ignore[arg-type]
-    found = finished(plain)  # type: ignore[arg-type]
+
+def _launch_ensemble(config: DictConfig, choices: dict, task: list[str]) -> float:
+    """Run every member with the same overrides, as far as it is not there yet, and average their scores."""
+    from hydra import compose
+
+    names = ",".join(protocols(_plain(config)))
+    shared = [override for override in task if override.partition("=")[0] not in ("experiment", "evaluation")]
+    members = []
+    for member in config.members:
+        overrides = [*shared, f"experiment={member}", f"evaluation=[{names}]"]
+        composed = compose("train", overrides, return_hydra_config=True)
+        chosen = _choices(composed.hydra)
+        with open_dict(composed):
+            del composed["hydra"]
+        members.append((_plain(composed), chosen))
+    from rectifiers.training.ensemble import ensemble
+
+    outcome = ensemble(members, Path(config.runs_dir), choices["experiment"])
+    print_record(outcome.record, Console())
+    print(outcome.path)
+    return min(result["top1_error_pct"] for result in outcome.record["protocols"].values())
+
+
+def _launch(config: DictConfig, choices: dict, sweeping: bool) -> float:
+    plain = _plain(config)
+    prepare(plain)
+    found = finished(plain)
     if found:
         record, path, fresh = *found, False
     else:
@@ -62,7 +94,7 @@ def _launch(config: DictConfig, choices: dict, sweeping: bool) -> float:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         from rectifiers.training.run import train
 
-        outcome = train(plain, choices)  # type: ignore[arg-type]
+        outcome = train(plain, choices)
         record, path, fresh = outcome.record, outcome.path, outcome.fresh
     print_record(record, Console())
     if not fresh:

@@ -101,6 +101,7 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
     "compute.precision": ("32-true", "bf16-mixed", "16-mixed", "64-true"),
     "compute.compile": (False, True),
     "data.flip": (False, True),
+    "evaluation.keep_scores": (False, True),
     "init.first_layer_linear": (False, True),
     "logger.name": ("csv", "wandb", "none"),
     "logger.mode": ("offline", "online"),
@@ -115,6 +116,11 @@ def _lookup(config: Mapping[str, Any], key: str) -> tuple[bool, Any]:
             return False, None
         node = node[part]
     return True, node
+
+
+def protocols(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of each protocol that is asked for, by name."""
+    return {name: settings for name, settings in (config.get("evaluation") or {}).items() if name != "keep_scores"}
 
 
 def options(group: str) -> str:
@@ -132,9 +138,9 @@ def check(config: Mapping[str, Any]) -> None:
         InputError: for the first value that cannot be used; the message names key, value and remedy.
     """
     for group in GROUPS:
-        if not config.get(group):
+        if not (protocols(config) if group == "evaluation" else config.get(group)):
             raise InputError(f"{group} is not chosen; give {group}=<option> of: {options(group)}")
-    for name, protocol in config["evaluation"].items():
+    for name, protocol in protocols(config).items():
         if not isinstance(protocol, Mapping):
             raise InputError(
                 f"evaluation.{name}={protocol} is not usable; give evaluation=[<option>,...] of: "

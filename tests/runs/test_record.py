@@ -23,7 +23,11 @@ WHOLE = {
     "slopes": {},
     "drop_epochs": [],
     "epochs": 3,
+    "history": [],
+    "train_images": 100,
+    "images_per_second": 1000.5,
     "wall_s": 1.5,
+    "codes": [],
     "provenance": {},
 }
 

@@ -1,7 +1,7 @@
 """A whole split through a protocol: images of one shape a batch, errors and calibration counted exactly."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -58,6 +58,14 @@ class Result:
     hits: Tensor
     scores: Tensor
 
+    @classmethod
+    def of(cls, scores: Tensor, labels: Tensor) -> "Result":
+        """Count what scores [images, classes] say of images with `labels` [images]."""
+        counter = ErrorCounter(scores.shape[1])
+        counter.update(scores, labels)
+        calibration = Calibration.of(scores, labels).as_dict()
+        return cls(counter.errors(), {}, calibration, ErrorCounter.hits(scores, labels), scores)
+
     def as_dict(self) -> dict[str, Any]:
         """Plain types for a record; `hits` as hexadecimal digits, the first image in the highest bit."""
         by_scale = {"by_scale": {str(px): errors.as_dict() for px, errors in self.by_scale.items()}}
@@ -104,15 +112,12 @@ def evaluate(
         for px, views in zip(protocol.scales_px, at_scales, strict=True):
             scores = protocol.score(scored, views.to(device))  # type: ignore[arg-type]
             by_scale[px].update(scores, labels)
-            total = total + scores
-        mean = total / len(by_scale)
-        whole.update(mean, labels)
-        kept[indices] = mean.float().cpu()
+            total = total + protocol.scales_px[px] * scores
+        whole.update(total, labels)
+        kept[indices] = total.float().cpu()
         on_batch(len(labels))
     errors = whole.errors()
     if errors.seen != len(dataset):
         raise RuntimeError(f"counted {errors.seen} images of a split of {len(dataset)}; the errors would be wrong")
-    labels = torch.tensor(list(split.labels))
-    calibration = Calibration.of(kept, labels)
-    hits = ErrorCounter.hits(kept, labels)
-    return Result(errors, {px: c.errors() for px, c in by_scale.items()}, calibration.as_dict(), hits, kept)
+    found = Result.of(kept, torch.tensor(list(split.labels)))
+    return replace(found, errors=errors, by_scale={px: counter.errors() for px, counter in by_scale.items()})

@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from rectifiers.config import InputError, check
+from rectifiers.config import InputError, check, protocols
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
+from rectifiers.runs.scores import scores_path
 
 
 def prepare(config: dict[str, Any]) -> None:
@@ -70,8 +71,12 @@ def finished(config: dict[str, Any]) -> tuple[dict[str, Any], Path] | None:
     if folder is None or config["rerun"] or not (folder / "record.json").exists():
         return None
     record = records.load(folder / "record.json")
-    kept = {name: result.get("settings") for name, result in record["protocols"].items()}
-    tested = record["status"] == "diverged" or all(
-        kept.get(name) == settings for name, settings in config["evaluation"].items()
-    )
-    return (record, folder / "record.json") if tested else None
+    done = record["status"] == "diverged" or not lacking(config, record, folder)
+    return (record, folder / "record.json") if done else None
+
+
+def lacking(config: dict[str, Any], record: dict[str, Any], folder: Path) -> list[str]:
+    """Return the protocols that `config` asks for and the run has not been tested by, or without keeping scores."""
+    asked, tested = protocols(config), record["protocols"]
+    unkept = [n for n in asked if config["evaluation"]["keep_scores"] and not scores_path(folder, n).is_file()]
+    return [n for n in asked if n in unkept or tested.get(n, {}).get("settings") != asked[n]]

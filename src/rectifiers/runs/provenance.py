@@ -49,7 +49,7 @@ def _cpu() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def provenance(data_hash: str, statistics_hash: str, device: str, threads: int) -> dict[str, Any]:
+def provenance(data_hash: str, statistics_hash: str | None, device: str, threads: int) -> dict[str, Any]:
     """Return what a record keeps: git sha and dirty flag (None outside a checkout), hashes, versions, machine."""
     lock = ROOT / "requirements.lock"
     status = _git("status", "--porcelain")

@@ -17,14 +17,21 @@ REQUIRED = {
     "choices": dict,
     "science": dict,
     "protocols": dict,
+    "codes": list,
+    "provenance": dict,
+}
+OF_A_TRAINING = {
     "network": dict,
     "ledger": list,
     "slopes": dict,
     "drop_epochs": list,
     "epochs": int,
+    "history": list,
+    "train_images": int,
+    "images_per_second": (int, float, type(None)),
     "wall_s": (int, float),
-    "provenance": dict,
 }
+OF_AN_ENSEMBLE = {"members": list}
 STATUSES = ("finished", "diverged")
 
 
@@ -55,7 +62,8 @@ def validate(record: Any) -> str | None:
         return "it is not a JSON object"
     if record.get("schema_version") != SCHEMA_VERSION:
         return f"its schema_version is {record.get('schema_version')!r} and this code reads {SCHEMA_VERSION}"
-    for key, kind in REQUIRED.items():
+    own = OF_AN_ENSEMBLE if "members" in record else OF_A_TRAINING
+    for key, kind in (REQUIRED | own).items():
         if key not in record:
             return f"it has no {key}"
         if not isinstance(record[key], kind):  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback, Checkpoint, RichProgressBar
 from pytorch_lightning.plugins.io import TorchCheckpointIO
+from torch import Tensor
 
 from rectifiers.config import InputError
 from rectifiers.runs.record import atomic_file, write_text
@@ -39,10 +40,33 @@ class AtomicCheckpointIO(TorchCheckpointIO):
                 raise ValueError("it is no checkpoint of a run")
             return checkpoint
         except Exception as fault:  # a damaged file fails in as many ways as pickle and zip know
-            why = (str(fault) or type(fault).__name__).splitlines()[0]
             raise InputError(
-                f"{path} cannot be read as a checkpoint ({why}); remove it to start this run from its beginning"
+                f"{path} cannot be read as a checkpoint ({first_line(fault)}); remove it to start this run from its "
+                "beginning"
             ) from fault
+
+
+def first_line(fault: Exception) -> str:
+    """Return what an error says, without the advice that torch adds."""
+    return (str(fault) or type(fault).__name__).splitlines()[0]
+
+
+def load_weights(path: Path) -> dict[str, Tensor]:
+    """Read the weights of a network from a plain `state_dict`, or from the checkpoint of a run.
+
+    Raises:
+        InputError: where the file is damaged or holds anything else; nothing in it is executed.
+    """
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+        weights = found.get("state_dict", found)
+        if not weights or not all(isinstance(weight, Tensor) for weight in weights.values()):
+            raise ValueError("it holds no weights by name")
+    except Exception as fault:
+        raise InputError(
+            f"{path} cannot be read as a state_dict ({first_line(fault)}); give what torch.save(net.state_dict()) wrote"
+        ) from fault
+    return {name.removeprefix("network."): w for name, w in weights.items() if not name.startswith("preprocess.")}
 
 
 class EpochFiles(Checkpoint):

@@ -1,6 +1,7 @@
 """The LightningModule: the loss, the epoch's numbers and the step rule; nothing else."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,15 +130,20 @@ class Classifier(pl.LightningModule):
         checkpoint["rectifiers"] = {"history": self.history, "rule": self.rule.state(), "codes": self.codes}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        own = {name: tuple(value.shape) for name, value in self.state_dict().items()}
-        theirs = {name: tuple(value.shape) for name, value in checkpoint["state_dict"].items()}
-        if own != theirs:
-            name = min(name for name in own.keys() | theirs.keys() if own.get(name) != theirs.get(name))
-            raise InputError(
-                f"the checkpoint is of another network: {name} is {theirs.get(name, 'not in it')} there and "
-                f"{own.get(name, 'unknown')} here; remove it, or give the model that it was made with"
-            )
+        refuse_other_network(self, checkpoint["state_dict"])
         kept = checkpoint["rectifiers"]
         self.history = list(kept["history"])
         self.rule.restore(kept["rule"])
         self.codes = kept["codes"] + [code for code in self.codes if code not in kept["codes"]]
+
+
+def refuse_other_network(module: torch.nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Raise an InputError that names the first weight which `module` does not have in this shape, or has alone."""
+    own = {name: tuple(value.shape) for name, value in module.state_dict().items()}
+    theirs = {name: tuple(value.shape) for name, value in weights.items()}
+    if own != theirs:
+        name = min(name for name in own.keys() | theirs.keys() if own.get(name) != theirs.get(name))
+        raise InputError(
+            f"the weights are of another network: {name} is {theirs.get(name, 'not in it')} there and "
+            f"{own.get(name, 'unknown')} here; remove the file, or give the model that it was made with"
+        )

@@ -3,10 +3,7 @@
 import math
 import os
 import statistics
-import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,21 +12,19 @@ import pytorch_lightning as pl
 import torch
 import yaml
 from pytorch_lightning.loggers import Logger, WandbLogger
-from rich.console import Console
-from rich.progress import Progress
 
-from rectifiers.config import InputError
+from rectifiers.config import InputError, check, protocols
 from rectifiers.data.module import ImageData
 from rectifiers.data.preprocess import PixelMoments, fit
 from rectifiers.data.sources import Source
 from rectifiers.data.statistics import load_or_fit, save, statistics_key
-from rectifiers.evaluation.testing import evaluate
 from rectifiers.initializers import warn_of_drift
 from rectifiers.models.network import Network
 from rectifiers.models.spec import depth
+from rectifiers.reporting.console import bar, stderr
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import science
-from rectifiers.runs.lookup import finished, prepare, run_folder
+from rectifiers.runs.lookup import finished, lacking, prepare, run_folder
 from rectifiers.runs.provenance import code_fingerprint, provenance
 from rectifiers.training.assembly import (
     EVERY_PREPROCESS_KEYS,
@@ -40,21 +35,18 @@ from rectifiers.training.assembly import (
     build_source,
     configured,
 )
-from rectifiers.training.callbacks import AtomicCheckpointIO, EpochFiles, EpochLines, progress, write_metrics
+from rectifiers.training.callbacks import (
+    AtomicCheckpointIO,
+    EpochFiles,
+    EpochLines,
+    load_weights,
+    progress,
+    write_metrics,
+)
 from rectifiers.training.divergence import Diverged
 from rectifiers.training.isolation import isolated
-from rectifiers.training.module import Classifier
-
-console = Console(stderr=True)
-AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
-
-
-@contextmanager
-def _bar(what: str, images: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar over `images` on a terminal; call what it gives with the number of images just done."""
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=images)
-        yield lambda done: bar.advance(task, done)
+from rectifiers.training.module import Classifier, refuse_other_network
+from rectifiers.training.results import protocol_result
 
 
 @dataclass(frozen=True)
@@ -90,6 +82,21 @@ def train(config: dict[str, Any], choices: dict[str, Any]) -> Outcome:
         record = run.to_record() if kept is None else run.with_more_protocols(kept)
     records.write(path, record)
     return Outcome(record, path, fresh=True)
+
+
+def test_weights(config: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return what the protocols of `config` say of the weights in a plain `state_dict`; there is no run to record.
+
+    Kept scores go into a folder beside the file, named like it.
+
+    Raises:
+        InputError: where the file holds no weights, or those of another network than `config` describes.
+    """
+    check(config)
+    _check_device(config["compute"])
+    source = build_source(config)
+    with isolated(config["compute"]["threads"]):
+        return _Run(config, {}, source, path.with_suffix("")).test_weights(load_weights(path))
 
 
 def _check_device(compute: dict[str, Any]) -> None:
@@ -148,7 +155,7 @@ class _Run:
         method = configured("preprocess", settings, EVERY_PREPROCESS_KEYS)
 
         def fit_now() -> Any:
-            with _bar("learning preprocess", len(self.source.train.labels)) as seen:
+            with bar("learning preprocess", len(self.source.train.labels)) as seen:
 
                 def batches() -> Iterator[torch.Tensor]:
                     for images in self.data.statistics_batches():
@@ -182,22 +189,19 @@ class _Run:
         last = self.folder / "last.ckpt"
         if not last.exists():
             raise InputError(
-                f"evaluation=[{', '.join(self.config['evaluation'])}] asks for more than {self.folder / 'record.json'} "
+                f"evaluation=[{', '.join(protocols(self.config))}] asks for more than {self.folder / 'record.json'} "
                 "has, and last.ckpt is gone, so nothing can be tested; give rerun=true to train again"
             )
         checkpoint = AtomicCheckpointIO().load_checkpoint(last)
         self.classifier.on_load_checkpoint(checkpoint)
         self.classifier.load_state_dict(checkpoint["state_dict"])
-        if self.config["compute"]["precision"] == "64-true":
-            self.classifier.double()
-        asked = self.config["evaluation"]
-        stale = [
-            name
-            for name, result in kept["protocols"].items()
-            if result.get("settings") != asked.get(name, result.get("settings"))
-        ]
-        protocols = {name: result for name, result in kept["protocols"].items() if name not in stale}
-        return {**kept, "protocols": protocols | self._test(asked.keys() - protocols.keys())}
+        return {**kept, "protocols": kept["protocols"] | self._test(lacking(self.config, kept, self.folder))}
+
+    def test_weights(self, weights: dict[str, torch.Tensor]) -> dict[str, Any]:
+        """Test other weights than the run's own."""
+        refuse_other_network(self.network, weights)
+        self.network.load_state_dict(weights)
+        return self._test(protocols(self.config))
 
     def to_record(self) -> dict[str, Any]:
         """Train to the end, from the last checkpoint where there is one, test, and return the record."""
@@ -210,10 +214,15 @@ class _Run:
             write_metrics(
                 self.folder / "metrics.csv", self.classifier.history
             )  # a kill may have come before its last line
-        return self._record(diverged, {} if diverged else self._test(self.config["evaluation"]))
+        return self._record(diverged, {} if diverged else self._test(protocols(self.config)))
 
     def _test(self, names: Iterable[str]) -> dict[str, Any]:
-        return {name: self._evaluate(name) for name in sorted(names)}
+        if self.config["compute"]["precision"] == "64-true":
+            self.classifier.double()
+        return {
+            name: protocol_result(name, self.config, self.classifier, self.source, self.folder)
+            for name in sorted(names)
+        }
 
     def _fit(self) -> Diverged | None:
         compute, last = self.config["compute"], self.folder / "last.ckpt"
@@ -233,7 +242,7 @@ class _Run:
             use_distributed_sampler=False,
         )
         if last.exists():
-            console.print(f"continuing from {last}", highlight=False)
+            stderr.print(f"continuing from {last}", highlight=False)
         status = 1
         try:
             trainer.fit(self.classifier, datamodule=self.data, ckpt_path=str(last) if last.exists() else None)
@@ -273,37 +282,6 @@ class _Run:
                 )
             )
         return None
-
-    def _evaluate(self, name: str) -> dict[str, Any]:
-        settings, compute = self.config["evaluation"][name], self.config["compute"]
-        protocol = configured(f"evaluation.{name}", settings)(self.geometry.crop_px)
-        device = torch.device("cuda" if compute["accelerator"] == "gpu" else "cpu")
-        lower = AUTOCAST.get(compute["precision"])  # a result is of the precision that the run was trained in
-        images, started = self.source.val, time.perf_counter()
-        with (
-            _bar(f"testing {name}", len(images.labels)) as seen,
-            torch.autocast(device.type, lower, enabled=bool(lower)),
-        ):
-            tested = evaluate(
-                self.classifier.to(device),
-                images,
-                protocol,
-                classes=len(self.source.classes),
-                device=device,
-                workers=compute["workers"],
-                on_batch=seen,
-            )
-        seconds = time.perf_counter() - started
-        shapes = Counter(images.shape(i) for i in range(len(images.labels)))
-        cost = sum(count * protocol.multiply_adds(self.network, *shape) for shape, count in shapes.items())
-        return {
-            **tested.as_dict(),
-            "settings": settings,
-            "multiply_adds": round(cost / len(images.labels)),
-            "images_per_second": len(images.labels) / seconds,
-            "seconds": seconds,
-            "code": code_fingerprint(),
-        }
 
     def _record(self, diverged: Diverged | None, protocols: dict[str, Any]) -> dict[str, Any]:
         history = self.classifier.history

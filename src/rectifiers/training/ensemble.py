@@ -1,0 +1,74 @@
+"""Finished runs as one: their kept scores averaged, and a record of it like that of a run."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rectifiers.config import InputError, protocols
+from rectifiers.evaluation.ensemble import mean_result
+from rectifiers.runs import record as records
+from rectifiers.runs.identity import run_id
+from rectifiers.runs.provenance import code_fingerprint, provenance
+from rectifiers.runs.scores import load, scores_path
+from rectifiers.training.run import Outcome, train
+
+
+def ensemble(
+    members: Sequence[tuple[dict[str, Any], dict[str, Any]]], runs_dir: Path, experiment: str | None = None
+) -> Outcome:
+    """Average what the runs of `members`, (configuration, choices) each, score by the first one's protocols.
+
+    What a run lacks, training or kept scores, is made first. The record lies in `runs_dir` under a name made of theirs.
+    experiment: the experiment that it answers, where it is one of the paper's.
+
+    Raises:
+        InputError: where a run diverged, or the runs differ in their data or their protocols' settings.
+    """
+    names = sorted(protocols(members[0][0]))
+    outcomes = []
+    for config, chosen in members:
+        config["evaluation"]["keep_scores"] = True
+        outcomes.append(train(config, chosen))
+        if outcomes[-1].record["status"] != "finished":
+            raise InputError(f"run={outcomes[-1].record['run']} diverged, and cannot be in an ensemble; leave it out")
+    ids = sorted({outcome.record["run"] for outcome in outcomes})
+    if len(ids) < max(2, len(members)):
+        raise InputError(f"an ensemble of {', '.join(ids)} needs different runs, two or more; give run=[<id>,<id>,...]")
+    ours = {"members": ids}
+    path = runs_dir / run_id(ours) / "record.json"
+    kept = records.load(path)["protocols"] if path.is_file() else {}
+    parts = [outcome.record for outcome in outcomes]
+    choices = {key: [part["choices"].get(key) for part in parts] for key in ("data", "debug")}
+    own = provenance(parts[0]["provenance"]["data"], None, "cpu", torch.get_num_threads())
+    clean = own["git_dirty"] is False and all(part["provenance"]["git_dirty"] is False for part in parts)
+    record = {
+        "schema_version": records.SCHEMA_VERSION,
+        "run": path.parent.name,
+        "status": "finished",
+        "choices": {"experiment": experiment} | {k: next(filter(None, found), None) for k, found in choices.items()},
+        "science": ours,
+        "members": [{key: part[key] for key in ("run", "choices", "science", "train_images")} for part in parts],
+        "protocols": kept | {name: _result(name, outcomes) for name in names},
+        "codes": sorted({code for part in parts for code in part["codes"]}),
+        "provenance": {**own, "git_dirty": not clean},
+    }
+    records.write(path, record)
+    return Outcome(record, path, fresh=True)
+
+
+def _result(name: str, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    started = time.perf_counter()
+    found = mean_result([load(scores_path(outcome.path.parent, name)) for outcome in outcomes])
+    theirs = [outcome.record["protocols"][name] for outcome in outcomes]
+    seconds = time.perf_counter() - started
+    return {
+        **found.as_dict(),
+        "settings": theirs[0]["settings"],
+        "multiply_adds": sum(result["multiply_adds"] for result in theirs),
+        "images_per_second": 1 / sum(1 / result["images_per_second"] for result in theirs),
+        "seconds": seconds,
+        "code": code_fingerprint(),
+    }
