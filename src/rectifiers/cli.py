@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from rich.console import Console
 
 from rectifiers.config import CONF, InputError, options, protocols
+from rectifiers.distributed import world
 from rectifiers.reporting.console import print_record
 from rectifiers.runs.lookup import finished, prepare
 from rectifiers.runs.provenance import code_fingerprint
@@ -85,7 +86,8 @@ def _launch_ensemble(config: DictConfig, choices: dict, task: list[str]) -> floa
 def _launch(config: DictConfig, choices: dict, sweeping: bool) -> float:
     plain = _plain(config)
     prepare(plain)
-    found = finished(plain)
+    # Several processes ask rank 0 whether the run is there, so that none goes on alone.
+    found = finished(plain) if world().size == 1 else None
     if found:
         record, path, fresh = *found, False
     else:
@@ -96,17 +98,22 @@ def _launch(config: DictConfig, choices: dict, sweeping: bool) -> float:
 
         outcome = train(plain, choices)
         record, path, fresh = outcome.record, outcome.path, outcome.fresh
-    print_record(record, Console())
-    if not fresh:
-        older = "" if record["codes"] == [code_fingerprint()] else " It is of older code."
-        print(f"This run exists already.{older} rerun=true runs it again.")
-    print(path)
+    if world().rank == 0:
+        _tell(record, path, fresh)
     if record["status"] == "diverged":
         if not sweeping:
             sys.exit(1)
         return float("inf")
     results = record["protocols"]
     return min((result["top1_error_pct"] for result in results.values()), default=float("inf"))
+
+
+def _tell(record: dict[str, Any], path: Path, fresh: bool) -> None:
+    print_record(record, Console())
+    if not fresh:
+        older = "" if record["codes"] == [code_fingerprint()] else " It is of older code."
+        print(f"This run exists already.{older} rerun=true runs it again.")
+    print(path)
 
 
 @contextmanager

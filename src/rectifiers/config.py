@@ -89,6 +89,10 @@ NUMBERS = (
     Number("optim.drop_factor", float, above=1, most=LARGEST),
     Number("optim.max_drops", int, least=0),
     Number("optim.patience", int, least=1),
+    Number("checkpoint.every_n_steps", int, least=1, optional=True),
+    Number("compute.nodes", int, least=1, optional=True),
+    Number("compute.devices", int, least=1, optional=True),
+    Number("compute.timeout_s", float, above=0, most=86400),
     Number("compute.workers", int, least=0, most=1024),
     Number("compute.threads", int, least=1, most=4096, optional=True),
 )

@@ -23,6 +23,7 @@ from rectifiers.evaluation.counters import Errors
 from rectifiers.evaluation.testing import Result
 from rectifiers.runs import record as records
 from rectifiers.runs.provenance import code_fingerprint
+from rectifiers.training.checkpoints import AtomicCheckpointIO, Checkpoints
 from rectifiers.training.run import Outcome, train
 
 CHOICES = {"activation": "prelu", "init": "he", "model": "mlp", "data": "digits"}
@@ -146,7 +147,7 @@ def test_a_rerun_that_was_killed_goes_on(tiny, monkeypatch: pytest.MonkeyPatch) 
         raise RuntimeError("killed")
 
     with monkeypatch.context() as killed:
-        killed.setattr("rectifiers.training.run.evaluate", kill)
+        killed.setattr("rectifiers.training.results.evaluate", kill)
         with pytest.raises(RuntimeError, match="killed"):
             train(tiny("rerun=true"), CHOICES)
     stamp = (first.path.parent / "last.ckpt").stat().st_mtime_ns
@@ -174,15 +175,17 @@ def test_a_rerun_that_cannot_be_built_moves_nothing(tiny, monkeypatch: pytest.Mo
         ({}, r"last\.ckpt cannot be read as a checkpoint"),
         ([1], r"last\.ckpt cannot be read as a checkpoint"),
         ({"state_dict": {}, "rectifiers": {}}, r"last\.ckpt cannot be read as a checkpoint"),
-        ("other network", "the checkpoint is of another network: network.head.fc_1.bias is not in it there"),
+        ("other network", "the weights are of another network: network.head.fc_1.bias is not in it there"),
     ],
 )
 def test_a_checkpoint_that_is_none_is_one_sentence(tiny, content: object, fault: str) -> None:
     first = train(tiny(), CHOICES)
     last = first.path.parent / "last.ckpt"
     if content == "other network":
-        content = {**torch.load(last, weights_only=True), "state_dict": {}}
-    torch.save(content, last)
+        AtomicCheckpointIO().save_checkpoint({**torch.load(last, weights_only=True), "state_dict": {}}, last)
+        (last.parent / "previous.ckpt").unlink()
+    else:
+        torch.save(content, last)
     first.path.unlink()
     with pytest.raises(InputError, match=fault):
         train(tiny(), CHOICES)
@@ -195,7 +198,7 @@ def test_reported_errors_are_of_the_precision_of_the_training(tiny, monkeypatch:
         kinds.append(network(torch.zeros(1, 1, 8, 8, dtype=torch.uint8)).dtype)
         return Result(Errors(450, 1, 1), {}, {}, torch.zeros(450), torch.zeros(450, 10))
 
-    monkeypatch.setattr("rectifiers.training.run.evaluate", spy)
+    monkeypatch.setattr("rectifiers.training.results.evaluate", spy)
     for precision in ("32-true", "bf16-mixed", "64-true"):
         train(tiny(f"compute.precision={precision}", "evaluation=[center]"), CHOICES)
         train(tiny(f"compute.precision={precision}", "evaluation=[ten_view]"), CHOICES)  # from the checkpoint
@@ -237,9 +240,7 @@ def test_a_run_cut_and_continued_equals_one_that_was_not(
     whole = train(tiny(*options, f"runs_dir={tmp_path}/whole"), CHOICES)
     assert whole.record["drop_epochs"]
 
-    from rectifiers.training.callbacks import EpochFiles
-
-    original = EpochFiles.on_train_epoch_end
+    original = Checkpoints.on_train_epoch_end
 
     def cut(self, trainer, module) -> None:
         original(self, trainer, module)
@@ -247,7 +248,7 @@ def test_a_run_cut_and_continued_equals_one_that_was_not(
             raise Cut
 
     with monkeypatch.context() as patch:
-        patch.setattr(EpochFiles, "on_train_epoch_end", cut)
+        patch.setattr(Checkpoints, "on_train_epoch_end", cut)
         with pytest.raises(Cut):
             train(tiny(*options), CHOICES)
     folder = tmp_path / "runs" / whole.record["run"]
@@ -422,7 +423,8 @@ def test_a_run_goes_on_from_a_checkpoint_of_older_code_and_names_both(tiny) -> N
     last = first.path.parent / "last.ckpt"
     checkpoint = torch.load(last, weights_only=True)
     checkpoint["rectifiers"]["codes"] = ["000000000000"]
-    torch.save(checkpoint, last)
+    AtomicCheckpointIO().save_checkpoint(checkpoint, last)
+    (last.parent / "previous.ckpt").unlink()
     assert train(tiny(), CHOICES).record["codes"] == ["000000000000", code_fingerprint()]
 
 

@@ -15,16 +15,25 @@ class ShuffledBatches(Sampler[list[tuple[int, int]]]):
     DEVIATION: the images left over by whole batches, others in every epoch, are not seen in it; Caffe wraps around.
     The epoch travels with the index, so that a worker draws its augmentation from it.
 
+    rank, world: of every batch this process takes each `world`-th image, from the `rank`-th on. Setting `skip` leaves
+    out the first batches of the epoch that is iterated next.
+
     Raises:
-        InputError: where the split is smaller than one batch.
+        InputError: where the split is smaller than one batch, or a batch does not divide over the processes.
     """
 
-    def __init__(self, size: int, batch: int, seed: int) -> None:
+    def __init__(self, size: int, batch: int, seed: int, *, rank: int = 0, world: int = 1) -> None:
         if batch > size:
             raise InputError(
                 f"optim.global_batch={batch} is more than the {size} training images; give {size} or fewer"
             )
+        if batch % world:
+            raise InputError(
+                f"optim.global_batch={batch} does not divide over {world} processes; give a multiple of {world}, or "
+                "start another number of processes"
+            )
         self.size, self.batch, self.seed, self.epoch = size, batch, seed, 0
+        self.rank, self.world, self.skip = rank, world, 0
 
     @property
     def sampler(self) -> "ShuffledBatches":
@@ -38,7 +47,8 @@ class ShuffledBatches(Sampler[list[tuple[int, int]]]):
         return self.size // self.batch
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        first, self.skip = self.skip, 0
         generator = torch.Generator().manual_seed(mix("order", self.seed, self.epoch))
         order = torch.randperm(self.size, generator=generator)[: len(self) * self.batch]
-        for indices in order.view(-1, self.batch).tolist():
+        for indices in order.view(-1, self.batch)[first:, self.rank :: self.world].tolist():
             yield [(self.epoch, index) for index in indices]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from rectifiers.data.sources import Split
+from rectifiers.distributed import world
 from rectifiers.evaluation.calibration import Calibration
 from rectifiers.evaluation.counters import ErrorCounter, Errors
 from rectifiers.evaluation.protocols import TestProtocol
@@ -61,10 +62,10 @@ class Result:
     @classmethod
     def of(cls, scores: Tensor, labels: Tensor) -> "Result":
         """Count what scores [images, classes] say of images with `labels` [images]."""
-        counter = ErrorCounter(scores.shape[1])
-        counter.update(scores, labels)
-        calibration = Calibration.of(scores, labels).as_dict()
-        return cls(counter.errors(), {}, calibration, ErrorCounter.hits(scores, labels), scores)
+        hits, in_five = ErrorCounter.hits(scores, labels), ErrorCounter.hits(scores, labels, 5)
+        top5 = int(in_five.sum()) if scores.shape[1] > 5 else None
+        errors = Errors(len(labels), int(hits.sum()), top5)
+        return cls(errors, {}, Calibration.of(scores, labels).as_dict(), hits, scores)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain types for a record; `hits` as hexadecimal digits, the first image in the highest bit."""
@@ -95,7 +96,8 @@ def evaluate(
 ) -> Result:
     """Score a whole split; `scored` (see `protocols.Scored`) is put into eval mode.
 
-    on_batch: told the number of images after every batch, for a progress bar.
+    on_batch: told the number of images after every batch, for a progress bar. Several processes share the batches, and
+    each of them returns the result of all.
 
     Raises:
         RuntimeError: where the number of images counted is not the size of the split.
@@ -104,8 +106,9 @@ def evaluate(
     dataset = ViewDataset(split, protocol)
     whole = ErrorCounter(classes).to(device)
     by_scale = {px: ErrorCounter(classes).to(device) for px in protocol.scales_px}
-    kept = torch.full((len(dataset), classes), torch.nan)
-    batches = list(same_shape_batches(split, protocol))
+    kept = torch.zeros(len(dataset), classes)
+    here = world()
+    batches = list(same_shape_batches(split, protocol))[here.rank :: here.size]
     for at_scales, labels, indices in DataLoader(dataset, batch_sampler=batches, num_workers=workers):
         labels = labels.to(device)
         total = torch.zeros((), device=device)
@@ -119,5 +122,9 @@ def evaluate(
     errors = whole.errors()
     if errors.seen != len(dataset):
         raise RuntimeError(f"counted {errors.seen} images of a split of {len(dataset)}; the errors would be wrong")
+    if here.size > 1:
+        kept = kept.to(device)
+        torch.distributed.all_reduce(kept)  # every image has its scores on one process and zeros on the others
+        kept = kept.cpu()
     found = Result.of(kept, torch.tensor(list(split.labels)))
     return replace(found, errors=errors, by_scale={px: counter.errors() for px, counter in by_scale.items()})

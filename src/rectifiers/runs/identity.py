@@ -11,6 +11,7 @@ NOT_SCIENCE = (
     "cache_dir",
     "rerun",
     "logger",
+    "checkpoint",
     "evaluation",
     "data.root",
     "data.download",
@@ -18,6 +19,9 @@ NOT_SCIENCE = (
     "data.dense_scales_px",  # only the defaults of protocols
     "data.view_scales_px",
     "compute.accelerator",
+    "compute.nodes",
+    "compute.devices",
+    "compute.timeout_s",
     "compute.workers",
     "compute.threads",
     "compute.compile",

@@ -14,12 +14,15 @@ from torchmetrics import MeanMetric
 
 from rectifiers.config import InputError
 from rectifiers.data.preprocess import Preprocess
+from rectifiers.distributed import gathered
 from rectifiers.evaluation.counters import ErrorCounter
 from rectifiers.models.network import Network
 from rectifiers.seeds import mix
 from rectifiers.training.divergence import Diverged, first_bad_layer
 from rectifiers.training.optim import build_sgd
 from rectifiers.training.schedule import StepRule
+
+LOSS_STATES = ("mean_value", "weight")  # of torchmetrics' MeanMetric
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class Classifier(pl.LightningModule):
         self.val = ErrorCounter(classes)
         self.train_loss = MeanMetric()
         self._seen, self._train_s = 0, 0.0
+        self._epoch_so_far: list[dict[str, Any]] | None = None
         self._scores_not_finite = ""
 
     def forward(self, images: Tensor) -> Tensor:
@@ -72,22 +76,37 @@ class Classifier(pl.LightningModule):
             bias_lr_factor=self.sgd.bias_lr_factor,
         )
 
+    def on_train_start(self) -> None:
+        if self._epoch_so_far is not None:  # Lightning calls no on_train_epoch_start within an epoch
+            self._restore_epoch(self._epoch_so_far)
+            self._epoch_so_far = None
+
     def on_train_epoch_start(self) -> None:
         self.train_loss.reset()
         self._seen, self._started = 0, time.perf_counter()
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        # Dropout depends on (seed, step) alone, so a run that was continued draws the masks it would have drawn.
-        torch.manual_seed(mix("dropout", self.seed, self.global_step))
+        # Dropout depends on (seed, step, rank) alone: a run that was continued draws the masks it would have drawn.
+        own = [self.global_rank] if self.global_rank else []
+        torch.manual_seed(mix("dropout", self.seed, self.global_step, *own))
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         images, labels = batch
         loss = F.cross_entropy(self(images), labels)
-        if not torch.isfinite(loss):
-            raise Diverged(self.global_step, first_bad_layer(self.network, self.preprocess(images)))
+        if self._any(not torch.isfinite(loss)):
+            found = "" if torch.isfinite(loss) else first_bad_layer(self.network, self.preprocess(images))
+            raise Diverged(self.global_step, next(filter(None, gathered(found))))
         self.train_loss.update(loss.detach(), weight=len(labels))
         self._seen += len(labels)
         return loss
+
+    def _any(self, here: bool) -> bool:
+        """Whether it is so on any process; none may leave a step that others wait in."""
+        if self.trainer.world_size == 1:
+            return here
+        flag = torch.tensor(int(here), device=self.device)
+        torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX)
+        return bool(flag)
 
     def on_validation_start(self) -> None:
         self._train_s = time.perf_counter() - self._started
@@ -102,8 +121,9 @@ class Classifier(pl.LightningModule):
     def on_train_epoch_end(self) -> None:
         errors = self.val.errors()
         self.val.reset()
-        if self._scores_not_finite:
-            raise Diverged(self.global_step, self._scores_not_finite)
+        bad = next(filter(None, gathered(self._scores_not_finite)), None)
+        if bad:
+            raise Diverged(self.global_step, bad)
         groups = self.trainer.optimizers[0].param_groups
         row = {
             "epoch": self.current_epoch + 1,
@@ -111,7 +131,7 @@ class Classifier(pl.LightningModule):
             "train_loss": float(self.train_loss.compute()),
             "val/top1_error_pct": errors.top1_error_pct,
             "val/top5_error_pct": errors.top5_error_pct,
-            "images_per_second": self._seen / self._train_s,
+            "images_per_second": self.trainer.world_size * self._seen / self._train_s,
             "seconds": time.perf_counter() - self._started,
             **{f"slope/{layer}": float(slope.mean()) for layer, slope in self.network.slopes().items()},
         }
@@ -127,12 +147,38 @@ class Classifier(pl.LightningModule):
                 group["lr"] /= self.sgd.drop_factor
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["rectifiers"] = {"history": self.history, "rule": self.rule.state(), "codes": self.codes}
+        checkpoint["rectifiers"] = {
+            "history": self.history,
+            "rule": self.rule.state(),
+            "codes": self.codes,
+            # of each process by itself: summed here and added to later, a loss would be another in the last digit
+            "epoch_so_far": gathered(self._epoch_state()) if self._within_epoch() else None,
+        }
+
+    def _within_epoch(self) -> bool:
+        return len(self.history) == self.current_epoch
+
+    def _epoch_state(self) -> dict[str, Any]:
+        loss = {name: getattr(self.train_loss, name).item() for name in LOSS_STATES}
+        return {"loss": loss, "seen": self._seen, "train_s": time.perf_counter() - self._started}
+
+    def _restore_epoch(self, states: list[dict[str, Any]]) -> None:
+        if len(states) == self.trainer.world_size:
+            own = states[self.global_rank]
+        elif self.global_rank == 0:  # other processes than before: one of them takes all that was counted
+            loss = {name: sum(state["loss"][name] for state in states) for name in LOSS_STATES}
+            own = {"loss": loss, "seen": sum(state["seen"] for state in states), "train_s": states[0]["train_s"]}
+        else:
+            own = {"loss": dict.fromkeys(LOSS_STATES, 0.0), "seen": 0, "train_s": states[0]["train_s"]}
+        for name, value in own["loss"].items():
+            getattr(self.train_loss, name).fill_(value)
+        self._seen, self._started = own["seen"], time.perf_counter() - own["train_s"]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         refuse_other_network(self, checkpoint["state_dict"])
         kept = checkpoint["rectifiers"]
         self.history = list(kept["history"])
+        self._epoch_so_far = kept["epoch_so_far"]
         self.rule.restore(kept["rule"])
         self.codes = kept["codes"] + [code for code in self.codes if code not in kept["codes"]]
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from rectifiers.data.sources import Source
+from rectifiers.distributed import world
 from rectifiers.evaluation.testing import evaluate
 from rectifiers.reporting.console import bar
 from rectifiers.runs.identity import canonical_json
@@ -25,7 +26,7 @@ def protocol_result(
     """Test `classifier` on the val split by the protocol that `evaluation.<name>` configures."""
     settings, compute = config["evaluation"][name], config["compute"]
     protocol = configured(f"evaluation.{name}", settings)(config["data"]["crop_px"])
-    device = torch.device("cuda" if compute["accelerator"] == "gpu" else "cpu")
+    device = torch.device("cuda", world().local_rank) if compute["accelerator"] == "gpu" else torch.device("cpu")
     lower = AUTOCAST.get(compute["precision"])  # a result is of the precision that the run was trained in
     images, started = source.val, time.perf_counter()
     with bar(f"testing {name}", len(images.labels)) as seen, torch.autocast(device.type, lower, enabled=bool(lower)):
@@ -42,7 +43,9 @@ def protocol_result(
     shapes = Counter(images.shape(i) for i in range(len(images.labels)))
     cost = sum(count * protocol.multiply_adds(classifier.network, *shape) for shape, count in shapes.items())
     path = scores_path(folder, name)
-    if config["evaluation"]["keep_scores"]:
+    if world().rank > 0:
+        pass
+    elif config["evaluation"]["keep_scores"]:
         labels = torch.tensor(list(images.labels))
         write(path, Scores(tested.scores.numpy(), labels.numpy(), source.digest, canonical_json(settings)))
     else:

@@ -4,11 +4,11 @@ import math
 import os
 import statistics
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
 import yaml
 from pytorch_lightning.loggers import Logger, WandbLogger
@@ -18,12 +18,14 @@ from rectifiers.data.module import ImageData
 from rectifiers.data.preprocess import PixelMoments, fit
 from rectifiers.data.sources import Source
 from rectifiers.data.statistics import load_or_fit, save, statistics_key
+from rectifiers.distributed import ALONE, everywhere, from_rank_zero, join, world
 from rectifiers.initializers import warn_of_drift
 from rectifiers.models.network import Network
 from rectifiers.models.spec import depth
 from rectifiers.reporting.console import bar, stderr
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import science
+from rectifiers.runs.lock import held
 from rectifiers.runs.lookup import finished, lacking, prepare, run_folder
 from rectifiers.runs.provenance import code_fingerprint, provenance
 from rectifiers.training.assembly import (
@@ -35,18 +37,14 @@ from rectifiers.training.assembly import (
     build_source,
     configured,
 )
-from rectifiers.training.callbacks import (
-    AtomicCheckpointIO,
-    EpochFiles,
-    EpochLines,
-    load_weights,
-    progress,
-    write_metrics,
-)
+from rectifiers.training.callbacks import write_metrics
+from rectifiers.training.checkpoints import PREVIOUS, AtomicCheckpointIO, first_line, load_weights, newest
 from rectifiers.training.divergence import Diverged
 from rectifiers.training.isolation import isolated
 from rectifiers.training.module import Classifier, refuse_other_network
+from rectifiers.training.preflight import check_compute, preflight
 from rectifiers.training.results import protocol_result
+from rectifiers.training.trainer import BACKEND, build_trainer
 
 
 @dataclass(frozen=True)
@@ -66,22 +64,47 @@ def train(config: dict[str, Any], choices: dict[str, Any]) -> Outcome:
     Raises:
         InputError: for anything the user gave that cannot be used; nothing has been overwritten then.
     """
+    here = world()
     prepare(config)
-    _check_device(config["compute"])
-    source = build_source(config)
+    check_compute(config["compute"], here)
+    join(here, BACKEND[config["compute"]["accelerator"]], config["compute"]["timeout_s"])
+    source = everywhere(lambda: build_source(config))
     prepare(config)  # once more: what waits for the data's hash
-    found = finished(config)
-    if found:
-        return Outcome(*found, fresh=False)
     folder = run_folder(config)
     assert folder is not None  # opening the source filled in the content's hash
+    with ExitStack() as stack:
+        found = from_rank_zero(lambda: finished(config))
+        if found is None:
+            from_rank_zero(lambda: stack.enter_context(held(folder)))
+            found = from_rank_zero(lambda: finished(config))  # it may have been finished a moment ago
+        if found is not None:
+            return Outcome(*found, fresh=False)
+        preflight(config, source, folder.name, here)
+        try:
+            return _train(config, choices, source, folder)
+        except RuntimeError as fault:
+            if here.size == 1 or not _of_the_network(fault):
+                raise
+            raise InputError(
+                f"rank {here.rank} lost the other processes ({first_line(fault)}); the same command goes on from the "
+                "last checkpoint"
+            ) from fault
+
+
+def _of_the_network(fault: RuntimeError) -> bool:
+    return isinstance(fault, torch.distributed.DistError) or "gloo" in str(fault)
+
+
+def _train(config: dict[str, Any], choices: dict[str, Any], source: Source, folder: Path) -> Outcome:
     path = folder / "record.json"
-    kept = records.load(path) if path.exists() and not config["rerun"] else None
+    kept = from_rank_zero(lambda: records.load(path) if path.exists() and not config["rerun"] else None)
     with isolated(config["compute"]["threads"]):
         run = _Run(config, choices, source, folder)
         record = run.to_record() if kept is None else run.with_more_protocols(kept)
-    records.write(path, record)
-    return Outcome(record, path, fresh=True)
+    if world().rank == 0:
+        records.write(path, record)
+        (folder / PREVIOUS).unlink(missing_ok=True)
+    return Outcome(from_rank_zero(lambda: record), path, fresh=True)
 
 
 def test_weights(config: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -93,17 +116,10 @@ def test_weights(config: dict[str, Any], path: Path) -> dict[str, Any]:
         InputError: where the file holds no weights, or those of another network than `config` describes.
     """
     check(config)
-    _check_device(config["compute"])
+    check_compute(config["compute"], ALONE)
     source = build_source(config)
     with isolated(config["compute"]["threads"]):
         return _Run(config, {}, source, path.with_suffix("")).test_weights(load_weights(path))
-
-
-def _check_device(compute: dict[str, Any]) -> None:
-    if compute["accelerator"] == "gpu" and not torch.cuda.is_available():
-        raise InputError("compute.accelerator=gpu needs a GPU, and torch sees none; choose compute=cpu")
-    if compute["accelerator"] == "cpu" and compute["precision"] == "16-mixed":
-        raise InputError("compute.precision=16-mixed works on a GPU only; choose 32-true or bf16-mixed")
 
 
 def _set_aside(folder: Path) -> None:
@@ -128,6 +144,7 @@ class _Run:
             global_batch=config["optim"]["global_batch"],
             seed=config["seed"],
             workers=config["compute"]["workers"],
+            here=world(),
         )
         self.preprocess, self.statistics_hash = self._fit_preprocess()
         self.network, self.ledger = build_network(config, source, self.preprocess.flat_output)
@@ -164,7 +181,8 @@ class _Run:
 
                 return fit(method, PixelMoments(batches), settings["scale"])
 
-        return load_or_fit(Path(self.config["cache_dir"]) / "statistics", key, fit_now), key
+        cache = Path(self.config["cache_dir"]) / "statistics"
+        return from_rank_zero(lambda: load_or_fit(cache, key, fit_now)), key
 
     def _prepare_folder(self) -> None:
         """Make the run's folder with what is known before training. A finished run that is run again is set aside.
@@ -205,15 +223,14 @@ class _Run:
 
     def to_record(self) -> dict[str, Any]:
         """Train to the end, from the last checkpoint where there is one, test, and return the record."""
-        self._prepare_folder()
+        from_rank_zero(self._prepare_folder)
         if self.config["compute"]["compile"]:
             # In place, so the checkpoint's keys stay; with torch's own random numbers, so dropout's masks do too.
             self.network.compile(options={"fallback_random": True})
         diverged = self._fit()
-        if self.config["logger"]["name"] == "csv" and self.classifier.history:
-            write_metrics(
-                self.folder / "metrics.csv", self.classifier.history
-            )  # a kill may have come before its last line
+        if self.config["logger"]["name"] == "csv" and self.classifier.history and world().rank == 0:
+            # a kill may have come before its last line
+            write_metrics(self.folder / "metrics.csv", self.classifier.history)
         return self._record(diverged, {} if diverged else self._test(protocols(self.config)))
 
     def _test(self, names: Iterable[str]) -> dict[str, Any]:
@@ -225,27 +242,14 @@ class _Run:
         }
 
     def _fit(self) -> Diverged | None:
-        compute, last = self.config["compute"], self.folder / "last.ckpt"
-        logger = self._logger()
-        shown = progress()
-        trainer = pl.Trainer(
-            accelerator=compute["accelerator"],
-            devices=1,
-            precision=compute["precision"],
-            max_epochs=self.config["optim"]["epochs"],
-            logger=logger or False,
-            callbacks=[EpochFiles(self.folder, metrics=self.config["logger"]["name"] == "csv"), shown],
-            plugins=[AtomicCheckpointIO()],
-            enable_progress_bar=not isinstance(shown, EpochLines),
-            enable_model_summary=False,
-            num_sanity_val_steps=0,
-            use_distributed_sampler=False,
-        )
-        if last.exists():
-            stderr.print(f"continuing from {last}", highlight=False)
+        logger = self._logger() if world().rank == 0 else None
+        trainer = build_trainer(self.config, self.folder, logger, world())
+        start = from_rank_zero(lambda: newest(self.folder))
+        if start is not None and world().rank == 0:
+            stderr.print(f"continuing from {start}", highlight=False)
         status = 1
         try:
-            trainer.fit(self.classifier, datamodule=self.data, ckpt_path=str(last) if last.exists() else None)
+            trainer.fit(self.classifier, datamodule=self.data, ckpt_path=start)
             status = 0
         except Diverged as found:
             return found
@@ -294,7 +298,7 @@ class _Run:
             "diverged": {"step": diverged.step, "layer": diverged.layer} if diverged else None,
             "choices": self.choices,
             "science": science(self.config),
-            "compute": self.config["compute"],
+            "compute": {**self.config["compute"], "processes": world().size},
             "protocols": protocols,
             "network": _describe(self.network, self.source, self.config["data"]["crop_px"]),
             "ledger": [entry.as_dict() for entry in self.ledger],

@@ -1,0 +1,143 @@
+"""The processes that share a run: who they are, and how they agree. They are started from outside (torchrun, srun).
+
+Without torch until there are several; alone, every function here is the plain thing it stands for.
+"""
+
+import datetime
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from rectifiers.config import InputError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among all of a run: rank of `size`, on one of `nodes`, where it is the `local_rank`-th."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    nodes: int = 1
+
+
+ALONE = World()
+
+
+def world(environment: Mapping[str, str] = os.environ) -> World:
+    """Return this process' place, as torchrun or srun (submitit uses it too) wrote it into the environment.
+
+    A SLURM batch script itself, and a shell in an allocation, are no tasks of a step and count as alone.
+
+    Raises:
+        InputError: where the variables contradict each other.
+    """
+    if "TORCHELASTIC_RUN_ID" in environment:
+        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_WORLD_SIZE")
+    elif int(environment.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
+        names = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_NUM_NODES")
+    else:
+        return ALONE
+    try:
+        found = World(*(int(environment[name]) for name in names))
+    except (KeyError, ValueError) as fault:
+        raise InputError(f"{fault} of the launcher is no number; start the processes by torchrun or srun") from fault
+    if not (0 <= found.rank < found.size and found.size % found.nodes == 0):
+        raise InputError(
+            f"{found.size} processes on {found.nodes} nodes is not the same number on each; start as many on every node"
+        )
+    return found
+
+
+def join(here: World, backend: str, timeout_s: float) -> None:
+    """Meet the other processes, once; a collective that waits for longer than `timeout_s` ends with an error.
+
+    Raises:
+        InputError: where they do not find each other.
+    """
+    import torch.distributed as dist
+
+    if here.size == 1 or dist.is_initialized():
+        return
+    own = {"RANK": here.rank, "WORLD_SIZE": here.size, "LOCAL_RANK": here.local_rank}
+    os.environ.update({name: str(value) for name, value in own.items()})
+    os.environ.setdefault("GROUP_RANK", str(here.rank // (here.size // here.nodes)))
+    if "MASTER_ADDR" not in os.environ:  # srun says only which nodes; torchrun says it all
+        from pytorch_lightning.plugins.environments import SLURMEnvironment
+
+        os.environ["MASTER_ADDR"] = SLURMEnvironment.resolve_root_node_address(os.environ["SLURM_STEP_NODELIST"])
+    os.environ.setdefault("MASTER_PORT", str(15000 + int(os.environ.get("SLURM_JOB_ID", "0")) % 10000))
+    try:
+        dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_s))
+    except (RuntimeError, ValueError) as fault:  # torch's own errors of the network are RuntimeErrors
+        place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        why = str(fault).splitlines()[0]
+        raise InputError(
+            f"the {here.size} processes did not meet at {place} ({why}); set MASTER_ADDR and MASTER_PORT to an address "
+            "of the first node that all others reach, and GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME to its interface"
+        ) from fault
+
+
+def _alone() -> bool:
+    import torch.distributed as dist
+
+    return not dist.is_initialized()
+
+
+def gathered(value: T) -> list[T]:
+    """Return every rank's value, in the order of ranks, on every rank. Values are picklable."""
+    if _alone():
+        return [value]
+    import torch.distributed as dist
+
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
+
+
+def from_rank_zero(make: Callable[[], T]) -> T:
+    """Call `make` on rank 0 alone and return what it gives on every rank; an InputError there is raised on all."""
+    if _alone():
+        return make()
+    import torch.distributed as dist
+
+    box: list[Any] = [None, None]
+    if dist.get_rank() == 0:
+        try:
+            box[0] = make()
+        except InputError as fault:
+            box[1] = str(fault)
+    dist.broadcast_object_list(box, src=0)
+    if box[1] is not None:
+        raise InputError(box[1])
+    return box[0]
+
+
+def everywhere(make: Callable[[], T]) -> T:
+    """Call `make` on every rank; where it is an InputError on one, raise it on all, so that none waits for another."""
+    if _alone():
+        return make()
+    made, fault = None, None
+    try:
+        made = make()
+    except InputError as found:
+        fault = str(found)
+    for rank, message in enumerate(gathered(fault)):
+        if message is not None:
+            raise InputError(f"rank {rank}: {message}")
+    return made  # type: ignore[return-value]
+
+
+def refuse_disagreement(facts: Mapping[str, str]) -> None:
+    """Raise an InputError on every rank where one of the facts is not the same on all; it names the first."""
+    first, *others = gathered(dict(facts))
+    for rank, theirs in enumerate(others, start=1):
+        for name, value in theirs.items():
+            if value != first[name]:
+                raise InputError(
+                    f"rank {rank} has another {name} than rank 0 ({value} and {first[name]}); start all processes from "
+                    "the same code, with the same command and the same data"
+                )

@@ -1,0 +1,187 @@
+"""Checkpoints that are whole or absent, and when they are written: epochs' ends, every few steps, on a signal."""
+
+import hashlib
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import Checkpoint
+from pytorch_lightning.plugins.io import TorchCheckpointIO
+from torch import Tensor
+
+from rectifiers.config import InputError
+from rectifiers.reporting.console import stderr
+from rectifiers.runs.record import atomic_file
+from rectifiers.training.callbacks import write_metrics
+from rectifiers.training.module import Classifier
+
+LAST, PREVIOUS = "last.ckpt", "previous.ckpt"
+STOPPED = 75  # the exit status that says "try again", EX_TEMPFAIL
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes a checkpoint beside its target and moves it there; the one before it stays, as `previous.ckpt`.
+
+    Lightning's own goes through `$TMPDIR`; where that is another file system, a kill leaves a truncated file.
+    """
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        path = Path(os.fspath(path))
+        checkpoint["rectifiers"]["checksum"] = _checksum(checkpoint)
+        try:
+            with atomic_file(path) as file:
+                torch.save(checkpoint, file)
+                if path.exists():
+                    os.replace(path, path.with_name(PREVIOUS))
+        except (OSError, RuntimeError) as fault:  # torch tells of a full disk by a RuntimeError
+            raise InputError(
+                f"{path} could not be written ({first_line(fault)}); make room there and give the same command: the "
+                "run goes on from its last checkpoint"
+            ) from fault
+
+    def load_checkpoint(
+        self, path: Any, map_location: Any = lambda storage, _: storage, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        try:
+            checkpoint = torch.load(path, map_location=map_location, weights_only=True)
+            kept = checkpoint["rectifiers"]
+            if not (isinstance(checkpoint["state_dict"], dict) and kept["rule"].keys() and kept["codes"]):
+                raise ValueError("it is no checkpoint of a run")
+            if kept.pop("checksum") != _checksum(checkpoint):
+                raise ValueError("its checksum does not fit")
+            return checkpoint
+        except Exception as fault:  # a damaged file fails in as many ways as pickle and zip know
+            raise InputError(
+                f"{path} cannot be read as a checkpoint ({first_line(fault)}); remove it to start this run from its "
+                "beginning"
+            ) from fault
+
+
+def newest(folder: Path) -> Path | None:
+    """Return the checkpoint to go on from: the last one, or the one before where that is damaged or was being replaced.
+
+    Raises:
+        InputError: where there are checkpoints and none can be read.
+    """
+    found = [path for path in (folder / LAST, folder / PREVIOUS) if path.exists()]
+    for path in found:
+        try:
+            AtomicCheckpointIO().load_checkpoint(path)
+            return path
+        except InputError as fault:
+            if path == found[-1]:
+                raise
+            stderr.print(f"{str(fault).partition(';')[0]}; going on from {found[-1]}", highlight=False)
+    return None
+
+
+def _checksum(checkpoint: Mapping[str, Any]) -> str:
+    content = hashlib.blake2b(digest_size=16)
+    _feed(content, {key: value for key, value in checkpoint.items() if key != "rectifiers"})
+    _feed(content, {key: value for key, value in checkpoint["rectifiers"].items() if key != "checksum"})
+    return content.hexdigest()
+
+
+def _feed(content: Any, node: Any) -> None:
+    """Hash names, types, shapes and bytes, whatever the nesting."""
+    if isinstance(node, Tensor):
+        content.update(f"{node.dtype} {tuple(node.shape)} ".encode())
+        content.update(node.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    elif isinstance(node, Mapping):
+        for key, value in node.items():
+            content.update(f"{key!r}:".encode())
+            _feed(content, value)
+    elif isinstance(node, list | tuple):
+        content.update(f"{len(node)} ".encode())
+        for value in node:
+            _feed(content, value)
+    else:
+        content.update(f"{node!r} ".encode())
+
+
+def first_line(fault: Exception) -> str:
+    """Return what an error says, without the advice that torch adds."""
+    return (str(fault) or type(fault).__name__).splitlines()[0]
+
+
+def load_weights(path: Path) -> dict[str, Tensor]:
+    """Read the weights of a network from a plain `state_dict`, or from the checkpoint of a run.
+
+    Raises:
+        InputError: where the file is damaged or holds anything else; nothing in it is executed.
+    """
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+        weights = found.get("state_dict", found)
+        if not weights or not all(isinstance(weight, Tensor) for weight in weights.values()):
+            raise ValueError("it holds no weights by name")
+    except Exception as fault:
+        raise InputError(
+            f"{path} cannot be read as a state_dict ({first_line(fault)}); give what torch.save(net.state_dict()) wrote"
+        ) from fault
+    return {name.removeprefix("network."): w for name, w in weights.items() if not name.startswith("preprocess.")}
+
+
+class Stopped(SystemExit):
+    """A signal asked the run to stop, and its checkpoint is written."""
+
+
+class Checkpoints(Checkpoint):
+    """Keeps `last.ckpt` of the run, and `metrics.csv` where it is asked for.
+
+    A Lightning `Checkpoint` so that it runs after the module's own `on_train_epoch_end`, which applies the step rule.
+
+    SIGTERM and SIGUSR1, to any of the processes, mean: write a checkpoint after the step that is being done, and leave
+    with status 75. All processes agree on it between steps; acting within the signal's handler would hang those that
+    wait in a collective. Within an epoch's last step the epoch is finished first, with its validation: Lightning would
+    skip that in a run that goes on from there.
+    """
+
+    def __init__(self, folder: Path, *, metrics: bool, every_n_steps: int | None) -> None:
+        self.folder, self.metrics, self.every_n_steps = folder, metrics, every_n_steps
+        self.asked: signal.Signals | None = None
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        for asked in (signal.SIGTERM, signal.SIGUSR1):  # Lightning puts the former handlers back at the end
+            signal.signal(asked, self._note)
+
+    def _note(self, asked: int, _: Any) -> None:
+        self.asked = signal.Signals(asked)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if trainer.is_last_batch:
+            return
+        stop = self._agreed(trainer)
+        if stop or (self.every_n_steps and trainer.global_step % self.every_n_steps == 0):
+            trainer.save_checkpoint(self.folder / LAST)
+        if stop:
+            self._leave(trainer, stop)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        trainer.save_checkpoint(self.folder / LAST)
+        if self.metrics and trainer.is_global_zero:
+            write_metrics(self.folder / "metrics.csv", module.history)
+        stop = self._agreed(trainer)
+        if stop and trainer.current_epoch + 1 < (trainer.max_epochs or 0):
+            self._leave(trainer, stop)
+
+    def _agreed(self, trainer: pl.Trainer) -> signal.Signals | None:
+        if trainer.world_size == 1:
+            return self.asked
+        flag = torch.tensor(self.asked or 0, device=trainer.strategy.root_device)
+        torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX)
+        return signal.Signals(int(flag)) if flag else None
+
+    def _leave(self, trainer: pl.Trainer, stop: signal.Signals) -> None:
+        if trainer.is_global_zero:
+            stderr.print(
+                f"stopped by {stop.name} after step {trainer.global_step}; the same command goes on from there",
+                highlight=False,
+            )
+        raise Stopped(STOPPED)

@@ -1,0 +1,47 @@
+"""Lightning's Trainer for a run: one process, or its place among several that were started from outside."""
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.loggers import Logger
+from pytorch_lightning.plugins.environments import TorchElasticEnvironment
+from pytorch_lightning.strategies import DDPStrategy, Strategy
+
+from rectifiers.distributed import World
+from rectifiers.training.callbacks import EpochLines, progress
+from rectifiers.training.checkpoints import AtomicCheckpointIO, Checkpoints
+
+BACKEND = {"cpu": "gloo", "gpu": "nccl"}
+
+
+def build_trainer(config: dict[str, Any], folder: Path, logger: Logger | None, here: World) -> pl.Trainer:
+    """Return a Trainer that starts no process, injects no sampler and keeps the run's own checkpoints."""
+    compute, shown = config["compute"], progress()
+    strategy: str | Strategy = "auto"
+    if here.size > 1:
+        strategy = DDPStrategy(
+            cluster_environment=TorchElasticEnvironment(),  # reads RANK and the like, which `distributed.join` has set
+            process_group_backend=BACKEND[compute["accelerator"]],
+            timeout=datetime.timedelta(seconds=compute["timeout_s"]),
+            gradient_as_bucket_view=True,
+        )
+    keeping = Checkpoints(
+        folder, metrics=config["logger"]["name"] == "csv", every_n_steps=config["checkpoint"]["every_n_steps"]
+    )
+    return pl.Trainer(
+        accelerator=compute["accelerator"],
+        devices=here.size // here.nodes,
+        num_nodes=here.nodes,
+        strategy=strategy,
+        precision=compute["precision"],
+        max_epochs=config["optim"]["epochs"],
+        logger=logger or False,
+        callbacks=[keeping, shown],
+        plugins=[AtomicCheckpointIO()],
+        enable_progress_bar=not isinstance(shown, EpochLines),
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+    )
