@@ -20,6 +20,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
+from rectifiers.cli import unusable_choice
 from rectifiers.config import CONF, InputError
 from rectifiers.reporting.console import errors_table, print_record
 from rectifiers.runs import record as records
@@ -44,8 +45,8 @@ def configuration(name: str, given: dict[str, str]) -> tuple[dict[str, Any], dic
     for key in given:
         if not any(key == free or key.startswith(f"{free}.") for free in FREE) or key == "compute.precision":
             raise InputError(f"{key} belongs to the run and cannot be changed in a test; give only: {', '.join(FREE)}")
-    places = [Path(given.get("runs_dir", "runs")) / name, Path(name)]
-    folder = next((place for place in places if (place / "record.json").is_file()), None)
+    places = [Path(given.get("runs_dir", "runs")) / name, Path(name), Path(name).parent]
+    folder = next((place.resolve() for place in places if (place / "record.json").is_file()), None)
     if folder is None:
         raise InputError(f"run={name} is no finished run: there is no {places[0] / 'record.json'}; see runs_dir=")
     record = records.load(folder / "record.json")
@@ -55,15 +56,22 @@ def configuration(name: str, given: dict[str, str]) -> tuple[dict[str, Any], dic
         raise InputError(f"run={name} {record['status']}; there is nothing to test")
     try:
         own = yaml.safe_load((folder / "config.yaml").read_text())
-    except (OSError, yaml.YAMLError) as fault:
+        compute = own["compute"]
+    except (OSError, yaml.YAMLError, TypeError, KeyError) as fault:
         raise InputError(f"{folder / 'config.yaml'} cannot be read ({fault}); run it again with rerun=true") from fault
-    asked = composed([f"{key}={value}" for key, value in given.items() if key != "data.root"], resolve=False)
-    compute = {**own["compute"], **asked["compute"], "precision": own["compute"]["precision"]}
+    asked = composed([_override(key, value) for key, value in given.items() if key != "data.root"], resolve=False)
+    compute = {**compute, **asked["compute"], "precision": compute["precision"]}
     own |= {"evaluation": asked["evaluation"], "compute": compute, "runs_dir": str(folder.parent), "rerun": False}
     own["cache_dir"] = given.get("cache_dir", own["cache_dir"])
     if "data.root" in given:
         own["data"]["root"] = given["data.root"]
-    plain = OmegaConf.to_container(OmegaConf.create(own), resolve=True)
+    try:
+        plain = OmegaConf.to_container(OmegaConf.create(own), resolve=True)
+    except OmegaConfBaseException as fault:
+        raise InputError(
+            f"{folder / 'config.yaml'} lacks what the protocol needs ({str(fault).splitlines()[0]}); it was made by "
+            "older code: give the protocol's scales by hand"
+        ) from fault
     assert isinstance(plain, dict)
     if run_folder(plain) != folder:  # type: ignore[arg-type]
         raise InputError(
@@ -72,14 +80,22 @@ def configuration(name: str, given: dict[str, str]) -> tuple[dict[str, Any], dic
     return plain, record["choices"]  # type: ignore[return-value]
 
 
+def _override(key: str, value: str) -> str:
+    """One of Hydra's; a path is quoted, whatever is in it."""
+    return f"{key}='{value}'" if key in ("runs_dir", "cache_dir", "data.root") else f"{key}={value}"
+
+
 def test(arguments: list[str]) -> None:
     """Do what the command line asks for, and print what comes out."""
+    unusable = unusable_choice(arguments)
+    if unusable:
+        raise InputError(unusable)
     given = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
     names = [name.strip() for name in given.pop("run", "").strip("[]").split(",")]
     if not all(names):
         raise InputError("no run is given; call scripts/evaluate.py run=<id or folder> evaluation=<option>")
-    if len(names) == 1 and Path(names[0]).is_file():
-        config = composed([f"{key}={value}" for key, value in given.items()], resolve=True)
+    if len(names) == 1 and Path(names[0]).is_file() and Path(names[0]).name != "record.json":
+        config = composed([_override(key, value) for key, value in given.items()], resolve=True)
         from rectifiers.training.run import test_weights
 
         results = test_weights(config, Path(names[0]))
@@ -103,6 +119,9 @@ def main() -> None:
         test(sys.argv[1:])
     except InputError as fault:
         sys.exit(f"error: {fault}")
+    except KeyboardInterrupt:
+        print("interrupted; nothing was recorded of the protocol that was being tested", file=sys.stderr)
+        sys.exit(130)
 
 
 if __name__ == "__main__":

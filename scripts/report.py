@@ -1,14 +1,27 @@
-"""Records to tables and figures: `python scripts/report.py collect`, `... tables [--check]`, `... cost <record>`."""
+"""Records to tables and figures.
+
+python scripts/report.py collect             copy the records of experiments from runs/ to results/records
+python scripts/report.py tables [--check]    make results/TABLES.md, or say whether it is stale
+python scripts/report.py cost <record.json>  draw error against cost over the protocols of a run
+python scripts/report.py experiments         note what each experiment of conf/ is, for the tables to compare with
+"""
 
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
-from rectifiers.config import InputError
-from rectifiers.reporting.tables import load, tables, why_not
+import yaml
+
+from rectifiers.config import CONF, InputError, protocols
+from rectifiers.models.spec import depth, expand, trace
+from rectifiers.reporting.belonging import described, why_not
+from rectifiers.reporting.tables import load, tables
 from rectifiers.runs import record as records
+from rectifiers.runs.identity import science
 
 RESULTS = Path(__file__).parents[1] / "results"
+ALL = "evaluation=calibration"  # every protocol
 
 
 def collect(runs: Path) -> None:
@@ -16,7 +29,11 @@ def collect(runs: Path) -> None:
     if not runs.is_dir():
         raise InputError(f"--runs={runs} is not a folder; give the one that holds the runs")
     for path in sorted(runs.glob("*/record.json")):
-        record = records.load(path)
+        try:
+            record = records.load(path)
+        except InputError as fault:  # the others are copied all the same
+            print(f"left out {path}: {fault}", file=sys.stderr)
+            continue
         reason = why_not(record)
         if reason:
             print(f"left out {path}: {reason}", file=sys.stderr)
@@ -47,6 +64,46 @@ def draw_cost(source: Path) -> None:
     print(path)
 
 
+def note_experiments() -> None:
+    """Write reporting/experiments.yaml from conf/."""
+    from rectifiers.reporting.belonging import PLACE
+
+    records.write_text(PLACE, yaml.safe_dump(experiments(), sort_keys=True))
+    print(PLACE)
+
+
+def experiments() -> dict[str, Any]:
+    """Return what experiments.yaml has to hold: hashes of every experiment, and every protocol's settings by data."""
+    from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+
+    def composed(*overrides: str) -> Any:
+        return OmegaConf.to_container(compose("train", overrides=list(overrides)), resolve=True)
+
+    place = CONF / "experiment"
+    names = sorted(path.relative_to(place).with_suffix("").as_posix() for path in place.rglob("*.yaml"))
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        found = {name: composed(f"experiment={name}") for name in names}
+        by_data = {path.stem: composed(f"data={path.stem}", ALL) for path in (CONF / "data").glob("*.yaml")}
+        models = {p.stem: composed("data=imagenet", f"model={p.stem}") for p in (CONF / "model").glob("*.yaml")}
+    return {
+        "experiments": {n: described(science(config)) for n, config in found.items()},
+        "settings": {data: protocols(config) for data, config in by_data.items()},
+        "networks": {name: sizes(config["model"]) for name, config in models.items()},
+    }
+
+
+def sizes(model: dict[str, Any]) -> dict[str, int]:
+    """Return what a model of conf/ is on an RGB image of 224 x 224, with 1,000 classes."""
+    rows = expand(model["rows"], width=1, classes=1000)
+    shapes = trace(rows, channels=3, input_px=224)
+    return {
+        "depth": depth(rows),
+        "multiply_adds": sum(shape.multiply_adds for shape in shapes),
+        "parameters": sum(shape.parameters for shape in shapes),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -56,12 +113,15 @@ def main() -> None:
     tabulating.add_argument("--check", action="store_true", help="only say whether it is stale")
     drawing = commands.add_parser("cost", help="draw error against cost over all protocols of one run")
     drawing.add_argument("record", type=Path, help="its record.json")
+    commands.add_parser("experiments", help="note what each experiment of conf/ is")
     asked = parser.parse_args()
     try:
         if asked.command == "collect":
             collect(asked.runs)
         elif asked.command == "tables":
             write_tables(asked.check)
+        elif asked.command == "experiments":
+            note_experiments()
         else:
             draw_cost(asked.record)
     except InputError as fault:

@@ -1,5 +1,6 @@
 """Shared fixtures: the configuration as the command line composes it, small enough to run in seconds."""
 
+import copy
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # bit-for-bit claims are made for one thread; two workers share two cores
@@ -36,6 +37,22 @@ def compose_config(*overrides: str) -> dict[str, Any]:
         config = OmegaConf.to_container(compose("train", overrides=list(overrides)), resolve=True)
     assert isinstance(config, dict)
     return config  # type: ignore[return-value]
+
+
+def numbers(record: dict[str, Any]) -> dict[str, Any]:
+    """What of a record does not depend on the clock, the machine or the launcher."""
+    kept = copy.deepcopy(record)
+    for row in kept["history"]:
+        del row["seconds"], row["images_per_second"]
+    for result in kept["protocols"].values():
+        del result["seconds"], result["images_per_second"]
+    apart = ("wall_s", "images_per_second", "provenance", "compute", "run")
+    return {key: value for key, value in kept.items() if key not in apart}
+
+
+def same_bits(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    """Whether two states hold the same names and the same bits."""
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 @pytest.fixture

@@ -11,8 +11,18 @@ SRC = ROOT / "src" / "rectifiers"
 ROWS = [
     ["config", "seeds"],
     ["quadrature", "runs.identity", "runs.record", "runs.provenance", "reporting.statistics", "reporting.paper"],
-    ["activations", "runs.scores", "reporting.console", "reporting.tables", "reporting.figures"],
-    ["runs.lookup"],
+    [
+        "activations",
+        "distributed",
+        "runs.lock",
+        "runs.scores",
+        "reporting.console",
+        "reporting.figures",
+        "reporting.layout",
+        "reporting.belonging",
+    ],
+    ["runs.lookup", "reporting.structure"],
+    ["runs.sweep", "reporting.tables"],
     [
         "initializers",
         "models.spec",
@@ -35,21 +45,22 @@ ROWS = [
     ["evaluation.testing", "training.optim", "training.schedule", "training.divergence", "training.isolation"],
     ["training.module", "evaluation.ensemble"],
     ["training.assembly", "training.callbacks"],
-    ["training.results"],
+    ["training.results", "training.preflight", "training.checkpoints"],
+    ["training.trainer"],
     ["training.run"],
-    ["training.ensemble"],
+    ["training.ensemble", "training.cells"],
     ["cli"],
 ]
 ROW = {module: row for row, modules in enumerate(ROWS) for module in modules}
 
 ONLY_IN = {
-    "pytorch_lightning": ("training.", "data.module"),
+    "pytorch_lightning": ("training.", "data.module", "distributed"),
     "hydra": ("cli",),
     "omegaconf": ("cli",),
     "wandb": ("training.run",),
     "dvc": (),
 }
-WITHOUT_TORCH = ("config", "seeds", "cli", "runs.", "reporting.", "models.spec", "training.schedule")
+WITHOUT_TORCH = ("config", "seeds", "cli", "distributed", "runs.", "reporting.", "models.spec", "training.schedule")
 
 
 def modules() -> dict[str, Path]:

@@ -13,7 +13,7 @@ from rectifiers.training import assembly
 GROUPS = {
     path.name: sorted(p.relative_to(path).with_suffix("").as_posix() for p in path.rglob("*.yaml"))
     for path in CONF.iterdir()
-    if path.is_dir()
+    if path.is_dir() and path.name != "hydra"  # options of Hydra's own groups
 }
 OPTIONS = [(group, option) for group in sorted(GROUPS) for option in GROUPS[group]]
 SMALL = ("data.resize_px=36", "data.crop_px=32", "model.width=0.0625")
@@ -51,7 +51,8 @@ PROMISED = {
     "debug": "smoke",
     "experiment": " ".join(EXPERIMENTS),
     "logger": "csv none wandb",
-    "compute": "cpu one_gpu",
+    "compute": "cpu multi_node node one_gpu slurm",
+    "sweep": "learning_rate",
     "evaluation": "calibration center dense dense_multi_scale multi_view ten_view",
     "optim": "paper",
 }

@@ -45,6 +45,7 @@ def test_one_definition_of_a_run_serves_all_that_quote_it() -> None:
 def test_a_head_comment_says_command_and_cost(experiment: str) -> None:
     comment = (CONF / "experiment" / f"{experiment}.yaml").read_text()
     assert f"python train.py experiment={experiment} data.root=" in comment
+    assert f"sbatch scripts/slurm/train.sbatch experiment={experiment} data.root=" in comment
     config = compose_config(f"experiment={experiment}")
     assert config["model"]["width"] == 1
     assert (config["preprocess"]["scale"], config["init"]["fc_std"]) == (255, [0.01, 0.01, 0.001])
@@ -107,10 +108,10 @@ def test_the_ensemble_trains_what_it_lacks_and_averages_it(tmp_path: Path) -> No
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     whole = records.load(Path(done.stdout.splitlines()[-1]))
-    assert [member["choices"]["experiment"] for member in whole["members"]] == [
-        "table6/a_relu", "table6/a_prelu", "table6/b_prelu", "table6/c_prelu",
-    ]  # fmt: skip
-    assert whole["members"][-1]["choices"]["model"] == "model_c"
+    models = {member["choices"]["experiment"]: member["choices"]["model"] for member in whole["members"]}
+    assert models == {
+        "table6/a_relu": "model_a", "table6/a_prelu": "model_a", "table6/b_prelu": "model_b", "table6/c_prelu": "model_c",
+    }  # fmt: skip
     assert (whole["choices"]["experiment"], whole["choices"]["debug"]) == (ENSEMBLE, "smoke")
     (found,) = whole["protocols"].values()
     parts = [records.load(tmp_path / "runs" / m["run"] / "record.json") for m in whole["members"]]

@@ -11,7 +11,7 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from rich.console import Console
 
 from rectifiers.config import CONF, InputError, options, protocols
@@ -66,9 +66,14 @@ def _launch_ensemble(config: DictConfig, choices: dict, task: list[str]) -> floa
     from hydra import compose
 
     names = ",".join(protocols(_plain(config)))
-    shared = [override for override in task if override.partition("=")[0] not in ("experiment", "evaluation")]
+    own = ("experiment", "evaluation", "members")
+    shared = [override for override in task if override.partition("=")[0] not in own]
     members = []
+    if not isinstance(config.members, ListConfig):
+        raise InputError(f"members={config.members} is not usable; give experiments: [table6/a_relu,table6/a_prelu]")
     for member in config.members:
+        if member not in options("experiment").split(", "):
+            raise InputError(f"members names {member}, which is no experiment; give some of: {options('experiment')}")
         overrides = [*shared, f"experiment={member}", f"evaluation=[{names}]"]
         composed = compose("train", overrides, return_hydra_config=True)
         chosen = _choices(composed.hydra)
@@ -141,7 +146,7 @@ def unusable_choice(arguments: list[str]) -> str | None:
     from hydra.core.override_parser.types import ChoiceSweep, QuotedString
     from hydra.errors import HydraException
 
-    groups = {path.name for path in CONF.iterdir() if path.is_dir()}
+    groups = {path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra"}
     for argument in arguments:
         group, _, text = argument.partition("=")
         if group not in groups:
@@ -163,7 +168,7 @@ def hints(arguments: list[str]) -> list[str]:
     from hydra.core.global_hydra import GlobalHydra
 
     pairs = [a.partition("=")[::2] for a in arguments if "=" in a and a[0] not in "-+~"]
-    groups = sorted(path.name for path in CONF.iterdir() if path.is_dir())
+    groups = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra")
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         chosen = [f"{key}={value}" for key, value in pairs if (CONF / key / f"{value}.yaml").is_file()]

@@ -25,3 +25,31 @@ def test_every_protocol_stands_in_the_figure_and_the_bytes_are_the_same_again(tm
 def test_one_protocol_makes_no_figure(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="was tested by 1 protocol, and a figure needs two; test it by evaluation="):
         write_error_against_cost(record("center"), tmp_path / "a.svg")
+
+
+def test_bars_are_the_interval_and_costs_are_on_a_logarithmic_axis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.axes import Axes
+
+    drawn = []
+    original = Axes.errorbar
+
+    def look(self: Axes, x: float, y: float, yerr: list[list[float]], **more: Any) -> Any:
+        drawn.append((x, y, yerr[0][0], yerr[1][0]))
+        return original(self, x, y, yerr, **more)
+
+    monkeypatch.setattr(Axes, "errorbar", look)
+    made = record("center", "ten_view")
+    made["protocols"]["ten_view"] = {
+        **made["protocols"]["center"],
+        "top1_correct": 40,
+        "seen": 40,
+        "top1_error_pct": 0.0,
+    }
+    write_error_against_cost(made, tmp_path / "a.svg")
+    (x, y, down, up), (_, _, none, some) = drawn
+    assert (x, y) == (10**6, 10.0)
+    assert 0 < down < up  # Wilson's interval leans towards 50 %
+    assert (none, some > 0) == (0.0, True)
+    assert "$\\mathdefault{10^{6}}$" in (tmp_path / "a.svg").read_text()

@@ -16,7 +16,7 @@ def classifier(seed: int) -> Classifier:
     preprocess = Preprocess(torch.zeros(1, 1, 1), torch.ones(1, 1, 1), None, True)
     sgd = SgdSettings(lr=0.1, momentum=0.9, weight_decay=5e-4, bias_lr_factor=2.0, drop_factor=10.0)
     network = Network(rows, A.prelu, channels=1, input_px=4)
-    return Classifier(network, preprocess, StepRule(1, 2), sgd, classes=10, seed=seed, code="")
+    return Classifier(network, preprocess, StepRule(1, 2), sgd, classes=10, seed=seed, run="", code="")
 
 
 def mask(seed: int, monkey_step: int) -> torch.Tensor:

@@ -16,7 +16,8 @@ def error_interval_pct(errors: int, seen: int) -> tuple[float, float]:
     rate, z2 = errors / seen, Z_95**2 / seen
     centre = (rate + z2 / 2) / (1 + z2)
     half = Z_95 / (1 + z2) * math.sqrt(rate * (1 - rate) / seen + z2 / (4 * seen))
-    return 100 * max(0.0, centre - half), 100 * min(1.0, centre + half)
+    # exact at the ends, where rounding would put the bound on the wrong side of the rate
+    return 0.0 if errors == 0 else 100 * (centre - half), 100.0 if errors == seen else 100 * (centre + half)
 
 
 @dataclass(frozen=True)

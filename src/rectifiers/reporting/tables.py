@@ -6,103 +6,93 @@ from typing import Any
 
 import yaml
 
+from rectifiers.config import InputError
+from rectifiers.reporting.belonging import PAPERS_SETTING, Record, seed, setting, why_not
+from rectifiers.reporting.layout import interval, markdown
 from rectifiers.reporting.paper import published
-from rectifiers.reporting.statistics import Mean, mcnemar, mean_of
+from rectifiers.reporting.statistics import mcnemar, mean_of
+from rectifiers.reporting.structure import curves, networks, slopes
 from rectifiers.runs import record as records
 
-Record = dict[str, Any]
-PAPERS_DATA = "imagenet"
+Row = dict[str, Any]
+HEAD = """# Tables
 
-
-def why_not(record: Record) -> str | None:
-    """Return why a record does not belong into a table, or None."""
-    choices = record["choices"]
-    if choices.get("experiment") is None:
-        return "it is of no experiment"
-    if choices.get("debug") is not None:
-        return f"debug={choices['debug']} measures nothing"
-    if record["provenance"].get("git_dirty") is not False:
-        return "its code was not committed"
-    return None
+Made by `make table` from `results/records/`; do not edit. Errors are in percent; an interval is of 95 % over runs with
+different seeds (Student's t): it says what another seed would do, not what other test images would. Other data than
+ImageNet says nothing about the paper's numbers.
+"""
 
 
 def load(folder: Path) -> list[Record]:
-    """Read the records of a folder that belong into tables, in the order of their names."""
+    """Read the records of a folder that belong into tables, in the order of their names.
+
+    Raises:
+        InputError: where a file is no record, or two are of one experiment, setting and seed.
+    """
     found = [records.load(path) for path in sorted(folder.glob("*.json"))]
-    return [record for record in found if why_not(record) is None]
+    found = [record for record in found if why_not(record) is None]
+    seen: dict[tuple, str] = {}
+    for record in found:
+        key = (record["choices"]["experiment"], setting(record), seed(record))
+        if key in seen:
+            raise InputError(
+                f"{folder} has two records of {key[0]} on {key[1]} with seed {key[2]}, {seen[key]} and "
+                f"{record['run']}; remove one"
+            )
+        seen[key] = record["run"]
+    return found
 
 
 def tables(found: Sequence[Record]) -> str:
     """Return the whole document."""
-    rows = yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text())
-    parts = [
-        "# Tables\n\nMade by `make table` from `results/records/`; do not edit. Errors are in percent; an interval is "
-        "of 95 % over runs with different seeds (Student's t). Other data than ImageNet says nothing about the paper's "
-        "numbers.\n"
-    ]
-    for table in rows:
-        parts.append(f"## {table['title']}\n\n{_against_paper(table['rows'], found)}")
-        for setting in sorted({_setting(r) for row in table["rows"] for r in _runs(row, found)} - {_PAPERS}):
-            of_it = [r for r in found if _setting(r) == setting]
-            parts.append(f"### {table['title'].split(':')[0]} on {setting}\n\n{_own(table['rows'], of_it)}")
-    parts += [f"## Protocols and their cost on {s}\n\n{_protocols(g)}" for s, g in _by_setting(found)]
+    layout = yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text())
+    settings = sorted({setting(record) for record in found} - {PAPERS_SETTING})
+    groups = {name: [r for r in found if setting(r) == name] for name in (PAPERS_SETTING, *settings)}
+    parts = [HEAD, slopes(groups)]
+    for table in layout:
+        parts.append(f"## {table['title']}\n\n{_against_paper(table['rows'], groups[PAPERS_SETTING])}")
+        for name, group in groups.items():
+            if sum(bool(_runs(row, group)) for row in table["rows"]) > 1:
+                parts.append(f"### {table['title'].split(':')[0]} on {name}\n\n{_own(table['rows'], group)}")
+        if table["title"].startswith("Table 2"):
+            parts.append(networks())
+    parts.append(curves(groups))
+    parts += [f"## Protocols and their cost on {name}\n\n{_protocols(g)}" for name, g in groups.items() if g]
     return "\n".join(parts)
 
 
-def _runs(row: dict[str, Any], found: Iterable[Record]) -> list[Record]:
-    """The runs that answer a row, one a seed."""
-    runs = [r for r in found if r["choices"]["experiment"] in row["experiments"] and row["protocol"] in r["protocols"]]
-    return sorted(runs, key=_seed)
+def _of(row: Row, group: Iterable[Record]) -> list[Record]:
+    """The runs of a row's experiments in the order of their seeds, whatever became of them."""
+    return sorted((r for r in group if r["choices"]["experiment"] in row["experiments"]), key=seed)
 
 
-def _trained(record: Record) -> Record:
-    """The record itself, or the first of the runs that an ensemble is made of."""
-    return record["members"][0] if "members" in record else record
+def _runs(row: Row, group: Iterable[Record]) -> list[Record]:
+    """Those of them that finished and were tested by the row's protocol."""
+    return [r for r in _of(row, group) if r["status"] == "finished" and row["protocol"] in r["protocols"]]
 
 
-def _seed(record: Record) -> int:
-    return _trained(record)["science"]["seed"]
+def _lost(row: Row, group: Iterable[Record]) -> int:
+    return sum(r["status"] == "diverged" for r in _of(row, group))
 
 
-_PAPERS = "the paper's setting"
-
-
-def _setting(record: Record) -> str:
-    """The data, and in what the run is smaller than the paper's."""
-    trained = _trained(record)
-    science = trained["science"]
-    data, width, epochs = record["choices"]["data"], science["model"]["width"], science["optim"]["epochs"]
-    if data == PAPERS_DATA and width == 1:
-        return _PAPERS
-    images = next(iter(record["protocols"].values()))["seen"] if record["protocols"] else 0
-    return (
-        f"{data} (width {width:g}, {science['data']['crop_px']} px, {epochs} epoch{'s' * (epochs != 1)} of "
-        f"{trained['train_images']:,} images, {images:,} test images)"
-    )
-
-
-def _by_setting(found: Sequence[Record]) -> list[tuple[str, list[Record]]]:
-    return [(s, [r for r in found if _setting(r) == s]) for s in sorted({_setting(r) for r in found})]
-
-
-def _result(row: dict[str, Any], record: Record) -> dict[str, Any]:
+def _result(row: Row, record: Record) -> dict[str, Any]:
+    """The protocol's result, or that of the row's scale in it: the first, the second ... of those it was tested at."""
     result = record["protocols"][row["protocol"]]
-    return result["by_scale"][row["scale"]] if "scale" in row else result
+    if "scale" not in row:
+        return result
+    at = sorted(map(int, result["by_scale"]))
+    return result["by_scale"][str(at[row["scale"]])]
 
 
-def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+def _label(row: Row, group: Sequence[Record]) -> str:
+    """The row's name, with the scale that its runs have, or the paper's."""
+    if "scale" not in row:
+        return row["label"]
+    at = next((sorted(map(int, r["protocols"][row["protocol"]]["by_scale"])) for r in _runs(row, group)), None)
+    return row["label"].format((at or row["papers_scales"])[row["scale"]])
 
 
-def _interval(mean: Mean, digits: int = 2, sign: str = "") -> str:
-    text = f"{mean.mean:{sign}.{digits}f}"
-    if mean.low is None:
-        return f"{text} (n = 1)"
-    return f"{text} ({mean.low:{sign}.{digits}f} to {mean.high:{sign}.{digits}f}, n = {mean.n})"
-
-
-def _published(row: dict[str, Any], which: str) -> float | None:
+def _published(row: Row, which: str) -> float | None:
     """The paper's number, or None where it prints none or it is only recalled."""
     path = f"{row['paper']}{'' if row['paper'].endswith('_') else '.'}{which}"
     *parents, leaf = path.split(".")
@@ -113,66 +103,61 @@ def _published(row: dict[str, Any], which: str) -> float | None:
     return None if entry is None or entry["confidence"] == "recalled" else entry["value"]
 
 
-def _against_paper(rows: Sequence[dict[str, Any]], found: Sequence[Record]) -> str:
+def _against_paper(rows: Sequence[Row], group: Sequence[Record]) -> str:
     lines = []
     for row in rows:
-        runs = [r for r in _runs(row, found) if _setting(r) == _PAPERS and r["status"] == "finished"]
+        runs, lost = _runs(row, group), _lost(row, group)
         for which in ("top1", "top5"):
             paper = _published(row, which)
-            line = [
-                f"{row['label']}, {which.replace('top', 'top-')}",
-                row["protocol"],
-                "-" if paper is None else f"{paper:.2f}",
-            ]
+            label = f"{_label(row, group)}, {which.replace('top', 'top-')}"
+            line = [label, row["protocol"], "-" if paper is None else f"{paper:.2f}"]
+            ours, difference = "" if lost else "not run", "-"
             if runs:
-                ours = mean_of([_result(row, r)[f"{which}_error_pct"] for r in runs])
-                paper = paper if row.get("comparable", True) else None
-                line += [_interval(ours), "-" if paper is None else f"{ours.mean - paper:+.2f}"]
-            else:
-                line += ["not run", "-"]
-            lines.append(line)
-    return _markdown(("ImageNet val", "protocol", "paper", "ours", "difference"), lines)
+                mean = mean_of([_result(row, r)[f"{which}_error_pct"] for r in runs])
+                ours = interval(mean)
+                if paper is not None and row.get("comparable", True):
+                    difference = f"{mean.mean - paper:+.2f}"
+            told = f"{ours} ({lost} diverged)".strip() if lost else ours
+            lines.append([*line, told, difference])
+    return markdown(("ImageNet val", "protocol", "paper", "ours", "difference"), lines)
 
 
-def _own(rows: Sequence[dict[str, Any]], found: Sequence[Record]) -> str:
-    """Our errors on other data, each arm beside the one it is compared with, seed by seed on the same images."""
+def _own(rows: Sequence[Row], group: Sequence[Record]) -> str:
+    """Our errors, each arm beside the one it is compared with, seed by seed on the same images."""
     by_label = {row["label"]: row for row in rows}
-    lines = []
+    lines, used = [], []
     for row in rows:
-        runs = [r for r in _runs(row, found) if r["status"] == "finished"]
-        if not runs:
+        runs, lost = _runs(row, group), _lost(row, group)
+        if not runs and not lost:
             continue
-        lost = len(_runs(row, found)) - len(runs)
-        label = row["label"] + (f" ({lost} diverged)" if lost else "")
-        line = [label, row["protocol"], _interval(mean_of([_result(row, r)["top1_error_pct"] for r in runs]))]
+        used += _of(row, group)
+        errors = [_result(row, r)["top1_error_pct"] for r in runs]
+        label = _label(row, group) + (f" ({lost} diverged)" if lost else "")
+        line = [label, row["protocol"], interval(mean_of(errors)) if errors else "-"]
         other = by_label.get(row.get("against", ""))
-        pairs = _pairs(row, other, found) if other else []
+        pairs = _pairs(row, other, group) if other else []
         if pairs:
             differences = [a["top1_error_pct"] - b["top1_error_pct"] for a, b in pairs]
-            line += [_interval(mean_of(differences), sign="+"), _mcnemar(pairs)]
+            line += [interval(mean_of(differences), sign="+"), _mcnemar(pairs)]
         else:
             line += ["-", "-"]
         lines.append(line)
-    against = sorted({row["against"] for row in rows if "against" in row})
-    head = (
-        "",
-        "protocol",
-        "top-1 error",
-        f"minus {' or '.join(against)}, paired by seed",
-        "McNemar: only it right / only the other, p",
-    )
-    codes = sorted({code for r in found for code in r["codes"]})
-    shas = sorted({r["provenance"]["git_sha"][:7] for r in found})
-    return _markdown(head, lines) + f"\nTrained by code {', '.join(codes)} (commit {', '.join(shas)}).\n"
+    against = sorted({row["against"] for row in rows if "against" in row and _runs(row, group)})
+    minus = f"minus {' or '.join(against)}, paired by seed" if against else "paired difference"
+    head = ("", "protocol", "top-1 error", minus, "McNemar: only it right / only the other, p")
+    images = ", ".join(f"{n:,}" for n in sorted({x["seen"] for r in used for x in r["protocols"].values()}))
+    codes = ", ".join(sorted({code for r in used for code in r["codes"]}))
+    shas = ", ".join(sorted({r["provenance"]["git_sha"][:7] for r in used}))
+    return f"{markdown(head, lines)}\nOn {images} test images. Trained by code {codes} (commit {shas}).\n"
 
 
-def _pairs(row: dict[str, Any], other: dict[str, Any], found: Sequence[Record]) -> list[tuple[Any, Any]]:
+def _pairs(row: Row, other: Row, group: Sequence[Record]) -> list[tuple[Any, Any]]:
     """Results of both arms for the seeds that both have, on the same data."""
-    theirs = {(_seed(r), r["provenance"]["data"]): r for r in _runs(other, found) if r["status"] == "finished"}
+    theirs = {(seed(r), r["provenance"]["data"]): r for r in _runs(other, group)}
     pairs = []
-    for run in _runs(row, found):
-        partner = theirs.get((_seed(run), run["provenance"]["data"]))
-        if partner and run["status"] == "finished":
+    for run in _runs(row, group):
+        partner = theirs.get((seed(run), run["provenance"]["data"]))
+        if partner is not None:
             pairs.append((_result(row, run), _result(other, partner)))
     return pairs
 
@@ -194,27 +179,20 @@ def hits(result: dict[str, Any]) -> list[bool]:
     return [bit == "1" for bit in bits[: result["seen"]]]
 
 
-def _protocols(found: Sequence[Record]) -> str:
+def _protocols(group: Sequence[Record]) -> str:
     """Error, calibration and cost of every protocol, over the seeds of each experiment."""
     lines = []
-    for experiment in sorted({r["choices"]["experiment"] for r in found}):
-        runs = [r for r in found if r["choices"]["experiment"] == experiment and r["status"] == "finished"]
-        names = {name for r in runs for name in r["protocols"]}
-        cost = {
-            name: next(r["protocols"][name]["multiply_adds"] for r in runs if name in r["protocols"]) for name in names
-        }
-        for name in sorted(names, key=lambda name: (cost[name], name)):
-            results = [r["protocols"][name] for r in runs if name in r["protocols"]]
-            measures = [[x[key] for x in results if x[key] is not None] for key in ("ece", "nll", "brier")]
-            lines.append(
-                [
-                    experiment,
-                    name,
-                    f"{cost[name]:,}",
-                    _interval(mean_of([x["top1_error_pct"] for x in results])),
-                    *(_interval(mean_of(values), 4) if values else "-" for values in measures),
-                ]
-            )
+    for experiment in sorted({r["choices"]["experiment"] for r in group}):
+        runs = [r for r in group if r["choices"]["experiment"] == experiment and r["status"] == "finished"]
+        results: dict[str, list[dict[str, Any]]] = {}
+        for run in runs:
+            for name, result in run["protocols"].items():
+                results.setdefault(name, []).append(result)
+        for name, found in sorted(results.items(), key=lambda item: (item[1][0]["multiply_adds"], item[0])):
+            measures = [[x[key] for x in found if x[key] is not None] for key in ("ece", "nll", "brier")]
+            cost, error = f"{found[0]['multiply_adds']:,}", interval(mean_of([x["top1_error_pct"] for x in found]))
+            told = [interval(mean_of(values), 4) if values else "-" for values in measures]
+            lines.append([experiment, name, cost, error, *told])
     head = (
         "experiment",
         "protocol",
@@ -224,4 +202,4 @@ def _protocols(found: Sequence[Record]) -> str:
         "NLL",
         "Brier score",
     )
-    return _markdown(head, lines)
+    return markdown(head, lines)

@@ -39,6 +39,18 @@ def held(folder: Path) -> Iterator[None]:
         yield
 
 
+def is_held(folder: Path) -> bool:
+    """Return whether a process holds the run of `folder` now."""
+    try:
+        with open(folder.parent / ".locks" / folder.name) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
 def _where(path: Path) -> str:
     try:
         holder = json.loads(path.read_text())

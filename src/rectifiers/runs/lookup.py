@@ -78,5 +78,9 @@ def finished(config: dict[str, Any]) -> tuple[dict[str, Any], Path] | None:
 def lacking(config: dict[str, Any], record: dict[str, Any], folder: Path) -> list[str]:
     """Return the protocols that `config` asks for and the run has not been tested by, or without keeping scores."""
     asked, tested = protocols(config), record["protocols"]
-    unkept = [n for n in asked if config["evaluation"]["keep_scores"] and not scores_path(folder, n).is_file()]
-    return [n for n in asked if n in unkept or tested.get(n, {}).get("settings") != asked[n]]
+
+    def is_kept(name: str) -> bool:
+        return tested.get(name, {}).get("scores") is not None and scores_path(folder, name).is_file()
+
+    keep = config["evaluation"]["keep_scores"]
+    return [n for n in asked if tested.get(n, {}).get("settings") != asked[n] or (keep and not is_kept(n))]

@@ -49,13 +49,17 @@ def _cpu() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
+def version() -> dict[str, Any]:
+    """Return the commit and whether the tree departs from it (None outside a checkout)."""
+    status = _git("status", "--porcelain")
+    return {"git_sha": _git("rev-parse", "HEAD"), "git_dirty": None if status is None else bool(status)}
+
+
 def provenance(data_hash: str, statistics_hash: str | None, device: str, threads: int) -> dict[str, Any]:
     """Return what a record keeps: git sha and dirty flag (None outside a checkout), hashes, versions, machine."""
     lock = ROOT / "requirements.lock"
-    status = _git("status", "--porcelain")
     return {
-        "git_sha": _git("rev-parse", "HEAD"),
-        "git_dirty": None if status is None else bool(status),
+        **version(),
         "code": code_fingerprint(),
         "lock": hashlib.sha256(lock.read_bytes()).hexdigest()[:12] if lock.is_file() else None,
         "data": data_hash,

@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -32,6 +33,14 @@ OF_A_TRAINING = {
     "wall_s": (int, float),
 }
 OF_AN_ENSEMBLE = {"members": list}
+OF_A_RESULT = {
+    "seen": int,
+    "top1_correct": int,
+    "top1_error_pct": (int, float),
+    "settings": dict,
+    "multiply_adds": int,
+    **dict.fromkeys(("top5_error_pct", "nll", "brier", "ece"), (int, float, type(None))),
+}
 STATUSES = ("finished", "diverged")
 
 
@@ -63,13 +72,25 @@ def validate(record: Any) -> str | None:
     if record.get("schema_version") != SCHEMA_VERSION:
         return f"its schema_version is {record.get('schema_version')!r} and this code reads {SCHEMA_VERSION}"
     own = OF_AN_ENSEMBLE if "members" in record else OF_A_TRAINING
-    for key, kind in (REQUIRED | own).items():
-        if key not in record:
-            return f"it has no {key}"
-        if not isinstance(record[key], kind):  # type: ignore[arg-type]
-            return f"its {key} is a {type(record[key]).__name__}"
+    fault = _missing(record, REQUIRED | own)
+    if fault is None and not re.fullmatch(r"\w+", record["run"]):
+        return f"its run is named {record['run']!r}"
+    for name, result in {} if fault else record["protocols"].items():
+        within = _missing(result, OF_A_RESULT) if isinstance(result, dict) else "it is no JSON object"
+        fault = fault or (f"of {name}, {within}" if within else None)
+    if fault:
+        return fault
     if record["status"] not in STATUSES:
         return f"its status is {record['status']!r}, not one of {', '.join(STATUSES)}"
+    return None
+
+
+def _missing(node: dict[str, Any], kinds: Mapping[str, Any]) -> str | None:
+    for key, kind in kinds.items():
+        if key not in node:
+            return f"it has no {key}"
+        if not isinstance(node[key], kind):
+            return f"its {key} is a {type(node[key]).__name__}"
     return None
 
 

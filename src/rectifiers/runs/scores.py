@@ -1,5 +1,6 @@
 """Kept scores: one file a run and protocol, keyed by image, so that ensembles and paired tests need no second pass."""
 
+import hashlib
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,13 @@ class Scores:
     labels: "np.ndarray"
     data: str
     settings: str
+
+    def digest(self) -> str:
+        """Return 16 hex digits of all of it; a record holds them, so that a file of another test is noticed."""
+        content = hashlib.blake2b(f"{self.data} {self.settings} ".encode(), digest_size=8)
+        content.update(self.scores.tobytes())
+        content.update(self.labels.tobytes())
+        return content.hexdigest()
 
 
 def scores_path(folder: Path, protocol: str) -> Path:

@@ -49,7 +49,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         try:
             checkpoint = torch.load(path, map_location=map_location, weights_only=True)
             kept = checkpoint["rectifiers"]
-            if not (isinstance(checkpoint["state_dict"], dict) and kept["rule"].keys() and kept["codes"]):
+            if not (
+                isinstance(checkpoint["state_dict"], dict) and kept["rule"].keys() and kept["codes"] and kept["run"]
+            ):
                 raise ValueError("it is no checkpoint of a run")
             if kept.pop("checksum") != _checksum(checkpoint):
                 raise ValueError("its checksum does not fit")
@@ -105,17 +107,19 @@ def _feed(content: Any, node: Any) -> None:
 
 def first_line(fault: Exception) -> str:
     """Return what an error says, without the advice that torch adds."""
-    return (str(fault) or type(fault).__name__).splitlines()[0]
+    return (str(fault) or type(fault).__name__).splitlines()[0].partition(". ")[0]
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
-    """Read the weights of a network from a plain `state_dict`, or from the checkpoint of a run.
+    """Read the weights of a network from a plain `state_dict`, or a file that holds one under that name.
 
     Raises:
         InputError: where the file is damaged or holds anything else; nothing in it is executed.
     """
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
+        if "rectifiers" in found:
+            raise ValueError("it is the checkpoint of a run, give run=<its folder>")
         weights = found.get("state_dict", found)
         if not weights or not all(isinstance(weight, Tensor) for weight in weights.values()):
             raise ValueError("it holds no weights by name")
@@ -123,7 +127,7 @@ def load_weights(path: Path) -> dict[str, Tensor]:
         raise InputError(
             f"{path} cannot be read as a state_dict ({first_line(fault)}); give what torch.save(net.state_dict()) wrote"
         ) from fault
-    return {name.removeprefix("network."): w for name, w in weights.items() if not name.startswith("preprocess.")}
+    return {name.removeprefix("network."): weight for name, weight in weights.items()}
 
 
 class Stopped(SystemExit):

@@ -11,7 +11,7 @@ from rectifiers.config import InputError, protocols
 from rectifiers.evaluation.ensemble import mean_result
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id
-from rectifiers.runs.provenance import code_fingerprint, provenance
+from rectifiers.runs.provenance import code_fingerprint, provenance, version
 from rectifiers.runs.scores import load, scores_path
 from rectifiers.training.run import Outcome, train
 
@@ -34,12 +34,12 @@ def ensemble(
         outcomes.append(train(config, chosen))
         if outcomes[-1].record["status"] != "finished":
             raise InputError(f"run={outcomes[-1].record['run']} diverged, and cannot be in an ensemble; leave it out")
+    outcomes.sort(key=lambda outcome: outcome.record["run"])  # sums of scores depend on the order, in the last bit
     ids = sorted({outcome.record["run"] for outcome in outcomes})
     if len(ids) < max(2, len(members)):
         raise InputError(f"an ensemble of {', '.join(ids)} needs different runs, two or more; give run=[<id>,<id>,...]")
     ours = {"members": ids}
     path = runs_dir / run_id(ours) / "record.json"
-    kept = records.load(path)["protocols"] if path.is_file() else {}
     parts = [outcome.record for outcome in outcomes]
     choices = {key: [part["choices"].get(key) for part in parts] for key in ("data", "debug")}
     own = provenance(parts[0]["provenance"]["data"], None, "cpu", torch.get_num_threads())
@@ -51,7 +51,7 @@ def ensemble(
         "choices": {"experiment": experiment} | {k: next(filter(None, found), None) for k, found in choices.items()},
         "science": ours,
         "members": [{key: part[key] for key in ("run", "choices", "science", "train_images")} for part in parts],
-        "protocols": kept | {name: _result(name, outcomes) for name in names},
+        "protocols": _still_true(path, outcomes) | {name: _result(name, outcomes) for name in names},
         "codes": sorted({code for part in parts for code in part["codes"]}),
         "provenance": {**own, "git_dirty": not clean},
     }
@@ -59,9 +59,25 @@ def ensemble(
     return Outcome(record, path, fresh=True)
 
 
+def _still_true(path: Path, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """What the ensemble's record says already, as far as its members' scores are still the same."""
+    kept = records.load(path)["protocols"] if path.is_file() else {}
+    return {name: result for name, result in kept.items() if result["of"] == _digests(name, outcomes)}
+
+
+def _digests(name: str, outcomes: Sequence[Outcome]) -> list[str | None]:
+    return [outcome.record["protocols"].get(name, {}).get("scores") for outcome in outcomes]
+
+
 def _result(name: str, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     started = time.perf_counter()
-    found = mean_result([load(scores_path(outcome.path.parent, name)) for outcome in outcomes])
+    kept = []
+    for outcome, digest in zip(outcomes, _digests(name, outcomes), strict=True):
+        path = scores_path(outcome.path.parent, name)
+        kept.append(load(path))
+        if kept[-1].digest() != digest:
+            raise InputError(f"{path} is not of the test that the run's record tells of; remove it and try again")
+    found = mean_result(kept)
     theirs = [outcome.record["protocols"][name] for outcome in outcomes]
     seconds = time.perf_counter() - started
     return {
@@ -70,5 +86,8 @@ def _result(name: str, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "multiply_adds": sum(result["multiply_adds"] for result in theirs),
         "images_per_second": 1 / sum(1 / result["images_per_second"] for result in theirs),
         "seconds": seconds,
+        "of": _digests(name, outcomes),
+        "scores": None,
         "code": code_fingerprint(),
+        **version(),
     }

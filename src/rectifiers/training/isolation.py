@@ -18,6 +18,7 @@ UNHELPFUL = (
     ".*does not have many workers.*",
     ".*is smaller than the logging interval.*",
     ".*LeafSpec.*",
+    ".*`srun` command is available.*",
     ".*sync_dist=True.*",  # what is logged is of all processes already
 )
 

@@ -51,11 +51,12 @@ class Classifier(pl.LightningModule):
         *,
         classes: int,
         seed: int,
+        run: str,
         code: str,
     ) -> None:
         super().__init__()
         self.network, self.preprocess, self.rule, self.sgd = network, preprocess, rule, sgd
-        self.seed = seed
+        self.seed, self.run = seed, run
         self.codes = [code]
         self.history: list[dict[str, Any]] = []
         self.val = ErrorCounter(classes)
@@ -148,6 +149,7 @@ class Classifier(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["rectifiers"] = {
+            "run": self.run,
             "history": self.history,
             "rule": self.rule.state(),
             "codes": self.codes,
@@ -175,8 +177,12 @@ class Classifier(pl.LightningModule):
         self._seen, self._started = own["seen"], time.perf_counter() - own["train_s"]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        refuse_other_network(self, checkpoint["state_dict"])
         kept = checkpoint["rectifiers"]
+        if kept["run"] != self.run:
+            raise InputError(
+                f"the checkpoint is of run {kept['run']} and not of {self.run}; put each into its own folder"
+            )
+        refuse_other_network(self, checkpoint["state_dict"])
         self.history = list(kept["history"])
         self._epoch_so_far = kept["epoch_so_far"]
         self.rule.restore(kept["rule"])

@@ -12,7 +12,7 @@ from rectifiers.distributed import world
 from rectifiers.evaluation.testing import evaluate
 from rectifiers.reporting.console import bar
 from rectifiers.runs.identity import canonical_json
-from rectifiers.runs.provenance import code_fingerprint
+from rectifiers.runs.provenance import code_fingerprint, version
 from rectifiers.runs.scores import Scores, scores_path, write
 from rectifiers.training.assembly import configured
 from rectifiers.training.module import Classifier
@@ -42,13 +42,13 @@ def protocol_result(
     seconds = time.perf_counter() - started
     shapes = Counter(images.shape(i) for i in range(len(images.labels)))
     cost = sum(count * protocol.multiply_adds(classifier.network, *shape) for shape, count in shapes.items())
-    path = scores_path(folder, name)
-    if world().rank > 0:
-        pass
-    elif config["evaluation"]["keep_scores"]:
+    path, kept = scores_path(folder, name), None
+    if config["evaluation"]["keep_scores"]:
         labels = torch.tensor(list(images.labels))
-        write(path, Scores(tested.scores.numpy(), labels.numpy(), source.digest, canonical_json(settings)))
-    else:
+        kept = Scores(tested.scores.numpy(), labels.numpy(), source.digest, canonical_json(settings))
+        if world().rank == 0:
+            write(path, kept)
+    elif world().rank == 0:
         path.unlink(missing_ok=True)  # of an earlier test, by other settings or older code
     return {
         **tested.as_dict(),
@@ -56,5 +56,7 @@ def protocol_result(
         "multiply_adds": round(cost / len(images.labels)),
         "images_per_second": len(images.labels) / seconds,
         "seconds": seconds,
+        "scores": kept.digest() if kept else None,
         "code": code_fingerprint(),
+        **version(),
     }

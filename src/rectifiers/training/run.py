@@ -38,7 +38,7 @@ from rectifiers.training.assembly import (
     configured,
 )
 from rectifiers.training.callbacks import write_metrics
-from rectifiers.training.checkpoints import PREVIOUS, AtomicCheckpointIO, first_line, load_weights, newest
+from rectifiers.training.checkpoints import LAST, PREVIOUS, AtomicCheckpointIO, first_line, load_weights, newest
 from rectifiers.training.divergence import Diverged
 from rectifiers.training.isolation import isolated
 from rectifiers.training.module import Classifier, refuse_other_network
@@ -110,7 +110,7 @@ def _train(config: dict[str, Any], choices: dict[str, Any], source: Source, fold
 def test_weights(config: dict[str, Any], path: Path) -> dict[str, Any]:
     """Return what the protocols of `config` say of the weights in a plain `state_dict`; there is no run to record.
 
-    Kept scores go into a folder beside the file, named like it.
+    Kept scores go into a folder beside the file, `<file>.tested`.
 
     Raises:
         InputError: where the file holds no weights, or those of another network than `config` describes.
@@ -119,7 +119,7 @@ def test_weights(config: dict[str, Any], path: Path) -> dict[str, Any]:
     check_compute(config["compute"], ALONE)
     source = build_source(config)
     with isolated(config["compute"]["threads"]):
-        return _Run(config, {}, source, path.with_suffix("")).test_weights(load_weights(path))
+        return _Run(config, {}, source, path.with_name(f"{path.name}.tested")).test_weights(load_weights(path))
 
 
 def _set_aside(folder: Path) -> None:
@@ -157,6 +157,7 @@ class _Run:
             build_sgd_settings(config),
             classes=len(source.classes),
             seed=config["seed"],
+            run=folder.name,
             code=code_fingerprint(),
         )
 
@@ -204,13 +205,16 @@ class _Run:
 
     def with_more_protocols(self, kept: dict[str, Any]) -> dict[str, Any]:
         """Test the last checkpoint by what `kept` lacks; all that the record says of the training stays as it is."""
-        last = self.folder / "last.ckpt"
+        last = self.folder / LAST
         if not last.exists():
             raise InputError(
                 f"evaluation=[{', '.join(protocols(self.config))}] asks for more than {self.folder / 'record.json'} "
                 "has, and last.ckpt is gone, so nothing can be tested; give rerun=true to train again"
             )
-        checkpoint = AtomicCheckpointIO().load_checkpoint(last)
+        try:
+            checkpoint = AtomicCheckpointIO().load_checkpoint(last)
+        except InputError as fault:
+            raise InputError(f"{str(fault).partition(';')[0]}; give rerun=true to train this run again") from fault
         self.classifier.on_load_checkpoint(checkpoint)
         self.classifier.load_state_dict(checkpoint["state_dict"])
         return {**kept, "protocols": kept["protocols"] | self._test(lacking(self.config, kept, self.folder))}

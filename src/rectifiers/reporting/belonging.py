@@ -1,0 +1,97 @@
+"""Which records belong into a table, and into which part of it.
+
+A record says of which experiment it is; `experiments.yaml` beside this holds what that experiment is, so that a run
+with another learning rate, activation or crop never passes for a row of the paper. `scripts/report.py experiments`
+makes it.
+"""
+
+import copy
+import functools
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rectifiers.runs.identity import canonical_json
+
+Record = dict[str, Any]
+PLACE = Path(__file__).with_name("experiments.yaml")
+PAPERS_SETTING = "the paper's setting"
+PAPERS_DATA, TRAIN_IMAGES, VAL_IMAGES = "imagenet", 1_281_167, 50_000
+
+# What other data or a smaller run may change; the rest is what an experiment is.
+SIZE = ("seed", "data", "model.width", "optim.epochs", "optim.patience", "optim.drop_epochs", "preprocess.scale",
+        "init.fc_std")  # fmt: skip
+BY_RUN = ("seed", "data.content", "optim.drop_epochs")
+
+
+@functools.cache
+def known() -> dict[str, Any]:
+    """Return `experiments.yaml`: experiments' `arm` and `whole`, protocols' settings by data, networks' sizes."""
+    return yaml.safe_load(PLACE.read_text())
+
+
+def _hash_without(science: dict[str, Any], keys: tuple[str, ...]) -> str:
+    kept = copy.deepcopy(science)
+    for key in keys:
+        *parents, leaf = key.split(".")
+        node: Any = kept
+        for part in parents:
+            node = node.get(part, {})
+        node.pop(leaf, None)
+    return hashlib.sha256(canonical_json(kept).encode()).hexdigest()[:12]
+
+
+def described(science: dict[str, Any]) -> dict[str, str]:
+    """Return the two hashes of a run's science: what is compared (`arm`), and that at the size it was run (`whole`)."""
+    return {"arm": _hash_without(science, SIZE), "whole": _hash_without(science, BY_RUN)}
+
+
+def trained(record: Record) -> Record:
+    """Return the record itself, or the first of the runs that an ensemble is made of."""
+    return record["members"][0] if "members" in record else record
+
+
+def seed(record: Record) -> int:
+    """Return the seed of a run, or of an ensemble's first."""
+    return trained(record)["science"]["seed"]
+
+
+def why_not(record: Record) -> str | None:
+    """Return why a record does not belong into a table, or None."""
+    choices = record["choices"]
+    if choices.get("experiment") is None:
+        return "it is of no experiment"
+    if choices.get("debug") is not None:
+        return f"debug={choices['debug']} measures nothing"
+    for part in record.get("members", [record]):
+        name = part["choices"].get("experiment")
+        if name not in known()["experiments"]:
+            return f"its experiment {name} is not known"
+        if described(part["science"])["arm"] != known()["experiments"][name]["arm"]:
+            return f"its configuration departs from {name} in more than data, size and length"
+    if record["provenance"].get("git_dirty") is not False:
+        return "its code was not committed"
+    settings = known()["settings"].get(choices["data"], {})
+    for name, result in record["protocols"].items():
+        if result.get("git_dirty"):
+            return f"{name} was tested by code that was not committed"
+        if name in settings and result["settings"] != settings[name]:
+            return f"{name} has other settings than the protocol of that name"
+    return None
+
+
+def setting(record: Record) -> str:
+    """Return the data, and in what the run is smaller than the paper's."""
+    own = trained(record)
+    science, name = own["science"], own["choices"]["experiment"]
+    data, width, epochs = record["choices"]["data"], science["model"]["width"], science["optim"]["epochs"]
+    whole = described(science)["whole"] == known()["experiments"][name]["whole"]
+    seen = {result["seen"] for result in record["protocols"].values()}
+    if data == PAPERS_DATA and whole and own["train_images"] == TRAIN_IMAGES and seen <= {VAL_IMAGES}:
+        return PAPERS_SETTING
+    return (
+        f"{data} (width {width:g}, {science['data']['crop_px']} px, {epochs} epoch{'s' * (epochs != 1)} of "
+        f"{own['train_images']:,} images)"
+    )

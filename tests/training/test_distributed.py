@@ -1,0 +1,334 @@
+"""Several real processes that train one run: the same numbers, the same bits after a restart, no one left waiting."""
+
+import contextlib
+import os
+import random
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from conftest import ROOT, TINY, compose_config, numbers, same_bits
+from rectifiers.config import InputError
+from rectifiers.distributed import ALONE, World, world
+from rectifiers.runs import record as records
+from rectifiers.runs.lock import held
+from rectifiers.runs.scores import load, scores_path
+from rectifiers.training.checkpoints import AtomicCheckpointIO
+from rectifiers.training.preflight import check_compute
+
+# 449 test images, which neither two nor three processes share evenly; batches that both do
+PLAIN = (*TINY, "model.dropout=0", "optim.epochs=6", "optim.global_batch=126", "data.val_fraction=0.2494")
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+
+
+def alone(place: Path, *overrides: str) -> list[str]:
+    return [sys.executable, "train.py", *overrides, f"runs_dir={place}/runs", f"cache_dir={place}/cache"]
+
+
+def together(processes: int, place: Path, *overrides: str, restarts: int = 0) -> list[str]:
+    torchrun = [
+        "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={processes}", "--rdzv-backend=c10d",
+        "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1", f"--max-restarts={restarts}",
+    ]  # fmt: skip
+    return [sys.executable, *torchrun, *alone(place, *overrides)[1:]]
+
+
+def start(command: Sequence[str], **more: Any) -> subprocess.Popen:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=ROOT, **{"env": ENVIRONMENT, **pipes, **more})
+
+
+def workers(torchrun: subprocess.Popen) -> list[int]:
+    """The processes that it started, in the order of their ranks."""
+    found = subprocess.run(["pgrep", "-P", str(torchrun.pid)], capture_output=True, text=True, check=True)
+    return [int(pid) for pid in found.stdout.split()]
+
+
+def finish(command: Sequence[str], **more: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command, cwd=ROOT, env={**ENVIRONMENT, **more}, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def record(place: Path) -> Path:
+    (found,) = place.glob("runs/*/record.json")
+    return found
+
+
+def weights(place: Path) -> dict[str, torch.Tensor]:
+    return torch.load(record(place).parent / "last.ckpt", weights_only=True)["state_dict"]
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("one")
+    finish(alone(place, *PLAIN))
+    return place
+
+
+def test_two_processes_of_half_the_batch_train_like_one(one: Path, tmp_path: Path) -> None:
+    """60 steps from the same weights on the same images; what differs is the order of float32 sums."""
+    done = finish(together(2, tmp_path, *PLAIN))
+    assert (
+        "batch 126 = 2 x 63, 32-true on cpu, 1 x 2 processes, all with this configuration, data and code"
+        in (done.stderr.splitlines()[0])
+    )
+    assert done.stdout.count("record.json") == 1  # one of them speaks
+    assert record(tmp_path).parent.name == record(one).parent.name
+    ours, theirs = weights(tmp_path), weights(one)
+    for name, value in theirs.items():
+        assert torch.allclose(ours[name], value, atol=1e-5, rtol=0), name
+    assert records.load(record(tmp_path))["compute"]["processes"] == 2
+    history = [records.load(record(place))["history"] for place in (tmp_path, one)]
+    for a, b in zip(*history, strict=True):
+        assert a["train_loss"] == pytest.approx(b["train_loss"], rel=1e-5)
+
+
+def test_counts_and_scores_are_the_same_on_one_two_and_three_processes(one: Path, tmp_path: Path) -> None:
+    """The same weights on 449 images, through a record to which protocols are added."""
+    asked = ("evaluation=[ten_view,center]", "evaluation.center.scale_px=11", "evaluation.keep_scores=true")
+    found = []
+    for processes in (1, 2, 3):
+        place = tmp_path / str(processes)
+        shutil.copytree(one / "runs", place / "runs")
+        command = alone(place, *PLAIN, *asked) if processes == 1 else together(processes, place, *PLAIN, *asked)
+        finish(command)
+        path = record(place)
+        protocols = records.load(path)["protocols"]
+        assert protocols["center"]["seen"] == 449
+        counts = [(p["top1_correct"], p["top5_correct"], p["top1_hits"]) for p in protocols.values()]
+        found.append((counts, load(scores_path(path.parent, "center")).scores))
+    for counts, scores in found[1:]:
+        assert counts == found[0][0]
+        assert abs(scores - found[0][1]).max() < 1e-6  # matrix products of other batch sizes
+
+
+def ranks(*per_rank: Sequence[str]) -> list[subprocess.CompletedProcess[str]]:
+    """Start one process a rank without torchrun, each with a command of its own."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    started = []
+    for rank, command in enumerate(per_rank):
+        told = {
+            "TORCHELASTIC_RUN_ID": "test", "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": len(per_rank),
+            "GROUP_WORLD_SIZE": 1, "GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+        }  # fmt: skip
+        environment = {**ENVIRONMENT, **{name: str(value) for name, value in told.items()}}
+        started.append(start(command, env=environment))
+    ended = [(process, *process.communicate(timeout=200)) for process in started]
+    return [subprocess.CompletedProcess(p.args, p.returncode, out, err) for p, out, err in ended]
+
+
+def test_a_rank_that_differs_stops_all_with_the_difference(tmp_path: Path) -> None:
+    for done in ranks(alone(tmp_path, *PLAIN), alone(tmp_path, *PLAIN, "seed=1")):
+        assert done.returncode == 1
+        assert "error: rank 1 has another configuration than rank 0 (" in done.stderr
+    assert not list(tmp_path.glob("runs/*/last.ckpt"))
+
+
+def test_an_input_that_one_rank_cannot_use_stops_all(tmp_path: Path) -> None:
+    for name in ("train/a/0.png", "train/b/0.png", "val/a/0.png", "val/b/0.png"):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "photos" / name).touch()
+    commands = [alone(tmp_path, "data=folder", f"data.root={tmp_path}/{root}") for root in ("photos", "nowhere")]
+    for done in ranks(*commands):
+        assert done.returncode == 1
+        assert f"error: rank 1: {tmp_path}/nowhere is not a folder" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("compute", "here", "command"),
+    [
+        ({"devices": 4}, ALONE, r"torchrun --standalone --nproc-per-node=4 train\.py"),
+        ({"nodes": 2, "devices": 8}, ALONE, r"torchrun --nnodes=2 .*--nproc-per-node=8 train\.py"),
+        (
+            {"nodes": 1, "devices": 1},
+            World(1, 4, 1, 2),
+            r"asks for 1 processes, and 4 on 2 nodes were started; type: python train\.py",
+        ),
+    ],
+)
+def test_more_processes_than_were_started_get_the_command_to_type(compute: dict, here: World, command: str) -> None:
+    settings = compose_config()["compute"] | compute
+    with pytest.raises(InputError, match=command):
+        check_compute(settings, here)
+
+
+def test_a_batch_that_does_not_divide_names_the_remedy(tmp_path: Path) -> None:
+    for done in ranks(*[alone(tmp_path, *PLAIN, "optim.global_batch=127")] * 2):
+        assert "error: optim.global_batch=127 does not divide over 2 processes; give a multiple of 2" in done.stderr
+
+
+def test_the_launchers_variables_say_where_a_process_stands() -> None:
+    torchrun = {"TORCHELASTIC_RUN_ID": "x", "RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "GROUP_WORLD_SIZE": "2"}
+    srun = {
+        "SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "8", "SLURM_LOCALID": "1", "SLURM_STEP_NUM_NODES": "2",
+    }  # fmt: skip
+    assert world(torchrun) == world(srun) == World(5, 8, 1, 2)
+    assert world({}) == world({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}) == ALONE  # a batch script is no task
+    with pytest.raises(InputError, match="start the processes by torchrun or srun"):
+        world({**torchrun, "RANK": "one"})
+    with pytest.raises(InputError, match="not the same number on each"):
+        world({**torchrun, "WORLD_SIZE": "7"})
+
+
+def test_a_run_in_progress_is_left_alone_and_says_where(tmp_path: Path) -> None:
+    first = start(alone(tmp_path, *PLAIN, "optim.epochs=500"))
+    try:
+        wait_for(lambda: list(tmp_path.glob("runs/*/last.ckpt")), first)
+        second = subprocess.run(
+            alone(tmp_path, *PLAIN, "optim.epochs=500"), cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True
+        )
+    finally:
+        first.kill()
+        first.communicate()
+    assert second.returncode == 1
+    assert f"is in progress on {socket.gethostname()} (process {first.pid}, since " in second.stderr
+    folder = next(tmp_path.glob("runs/*/last.ckpt")).parent
+    with held(folder):  # the one that was killed holds nothing any more
+        pass
+
+
+def wait_for(seen: Callable[[], object], process: subprocess.Popen, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not seen():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+WITHIN = (*TINY, "optim.epochs=6", "optim.global_batch=32", "checkpoint.every_n_steps=5")  # epochs of 42 steps
+
+
+@pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_stops_within_an_epoch_and_the_same_command_ends_with_the_same_bits(
+    tmp_path: Path, asked: signal.Signals
+) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    finish(alone(whole, *WITHIN, "model.norm=batch"))
+    command = alone(cut, *WITHIN, "model.norm=batch", "compute.workers=1")
+    process = start(command)
+    wait_for(lambda: list(cut.glob("runs/*/metrics.csv")), process)
+    process.send_signal(asked)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert f"stopped by {asked.name} after step " in err
+    assert "Traceback" not in err
+    finish(command)
+    assert same_bits(weights(whole), weights(cut))
+    assert numbers(records.load(record(whole))) == numbers(records.load(record(cut)))
+    assert not (record(cut).parent / "previous.ckpt").exists()
+
+
+def test_a_damaged_last_checkpoint_is_told_and_the_one_before_it_is_used(tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    finish(alone(whole, *WITHIN))
+    process = start(alone(cut, *WITHIN))
+    wait_for(lambda: list(cut.glob("runs/*/metrics.csv")), process)
+    process.kill()
+    process.communicate()
+    (last,) = cut.glob("runs/*/last.ckpt")
+    weight = torch.load(last, weights_only=True)["state_dict"]["network.head.fc_1.weight"]
+    content, first = bytearray(last.read_bytes()), weight.numpy().tobytes()[:16]
+    content[content.index(first)] ^= 1  # the last bit of a weight: the file is still a checkpoint, of another network
+    last.write_bytes(content)
+    done = finish(alone(cut, *WITHIN))
+    assert f"{last} cannot be read as a checkpoint (" in done.stderr
+    assert f"continuing from {last.parent / 'previous.ckpt'}" in done.stderr
+    assert same_bits(weights(whole), weights(cut))
+    assert numbers(records.load(record(whole))) == numbers(records.load(record(cut)))
+
+
+def test_a_full_disk_is_a_sentence_and_the_last_good_state_stays(tmp_path: Path) -> None:
+    """The file-size limit stands for the full disk: the kernel refuses the bytes beyond it in the middle of a write."""
+    finish(alone(tmp_path, *WITHIN, "optim.epochs=1"))
+    size = (record(tmp_path).parent / "last.ckpt").stat().st_size
+    options = (*WITHIN, "optim.epochs=40")
+    process = start(alone(tmp_path, *options))
+    others = set(tmp_path.glob("runs/*/metrics.csv"))
+    wait_for(lambda: set(tmp_path.glob("runs/*/metrics.csv")) - others, process)
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size // 2, size // 2))
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "last.ckpt could not be written (" in err
+    assert "make room there and give the same command" in err
+    assert "Traceback" not in err
+    (folder,) = {path.parent for path in set(tmp_path.glob("runs/*/last.ckpt"))} - {record(tmp_path).parent}
+    assert AtomicCheckpointIO().load_checkpoint(folder / "last.ckpt")
+    assert not list(folder.glob("*.part"))
+    finish(alone(tmp_path, *options))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_run_killed_at_twenty_random_moments_ends_with_the_bits_of_one_that_was_not(
+    tmp_path: Path, processes: int
+) -> None:
+    options = (*WITHIN, "optim.epochs=40")
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+
+    def command(place: Path) -> list[str]:
+        return alone(place, *options) if processes == 1 else together(processes, place, *options)
+
+    finish(command(whole))
+    moments, kills = random.Random(processes), 0
+    while kills < 20 and not list(cut.glob("runs/*/record.json")):
+        process = start(command(cut), start_new_session=True)
+        before = newest_stamp(cut)
+        with contextlib.suppress(AssertionError):
+            wait_for(lambda before=before: newest_stamp(cut) > before, process)
+        time.sleep(moments.random() * 0.4)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        kills += 1
+    assert kills >= 20 or list(cut.glob("runs/*/record.json"))
+    finish(command(cut))
+    assert kills >= 20, f"the run was over after {kills} kills; make it longer"
+    assert same_bits(weights(whole), weights(cut))
+    assert numbers(records.load(record(whole))) == numbers(records.load(record(cut)))
+    steps = [row["epoch"] for row in records.load(record(cut))["history"]]
+    assert steps == list(range(1, 41))
+
+
+def newest_stamp(place: Path) -> int:
+    return max((path.stat().st_mtime_ns for path in place.glob("runs/*/last.ckpt")), default=0)
+
+
+@pytest.mark.slow
+def test_a_killed_rank_is_restarted_by_torchrun_and_the_bits_are_the_same(tmp_path: Path) -> None:
+    options = (*WITHIN, "optim.epochs=20")
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    finish(together(2, whole, *options))
+    process = start(together(2, cut, *options, restarts=3))
+    wait_for(lambda: list(cut.glob("runs/*/metrics.csv")), process)
+    os.kill(workers(process)[-1], signal.SIGKILL)
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert same_bits(weights(whole), weights(cut))
+    assert numbers(records.load(record(whole))) == numbers(records.load(record(cut)))
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_rank_stops_both(tmp_path: Path) -> None:
+    options = (*WITHIN, "optim.epochs=20")
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    finish(together(2, whole, *options))
+    process = start(together(2, cut, *options))
+    wait_for(lambda: list(cut.glob("runs/*/metrics.csv")), process)
+    os.kill(workers(process)[1], signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "stopped by SIGTERM after step " in err
+    finish(together(2, cut, *options))
+    assert same_bits(weights(whole), weights(cut))

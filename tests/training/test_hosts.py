@@ -1,0 +1,110 @@
+"""Two hosts for real: network namespaces with addresses of their own, a cable between them, torchrun on each."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT, TINY
+from rectifiers.runs import record as records
+
+ADDRESS = {"a": "10.77.0.1", "b": "10.77.0.2"}
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+
+
+@pytest.fixture
+def hosts() -> Iterator[dict[str, str]]:
+    """Two namespaces, by host; taken down with all that runs in them."""
+    if shutil.which("ip") is None or os.geteuid() != 0:
+        pytest.skip("network namespaces need iproute2 and root")
+    names = {host: f"rect-{uuid.uuid4().hex[:6]}{host}" for host in ADDRESS}
+    try:
+        ip("netns", "add", names["a"])
+    except subprocess.CalledProcessError as fault:
+        pytest.skip(f"network namespaces are not permitted here: {fault.stderr.strip()}")
+    try:
+        ip("netns", "add", names["b"])
+        cable = [
+            "link",
+            "add",
+            "wire",
+            "netns",
+            names["a"],
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "wire",
+            "netns",
+            names["b"],
+        ]
+        ip(*cable)
+        for host, name in names.items():
+            ip("-n", name, "addr", "add", f"{ADDRESS[host]}/24", "dev", "wire")
+            for device in ("lo", "wire"):
+                ip("-n", name, "link", "set", device, "up")
+        yield names
+    finally:
+        for name in names.values():
+            subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True)
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+def start(name: str, host: str, place: Path, *overrides: str) -> subprocess.Popen:
+    environment = {
+        **os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "GLOO_SOCKET_IFNAME": "wire",
+    }  # fmt: skip
+    torchrun = [
+        "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--rdzv-id=test", "--rdzv-backend=c10d",
+        f"--rdzv-endpoint={ADDRESS['a']}:29501", f"--rdzv-conf=is_host={int(host == 'a')}",
+        f"--local-addr={ADDRESS[host]}",
+    ]  # fmt: skip
+    command = ["ip", "netns", "exec", name, sys.executable, *torchrun, "train.py", *TINY, *overrides]
+    place_of = [f"runs_dir={place}/runs", f"cache_dir={place}/cache"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([*command, *place_of], cwd=ROOT, env=environment, **pipes)  # type: ignore[call-overload]
+
+
+def test_two_hosts_train_one_run(hosts: dict[str, str], tmp_path: Path) -> None:
+    started = [start(name, host, tmp_path) for host, name in hosts.items()]
+    ended = [(*process.communicate(timeout=240), process.returncode) for process in started]
+    assert [code for _, _, code in ended] == [0, 0], ended
+    (path,) = tmp_path.glob("runs/*/record.json")
+    assert sum(out.count(str(path)) for out, _, _ in ended) == 1
+    assert any("2 x 1 processes, all with this configuration, data and code" in err for _, err, _ in ended)
+    found = records.load(path)
+    assert found["compute"]["processes"] == 2
+    assert found["protocols"]["ten_view"]["seen"] == 450
+
+
+@pytest.mark.slow
+def test_a_host_that_vanishes_ends_the_run_in_time_with_a_sentence(hosts: dict[str, str], tmp_path: Path) -> None:
+    """The cable is cut: no packet says so. The other host waits for compute.timeout_s and no longer."""
+    options = ("optim.epochs=100000", "compute.timeout_s=15")
+    started = {host: start(name, host, tmp_path, *options) for host, name in hosts.items()}
+    try:
+        end = time.monotonic() + 120
+        while not list(tmp_path.glob("runs/*/metrics.csv")):
+            assert time.monotonic() < end, started["a"].poll()
+            time.sleep(0.1)
+        ip("-n", hosts["a"], "link", "set", "wire", "down")
+        cut = time.monotonic()
+        _, err = started["a"].communicate(timeout=120)
+        assert time.monotonic() - cut < 15 + 60  # torchrun gives its processes half a minute to leave
+        assert started["a"].returncode != 0
+        assert "lost the other processes (" in err
+        assert "the same command goes on from the last checkpoint" in err
+    finally:
+        for process in started.values():
+            process.kill()
+            process.communicate()
+    assert list(tmp_path.glob("runs/*/last.ckpt"))
