@@ -110,8 +110,11 @@ def test_the_ensemble_trains_what_it_lacks_and_averages_it(tmp_path: Path) -> No
     whole = records.load(Path(done.stdout.splitlines()[-1]))
     models = {member["choices"]["experiment"]: member["choices"]["model"] for member in whole["members"]}
     assert models == {
-        "table6/a_relu": "model_a", "table6/a_prelu": "model_a", "table6/b_prelu": "model_b", "table6/c_prelu": "model_c",
-    }  # fmt: skip
+        "table6/a_relu": "model_a",
+        "table6/a_prelu": "model_a",
+        "table6/b_prelu": "model_b",
+        "table6/c_prelu": "model_c",
+    }
     assert (whole["choices"]["experiment"], whole["choices"]["debug"]) == (ENSEMBLE, "smoke")
     (found,) = whole["protocols"].values()
     parts = [records.load(tmp_path / "runs" / m["run"] / "record.json") for m in whole["members"]]

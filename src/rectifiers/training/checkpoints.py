@@ -77,7 +77,7 @@ def newest(folder: Path) -> Path | None:
         except InputError as fault:
             if path == found[-1]:
                 raise
-            stderr.print(f"{str(fault).partition(';')[0]}; going on from {found[-1]}", highlight=False)
+            stderr.print(f"{str(fault).partition(';')[0]}; going on from {found[-1]}", highlight=False, soft_wrap=True)
     return None
 
 
@@ -187,5 +187,6 @@ class Checkpoints(Checkpoint):
             stderr.print(
                 f"stopped by {stop.name} after step {trainer.global_step}; the same command goes on from there",
                 highlight=False,
+                soft_wrap=True,
             )
         raise Stopped(STOPPED)

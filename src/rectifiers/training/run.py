@@ -250,7 +250,7 @@ class _Run:
         trainer = build_trainer(self.config, self.folder, logger, world())
         start = from_rank_zero(lambda: newest(self.folder))
         if start is not None and world().rank == 0:
-            stderr.print(f"continuing from {start}", highlight=False)
+            stderr.print(f"continuing from {start}", highlight=False, soft_wrap=True)
         status = 1
         try:
             trainer.fit(self.classifier, datamodule=self.data, ckpt_path=start)
