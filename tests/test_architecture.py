@@ -12,6 +12,8 @@ ROWS = [
     ["config", "seeds"],
     ["quadrature", "runs.identity", "runs.record", "runs.provenance", "reporting.statistics", "reporting.paper"],
     ["activations", "runs.lookup", "reporting.console", "reporting.tables"],
+    ["data.archives", "data.originals", "data.parallel", "data.store"],
+    ["data.devkit"],
     [
         "initializers",
         "models.spec",
@@ -20,16 +22,19 @@ ROWS = [
         "data.samplers",
         "data.sources",
         "data.preprocess",
+        "data.preparation",
     ],
     [
         "models.network",
         "data.statistics",
+        "data.shards",
+        "data.colors",
         "data.module",
         "evaluation.views",
         "evaluation.counters",
         "evaluation.calibration",
     ],
-    ["evaluation.windows"],
+    ["evaluation.windows", "data.imagenet"],
     ["evaluation.protocols"],
     ["evaluation.testing", "training.optim", "training.schedule", "training.divergence", "training.isolation"],
     ["training.module"],
@@ -46,7 +51,21 @@ ONLY_IN = {
     "wandb": ("training.run",),
     "dvc": (),
 }
-WITHOUT_TORCH = ("config", "seeds", "cli", "runs.", "reporting.", "models.spec", "training.schedule")
+WITHOUT_TORCH = (
+    "config",
+    "seeds",
+    "cli",
+    "runs.",
+    "reporting.",
+    "models.spec",
+    "training.schedule",
+    "data.preparation",
+    "data.store",
+    "data.archives",
+    "data.originals",
+    "data.devkit",
+    "data.parallel",
+)
 
 
 def modules() -> dict[str, Path]:

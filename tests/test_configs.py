@@ -68,7 +68,7 @@ def test_every_option_composes_and_passes_the_checks(group: str, option: str) ->
 def test_every_source_takes_its_settings(option: str) -> None:
     settings = compose_config(f"data={option}")["data"]
     source = assembly.configured("data", settings, assembly.EVERY_SOURCE_KEYS)
-    assert source.func.__name__ == ("folder" if option == "imagenet" else option)
+    assert source.func.__name__ == option
 
 
 @pytest.mark.parametrize("option", GROUPS["evaluation"])

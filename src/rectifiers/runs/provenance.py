@@ -49,8 +49,13 @@ def _cpu() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def provenance(data_hash: str, statistics_hash: str, device: str, threads: int) -> dict[str, Any]:
-    """Return what a record keeps: git sha and dirty flag (None outside a checkout), hashes, versions, machine."""
+def provenance(
+    data_hash: str, statistics_hash: str, device: str, threads: int, data_pinned: bool | None = None
+) -> dict[str, Any]:
+    """Return what a record keeps: git sha and dirty flag (None outside a checkout), hashes, versions, machine.
+
+    data_pinned: of prepared data, whether a `dvc.lock` names it.
+    """
     lock = ROOT / "requirements.lock"
     status = _git("status", "--porcelain")
     return {
@@ -59,6 +64,7 @@ def provenance(data_hash: str, statistics_hash: str, device: str, threads: int) 
         "code": code_fingerprint(),
         "lock": hashlib.sha256(lock.read_bytes()).hexdigest()[:12] if lock.is_file() else None,
         "data": data_hash,
+        "data_pinned": data_pinned,
         "statistics": statistics_hash,
         "versions": {
             "python": platform.python_version(),
