@@ -1,7 +1,7 @@
 """Make small archives in the official layout of ILSVRC 2012, oddities included, the same bytes on any machine.
 
 `python scripts/make_miniature.py [folder]`. Six classes of generated photos, 12 + 4 each; a class is a hue and a
-direction of its stripes. Everything is computed in whole numbers and compressed by nobody: sines, gzip and PNG differ by a bit
+direction of its stripes. Everything is computed in whole numbers and compressed by nobody: sines, gzip and PNG differ
 between builds of their libraries, and the archives' md5 is pinned. JPEG is libjpeg-turbo's, which is exact.
 """
 
@@ -19,7 +19,7 @@ from scipy.io import savemat
 CLASSES, TRAIN, VAL = 6, 12, 4
 # Labels count in the order of sorted WNIDs; the devkit's ids count in another one, as they do in the real devkit.
 WNIDS = [f"n{number:08d}" for number in (1440764, 1776313, 2105855, 3018349, 4258138, 13037406)]
-ID_OF = dict(zip(WNIDS, (4, 2, 6, 1, 3, 5), strict=True))
+ID_OF = dict(zip(WNIDS, (4, 3, 6, 1, 2, 5), strict=True))
 INNER = {7: "n00001740", 8: "n00015388", 9: "n03575240"}  # WordNet's inner nodes
 ODD = ("cmyk", "png", "grey", "exif", "progressive", "444", "422")
 
@@ -66,9 +66,8 @@ def encoded(pixels: np.ndarray, odd: str | None) -> bytes:
         return png(pixels)
     image = Image.fromarray(pixels).convert({"cmyk": "CMYK", "grey": "L"}.get(odd or "", "RGB"))
     options = {
-        "exif": {
-            "exif": b"Exif\0\0II*\0\x08\0\0\0\x05\0\x0f\x01\x02\0\xff\0\0\0\xff\xff\0\0"
-        },  # its first entry points beyond the end
+        # Five entries are promised; the first one points beyond the end.
+        "exif": {"exif": b"Exif\0\0II*\0\x08\0\0\0\x05\0\x0f\x01\x02\0\xff\0\0\0\xff\xff\0\0"},
         "progressive": {"progressive": True},
         "444": {"subsampling": 0},
         "422": {"subsampling": 1},

@@ -18,8 +18,8 @@ def measure_colors(
     """Return (statistics, mean image) of the centre crops of a split, RGB with white at 1.
 
     The mean image is float64 [3, crop, crop]. All sums are of integers, so neither threads nor machines can change
-    them. The covariance is that of the RGB values of single pixels over all crops; the constants that everybody quotes for
-    ImageNet stand beside its eigenvalues (variances, descending) and eigenvectors (columns, rows R, G, B).
+    them. The covariance is that of the RGB values of single pixels over all crops; the constants that everybody quotes
+    for ImageNet stand beside its eigenvalues (variances, descending) and eigenvectors (columns, rows R, G, B).
     """
     images = len(split.labels)
     total = np.zeros((3, geometry.crop_px, geometry.crop_px), np.int64)

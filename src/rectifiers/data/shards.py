@@ -33,7 +33,7 @@ class ShardSplit:
         sizes = [files[shard]["bytes"] for shard in shards]
         try:
             self._index = np.load(self.folder / "index.npy", mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as fault:
+        except Exception as fault:  # numpy reads a header as Python's own text, which fails in many ways
             raise InputError(f"{self.folder / 'index.npy'} cannot be read ({fault}); pull the data anew") from fault
         self._check(sizes, classes=len(manifest["classes"]), images=manifest["splits"][name]["images"])
         self.labels: Sequence[int] = array("H", np.ascontiguousarray(self._index["label"]).astype("=u2").tobytes())

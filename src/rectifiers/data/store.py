@@ -11,6 +11,7 @@ so the same augmentation, whether it is read from here or by `data=folder`. What
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,6 +25,7 @@ INDEX = np.dtype(
     [("offset", "<u8"), ("length", "<u4"), ("shard", "<u2"), ("label", "<u2"), ("height", "<u2"), ("width", "<u2")]
 )
 MANIFEST = "manifest.json"
+FILE = re.compile(r"(train|val)/(index\.npy|shard-\d{5}\.bin)")
 STORED_AS = ("JPEG", "PPM")  # and nothing else is ever tried: some of the decoders of Pillow start programs
 
 
@@ -55,6 +57,8 @@ def read_manifest(root: Path) -> dict[str, Any]:
         if manifest["format"] != FORMAT:
             raise ValueError(f"its format is {manifest['format']!r} and this code reads {FORMAT}")
         files = {str(name): int(facts["bytes"]) for name, facts in manifest["files"].items()}
+        if not all(FILE.fullmatch(name) for name in files):
+            raise ValueError("it names a file that is none of a prepared folder")
         for split in SPLITS:
             str(manifest["splits"][split]["digest"]), int(manifest["splits"][split]["images"])
         [str(facts["sha256"]) for facts in manifest["files"].values()]
