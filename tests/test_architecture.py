@@ -51,21 +51,7 @@ ONLY_IN = {
     "wandb": ("training.run",),
     "dvc": (),
 }
-WITHOUT_TORCH = (
-    "config",
-    "seeds",
-    "cli",
-    "runs.",
-    "reporting.",
-    "models.spec",
-    "training.schedule",
-    "data.preparation",
-    "data.store",
-    "data.archives",
-    "data.originals",
-    "data.devkit",
-    "data.parallel",
-)
+WITHOUT_TORCH = ("config", "seeds", "cli", "runs.", "reporting.", "models.spec", "training.schedule")
 
 
 def modules() -> dict[str, Path]:
