@@ -178,6 +178,16 @@ def test_a_value_that_cannot_be_used_is_one_sentence_with_the_remedy(override: s
         check(compose_config(override))
 
 
+def test_keys_of_the_preparation_are_checked() -> None:
+    for override, sentence in (
+        ("data.store=zip", r"data\.store=zip is not known; choose one of: tiled, plain"),
+        ("data.shard_bytes=0", r"data\.shard_bytes=0 is not usable; give a whole number at least 1"),
+        ("data.allow_unpinned=1", r"data\.allow_unpinned=1 is not known; choose one of: false, true"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            check(compose_config("data=imagenet", override))
+
+
 def test_bounds_depend_on_where_a_value_comes_from() -> None:
     check(compose_config("optim.drop_epochs=[75]", "init.bias=torch_default", "optim.lr=1e30"))
     check(compose_config("optim.drop_epochs=[30,90]", "optim.drop_epochs_from=0123456789ab"))

@@ -2,6 +2,8 @@
 
 import io
 import struct
+import sys
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -70,14 +72,19 @@ def test_a_transcoder_is_believed_only_as_far_as_its_pixels_are_the_same() -> No
     assert not called
 
 
-def test_tiled_without_its_tool_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiled_without_its_tool_is_refused_and_never_silently_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     assert transcoder("plain") is None
-
-    def missing(name: str) -> None:
-        raise ImportError(f"no {name}")
-
-    monkeypatch.setattr("pkgutil.resolve_name", missing)
-    with pytest.raises(InputError, match=r"data\.store=tiled needs the C extension.*data\.store=plain"):
+    native = ModuleType("native")
+    monkeypatch.setitem(sys.modules, "rectifiers.data.native", native)
+    native.tile, native.fault = (lambda jpeg: None), (lambda: "it is not built; call make native")  # type: ignore[attr-defined]
+    with pytest.raises(
+        InputError, match=r"data\.store=tiled needs the C extension, and it is not built; .*store=plain"
+    ):
+        transcoder("tiled")
+    native.fault = lambda: None  # type: ignore[attr-defined]
+    assert transcoder("tiled") is native.tile  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "rectifiers.data.native", None)  # as where the package has none
+    with pytest.raises(InputError, match=r"data\.store=tiled needs the C extension"):
         transcoder("tiled")
 
 

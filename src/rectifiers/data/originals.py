@@ -1,8 +1,8 @@
 """From an original image file to the bytes that are stored: the same pixels, in a form that libjpeg reads."""
 
 import hashlib
+import importlib
 import io
-import pkgutil
 import threading
 import warnings
 from collections.abc import Callable, Iterable
@@ -45,12 +45,13 @@ def transcoder(store: str) -> Transcoder | None:
     if store == "plain":
         return None
     try:
-        tile: Transcoder = pkgutil.resolve_name("rectifiers.data.native:tile")
-    except (ImportError, AttributeError) as fault:
-        raise InputError(
-            f"data.store={store} needs the C extension, which is not built here ({fault}); build it, or give "
-            "data.store=plain"
-        ) from fault
+        native = importlib.import_module("rectifiers.data.native")
+        fault = native.fault()
+    except ImportError as missing:
+        fault = str(missing)
+    if fault is not None:
+        raise InputError(f"data.store={store} needs the C extension, and {fault}; or give data.store=plain")
+    tile: Transcoder = native.tile
     return tile
 
 
