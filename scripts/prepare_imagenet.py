@@ -87,14 +87,14 @@ def run_prepare(expected: Expected, settings: dict[str, Any], threads: int) -> N
 
     total = sum(expected.archives[role].path.stat().st_size for role in ("train", "val"))
     with bar() as shown:
-        task = shown.add_task("preparing", total=total)
+        tasks = {work: shown.add_task(work, total=total) for work in ("storing", "checking")}
         prepare(
             expected,
             Path(settings["root"]),
             store=settings["store"],
             shard_bytes=settings["shard_bytes"],
             threads=threads,
-            on_bytes=lambda count: shown.advance(task, count),
+            on_bytes=lambda work, count: shown.advance(tasks[work], count),
         )
 
 

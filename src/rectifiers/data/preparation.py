@@ -1,6 +1,7 @@
 """From the official archives to a prepared folder (see `data.store`), in steps of one class that survive any kill."""
 
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -55,12 +56,13 @@ def prepare(
     store: str,
     shard_bytes: int,
     threads: int,
-    on_bytes: Callable[[int], None] = lambda count: None,
+    on_bytes: Callable[[str, int], None] = lambda work, count: None,
 ) -> None:
     """Make `root` from verified archives. All work lies in `<root>.part` until it is whole, and goes on from there.
 
     The bytes are a function of the archives, `store` and `shard_bytes`: not of the threads, nor of interruptions.
-    on_bytes: told how many bytes of the archives a step has read, or had read before this call.
+    on_bytes: told ("storing", bytes of the archives that a step has read, or had read before this call), and then
+    ("checking", bytes of what is stored).
 
     Raises:
         InputError: for archives that do not hold what is expected; `root` is as it was then.
@@ -79,8 +81,8 @@ def prepare(
                 end = (0, 0)
                 for step in steps:
                     end, read = _run(step, part, end, convert, shard_bytes, threads)
-                    on_bytes(read)
-            _finish(part, plan, expected, devkit)
+                    on_bytes("storing", read)
+            _finish(part, plan, expected, devkit, partial(on_bytes, "checking"))
             if root.exists():
                 root.rename(part / "replaced")
             (part / "store").rename(root)
@@ -108,6 +110,8 @@ def _continue_or_start(part: Path, plan: dict[str, Any], stack: ExitStack) -> No
         known = json.loads((part / "plan.json").read_bytes())
     except (OSError, ValueError):
         known = None
+    if known != plan:
+        (part / "plan.json").unlink(missing_ok=True)  # first: without it, what a kill leaves of the rest goes too
     for path in part.iterdir():
         if known != plan or path.name == "replaced":
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -213,10 +217,12 @@ def _images(part: Path, split: str) -> Iterator[dict[str, Any]]:
         yield from json.loads(path.read_bytes())["images"]
 
 
-def _finish(part: Path, plan: dict[str, Any], expected: Expected, devkit: Devkit) -> None:
+def _finish(
+    part: Path, plan: dict[str, Any], expected: Expected, devkit: Devkit, on_bytes: Callable[[int], None]
+) -> None:
     """Write the indexes, and the manifest with the hash of every file. The names of all images are never in memory."""
     found: dict[str, list[str]] = {key: [] for key in RULES}
-    splits, store = {}, part / "store"
+    splits, files, store = {}, {}, part / "store"
     for split in SPLITS:
         index = np.fromiter((tuple(image["row"]) for image in _images(part, split)), dtype=INDEX)
         if split == "train" and len(index) != expected.train_images:
@@ -224,19 +230,17 @@ def _finish(part: Path, plan: dict[str, Any], expected: Expected, devkit: Devkit
                 f"{expected.archives['train'].path} holds {len(index):,} images and must hold "
                 f"{expected.train_images:,}; fetch it again"
             )
-        _check_stored(store / split, index, (image["crc32"] for image in _images(part, split)))
         with atomic_file(store / split / "index.npy") as file:
             np.save(file, index, allow_pickle=False)
+        hashes = {"index.npy": file_sha256(store / split / "index.npy")}
+        hashes |= _check_shards(store / split, index, (image["crc32"] for image in _images(part, split)), on_bytes)
+        for name, sha256 in hashes.items():
+            files[f"{split}/{name}"] = {"bytes": (store / split / name).stat().st_size, "sha256": sha256}
         digest = digest_files((i["name"], i["row"][3], bytes.fromhex(i["digest"])) for i in _images(part, split))
         splits[split] = {"images": len(index), "digest": digest}
         for image in _images(part, split):
             for key in image["oddities"]:
                 found[key].append(image["name"])
-    files = {
-        path.relative_to(store).as_posix(): {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
-        for split in SPLITS
-        for path in sorted((store / split).iterdir())
-    }
     manifest = {
         **plan,
         "classes": [{"wnid": wnid, "words": words} for wnid, words in zip(devkit.wnids, devkit.words, strict=True)],
@@ -247,18 +251,21 @@ def _finish(part: Path, plan: dict[str, Any], expected: Expected, devkit: Devkit
     write_text(store / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
 
 
-def _check_stored(folder: Path, index: np.ndarray, sums: Iterator[int]) -> None:
-    """Read back what lies in the shards: much can have happened to them between two calls."""
-    number, file = -1, None
-    with ExitStack() as stack:
-        for row, expected in zip(index, sums, strict=True):
-            if row["shard"] != number:
-                stack.pop_all().close()
-                number = int(row["shard"])
-                file = stack.enter_context(open(folder / shard_name(number), "rb"))
-            assert file is not None
-            if zlib.crc32(file.read(int(row["length"]))) != expected:
-                raise InputError(
-                    f"{folder / shard_name(number)} is not what was written there; remove {folder.parents[1]} and "
-                    "prepare again"
-                )
+def _check_shards(
+    folder: Path, index: np.ndarray, sums: Iterator[int], on_bytes: Callable[[int], None]
+) -> dict[str, str]:
+    """Read back what lies in the shards, for much can have happened to it between two calls; return their SHA-256."""
+    hashes: dict[str, str] = {}
+    for number in range(int(index["shard"][-1]) + 1):
+        path, content, sound = folder / shard_name(number), hashlib.sha256(), True
+        with open(path, "rb") as file:
+            for length in index["length"][index["shard"] == number]:
+                body = file.read(int(length))
+                content.update(body)
+                sound &= zlib.crc32(body) == next(sums)
+            sound &= not file.read(1)
+        if not sound:
+            raise InputError(f"{path} is not what was written there; remove {folder.parents[1]} and prepare again")
+        hashes[path.name] = content.hexdigest()
+        on_bytes(path.stat().st_size)
+    return hashes
