@@ -6,7 +6,7 @@ UV_VERSION := 0.13.8
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-slow lint types format deviations table bench lock clean
+.PHONY: help setup train test test-slow lint types format data verify-data deviations table bench lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,15 @@ types: $(READY) ## mypy on src
 
 format: $(READY) ## let ruff format and repair
 	@$(BIN)/ruff check --fix --quiet; $(BIN)/ruff format --quiet
+
+data: $(READY) ## make the miniature archives and prepare them anew; the bytes that dvc.lock pins must come out
+	@PATH="$(abspath $(BIN)):$$PATH" dvc repro --force --quiet
+	@git diff --exit-code dvc.lock || \
+		{ echo "error: dvc.lock changed: other bytes came out than are pinned; commit it only where that was meant"; exit 1; }
+	@$(BIN)/python scripts/verify_data.py
+
+verify-data: $(READY) ## read every pinned archive, shard and statistic again, and name what differs
+	@$(BIN)/python scripts/verify_data.py
 
 deviations: $(READY) ## copy every DEVIATION: of the code into the README
 	@$(BIN)/python scripts/deviations.py

@@ -5,14 +5,20 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # bit-for-bit claims are made for one thread; two workers share two cores
 
+import importlib.util
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
+
+from rectifiers.data.archives import Expected, read_expected
+from rectifiers.data.preparation import prepare
 
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
@@ -63,6 +69,34 @@ def tiny(tmp_path: Path) -> Callable[..., dict[str, Any]]:
         return compose_config(*TINY, f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache", *overrides)
 
     return make
+
+
+def load_script(name: str) -> ModuleType:
+    """A program of scripts/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def miniature(tmp_path_factory: pytest.TempPathFactory) -> Expected:
+    """The generated archives in the official layout."""
+    folder = tmp_path_factory.mktemp("archives")
+    load_script("make_miniature").main(folder)
+    expected = read_expected(ROOT / "pipelines" / "miniature" / "archives.yaml")
+    moved = {role: replace(a, path=folder / a.path.name) for role, a in expected.archives.items()}
+    return replace(expected, archives=moved)
+
+
+@pytest.fixture(scope="session")
+def prepared(miniature: Expected, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The miniature prepared as dvc.yaml does it. Read only: copy it before changing anything."""
+    root = tmp_path_factory.mktemp("prepared") / "miniature"
+    prepare(miniature, root, store="plain", shard_bytes=131072, threads=2)
+    return root
 
 
 @pytest.fixture(autouse=True)

@@ -71,7 +71,7 @@ def test_every_option_composes_and_passes_the_checks(group: str, option: str) ->
 def test_every_source_takes_its_settings(option: str) -> None:
     settings = compose_config(f"data={option}")["data"]
     source = assembly.configured("data", settings, assembly.EVERY_SOURCE_KEYS)
-    assert source.func.__name__ == ("folder" if option == "imagenet" else option)
+    assert source.func.__name__ == option
 
 
 @pytest.mark.parametrize("option", GROUPS["evaluation"])
@@ -179,6 +179,16 @@ BAD = [
 def test_a_value_that_cannot_be_used_is_one_sentence_with_the_remedy(override: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         check(compose_config(override))
+
+
+def test_keys_of_the_preparation_are_checked() -> None:
+    for override, sentence in (
+        ("data.store=zip", r"data\.store=zip is not known; choose one of: tiled, plain"),
+        ("data.shard_bytes=0", r"data\.shard_bytes=0 is not usable; give a whole number at least 1"),
+        ("data.allow_unpinned=1", r"data\.allow_unpinned=1 is not known; choose one of: false, true"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            check(compose_config("data=imagenet", override))
 
 
 def test_bounds_depend_on_where_a_value_comes_from() -> None:

@@ -40,6 +40,13 @@ def test_where_data_lies_is_not_science_but_what_it_holds_is() -> None:
     assert here != name("data=folder", "data.content=abd", "data.root=here")
 
 
+def test_how_data_were_prepared_is_not_science() -> None:
+    """The hash of prepared data is that of the original files."""
+    plain = name("data=imagenet", "data.content=abc")
+    for override in ("data.store=tiled", "data.shard_bytes=7", "data.allow_unpinned=true", "data.root=there"):
+        assert name("data=imagenet", "data.content=abc", override) == plain
+
+
 def test_xavier_forward_and_lecun_are_one_rule_and_one_run() -> None:
     assert name("init=xavier_forward") == name("init=lecun")
 

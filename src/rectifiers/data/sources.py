@@ -5,11 +5,11 @@ A new source is a function here (or anywhere that can be imported) that returns 
 
 import gzip
 import hashlib
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import Protocol
 from urllib.error import URLError
@@ -22,6 +22,7 @@ from torchvision import datasets
 from torchvision.transforms.v2.functional import pil_to_tensor
 
 from rectifiers.config import InputError
+from rectifiers.data.originals import check_pixels, digest_files
 
 
 class Split(Protocol):
@@ -66,6 +67,22 @@ class ArraySplit:
         return content.hexdigest()
 
 
+def read_rgb(file: Path | BytesIO, name: str, formats: tuple[str, ...] | None = None) -> Tensor:
+    """Decode an image file to uint8 [3, H, W].
+
+    name: what to call it. formats: the decoders that may be tried, all of Pillow's where None.
+
+    Raises:
+        InputError: for a file that no decoder reads, is too large, or has more than 8 bits a channel.
+    """
+    try:
+        with Image.open(file, formats=formats) as image:
+            check_pixels(image)
+            return pil_to_tensor(image.convert("RGB"))
+    except Exception as fault:  # a hostile file can make a decoder raise anything
+        raise InputError(f"{name} cannot be read as an image ({fault}); repair or remove it") from fault
+
+
 @dataclass(frozen=True)
 class FolderSplit:
     """Image files of any size below a folder, read as RGB when asked for."""
@@ -75,15 +92,7 @@ class FolderSplit:
     labels: Sequence[int]
 
     def image(self, index: int) -> Tensor:
-        path = self.paths[index]
-        try:
-            with warnings.catch_warnings(), Image.open(path) as image:
-                warnings.simplefilter("error", Image.DecompressionBombWarning)
-                if image.mode.startswith(("I", "F")):  # Pillow clips these to 255: a grey photo would turn white
-                    raise ValueError(f"it has more than 8 bits a channel, mode {image.mode}")
-                return pil_to_tensor(image.convert("RGB"))
-        except Exception as fault:  # a hostile file can make a decoder raise anything
-            raise InputError(f"{path} cannot be read as an image ({fault}); repair or remove it") from fault
+        return read_rgb(self.paths[index], str(self.paths[index]))
 
     def shape(self, index: int) -> tuple[int, int]:
         try:
@@ -95,23 +104,25 @@ class FolderSplit:
             ) from fault
 
     def digest(self) -> str:
-        content = hashlib.blake2b(digest_size=16)
-        for path, label in zip(self.paths, self.labels, strict=True):
-            name = os.fsencode(path.relative_to(self.root).as_posix())
-            body = hashlib.blake2b(path.read_bytes(), digest_size=16).digest()
-            content.update(b"%d %d " % (label, len(name)) + name + body)
-        return content.hexdigest()
+        return digest_files(
+            (path.relative_to(self.root).as_posix(), label, hashlib.blake2b(path.read_bytes(), digest_size=16).digest())
+            for path, label in zip(self.paths, self.labels, strict=True)
+        )
 
 
 @dataclass(frozen=True)
 class Source:
-    """A data set: its class names in label order, channels (1 or 3) and its two splits."""
+    """A data set: its class names in label order, channels (1 or 3) and its two splits.
+
+    pinned: of prepared data, whether it is what a `dvc.lock` names; None where there is nothing to compare with.
+    """
 
     name: str
     classes: tuple[str, ...]
     channels: int
     train: Split
     val: Split
+    pinned: bool | None = None
 
     @cached_property
     def train_digest(self) -> str:

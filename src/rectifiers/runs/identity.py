@@ -15,6 +15,9 @@ NOT_SCIENCE = (
     "evaluation",
     "data.root",
     "data.download",
+    "data.store",  # the same pixels in another form
+    "data.shard_bytes",
+    "data.allow_unpinned",  # what is there has its own hash
     "data.width",  # only the default of model.width
     "data.dense_scales_px",  # only the defaults of protocols
     "data.view_scales_px",

@@ -55,14 +55,20 @@ def version() -> dict[str, Any]:
     return {"git_sha": _git("rev-parse", "HEAD"), "git_dirty": None if status is None else bool(status)}
 
 
-def provenance(data_hash: str, statistics_hash: str | None, device: str, threads: int) -> dict[str, Any]:
-    """Return what a record keeps: git sha and dirty flag (None outside a checkout), hashes, versions, machine."""
+def provenance(
+    data_hash: str, statistics_hash: str | None, device: str, threads: int, data_pinned: bool | None = None
+) -> dict[str, Any]:
+    """Return what a record keeps: git sha and dirty flag (None outside a checkout), hashes, versions, machine.
+
+    data_pinned: of prepared data, whether a `dvc.lock` names it.
+    """
     lock = ROOT / "requirements.lock"
     return {
         **version(),
         "code": code_fingerprint(),
         "lock": hashlib.sha256(lock.read_bytes()).hexdigest()[:12] if lock.is_file() else None,
         "data": data_hash,
+        "data_pinned": data_pinned,
         "statistics": statistics_hash,
         "versions": {
             "python": platform.python_version(),

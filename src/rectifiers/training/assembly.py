@@ -21,7 +21,8 @@ from rectifiers.training.module import SgdSettings
 from rectifiers.training.schedule import StepRule
 
 GEOMETRY_KEYS = ("resize_px", "crop_px", "flip", "scale_jitter_px", "color_sigma")
-EVERY_SOURCE_KEYS = (*GEOMETRY_KEYS, "width", "content", "dense_scales_px", "view_scales_px")
+PREPARATION_KEYS = ("store", "shard_bytes", "allow_unpinned")
+EVERY_SOURCE_KEYS = (*GEOMETRY_KEYS, *PREPARATION_KEYS, "width", "content", "dense_scales_px", "view_scales_px")
 EVERY_INIT_KEYS = ("bias", "first_layer_linear", "fc_std")
 EVERY_PREPROCESS_KEYS = ("scale",)
 
@@ -94,6 +95,11 @@ def build_source(config: dict[str, Any]) -> Source:
         raise InputError(
             f"data.color_sigma={settings['color_sigma']} shifts red, green and blue, and data={source.name} has "
             f"{source.channels} channel; give data.color_sigma=0"
+        )
+    if source.pinned is False and not settings["allow_unpinned"]:
+        raise InputError(
+            f"data.root={settings['root']} has a manifest that no dvc.lock names; prepare it by dvc repro, or point "
+            "data.root to the pinned data, or give data.allow_unpinned=true, which the record will say"
         )
     if "content" in settings:
         if settings["content"] not in (None, source.digest):

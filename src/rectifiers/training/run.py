@@ -317,7 +317,9 @@ class _Run:
             else None,
             "wall_s": sum(part["seconds"] for part in (*history, *protocols.values())),
             "codes": self.classifier.codes,
-            "provenance": provenance(self.source.digest, self.statistics_hash, device, torch.get_num_threads()),
+            "provenance": provenance(
+                self.source.digest, self.statistics_hash, device, torch.get_num_threads(), self.source.pinned
+            ),
         }
 
 

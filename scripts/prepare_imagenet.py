@@ -1,0 +1,148 @@
+"""From the official archives to a folder to train from: the stages of `pipelines/imagenet/dvc.yaml` and `dvc.yaml`.
+
+    python scripts/prepare_imagenet.py verify       # the archives are the pinned bytes
+    python scripts/prepare_imagenet.py prepare      # archives -> shards, indexes, manifest; goes on where it was ended
+    python scripts/prepare_imagenet.py statistics   # of the training images' centre crops
+
+--settings names the file that says how (its group `data`), --archives the one that says from what.
+"""
+
+import argparse
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+from rectifiers.config import CHOICES, NUMBERS, InputError
+from rectifiers.data.archives import Expected, file_md5, read_expected, verify
+from rectifiers.runs.record import atomic_file, write_text
+
+CONSOLE = Console(stderr=True)
+SETTINGS = ("root", "store", "shard_bytes", "resize_px", "crop_px")
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Return the group `data` of a file of `conf/data`, as far as it is used here."""
+    try:
+        data = yaml.safe_load(path.read_text())["data"]
+        settings = {key: data[key] for key in SETTINGS}
+    except (OSError, yaml.YAMLError, KeyError, TypeError) as fault:
+        raise InputError(f"{path} cannot be read as settings of a data set ({fault!r}); restore it from git") from fault
+    for number in NUMBERS:
+        fault_found = number.fault(data[number.key[5:]]) if number.key[5:] in SETTINGS else None
+        if fault_found:
+            raise InputError(f"{path}: {fault_found}")
+    if settings["store"] not in CHOICES["data.store"]:
+        raise InputError(f"{path}: data.store={settings['store']} is not known; give tiled or plain")
+    return settings
+
+
+def cached_md5() -> Callable[[Path], str]:
+    """The md5 of a file from DVC's own notes where it knows the file, so that 150 GB are read once."""
+    from dvc.repo import Repo
+    from dvc_data.hashfile.hash import hash_file
+    from dvc_objects.fs.local import LocalFileSystem
+
+    try:
+        state = Repo().state
+    except Exception:  # not a repository of DVC: a copy of the code without .git, for one
+        return file_md5
+
+    def md5(path: Path) -> str:
+        real = str(path.resolve())
+        return hash_file(real, LocalFileSystem(), "md5", state=state)[1].value
+
+    return md5
+
+
+def verify_all(expected: Expected, pins: Path | None) -> str:
+    """Check every archive, and that DVC's file of pins still says what ours says: `dvc repro -P` rewrites that one."""
+    wanted = {archive.path.name: archive.md5 for archive in expected.archives.values()}
+    if pins is not None:
+        found = {out["path"]: out["md5"] for out in yaml.safe_load(pins.read_text())["outs"]}
+        if found != wanted:
+            raise InputError(f"{pins} no longer pins the official archives; give git checkout {pins}")
+    md5 = cached_md5()
+    for archive in expected.archives.values():
+        with CONSOLE.status(f"reading {archive.path.name}"):
+            verify(archive, md5)
+    return json.dumps(wanted, indent=1) + "\n"
+
+
+def bar() -> Progress:
+    columns = ("[progress.description]{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    return Progress(*columns, TimeRemainingColumn(), console=CONSOLE, disable=not CONSOLE.is_terminal)
+
+
+def run_prepare(expected: Expected, settings: dict[str, Any], threads: int) -> None:
+    from rectifiers.data.preparation import prepare
+
+    total = sum(expected.archives[role].path.stat().st_size for role in ("train", "val"))
+    with bar() as shown:
+        tasks = {work: shown.add_task(work, total=total) for work in ("storing", "checking")}
+        prepare(
+            expected,
+            Path(settings["root"]),
+            store=settings["store"],
+            shard_bytes=settings["shard_bytes"],
+            threads=threads,
+            on_bytes=lambda work, count: shown.advance(tasks[work], count),
+        )
+
+
+def run_statistics(settings: dict[str, Any], place: Path, threads: int) -> None:
+    from rectifiers.data.colors import measure_colors
+    from rectifiers.data.shards import ShardSplit
+    from rectifiers.data.store import read_manifest
+    from rectifiers.data.transforms import Geometry
+
+    root = Path(settings["root"])
+    train = ShardSplit(root, "train", read_manifest(root))
+    geometry = Geometry(settings["resize_px"], settings["crop_px"], flip=False)
+    with Progress(console=CONSOLE, disable=not CONSOLE.is_terminal) as shown:
+        task = shown.add_task("statistics", total=len(train.labels))
+        statistics, mean_image = measure_colors(train, geometry, threads, lambda: shown.advance(task, 1))
+    with atomic_file(place / "mean.npy") as file:
+        np.save(file, mean_image, allow_pickle=False)
+    write_text(place / "statistics.json", json.dumps(statistics, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stage", choices=("verify", "prepare", "statistics"))
+    parser.add_argument("--settings", type=Path, default=Path("conf/data/imagenet.yaml"))
+    parser.add_argument("--archives", type=Path, default=Path("pipelines/imagenet/archives.yaml"))
+    parser.add_argument("--pins", type=Path, help="a .dvc file that must pin what --archives says")
+    parser.add_argument("--out", type=Path, help="where verify (a file) and statistics (a folder) write")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    given = parser.parse_args()
+    warnings.filterwarnings("ignore", module=r"PIL\.TiffImagePlugin")  # of broken EXIF, which the manifest lists
+    try:
+        settings, expected = read_settings(given.settings), read_expected(given.archives)
+        if given.stage != "statistics":
+            verified = verify_all(expected, given.pins)
+            if given.stage == "prepare":
+                run_prepare(expected, settings, given.threads)
+            elif given.out:
+                write_text(given.out, verified)
+        else:
+            run_statistics(settings, given.out or Path(settings["root"]).with_name("statistics"), given.threads)
+    except InputError as fault:
+        sys.exit(f"error: {fault}")
+    except OSError as fault:
+        sys.exit(f"error: {fault}; make room or give another place, and give the same command again: it goes on")
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from here", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""From an original image file to the bytes that are stored: the same pixels, in a form that libjpeg reads."""
+
+import hashlib
+import importlib
+import io
+import threading
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from PIL import ExifTags, Image
+
+from rectifiers.config import InputError
+
+RULES = {
+    "cmyk": "stored as the RGB pixels of Pillow's convert, an uncompressed PPM: libjpeg gives no RGB for it",
+    "not_jpeg": "stored as the RGB pixels of Pillow's convert, an uncompressed PPM: it is a PNG by its content",
+    "greyscale": "kept; read as RGB with three equal channels",
+    "broken_exif": "kept; EXIF is never read, so no image is rotated",
+    "not_tiled": "kept as it is: the transcoder does not handle it",
+}
+LARGEST_PIXELS = 89_000_000  # of an image: 270 MB as RGB
+Transcoder = Callable[[bytes], bytes | None]
+# Pillow tells of broken EXIF by warnings, and Python keeps one list of them for all threads.
+_headers = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The bytes to store, the image's size in pixels, which RULES applied, and the blake2b-128 of the original."""
+
+    body: bytes
+    height: int
+    width: int
+    oddities: tuple[str, ...]
+    digest: bytes
+
+
+def transcoder(store: str) -> Transcoder | None:
+    """Return what makes restart-tiled JPEGs for store="tiled", and None for "plain".
+
+    Raises:
+        InputError: where the extension that does it is not there; the bytes must not depend on that silently.
+    """
+    if store == "plain":
+        return None
+    try:
+        native = importlib.import_module("rectifiers.data.native")
+        fault = native.fault()
+    except ImportError as missing:
+        fault = str(missing)
+    if fault is not None:
+        raise InputError(f"data.store={store} needs the C extension, and {fault}; or give data.store=plain")
+    tile: Transcoder = native.tile
+    return tile
+
+
+def to_stored(original: bytes, name: str, tile: Transcoder | None) -> Stored:
+    """Bring one image into its stored form. Every image is decoded, and again where its bytes change.
+
+    Raises:
+        InputError: for a file that is no whole JPEG or PNG of at most 8 bits a channel, or whose pixels would change.
+    """
+    try:
+        with _headers, warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            image = Image.open(io.BytesIO(original), formats=("JPEG", "PNG"))
+            exif_is_broken = "exif" in image.info and (_exif_is_unreadable(image) or bool(caught))
+        check_pixels(image)
+        pixels = image.convert("RGB")
+    except Exception as fault:  # a hostile file can make a decoder raise anything
+        raise InputError(f"{name} cannot be read as an image ({fault}); fetch the archive again") from fault
+    jpeg = image.format in ("JPEG", "MPO")
+    found = {
+        "cmyk": image.mode == "CMYK",
+        "not_jpeg": not jpeg,
+        "greyscale": image.mode == "L",
+        "broken_exif": exif_is_broken,
+    }
+    body = original
+    if found["cmyk"] or not jpeg:
+        file = io.BytesIO()
+        pixels.save(file, "PPM")  # and no PNG: zlib's builds compress differently, and the bytes are pinned
+        body = file.getvalue()
+    elif tile is not None:
+        tiled = tile(original)
+        found["not_tiled"] = tiled is None
+        body = tiled or original
+    if body is not original:
+        with Image.open(io.BytesIO(body), formats=("JPEG", "PPM")) as after:
+            if after.convert("RGB").tobytes() != pixels.tobytes():
+                raise InputError(f"storing {name} would change its pixels, a fault of ours; give data.store=plain")
+    digest = hashlib.blake2b(original, digest_size=16).digest()
+    return Stored(body, image.height, image.width, tuple(key for key in RULES if found.get(key)), digest)
+
+
+def check_pixels(image: Image.Image) -> None:
+    """Refuse an opened image that would not fit, or would be clipped to 8 bits, before it is decoded.
+
+    Raises:
+        ValueError: saying why.
+    """
+    if image.width * image.height > LARGEST_PIXELS:
+        raise ValueError(f"it has {image.width} x {image.height} px, more than {LARGEST_PIXELS:,} in all")
+    if image.mode.startswith(("I", "F")):  # Pillow clips these to 255: a grey photo would turn white
+        raise ValueError(f"it has more than 8 bits a channel, mode {image.mode}")
+
+
+def _exif_is_unreadable(image: Image.Image) -> bool:
+    try:
+        exif = image.getexif()
+        dict(exif)
+        exif.get_ifd(ExifTags.IFD.Exif)
+    except Exception:  # fails in as many ways as there are bytes
+        return True
+    return False
+
+
+def digest_files(files: Iterable[tuple[str, int, bytes]]) -> str:
+    """Return the hash of a split's files in order, each (path such as "train/cat/1.jpg", label, its blake2b-128)."""
+    content = hashlib.blake2b(digest_size=16)
+    for path, label, body in files:
+        name = path.encode(errors="surrogateescape")
+        content.update(b"%d %d " % (label, len(name)) + name + body)
+    return content.hexdigest()

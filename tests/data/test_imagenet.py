@@ -1,0 +1,70 @@
+"""From prepared shards to a run: what is not pinned is refused, or said in the record."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from conftest import compose_config
+from rectifiers.config import InputError
+from rectifiers.data import imagenet as source
+from rectifiers.data.imagenet import imagenet, pinned_manifests
+from rectifiers.training.assembly import build_source
+from rectifiers.training.run import train
+
+SHRUNK = (
+    "data=imagenet", "model=mlp", "model.depth=2", "model.hidden=16", "data.resize_px=20", "data.crop_px=16",
+    "preprocess.scale=unit_rms", "init.fc_std=null", "optim.epochs=2", "optim.global_batch=12", "evaluation=center",
+    "compute.threads=1",
+)  # fmt: skip
+
+
+@pytest.fixture
+def unpinned(prepared: Path, tmp_path: Path) -> Path:
+    """The same data with a manifest of other bytes."""
+    root = Path(shutil.copytree(prepared, tmp_path / "unpinned"))
+    (root / "manifest.json").write_text(json.dumps(json.loads((root / "manifest.json").read_text())))
+    return root
+
+
+def test_a_run_trains_on_the_prepared_miniature(prepared: Path, unpinned: Path, tmp_path: Path) -> None:
+    folders = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
+    outcome = train(compose_config(*SHRUNK, f"data.root={prepared}", *folders), {})
+    assert outcome.record["status"] == "finished"
+    assert outcome.record["train_images"] == 72
+    assert outcome.record["protocols"]["center"]["seen"] == 24
+    provenance = outcome.record["provenance"]
+    assert (provenance["data"], provenance["data_pinned"]) == (imagenet(str(prepared)).digest, True)
+    with pytest.raises(
+        InputError, match=r"data\.root=.*unpinned has a manifest that no dvc\.lock names; .*data\.allow_"
+    ):
+        train(compose_config(*SHRUNK, f"data.root={unpinned}", *folders), {})
+    loose = compose_config(*SHRUNK, f"data.root={unpinned}", "data.allow_unpinned=true", "rerun=true", *folders)
+    again = train(loose, {})
+    assert again.record["provenance"]["data_pinned"] is False
+    assert again.record["history"][-1]["train_loss"] == outcome.record["history"][-1]["train_loss"]
+    assert again.path == outcome.path  # the same images are the same run, wherever they lie
+
+
+def test_where_nothing_is_prepared_the_remedy_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"has no manifest\.json; prepare the archives first \(dvc repro pipelines"):
+        build_source(compose_config("data=imagenet", f"data.root={tmp_path}"))
+
+
+def test_every_lock_of_the_project_counts_and_no_other_out_does(tmp_path: Path) -> None:
+    (tmp_path / "pipelines" / "big").mkdir(parents=True)
+    lock = "schema: '2.0'\nstages:\n  prepare:\n    cmd: x\n    outs:\n"
+    (tmp_path / "dvc.lock").write_text(
+        lock + "    - {path: a/manifest.json, md5: one}\n    - {path: a/train, md5: no}\n"
+    )
+    (tmp_path / "pipelines" / "big" / "dvc.lock").write_text(lock + "    - {path: b/manifest.json, md5: two}\n")
+    assert pinned_manifests(tmp_path) == {"one", "two"}
+    (tmp_path / "dvc.lock").write_text("stages: 3")
+    with pytest.raises(InputError, match=r"dvc\.lock cannot be read as a lock of DVC .*; restore it from git"):
+        pinned_manifests(tmp_path)
+
+
+def test_a_project_without_locks_pins_nothing(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "PROJECT", tmp_path)
+    assert imagenet(str(prepared)).pinned is False

@@ -1,0 +1,198 @@
+"""Reading a prepared folder: any image by its index, from any process, and a sentence where it is not what it was."""
+
+import json
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from rectifiers.config import InputError
+from rectifiers.data.module import CenterDataset
+from rectifiers.data.shards import ShardSplit
+from rectifiers.data.store import INDEX, MANIFEST, read_manifest
+from rectifiers.data.transforms import Geometry
+
+
+@pytest.fixture
+def copied(prepared: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(prepared, tmp_path / "copied"))
+
+
+def opened(root: Path) -> ShardSplit:
+    return ShardSplit(root, "train", read_manifest(root))
+
+
+def rewrite(root: Path, **columns: int) -> None:
+    """Give the first row of the training index other numbers."""
+    index = np.load(root / "train" / "index.npy")
+    for name, value in columns.items():
+        index[name][0] = value
+    np.save(root / "train" / "index.npy", index)
+
+
+def test_labels_are_plain_numbers_in_the_order_of_classes(prepared: Path) -> None:
+    split = opened(prepared)
+    assert list(split.labels) == [label for label in range(6) for _ in range(12)]
+    assert type(split.labels[3]) is int
+
+
+def test_the_bytes_of_all_images_are_the_shards(prepared: Path) -> None:
+    split = opened(prepared)
+    shards = b"".join(path.read_bytes() for path in sorted((prepared / "train").glob("*.bin")))
+    assert b"".join(split.encoded(i) for i in range(72)) == shards
+
+
+def test_a_split_goes_to_other_processes(prepared: Path) -> None:
+    split = opened(prepared)
+    first = split.image(5)
+    copy = pickle.loads(pickle.dumps(split))
+    assert (copy.image(5) == first).all()
+    assert copy.digest() == split.digest()
+    dataset = CenterDataset(split, Geometry(64, 56, flip=False))
+    here = [images for images, _ in DataLoader(dataset, batch_size=9)]
+    there = DataLoader(dataset, batch_size=9, num_workers=2)  # forked: they read from the same open files
+    assert all(torch.equal(a, b) for a, (b, _) in zip(here, there, strict=True))
+
+
+def test_a_missing_or_cut_file_is_a_sentence(copied: Path) -> None:
+    split = opened(copied)
+    shard = copied / "train" / "shard-00000.bin"
+    body = shard.read_bytes()
+    shard.write_bytes(body[:100])
+    with pytest.raises(InputError, match=r"shard-00000\.bin is cut short; pull the data anew"):
+        split.encoded(3)
+    with pytest.raises(InputError, match=rf"shard-00000\.bin has 100 bytes and not {len(body):,}"):
+        opened(copied)
+    shard.unlink()
+    with pytest.raises(InputError, match=r"shard-00000\.bin is missing; prepare the archives again, or pull"):
+        opened(copied)
+    with pytest.raises(InputError, match=r"shard-00000\.bin cannot be read"):
+        pickle.loads(pickle.dumps(split)).encoded(3)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"shard": 4}, {"label": 6}, {"offset": 2**64 - 1}, {"offset": 106004}, {"length": 2**32 - 1}],
+)
+def test_an_index_that_points_out_of_the_shards_is_refused(columns: dict[str, int], copied: Path) -> None:
+    rewrite(copied, **columns)
+    with pytest.raises(InputError, match=r"index\.npy does not fit the shards beside it"):
+        opened(copied)
+
+
+def test_an_index_of_another_kind_is_refused(copied: Path) -> None:
+    path = copied / "train" / "index.npy"
+    size = path.stat().st_size
+    path.write_bytes(b"x" * size)
+    with pytest.raises(InputError, match=r"index\.npy cannot be read"):
+        opened(copied)
+    np.save(path, np.zeros((size - 128) // 8))
+    with pytest.raises(InputError, match=r"index\.npy (does not fit|has)"):
+        opened(copied)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 1695), st.integers(0, 255)), min_size=1, max_size=5), st.integers(0, 71))
+def test_any_damage_to_an_index_is_a_sentence_or_another_image(
+    copied: Path, prepared: Path, changes: list[tuple[int, int]], index: int
+) -> None:
+    body = bytearray((prepared / "train" / "index.npy").read_bytes())
+    for place, value in changes:
+        body[place] = value
+    (copied / "train" / "index.npy").write_bytes(body)
+    try:
+        split = opened(copied)
+        image = split.image(index)
+        assert image.dtype == torch.uint8
+        assert split.labels[index] < 6
+    except InputError:
+        pass
+
+
+def test_a_damaged_image_is_named_by_its_index(copied: Path) -> None:
+    split = opened(copied)
+    row = np.load(copied / "train" / "index.npy")[7]
+    with open(copied / "train" / "shard-00000.bin", "r+b") as file:
+        file.seek(int(row["offset"]))
+        file.write(bytes(50))
+    with pytest.raises(InputError, match=r"image 7 of .*train cannot be read as an image"):
+        split.image(7)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.pop("files"), lambda m: m.update(format=2), lambda m: m["splits"].pop("val"),
+        lambda m: m.update(files=[]), lambda m: m.update(classes=[1]),
+        lambda m: m["files"]["train/index.npy"].pop("sha256"),
+    ],
+)  # fmt: skip
+def test_a_manifest_that_is_none_is_a_sentence(change, copied: Path) -> None:
+    manifest = json.loads((copied / MANIFEST).read_text())
+    change(manifest)
+    (copied / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match=r"manifest\.json cannot be read as a manifest .*; prepare the archives again"):
+        read_manifest(copied)
+
+
+def test_a_manifest_leads_nowhere_else(copied: Path) -> None:
+    manifest = json.loads((copied / MANIFEST).read_text())
+    manifest["files"]["../../evil"] = {"bytes": 1, "sha256": "0"}
+    (copied / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match="cannot be read as a manifest"):
+        read_manifest(copied)
+
+
+FULL = """
+import json, os, resource, sys, time
+from pathlib import Path
+import numpy as np
+from rectifiers.data.shards import ShardSplit
+from rectifiers.data.store import INDEX, read_manifest
+def memory_mb():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+root = Path(sys.argv[1])
+before, started = memory_mb(), time.perf_counter()
+split = ShardSplit(root, "train", read_manifest(root))
+seconds = time.perf_counter() - started
+for i in range(0, len(split.labels), 1000):
+    split.shape(i), split.labels[i]
+print(json.dumps([seconds, memory_mb() - before, len(split.labels)]))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from Linux' /proc")
+def test_an_index_of_imagenets_size_opens_at_once_and_takes_little(tmp_path: Path) -> None:
+    """1,281,167 rows over 141 sparse shards of 1 GiB."""
+    n, shards = 1281167, 141
+    index = np.zeros(n, INDEX)
+    index["shard"] = np.arange(n) * shards // n
+    index["offset"] = np.arange(n) * 115000 % (2**30 - 115000)
+    index["length"], index["label"], index["height"], index["width"] = 115000, np.arange(n) * 1000 // n, 375, 500
+    (tmp_path / "train").mkdir()
+    np.save(tmp_path / "train" / "index.npy", index)
+    for shard in range(shards):
+        with open(tmp_path / "train" / f"shard-{shard:05d}.bin", "wb") as file:
+            file.truncate(2**30)
+    paths = (tmp_path / "train").iterdir()
+    files = {p.relative_to(tmp_path).as_posix(): {"bytes": p.stat().st_size, "sha256": ""} for p in paths}
+    manifest = {
+        "format": 1,
+        "files": files,
+        "classes": [{"wnid": str(i)} for i in range(1000)],
+        "splits": {split: {"images": n, "digest": ""} for split in ("train", "val")},
+    }
+    (tmp_path / MANIFEST).write_text(json.dumps(manifest))
+    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True)
+    seconds, megabytes, images = json.loads(done.stdout)
+    assert images == n
+    assert seconds < 2
+    assert megabytes < 300
