@@ -101,6 +101,8 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
     "compute.precision": ("32-true", "bf16-mixed", "16-mixed", "64-true"),
     "compute.compile": (False, True),
     "data.flip": (False, True),
+    "data.color_scale": ("eigenvalues", "roots"),
+    "data.bad_images": ("error", "skip"),
     "init.first_layer_linear": (False, True),
     "logger.name": ("csv", "wandb", "none"),
     "logger.mode": ("offline", "online"),

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from torchmetrics import MeanMetric
 
 from rectifiers.config import InputError
+from rectifiers.data.module import Batch
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.evaluation.counters import ErrorCounter
 from rectifiers.models.network import Network
@@ -54,6 +55,7 @@ class Classifier(pl.LightningModule):
         self.seed = seed
         self.codes = [code]
         self.history: list[dict[str, Any]] = []
+        self.unread: set[int] = set()  # training images that could not be read, whose place others took
         self.val = ErrorCounter(classes)
         self.train_loss = MeanMetric()
         self._seen, self._train_s = 0, 0.0
@@ -79,24 +81,24 @@ class Classifier(pl.LightningModule):
         # Dropout depends on (seed, step) alone, so a run that was continued draws the masks it would have drawn.
         torch.manual_seed(mix("dropout", self.seed, self.global_step))
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        images, labels = batch
-        loss = F.cross_entropy(self(images), labels)
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        inputs = self.preprocess(batch.images, batch.shifts)
+        loss = F.cross_entropy(self.network(inputs), batch.labels)
         if not torch.isfinite(loss):
-            raise Diverged(self.global_step, first_bad_layer(self.network, self.preprocess(images)))
-        self.train_loss.update(loss.detach(), weight=len(labels))
-        self._seen += len(labels)
+            raise Diverged(self.global_step, first_bad_layer(self.network, inputs))
+        self.train_loss.update(loss.detach(), weight=len(batch.labels))
+        self._seen += len(batch.labels)
+        self.unread.update(batch.unread)
         return loss
 
     def on_validation_start(self) -> None:
         self._train_s = time.perf_counter() - self._started
 
-    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        images, labels = batch
-        scores = self(images)
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        scores = self(batch.images)
         if not torch.isfinite(scores).all() and not self._scores_not_finite:
-            self._scores_not_finite = first_bad_layer(self.network, self.preprocess(images))
-        self.val.update(scores, labels)
+            self._scores_not_finite = first_bad_layer(self.network, self.preprocess(batch.images))
+        self.val.update(scores, batch.labels)
 
     def on_train_epoch_end(self) -> None:
         errors = self.val.errors()
@@ -126,7 +128,12 @@ class Classifier(pl.LightningModule):
                 group["lr"] /= self.sgd.drop_factor
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["rectifiers"] = {"history": self.history, "rule": self.rule.state(), "codes": self.codes}
+        checkpoint["rectifiers"] = {
+            "history": self.history,
+            "rule": self.rule.state(),
+            "codes": self.codes,
+            "unread": sorted(self.unread),
+        }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         own = {name: tuple(value.shape) for name, value in self.state_dict().items()}
@@ -140,4 +147,5 @@ class Classifier(pl.LightningModule):
         kept = checkpoint["rectifiers"]
         self.history = list(kept["history"])
         self.rule.restore(kept["rule"])
+        self.unread = set(kept["unread"])
         self.codes = kept["codes"] + [code for code in self.codes if code not in kept["codes"]]

@@ -121,6 +121,8 @@ class _Run:
             global_batch=config["optim"]["global_batch"],
             seed=config["seed"],
             workers=config["compute"]["workers"],
+            pinned=config["compute"]["accelerator"] == "gpu",
+            skip_bad=config["data"].get("bad_images") == "skip",
         )
         self.preprocess, self.statistics_hash = self._fit_preprocess()
         self.network, self.ledger = build_network(config, source, self.preprocess.flat_output)
@@ -320,7 +322,7 @@ class _Run:
             "protocols": protocols,
             "network": _describe(self.network, self.source, self.config["data"]["crop_px"]),
             "ledger": [entry.as_dict() for entry in self.ledger],
-            "warnings": self.warnings,
+            "warnings": [*self.warnings, *_unread(self.classifier.unread)],
             "slopes": {} if diverged else _slopes(self.network),
             "drop_epochs": self.classifier.rule.drop_epochs,
             "epochs": len(history),
@@ -338,6 +340,13 @@ class _Run:
 def _finite(number: float | None) -> float | None:
     """A diverged run's last numbers may be none; JSON says null."""
     return number if number is not None and math.isfinite(number) else None
+
+
+def _unread(indices: set[int]) -> list[str]:
+    if not indices:
+        return []
+    named = ", ".join(str(index) for index in sorted(indices))
+    return [f"{len(indices)} training images could not be read; others took their places (by index: {named})"]
 
 
 def _describe(network: Network, source: Source, input_px: int) -> dict[str, Any]:
