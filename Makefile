@@ -62,7 +62,7 @@ table: $(READY) ## results/TABLES.md from the committed records and the paper's 
 	@$(BIN)/python scripts/report.py tables
 
 bench: $(READY) $(LIBRARY) ## paired timings of the hot paths
-	@$(BIN)/python scripts/bench.py
+	@$(BIN)/python scripts/bench/pipeline.py && $(BIN)/python scripts/bench/windows.py
 
 lock: ## resolve requirements.lock anew from pyproject.toml (needs uv)
 	@uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

@@ -40,17 +40,43 @@ static int whole(const struct jpeg_decompress_struct *source) {
     return 1;
 }
 
+/* Where the new file goes: memory that grows, and that can be found and freed after a jump. */
+struct sink {
+    struct jpeg_destination_mgr manager;
+    uint8_t *bytes;
+    size_t room;
+};
+
+static boolean grow(j_compress_ptr target) {
+    struct sink *sink = (struct sink *)target->dest;
+    size_t filled = sink->room; /* libjpeg asks when all room is used, whatever free_in_buffer says */
+    size_t room = filled ? 2 * filled : 1 << 16;
+    uint8_t *bytes = realloc(sink->bytes, room);
+    if (!bytes) target->err->error_exit((j_common_ptr)target);
+    sink->bytes = bytes;
+    sink->room = room;
+    sink->manager.next_output_byte = bytes + filled;
+    sink->manager.free_in_buffer = room - filled;
+    return TRUE;
+}
+
+static void start_sink(j_compress_ptr target) { grow(target); }
+static void end_sink(j_compress_ptr target) { (void)target; }
+
 int rectifiers_tile(const uint8_t *jpeg, size_t size, uint8_t **tiled, size_t *tiled_size) {
     struct jpeg_decompress_struct source;
     struct jpeg_compress_struct target;
     struct jpeg_progress_mgr progress;
     struct trap trap;
-    unsigned char *buffer = NULL;
-    unsigned long length = 0;
+    struct sink sink;
     volatile enum outcome outcome = NOT_HANDLED;
     memset(&source, 0, sizeof source);
     memset(&target, 0, sizeof target);
     memset(&progress, 0, sizeof progress);
+    memset(&sink, 0, sizeof sink);
+    sink.manager.init_destination = start_sink;
+    sink.manager.empty_output_buffer = grow;
+    sink.manager.term_destination = end_sink;
     progress.progress_monitor = count_scans;
     source.err = target.err = set_trap(&trap);
     *tiled = NULL;
@@ -68,17 +94,18 @@ int rectifiers_tile(const uint8_t *jpeg, size_t size, uint8_t **tiled, size_t *t
                 target.optimize_coding = TRUE;
                 int width = DCTSIZE * source.max_h_samp_factor;
                 target.restart_interval = (unsigned)interval(((int)source.image_width + width - 1) / width, width);
-                jpeg_mem_dest(&target, &buffer, &length);
+                target.dest = &sink.manager;
                 jpeg_write_coefficients(&target, coefficients);
                 jpeg_finish_compress(&target);
-                *tiled = buffer;
-                *tiled_size = length;
+                *tiled = sink.bytes;
+                *tiled_size = sink.room - sink.manager.free_in_buffer;
                 outcome = DONE;
             }
         }
     }
     jpeg_destroy_compress(&target);
     jpeg_destroy_decompress(&source);
+    if (outcome != DONE) free(sink.bytes);
     return outcome;
 }
 
