@@ -100,7 +100,7 @@ def main(rounds: int) -> None:
         rows = one_core(root, rounds)
         more = scaling(root, rounds)
     show(
-        f"{rounds} rounds of {PHOTOS} photos, {sizes['plain'] / 1e3:.0f} kB, tiled {sizes['tiled'] / 1e3:.0f}; one core",
+        f"{rounds} rounds, {PHOTOS} photos, {sizes['plain'] / 1e3:.0f} kB ({sizes['tiled'] / 1e3:.0f} tiled), one core",
         [
             (name, f"{row['us_an_image']:.0f}", _spread(row["reference_takes"]), _spread(row["takes_of_ours"]))
             for name, row in rows.items()

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from rectifiers.config import InputError
 from rectifiers.data import native
-from rectifiers.data.reading import Reader
+from rectifiers.data.reading import PlanFor, Reader
 from rectifiers.data.samplers import ShuffledBatches
 from rectifiers.data.sources import Source
 from rectifiers.data.transforms import Geometry, center_plan, draw_plan
@@ -47,26 +47,32 @@ class TrainDataset(Dataset[Batch]):
         Raises:
             InputError: for an image that cannot be read. With `skip_bad`, the next one that can takes its place.
         """
-        side = self.geometry.crop_px
-        images = torch.empty(len(items), self.channels, side, side, dtype=torch.uint8)
-        labels, shifts, unread = [], [], []
-        for out, (epoch, asked) in zip(images, items, strict=True):
-            for step in range(len(self.labels)):
-                index = (asked + step) % len(self.labels)
-                try:
-                    plan = self.reader.read(index, partial(draw_plan, self.geometry, self.seed, epoch, index), out)
+        images = _buffer(len(items), self.channels, self.geometry)
+        indices = [index for _, index in items]
+        plans = self.reader.read(indices, [self._plan_for(*item) for item in items], images)
+        unread: list[int] = []
+        for place, (epoch, asked) in enumerate(items):
+            for step in range(1, len(self.labels) + 1):
+                fault = plans[place]
+                if not isinstance(fault, InputError):
                     break
-                except InputError as fault:
-                    if not self.skip_bad:
-                        raise
-                    warnings.warn(f"{fault}; the next image takes its place (data.bad_images=skip)", stacklevel=2)
-                    unread.append(index)
+                if not self.skip_bad:
+                    raise fault
+                warnings.warn(f"{fault}; the next image takes its place (data.bad_images=skip)", stacklevel=2)
+                unread.append(indices[place])
+                index = indices[place] = (asked + step) % len(self.labels)
+                plans[place : place + 1] = self.reader.read(
+                    [index], [self._plan_for(epoch, index)], images[place : place + 1]
+                )
             else:
-                raise InputError("no training image can be read; repair them, or see data.bad_images=error for one")
-            labels.append(self.labels[index])
-            shifts.append(plan.shift)
-        shifted = torch.from_numpy(np.array(shifts, dtype=np.float32)) if self.geometry.color_sigma else None
-        return Batch(images, torch.tensor(labels), shifted, unread)
+                raise InputError("no training image can be read; see data.bad_images=error for what is wrong with one")
+        shifts = None
+        if self.geometry.color_sigma:
+            shifts = torch.from_numpy(np.array([plan.shift for plan in plans], dtype=np.float32))  # type: ignore[union-attr]
+        return Batch(images, torch.tensor([self.labels[index] for index in indices]), shifts, unread)
+
+    def _plan_for(self, epoch: int, index: int) -> PlanFor:
+        return partial(draw_plan, self.geometry, self.seed, epoch, index)
 
 
 class CenterDataset(Dataset[Batch]):
@@ -81,19 +87,18 @@ class CenterDataset(Dataset[Batch]):
         return len(self.labels)
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
-        side = self.geometry.crop_px
-        images = torch.empty(len(indices), self.channels, side, side, dtype=torch.uint8)
-        read: list[int] = []
-        unread: list[int] = []
-        for index in indices:
-            try:
-                self.reader.read(index, partial(center_plan, self.geometry), images[len(read)])
-                read.append(index)
-            except InputError:
-                if not self.skip_bad:
-                    raise
-                unread.append(index)
-        return Batch(images[: len(read)], torch.tensor([self.labels[index] for index in read]), None, unread)
+        images = _buffer(len(indices), self.channels, self.geometry)
+        plans = self.reader.read(indices, [partial(center_plan, self.geometry)] * len(indices), images)
+        faults = {index: plan for index, plan in zip(indices, plans, strict=True) if isinstance(plan, InputError)}
+        if faults and not self.skip_bad:
+            raise next(iter(faults.values()))
+        read = [place for place, index in enumerate(indices) if index not in faults]
+        labels = torch.tensor([self.labels[indices[place]] for place in read])
+        return Batch(images[read] if faults else images, labels, None, list(faults))
+
+
+def _buffer(images: int, channels: int, geometry: Geometry) -> Tensor:
+    return torch.empty(images, channels, geometry.crop_px, geometry.crop_px, dtype=torch.uint8)
 
 
 def _as_it_is(batch: Batch) -> Batch:
