@@ -34,7 +34,7 @@ PEERS = ("torchvision", "opencv-python-headless", "simplejpeg", "nvidia-dali-cud
 
 
 def ours(root: Path, workers: int = 0, times: int = 1) -> Pass:
-    """Our own pipeline: uint8 and a shift a photo; the device does the rest. Every photo stands `times` in the index."""
+    """Our own pipeline: uint8 and a shift a photo; the device does the rest. Each photo is `times` in the index."""
     source = folder(str(root))
     split = source.train
     longer = replace(split, paths=[*split.paths] * times, labels=[*split.labels] * times)
