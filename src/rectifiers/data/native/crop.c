@@ -46,7 +46,7 @@ static struct box with_context(struct box need, int height, int width) {
     return box;
 }
 
-/* Put a JPEG of the tiles that touch `box` together, and return where it begins in the image; 0 where it has no tiles. */
+/* Put a JPEG of the tiles that touch `box` together, `size` bytes, and widen `box` to what they cover. */
 static enum outcome assemble(struct work *work, const uint8_t *jpeg, struct box *box, size_t *size) {
     const struct layout *layout = &work->layout;
     int across = (layout->width + layout->mcu_width - 1) / layout->mcu_width;
