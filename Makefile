@@ -4,9 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.8
 READY := $(VENV)/.ready
+NATIVE := src/rectifiers/data/native
+LIBRARY := $(NATIVE)/library.so
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-slow lint types format data verify-data deviations table bench lock clean
+.PHONY: help setup native train test test-slow lint types format data verify-data deviations table bench lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,13 +30,20 @@ $(READY): requirements.lock
 		--editable .
 	@touch $@
 
-train: $(READY) ## train the 14-layer network with PReLU from He initialisation on real images, test it, print the result
+native: $(READY) ## compile the JPEG decoder anew (done by itself where its sources changed; needs libjpeg-turbo's headers)
+	@$(BIN)/python $(NATIVE)/build.py
+
+# Where it cannot be built the line says why, and everything works without, more slowly.
+$(LIBRARY): $(wildcard $(NATIVE)/*.c $(NATIVE)/*.h) $(NATIVE)/build.py | $(READY)
+	@$(BIN)/python $(NATIVE)/build.py
+
+train: $(READY) $(LIBRARY) ## train the 14-layer network with PReLU from He initialisation on real images, test it, print the result
 	@$(BIN)/python train.py activation=prelu init=he
 
-test: lint types ## lint, types and all tests that take seconds
+test: lint types $(LIBRARY) ## lint, types and all tests that take seconds
 	@$(BIN)/python -m pytest -n 2
 
-test-slow: $(READY) ## the proofs that take minutes
+test-slow: $(READY) $(LIBRARY) ## the proofs that take minutes
 	@$(BIN)/python -m pytest -n 2 -m slow
 
 lint: $(READY) ## ruff: rules and format
@@ -61,12 +70,12 @@ deviations: $(READY) ## copy every DEVIATION: of the code into the README
 table: $(READY) ## results/TABLES.md from the committed records and the paper's numbers
 	@$(BIN)/python scripts/report.py tables
 
-bench: $(READY) ## paired timings of the hot paths
-	@$(BIN)/python scripts/bench.py
+bench: $(READY) $(LIBRARY) ## paired timings of the hot paths
+	@$(BIN)/python scripts/bench/pipeline.py && $(BIN)/python scripts/bench/windows.py
 
 lock: ## resolve requirements.lock anew from pyproject.toml (needs uv)
 	@uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--custom-compile-command "make lock" --quiet --upgrade --output-file requirements.lock
 
 clean: ## remove caches and the venv; runs and data stay
-	@rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(LIBRARY) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -9,8 +9,16 @@ SRC = ROOT / "src" / "rectifiers"
 
 # A module imports from rows above its own in this list (lower in the house), never from its own row or below.
 ROWS = [
-    ["config", "seeds"],
-    ["quadrature", "runs.identity", "runs.record", "runs.provenance", "reporting.statistics", "reporting.paper"],
+    ["config", "seeds", "data.native.build"],
+    [
+        "data.native.binding",
+        "quadrature",
+        "runs.identity",
+        "runs.record",
+        "runs.provenance",
+        "reporting.statistics",
+        "reporting.paper",
+    ],
     [
         "activations",
         "distributed",
@@ -40,12 +48,12 @@ ROWS = [
         "data.statistics",
         "data.shards",
         "data.colors",
-        "data.module",
+        "data.reading",
         "evaluation.views",
         "evaluation.counters",
         "evaluation.calibration",
     ],
-    ["evaluation.windows", "data.imagenet"],
+    ["data.module", "data.imagenet", "evaluation.windows"],
     ["evaluation.protocols"],
     ["evaluation.testing", "training.optim", "training.schedule", "training.divergence", "training.isolation"],
     ["training.module", "evaluation.ensemble"],

@@ -191,6 +191,18 @@ def test_keys_of_the_preparation_are_checked() -> None:
             check(compose_config("data=imagenet", override))
 
 
+def test_readings_and_bad_images_are_chosen_by_name() -> None:
+    for key, wrong, known in (
+        ("color_scale", "variance", "eigenvalues, roots"),
+        ("bad_images", "ignore", "error, skip"),
+    ):
+        check(compose_config("data=imagenet", f"data.{key}={known.split(', ')[1]}"))
+        with pytest.raises(InputError, match=rf"data\.{key}={wrong} is not known; choose one of: {known}$"):
+            check(compose_config("data=imagenet", f"data.{key}={wrong}"))
+    geometry = assembly.build_geometry(compose_config("data=imagenet", "data.color_scale=roots"))
+    assert (geometry.color_sigma, geometry.color_scale) == (0.1, "roots")
+
+
 def test_bounds_depend_on_where_a_value_comes_from() -> None:
     check(compose_config("optim.drop_epochs=[75]", "init.bias=torch_default", "optim.lr=1e30"))
     check(compose_config("optim.drop_epochs=[30,90]", "optim.drop_epochs_from=0123456789ab"))

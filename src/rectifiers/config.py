@@ -109,6 +109,8 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
     "evaluation.keep_scores": (False, True),
     "data.store": ("tiled", "plain"),
     "data.allow_unpinned": (False, True),
+    "data.color_scale": ("eigenvalues", "roots"),
+    "data.bad_images": ("error", "skip"),
     "init.first_layer_linear": (False, True),
     "logger.name": ("csv", "wandb", "none"),
     "logger.mode": ("offline", "online"),

@@ -1,21 +1,107 @@
+from functools import cache
+from pathlib import Path
+
 import pytest
 import torch
 
-from rectifiers.data.module import ImageData
-from rectifiers.data.sources import digits
-from rectifiers.data.transforms import Geometry
+from photos import jpeg, photo
+from rectifiers.config import InputError
+from rectifiers.data import native
+from rectifiers.data.module import Batch, ImageData, TrainDataset
+from rectifiers.data.sources import Source, digits, folder
+from rectifiers.data.transforms import Geometry, draw_plan, follow
+
+PAPER = Geometry(72, 64, True, scale_jitter_px=(72, 144), color_sigma=0.1)
 
 
-def batches(workers: int, epoch: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    """A folder of JPEG files, plain, tiled and progressive, and a PNG."""
+    root = tmp_path_factory.mktemp("photos")
+    for part in ("train", "val"):
+        for group in "ab":
+            (root / part / group).mkdir(parents=True)
+            for i in range(7):
+                plain = jpeg(photo(90 + 8 * i, 120, i), progressive=i == 3)
+                content = native.tile(plain) if i % 2 else plain
+                (root / part / group / f"{i}.jpg").write_bytes(content or plain)
+            photo(90, 100).save(root / part / group / "7.png")
+    return folder(str(root))
+
+
+def digit_data(workers: int, epoch: int) -> ImageData:
     data = ImageData(digits(), Geometry(10, 8, True), global_batch=128, seed=3, workers=workers)
     data.batches.set_epoch(epoch)
+    return data
+
+
+def batches(workers: int, epoch: int) -> list[Batch]:
+    return list(digit_data(workers, epoch).train_dataloader())
+
+
+def same(one: Batch, two: Batch) -> bool:
+    assert one.shifts is not None
+    assert two.shifts is not None
+    return all(torch.equal(a, b) for a, b in zip(one[:3], two[:3], strict=True))
+
+
+@cache
+def photo_batches(source_root: Path, workers: int) -> list[Batch]:
+    data = ImageData(folder(str(source_root)), PAPER, global_batch=8, seed=3, workers=workers)
+    data.batches.set_epoch(4)
     return list(data.train_dataloader())
 
 
-def test_the_number_of_workers_changes_no_pixel() -> None:
-    for one, two in zip(batches(0, 1), batches(2, 1), strict=True):
-        assert torch.equal(one[0], two[0])
-        assert torch.equal(one[1], two[1])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_number_of_workers_changes_no_pixel_label_or_shift(photos: Source, workers: int) -> None:
+    alone, helped = (photo_batches(photos.train.root, n) for n in (0, workers))
+    assert len(alone) == 2
+    assert all(same(one, two) for one, two in zip(alone, helped, strict=True))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ranks_that_share_a_batch_see_what_one_would(photos: Source, ranks: int) -> None:
+    data = ImageData(photos, PAPER, global_batch=8, seed=3, workers=0)
+    data.batches.set_epoch(4)
+    for items, whole in zip(data.batches, photo_batches(photos.train.root, 0), strict=True):
+        for rank in range(ranks):
+            part = data.training.__getitems__(items[rank::ranks])
+            assert same(part, Batch(*(parts[rank::ranks] for parts in whole[:3]), []))
+
+
+def test_a_restart_goes_on_with_the_images_it_would_have_seen(photos: Source) -> None:
+    """Another object, which has read nothing of the epochs before and other images just now."""
+    again = TrainDataset(photos, PAPER, 3, skip_bad=False)
+    again.__getitems__([(0, 5), (9, 1)])
+    data = ImageData(photos, PAPER, global_batch=8, seed=3, workers=0)
+    data.batches.set_epoch(4)
+    last = list(data.batches)[-1]
+    assert same(again.__getitems__(last), photo_batches(photos.train.root, 0)[-1])
+
+
+def test_every_image_is_the_one_that_pillow_makes(photos: Source) -> None:
+    """Training, validation and what preprocessing learns from, with and without the C library."""
+    for epoch in range(3):
+        batch = TrainDataset(photos, PAPER, 3, skip_bad=False).__getitems__([(epoch, i) for i in range(16)])
+        for i in range(16):
+            image = photos.train.image(i)
+            plan = draw_plan(PAPER, 3, epoch, i, (image.shape[1], image.shape[2]))
+            assert torch.equal(batch.images[i], follow(plan, image))
+            assert torch.equal(batch.shifts[i], torch.from_numpy(plan.shift).float())
+            assert batch.labels[i] == photos.train.labels[i]
+
+
+def test_without_the_library_the_images_are_the_same_and_it_is_said(
+    photos: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_it = photo_batches(photos.train.root, 0)
+    monkeypatch.setattr(native, "fault", lambda: "no library today")
+    with pytest.warns(UserWarning, match="no library today"):
+        data = ImageData(photos, PAPER, global_batch=8, seed=3, workers=0)
+    assert data.training.reader.encoded is None
+    data.batches.set_epoch(4)
+    assert all(same(one, two) for one, two in zip(with_it, data.train_dataloader(), strict=True))
+    digit_data(0, 0)  # which has no files to decode, and says nothing
 
 
 def test_the_epoch_may_be_set_after_the_iterator_was_made() -> None:
@@ -23,29 +109,71 @@ def test_the_epoch_may_be_set_after_the_iterator_was_made() -> None:
     data = ImageData(digits(), Geometry(10, 8, True), global_batch=128, seed=3, workers=2)
     iterator = iter(data.train_dataloader())
     data.batches.set_epoch(5)
-    assert torch.equal(next(iterator)[0], batches(0, 5)[0][0])
+    assert torch.equal(next(iterator).images, batches(0, 5)[0].images)
+
+
+def test_batches_of_small_images_are_those_that_results_were_made_with() -> None:
+    import hashlib
+
+    data = ImageData(digits(), Geometry(36, 32, True), global_batch=128, seed=3, workers=0)
+    data.batches.set_epoch(2)
+    content = hashlib.blake2b(digest_size=8)
+    for batch in data.train_dataloader():
+        assert batch.shifts is None
+        content.update(batch.images.numpy().tobytes())
+        content.update(batch.labels.numpy().tobytes())
+    assert content.hexdigest() == "d7c307c6644eb988"
 
 
 def test_validation_sees_every_image_once_in_order() -> None:
-    data = ImageData(digits(), Geometry(10, 8, True), global_batch=128, seed=3, workers=0)
-    labels = torch.cat([y for _, y in data.val_dataloader()])
+    labels = torch.cat([batch.labels for batch in digit_data(0, 0).val_dataloader()])
     assert labels.tolist() == list(digits().val.labels)
 
 
-def test_an_unreadable_image_stays_one_sentence_across_a_workers_border(tmp_path) -> None:
-    from PIL import Image
-
-    from rectifiers.config import InputError
-    from rectifiers.data.sources import folder
-
+@pytest.fixture
+def damaged(tmp_path: Path) -> Source:
     for part in ("train", "val"):
         for group in "ab":
             (tmp_path / part / group).mkdir(parents=True)
             for i in range(3):
-                Image.new("RGB", (9, 9)).save(tmp_path / part / group / f"{i}.png")
-    (tmp_path / "train" / "a" / "1.png").write_bytes(b"broken")
-    data = ImageData(folder(str(tmp_path)), Geometry(9, 8, True), global_batch=6, seed=0, workers=2)
+                (tmp_path / part / group / f"{i}.jpg").write_bytes(jpeg(photo(40, 40, i)))
+    for name in ("a/1.jpg", "a/2.jpg"):
+        (tmp_path / "train" / name).write_bytes(b"broken")
+    return folder(str(tmp_path))
+
+
+def test_an_unreadable_image_stays_one_sentence_across_a_workers_border(damaged: Source) -> None:
+    data = ImageData(damaged, Geometry(36, 32, True), global_batch=6, seed=0, workers=2)
     with pytest.raises(InputError) as raised:
         list(data.train_dataloader())
-    assert str(raised.value).startswith(str(tmp_path / "train" / "a" / "1.png"))
+    assert str(raised.value).startswith(str(damaged.train.root / "train" / "a"))
     assert "Traceback" not in str(raised.value)
+
+
+def test_an_unreadable_image_gives_its_place_to_the_next_and_is_named_when_asked_to(damaged: Source) -> None:
+    data = ImageData(damaged, Geometry(36, 32, True), global_batch=6, seed=0, workers=0, skip_bad=True)
+    with pytest.warns(UserWarning, match=r"1\.jpg cannot be read .* the next image takes its place"):
+        batch = data.training.__getitems__([(0, 0), (0, 1), (0, 2)])
+    assert batch.unread == [1, 2, 2]
+    assert batch.labels.tolist() == [0, 1, 1]
+    assert torch.equal(batch.images[1], data.training.__getitems__([(0, 3)]).images[0])
+    (crops,) = data.statistics_batches()
+    assert len(crops) == 4
+
+
+def test_validation_never_skips(damaged: Source) -> None:
+    (damaged.val.root / "val" / "a" / "0.jpg").write_bytes(b"broken")
+    data = ImageData(damaged, Geometry(36, 32, True), global_batch=6, seed=0, workers=0, skip_bad=True)
+    with pytest.raises(InputError, match=r"0\.jpg cannot be read as an image"):
+        list(data.val_dataloader())
+
+
+def test_a_split_without_a_readable_image_is_an_error(damaged: Source) -> None:
+    for path in damaged.train.paths:
+        path.write_bytes(b"broken")
+    data = ImageData(damaged, Geometry(36, 32, True), global_batch=6, seed=0, workers=0, skip_bad=True)
+    with (
+        pytest.raises(InputError, match="no training image can be read"),
+        pytest.warns(UserWarning, match="takes its place"),
+    ):
+        data.training.__getitems__([(0, 0)])

@@ -8,7 +8,7 @@ import torch
 
 from rectifiers.config import InputError
 from rectifiers.data import preprocess as P
-from rectifiers.data.preprocess import PixelMoments, fit
+from rectifiers.data.preprocess import PixelMoments, Preprocess, fit
 from rectifiers.data.sources import digits
 
 
@@ -132,3 +132,12 @@ def test_a_covariance_that_does_not_fit_is_refused() -> None:
     large = torch.zeros(2, 3, 40, 40, dtype=torch.uint8)
     with pytest.raises(InputError, match=r"4800 numbers an image, and the limit is 4096; lower data\.crop_px"):
         fit(P.zca, PixelMoments(lambda: [large]), 1.0)
+
+
+def test_color_shifts_are_added_in_grey_levels_before_the_map() -> None:
+    images = torch.randint(0, 256, (2, 3, 4, 5), dtype=torch.uint8)
+    shifts = torch.tensor([[1.5, 0.0, -300.0], [0.25, 400.0, 2.0]])
+    preprocess = Preprocess(torch.full((3, 1, 1), 100.0), torch.full((3, 1, 1), 0.5), None, True)
+    expected = (images.float() + shifts[:, :, None, None] - 100) * 0.5  # neither rounded nor cut at 0 and 255
+    assert torch.equal(preprocess(images, shifts), expected)
+    assert torch.equal(preprocess(images), preprocess(images, torch.zeros(2, 3)))

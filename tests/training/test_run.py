@@ -17,6 +17,7 @@ import yaml
 from PIL import Image
 
 from conftest import ROOT, TINY, compose_config, numbers, same_bits
+from photos import jpeg, photo
 from rectifiers.config import InputError
 from rectifiers.evaluation.counters import Errors
 from rectifiers.evaluation.testing import Result
@@ -516,3 +517,18 @@ def test_wandb_keeps_the_run_offline_under_its_own_name(tiny, monkeypatch: pytes
     content = files[0].read_bytes()
     assert b"val/top1_error_pct" in content
     assert not any(b"k" * 40 in p.read_bytes() for p in folder.rglob("*") if p.is_file())
+
+
+@pytest.mark.filterwarnings("ignore:.*takes its place")
+def test_a_training_image_that_is_skipped_by_choice_stands_in_the_record(tiny, tmp_path: Path) -> None:
+    for part in ("train", "val"):
+        for group in "ab":
+            (tmp_path / "photos" / part / group).mkdir(parents=True)
+            for i in range(4):
+                (tmp_path / "photos" / part / group / f"{i}.jpg").write_bytes(jpeg(photo(20, 24, i)))
+    (tmp_path / "photos" / "train" / "a" / "1.jpg").write_bytes(b"broken")
+    asked = ("data=folder", f"data.root={tmp_path}/photos", "optim.global_batch=8", "data.color_sigma=0.1")
+    with pytest.raises(InputError, match=r"1\.jpg cannot be read as an image"):
+        train(tiny(*asked), {})
+    record = train(tiny(*asked, "data.bad_images=skip"), {}).record
+    assert record["warnings"][-1:] == ["1 training images could not be read; others took their places (by index: 1)"]

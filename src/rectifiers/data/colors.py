@@ -7,7 +7,7 @@ import numpy as np
 
 from rectifiers.data.parallel import in_order
 from rectifiers.data.sources import Split
-from rectifiers.data.transforms import COLOR_VALUES, COLOR_VECTORS, Geometry, center_view
+from rectifiers.data.transforms import COLOR_VALUES, COLOR_VECTORS, Geometry, center_plan, follow
 
 DIGITS = 9  # of what comes out of an eigensolver, whose last bits differ between machines; the file is pinned
 
@@ -24,7 +24,12 @@ def measure_colors(
     images = len(split.labels)
     total = np.zeros((3, geometry.crop_px, geometry.crop_px), np.int64)
     products = np.zeros((3, 3), np.int64)
-    for crop in in_order(lambda i: center_view(split.image(i), geometry).numpy(), range(images), threads):
+
+    def center(index: int) -> np.ndarray:
+        image = split.image(index)
+        return follow(center_plan(geometry, (image.shape[-2], image.shape[-1])), image).numpy()
+
+    for crop in in_order(center, range(images), threads):
         total += crop
         pixels = crop.reshape(3, -1).astype(np.float64)
         products += (pixels @ pixels.T).astype(np.int64)  # exact: below 2^53

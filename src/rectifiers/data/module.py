@@ -1,43 +1,110 @@
 """The LightningDataModule: a source's splits through the geometry, in batches that depend on the seed alone."""
 
-from collections.abc import Iterator
-from typing import Any
+import warnings
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytorch_lightning as pl
+import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from rectifiers.config import InputError
+from rectifiers.data import native
+from rectifiers.data.reading import PlanFor, Reader
 from rectifiers.data.samplers import ShuffledBatches
-from rectifiers.data.sources import Source, Split
-from rectifiers.data.transforms import Geometry, center_view, train_view
+from rectifiers.data.sources import Source
+from rectifiers.data.transforms import Geometry, center_plan, draw_plan
 from rectifiers.distributed import ALONE, World
 
 VAL_BATCH = 512
 
 
-class TrainDataset(Dataset[tuple[Tensor, int]]):
-    """Augmented training images, addressed by (epoch, index)."""
+class Batch(NamedTuple):
+    """Images as bytes, and what the device does to them.
 
-    def __init__(self, split: Split, geometry: Geometry, seed: int) -> None:
-        self.split, self.geometry, self.seed = split, geometry, seed
+    images: uint8 [N, C, H, W]; labels: int64 [N]; shifts: float32 [N, 3], grey levels to add to red, green and blue
+    before the preprocessing, or None; unread: indices of images that could not be read, whose place others took.
+    """
 
-    def __getitem__(self, item: tuple[int, int]) -> tuple[Tensor, int]:
-        epoch, index = item
-        view = train_view(self.split.image(index), self.geometry, self.seed, epoch, index)
-        return view, self.split.labels[index]
+    images: Tensor
+    labels: Tensor
+    shifts: Tensor | None
+    unread: list[int]
 
 
-class CenterDataset(Dataset[tuple[Tensor, int]]):
-    """The centre view of every image of a split."""
+class TrainDataset(Dataset[Batch]):
+    """Augmented training images in whole batches, addressed by (epoch, index)."""
 
-    def __init__(self, split: Split, geometry: Geometry) -> None:
-        self.split, self.geometry = split, geometry
+    def __init__(self, source: Source, geometry: Geometry, seed: int, *, skip_bad: bool) -> None:
+        self.reader, self.labels, self.channels = Reader(source.train), source.train.labels, source.channels
+        self.geometry, self.seed, self.skip_bad = geometry, seed, skip_bad
+
+    def __getitems__(self, items: Sequence[tuple[int, int]]) -> Batch:
+        """Return the batch of `items`, as torch's loader asks for it.
+
+        Raises:
+            InputError: for an image that cannot be read. With `skip_bad`, the next one that can takes its place.
+        """
+        images = _buffer(len(items), self.channels, self.geometry)
+        indices = [index for _, index in items]
+        plans = self.reader.read(indices, [self._plan_for(*item) for item in items], images)
+        unread: list[int] = []
+        for place, (epoch, asked) in enumerate(items):
+            for step in range(1, len(self.labels) + 1):
+                fault = plans[place]
+                if not isinstance(fault, InputError):
+                    break
+                if not self.skip_bad:
+                    raise fault
+                warnings.warn(f"{fault}; the next image takes its place (data.bad_images=skip)", stacklevel=2)
+                unread.append(indices[place])
+                index = indices[place] = (asked + step) % len(self.labels)
+                plans[place : place + 1] = self.reader.read(
+                    [index], [self._plan_for(epoch, index)], images[place : place + 1]
+                )
+            else:
+                raise InputError("no training image can be read; see data.bad_images=error for what is wrong with one")
+        shifts = None
+        if self.geometry.color_sigma:
+            shifts = torch.from_numpy(np.array([plan.shift for plan in plans], dtype=np.float32))  # type: ignore[union-attr]
+        return Batch(images, torch.tensor([self.labels[index] for index in indices]), shifts, unread)
+
+    def _plan_for(self, epoch: int, index: int) -> PlanFor:
+        return partial(draw_plan, self.geometry, self.seed, epoch, index)
+
+
+class CenterDataset(Dataset[Batch]):
+    """The centre view of every image of a split, in whole batches; with `skip_bad`, of every one that can be read."""
+
+    def __init__(self, source: Source, part: str, geometry: Geometry, *, skip_bad: bool) -> None:
+        split = source.train if part == "train" else source.val
+        self.reader, self.labels, self.channels = Reader(split), split.labels, source.channels
+        self.geometry, self.skip_bad = geometry, skip_bad
 
     def __len__(self) -> int:
-        return len(self.split.labels)
+        return len(self.labels)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return center_view(self.split.image(index), self.geometry), self.split.labels[index]
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        images = _buffer(len(indices), self.channels, self.geometry)
+        plans = self.reader.read(indices, [partial(center_plan, self.geometry)] * len(indices), images)
+        faults = {index: plan for index, plan in zip(indices, plans, strict=True) if isinstance(plan, InputError)}
+        if faults and not self.skip_bad:
+            raise next(iter(faults.values()))
+        read = [place for place, index in enumerate(indices) if index not in faults]
+        labels = torch.tensor([self.labels[indices[place]] for place in read])
+        return Batch(images[read] if faults else images, labels, None, list(faults))
+
+
+def _buffer(images: int, channels: int, geometry: Geometry) -> Tensor:
+    return torch.empty(images, channels, geometry.crop_px, geometry.crop_px, dtype=torch.uint8)
+
+
+def _as_it_is(batch: Batch) -> Batch:
+    """What torch calls to make a batch of images; ours are batches already."""
+    return batch
 
 
 class EpochLoader(DataLoader):
@@ -66,26 +133,43 @@ class EpochLoader(DataLoader):
 
 
 class ImageData(pl.LightningDataModule):
-    """Training batches shuffled by (seed, epoch), and the validation split's centre views in order."""
+    """Training batches shuffled by (seed, epoch), and the validation split's centre views in order.
+
+    workers: processes that read ahead, 0 for none. pinned: batches lie where a GPU can fetch them by itself. skip_bad:
+    a training image that cannot be read is replaced and named instead of ending the run; one of validation never is.
+    """
 
     def __init__(
-        self, source: Source, geometry: Geometry, *, global_batch: int, seed: int, workers: int, here: World = ALONE
+        self,
+        source: Source,
+        geometry: Geometry,
+        *,
+        global_batch: int,
+        seed: int,
+        workers: int,
+        pinned: bool = False,
+        skip_bad: bool = False,
+        here: World = ALONE,
     ) -> None:
         super().__init__()
-        self.source, self.geometry, self.workers, self.here = source, geometry, workers, here
+        self.source, self.geometry, self.skip_bad, self.here = source, geometry, skip_bad, here
         self.batches = ShuffledBatches(len(source.train.labels), global_batch, seed, rank=here.rank, world=here.size)
-        self.training = TrainDataset(source.train, geometry, seed)
+        self.training = TrainDataset(source, geometry, seed, skip_bad=skip_bad)
+        self._loading: dict[str, Any] = {"num_workers": workers, "pin_memory": pinned, "collate_fn": _as_it_is}
+        why_slow = native.fault() if hasattr(source.train, "encoded") else None
+        if why_slow:
+            warnings.warn(why_slow, stacklevel=2)
 
     def train_dataloader(self) -> DataLoader:
-        return EpochLoader(self.training, batch_sampler=self.batches, num_workers=self.workers)
+        return EpochLoader(self.training, batch_sampler=self.batches, **self._loading)
 
     def val_dataloader(self) -> DataLoader:
         own = range(self.here.rank, len(self.source.val.labels), self.here.size)  # none twice, none left out
-        images = CenterDataset(self.source.val, self.geometry)
-        return DataLoader(images, batch_size=VAL_BATCH, sampler=own, num_workers=self.workers)
+        images = CenterDataset(self.source, "val", self.geometry, skip_bad=False)
+        return DataLoader(images, batch_size=VAL_BATCH, sampler=own, **self._loading)
 
     def statistics_batches(self) -> Iterator[Tensor]:
         """The training split's centre views, uint8 [N, C, crop, crop]: what preprocessing learns from."""
-        crops = CenterDataset(self.source.train, self.geometry)
-        for images, _ in DataLoader(crops, batch_size=VAL_BATCH, num_workers=self.workers):
-            yield images
+        crops = CenterDataset(self.source, "train", self.geometry, skip_bad=self.skip_bad)
+        for batch in DataLoader(crops, batch_size=VAL_BATCH, **self._loading):
+            yield batch.images

@@ -1,7 +1,6 @@
 """From an original image file to the bytes that are stored: the same pixels, in a form that libjpeg reads."""
 
 import hashlib
-import importlib
 import io
 import threading
 import warnings
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from PIL import ExifTags, Image
 
 from rectifiers.config import InputError
+from rectifiers.data import native
 
 RULES = {
     "cmyk": "stored as the RGB pixels of Pillow's convert, an uncompressed PPM: libjpeg gives no RGB for it",
@@ -44,15 +44,10 @@ def transcoder(store: str) -> Transcoder | None:
     """
     if store == "plain":
         return None
-    try:
-        native = importlib.import_module("rectifiers.data.native")
-        fault = native.fault()
-    except ImportError as missing:
-        fault = str(missing)
+    fault = native.fault()
     if fault is not None:
         raise InputError(f"data.store={store} needs the C extension, and {fault}; or give data.store=plain")
-    tile: Transcoder = native.tile
-    return tile
+    return native.tile
 
 
 def to_stored(original: bytes, name: str, tile: Transcoder | None) -> Stored:

@@ -205,9 +205,13 @@ class Preprocess(nn.Module):
         """The length of the result where it is a vector, else None."""
         return None if self.image_form or self.matrix is None else len(self.matrix)
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images: Tensor, shifts: Tensor | None = None) -> Tensor:
+        """Map images; `shifts`, [N, C] grey levels or None, are added to their channels first."""
         offset, scale = (self._sized(t, images) for t in (self.offset, self.scale))
-        x = (images.to(offset.dtype) - offset) * scale
+        pixels = images.to(offset.dtype)
+        if shifts is not None:
+            pixels = pixels + shifts.to(offset.dtype)[:, :, None, None]
+        x = (pixels - offset) * scale
         if self.matrix is None:
             return x
         y = x.flatten(1) @ self.matrix.T

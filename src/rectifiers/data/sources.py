@@ -26,7 +26,10 @@ from rectifiers.data.originals import check_pixels, digest_files
 
 
 class Split(Protocol):
-    """Images with labels, by index."""
+    """Images with labels, by index.
+
+    One that also has `encoded(index) -> bytes`, the file that `image` decodes to RGB, is read faster if it is a JPEG.
+    """
 
     @property
     def labels(self) -> Sequence[int]:
@@ -93,6 +96,13 @@ class FolderSplit:
 
     def image(self, index: int) -> Tensor:
         return read_rgb(self.paths[index], str(self.paths[index]))
+
+    def encoded(self, index: int) -> bytes:
+        """Return the file as it is; a JPEG may then be decoded in part."""
+        try:
+            return self.paths[index].read_bytes()
+        except OSError as fault:
+            raise InputError(f"{self.paths[index]} cannot be read ({fault}); repair or remove it") from fault
 
     def shape(self, index: int) -> tuple[int, int]:
         try:

@@ -1,9 +1,12 @@
-"""From a source's image to the network's input size: resize the shorter side, crop, flip. All on uint8 [C, H, W]."""
+"""From a source's image to the network's input size: resize the shorter side, crop, flip. All on uint8 [C, H, W].
+
+What happens to an image is planned first (`draw_plan`, `center_plan`) and done then, here by Pillow (`follow`) or, bit
+for bit the same, by `data.native` while it decodes.
+"""
 
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as F
 
@@ -16,6 +19,7 @@ class Geometry:
 
     flip: mirrored in half of the cases. scale_jitter_px: the shorter side is drawn from this range, both ends included,
     instead of `resize_px`. color_sigma: the colour shift of Krizhevsky et al. (2012), 0.1 there; 0 for none.
+    color_scale: what the drawn numbers are multiplied by, a key of `COLOR_SCALES`.
     """
 
     resize_px: int
@@ -23,12 +27,36 @@ class Geometry:
     flip: bool
     scale_jitter_px: tuple[int, int] | None = None
     color_sigma: float = 0.0
+    color_scale: str = "eigenvalues"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one image goes through: resized to `size` (height, width), cut at `corner` (row, column), mirrored.
+
+    shift: what is added to red, green and blue afterwards, float64 [3] in grey levels; None for nothing.
+    """
+
+    size: tuple[int, int]
+    corner: tuple[int, int]
+    side: int
+    mirrored: bool
+    shift: np.ndarray | None
 
 
 # The covariance of RGB over ImageNet's training pixels in [0, 1], as everybody quotes it: eigenvalues, and eigenvectors
-# as columns. That they are variances and not their roots is a reading: the paper says only "as in [Krizhevsky]".
+# as columns. Krizhevsky et al. write "times the eigenvalue", and their released code multiplies by the roots; which one
+# the paper used it does not say ("as in [Krizhevsky]").
 COLOR_VALUES = np.array([0.2175, 0.0188, 0.0045])
 COLOR_VECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
+COLOR_SCALES = {"eigenvalues": COLOR_VALUES, "roots": np.sqrt(COLOR_VALUES)}
+WHITE = 255
+
+
+def resized(height: int, width: int, px: int) -> tuple[int, int]:
+    """Return the height and width whose shorter side is `px`, the longer one rounded down, as torchvision does."""
+    longer = int(px * max(height, width) / min(height, width))
+    return (px, longer) if height <= width else (longer, px)
 
 
 def resize_shorter(image: Tensor, px: int) -> Tensor:
@@ -36,38 +64,43 @@ def resize_shorter(image: Tensor, px: int) -> Tensor:
 
     Pillow computes in whole numbers, so every machine gets the same bytes; torch's own kernels differ between machines.
     """
-    if min(image.shape[-2:]) == px:
+    return _resize(image, resized(image.shape[-2], image.shape[-1], px))
+
+
+def _resize(image: Tensor, size: tuple[int, int]) -> Tensor:
+    if tuple(image.shape[-2:]) == size:
         return image
-    return F.pil_to_tensor(F.resize(F.to_pil_image(image), [px]))
+    return F.pil_to_tensor(F.resize(F.to_pil_image(image), list(size)))
 
 
-def train_view(image: Tensor, geometry: Geometry, seed: int, epoch: int, index: int) -> Tensor:
-    """Return a random crop, varied as `geometry` says: a pure function of (seed, epoch, index).
+def draw_plan(geometry: Geometry, seed: int, epoch: int, index: int, shape: tuple[int, int]) -> Plan:
+    """Draw what a training image of `shape` (height, width) goes through: a pure function of its arguments.
 
     The number of workers, the rank and a restart therefore do not change what the network sees.
     """
     stream = np.random.Generator(np.random.Philox(key=mix("augmentation", seed, epoch, index)))
     jitter = geometry.scale_jitter_px
     px = geometry.resize_px if jitter is None else int(stream.integers(jitter[0], jitter[1] + 1))
-    image = resize_shorter(image, px)
-    height, width = image.shape[-2:]
+    height, width = resized(*shape, px)
     top = int(stream.integers(0, height - geometry.crop_px + 1))
     left = int(stream.integers(0, width - geometry.crop_px + 1))
-    mirrored = bool(stream.integers(0, 2))
-    crop = image[:, top : top + geometry.crop_px, left : left + geometry.crop_px]
-    crop = crop.flip(-1) if mirrored and geometry.flip else crop
-    return crop if geometry.color_sigma == 0 else shift_colors(crop, stream.normal(0, geometry.color_sigma, 3))
+    mirrored = bool(stream.integers(0, 2)) and geometry.flip
+    shift = None
+    if geometry.color_sigma:
+        alphas = stream.normal(0, geometry.color_sigma, 3)
+        shift = WHITE * (COLOR_VECTORS @ (COLOR_SCALES[geometry.color_scale] * alphas))
+    return Plan((height, width), (top, left), geometry.crop_px, mirrored, shift)
 
 
-def shift_colors(image: Tensor, alphas: np.ndarray) -> Tensor:
-    """Add sum_i alpha_i lambda_i p_i to every RGB pixel, uint8 [3, H, W]; the paper's "random color altering".
-
-    DEVIATION: the shift is rounded to whole grey levels and stops at 0 and 255; images stay bytes until the device.
-    """
-    shift = torch.from_numpy(np.rint(COLOR_VECTORS @ (COLOR_VALUES * alphas) * 255).astype(np.int16))
-    return (image.to(torch.int16) + shift[:, None, None]).clamp_(0, 255).to(torch.uint8)
+def follow(plan: Plan, image: Tensor) -> Tensor:
+    """Return the crop that `plan` says, uint8 [C, side, side]; its colour shift is for the device to add."""
+    top, left = plan.corner
+    crop = _resize(image, plan.size)[:, top : top + plan.side, left : left + plan.side]
+    return crop.flip(-1) if plan.mirrored else crop
 
 
-def center_view(image: Tensor, geometry: Geometry) -> Tensor:
-    """Return the central crop of the resized image."""
-    return F.center_crop(resize_shorter(image, geometry.resize_px), [geometry.crop_px])
+def center_plan(geometry: Geometry, shape: tuple[int, int]) -> Plan:
+    """Return the plan of the central crop: what validation and preprocessing see of an image."""
+    height, width = resized(*shape, geometry.resize_px)
+    top, left = (round((length - geometry.crop_px) / 2) for length in (height, width))
+    return Plan((height, width), (top, left), geometry.crop_px, False, None)

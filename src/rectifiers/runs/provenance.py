@@ -25,7 +25,7 @@ VERSIONS = (
 def code_fingerprint() -> str:
     """Return 12 hex digits of the package's source files: two equal ones ran the same code, committed or not."""
     content = hashlib.sha256()
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in sorted(path for kind in ("*.py", "*.c", "*.h") for path in PACKAGE.rglob(kind)):
         body = path.read_bytes()
         content.update(f"{path.relative_to(PACKAGE).as_posix()} {len(body)}\n".encode() + body)
     return content.hexdigest()[:12]

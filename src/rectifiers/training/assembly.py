@@ -20,9 +20,10 @@ from rectifiers.models.spec import Row, expand
 from rectifiers.training.module import SgdSettings
 from rectifiers.training.schedule import StepRule
 
-GEOMETRY_KEYS = ("resize_px", "crop_px", "flip", "scale_jitter_px", "color_sigma")
+GEOMETRY_KEYS = ("resize_px", "crop_px", "flip", "scale_jitter_px", "color_sigma", "color_scale")
 PREPARATION_KEYS = ("store", "shard_bytes", "allow_unpinned")
-EVERY_SOURCE_KEYS = (*GEOMETRY_KEYS, *PREPARATION_KEYS, "width", "content", "dense_scales_px", "view_scales_px")
+PROTOCOL_KEYS = ("dense_scales_px", "view_scales_px")
+EVERY_SOURCE_KEYS = (*GEOMETRY_KEYS, *PREPARATION_KEYS, *PROTOCOL_KEYS, "width", "content", "bad_images")
 EVERY_INIT_KEYS = ("bias", "first_layer_linear", "fc_std")
 EVERY_PREPROCESS_KEYS = ("scale",)
 
@@ -113,7 +114,7 @@ def build_source(config: dict[str, Any]) -> Source:
 
 def build_geometry(config: dict[str, Any]) -> Geometry:
     """Return the sizes that images are brought to, and how training images are varied."""
-    settings = {key: config["data"][key] for key in GEOMETRY_KEYS}
+    settings = {key: config["data"][key] for key in GEOMETRY_KEYS if key in config["data"]}
     jitter = settings.pop("scale_jitter_px")
     return Geometry(**settings, scale_jitter_px=None if jitter is None else (jitter[0], jitter[1]))
 

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from torchmetrics import MeanMetric
 
 from rectifiers.config import InputError
+from rectifiers.data.module import Batch
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.distributed import gathered
 from rectifiers.evaluation.counters import ErrorCounter
@@ -59,6 +60,7 @@ class Classifier(pl.LightningModule):
         self.seed, self.run = seed, run
         self.codes = [code]
         self.history: list[dict[str, Any]] = []
+        self.unread: set[int] = set()  # training images that could not be read, whose place others took
         self.val = ErrorCounter(classes)
         self.train_loss = MeanMetric()
         self._seen, self._train_s = 0, 0.0
@@ -91,14 +93,15 @@ class Classifier(pl.LightningModule):
         own = [self.global_rank] if self.global_rank else []
         torch.manual_seed(mix("dropout", self.seed, self.global_step, *own))
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        images, labels = batch
-        loss = F.cross_entropy(self(images), labels)
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        inputs = self.preprocess(batch.images, batch.shifts)
+        loss = F.cross_entropy(self.network(inputs), batch.labels)
         if self._any(not torch.isfinite(loss)):
-            found = "" if torch.isfinite(loss) else first_bad_layer(self.network, self.preprocess(images))
+            found = "" if torch.isfinite(loss) else first_bad_layer(self.network, inputs)
             raise Diverged(self.global_step, next(filter(None, gathered(found))))
-        self.train_loss.update(loss.detach(), weight=len(labels))
-        self._seen += len(labels)
+        self.train_loss.update(loss.detach(), weight=len(batch.labels))
+        self._seen += len(batch.labels)
+        self.unread.update(batch.unread)
         return loss
 
     def _any(self, here: bool) -> bool:
@@ -112,12 +115,11 @@ class Classifier(pl.LightningModule):
     def on_validation_start(self) -> None:
         self._train_s = time.perf_counter() - self._started
 
-    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        images, labels = batch
-        scores = self(images)
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        scores = self(batch.images)
         if not torch.isfinite(scores).all() and not self._scores_not_finite:
-            self._scores_not_finite = first_bad_layer(self.network, self.preprocess(images))
-        self.val.update(scores, labels)
+            self._scores_not_finite = first_bad_layer(self.network, self.preprocess(batch.images))
+        self.val.update(scores, batch.labels)
 
     def on_train_epoch_end(self) -> None:
         errors = self.val.errors()
@@ -153,9 +155,14 @@ class Classifier(pl.LightningModule):
             "history": self.history,
             "rule": self.rule.state(),
             "codes": self.codes,
+            "unread": self.all_unread(),
             # of each process by itself: summed here and added to later, a loss would be another in the last digit
             "epoch_so_far": gathered(self._epoch_state()) if self._within_epoch() else None,
         }
+
+    def all_unread(self) -> list[int]:
+        """Return the training images that none of the processes could read."""
+        return sorted(set().union(*gathered(self.unread)))
 
     def _within_epoch(self) -> bool:
         return len(self.history) == self.current_epoch
@@ -186,6 +193,7 @@ class Classifier(pl.LightningModule):
         self.history = list(kept["history"])
         self._epoch_so_far = kept["epoch_so_far"]
         self.rule.restore(kept["rule"])
+        self.unread = set(kept["unread"])
         self.codes = kept["codes"] + [code for code in self.codes if code not in kept["codes"]]
 
 

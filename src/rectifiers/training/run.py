@@ -144,6 +144,8 @@ class _Run:
             global_batch=config["optim"]["global_batch"],
             seed=config["seed"],
             workers=config["compute"]["workers"],
+            pinned=config["compute"]["accelerator"] == "gpu",
+            skip_bad=config["data"].get("bad_images") == "skip",
             here=world(),
         )
         self.preprocess, self.statistics_hash = self._fit_preprocess()
@@ -306,7 +308,7 @@ class _Run:
             "protocols": protocols,
             "network": _describe(self.network, self.source, self.config["data"]["crop_px"]),
             "ledger": [entry.as_dict() for entry in self.ledger],
-            "warnings": self.warnings,
+            "warnings": [*self.warnings, *_unread(self.classifier.all_unread())],
             "slopes": {} if diverged else _slopes(self.network),
             "drop_epochs": self.classifier.rule.drop_epochs,
             "epochs": len(history),
@@ -326,6 +328,13 @@ class _Run:
 def _finite(number: float | None) -> float | None:
     """A diverged run's last numbers may be none; JSON says null."""
     return number if number is not None and math.isfinite(number) else None
+
+
+def _unread(indices: list[int]) -> list[str]:
+    if not indices:
+        return []
+    named = ", ".join(str(index) for index in indices)
+    return [f"{len(indices)} training images could not be read; others took their places (by index: {named})"]
 
 
 def _describe(network: Network, source: Source, input_px: int) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Paired timings, interleaved: dense testing against the same windows cut out, and against the windows' crops.
 
-`python scripts/bench.py [rounds]`. Ratios of medians with the least and the greatest ratio of a round; one thread.
+`python scripts/bench/windows.py [rounds]`. Ratios of medians with the least and the greatest of a round; one thread.
 """
 
 import statistics

@@ -1,0 +1,42 @@
+"""Interleaved rounds of several ways to do the same, and what can be said of their ratios."""
+
+import random
+import statistics
+import time
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+
+def interleave(
+    ways: dict[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.process_time
+) -> dict[str, list[float]]:
+    """Return seconds of each way and round, in random order within a round; a first round warms up and is dropped."""
+    order = random.Random(0)
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for n in track(range(rounds + 1), "rounds", console=Console(stderr=True), transient=True):
+        for name in order.sample(list(ways), len(ways)):
+            started = clock()
+            ways[name]()
+            if n > 0:
+                seconds[name].append(clock() - started)
+    return seconds
+
+
+def ratios(seconds: dict[str, list[float]], name: str, other: str) -> dict[str, float]:
+    """How many times `name` takes what `other` takes: the median of the rounds' ratios, and their quartiles."""
+    values = [a / b for a, b in zip(seconds[name], seconds[other], strict=True)]
+    low, middle, high = statistics.quantiles(values, n=4)
+    return {"median": middle, "q25": low, "q75": high}
+
+
+def show(title: str, rows: list[tuple[str, ...]], columns: tuple[str, ...]) -> None:
+    """Print a table."""
+    table = Table(title=title, title_justify="left")
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)

@@ -1,0 +1,174 @@
+"""The same work by other libraries, as each does it best: a folder in batches of 64, uint8 [N, 3, 224, 224].
+
+Those that are not installed are left out; none of them is a requirement. Shorter side, crop and mirror are drawn from
+the same distribution everywhere.
+"""
+
+import importlib.util
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+from torchvision.datasets import ImageFolder
+from torchvision.io import ImageReadMode, decode_jpeg, read_file
+from torchvision.transforms import functional as F1
+from torchvision.transforms.v2 import functional as F
+
+from rectifiers.data.transforms import COLOR_VALUES, COLOR_VECTORS, resized
+
+BATCH, SIDE, JITTER = 64, 224, (256, 512)
+Pass = Callable[[], None]
+
+
+def _draw(height: int, width: int) -> tuple[tuple[int, int], tuple[int, int], bool]:
+    size = resized(height, width, random.randint(*JITTER))
+    return size, (random.randint(0, size[0] - SIDE), random.randint(0, size[1] - SIDE)), random.random() < 0.5
+
+
+def _drain(loader: DataLoader) -> None:
+    for _ in loader:
+        pass
+
+
+def image_folder(root: Path) -> Pass:
+    """What most training scripts do: ImageFolder, PIL transforms, float32, mean image and colour shift on the host."""
+    mean = torch.rand(3, SIDE, SIDE)
+
+    def transform(image: Image.Image) -> torch.Tensor:
+        size, (top, left), mirrored = _draw(image.height, image.width)
+        crop = F1.crop(F1.resize(image, list(size)), top, left, SIDE, SIDE)
+        pixels = F1.to_tensor(F1.hflip(crop) if mirrored else crop) - mean
+        alphas = np.random.default_rng().normal(0, 0.1, 3)
+        return pixels + torch.from_numpy(COLOR_VECTORS @ (COLOR_VALUES * alphas)).float()[:, None, None]
+
+    folder = ImageFolder(str(root), transform)
+    return lambda: _drain(DataLoader(folder, BATCH, shuffle=True))
+
+
+class _Files(Dataset):
+    """Files through a function from a path to uint8 [3, side, side]."""
+
+    def __init__(self, root: Path, read: Callable[[str], torch.Tensor]) -> None:
+        self.samples, self.read = ImageFolder(str(root)).samples, read
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        path, label = self.samples[index]
+        return self.read(path), label
+
+
+def _tensor_view(content: torch.Tensor) -> torch.Tensor:
+    image = decode_jpeg(content, ImageReadMode.RGB)
+    size, (top, left), mirrored = _draw(*image.shape[-2:])
+    crop = F.crop(F.resize(image, list(size), antialias=True), top, left, SIDE, SIDE)
+    return F.horizontal_flip(crop) if mirrored else crop
+
+
+def torchvision_v2(root: Path) -> Pass:
+    files = _Files(root, lambda path: _tensor_view(read_file(path)))
+    return lambda: _drain(DataLoader(files, BATCH, shuffle=True))
+
+
+def _region(image: np.ndarray) -> tuple[np.ndarray, bool]:
+    """The part of the image that the crop comes from, rounded to whole pixels."""
+    size, corner, mirrored = _draw(*image.shape[:2])
+    (top, bottom), (left, right) = (
+        (round(at * whole / part), round((at + SIDE) * whole / part))
+        for at, whole, part in zip(corner, image.shape[:2], size, strict=True)
+    )
+    return image[top:bottom, left:right], mirrored
+
+
+def _cv2_view(image: np.ndarray) -> torch.Tensor:
+    import cv2
+
+    region, mirrored = _region(image)
+    crop = cv2.resize(region, (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)  # neither antialiased nor Pillow's
+    return torch.from_numpy(np.ascontiguousarray(crop[:, ::-1] if mirrored else crop)).permute(2, 0, 1)
+
+
+def opencv(root: Path) -> Pass:
+    import cv2
+
+    cv2.setNumThreads(1)
+    files = _Files(root, lambda path: _cv2_view(cv2.imread(path)))
+    return lambda: _drain(DataLoader(files, BATCH, shuffle=True))
+
+
+def simplejpeg_opencv(root: Path) -> Pass:
+    import simplejpeg
+
+    files = _Files(root, lambda path: _cv2_view(simplejpeg.decode_jpeg(Path(path).read_bytes())))
+    return lambda: _drain(DataLoader(files, BATCH, shuffle=True))
+
+
+def dali(root: Path) -> Pass:
+    """DALI on the CPU: decodes the crop's region and resizes it; one thread."""
+    from nvidia.dali import fn, pipeline_def, types
+
+    samples = ImageFolder(str(root)).samples
+    paths, labels = [path for path, _ in samples], [label for _, label in samples]
+
+    @pipeline_def(batch_size=BATCH, num_threads=1, device_id=None)
+    def pipe() -> tuple:
+        content, label = fn.readers.file(files=paths, labels=labels, random_shuffle=True, name="files")
+        shape = fn.cast(fn.peek_image_shape(content), dtype=types.FLOAT)[:2]
+        side = SIDE * fn.reductions.min(shape) / fn.random.uniform(range=[float(bound) for bound in JITTER])
+        extent = fn.stack(side, side)
+        anchor = fn.random.uniform(range=[0.0, 1.0], shape=[2]) * (shape - extent)
+        absolute = {"axes": [0, 1], "normalized_anchor": False, "normalized_shape": False}
+        image = fn.resize(fn.decoders.image_slice(content, anchor, extent, **absolute), size=[SIDE, SIDE])
+        return fn.transpose(fn.flip(image, horizontal=fn.random.coin_flip()), perm=[2, 0, 1]), label
+
+    built = pipe()
+    built.build()
+
+    def work() -> None:
+        for _ in range(len(samples) // BATCH):
+            torch.from_numpy(built.run()[0].as_array())
+
+    return work
+
+
+def webdataset(root: Path) -> Pass:
+    """A tar read in order, shuffled in a buffer, decoded by torchvision."""
+    import io
+    import tarfile
+
+    import webdataset as wds
+
+    tar = root.parent / "webdataset.tar"
+    with tarfile.open(tar, "w") as archive:
+        for i, (path, _) in enumerate(ImageFolder(str(root)).samples):
+            content = Path(path).read_bytes()
+            member = tarfile.TarInfo(f"{i:06d}.jpg")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+    def view(content: bytes) -> torch.Tensor:
+        return _tensor_view(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+
+    stream = (
+        wds.WebDataset(str(tar), shardshuffle=False, empty_check=False).shuffle(200).to_tuple("jpg").map_tuple(view)
+    )
+    return lambda: _drain(DataLoader(stream, BATCH))
+
+
+def _there(*modules: str) -> bool:
+    return all(importlib.util.find_spec(module) for module in modules)
+
+
+def installed(root: Path) -> dict[str, Pass]:
+    """Every way that this environment can go, by name."""
+    ways = {"ImageFolder + PIL, float32": image_folder, "torchvision v2 on tensors": torchvision_v2}
+    ways |= {"OpenCV (not antialiased)": opencv} if _there("cv2") else {}
+    ways |= {"simplejpeg + OpenCV (not antialiased)": simplejpeg_opencv} if _there("cv2", "simplejpeg") else {}
+    ways |= {"DALI CPU": dali} if _there("nvidia", "nvidia.dali") else {}
+    ways |= {"webdataset + torchvision v2": webdataset} if _there("webdataset") else {}
+    return {name: make(root) for name, make in ways.items()}

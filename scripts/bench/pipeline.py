@@ -1,0 +1,143 @@
+"""The input pipeline against others: JPEG files on disk to batches of 64, on one core; then with more processes.
+
+`python scripts/bench/pipeline.py [rounds]` prints tables and writes results/bench/pipeline.json. Ratios are of the CPU
+time of a whole process on one core, interleaved; files are in the page cache.
+"""
+
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+
+import torch
+from pairs import interleave, ratios, show
+from peers import BATCH, JITTER, SIDE, Pass, installed
+
+from photos import NOTE, write_photos
+from rectifiers.data import native
+from rectifiers.data.module import ImageData
+from rectifiers.data.sources import folder
+from rectifiers.data.transforms import Geometry, draw_plan, follow
+from rectifiers.runs.provenance import provenance
+from rectifiers.runs.record import write_text
+
+PHOTOS = 192
+RESULT = Path(__file__).parents[2] / "results" / "bench" / "pipeline.json"
+PAPER = Geometry(256, SIDE, True, scale_jitter_px=JITTER, color_sigma=0.1)
+REFERENCE, OURS = "ImageFolder + PIL, float32", "rectifiers, tiled files"
+PEERS = ("torchvision", "opencv-python-headless", "simplejpeg", "nvidia-dali-cuda120", "webdataset", "pillow")
+
+
+def ours(root: Path, workers: int = 0, times: int = 1) -> Pass:
+    """Our own pipeline: uint8 and a shift a photo; the device does the rest. Each photo is `times` in the index."""
+    source = folder(str(root))
+    split = source.train
+    longer = replace(split, paths=[*split.paths] * times, labels=[*split.labels] * times)
+    data = ImageData(replace(source, train=longer), PAPER, global_batch=BATCH, seed=0, workers=workers)
+    epoch = iter(range(10**9))
+
+    def work() -> None:
+        data.batches.set_epoch(next(epoch))
+        for _ in data.train_dataloader():
+            pass
+
+    return work
+
+
+def differing_bytes(root: Path) -> int:
+    """How many bytes of an epoch differ from Pillow's."""
+    data = ImageData(folder(str(root)), PAPER, global_batch=BATCH, seed=0, workers=0)
+    split, wrong = data.source.train, 0
+    for items in data.batches:
+        images = data.training.__getitems__(items).images
+        for view, (epoch, index) in zip(images, items, strict=True):
+            image = split.image(index)
+            expected = follow(draw_plan(PAPER, 0, epoch, index, (image.shape[1], image.shape[2])), image)
+            wrong += int((view != expected).sum())
+    return wrong
+
+
+def one_core(root: Path, rounds: int) -> dict:
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        ways = installed(root / "plain" / "train")
+        ways |= {"rectifiers, files as they are": ours(root / "plain"), OURS: ours(root / "tiled")}
+        seconds = interleave(ways, rounds)
+    finally:
+        os.sched_setaffinity(0, cores)
+    images = PHOTOS // BATCH * BATCH
+    rows = {}
+    for name, taken in seconds.items():
+        rows[name] = {
+            "us_an_image": 1e6 * sorted(taken)[len(taken) // 2] / images,
+            "reference_takes": ratios(seconds, REFERENCE, name),
+            "takes_of_ours": ratios(seconds, name, OURS),
+        }
+    return rows
+
+
+def scaling(root: Path, rounds: int) -> dict:
+    """Wall time of one and of two reading processes, over an epoch that is long enough for their start not to count."""
+    ways = {f"{n} workers": ours(root / "tiled", workers=n, times=40) for n in (1, 2)}
+    return ratios(interleave(ways, rounds, clock=time.perf_counter), "1 workers", "2 workers")
+
+
+def _spread(ratio: dict[str, float]) -> str:
+    return f"{ratio['median']:.2f} ({ratio['q25']:.2f} to {ratio['q75']:.2f})"
+
+
+def main(rounds: int) -> None:
+    if native.fault():
+        sys.exit(f"error: {native.fault()}")
+    torch.set_num_threads(1)
+    random.seed(0)
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place)
+        sizes = write_photos(root, PHOTOS)
+        wrong = {kind: differing_bytes(root / kind) for kind in ("plain", "tiled")}
+        rows = one_core(root, rounds)
+        more = scaling(root, 3)
+    show(
+        f"{rounds} rounds, {PHOTOS} photos, {sizes['plain'] / 1e3:.0f} kB ({sizes['tiled'] / 1e3:.0f} tiled), one core",
+        [
+            (name, f"{row['us_an_image']:.0f}", _spread(row["reference_takes"]), _spread(row["takes_of_ours"]))
+            for name, row in rows.items()
+        ],
+        ("way", "us an image", "times as fast as the first", "times the tiled files' time"),
+    )
+    print(f"bytes that differ from Pillow's: {wrong}; two workers are {_spread(more)} times as fast as one")
+    print(f"photos: {NOTE}")
+    found = provenance("", "", "cpu", 1)
+    versions = {name: metadata.version(name) for name in PEERS if _installed(name)}
+    result = {
+        "photos": {"count": PHOTOS, "mean_bytes": sizes, "note": NOTE},
+        "rounds": rounds,
+        "one_core": rows,
+        "two_workers_times_one": more,
+        "load_average": os.getloadavg()[0],
+        "differing_bytes": wrong,
+        "code": found["code"],
+        "versions": found["versions"] | versions,
+        "machine": found["machine"],
+    }
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    write_text(RESULT, json.dumps(result, indent=1) + "\n")
+    print(RESULT)
+
+
+def _installed(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 7)

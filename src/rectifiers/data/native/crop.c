@@ -1,0 +1,173 @@
+/* A resized crop of a JPEG file: decodes the region that the crop's resize reads, and resizes only that. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "native.h"
+
+static void leave(j_common_ptr decoder) { longjmp(((struct trap *)decoder->err)->escape, 1); }
+
+static void hear(j_common_ptr decoder, int level) {
+    if (level < 0) leave(decoder); /* a warning: the data is corrupt, and Pillow is to say what becomes of it */
+}
+
+struct jpeg_error_mgr *set_trap(struct trap *trap) {
+    struct jpeg_error_mgr *manager = jpeg_std_error(&trap->manager);
+    manager->error_exit = leave;
+    manager->emit_message = hear;
+    return manager;
+}
+
+/* Everything that one call owns, so that a jump out of libjpeg leaves nothing behind. */
+struct work {
+    struct jpeg_decompress_struct decoder;
+    struct trap trap;
+    struct layout layout;
+    struct taps rows, columns;
+    size_t *starts;     /* of the restart intervals */
+    uint8_t *assembled; /* a smaller JPEG of the tiles that are needed */
+    uint8_t *pixels;    /* four decoded rows of RGBX */
+    int32_t *groups;    /* the same, interleaved */
+    int32_t *sums;      /* of one output line */
+    uint8_t *resized;   /* the region's rows at the crop's width */
+};
+
+#define CONTEXT_PX 2    /* chroma is interpolated from the neighbours' too */
+#define NARROWEST_PX 32 /* libjpeg takes another interpolation for very narrow images */
+
+static int least(int a, int b) { return a < b ? a : b; }
+static int most(int a, int b) { return a > b ? a : b; }
+
+/* What has to be decoded so that `need` comes out as it does in the whole image. */
+static struct box with_context(struct box need, int height, int width) {
+    struct box box = {most(0, need.top - CONTEXT_PX), least(height, need.bottom + CONTEXT_PX),
+                      most(0, need.left - CONTEXT_PX), least(width, need.right + CONTEXT_PX)};
+    if (box.right - box.left < NARROWEST_PX) box.right = least(width, box.left + NARROWEST_PX);
+    if (box.right - box.left < NARROWEST_PX) box.left = most(0, box.right - NARROWEST_PX);
+    return box;
+}
+
+/* Put a JPEG of the tiles that touch `box` together, `size` bytes, and widen `box` to what they cover. */
+static enum outcome assemble(struct work *work, const uint8_t *jpeg, struct box *box, size_t *size) {
+    const struct layout *layout = &work->layout;
+    int across = (layout->width + layout->mcu_width - 1) / layout->mcu_width;
+    int a_row = across / layout->restart_mcus; /* tiles */
+    int tile_width = layout->restart_mcus * layout->mcu_width;
+    int first_row = box->top / layout->mcu_height, last_row = (box->bottom - 1) / layout->mcu_height;
+    int first = box->left / tile_width, last = (box->right - 1) / tile_width;
+    size_t total = layout->scan_at + 2, tiles = 0;
+    for (int row = first_row; row <= last_row; row++) {
+        const size_t *start = work->starts + (size_t)row * (size_t)a_row;
+        total += start[last + 1] - start[first];
+    }
+    uint8_t *out = work->assembled = malloc(total);
+    if (!out) return NO_MEMORY;
+    box->top = first_row * layout->mcu_height;
+    box->left = first * tile_width;
+    box->bottom = least(layout->height, (last_row + 1) * layout->mcu_height);
+    box->right = least(layout->width, (last + 1) * tile_width);
+    memcpy(out, jpeg, layout->scan_at);
+    int height = box->bottom - box->top, width = box->right - box->left;
+    uint8_t sizes[4] = {(uint8_t)(height >> 8), (uint8_t)height, (uint8_t)(width >> 8), (uint8_t)width};
+    memcpy(out + layout->height_at, sizes, 4);
+    uint8_t *end = out + layout->scan_at;
+    for (int row = first_row; row <= last_row; row++) {
+        const size_t *start = work->starts + (size_t)row * (size_t)a_row;
+        for (int i = first; i <= last; i++, tiles++) {
+            size_t length = start[i + 1] - start[i]; /* with the marker at its end */
+            memcpy(end, jpeg + start[i], length);
+            end += length;
+            end[-1] = (uint8_t)(0xD0 + (tiles & 7));
+        }
+    }
+    end[-1] = 0xD9;
+    *size = (size_t)(end - out);
+    return DONE;
+}
+
+static enum outcome decode(struct work *work, const uint8_t *jpeg, size_t size, struct box need, int mirrored,
+                           uint8_t *planes) {
+    struct layout *layout = &work->layout;
+    struct jpeg_decompress_struct *decoder = &work->decoder;
+    struct box box = with_context(need, layout->height, layout->width);
+    struct box frame = {0, layout->height, 0, layout->width}; /* of the file that is decoded, in the image */
+    int across = (layout->width + layout->mcu_width - 1) / layout->mcu_width;
+    size_t tiles = tiles_of(layout);
+    int tiled = layout->restart_mcus && layout->restart_mcus <= across && across % layout->restart_mcus == 0;
+    if (tiles > size) return NOT_HANDLED;
+    if (tiled && !(work->starts = malloc(sizeof(size_t) * (tiles + 1)))) return NO_MEMORY;
+    if (read_scan(jpeg, size, layout, tiles, work->starts) != DONE) return NOT_HANDLED;
+    if (tiled) {
+        frame = box;
+        enum outcome outcome = assemble(work, jpeg, &frame, &size);
+        if (outcome != DONE) return outcome;
+        jpeg = work->assembled;
+    }
+    jpeg_mem_src(decoder, (unsigned char *)jpeg, (unsigned long)size);
+    if (jpeg_read_header(decoder, TRUE) != JPEG_HEADER_OK) return NOT_HANDLED;
+    if ((int)decoder->image_height != frame.bottom - frame.top || (int)decoder->image_width != frame.right - frame.left)
+        return NOT_HANDLED;
+    J_COLOR_SPACE space = decoder->jpeg_color_space;
+    if (space != JCS_YCbCr && space != JCS_GRAYSCALE) return NOT_HANDLED;
+    decoder->out_color_space = JCS_EXT_RGBX;
+    jpeg_start_decompress(decoder);
+    JDIMENSION left = (JDIMENSION)(box.left - frame.left), width = (JDIMENSION)(box.right - box.left);
+    if (left > 0 || width < decoder->output_width) jpeg_crop_scanline(decoder, &left, &width);
+    if (need.top > frame.top) {
+        JDIMENSION skipped = (JDIMENSION)(need.top - frame.top);
+        if (jpeg_skip_scanlines(decoder, skipped) != skipped) return NOT_HANDLED;
+    }
+    size_t line = 4 * (size_t)decoder->output_width, row_size = 4 * (size_t)work->rows.outputs;
+    int rows = need.bottom - need.top;
+    work->pixels = malloc(4 * line);
+    work->groups = aligned_alloc(64, 16 * sizeof(int32_t) * (size_t)decoder->output_width);
+    work->sums = aligned_alloc(64, 16 * sizeof(int32_t) * (size_t)work->rows.outputs);
+    work->resized = malloc(row_size * (size_t)(rows + 3));
+    if (!work->pixels || !work->groups || !work->sums || !work->resized) return NO_MEMORY;
+    for (int row = 0; row < rows; row += 4) {
+        int count = least(4, rows - row);
+        for (int i = 0; i < count; i++) {
+            JSAMPROW pixels = work->pixels + line * (size_t)i;
+            if (jpeg_read_scanlines(decoder, &pixels, 1) != 1) return NOT_HANDLED;
+        }
+        interleave_rows(work->pixels, line, count, work->groups);
+        resample_rows(work->groups, frame.left + (int)left, &work->rows, mirrored, work->sums,
+                      work->resized + row_size * (size_t)row);
+    }
+    resample_columns(work->resized, need.top, work->rows.outputs, &work->columns, work->sums, planes);
+    return DONE;
+}
+
+int rectifiers_crop(const uint8_t *jpeg, size_t size, int height, int width, int top, int left, int side, int mirrored,
+                    uint8_t *planes) {
+    struct work work;
+    memset(&work, 0, sizeof work);
+    volatile enum outcome outcome = read_layout(jpeg, size, &work.layout);
+    if (outcome != DONE) return outcome;
+    if (side < 1 || top < 0 || left < 0 || top > height - side || left > width - side) return NOT_HANDLED;
+    /* Pillow shrinks columns before rows where that leaves fewer; its rule is its own, so such tall images are its too. */
+    if (work.layout.height > height && work.layout.height - height >= 2 * (work.layout.width - width))
+        return NOT_HANDLED;
+    work.decoder.err = set_trap(&work.trap);
+    outcome = make_taps(&work.rows, work.layout.width, width, left, side);
+    if (outcome == DONE) outcome = make_taps(&work.columns, work.layout.height, height, top, side);
+    if (outcome == DONE) {
+        struct box need = {work.columns.first[0], work.columns.first[side - 1] + work.columns.count[side - 1],
+                           work.rows.first[0], work.rows.first[side - 1] + work.rows.count[side - 1]};
+        if (setjmp(work.trap.escape)) {
+            outcome = NOT_HANDLED;
+        } else {
+            jpeg_create_decompress(&work.decoder);
+            outcome = decode(&work, jpeg, size, need, mirrored, planes);
+        }
+        jpeg_destroy_decompress(&work.decoder);
+    }
+    free_taps(&work.rows);
+    free_taps(&work.columns);
+    free(work.starts);
+    free(work.assembled);
+    free(work.pixels);
+    free(work.groups);
+    free(work.sums);
+    free(work.resized);
+    return outcome;
+}

@@ -1,0 +1,77 @@
+/* JPEG files as training reads them: only what a crop needs, bit for bit what Pillow makes of the whole.
+
+   Every function returns DONE, or says why the caller has to take the reference path (Pillow). None of them writes to
+   stderr, keeps state between calls, or reads or writes outside the buffers it is given. */
+#ifndef RECTIFIERS_NATIVE_H
+#define RECTIFIERS_NATIVE_H
+
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <jpeglib.h>
+
+enum outcome {
+    DONE = 0,
+    NOT_HANDLED = 1, /* another format or flavour, or a file that libjpeg finds a fault with */
+    NO_MEMORY = 2,
+};
+
+#define LARGEST_PIXELS 89478485 /* Pillow's limit for a decompression bomb: the reference refuses what is larger */
+
+/* What the markers of a sequential 8-bit JPEG with one scan say. */
+struct layout {
+    int height, width;          /* px */
+    int components;             /* 1 or 3 */
+    int mcu_height, mcu_width;  /* px of one MCU */
+    int restart_mcus;           /* between two restart markers; 0 where there are none */
+    size_t height_at;           /* offset of the frame's height, two bytes; its width follows */
+    size_t scan_at;             /* offset of the first entropy-coded byte */
+};
+
+/* Rows and columns of pixels, the second bound excluded. */
+struct box {
+    int top, bottom, left, right;
+};
+
+/* One axis of a resize: output i is the sum of its `count` inputs from `first`, weighted in units of 2^-WEIGHT_BITS. */
+struct taps {
+    int outputs, most;  /* how many outputs, and the room for one output's weights */
+    int *first, *count; /* [outputs], inputs counted from the start of the whole axis */
+    int32_t *weights;   /* [outputs][most] */
+};
+#define WEIGHT_BITS 22
+
+/* libjpeg's errors and warnings both end in a jump: a file with either goes to the reference path. */
+struct trap {
+    struct jpeg_error_mgr manager;
+    jmp_buf escape;
+};
+struct jpeg_error_mgr *set_trap(struct trap *trap);
+
+enum outcome read_layout(const uint8_t *jpeg, size_t size, struct layout *layout);
+/* Check the scan to its end; `starts` is NULL or takes the offset of every restart interval and the end's, tiles + 1. */
+enum outcome read_scan(const uint8_t *jpeg, size_t size, const struct layout *layout, size_t tiles, size_t *starts);
+size_t tiles_of(const struct layout *layout);
+
+enum outcome make_taps(struct taps *taps, int inputs, int resized, int first, int outputs);
+void free_taps(struct taps *taps);
+/* Rows of RGBX pixels, `line` bytes each, to groups [pixel][row][4] of four rows; row 0 stands in for those above count. */
+void interleave_rows(const uint8_t *pixels, size_t line, int count, int32_t *groups);
+/* Groups from input column `left` on to resized rows [4][outputs][4], mirrored on request; sums has the same shape. */
+void resample_rows(const int32_t *groups, int left, const struct taps *taps, int mirrored, int32_t *sums,
+                   uint8_t *rows);
+/* Resized rows [height][width][4] from input row `top` on to three planes [outputs][width]; sums: [width][4]. */
+void resample_columns(const uint8_t *rows, int top, int width, const struct taps *taps, int32_t *sums, uint8_t *planes);
+
+/* The interface; binding.py says what the functions do. */
+#define INTERFACE __attribute__((visibility("default")))
+INTERFACE const char *rectifiers_source_hash(void);
+INTERFACE int rectifiers_measure(const uint8_t *jpeg, size_t size, int *height, int *width);
+INTERFACE int rectifiers_crop(const uint8_t *jpeg, size_t size, int height, int width, int top, int left, int side,
+                              int mirrored, uint8_t *planes);
+INTERFACE int rectifiers_tile(const uint8_t *jpeg, size_t size, uint8_t **tiled, size_t *tiled_size);
+INTERFACE void rectifiers_free(uint8_t *tiled);
+
+#endif
