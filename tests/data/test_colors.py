@@ -8,13 +8,14 @@ import pytest
 from rectifiers.data.colors import measure_colors
 from rectifiers.data.imagenet import imagenet
 from rectifiers.data.sources import ArraySplit
-from rectifiers.data.transforms import COLOR_VALUES, COLOR_VECTORS, Geometry, center_view
+from rectifiers.data.transforms import COLOR_VALUES, COLOR_VECTORS, Geometry, center_plan, follow
 
 
 def test_they_are_those_of_the_centre_crops_of_the_training_images(prepared: Path) -> None:
     split, geometry = imagenet(str(prepared)).train, Geometry(72, 64, flip=False)
     found, mean = measure_colors(split, geometry, threads=2)
-    crops = np.stack([center_view(split.image(i), geometry).numpy() for i in range(72)]).astype(np.float64) / 255
+    plans = [center_plan(geometry, split.shape(i)) for i in range(72)]
+    crops = np.stack([follow(plan, split.image(i)).numpy() for i, plan in enumerate(plans)]).astype(np.float64) / 255
     assert np.allclose(mean, crops.mean(0), rtol=0, atol=1e-14)
     pixels = crops.transpose(1, 0, 2, 3).reshape(3, -1)
     assert found["channels"]["mean"] == pytest.approx(pixels.mean(1), abs=1e-13)

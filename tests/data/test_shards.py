@@ -12,11 +12,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
 
 from rectifiers.config import InputError
-from rectifiers.data.module import CenterDataset
+from rectifiers.data.module import ImageData
 from rectifiers.data.shards import ShardSplit
+from rectifiers.data.sources import Source
 from rectifiers.data.store import INDEX, MANIFEST, read_manifest
 from rectifiers.data.transforms import Geometry
 
@@ -56,10 +56,12 @@ def test_a_split_goes_to_other_processes(prepared: Path) -> None:
     copy = pickle.loads(pickle.dumps(split))
     assert (copy.image(5) == first).all()
     assert copy.digest() == split.digest()
-    dataset = CenterDataset(split, Geometry(64, 56, flip=False))
-    here = [images for images, _ in DataLoader(dataset, batch_size=9)]
-    there = DataLoader(dataset, batch_size=9, num_workers=2)  # forked: they read from the same open files
-    assert all(torch.equal(a, b) for a, (b, _) in zip(here, there, strict=True))
+    source = Source("miniature", ("a",) * 6, 3, split, split)
+    here, there = (  # forked: the workers read from the same open files
+        list(ImageData(source, Geometry(64, 56, flip=False), global_batch=9, seed=0, workers=n).statistics_batches())
+        for n in (0, 2)
+    )
+    assert all(torch.equal(a, b) for a, b in zip(here, there, strict=True))
 
 
 def test_a_missing_or_cut_file_is_a_sentence(copied: Path) -> None:
@@ -156,6 +158,7 @@ import json, os, resource, sys, time
 from pathlib import Path
 import numpy as np
 from rectifiers.data.shards import ShardSplit
+from rectifiers.data.sources import Source
 from rectifiers.data.store import INDEX, read_manifest
 def memory_mb():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20

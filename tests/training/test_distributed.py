@@ -211,7 +211,7 @@ def wait_for(seen: Callable[[], object], process: subprocess.Popen, seconds: flo
 WITHIN = (*TINY, "optim.epochs=6", "optim.global_batch=32", "checkpoint.every_n_steps=5")  # epochs of 42 steps
 
 
-@pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("asked", [signal.SIGTERM, pytest.param(signal.SIGUSR1, marks=pytest.mark.slow)])
 def test_a_signal_stops_within_an_epoch_and_the_same_command_ends_with_the_same_bits(
     tmp_path: Path, asked: signal.Signals
 ) -> None:
