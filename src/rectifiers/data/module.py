@@ -1,5 +1,6 @@
 """The LightningDataModule: a source's splits through the geometry, in batches that depend on the seed alone."""
 
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -9,7 +10,7 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from rectifiers.config import InputError
 from rectifiers.data import native
@@ -99,7 +100,11 @@ class CenterDataset(Dataset[Batch]):
 
 
 def _buffer(images: int, channels: int, geometry: Geometry) -> Tensor:
-    return torch.empty(images, channels, geometry.crop_px, geometry.crop_px, dtype=torch.uint8)
+    shape = (images, channels, geometry.crop_px, geometry.crop_px)
+    if get_worker_info() is None:
+        return torch.empty(shape, dtype=torch.uint8)
+    # Where the training process can read it: handing the batch over would copy it there otherwise.
+    return torch.empty(0, dtype=torch.uint8).set_(torch.UntypedStorage._new_shared(math.prod(shape))).view(shape)
 
 
 def _as_it_is(batch: Batch) -> Batch:
