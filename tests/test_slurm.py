@@ -83,6 +83,14 @@ def test_a_job_is_queued_again_on_a_signal_and_ends_with_the_same_bits(
     assert found[0] == found[1]
 
 
+def test_hydras_launcher_makes_a_job_of_every_run(environment: dict[str, str], tmp_path: Path) -> None:
+    places = [f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache"]
+    small = ["hydra/launcher=slurm", "hydra.launcher.gpus_per_node=null", "hydra.launcher.cpus_per_task=1"]
+    overrides = [*TINY, "optim.epochs=1", "seed=0,1", *small, *places]
+    call(environment, sys.executable, "train.py", "--multirun", *overrides)
+    assert len(list(tmp_path.glob("runs/*/record.json"))) == 2
+
+
 def test_a_sweep_goes_through_submitit(environment: dict[str, str], tmp_path: Path) -> None:
     places = [f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache"]
     sweep = [sys.executable, "scripts/sweep.py"]

@@ -1,6 +1,7 @@
 """Whole runs on real digits, through Lightning, a second each."""
 
 import csv
+import errno
 import os
 import random
 import signal
@@ -138,6 +139,19 @@ def test_a_rerun_that_was_killed_goes_on(tiny, monkeypatch: pytest.MonkeyPatch) 
     assert (first.path.parent / "last.ckpt").stat().st_mtime_ns == stamp  # nothing was trained again
     assert numbers(again.record) == numbers(first.record)
     assert [p.name for p in (first.path.parent.parent / "replaced").iterdir()] == [f"{first.record['run']}-1"]
+
+
+def test_no_room_for_the_record_is_one_sentence_and_the_training_is_kept(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, _: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(records, "write", full)
+        with pytest.raises(
+            InputError, match=r"record\.json could not be written \(No space left on device"
+        ):
+            train(tiny(), CHOICES)
+    assert train(tiny(), CHOICES).record["epochs"] == 3
 
 
 def test_a_rerun_that_cannot_be_built_moves_nothing(tiny, monkeypatch: pytest.MonkeyPatch) -> None:

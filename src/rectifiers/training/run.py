@@ -1,5 +1,6 @@
 """A run from its configuration to its record."""
 
+import errno
 import math
 import os
 import statistics
@@ -46,6 +47,8 @@ from rectifiers.training.preflight import check_compute, preflight
 from rectifiers.training.results import protocol_result
 from rectifiers.training.trainer import BACKEND, build_trainer
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -82,6 +85,13 @@ def train(config: dict[str, Any], choices: dict[str, Any]) -> Outcome:
         preflight(config, source, folder.name, here)
         try:
             return _train(config, choices, source, folder)
+        except OSError as fault:
+            if fault.errno not in NO_ROOM:
+                raise
+            raise InputError(
+                f"{fault.filename or folder} could not be written ({fault.strerror}); make room there and give the "
+                "same command: the run goes on from its last checkpoint"
+            ) from fault
         except RuntimeError as fault:
             if here.size == 1 or not _of_the_network(fault):
                 raise
