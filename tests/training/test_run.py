@@ -147,9 +147,7 @@ def test_no_room_for_the_record_is_one_sentence_and_the_training_is_kept(tiny, m
 
     with monkeypatch.context() as patch:
         patch.setattr(records, "write", full)
-        with pytest.raises(
-            InputError, match=r"record\.json could not be written \(No space left on device"
-        ):
+        with pytest.raises(InputError, match=r"record\.json could not be written \(No space left on device"):
             train(tiny(), CHOICES)
     assert train(tiny(), CHOICES).record["epochs"] == 3
 

@@ -5,15 +5,13 @@ with another learning rate, activation or crop never passes for a row of the pap
 makes it.
 """
 
-import copy
 import functools
-import hashlib
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from rectifiers.runs.identity import canonical_json
+from rectifiers.runs.identity import run_id, without
 
 Record = dict[str, Any]
 PLACE = Path(__file__).with_name("experiments.yaml")
@@ -33,14 +31,7 @@ def known() -> dict[str, Any]:
 
 
 def _hash_without(science: dict[str, Any], keys: tuple[str, ...]) -> str:
-    kept = copy.deepcopy(science)
-    for key in keys:
-        *parents, leaf = key.split(".")
-        node: Any = kept
-        for part in parents:
-            node = node.get(part, {})
-        node.pop(leaf, None)
-    return hashlib.sha256(canonical_json(kept).encode()).hexdigest()[:12]
+    return run_id(without(science, keys))
 
 
 def described(science: dict[str, Any]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import copy
 import hashlib
 import json
+from collections.abc import Iterable
 from typing import Any
 
 # Everything else is science. A new key therefore makes new names until someone decides, here, that it must not.
@@ -34,8 +35,13 @@ NOT_SCIENCE = (
 
 def science(config: dict[str, Any]) -> dict[str, Any]:
     """Return the science keys of a resolved configuration. Precision is one: it changes numbers."""
+    return without(config, NOT_SCIENCE)
+
+
+def without(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """Return a copy without the dotted `keys`, as far as they are there."""
     kept = copy.deepcopy(config)
-    for key in NOT_SCIENCE:
+    for key in keys:
         *parents, leaf = key.split(".")
         node: Any = kept
         for part in parents:
