@@ -67,7 +67,10 @@ def verify_all(expected: Expected, pins: Path | None) -> str:
     """Check every archive, and that DVC's file of pins still says what ours says: `dvc repro -P` rewrites that one."""
     wanted = {archive.path.name: archive.md5 for archive in expected.archives.values()}
     if pins is not None:
-        found = {out["path"]: out["md5"] for out in yaml.safe_load(pins.read_text())["outs"]}
+        try:
+            found = {out["path"]: out["md5"] for out in yaml.safe_load(pins.read_text())["outs"]}
+        except (OSError, yaml.YAMLError, TypeError, KeyError) as fault:
+            raise InputError(f"{pins} cannot be read ({fault!r}); give git checkout {pins}") from fault
         if found != wanted:
             raise InputError(f"{pins} no longer pins the official archives; give git checkout {pins}")
     md5 = cached_md5()

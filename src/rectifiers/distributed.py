@@ -98,6 +98,17 @@ def gathered(value: T) -> list[T]:
     return values
 
 
+def reduced(tensor: Any, how: str) -> Any:
+    """Return the "sum", "min" or "max" over all ranks of a tensor in the processor's memory."""
+    if _alone():
+        return tensor
+    import torch.distributed as dist
+
+    tensor = tensor.contiguous()
+    dist.all_reduce(tensor, {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}[how])
+    return tensor
+
+
 def from_rank_zero(make: Callable[[], T]) -> T:
     """Call `make` on rank 0 alone and return what it gives on every rank; an InputError there is raised on all."""
     if _alone():

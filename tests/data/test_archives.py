@@ -32,9 +32,9 @@ def tar_of(*entries: tuple[str, bytes] | tarfile.TarInfo) -> bytes:
     return file.getvalue()
 
 
-def special(name: str, kind: bytes, link: str = "") -> tarfile.TarInfo:
+def special(name: str, kind: bytes, link: str = "", size: int = 0) -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
-    info.type, info.linkname = kind, link
+    info.type, info.linkname, info.size = kind, link, size
     return info
 
 
@@ -65,6 +65,7 @@ HOSTILE = [
     (tar_of(*((f"a{i}.JPEG", b"x") for i in range(4))), r"'a3\.JPEG' is one more than the 3 files"),
     (tar_of(("a1.JPEG", bytes(1001))), "claims 1,001 bytes, more than the 1,000"),
     (tar_of(("a1.JPEG", bytes(900)))[:1000], r"'a1\.JPEG' is cut short"),
+    (tar_of(special("a1.JPEG", tarfile.REGTYPE, size=-1)), "claims -1 bytes|cannot be read as a tar"),
     (b"", "cannot be read as a tar"),
     (b"no tar at all" * 100, "cannot be read as a tar"),
 ]

@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from conftest import compose_config
@@ -45,6 +46,15 @@ def test_a_run_trains_on_the_prepared_miniature(prepared: Path, unpinned: Path, 
     assert again.record["provenance"]["data_pinned"] is False
     assert again.record["history"][-1]["train_loss"] == outcome.record["history"][-1]["train_loss"]
     assert again.path == outcome.path  # the same images are the same run, wherever they lie
+
+
+def test_labels_that_were_changed_are_refused(prepared: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(prepared, tmp_path / "changed"))
+    index = np.load(root / "train" / "index.npy")
+    index["label"] = 0
+    np.save(root / "train" / "index.npy", index)
+    with pytest.raises(InputError, match=r"train/index\.npy is not what was written there; pull the data anew"):
+        imagenet(str(root))
 
 
 def test_where_nothing_is_prepared_the_remedy_is_named(tmp_path: Path) -> None:

@@ -75,6 +75,41 @@ def test_crops_are_pillows_bit_for_bit(data: st.DataObject) -> None:
             assert np.array_equal(out, expected)
 
 
+@pytest.mark.parametrize("shape", [(60, 20), (60, 31), (120, 60), (121, 60), (300, 101)])
+def test_tall_images_are_pillows_bit_for_bit_or_left_to_it(shape: Pair) -> None:
+    """Pillow shrinks the columns of a tall image first; noise shows it in nearly every pixel."""
+    noise = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
+    content = jpeg(Image.fromarray(noise))
+    left_to_pillow = 0
+    for px in range(8, shape[1] + 8):
+        size = (int(px * shape[0] / shape[1]), px)
+        out = crop(content, size, (0, 0), px, False)
+        if out is None:
+            left_to_pillow += 1
+            assert pillow_shrinks_columns_first(shape, size)
+        else:
+            assert not pillow_shrinks_columns_first(shape, size)
+            assert np.array_equal(out, reference(content, size, (0, 0), px, False))
+    assert left_to_pillow > 0
+
+
+def test_a_library_of_other_pixels_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def other(*arguments: object) -> bool:
+        done = original(*arguments)
+        arguments[-1][0, 0, 0] += 1  # type: ignore[index]
+        return done
+
+    original = binding._crop
+    monkeypatch.setattr(binding, "_crop", other)
+    binding._library.cache_clear()
+    try:
+        assert "Pillow" in str(native.fault())
+    finally:
+        monkeypatch.undo()
+        binding._library.cache_clear()
+    assert native.fault() is None
+
+
 @pytest.mark.parametrize("flavour", FLAVOURS)
 @pytest.mark.parametrize("progressive", [False, True])
 def test_tiling_changes_no_pixel_and_hardly_the_size(flavour: str, progressive: bool) -> None:

@@ -296,6 +296,15 @@ def test_an_archive_that_holds_something_else_leaves_nothing_half_made(
     with pytest.raises(InputError, match=sentence):
         prepare(expected, tmp_path / "it", **OPTIONS)
     assert not (tmp_path / "it").exists()
+    assert not (tmp_path / "it.part").exists()
+
+
+def test_a_place_that_is_linked_to_is_written_where_it_is(miniature: Expected, tmp_path: Path) -> None:
+    (tmp_path / "large").mkdir()
+    (tmp_path / "it").symlink_to(tmp_path / "large", target_is_directory=True)
+    prepare(miniature, tmp_path / "it", **OPTIONS)
+    assert (tmp_path / "large" / "manifest.json").is_file()
+    assert (tmp_path / "it").is_symlink()
 
 
 def test_a_total_that_is_wrong_is_refused(miniature: Expected, tmp_path: Path) -> None:
@@ -304,6 +313,7 @@ def test_a_total_that_is_wrong_is_refused(miniature: Expected, tmp_path: Path) -
     with pytest.raises(InputError, match=r"the ground truth gives n01440764 4 images and must give 5"):
         prepare(replace(miniature, class_val_images=5), tmp_path / "it", **OPTIONS)
     assert not (tmp_path / "it").exists()
+    assert not (tmp_path / "it.part").exists()
 
 
 # ---- the program ----

@@ -1,10 +1,13 @@
 """Reading a prepared folder: any image by its index, from any process, and a sentence where it is not what it was."""
 
+import errno
 import json
+import os
 import pickle
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +18,11 @@ from hypothesis import strategies as st
 
 from rectifiers.config import InputError
 from rectifiers.data.module import ImageData
+from rectifiers.data.reading import Reader
 from rectifiers.data.shards import ShardSplit
 from rectifiers.data.sources import Source
 from rectifiers.data.store import INDEX, MANIFEST, read_manifest
-from rectifiers.data.transforms import Geometry
+from rectifiers.data.transforms import Geometry, Plan, center_plan
 
 
 @pytest.fixture
@@ -125,8 +129,38 @@ def test_a_damaged_image_is_named_by_its_index(copied: Path) -> None:
     with open(copied / "train" / "shard-00000.bin", "r+b") as file:
         file.seek(int(row["offset"]))
         file.write(bytes(50))
-    with pytest.raises(InputError, match=r"image 7 of .*train cannot be read as an image"):
+    sentence = r"image 7 of .*train \(shard-00000\.bin from byte \d+\) cannot be read as an image \(.*make verify-data$"
+    with pytest.raises(InputError, match=sentence):
         split.image(7)
+
+
+def test_a_disk_that_fails_is_a_sentence(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    split = opened(prepared)
+    monkeypatch.setattr(os, "pread", fail)
+    with pytest.raises(InputError, match=r"shard-00000\.bin cannot be read \(.*Input/output error\); see make verify"):
+        split.encoded(0)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 255)), min_size=1, max_size=40), st.integers(0, 71))
+def test_any_damage_to_a_shard_is_a_sentence_or_other_pixels(
+    copied: Path, changes: list[tuple[int, int]], index: int
+) -> None:
+    """Read as training reads it, by the C library where it is there: no crash, and a view of the right size."""
+    path = copied / "train" / "shard-00000.bin"
+    whole = path.read_bytes()
+    damaged = bytearray(whole)
+    for place, value in changes:
+        damaged[place % len(whole)] = value
+    path.write_bytes(damaged)
+    out = torch.empty(1, 3, 56, 56, dtype=torch.uint8)
+    geometry = Geometry(64, 56, flip=False)
+    (result,) = Reader(opened(copied)).read([index], [partial(center_plan, geometry)], out)
+    assert isinstance(result, Plan | InputError)
+    path.write_bytes(whole)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,11 @@ def test_the_validation_split_cannot_move_a_statistic() -> None:
     assert not torch.equal(fitted(swapped).fitted()["offset"], first["offset"])
 
 
+def test_a_map_that_has_not_seen_every_image_is_not_kept(tmp_path: Path) -> None:
+    load_or_fit(tmp_path, "key", lambda: fitted(digits()), is_whole=lambda: False)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_fitted_map_is_kept_and_found_again(tmp_path: Path) -> None:
     calls = []
 

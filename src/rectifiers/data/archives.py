@@ -158,6 +158,8 @@ def list_members(
                     fault = f"is not named as its files are ({wanted.pattern})"
                 elif name in found:
                     fault = "is there twice"
+                elif info.size < 0:
+                    fault = f"claims {info.size:,} bytes"
                 elif info.size > most_bytes:
                     fault = f"claims {info.size:,} bytes, more than the {most_bytes:,} that such a file may have"
                 elif info.offset_data + info.size > size:

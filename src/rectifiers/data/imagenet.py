@@ -23,6 +23,14 @@ def imagenet(root: str = "data/prepared/imagenet") -> Source:
     """
     base = Path(root)
     manifest = read_manifest(base)
+    for split in SPLITS:  # the labels; the shards are for `make verify-data`, an index is read whole anyway
+        path, known = base / split / "index.npy", manifest["files"][f"{split}/index.npy"]
+        try:
+            found = hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError as fault:
+            raise InputError(f"{path} cannot be read ({fault}); pull the data anew") from fault
+        if found != known["sha256"]:
+            raise InputError(f"{path} is not what was written there; pull the data anew, or prepare the archives again")
     classes = tuple(known["wnid"] for known in manifest["classes"])
     train, val = (ShardSplit(base, split, manifest) for split in SPLITS)
     pinned = hashlib.md5((base / MANIFEST).read_bytes()).hexdigest() in pinned_manifests(PROJECT)

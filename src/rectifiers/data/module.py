@@ -20,7 +20,7 @@ from rectifiers.data.sources import Source
 from rectifiers.data.transforms import Geometry, center_plan, draw_plan
 from rectifiers.distributed import ALONE, World
 
-VAL_BATCH = 512
+MOST_IMAGES, MOST_BYTES = 512, 2**24  # of a batch of centre views: shared memory may be small
 
 
 class Batch(NamedTuple):
@@ -158,6 +158,7 @@ class ImageData(pl.LightningDataModule):
     ) -> None:
         super().__init__()
         self.source, self.geometry, self.skip_bad, self.here = source, geometry, skip_bad, here
+        self.unread: set[int] = set()  # training images that the statistics had to leave out
         self.batches = ShuffledBatches(len(source.train.labels), global_batch, seed, rank=here.rank, world=here.size)
         self.training = TrainDataset(source, geometry, seed, skip_bad=skip_bad)
         self._loading: dict[str, Any] = {"num_workers": workers, "pin_memory": pinned, "collate_fn": _as_it_is}
@@ -169,12 +170,17 @@ class ImageData(pl.LightningDataModule):
         return EpochLoader(self.training, batch_sampler=self.batches, **self._loading)
 
     def val_dataloader(self) -> DataLoader:
-        own = range(self.here.rank, len(self.source.val.labels), self.here.size)  # none twice, none left out
-        images = CenterDataset(self.source, "val", self.geometry, skip_bad=False)
-        return DataLoader(images, batch_size=VAL_BATCH, sampler=own, **self._loading)
+        return self._in_order(CenterDataset(self.source, "val", self.geometry, skip_bad=False), self.source.val.labels)
 
     def statistics_batches(self) -> Iterator[Tensor]:
         """The training split's centre views, uint8 [N, C, crop, crop]: what preprocessing learns from."""
         crops = CenterDataset(self.source, "train", self.geometry, skip_bad=self.skip_bad)
-        for batch in DataLoader(crops, batch_size=VAL_BATCH, **self._loading):
+        for batch in self._in_order(crops, self.source.train.labels):
+            self.unread.update(batch.unread)
             yield batch.images
+
+    def _in_order(self, crops: CenterDataset, labels: Sequence[int]) -> DataLoader:
+        """This process' share: no image twice, none left out."""
+        own = range(self.here.rank, len(labels), self.here.size)
+        size = max(1, min(MOST_IMAGES, MOST_BYTES // (self.source.channels * self.geometry.crop_px**2)))
+        return DataLoader(crops, batch_size=size, sampler=own, **self._loading)

@@ -99,6 +99,8 @@ def check_pixels(image: Image.Image) -> None:
         raise ValueError(f"it has {image.width} x {image.height} px, more than {LARGEST_PIXELS:,} in all")
     if image.mode.startswith(("I", "F")):  # Pillow clips these to 255: a grey photo would turn white
         raise ValueError(f"it has more than 8 bits a channel, mode {image.mode}")
+    if any("16" in str(tile[3]) for tile in getattr(image, "tile", [])):  # a PNG of 16 bits opens as RGB
+        raise ValueError("it has 16 bits a channel")
 
 
 def _exif_is_unreadable(image: Image.Image) -> bool:

@@ -8,7 +8,7 @@ import re
 import shutil
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -65,14 +65,17 @@ def prepare(
     ("checking", bytes of what is stored).
 
     Raises:
-        InputError: for archives that do not hold what is expected; `root` is as it was then.
+        InputError: for archives that do not hold what is expected; `root` is as it was then, and the work so far is
+            removed, for other archives would make other bytes.
     """
+    root = root.resolve()  # the folder itself where it is linked to from elsewhere, as to a larger disk
     tile = transcoder(store)
     archives = {archive.path.name: {"md5": archive.md5} for archive in expected.archives.values()}
     plan = {"format": FORMAT, "store": store, "shard_bytes": shard_bytes, "archives": archives}
     part = root.with_name(f"{root.name}.part")
     with ExitStack() as stack:
         _continue_or_start(part, plan, stack)
+        stack.enter_context(_removed_where_refused(part))
         if not _is_made(root, plan):
             devkit = read_devkit(expected.archives["devkit"].path, expected.classes, expected.val_images)
             files = {split: stack.enter_context(open(expected.archives[split].path, "rb")) for split in SPLITS}
@@ -87,6 +90,15 @@ def prepare(
                 root.rename(part / "replaced")
             (part / "store").rename(root)
         shutil.rmtree(part)
+
+
+@contextmanager
+def _removed_where_refused(part: Path) -> Iterator[None]:
+    try:
+        yield
+    except InputError:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
 
 
 def _is_made(root: Path, plan: dict[str, Any]) -> bool:

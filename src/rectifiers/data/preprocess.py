@@ -14,8 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rectifiers.config import InputError
+from rectifiers.distributed import reduced
 
 COVARIANCE_LIMIT = 4096  # numbers an image; the covariance of more than that does not fit
+
+
+EXACT_IMAGES = 256  # whose squares add up to less than 2^24, so that float32 holds the sum exactly
 
 
 class PixelMoments:
@@ -24,7 +28,8 @@ class PixelMoments:
     count; mean, square (E[x^2]), low, high: [C, H, W]. The sums are of integers and exact, so no order of the images
     and no number of threads can change them.
 
-    batches: called for a pass over the crops, uint8 [N, C, H, W] each.
+    batches: called for a pass over the crops, uint8 [N, C, H, W] each. Several processes each pass over a share of
+    their own, at least one image, and get the moments of all.
 
     Raises:
         InputError: for an empty split.
@@ -36,16 +41,20 @@ class PixelMoments:
         self._batches = batches
         self.count = 0
         for batch in batches():
-            x = batch.double()
             if self.count == 0:
-                total, square = torch.zeros_like(x[0]), torch.zeros_like(x[0])
-                low, high = x[0], x[0]
-            self.count += len(x)
-            total += x.sum(0)
-            square += x.square().sum(0)
-            low, high = torch.minimum(low, x.amin(0)), torch.maximum(high, x.amax(0))
+                total = torch.zeros(batch.shape[1:], dtype=torch.float64)
+                square, low, high = total.clone(), batch[0], batch[0]
+            self.count += len(batch)
+            for part in batch.split(EXACT_IMAGES):
+                x = part.float()
+                total += x.sum(0)
+                square += x.square().sum(0)
+            low, high = torch.minimum(low, batch.amin(0)), torch.maximum(high, batch.amax(0))
         if self.count == 0:
             raise InputError("the training split is empty; preprocess has nothing to learn from")
+        self.count = int(reduced(torch.tensor(self.count), "sum"))
+        total, square = reduced(total, "sum"), reduced(square, "sum")
+        low, high = reduced(low, "min").double(), reduced(high, "max").double()
         self.mean, self.square = total / self.count / self.WHITE, square / self.count / self.WHITE**2
         self.low, self.high = low / self.WHITE, high / self.WHITE
 
@@ -70,6 +79,7 @@ class PixelMoments:
         for batch in self._batches():
             x = batch.double().flatten(1)
             product += x.T @ x
+        product = reduced(product, "sum")
         flat = self.mean.flatten()
         return product / self.count / self.WHITE**2 - torch.outer(flat, flat)
 

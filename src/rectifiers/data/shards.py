@@ -84,14 +84,23 @@ class ShardSplit:
             file = self._files.setdefault(shard, opened)
             if file != opened:
                 os.close(opened)
-        body = os.pread(file, length, int(row["offset"]))
+        try:
+            body = os.pread(file, length, int(row["offset"]))
+        except OSError as fault:
+            raise InputError(
+                f"{self.folder / shard_name(shard)} cannot be read ({fault}); see make verify-data"
+            ) from fault
         if len(body) != length:
             raise InputError(f"{self.folder / shard_name(shard)} is cut short; pull the data anew")
         return body
 
     def image(self, index: int) -> Tensor:
         """Return one image, uint8 [3, H, W]."""
-        return read_rgb(io.BytesIO(self.encoded(index)), f"image {index} of {self.folder}", STORED_AS)
+        row = self._index[index]
+        name = f"image {index} of {self.folder} ({shard_name(int(row['shard']))} from byte {int(row['offset'])})"
+        return read_rgb(
+            io.BytesIO(self.encoded(index)), name, STORED_AS, remedy="find what is damaged by make verify-data"
+        )
 
     def shape(self, index: int) -> tuple[int, int]:
         """Return the height and width of one image."""

@@ -70,10 +70,13 @@ class ArraySplit:
         return content.hexdigest()
 
 
-def read_rgb(file: Path | BytesIO, name: str, formats: tuple[str, ...] | None = None) -> Tensor:
+def read_rgb(
+    file: Path | BytesIO, name: str, formats: tuple[str, ...] | None = None, remedy: str = "repair or remove it"
+) -> Tensor:
     """Decode an image file to uint8 [3, H, W].
 
-    name: what to call it. formats: the decoders that may be tried, all of Pillow's where None.
+    name: what to call it. formats: the decoders that may be tried, all of Pillow's where None. remedy: what to do about
+    one that cannot be read.
 
     Raises:
         InputError: for a file that no decoder reads, is too large, or has more than 8 bits a channel.
@@ -83,7 +86,8 @@ def read_rgb(file: Path | BytesIO, name: str, formats: tuple[str, ...] | None = 
             check_pixels(image)
             return pil_to_tensor(image.convert("RGB"))
     except Exception as fault:  # a hostile file can make a decoder raise anything
-        raise InputError(f"{name} cannot be read as an image ({fault}); repair or remove it") from fault
+        why = str(fault).partition(" <_io")[0]  # Pillow names the object that it was given
+        raise InputError(f"{name} cannot be read as an image ({why}); {remedy}") from fault
 
 
 @dataclass(frozen=True)

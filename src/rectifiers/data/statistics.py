@@ -12,6 +12,7 @@ from torch import Tensor
 from rectifiers.config import InputError
 from rectifiers.data import preprocess, transforms
 from rectifiers.data.preprocess import Preprocess
+from rectifiers.distributed import from_rank_zero, gathered
 from rectifiers.runs.record import atomic_file
 
 
@@ -23,17 +24,33 @@ def statistics_key(inputs: dict[str, Any]) -> str:
     return content.hexdigest()
 
 
-def load_or_fit(folder: Path, key: str, fit: Callable[[], Preprocess]) -> Preprocess:
-    """Return the map kept under `key`, or fit it and keep it. A damaged file is fitted again and replaced."""
+def load_or_fit(
+    folder: Path, key: str, fit: Callable[[], Preprocess], is_whole: Callable[[], bool] = lambda: True
+) -> Preprocess:
+    """Return the map kept under `key`, or fit it and keep it. A damaged file is fitted again and replaced.
+
+    Several processes fit together. is_whole: whether the fit has seen every image; one that has not is not kept.
+    """
     path = folder / f"{key}.pt"
-    try:
-        return load(path)
-    except InputError:
-        fitted = fit()
-    try:
-        save(fitted, path)
-    except OSError as fault:
-        raise InputError(f"cache_dir cannot be written ({fault}); give another cache_dir") from fault
+
+    def kept() -> Preprocess | None:
+        try:
+            return load(path)
+        except InputError:
+            return None
+
+    def keep() -> None:
+        try:
+            save(fitted, path)
+        except OSError as fault:
+            raise InputError(f"cache_dir cannot be written ({fault}); give another cache_dir") from fault
+
+    found = from_rank_zero(kept)
+    if found is not None:
+        return found
+    fitted = fit()
+    if all(gathered(is_whole())):
+        from_rank_zero(keep)
     return fitted
 
 

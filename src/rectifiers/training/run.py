@@ -185,7 +185,7 @@ class _Run:
         method = configured("preprocess", settings, EVERY_PREPROCESS_KEYS)
 
         def fit_now() -> Any:
-            with bar("learning preprocess", len(self.source.train.labels)) as seen:
+            with bar("learning preprocess", len(self.source.train.labels) // world().size) as seen:
 
                 def batches() -> Iterator[torch.Tensor]:
                     for images in self.data.statistics_batches():
@@ -195,7 +195,7 @@ class _Run:
                 return fit(method, PixelMoments(batches), settings["scale"])
 
         cache = Path(self.config["cache_dir"]) / "statistics"
-        return from_rank_zero(lambda: load_or_fit(cache, key, fit_now)), key
+        return load_or_fit(cache, key, fit_now, is_whole=lambda: not self.data.unread), key
 
     def _prepare_folder(self) -> None:
         """Make the run's folder with what is known before training. A finished run that is run again is set aside.
@@ -318,7 +318,7 @@ class _Run:
             "protocols": protocols,
             "network": _describe(self.network, self.source, self.config["data"]["crop_px"]),
             "ledger": [entry.as_dict() for entry in self.ledger],
-            "warnings": [*self.warnings, *_unread(self.classifier.all_unread())],
+            "warnings": [*self.warnings, *_unread(self.classifier.all_unread() or sorted(self.data.unread))],
             "slopes": {} if diverged else _slopes(self.network),
             "drop_epochs": self.classifier.rule.drop_epochs,
             "epochs": len(history),

@@ -13,7 +13,7 @@ from rectifiers.distributed import World
 from rectifiers.training.callbacks import EpochLines, progress
 from rectifiers.training.checkpoints import AtomicCheckpointIO, Checkpoints
 
-BACKEND = {"cpu": "gloo", "gpu": "nccl"}
+BACKEND = {"cpu": "gloo", "gpu": "cpu:gloo,cuda:nccl"}  # what is no gradient is agreed on by the processors
 
 
 def build_trainer(config: dict[str, Any], folder: Path, logger: Logger | None, here: World) -> pl.Trainer:
