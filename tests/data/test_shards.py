@@ -129,7 +129,7 @@ def test_a_damaged_image_is_named_by_its_index(copied: Path) -> None:
     with open(copied / "train" / "shard-00000.bin", "r+b") as file:
         file.seek(int(row["offset"]))
         file.write(bytes(50))
-    sentence = r"image 7 of .*train \(shard-00000\.bin from byte \d+\) cannot be read as an image \(.*make verify-data$"
+    sentence = r"image 7 of .*train \(shard-00000\.bin from byte \d+\) is not what was written there; see make"
     with pytest.raises(InputError, match=sentence):
         split.image(7)
 

@@ -35,6 +35,10 @@ class Stored:
     oddities: tuple[str, ...]
     digest: bytes
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.height, self.width
+
 
 def transcoder(store: str) -> Transcoder | None:
     """Return what makes restart-tiled JPEGs for store="tiled", and None for "plain".

@@ -212,15 +212,14 @@ def _run(
                 images.append(
                     {
                         "name": f"{step.split}/{step.wnid}/{member.name}",
-                        "row": (offset, len(stored.body), shard, step.label, stored.height, stored.width),
+                        "row": (offset, len(stored.body), zlib.crc32(stored.body), shard, step.label, *stored.shape),
                         "oddities": stored.oddities,
                         "digest": stored.digest.hex(),
-                        "crc32": zlib.crc32(stored.body),
                     }
                 )
         write_text(path, json.dumps({"read": sum(member.bytes for member in members), "images": images}))
     done = json.loads(path.read_bytes())
-    offset, length, shard, *_ = done["images"][-1]["row"]
+    offset, length, _, shard, *_ = done["images"][-1]["row"]
     return (shard, offset + length), done["read"]
 
 
@@ -245,10 +244,10 @@ def _finish(
         with atomic_file(store / split / "index.npy") as file:
             np.save(file, index, allow_pickle=False)
         hashes = {"index.npy": file_sha256(store / split / "index.npy")}
-        hashes |= _check_shards(store / split, index, (image["crc32"] for image in _images(part, split)), on_bytes)
+        hashes |= _check_shards(store / split, index, on_bytes)
         for name, sha256 in hashes.items():
             files[f"{split}/{name}"] = {"bytes": (store / split / name).stat().st_size, "sha256": sha256}
-        digest = digest_files((i["name"], i["row"][3], bytes.fromhex(i["digest"])) for i in _images(part, split))
+        digest = digest_files((i["name"], i["row"][4], bytes.fromhex(i["digest"])) for i in _images(part, split))
         splits[split] = {"images": len(index), "digest": digest}
         for image in _images(part, split):
             for key in image["oddities"]:
@@ -263,18 +262,16 @@ def _finish(
     write_text(store / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
 
 
-def _check_shards(
-    folder: Path, index: np.ndarray, sums: Iterator[int], on_bytes: Callable[[int], None]
-) -> dict[str, str]:
+def _check_shards(folder: Path, index: np.ndarray, on_bytes: Callable[[int], None]) -> dict[str, str]:
     """Read back what lies in the shards, for much can have happened to it between two calls; return their SHA-256."""
     hashes: dict[str, str] = {}
     for number in range(int(index["shard"][-1]) + 1):
         path, content, sound = folder / shard_name(number), hashlib.sha256(), True
         with open(path, "rb") as file:
-            for length in index["length"][index["shard"] == number]:
-                body = file.read(int(length))
+            for row in index[index["shard"] == number]:
+                body = file.read(int(row["length"]))
                 content.update(body)
-                sound &= zlib.crc32(body) == next(sums)
+                sound &= zlib.crc32(body) == row["crc32"]
             sound &= not file.read(1)
         if not sound:
             raise InputError(f"{path} is not what was written there; remove {folder.parents[1]} and prepare again")

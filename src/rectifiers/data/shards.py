@@ -2,6 +2,7 @@
 
 import io
 import os
+import zlib
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
@@ -69,7 +70,7 @@ class ShardSplit:
         """Return the stored bytes of one image: a JPEG, or a PPM where libjpeg could not read the original.
 
         Raises:
-            InputError: where the shard ends before they do.
+            InputError: where the shard ends before they do, or they are not what was written.
         """
         row = self._index[index]
         shard, length = int(row["shard"]), int(row["length"])
@@ -92,12 +93,17 @@ class ShardSplit:
             ) from fault
         if len(body) != length:
             raise InputError(f"{self.folder / shard_name(shard)} is cut short; pull the data anew")
+        if zlib.crc32(body) != row["crc32"]:  # a twentieth of what decoding takes; a decoder would often not notice
+            raise InputError(f"{self._name(index)} is not what was written there; see make verify-data")
         return body
+
+    def _name(self, index: int) -> str:
+        row = self._index[index]
+        return f"image {index} of {self.folder} ({shard_name(int(row['shard']))} from byte {int(row['offset'])})"
 
     def image(self, index: int) -> Tensor:
         """Return one image, uint8 [3, H, W]."""
-        row = self._index[index]
-        name = f"image {index} of {self.folder} ({shard_name(int(row['shard']))} from byte {int(row['offset'])})"
+        name = self._name(index)
         return read_rgb(
             io.BytesIO(self.encoded(index)), name, STORED_AS, remedy="find what is damaged by make verify-data"
         )

@@ -22,7 +22,15 @@ from rectifiers.config import InputError
 FORMAT = 1
 SPLITS = ("train", "val")
 INDEX = np.dtype(
-    [("offset", "<u8"), ("length", "<u4"), ("shard", "<u2"), ("label", "<u2"), ("height", "<u2"), ("width", "<u2")]
+    [
+        ("offset", "<u8"),
+        ("length", "<u4"),
+        ("crc32", "<u4"),  # of the stored bytes
+        ("shard", "<u2"),
+        ("label", "<u2"),
+        ("height", "<u2"),
+        ("width", "<u2"),
+    ]
 )
 MANIFEST = "manifest.json"
 FILE = re.compile(r"(train|val)/(index\.npy|shard-\d{5}\.bin)")
