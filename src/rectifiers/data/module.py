@@ -158,6 +158,10 @@ class ImageData(pl.LightningDataModule):
     ) -> None:
         super().__init__()
         self.source, self.geometry, self.skip_bad, self.here = source, geometry, skip_bad, here
+        if len(source.val.labels) < here.size:
+            raise InputError(
+                f"{len(source.val.labels)} validation images are fewer than the {here.size} processes; start fewer"
+            )
         self.unread: set[int] = set()  # training images that the statistics had to leave out
         self.batches = ShuffledBatches(len(source.train.labels), global_batch, seed, rank=here.rank, world=here.size)
         self.training = TrainDataset(source, geometry, seed, skip_bad=skip_bad)

@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rectifiers.config import InputError
@@ -33,9 +33,14 @@ def held(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(f"run {folder.name} is in progress {_where(path)}; wait for it, or end it first") from None
-        file.truncate(0)
-        file.write(json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%F %T")}))
-        file.flush()
+        except OSError as fault:
+            raise InputError(
+                f"{path} cannot be locked ({fault}); give a runs_dir on a file system with locks"
+            ) from fault
+        holder = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%F %T")}
+        with suppress(OSError):  # it is for people; a full disk is told of where it matters
+            os.ftruncate(file.fileno(), 0)
+            os.write(file.fileno(), json.dumps(holder).encode())
         yield
 
 

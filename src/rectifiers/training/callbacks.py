@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-from pytorch_lightning.callbacks import Callback, RichProgressBar
+from pytorch_lightning.callbacks import Callback, Checkpoint, RichProgressBar
 
 from rectifiers.runs.record import write_text
 from rectifiers.training.module import Classifier
@@ -22,15 +22,19 @@ def write_metrics(path: Path, history: list[dict[str, Any]]) -> None:
     write_text(path, text.getvalue())
 
 
-class EpochLines(Callback):
-    """A line an epoch, for where no terminal can show a moving bar."""
+class EpochLines(Checkpoint):
+    """A line an epoch, for where no terminal can show a moving bar.
+
+    A Lightning `Checkpoint` so that it runs after the module has made the epoch's numbers; it asks nothing of other
+    processes, some of which may have a terminal.
+    """
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
-        errors, loss = module.val.errors(), float(module.train_loss.compute())  # of all processes, so on each of them
+        row = module.history[-1]
         if trainer.is_global_zero:
             print(
-                f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  "
-                f"loss {loss:.4f}  val top-1 error {errors.top1_error_pct:.2f} %",
+                f"epoch {row['epoch']}/{trainer.max_epochs}  loss {row['train_loss']:.4f}  "
+                f"val top-1 error {row['val/top1_error_pct']:.2f} %",
                 file=sys.stderr,
                 flush=True,
             )

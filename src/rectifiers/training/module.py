@@ -113,6 +113,9 @@ class Classifier(pl.LightningModule):
         return bool(flag)
 
     def on_validation_start(self) -> None:
+        if self.trainer.world_size > 1:  # all score with what the checkpoint will hold, rank 0's running statistics
+            for buffer in self.network.buffers():
+                torch.distributed.broadcast(buffer, src=0)
         self._train_s = time.perf_counter() - self._started
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:

@@ -19,7 +19,7 @@ from rectifiers.data.module import ImageData
 from rectifiers.data.preprocess import PixelMoments, fit
 from rectifiers.data.sources import Source
 from rectifiers.data.statistics import load_or_fit, save, statistics_key
-from rectifiers.distributed import ALONE, everywhere, from_rank_zero, join, world
+from rectifiers.distributed import ALONE, everywhere, from_rank_zero, gathered, join, world
 from rectifiers.initializers import warn_of_drift
 from rectifiers.models.network import Network
 from rectifiers.models.spec import depth
@@ -305,6 +305,7 @@ class _Run:
 
     def _record(self, diverged: Diverged | None, protocols: dict[str, Any]) -> dict[str, Any]:
         history = self.classifier.history
+        unread = self.classifier.all_unread() or sorted(set().union(*gathered(self.data.unread)))
         gpu = self.config["compute"]["accelerator"] == "gpu"
         device = torch.cuda.get_device_name() if gpu else "cpu"
         return {
@@ -318,7 +319,7 @@ class _Run:
             "protocols": protocols,
             "network": _describe(self.network, self.source, self.config["data"]["crop_px"]),
             "ledger": [entry.as_dict() for entry in self.ledger],
-            "warnings": [*self.warnings, *_unread(self.classifier.all_unread() or sorted(self.data.unread))],
+            "warnings": [*self.warnings, *_unread(unread)],
             "slopes": {} if diverged else _slopes(self.network),
             "drop_epochs": self.classifier.rule.drop_epochs,
             "epochs": len(history),

@@ -38,7 +38,7 @@ def build_trainer(config: dict[str, Any], folder: Path, logger: Logger | None, h
         precision=compute["precision"],
         max_epochs=config["optim"]["epochs"],
         logger=logger or False,
-        callbacks=[keeping, shown],
+        callbacks=[shown, keeping],
         plugins=[AtomicCheckpointIO()],
         enable_progress_bar=not isinstance(shown, EpochLines),
         enable_model_summary=False,
