@@ -246,6 +246,7 @@ def test_a_damaged_last_checkpoint_is_told_and_the_one_before_it_is_used(tmp_pat
     done = finish(alone(cut, *WITHIN))
     assert f"{last} cannot be read as a checkpoint (" in done.stderr
     assert f"continuing from {last.parent / 'previous.ckpt'}" in done.stderr
+    assert (last.parent / "last.ckpt.damaged").read_bytes() == content
     assert same_bits(weights(whole), weights(cut))
     assert numbers(records.load(record(whole))) == numbers(records.load(record(cut)))
 
