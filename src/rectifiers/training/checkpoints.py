@@ -77,9 +77,8 @@ def newest(folder: Path) -> Path | None:
         except InputError as fault:
             if path == found[-1]:
                 raise
-            path.rename(
-                path.with_name(f"{path.name}.damaged")
-            )  # or the next save would keep it as the one before
+            # Put aside, or the next save would keep it in the place of the good one.
+            path.rename(path.with_name(f"{path.name}.damaged"))
             stderr.print(f"{str(fault).partition(';')[0]}; going on from {found[-1]}", highlight=False, soft_wrap=True)
     return None
 
