@@ -51,6 +51,7 @@ ROWS = [
         "data.reading",
         "evaluation.views",
         "evaluation.counters",
+        "evaluation.responses",
         "evaluation.calibration",
     ],
     ["data.module", "data.imagenet", "evaluation.windows"],

@@ -70,6 +70,12 @@ class Network(nn.Module):
             for name, before, after in zip(rows, around, around[1:], strict=False)
         ]
 
+    def responding(self) -> dict[str, tuple[nn.Module, int]]:
+        """The activations by layer, each with the number of channels that it gives."""
+        named = self._named()
+        found = {s.row.name: (named.get(f"{s.row.name}_act"), s.row.size) for s in self.shapes if s.row.weighted}
+        return {name: (module, units) for name, (module, units) in found.items() if module is not None}
+
     def slopes(self) -> dict[str, Tensor]:
         """The learned slopes by layer, [channels] or [1] each; empty without PReLU."""
         return {site.name: site.after.weight.detach() for site in self.sites() if isinstance(site.after, nn.PReLU)}

@@ -17,6 +17,7 @@ from rectifiers.data.module import Batch
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.distributed import gathered
 from rectifiers.evaluation.counters import ErrorCounter
+from rectifiers.evaluation.responses import ResponseMeter
 from rectifiers.models.network import Network
 from rectifiers.seeds import mix
 from rectifiers.training.divergence import Diverged, first_bad_layer
@@ -62,7 +63,8 @@ class Classifier(pl.LightningModule):
         self.history: list[dict[str, Any]] = []
         self.unread: set[int] = set()  # training images that could not be read, whose place others took
         self.val = ErrorCounter(classes)
-        self.train_loss = MeanMetric()
+        self.train_loss, self.val_loss = MeanMetric(), MeanMetric()
+        self.responses = ResponseMeter(network.responding())
         self._seen, self._train_s = 0, 0.0
         self._epoch_so_far: list[dict[str, Any]] | None = None
         self._scores_not_finite = ""
@@ -119,14 +121,27 @@ class Classifier(pl.LightningModule):
         self._train_s = time.perf_counter() - self._started
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        scores = self(batch.images)
+        scores = self._heard(batch.images)
         if not torch.isfinite(scores).all() and not self._scores_not_finite:
             self._scores_not_finite = first_bad_layer(self.network, self.preprocess(batch.images))
         self.val.update(scores, batch.labels)
+        self.val_loss.update(F.cross_entropy(scores.float(), batch.labels), weight=len(batch.labels))
+
+    def _heard(self, images: Tensor) -> Tensor:
+        """The scores, while the activations are listened to."""
+        if self.network._compiled_call_impl is None:
+            with self.responses.listening():
+                return self(images)
+        scores = self(images)
+        with self.responses.listening():  # a compiled network is one piece, so once more as it is written
+            self.network.forward(self.preprocess(images))
+        return scores
 
     def on_train_epoch_end(self) -> None:
-        errors = self.val.errors()
-        self.val.reset()
+        errors, responses = self.val.errors(), self.responses.by_layer()
+        val_loss = float(self.val_loss.compute())
+        for metric in (self.val, self.val_loss, self.responses):
+            metric.reset()
         bad = next(filter(None, gathered(self._scores_not_finite)), None)
         if bad:
             raise Diverged(self.global_step, bad)
@@ -135,11 +150,15 @@ class Classifier(pl.LightningModule):
             "epoch": self.current_epoch + 1,
             "lr": groups[0]["lr"],
             "train_loss": float(self.train_loss.compute()),
+            "val/loss": val_loss,
             "val/top1_error_pct": errors.top1_error_pct,
             "val/top5_error_pct": errors.top5_error_pct,
             "images_per_second": self.trainer.world_size * self._seen / self._train_s,
             "seconds": time.perf_counter() - self._started,
             **{f"slope/{layer}": float(slope.mean()) for layer, slope in self.network.slopes().items()},
+            **{f"response_mean/{layer}": heard.mean for layer, heard in responses.items()},
+            **{f"response_std/{layer}": heard.std for layer, heard in responses.items()},
+            **{f"dead_units/{layer}": heard.dead for layer, heard in responses.items()},
         }
         self.history.append(row)
         logged = {key: float(value) for key, value in row.items() if value is not None and key != "epoch"}
