@@ -3,6 +3,7 @@
 python scripts/report.py collect             copy the records of experiments from runs/ to results/records
 python scripts/report.py tables [--check]    make results/TABLES.md, or say whether it is stale
 python scripts/report.py cost <record.json>  draw error against cost over the protocols of a run
+python scripts/report.py sync                send to W&B what it does not have yet
 python scripts/report.py experiments         note what each experiment of conf/ is, for the tables to compare with
 """
 
@@ -64,6 +65,15 @@ def draw_cost(source: Path) -> None:
     print(path)
 
 
+def send(runs: Path, given: list[Path], project: str) -> None:
+    """Send the runs of `runs` that W&B does not have, or the records that are given."""
+    from rectifiers.tracking.sync import send_records, sync  # here and not above: tables do without W&B
+
+    left = send_records(given, project, print) if given else sync(runs, print)
+    if left:
+        sys.exit(f"error: {left} runs are not in W&B as they are recorded; the lines above say why")
+
+
 def note_experiments() -> None:
     """Write reporting/experiments.yaml from conf/."""
     from rectifiers.reporting.belonging import PLACE
@@ -113,6 +123,10 @@ def main() -> None:
     tabulating.add_argument("--check", action="store_true", help="only say whether it is stale")
     drawing = commands.add_parser("cost", help="draw error against cost over all protocols of one run")
     drawing.add_argument("record", type=Path, help="its record.json")
+    sending = commands.add_parser("sync", help="send to W&B what it does not have yet")
+    sending.add_argument("--runs", type=Path, default=Path("runs"), help="the folder of runs (default: runs)")
+    sending.add_argument("--project", default="rectifiers", help="for records that are given (default: rectifiers)")
+    sending.add_argument("record", type=Path, nargs="*", help="records to send, from wherever they are; else runs")
     commands.add_parser("experiments", help="note what each experiment of conf/ is")
     asked = parser.parse_args()
     try:
@@ -120,6 +134,8 @@ def main() -> None:
             collect(asked.runs)
         elif asked.command == "tables":
             write_tables(asked.check)
+        elif asked.command == "sync":
+            send(asked.runs, asked.record, asked.project)
         elif asked.command == "experiments":
             note_experiments()
         else:

@@ -31,6 +31,11 @@ ROWS = [
     ],
     ["runs.lookup", "reporting.structure"],
     ["runs.sweep", "reporting.tables"],
+    ["reporting.against_paper"],
+    ["tracking.contents", "tracking.sent"],
+    ["tracking.client"],
+    ["tracking.mirror"],
+    ["tracking.sync"],
     ["data.archives", "data.originals", "data.parallel", "data.store"],
     ["data.devkit"],
     [
@@ -71,10 +76,20 @@ ONLY_IN = {
     "pytorch_lightning": ("training.", "data.module", "distributed"),
     "hydra": ("cli",),
     "omegaconf": ("cli",),
-    "wandb": ("training.run",),
+    "wandb": ("tracking.client",),
     "dvc": (),
 }
-WITHOUT_TORCH = ("config", "seeds", "cli", "distributed", "runs.", "reporting.", "models.spec", "training.schedule")
+WITHOUT_TORCH = (
+    "config",
+    "seeds",
+    "cli",
+    "distributed",
+    "runs.",
+    "reporting.",
+    "tracking.",
+    "models.spec",
+    "training.schedule",
+)
 
 
 def modules() -> dict[str, Path]:

@@ -91,6 +91,7 @@ NUMBERS = (
     Number("optim.max_drops", int, least=0),
     Number("optim.patience", int, least=1),
     Number("checkpoint.every_n_steps", int, least=1, optional=True),
+    Number("logger.finish_timeout_s", float, above=0, most=86400),
     Number("compute.nodes", int, least=1, optional=True),
     Number("compute.devices", int, least=1, optional=True),
     Number("compute.timeout_s", float, above=0, most=86400),
@@ -113,7 +114,8 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
     "data.bad_images": ("error", "skip"),
     "init.first_layer_linear": (False, True),
     "logger.name": ("csv", "wandb", "none"),
-    "logger.mode": ("offline", "online"),
+    "logger.mode": ("auto", "offline", "online"),
+    "logger.log_checkpoint": (False, True),
     "rerun": (False, True),
 }
 

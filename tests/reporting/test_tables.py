@@ -186,8 +186,8 @@ def test_recalled_numbers_are_never_targets(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(
         module, "published", lambda: {"x": {"top1": entry, "top5": {**entry, "confidence": "one-source"}}}
     )
-    assert module._published({"paper": "x"}, "top1") is None
-    assert module._published({"paper": "x"}, "top5") == 1.0
+    assert module.paper_value({"paper": "x"}, "top1") is None
+    assert module.paper_value({"paper": "x"}, "top5") == 1.0
 
 
 def test_slopes_sizes_and_curves_stand_beside_the_papers() -> None:

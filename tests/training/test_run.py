@@ -523,7 +523,7 @@ def test_the_second_run_in_a_process_equals_the_same_run_alone(tiny, tmp_path: P
 
 def test_wandb_keeps_the_run_offline_under_its_own_name(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
-    outcome = train(tiny("logger=wandb"), CHOICES)
+    outcome = train(tiny("logger=wandb", "logger.mode=offline"), CHOICES)
     folder = outcome.path.parent / "wandb"
     files = list(folder.glob("offline-run-*/run-*.wandb"))
     assert len(files) == 1

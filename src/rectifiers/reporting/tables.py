@@ -1,5 +1,6 @@
 """`results/TABLES.md` from records and the paper's numbers: no torch, and the same bytes from the same records."""
 
+import functools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,13 +44,18 @@ def load(folder: Path) -> list[Record]:
     return found
 
 
+@functools.cache
+def layout() -> list[dict[str, Any]]:
+    """Return `tables.yaml`: the tables with their rows."""
+    return yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text())
+
+
 def tables(found: Sequence[Record]) -> str:
     """Return the whole document."""
-    layout = yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text())
     settings = sorted({setting(record) for record in found} - {PAPERS_SETTING})
     groups = {name: [r for r in found if setting(r) == name] for name in (PAPERS_SETTING, *settings)}
     parts = [HEAD, slopes(groups)]
-    for table in layout:
+    for table in layout():
         parts.append(f"## {table['title']}\n\n{_against_paper(table['rows'], groups[PAPERS_SETTING])}")
         for name, group in groups.items():
             if sum(bool(_runs(row, group)) for row in table["rows"]) > 1:
@@ -75,8 +81,8 @@ def _lost(row: Row, group: Iterable[Record]) -> int:
     return sum(r["status"] == "diverged" for r in _of(row, group))
 
 
-def _result(row: Row, record: Record) -> dict[str, Any]:
-    """The protocol's result, or that of the row's scale in it: the first, the second ... of those it was tested at."""
+def result_of(row: Row, record: Record) -> dict[str, Any]:
+    """Return the protocol's result, or that of the row's scale in it: the first, the second ... of those it has."""
     result = record["protocols"][row["protocol"]]
     if "scale" not in row:
         return result
@@ -84,16 +90,16 @@ def _result(row: Row, record: Record) -> dict[str, Any]:
     return result["by_scale"][str(at[row["scale"]])]
 
 
-def _label(row: Row, group: Sequence[Record]) -> str:
-    """The row's name, with the scale that its runs have, or the paper's."""
+def label_of(row: Row, group: Sequence[Record]) -> str:
+    """Return the row's name, with the scale that its runs have, or the paper's."""
     if "scale" not in row:
         return row["label"]
     at = next((sorted(map(int, r["protocols"][row["protocol"]]["by_scale"])) for r in _runs(row, group)), None)
     return row["label"].format((at or row["papers_scales"])[row["scale"]])
 
 
-def _published(row: Row, which: str) -> float | None:
-    """The paper's number, or None where it prints none or it is only recalled."""
+def paper_value(row: Row, which: str) -> float | None:
+    """Return the paper's number (`which` of top1, top5), or None where it prints none or it is only recalled."""
     path = f"{row['paper']}{'' if row['paper'].endswith('_') else '.'}{which}"
     *parents, leaf = path.split(".")
     node: Any = published()
@@ -108,12 +114,12 @@ def _against_paper(rows: Sequence[Row], group: Sequence[Record]) -> str:
     for row in rows:
         runs, lost = _runs(row, group), _lost(row, group)
         for which in ("top1", "top5"):
-            paper = _published(row, which)
-            label = f"{_label(row, group)}, {which.replace('top', 'top-')}"
+            paper = paper_value(row, which)
+            label = f"{label_of(row, group)}, {which.replace('top', 'top-')}"
             line = [label, row["protocol"], "-" if paper is None else f"{paper:.2f}"]
             ours, difference = "" if lost else "not run", "-"
             if runs:
-                mean = mean_of([_result(row, r)[f"{which}_error_pct"] for r in runs])
+                mean = mean_of([result_of(row, r)[f"{which}_error_pct"] for r in runs])
                 ours = interval(mean)
                 if paper is not None and row.get("comparable", True):
                     difference = f"{mean.mean - paper:+.2f}"
@@ -131,8 +137,8 @@ def _own(rows: Sequence[Row], group: Sequence[Record]) -> str:
         if not runs and not lost:
             continue
         used += _of(row, group)
-        errors = [_result(row, r)["top1_error_pct"] for r in runs]
-        label = _label(row, group) + (f" ({lost} diverged)" if lost else "")
+        errors = [result_of(row, r)["top1_error_pct"] for r in runs]
+        label = label_of(row, group) + (f" ({lost} diverged)" if lost else "")
         line = [label, row["protocol"], interval(mean_of(errors)) if errors else "-"]
         other = by_label.get(row.get("against", ""))
         pairs = _pairs(row, other, group) if other else []
@@ -158,7 +164,7 @@ def _pairs(row: Row, other: Row, group: Sequence[Record]) -> list[tuple[Any, Any
     for run in _runs(row, group):
         partner = theirs.get((seed(run), run["provenance"]["data"]))
         if partner is not None:
-            pairs.append((_result(row, run), _result(other, partner)))
+            pairs.append((result_of(row, run), result_of(other, partner)))
     return pairs
 
 

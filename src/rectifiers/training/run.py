@@ -2,7 +2,6 @@
 
 import errno
 import math
-import os
 import statistics
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -12,7 +11,6 @@ from typing import Any
 
 import torch
 import yaml
-from pytorch_lightning.loggers import Logger, WandbLogger
 
 from rectifiers.config import InputError, check, protocols
 from rectifiers.data.module import ImageData
@@ -29,6 +27,8 @@ from rectifiers.runs.identity import science
 from rectifiers.runs.lock import held
 from rectifiers.runs.lookup import finished, lacking, prepare, run_folder
 from rectifiers.runs.provenance import code_fingerprint, provenance
+from rectifiers.tracking.client import Tracked
+from rectifiers.tracking.mirror import Mirror, mirrored
 from rectifiers.training.assembly import (
     EVERY_PREPROCESS_KEYS,
     build_geometry,
@@ -52,11 +52,12 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run's record, where it lies, and whether this call made it (False: it was there already)."""
+    """A run's record, where it lies, whether this call made it (False: it was there already), and what W&B lacks."""
 
     record: dict[str, Any]
     path: Path
     fresh: bool
+    note: str | None = None
 
 
 def train(config: dict[str, Any], choices: dict[str, Any]) -> Outcome:
@@ -110,11 +111,16 @@ def _train(config: dict[str, Any], choices: dict[str, Any], source: Source, fold
     kept = from_rank_zero(lambda: records.load(path) if path.exists() and not config["rerun"] else None)
     with isolated(config["compute"]["threads"]):
         run = _Run(config, choices, source, folder)
-        record = run.to_record() if kept is None else run.with_more_protocols(kept)
-    if world().rank == 0:
-        records.write(path, record)
-        (folder / PREVIOUS).unlink(missing_ok=True)
-    return Outcome(from_rank_zero(lambda: record), path, fresh=True)
+        if kept is None:
+            from_rank_zero(run.prepare_folder)
+        with mirrored(run.tracked()) as mirror:
+            record = run.to_record(mirror) if kept is None else run.with_more_protocols(kept)
+            if world().rank == 0:
+                records.write(path, record)
+                (folder / PREVIOUS).unlink(missing_ok=True)
+            record = from_rank_zero(lambda: record)  # the others need not wait for what W&B takes
+            mirror.finished(record)
+    return Outcome(record, path, fresh=True, note=mirror.note)
 
 
 def test_weights(config: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -197,7 +203,7 @@ class _Run:
         cache = Path(self.config["cache_dir"]) / "statistics"
         return load_or_fit(cache, key, fit_now, is_whole=lambda: not self.data.unread), key
 
-    def _prepare_folder(self) -> None:
+    def prepare_folder(self) -> None:
         """Make the run's folder with what is known before training. A finished run that is run again is set aside.
 
         One without a record was killed: it is gone on with, also where it is itself a rerun.
@@ -237,14 +243,20 @@ class _Run:
         self.network.load_state_dict(weights)
         return self._test(protocols(self.config))
 
-    def to_record(self) -> dict[str, Any]:
+    def tracked(self) -> Tracked | None:
+        """Return what W&B is told at the start; None where it is not asked for, and on all processes but one."""
+        settings = self.config["logger"]
+        if settings["name"] != "wandb" or world().rank > 0:
+            return None
+        return Tracked(settings, self.folder, self.choices, science(self.config), self._provenance())
+
+    def to_record(self, mirror: Mirror) -> dict[str, Any]:
         """Train to the end, from the last checkpoint where there is one, test, and return the record."""
-        from_rank_zero(self._prepare_folder)
         if self.config["compute"]["compile"]:
             # In place, so the checkpoint's keys stay; with torch's own random numbers, so dropout's masks do too.
             self.network.compile(options={"fallback_random": True})
-        diverged = self._fit()
-        if self.config["logger"]["name"] == "csv" and self.classifier.history and world().rank == 0:
+        diverged = self._fit(mirror)
+        if self.config["logger"]["name"] != "none" and self.classifier.history and world().rank == 0:
             # a kill may have come before its last line
             write_metrics(self.folder / "metrics.csv", self.classifier.history)
         return self._record(diverged, {} if diverged else self._test(protocols(self.config)))
@@ -257,16 +269,13 @@ class _Run:
             for name in sorted(names)
         }
 
-    def _fit(self) -> Diverged | None:
-        logger = self._logger() if world().rank == 0 else None
-        trainer = build_trainer(self.config, self.folder, logger, world())
+    def _fit(self, mirror: Mirror) -> Diverged | None:
+        trainer = build_trainer(self.config, self.folder, mirror.epochs, world())
         start = from_rank_zero(lambda: newest(self.folder))
         if start is not None and world().rank == 0:
             stderr.print(f"continuing from {start}", highlight=False, soft_wrap=True)
-        status = 1
         try:
             trainer.fit(self.classifier, datamodule=self.data, ckpt_path=start)
-            status = 0
         except Diverged as found:
             return found
         except SystemExit as left:
@@ -274,40 +283,11 @@ class _Run:
             if isinstance(left.__context__, KeyboardInterrupt):
                 raise KeyboardInterrupt from None
             raise
-        finally:
-            if isinstance(logger, WandbLogger):
-                import wandb
-
-                logger.experiment.finish(exit_code=status)
-                wandb.teardown(exit_code=status)  # its service and threads would outlive the run
-        return None
-
-    def _logger(self) -> Logger | None:
-        settings = self.config["logger"]
-        if settings["name"] == "wandb":
-            # The client's own error reports start threads that outlive every run, and go to its maker.
-            os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-            import wandb
-
-            return WandbLogger(
-                experiment=wandb.init(
-                    project=settings["project"],
-                    id=self.folder.name,
-                    name=" ".join(str(self.choices.get(group)) for group in ("model", "activation", "init", "data")),
-                    dir=self.folder,
-                    mode=settings["mode"],
-                    resume="allow",
-                    config=science(self.config),
-                    settings=wandb.Settings(silent=True, disable_git=True, save_code=False, console="off"),
-                )
-            )
         return None
 
     def _record(self, diverged: Diverged | None, protocols: dict[str, Any]) -> dict[str, Any]:
         history = self.classifier.history
         unread = self.classifier.all_unread() or sorted(set().union(*gathered(self.data.unread)))
-        gpu = self.config["compute"]["accelerator"] == "gpu"
-        device = torch.cuda.get_device_name() if gpu else "cpu"
         return {
             "schema_version": records.SCHEMA_VERSION,
             "run": self.folder.name,
@@ -330,10 +310,13 @@ class _Run:
             else None,
             "wall_s": sum(part["seconds"] for part in (*history, *protocols.values())),
             "codes": self.classifier.codes,
-            "provenance": provenance(
-                self.source.digest, self.statistics_hash, device, torch.get_num_threads(), self.source.pinned
-            ),
+            "provenance": self._provenance(),
         }
+
+    def _provenance(self) -> dict[str, Any]:
+        gpu = self.config["compute"]["accelerator"] == "gpu"
+        device = torch.cuda.get_device_name() if gpu else "cpu"
+        return provenance(self.source.digest, self.statistics_hash, device, torch.get_num_threads(), self.source.pinned)
 
 
 def _finite(number: float | None) -> float | None:

@@ -1,23 +1,26 @@
 """Lightning's Trainer for a run: one process, or its place among several that were started from outside."""
 
 import datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-from pytorch_lightning.loggers import Logger
 from pytorch_lightning.plugins.environments import TorchElasticEnvironment
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
 from rectifiers.distributed import World
-from rectifiers.training.callbacks import EpochLines, progress
+from rectifiers.training.callbacks import EpochLines, EpochRows, progress
 from rectifiers.training.checkpoints import AtomicCheckpointIO, Checkpoints
 
 BACKEND = {"cpu": "gloo", "gpu": "cpu:gloo,cuda:nccl"}  # what is no gradient is agreed on by the processors
 
 
-def build_trainer(config: dict[str, Any], folder: Path, logger: Logger | None, here: World) -> pl.Trainer:
-    """Return a Trainer that starts no process, injects no sampler and keeps the run's own checkpoints."""
+def build_trainer(config: dict[str, Any], folder: Path, tell: Callable[[list], None], here: World) -> pl.Trainer:
+    """Return a Trainer that starts no process, injects no sampler and keeps the run's own checkpoints.
+
+    tell: is called on rank 0 with the epochs' rows, after each one's checkpoint.
+    """
     compute, shown = config["compute"], progress()
     strategy: str | Strategy = "auto"
     if here.size > 1:
@@ -28,7 +31,7 @@ def build_trainer(config: dict[str, Any], folder: Path, logger: Logger | None, h
             gradient_as_bucket_view=True,
         )
     keeping = Checkpoints(
-        folder, metrics=config["logger"]["name"] == "csv", every_n_steps=config["checkpoint"]["every_n_steps"]
+        folder, metrics=config["logger"]["name"] != "none", every_n_steps=config["checkpoint"]["every_n_steps"]
     )
     return pl.Trainer(
         accelerator=compute["accelerator"],
@@ -37,8 +40,8 @@ def build_trainer(config: dict[str, Any], folder: Path, logger: Logger | None, h
         strategy=strategy,
         precision=compute["precision"],
         max_epochs=config["optim"]["epochs"],
-        logger=logger or False,
-        callbacks=[shown, keeping],
+        logger=False,
+        callbacks=[shown, keeping, EpochRows(tell)],
         plugins=[AtomicCheckpointIO()],
         enable_progress_bar=not isinstance(shown, EpochLines),
         enable_model_summary=False,

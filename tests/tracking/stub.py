@@ -1,0 +1,215 @@
+"""A stand-in for W&B's server on loopback: as much of its API as the clients call here, and the ways in which it fails.
+
+It records the conversation: `calls` (operation, variables), `history` (rows by run and step), `runs` (what UpsertBucket
+said, merged), `files` (uploads), `artifacts` (what CreateArtifact said), `views` (reports).
+"""
+
+import contextlib
+import gzip
+import http.server
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+
+class Stub(http.server.ThreadingHTTPServer):
+    """`fault` may be set at any time: "silent", "500", "401", "403" or "nonsense"."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.calls: list[tuple[str, Any]] = []
+        self.history: dict[str, dict[int, dict[str, Any]]] = {}
+        self.runs: dict[str, dict[str, Any]] = {}
+        self.summaries: dict[str, dict[str, Any]] = {}
+        self.exits: dict[str, int] = {}
+        self.files: dict[str, bytes] = {}
+        self.artifacts: list[dict[str, Any]] = []
+        self.used: list[Any] = []
+        self.views: dict[str, dict[str, Any]] = {}
+        self.fault: str | None = None
+        self.fault_after_rows: int | None = None
+
+    def handle_error(self, *_: Any) -> None:
+        """A client that hangs up is no news."""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def operations(self) -> list[str]:
+        return [name for name, _ in self.calls]
+
+    def steps(self, run: str) -> list[int]:
+        return sorted(self.history.get(run, {}))
+
+    def answer(self, operation: str, sent: dict[str, Any]) -> dict[str, Any] | None:
+        known = getattr(self, f"on_{operation}", None)
+        return known(sent) if known else None
+
+    def on_Viewer(self, _: Any) -> dict[str, Any]:  # noqa: N802 - the API's own names, here and below
+        teams = {"edges": [{"node": {"name": "stub"}}]}
+        who = {"id": "1", "entity": "stub", "username": "stub", "name": "stub", "email": "", "flags": "{}"}
+        return {"viewer": {**who, "admin": False, "teams": teams}}
+
+    def on_ServerFeaturesQuery(self, _: Any) -> dict[str, Any]:  # noqa: N802
+        return {"serverInfo": {"features": []}}
+
+    def on_UpsertBucket(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        run = self.runs.setdefault(sent["name"], {})
+        run |= {key: value for key, value in sent.items() if value is not None}
+        return {"upsertBucket": {"bucket": self.bucket(sent["name"]), "inserted": True}}
+
+    def bucket(self, name: str) -> dict[str, Any]:
+        run = self.runs[name]
+        project = {"id": "p", "name": run.get("project"), "entity": {"id": "e", "name": "stub"}}
+        shown = {"displayName": run.get("displayName") or name, "description": "", "config": run.get("config")}
+        return {
+            "id": f"b-{name}", "name": name, **shown, "sweepName": None, "project": project,
+            "historyLineCount": len(self.history.get(name, {})),
+        }  # fmt: skip
+
+    def on_RunResumeStatus(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        entity = {"id": "e", "name": "stub"}
+        if sent["name"] not in self.runs:
+            return {"model": {"id": "p", "name": sent["project"], "entity": entity, "bucket": None}}
+        rows = self.history.get(sent["name"], {})
+        last = [json.dumps(rows[max(rows)])] if rows else []
+        found = {
+            **self.bucket(sent["name"]), "config": "{}", "tags": [], "wandbConfig": json.dumps({"t": 1}),
+            "summaryMetrics": "{}", "historyTail": json.dumps(last), "eventsTail": json.dumps(['{"_runtime": 5}']),
+            "eventsLineCount": 0, "logLineCount": 0,
+        }  # fmt: skip
+        return {"model": {"id": "p", "name": sent["project"], "entity": entity, "bucket": found}}
+
+    def on_CreateRunFiles(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        files = [{"name": name, "uploadUrl": f"{self.url}/upload/{sent['run']}/{name}"} for name in sent["files"]]
+        return {"createRunFiles": {"runID": sent["run"], "uploadHeaders": [], "files": files}}
+
+    def on_CreateArtifact(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        self.artifacts.append(sent["input"])
+        name = f"a-{len(self.artifacts) - 1}"
+        return {
+            "createArtifact": {
+                "artifact": {"id": name, "state": "PENDING", "artifactSequence": {"latestArtifact": None}}
+            }
+        }
+
+    def on_CreateArtifactManifest(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        url = f"{self.url}/upload/{sent['artifactID']}/manifest"
+        file = {"id": "f", "uploadUrl": url, "uploadHeaders": []}
+        return {"createArtifactManifest": {"artifactManifest": {"id": sent["artifactID"], "file": file}}}
+
+    def on_UpdateArtifactManifest(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        url = f"{self.url}/upload/{sent['artifactManifestID']}/manifest"
+        file = {"id": "f", "uploadUrl": url, "uploadHeaders": []}
+        return {"updateArtifactManifest": {"artifactManifest": {"id": sent["artifactManifestID"], "file": file}}}
+
+    def on_CreateArtifactFiles(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        def edge(file: dict[str, Any]) -> dict[str, Any]:
+            place = f"{file['artifactID']}/{file['name']}"
+            node = {"storagePath": place, "uploadUrl": f"{self.url}/upload/{place}", "uploadHeaders": []}
+            return {"node": {**node, "uploadMultipartUrls": None, "artifact": {"id": file["artifactID"]}}}
+
+        return {"createArtifactFiles": {"files": {"edges": [edge(file) for file in sent["input"]["artifactFiles"]]}}}
+
+    def on_CommitArtifact(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        self.artifacts[int(sent["artifactID"][2:])]["committed"] = True
+        return {"commitArtifact": {"artifact": {"id": sent["artifactID"], "digest": "d"}}}
+
+    def on_UseArtifact(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        self.used.append(sent["input"])
+        return {"useArtifact": {"artifact": {"id": sent["input"]["artifactID"]}}}
+
+    def on_ArtifactByID(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        made = self.artifacts[int(sent["id"][2:])]
+        project = {"id": "cDo", "internalId": "cDo", "name": made["projectName"], "entity": {"name": "stub"}}
+        sequence = {"__typename": "ArtifactSequence", "name": made["artifactCollectionName"], "project": project}
+        nothing = dict.fromkeys(("description", "metadata", "historyStep", "commitHash", "updatedAt"))
+        kind = {"__typename": "Artifact", "id": "QXJ0aWZhY3Q6MQ==", "artifactType": {"name": made["artifactTypeName"]}}
+        size = {"size": 0, "fileCount": 1, "ttlDurationSeconds": 0, "ttlIsInherited": True, "tags": [], "aliases": []}
+        state = {"state": "COMMITTED", "versionIndex": 0, "createdAt": "2026-01-01T00:00:00Z"}
+        whole = {"digest": made["digest"], "digestAlgorithm": "MANIFEST_MD5", "artifactSequence": sequence}
+        return {"artifact": {**nothing, **kind, **size, **state, **whole}}
+
+    def stream(self, run: str, sent: dict[str, Any]) -> None:
+        files = sent.get("files") or {}
+        rows = files.get("wandb-history.jsonl")
+        for line in rows["content"] if rows else ():
+            row = json.loads(line)
+            if row["_step"] in self.history.setdefault(run, {}):
+                raise AssertionError(f"step {row['_step']} of {run} was sent twice")
+            self.history[run][row["_step"]] = row
+            if self.fault_after_rows is not None and len(self.history[run]) >= self.fault_after_rows:
+                self.fault = "500"
+        summary = files.get("wandb-summary.json")
+        if summary:
+            self.summaries[run] = json.loads(summary["content"][-1])
+        if sent.get("complete"):
+            self.exits[run] = sent["exitcode"]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Stub
+
+    def do(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        if self.headers.get("content-encoding") == "gzip":
+            body = gzip.decompress(body)
+        if self.server.fault == "silent":
+            time.sleep(600)
+        if self.server.fault in ("500", "401", "403"):
+            self.reply(int(self.server.fault), {"errors": [{"message": "not today"}]})
+            return
+        if self.server.fault == "nonsense":
+            self.reply(200, {"data": {"viewer": 7, "upsertBucket": [], "model": "?"}})
+            return
+        if self.path == "/graphql":
+            asked = json.loads(body)
+            operation = re.search(r"\b(?:query|mutation)\s+(\w+)", asked["query"])
+            name, sent = operation[1] if operation else "?", asked.get("variables") or {}
+            self.server.calls.append((name, sent))
+            found = self.server.answer(name, sent)
+            errors = {"errors": [{"message": f"{name} is not offered here"}]} if found is None else {}
+            self.reply(200, {"data": found, **errors})
+        elif self.path.endswith("/file_stream"):
+            sent = json.loads(body)
+            self.server.calls.append(("file_stream", None))
+            self.server.stream(self.path.split("/")[-2], sent)
+            self.reply(200, {"exitcode": None, "limits": {}})
+        elif self.path.startswith("/upload/"):
+            self.server.files[self.path.removeprefix("/upload/")] = body
+            self.reply(200, {})
+        else:
+            self.server.calls.append(("unknown", {"path": self.path, "method": self.command}))
+            self.reply(404, {})
+
+    def reply(self, code: int, content: Any) -> None:
+        text = json.dumps(content).encode()
+        self.send_response(code)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    do_GET = do_POST = do_PUT = do  # noqa: N815
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing on the terminal."""
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[Stub]:
+    server = Stub()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()

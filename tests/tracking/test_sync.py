@@ -1,0 +1,116 @@
+"""Runs of the real command and what W&B has of them."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from conftest import CONF, ROOT, compose_config
+from rectifiers.runs import record as records
+from rectifiers.training.module import Classifier
+from rectifiers.training.run import train
+from tracking.stub import Stub
+
+CHOICES = {"activation": "prelu", "init": "he", "model": "mlp", "data": "digits"}
+
+
+def report(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, ROOT / "scripts" / "report.py", *arguments], capture_output=True, text=True, timeout=300
+    )
+
+
+def test_a_run_is_mirrored_epoch_by_epoch(tiny, server: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row by row while it trains, and the same run again after an interrupt."""
+    whole = Classifier.on_train_epoch_start
+
+    def interrupted(module: Classifier) -> None:
+        if module.current_epoch == 2:
+            raise KeyboardInterrupt
+        whole(module)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Classifier, "on_train_epoch_start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(tiny("logger=wandb"), CHOICES)
+    (name,) = server.runs
+    assert server.steps(name) == [1, 2]
+    assert server.exits[name] == 130
+    outcome = train(tiny("logger=wandb"), CHOICES)
+    assert outcome.note is None
+    assert outcome.record["run"] == name
+    assert server.steps(name) == [1, 2, 3]
+    assert server.exits[name] == 0
+    last = server.history[name][3]
+    for key, value in outcome.record["history"][-1].items():
+        assert last[key] == value
+    assert {"val/loss", "slope/fc_1", "response_mean/fc_1", "response_std/fc_2", "dead_units/fc_2"} <= last.keys()
+    assert server.summaries[name]["ten_view/seen"] == 450
+
+
+def test_each_run_of_a_process_is_its_own_and_a_diverged_one_has_failed(tiny, server: Stub) -> None:
+    good = train(tiny("logger=wandb", "optim.epochs=1"), CHOICES).record
+    bad = train(tiny("logger=wandb", "optim.epochs=1", "optim.lr=1e20"), CHOICES).record
+    assert bad["status"] == "diverged"
+    assert set(server.runs) == {good["run"], bad["run"]}
+    assert (server.exits[good["run"]], server.exits[bad["run"]]) == (0, 1)
+    assert server.summaries[bad["run"]]["status"] == "diverged"
+
+
+def test_a_protocol_that_is_added_later_is_told_to_the_same_run(tiny, server: Stub) -> None:
+    asked = ("logger=wandb", "optim.epochs=1")
+    name = train(tiny(*asked, "evaluation=center"), CHOICES).record["run"]
+    assert "ten_view/seen" not in server.summaries[name]
+    train(tiny(*asked, "evaluation=[center,ten_view]"), CHOICES)
+    assert list(server.runs) == [name]
+    assert server.steps(name) == [1]
+    assert server.summaries[name]["ten_view/seen"] == 450
+
+
+def test_sync_sends_what_was_offline_once(tiny, server: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tiny("logger=wandb", "logger.mode=offline", "optim.epochs=2")
+    outcome = train(config, CHOICES)
+    assert outcome.note is None
+    assert server.calls == []
+    server.fault = "403"
+    refused = report("sync", f"--runs={config['runs_dir']}")
+    assert refused.returncode == 1
+    assert "1 runs are not in W&B as they are recorded" in refused.stderr
+    assert "403" in refused.stdout
+    server.fault = None
+    done = report("sync", f"--runs={config['runs_dir']}")
+    assert (done.returncode, done.stdout) == (0, f"{outcome.record['run']}: sent\n"), done.stderr
+    assert server.steps(outcome.record["run"]) == [1, 2]
+    calls = len(server.calls)
+    again = report("sync", f"--runs={config['runs_dir']}")
+    assert (again.returncode, again.stdout, len(server.calls)) == (0, "", calls)
+
+
+def test_sync_makes_runs_of_any_records(server: Stub) -> None:
+    path = sorted((ROOT / "results" / "records").glob("*.json"))[0]
+    record: dict[str, Any] = records.load(path)
+    done = report("sync", str(path), "--project=ours")
+    assert done.returncode == 0, done.stderr
+    assert server.runs[record["run"]]["project"] == "ours"
+    assert len(server.steps(record["run"])) == record["epochs"]
+
+
+def test_sync_of_no_folder_is_one_sentence(tmp_path: Path) -> None:
+    done = report("sync", f"--runs={tmp_path}/none")
+    assert done.returncode == 1
+    assert done.stderr == f"error: --runs={tmp_path}/none is not a folder; give the one that holds the runs\n"
+
+
+def test_the_sweep_file_asks_for_what_the_command_line_knows() -> None:
+    sweep = yaml.safe_load((ROOT / "scripts" / "wandb_sweep.yaml").read_text())
+    assert (ROOT / sweep["program"]).is_file()
+    fixed = [part for part in sweep["command"] if "=" in part]
+    for name, asked in sweep["parameters"].items():
+        for value in asked.get("values", [asked.get("min")]):
+            compose_config(*fixed, f"{name}={value}")
+    protocol, _, measure = sweep["metric"]["name"].partition("/")
+    assert (CONF / "evaluation" / f"{protocol}.yaml").is_file()
+    assert measure == "top1_error_pct"
