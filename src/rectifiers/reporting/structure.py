@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from rectifiers.reporting.belonging import PAPERS_SETTING, Record, known
-from rectifiers.reporting.layout import interval, markdown
+from rectifiers.reporting.layout import Estimate, Line, Table
 from rectifiers.reporting.paper import published, table_1_slopes
 from rectifiers.reporting.statistics import mean_of
 
@@ -20,9 +20,9 @@ FIGURES = {
 }
 
 
-def slopes(groups: Groups) -> str:
+def slopes(groups: Groups) -> list[Table]:
     """Table 1: the learned slope of every layer, the mean over channels, beside ours."""
-    parts = []
+    found = []
     for name, group in groups.items():
         columns = {}
         for kind, experiments in TABLE_1.items():
@@ -32,46 +32,55 @@ def slopes(groups: Groups) -> str:
             continue
         lines = []
         for layer in columns["channel-wise"][0]:
-            line = [layer]
+            cells: list[str | Estimate] = [layer]
+            used = []
             for paper, runs in columns.values():
-                ours = [r["slopes"][layer]["mean"] for r in runs if layer in r["slopes"]]
-                line += [f"{paper[layer]:.3f}", interval(mean_of(ours), 3) if ours else "not run"]
-            lines.append(line)
+                own = [r for r in runs if layer in r["slopes"]]
+                ours = [r["slopes"][layer]["mean"] for r in own]
+                cells += [f"{paper[layer]:.3f}", Estimate(mean_of(ours), 3) if ours else "not run"]
+                used += [r["run"] for r in own]
+            lines.append(Line(cells, used))
         head = ["layer", *(f"{kind}, {whose}" for kind in columns for whose in ("paper", "ours"))]
-        title = "## Table 1: learned slopes" if name == PAPERS_SETTING else f"### Table 1 on {name}"
-        parts.append(f"{title}\n\n{markdown(head, lines)}")
-    return "\n".join(parts)
+        own_setting = name == PAPERS_SETTING
+        title = "Table 1: learned slopes" if own_setting else f"Table 1 on {name}"
+        found.append(Table("slopes", name, title, 2 if own_setting else 3, head, lines))
+    return found
 
 
-def networks() -> str:
+def networks() -> Table:
     """Table 3: depth and complexity as printed, and what follows from the rows of `conf/model/`."""
     lines = []
     for label, (option, key) in TABLE_3.items():
         ours, paper = known()["networks"][option], published()["table_3_architectures"][key]
         operations = [f"{paper['complexity']['value']:.2f}", f"{ours['multiply_adds'] / 1e10:.4f}"]
         layers = [str(paper["depth_conv_plus_fc"]["value"]), str(ours["depth"])]
-        lines.append([label, *layers, *operations, f"{ours['parameters']:,}"])
+        lines.append(Line([label, *layers, *operations, f"{ours['parameters']:,}"]))
     head = ("", "layers, paper", "ours", "10^10 operations, paper", "10^10 multiply-adds, ours", "parameters, ours")
-    return f"## Table 3: the large models at 224 px\n\n{markdown(head, lines)}"
+    return Table("networks", PAPERS_SETTING, "Table 3: the large models at 224 px", 2, head, lines)
 
 
-def curves(groups: Groups) -> str:
+def curves(groups: Groups) -> list[Table]:
     """Figures 2 and 3: the error of the centre view after each epoch; the paper plots it and prints no numbers."""
-    parts = []
+    tables = []
     for title, (arms, epochs) in FIGURES.items():
         for name, group in groups.items():
             runs = {arm: [r for r in group if r["choices"]["experiment"] == e] for arm, e in arms.items()}
-            heading = f"## {title}" if name == PAPERS_SETTING else f"### {title.partition(':')[0]} on {name}"
+            own_setting = name == PAPERS_SETTING
+            heading, level = (title, 2) if own_setting else (f"{title.partition(':')[0]} on {name}", 3)
             if not any(runs.values()):
-                if name == PAPERS_SETTING:
-                    parts.append(f"{heading}\n\nNot run.\n")
+                if own_setting:
+                    tables.append(Table("curves", name, heading, level, note="Not run."))
                 continue
             lines = []
             for epoch in range(epochs):
-                line = [str(epoch + 1)]
+                cells: list[str | Estimate] = [str(epoch + 1)]
+                used = []
                 for found in runs.values():
-                    errors = [r["history"][epoch]["val/top1_error_pct"] for r in found if len(r["history"]) > epoch]
-                    line.append(interval(mean_of(errors)) if errors else "-")
-                lines.append(line)
-            parts.append(f"{heading}\n\n{markdown(('epoch', *(f'{arm}, top-1 error' for arm in arms)), lines)}")
-    return "\n".join(parts)
+                    trained = [r for r in found if len(r["history"]) > epoch]
+                    errors = [r["history"][epoch]["val/top1_error_pct"] for r in trained]
+                    cells.append(Estimate(mean_of(errors)) if errors else "-")
+                    used += [r["run"] for r in trained]
+                lines.append(Line(cells, used))
+            head = ("epoch", *(f"{arm}, top-1 error" for arm in arms))
+            tables.append(Table("curves", name, heading, level, head, lines))
+    return tables

@@ -9,7 +9,7 @@ import yaml
 
 from rectifiers.config import InputError
 from rectifiers.reporting.belonging import PAPERS_SETTING, Record, seed, setting, why_not
-from rectifiers.reporting.layout import interval, markdown
+from rectifiers.reporting.layout import Estimate, Line, Table
 from rectifiers.reporting.paper import published
 from rectifiers.reporting.statistics import mcnemar, mean_of
 from rectifiers.reporting.structure import curves, networks, slopes
@@ -51,20 +51,23 @@ def layout() -> list[dict[str, Any]]:
 
 
 def tables(found: Sequence[Record]) -> str:
-    """Return the whole document."""
+    """Return the whole document as Markdown."""
+    return "\n".join([HEAD, *(table.markdown() for table in document(found))])
+
+
+def document(found: Sequence[Record]) -> list[Table]:
+    """Return every table in the order of TABLES.md."""
     settings = sorted({setting(record) for record in found} - {PAPERS_SETTING})
     groups = {name: [r for r in found if setting(r) == name] for name in (PAPERS_SETTING, *settings)}
-    parts = [HEAD, slopes(groups)]
+    parts = slopes(groups)
     for table in layout():
-        parts.append(f"## {table['title']}\n\n{_against_paper(table['rows'], groups[PAPERS_SETTING])}")
+        parts.append(_against_paper(table["title"], table["rows"], groups[PAPERS_SETTING]))
         for name, group in groups.items():
             if sum(bool(_runs(row, group)) for row in table["rows"]) > 1:
-                parts.append(f"### {table['title'].split(':')[0]} on {name}\n\n{_own(table['rows'], group)}")
+                parts.append(_own(f"{table['title'].split(':')[0]} on {name}", name, table["rows"], group))
         if table["title"].startswith("Table 2"):
             parts.append(networks())
-    parts.append(curves(groups))
-    parts += [f"## Protocols and their cost on {name}\n\n{_protocols(g)}" for name, g in groups.items() if g]
-    return "\n".join(parts)
+    return [*parts, *curves(groups), *(_protocols(name, group) for name, group in groups.items() if group)]
 
 
 def _of(row: Row, group: Iterable[Record]) -> list[Record]:
@@ -109,7 +112,7 @@ def paper_value(row: Row, which: str) -> float | None:
     return None if entry is None or entry["confidence"] == "recalled" else entry["value"]
 
 
-def _against_paper(rows: Sequence[Row], group: Sequence[Record]) -> str:
+def _against_paper(title: str, rows: Sequence[Row], group: Sequence[Record]) -> Table:
     lines = []
     for row in rows:
         runs, lost = _runs(row, group), _lost(row, group)
@@ -117,18 +120,23 @@ def _against_paper(rows: Sequence[Row], group: Sequence[Record]) -> str:
             paper = paper_value(row, which)
             label = f"{label_of(row, group)}, {which.replace('top', 'top-')}"
             line = [label, row["protocol"], "-" if paper is None else f"{paper:.2f}"]
-            ours, difference = "" if lost else "not run", "-"
+            ours: str | Estimate = f"({lost} diverged)" if lost else "not run"
+            difference = "-"
             if runs:
                 mean = mean_of([result_of(row, r)[f"{which}_error_pct"] for r in runs])
-                ours = interval(mean)
+                ours = Estimate(mean, lost=lost)
                 if paper is not None and row.get("comparable", True):
                     difference = f"{mean.mean - paper:+.2f}"
-            told = f"{ours} ({lost} diverged)".strip() if lost else ours
-            lines.append([*line, told, difference])
-    return markdown(("ImageNet val", "protocol", "paper", "ours", "difference"), lines)
+            lines.append(Line([*line, ours, difference], _names(_of(row, group))))
+    head = ("ImageNet val", "protocol", "paper", "ours", "difference")
+    return Table("errors", PAPERS_SETTING, title, 2, head, lines)
 
 
-def _own(rows: Sequence[Row], group: Sequence[Record]) -> str:
+def _names(runs: Iterable[Record]) -> list[str]:
+    return [run["run"] for run in runs]
+
+
+def _own(title: str, name: str, rows: Sequence[Row], group: Sequence[Record]) -> Table:
     """Our errors, each arm beside the one it is compared with, seed by seed on the same images."""
     by_label = {row["label"]: row for row in rows}
     lines, used = [], []
@@ -139,22 +147,23 @@ def _own(rows: Sequence[Row], group: Sequence[Record]) -> str:
         used += _of(row, group)
         errors = [result_of(row, r)["top1_error_pct"] for r in runs]
         label = label_of(row, group) + (f" ({lost} diverged)" if lost else "")
-        line = [label, row["protocol"], interval(mean_of(errors)) if errors else "-"]
+        line: list[str | Estimate] = [label, row["protocol"], Estimate(mean_of(errors)) if errors else "-"]
         other = by_label.get(row.get("against", ""))
         pairs = _pairs(row, other, group) if other else []
         if pairs:
             differences = [a["top1_error_pct"] - b["top1_error_pct"] for a, b in pairs]
-            line += [interval(mean_of(differences), sign="+"), _mcnemar(pairs)]
+            line += [Estimate(mean_of(differences), sign="+"), _mcnemar(pairs)]
         else:
             line += ["-", "-"]
-        lines.append(line)
+        lines.append(Line(line, _names(_of(row, group))))
     against = sorted({row["against"] for row in rows if "against" in row and _runs(row, group)})
     minus = f"minus {' or '.join(against)}, paired by seed" if against else "paired difference"
     head = ("", "protocol", "top-1 error", minus, "McNemar: only it right / only the other, p")
     images = ", ".join(f"{n:,}" for n in sorted({x["seen"] for r in used for x in r["protocols"].values()}))
     codes = ", ".join(sorted({code for r in used for code in r["codes"]}))
     shas = ", ".join(sorted({r["provenance"]["git_sha"][:7] for r in used}))
-    return f"{markdown(head, lines)}\nOn {images} test images. Trained by code {codes} (commit {shas}).\n"
+    note = f"On {images} test images. Trained by code {codes} (commit {shas})."
+    return Table("errors", name, title, 3, head, lines, note)
 
 
 def _pairs(row: Row, other: Row, group: Sequence[Record]) -> list[tuple[Any, Any]]:
@@ -185,7 +194,7 @@ def hits(result: dict[str, Any]) -> list[bool]:
     return [bit == "1" for bit in bits[: result["seen"]]]
 
 
-def _protocols(group: Sequence[Record]) -> str:
+def _protocols(where: str, group: Sequence[Record]) -> Table:
     """Error, calibration and cost of every protocol, over the seeds of each experiment."""
     lines = []
     for experiment in sorted({r["choices"]["experiment"] for r in group}):
@@ -194,11 +203,13 @@ def _protocols(group: Sequence[Record]) -> str:
         for run in runs:
             for name, result in run["protocols"].items():
                 results.setdefault(name, []).append(result)
-        for name, found in sorted(results.items(), key=lambda item: (item[1][0]["multiply_adds"], item[0])):
+        for protocol, found in sorted(results.items(), key=lambda item: (item[1][0]["multiply_adds"], item[0])):
             measures = [[x[key] for x in found if x[key] is not None] for key in ("ece", "nll", "brier")]
-            cost, error = f"{found[0]['multiply_adds']:,}", interval(mean_of([x["top1_error_pct"] for x in found]))
-            told = [interval(mean_of(values), 4) if values else "-" for values in measures]
-            lines.append([experiment, name, cost, error, *told])
+            cost, error = f"{found[0]['multiply_adds']:,}", Estimate(mean_of([x["top1_error_pct"] for x in found]))
+            told = [Estimate(mean_of(values), 4) if values else "-" for values in measures]
+            lines.append(
+                Line([experiment, protocol, cost, error, *told], _names(r for r in runs if protocol in r["protocols"]))
+            )
     head = (
         "experiment",
         "protocol",
@@ -208,4 +219,4 @@ def _protocols(group: Sequence[Record]) -> str:
         "NLL",
         "Brier score",
     )
-    return markdown(head, lines)
+    return Table("protocols", where, f"Protocols and their cost on {where}", 2, head, lines)
