@@ -1,59 +1,74 @@
-"""Records to tables and figures.
+"""Records to tables, figures and a page.
 
+python scripts/report.py show [key=value ...]   print runs that fit, with their errors
+python scripts/report.py diff A B               tell what differs between two runs: configuration, provenance, results
+python scripts/report.py page                make results/report/index.html
 python scripts/report.py collect             copy the records of experiments from runs/ to results/records
 python scripts/report.py tables [--check]    make results/TABLES.md, or say whether it is stale
 python scripts/report.py cost <record.json>  draw error against cost over the protocols of a run
-python scripts/report.py sync                send to W&B what it does not have yet
 python scripts/report.py experiments         note what each experiment of conf/ is, for the tables to compare with
+
+With --json each of them prints what it found or did as JSON.
 """
 
 import argparse
+import json
 import sys
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import yaml
+from rich.console import Console
 
 from rectifiers.config import CONF, InputError, protocols
 from rectifiers.models.spec import depth, expand, trace
 from rectifiers.reporting.belonging import described, why_not
-from rectifiers.reporting.tables import load, tables
+from rectifiers.reporting.comparison import compare
+from rectifiers.reporting.listing import Found, find, gather, select, usual_protocol
+from rectifiers.reporting.tables import document, load, tables
+from rectifiers.reporting.terminal import list_runs, print_comparison, summary
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import science
 
 RESULTS = Path(__file__).parents[1] / "results"
 ALL = "evaluation=calibration"  # every protocol
+WIDE = 160  # characters, where no terminal says how many it has
 
 
-def collect(runs: Path) -> None:
+def collect(runs: Path) -> dict[str, Any]:
     """Copy the records of experiments from `runs` to results/records; say which are left out, and why."""
     if not runs.is_dir():
         raise InputError(f"--runs={runs} is not a folder; give the one that holds the runs")
+    copied, left_out = [], {}
     for path in sorted(runs.glob("*/record.json")):
         try:
             record = records.load(path)
+            reason = why_not(record)
         except InputError as fault:  # the others are copied all the same
-            print(f"left out {path}: {fault}", file=sys.stderr)
-            continue
-        reason = why_not(record)
+            reason = str(fault)
         if reason:
+            left_out[str(path)] = reason
             print(f"left out {path}: {reason}", file=sys.stderr)
         else:
-            records.write(RESULTS / "records" / f"{record['run']}.json", record)
-            print(RESULTS / "records" / f"{record['run']}.json")
+            copied.append(str(RESULTS / "records" / f"{record['run']}.json"))
+            records.write(Path(copied[-1]), record)
+    return {"copied": copied, "left_out": left_out}
 
 
-def write_tables(check: bool) -> None:
+def write_tables(check: bool) -> dict[str, Any]:
     """Write results/TABLES.md, or say whether it is stale."""
-    path, text = RESULTS / "TABLES.md", tables(load(RESULTS / "records"))
+    found = load(RESULTS / "records")
+    path, text = RESULTS / "TABLES.md", tables(found)
     if check and (not path.is_file() or path.read_text() != text):
         raise InputError(f"{path} is not what the records say; run make table")
     if not check:
         records.write_text(path, text)
-        print(path)
+    return {"path": str(path), "written": not check, "tables": [asdict(table) for table in document(found)]}
 
 
-def draw_cost(source: Path) -> None:
+def draw_cost(source: Path) -> dict[str, Any]:
     """Write results/figures/cost-<run>.svg."""
     from rectifiers.reporting.figures import (
         write_error_against_cost,
@@ -62,24 +77,48 @@ def draw_cost(source: Path) -> None:
     record = records.load(source)
     path = RESULTS / "figures" / f"cost-{record['run']}.svg"
     write_error_against_cost(record, path)
-    print(path)
+    points = {
+        name: {key: result[key] for key in ("multiply_adds", "top1_error_pct", "seen")}
+        for name, result in record["protocols"].items()
+    }
+    return {"path": str(path), "protocols": points}
 
 
-def send(runs: Path, given: list[Path], project: str) -> None:
-    """Send the runs of `runs` that W&B does not have, or the records that are given."""
-    from rectifiers.tracking.sync import send_records, sync  # here and not above: tables do without W&B
+def known_runs(runs: Path) -> list[Found]:
+    """Return the collected runs and those of `runs`, and say which records cannot be read."""
+    found, faults = gather(RESULTS / "records", runs)
+    for fault in faults:
+        print(f"left out: {fault}", file=sys.stderr)
+    return found
 
-    left = send_records(given, project, print) if given else sync(runs, print)
-    if left:
-        sys.exit(f"error: {left} runs are not in W&B as they are recorded; the lines above say why")
+
+def show(runs: Path, filters: list[str]) -> tuple[list[Found], str | None]:
+    """Return the runs that fit, and the protocol by which to show them."""
+    known = known_runs(runs)
+    found = select(known, filters)
+    asked = [text.partition("=")[2] for text in filters if text.startswith("protocol=")]
+    return found, asked[-1].partition(",")[0] if asked else usual_protocol(found)
 
 
-def note_experiments() -> None:
+def write_page(runs: Path) -> dict[str, Any]:
+    """Write results/report/index.html from the collected runs and those of `runs`."""
+    from rectifiers.reporting.page.document import (
+        write_page as write,
+    )  # here and not above: the rest does without Jinja
+
+    path = RESULTS / "report" / "index.html"
+    found = known_runs(runs)
+    write(path, found, load(RESULTS / "records"))
+    return {"path": str(path), "runs": len(found), "bytes": path.stat().st_size}
+
+
+def note_experiments() -> dict[str, Any]:
     """Write reporting/experiments.yaml from conf/."""
     from rectifiers.reporting.belonging import PLACE
 
-    records.write_text(PLACE, yaml.safe_dump(experiments(), sort_keys=True))
-    print(PLACE)
+    noted = experiments()
+    records.write_text(PLACE, yaml.safe_dump(noted, sort_keys=True))
+    return {"path": str(PLACE), **noted}
 
 
 def experiments() -> dict[str, Any]:
@@ -114,34 +153,71 @@ def sizes(model: dict[str, Any]) -> dict[str, int]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def options() -> argparse.ArgumentParser:
+    """Return what may be asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    every = argparse.ArgumentParser(add_help=False)
+    every.add_argument("--json", action="store_true", help="print JSON")
     commands = parser.add_subparsers(dest="command", required=True)
-    collecting = commands.add_parser("collect", help="copy records of experiments to results/records")
-    collecting.add_argument("--runs", type=Path, default=Path("runs"), help="the folder of runs (default: runs)")
-    tabulating = commands.add_parser("tables", help="make results/TABLES.md")
-    tabulating.add_argument("--check", action="store_true", help="only say whether it is stale")
-    drawing = commands.add_parser("cost", help="draw error against cost over all protocols of one run")
-    drawing.add_argument("record", type=Path, help="its record.json")
-    sending = commands.add_parser("sync", help="send to W&B what it does not have yet")
-    sending.add_argument("--runs", type=Path, default=Path("runs"), help="the folder of runs (default: runs)")
-    sending.add_argument("--project", default="rectifiers", help="for records that are given (default: rectifiers)")
-    sending.add_argument("record", type=Path, nargs="*", help="records to send, from wherever they are; else runs")
-    commands.add_parser("experiments", help="note what each experiment of conf/ is")
-    asked = parser.parse_args()
+
+    def add(name: str, what: str, of_runs: bool = False) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=what, parents=[every])
+        if of_runs:
+            command.add_argument("--runs", type=Path, default=Path("runs"), help="the folder of runs (default: runs)")
+        return command
+
+    add("collect", "copy records of experiments to results/records", of_runs=True)
+    add("tables", "make results/TABLES.md").add_argument(
+        "--check", action="store_true", help="only say whether it is stale"
+    )
+    add("cost", "draw error against cost over all protocols of one run").add_argument(
+        "record", type=Path, help="its record.json"
+    )
+    add("experiments", "note what each experiment of conf/ is")
+    add("show", "print runs", of_runs=True).add_argument(
+        "filters", nargs="*", metavar="key=value", help="activation=prelu,relu data=digits optim.lr=0.01 protocol=dense"
+    )
+    comparing = add("diff", "tell what differs between two runs", of_runs=True)
+    for side in "AB":
+        comparing.add_argument(side, help="a run's name, its beginning, or a record's path")
+    add("page", "make results/report/index.html", of_runs=True)
+    return parser
+
+
+def main() -> None:
+    asked = options().parse_args()
+    console = Console(width=None if sys.stdout.isatty() else WIDE)
     try:
-        if asked.command == "collect":
-            collect(asked.runs)
-        elif asked.command == "tables":
-            write_tables(asked.check)
-        elif asked.command == "sync":
-            send(asked.runs, asked.record, asked.project)
-        elif asked.command == "experiments":
-            note_experiments()
-        else:
-            draw_cost(asked.record)
+        outcome, tell = answer(asked, console)
     except InputError as fault:
         sys.exit(f"error: {fault}")
+    if asked.json:
+        print(json.dumps(outcome, indent=1))
+    else:
+        tell()
+
+
+def answer(asked: argparse.Namespace, console: Console) -> tuple[Any, Callable[[], None]]:
+    """Do what is asked; return what came of it as plain data, and how to tell it in words."""
+    if asked.command == "collect":
+        done = collect(asked.runs)
+        return done, lambda: [print(path) for path in done["copied"]] and None
+    if asked.command == "show":
+        found, protocol = show(asked.runs, asked.filters)
+        return [summary(each, protocol) for each in found], lambda: list_runs(found, protocol, console)
+    if asked.command == "diff":
+        known = known_runs(asked.runs)
+        told = compare(find(known, asked.A).record, find(known, asked.B).record)
+        return told, lambda: print_comparison(told, console)
+    if asked.command == "tables":
+        done = write_tables(asked.check)
+    elif asked.command == "experiments":
+        done = note_experiments()
+    elif asked.command == "page":
+        done = write_page(asked.runs)
+    else:
+        done = draw_cost(asked.record)
+    return done, lambda: print(done["path"]) if done.get("written", True) else None
 
 
 if __name__ == "__main__":

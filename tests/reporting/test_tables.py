@@ -13,7 +13,8 @@ import yaml
 from conftest import ROOT, compose_config
 from rectifiers.config import protocols
 from rectifiers.reporting.belonging import PLACE, why_not
-from rectifiers.reporting.tables import hits, load, tables
+from rectifiers.reporting.comparison import hits
+from rectifiers.reporting.tables import load, tables
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import science
 

@@ -9,6 +9,7 @@ import yaml
 
 from rectifiers.config import InputError
 from rectifiers.reporting.belonging import PAPERS_SETTING, Record, seed, setting, why_not
+from rectifiers.reporting.comparison import hits
 from rectifiers.reporting.layout import Estimate, Line, Table
 from rectifiers.reporting.paper import published
 from rectifiers.reporting.statistics import mcnemar, mean_of
@@ -186,12 +187,6 @@ def _mcnemar(pairs: Sequence[tuple[Any, Any]]) -> str:
         first, second, p = mcnemar(hits(ours), hits(theirs))
         told.append(f"{first}/{second} {p:.2g}")
     return "; ".join(told)
-
-
-def hits(result: dict[str, Any]) -> list[bool]:
-    """Return which images of the split a result has right, in the split's order."""
-    bits = "".join(f"{int(digit, 16):04b}" for digit in result["top1_hits"])
-    return [bit == "1" for bit in bits[: result["seen"]]]
 
 
 def _protocols(where: str, group: Sequence[Record]) -> Table:
