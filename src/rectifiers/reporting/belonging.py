@@ -76,9 +76,9 @@ def why_not(record: Record) -> str | None:
 def setting(record: Record) -> str:
     """Return the data, and in what the run is smaller than the paper's."""
     own = trained(record)
-    science, name = own["science"], own["choices"]["experiment"]
+    science, experiment = own["science"], known()["experiments"].get(own["choices"].get("experiment"))
     data, width, epochs = record["choices"]["data"], science["model"]["width"], science["optim"]["epochs"]
-    whole = described(science)["whole"] == known()["experiments"][name]["whole"]
+    whole = experiment is not None and described(science)["whole"] == experiment["whole"]
     seen = {result["seen"] for result in record["protocols"].values()}
     if data == PAPERS_DATA and whole and own["train_images"] == TRAIN_IMAGES and seen <= {VAL_IMAGES}:
         return PAPERS_SETTING

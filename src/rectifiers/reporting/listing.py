@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,11 @@ USUAL_PROTOCOL = "ten_view"  # of the paper's tables
 
 @dataclass(frozen=True)
 class Found:
-    """A record and the file that it was read from."""
+    """A record, the file that it was read from, and the run's folder where that is here."""
 
     record: Record
     path: Path
+    folder: Path | None = None
 
 
 def gather(*folders: Path) -> tuple[list[Found], list[str]]:
@@ -29,6 +30,7 @@ def gather(*folders: Path) -> tuple[list[Found], list[str]]:
     Of two records of one run the one counts that was tested by more protocols, else that of the first folder.
     """
     kept: dict[str, Found] = {}
+    folders_of: dict[str, Path] = {}
     faults = []
     for folder in folders:
         for path in sorted([*folder.glob("*.json"), *folder.glob("*/record.json")]):
@@ -37,10 +39,13 @@ def gather(*folders: Path) -> tuple[list[Found], list[str]]:
             except InputError as fault:
                 faults.append(str(fault))
                 continue
-            known = kept.get(found.record["run"])
-            if known is None or len(found.record["protocols"]) > len(known.record["protocols"]):
-                kept[found.record["run"]] = found
-    return sorted(kept.values(), key=_order), faults
+            name = found.record["run"]
+            if path.name == "record.json":
+                folders_of[name] = path.parent
+            if name not in kept or len(found.record["protocols"]) > len(kept[name].record["protocols"]):
+                kept[name] = found
+    whole = [replace(found, folder=folders_of.get(name)) for name, found in kept.items()]
+    return sorted(whole, key=_order), faults
 
 
 def _order(found: Found) -> tuple[Any, ...]:
@@ -58,7 +63,7 @@ def find(found: Sequence[Found], name: str) -> Found:
     path = Path(name)
     if path.suffix == ".json" or (path / "record.json").is_file():
         path = path / "record.json" if path.is_dir() else path
-        return Found(records.load(path), path)
+        return Found(records.load(path), path, path.parent)
     fitting = [each for each in found if each.record["run"].startswith(name)] if name else []
     if len(fitting) == 1:
         return fitting[0]

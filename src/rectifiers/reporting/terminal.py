@@ -1,6 +1,7 @@
 """Runs as a list, and two of them side by side, on the terminal and as plain data."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,7 +37,7 @@ def summary(found: Found, protocol: str | None) -> dict[str, Any]:
         "interval_pct": None,
         "top5_error_pct": None,
         "seen": None,
-        "record": str(found.path),
+        "record": os.path.relpath(found.path),
     }
     result = record["protocols"].get(protocol)
     if result:

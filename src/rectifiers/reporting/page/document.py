@@ -1,0 +1,90 @@
+"""The page: one HTML file that needs nothing else, made from records."""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from rectifiers.reporting.belonging import Record
+from rectifiers.reporting.layout import Estimate
+from rectifiers.reporting.listing import Found
+from rectifiers.reporting.page.blocks import Block, Chart, Folded, Material
+from rectifiers.reporting.page.embedding import packed, script_json
+from rectifiers.reporting.page.runs import details, rows
+from rectifiers.reporting.page.sections import SECTIONS
+from rectifiers.reporting.tables import document
+from rectifiers.runs.record import write_text
+
+HERE = Path(str(files(__package__)))
+SCRIPTS = ("dom", "numbers", "data", "state", "charts", "sources", "list", "compare", "main")
+
+
+def write_page(path: Path, found: Sequence[Found], in_tables: Sequence[Record]) -> None:
+    """Write the page of all runs `found`; the paper's tables are made of the records `in_tables`."""
+    write_text(path, page(found, in_tables, path))
+
+
+def page(found: Sequence[Found], in_tables: Sequence[Record], path: Path) -> str:
+    """Return the page; `path` is where it will lie, which links to records depend on."""
+    material = Material(found, document(in_tables)) if found else Material([], [])
+    blocks = [block for block in (section(material) for section in SECTIONS) if block] if found else []
+    charts = [part for block in blocks for part in block.parts if isinstance(part, Chart)]
+    style, script, library = _read("page.css"), _script(), _library() if found else ""
+    environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
+    environment.tests |= {"estimate": _is(Estimate), "chart": _is(Chart), "folded": _is(Folded)}
+    return environment.get_template("page.html.j2").render(
+        blocks=blocks,
+        charts=charts,
+        found=found,
+        facts=_facts(found, blocks),
+        policy=_policy(style, script, library),
+        style=Markup(style),
+        script=Markup(script),
+        library=Markup(library),
+        rows=Markup(script_json(rows(found, path))),
+        packed=packed({"charts": [chart.as_dict() for chart in charts], **details(found)}),
+    )
+
+
+def _is(kind: type) -> object:
+    return lambda value: isinstance(value, kind)
+
+
+def _facts(found: Sequence[Found], blocks: Sequence[Block]) -> dict[str, int]:
+    """What the head of the page says of its contents."""
+    records = [each.record for each in found]
+    return {
+        "runs": len(records),
+        "data sets": len({record["choices"].get("data") for record in records}),
+        "test results": sum(len(record["protocols"]) for record in records),
+        "diverged": sum(record["status"] == "diverged" for record in records),
+    }
+
+
+def _read(name: str) -> str:
+    return (HERE / name).read_text()
+
+
+def _script() -> str:
+    return "\n".join(_read(f"script/{name}.js") for name in SCRIPTS)
+
+
+def _library() -> str:
+    """Vega-Embed with Vega, Vega-Lite and Vega's interpreter, which needs no `eval`, as the wheel holds them."""
+    from vl_convert import javascript_bundle  # here and not above: 90 MB that only this needs
+
+    return javascript_bundle("window.vegaEmbed = vegaEmbed;")
+
+
+def _policy(style: str, *scripts: str) -> str:
+    """Nothing is fetched, and nothing runs but what stands here, by its hash."""
+    hashes = " ".join(_hash(script) for script in scripts)
+    return f"default-src 'none'; script-src {hashes}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

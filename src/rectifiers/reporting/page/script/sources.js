@@ -1,0 +1,53 @@
+// Where a number comes from: its runs, and of each run its command, record and provenance, in one dialog.
+const SOURCE = byId("source");
+
+function showDialog(title, ...content) {
+  const close = el("button", { type: "button", on: { click: () => SOURCE.close() } }, "Close");
+  byId("source-content").replaceChildren(
+    el("div", { class: "bar" }, el("h2", { id: "source-title", tabindex: "-1" }, title), close), ...content);
+  if (!SOURCE.open) SOURCE.showModal();
+  SOURCE.scrollTop = 0;
+  byId("source-title").focus();
+}
+
+SOURCE.addEventListener("close", () => choose({ run: null }));
+
+const runButton = (i) => el("button", { type: "button", class: "quiet run", on: { click: () => choose({ run: ROWS.run[i] }) } }, ROWS.run[i]);
+
+async function showRuns(title, names) {
+  const kept = await details();
+  const runs = names.filter((name) => PLACE.has(name)).map((name) => PLACE.get(name));
+  const rows = runs.map((i) => [runButton(i), ...["activation", "init", "data"].map((key) => group(key, i) ?? "-"), told(ROWS.seed[i]),
+    at(kept.provenance.codes, i).join(", "), String(at(kept.provenance.git_sha ?? { values: ["-"], at: runs }, i)).slice(0, 7)]);
+  const commands = runs.map((i) => kept.command[i]).filter(Boolean);
+  showDialog(title, table("Runs", ["run", "activation", "init", "data", "seed", "code", "commit"], rows, { level: "h3" }),
+    el("h3", {}, "Commands"), command(commands.join("\n")));
+}
+
+function list(pairs) {
+  return el("dl", { class: "facts-list" }, pairs.filter(isThere).flatMap(([key, value]) => [el("dt", {}, key), el("dd", {}, told(value))]));
+}
+
+async function showRun(name) {
+  const i = PLACE.get(name);
+  if (i === undefined) return;
+  const kept = await details();
+  if (state.run !== name) return;
+  const results = testedBy(i).map((protocol) => {
+    const r = result(protocol, i);
+    return [protocol, fixed(r.error), spread(r.interval), fixed(r.top5), grouped(r.seen), told(r.nll), told(r.ece), grouped(r.cost), r.code ?? "-"];
+  });
+  const why = at(ROWS.left_out, i);
+  const mark = (side) => el("button", { type: "button", on: { click: () => { SOURCE.close(); choose({ [side]: name }); } } }, `Compare as ${side.toUpperCase()}`);
+  const slopes = Object.entries(kept.slopes[i]);
+  showDialog(`Run ${name}`,
+    el("p", { class: "note" }, why ? `It stands in none of the paper's tables: ${why}.` : "It stands in the tables."),
+    el("p", {}, mark("a"), " ", mark("b")),
+    el("h3", {}, "Command"), kept.command[i] ? command(kept.command[i]) : el("p", {}, "The configuration of today no longer makes this run; its commit does."),
+    el("h3", {}, "Record"), el("p", {}, el("a", { href: link(i) }, path(i))),
+    results.length ? table("Results", ["protocol", "top-1 error, %", "95 % interval", "top-5 error, %", "images", "NLL", "calibration error", "multiply-adds", "code"], results, { level: "h3" }) : null,
+    ...(slopes.length ? [el("h3", {}, "Learned slopes (means)"), list(slopes.map(([layer, mean]) => [layer, fixed(mean, 3)]))] : []),
+    el("h3", {}, "Training"), list(leaves(kept.training, i)),
+    el("h3", {}, "Provenance"), list(leaves(kept.provenance, i)),
+    el("h3", {}, "Configuration"), list(leaves(kept.science, i)));
+}

@@ -1,0 +1,143 @@
+"""The sections of the page, each a function of the records; a new one is a function here and a name in SECTIONS."""
+
+from collections.abc import Callable, Sequence
+
+from rectifiers.reporting.belonging import PAPERS_SETTING, Record, setting
+from rectifiers.reporting.layout import Estimate, Table
+from rectifiers.reporting.page.arms import Arm, arms
+from rectifiers.reporting.page.blocks import Block, Chart, Folded, Material, Series
+from rectifiers.reporting.statistics import mean_of
+
+MOST_ARMS = 8  # in one chart: as many as there are colours
+CURVES = {"top-1 error, %": "val/top1_error_pct", "training loss": "train_loss"}
+
+
+def paper_tables(material: Material) -> Block | None:
+    """The paper's tables, as in TABLES.md."""
+    tables = material.of_kind("errors", "networks")
+    lead = (
+        "The paper's numbers, ours with their 95 % intervals over runs with different seeds (Student's t), and the "
+        "difference. Only runs that are what an experiment is stand here, and only those at the paper's size beside "
+        "its numbers; “runs” tells where a number comes from."
+    )
+    waiting = [table for table in tables if table.kind == "errors" and not any(line.runs for line in table.lines)]
+    beside = {table.title.partition(" on ")[0] for table in tables if table not in waiting}
+    folded = [table for table in waiting if table.title.partition(":")[0] not in beside]
+    shown = [table for table in tables if table not in folded]
+    parts = [*shown, *([Folded(f"{len(folded)} tables of which nothing has been run", folded)] if folded else [])]
+    return Block("tables", "The paper's tables", lead, parts) if tables else None
+
+
+def error_curves(material: Material) -> Block | None:
+    """Error and loss after every epoch: the mean over seeds of every arm."""
+    trained = [found.record for found in material.found if _drawn(found.record)]
+    charts = []
+    for where in sorted({setting(record) for record in trained}):
+        found = arms([record for record in trained if setting(record) == where])
+        last = {arm.name: _last(arm, "val/top1_error_pct") for arm in found}
+        lowest = sorted(last, key=lambda name: last[name])[:MOST_ARMS]
+        shown = [arm for arm in found if arm.name in lowest]
+        left_out = (
+            f", the {MOST_ARMS} arms of {len(found)} with the lowest last error" if len(shown) < len(found) else ""
+        )
+        for name, key in CURVES.items():
+            series = [_curve(arm, key) for arm in shown]
+            if any(each.x for each in series):
+                what = name.partition(",")[0].capitalize()
+                told = f"{what} after each epoch, mean over seeds and its 95 % interval, on {where}"
+                charts.append(Chart(f"{what} on {where}{left_out}", told, "epoch", name, series, band=True))
+    lead = "After each epoch, on the centre view: the mean over seeds, and a band for its 95 % interval."
+    tables = material.of_kind("curves")
+    parts = [*charts, *([Folded("The epochs of the paper's Figures 2 and 3", tables)] if tables else [])]
+    return Block("curves", "Error by epoch", lead, parts) if charts else None
+
+
+def slopes_by_depth(material: Material) -> Block | None:
+    """Table 1: learned slopes by layer, the paper's beside ours."""
+    tables = material.of_kind("slopes")
+    ours = [table for table in tables if any(isinstance(cell, Estimate) for line in table.lines for cell in line.cells)]
+    charts = []
+    for kind, at in (("channel-shared", 1), ("channel-wise", 3)):
+        paper = Series("paper, ImageNet")
+        for line in tables[0].lines if tables else ():
+            paper.add(str(line.cells[0]), float(str(line.cells[at])))
+        measured = [_column(table, at + 1, f"ours, {table.setting.partition(' (')[0]}") for table in ours]
+        told = f"Learned slope of every layer from the first to the last, {kind}: the paper's and ours"
+        if measured:
+            charts.append(Chart(f"Slopes, {kind}", told, "layer", "slope", [paper, *measured], scale="names"))
+    lead = (
+        "Table 1: the slope that each layer has learned, from the first to the last; of slopes a channel, the mean. "
+        "All start at 0.25."
+    )
+    return Block("slopes", "Slopes by depth", lead, [*charts, Folded("Table 1", tables)]) if charts else None
+
+
+def error_against_cost(material: Material) -> Block | None:
+    """What every protocol costs an image, and the error that it buys."""
+    charts: list[Chart] = []
+    tables = material.of_kind("protocols")
+    for table in tables:
+        by_experiment: dict[str, Series] = {}
+        for experiment, protocol, cost, error, *_ in (line.cells for line in table.lines):
+            if isinstance(error, Estimate):
+                series = by_experiment.setdefault(str(experiment), Series(str(experiment)))
+                _add(series, float(str(cost).replace(",", "")), error, str(protocol))
+        if any(len(series.x) > 1 for series in by_experiment.values()):
+            told = f"Top-1 error of every test protocol against its multiply-adds an image, on {table.setting}"
+            series = list(by_experiment.values())[:MOST_ARMS]
+            charts.append(
+                Chart(
+                    f"Protocols on {table.setting}",
+                    told,
+                    "multiply-adds an image",
+                    "top-1 error, %",
+                    series,
+                    scale="log",
+                )
+            )
+    lead = "Every protocol by what it costs an image and the error that it buys; bars are 95 % intervals over seeds."
+    parts = [*charts, Folded("Protocols, their cost and their calibration", tables)]
+    return Block("cost", "Error against cost", lead, parts) if tables else None
+
+
+SECTIONS: Sequence[Callable[[Material], Block | None]] = (
+    paper_tables,
+    error_curves,
+    slopes_by_depth,
+    error_against_cost,
+)
+
+
+def _drawn(record: Record) -> bool:
+    epochs = len(record.get("history", ()))
+    return record["status"] == "finished" and record["choices"].get("debug") is None and epochs > 1
+
+
+def _curve(arm: Arm, key: str) -> Series:
+    series = Series(f"{arm.name}, n = {len(arm.runs)}")
+    for epoch in range(max(len(run["history"]) for run in arm.runs)):
+        values = [run["history"][epoch].get(key) for run in arm.runs if len(run["history"]) > epoch]
+        there = [value for value in values if value is not None]
+        if there:
+            mean = mean_of(there)
+            series.add(epoch + 1, mean.mean, mean.low, mean.high)
+    return series
+
+
+def _last(arm: Arm, key: str) -> float:
+    values = [run["history"][-1].get(key) for run in arm.runs]
+    there = [value for value in values if value is not None]
+    return sum(there) / len(there) if there else float("inf")
+
+
+def _add(series: Series, x: float | str, cell: Estimate, at: str | None = None) -> None:
+    series.add(x, cell.mean.mean, cell.mean.low, cell.mean.high, at)
+
+
+def _column(table: Table, at: int, name: str) -> Series:
+    series = Series(name if table.setting != PAPERS_SETTING else "ours, ImageNet")
+    for line in table.lines:
+        cell = line.cells[at]
+        if isinstance(cell, Estimate):
+            _add(series, str(line.cells[0]), cell)
+    return series
