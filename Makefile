@@ -8,7 +8,7 @@ NATIVE := src/rectifiers/data/native
 LIBRARY := $(NATIVE)/library.so
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native train test test-slow lint types format data verify-data deviations table bench lock clean
+.PHONY: help setup native train test test-slow lint types format data verify-data deviations table report browser bench lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,13 @@ deviations: $(READY) ## copy every DEVIATION: of the code into the README
 
 table: $(READY) ## results/TABLES.md from the committed records and the paper's numbers
 	@$(BIN)/python scripts/report.py tables
+
+report: $(READY) ## results/report/index.html: tables, curves, runs and comparisons, from all records here, as one file
+	@$(BIN)/python scripts/report.py page
+
+browser: ## Debian's chromium, which the tests of that page drive (needs root)
+	@command -v chromium >/dev/null || { DEBIAN_FRONTEND=noninteractive; export DEBIAN_FRONTEND; \
+		apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null; }
 
 bench: $(READY) $(LIBRARY) ## paired timings of the hot paths
 	@$(BIN)/python scripts/bench/pipeline.py && $(BIN)/python scripts/bench/windows.py

@@ -298,6 +298,7 @@ class _Run:
             "compute": {**self.config["compute"], "processes": world().size},
             "protocols": protocols,
             "network": _describe(self.network, self.source, self.config["data"]["crop_px"]),
+            "class_names": list(self.source.classes),
             "ledger": [entry.as_dict() for entry in self.ledger],
             "warnings": [*self.warnings, *_unread(unread)],
             "slopes": {} if diverged else _slopes(self.network),

@@ -67,6 +67,9 @@ class Folded:
     tables: Sequence[Table]
 
 
+Part = Table | Chart | Folded
+
+
 @dataclass(frozen=True)
 class Block:
     """A section: an anchor, a heading, a paragraph, and what follows it."""
@@ -74,7 +77,7 @@ class Block:
     anchor: str
     title: str
     lead: str
-    parts: Sequence[Table | Chart | Folded]
+    parts: Sequence[Part]
 
 
 def short(value: float, digits: int = 4) -> float:

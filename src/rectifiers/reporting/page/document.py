@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from markupsafe import Markup
 from rectifiers.reporting.belonging import Record
 from rectifiers.reporting.layout import Estimate
 from rectifiers.reporting.listing import Found
-from rectifiers.reporting.page.blocks import Block, Chart, Folded, Material
+from rectifiers.reporting.page.blocks import Chart, Folded, Material
 from rectifiers.reporting.page.embedding import packed, script_json
 from rectifiers.reporting.page.runs import details, rows
 from rectifiers.reporting.page.sections import SECTIONS
@@ -40,7 +40,7 @@ def page(found: Sequence[Found], in_tables: Sequence[Record], path: Path) -> str
         blocks=blocks,
         charts=charts,
         found=found,
-        facts=_facts(found, blocks),
+        facts=_facts(found),
         policy=_policy(style, script, library),
         style=Markup(style),
         script=Markup(script),
@@ -50,11 +50,11 @@ def page(found: Sequence[Found], in_tables: Sequence[Record], path: Path) -> str
     )
 
 
-def _is(kind: type) -> object:
+def _is(kind: type) -> Callable[[object], bool]:
     return lambda value: isinstance(value, kind)
 
 
-def _facts(found: Sequence[Found], blocks: Sequence[Block]) -> dict[str, int]:
+def _facts(found: Sequence[Found]) -> dict[str, int]:
     """What the head of the page says of its contents."""
     records = [each.record for each in found]
     return {

@@ -24,7 +24,8 @@ def packed(value: Any) -> str:
 def column(values: Sequence[Any]) -> dict[str, list[Any]]:
     """Return a column as its different values, in order of appearance, and the place of each entry among them."""
     places: dict[Hashable, int] = {}
-    found, at = [], []
+    found: list[Any] = []
+    at: list[int] = []
     for value in values:
         key = value if isinstance(value, str) else json.dumps(value, sort_keys=True) + "\0"
         if key not in places:

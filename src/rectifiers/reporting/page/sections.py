@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from rectifiers.reporting.belonging import PAPERS_SETTING, Record, setting
 from rectifiers.reporting.layout import Estimate, Table
 from rectifiers.reporting.page.arms import Arm, arms
-from rectifiers.reporting.page.blocks import Block, Chart, Folded, Material, Series
+from rectifiers.reporting.page.blocks import Block, Chart, Folded, Material, Part, Series
 from rectifiers.reporting.statistics import mean_of
 
 MOST_ARMS = 8  # in one chart: as many as there are colours
@@ -24,7 +24,10 @@ def paper_tables(material: Material) -> Block | None:
     beside = {table.title.partition(" on ")[0] for table in tables if table not in waiting}
     folded = [table for table in waiting if table.title.partition(":")[0] not in beside]
     shown = [table for table in tables if table not in folded]
-    parts = [*shown, *([Folded(f"{len(folded)} tables of which nothing has been run", folded)] if folded else [])]
+    parts: list[Part] = [
+        *shown,
+        *([Folded(f"{len(folded)} tables of which nothing has been run", folded)] if folded else []),
+    ]
     return Block("tables", "The paper's tables", lead, parts) if tables else None
 
 
@@ -48,7 +51,7 @@ def error_curves(material: Material) -> Block | None:
                 charts.append(Chart(f"{what} on {where}{left_out}", told, "epoch", name, series, band=True))
     lead = "After each epoch, on the centre view: the mean over seeds, and a band for its 95 % interval."
     tables = material.of_kind("curves")
-    parts = [*charts, *([Folded("The epochs of the paper's Figures 2 and 3", tables)] if tables else [])]
+    parts: list[Part] = [*charts, *([Folded("The epochs of the paper's Figures 2 and 3", tables)] if tables else [])]
     return Block("curves", "Error by epoch", lead, parts) if charts else None
 
 
@@ -82,21 +85,14 @@ def error_against_cost(material: Material) -> Block | None:
             if isinstance(error, Estimate):
                 series = by_experiment.setdefault(str(experiment), Series(str(experiment)))
                 _add(series, float(str(cost).replace(",", "")), error, str(protocol))
-        if any(len(series.x) > 1 for series in by_experiment.values()):
+        drawn = list(by_experiment.values())[:MOST_ARMS]
+        if any(len(each.x) > 1 for each in drawn):
             told = f"Top-1 error of every test protocol against its multiply-adds an image, on {table.setting}"
-            series = list(by_experiment.values())[:MOST_ARMS]
-            charts.append(
-                Chart(
-                    f"Protocols on {table.setting}",
-                    told,
-                    "multiply-adds an image",
-                    "top-1 error, %",
-                    series,
-                    scale="log",
-                )
-            )
+            only = f", {MOST_ARMS} experiments of {len(by_experiment)}" if len(drawn) < len(by_experiment) else ""
+            title, x = f"Protocols on {table.setting}{only}", "multiply-adds an image"
+            charts.append(Chart(title, told, x, "top-1 error, %", drawn, scale="log"))
     lead = "Every protocol by what it costs an image and the error that it buys; bars are 95 % intervals over seeds."
-    parts = [*charts, Folded("Protocols, their cost and their calibration", tables)]
+    parts: list[Part] = [*charts, Folded("Protocols, their cost and their calibration", tables)]
     return Block("cost", "Error against cost", lead, parts) if tables else None
 
 

@@ -10,7 +10,7 @@ const RESULTS = Object.fromEntries(Object.entries(ROWS.protocols).map(([name, co
 ]));
 
 function result(protocol, run) {
-  const i = RESULTS[protocol]?.get(run);
+  const i = protocol == null ? undefined : RESULTS[protocol].get(run);
   if (i === undefined) return null;
   const columns = ROWS.protocols[protocol], seen = at(columns.seen, i), errors = columns.errors[i];
   return {

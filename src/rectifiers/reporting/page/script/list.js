@@ -13,7 +13,7 @@ const COLUMNS = [
   { key: "experiment", title: "experiment", of: (i) => group("experiment", i) },
 ];
 
-const protocol = () => (ROWS.protocols[state.protocol] ? state.protocol : ROWS.usual);
+const protocol = () => (Object.hasOwn(ROWS.protocols, state.protocol ?? "") ? state.protocol : ROWS.usual);
 const chosen = (i) => result(protocol(), i);
 
 function errorCell(i) {
@@ -26,7 +26,7 @@ function fitting() {
   const words = (state.find ?? "").toLowerCase().split(/\s+/).filter(Boolean);
   const runs = [];
   for (let i = 0; i < COUNT; i++) {
-    if (state.protocol && !RESULTS[protocol()]?.has(i)) continue;
+    if (state.protocol && !RESULTS[protocol()].has(i)) continue;
     if (FILTERS.some((key) => state[key] && (group(key, i) ?? "none") !== state[key])) continue;
     const text = words.length ? [ROWS.run[i], ...Object.keys(ROWS.groups).map((key) => group(key, i))].join(" ").toLowerCase() : "";
     if (words.every((word) => text.includes(word))) runs.push(i);
