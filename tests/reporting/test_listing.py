@@ -81,9 +81,9 @@ def test_a_filter_that_cannot_be_used_says_what_can(text: str, sentence: str) ->
 def test_a_run_is_named_by_its_beginning_or_its_path() -> None:
     assert find(FOUND, "662").record["run"] == "6620acccce0a"
     assert find([], str(RECORDS / "6620acccce0a.json")).record["run"] == "6620acccce0a"
-    with pytest.raises(InputError, match="6 begins the names of 4 runs, .*; give more digits"):
+    with pytest.raises(InputError, match=r"6 begins the names of 4 runs, .*; give more digits"):
         find(FOUND, "6")
-    with pytest.raises(InputError, match="6620acccce0b is no run.*; did you mean 6620acccce0a"):
+    with pytest.raises(InputError, match=r"6620acccce0b is no run.*; did you mean 6620acccce0a"):
         find(FOUND, "6620acccce0b")
 
 

@@ -27,7 +27,7 @@ function table(title, head, rows, { level = "h4", wraps = false, tall = false } 
   const cells = (row) => row.map((cell, i) => el(i ? "td" : "th", i ? {} : { scope: "row" }, cell));
   return el("div", {},
     el(level, { id }, title),
-    el("div", { class: tall ? "scroll tall" : "scroll", role: "region", "aria-labelledby": id, tabindex: "0" },
+    el("div", { class: tall ? "scroll tall" : "scroll", role: "group", "aria-labelledby": id, tabindex: "0" },
       el("table", { "aria-labelledby": id, class: wraps ? "wraps" : null },
         el("thead", {}, el("tr", {}, head.map((text) => (text ? el("th", { scope: "col" }, text) : el("td"))))),
         el("tbody", {}, rows.map((row) => el("tr", {}, cells(row)))))));

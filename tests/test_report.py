@@ -1,0 +1,107 @@
+"""scripts/report.py: every sub-command answers in words and in JSON."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from conftest import ROOT, load_script
+
+FIRST = "6620acccce0a"
+
+
+@pytest.fixture
+def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The program, whose results lie in the test's own folder: four committed records."""
+    loaded = load_script("report")
+    monkeypatch.setattr(loaded, "RESULTS", tmp_path / "results")
+    (tmp_path / "results" / "records").mkdir(parents=True)
+    for name in (FIRST, "64835d80d512", "1fd564cecf6d", "8878b26ef54d"):
+        shutil.copy(ROOT / "results" / "records" / f"{name}.json", tmp_path / "results" / "records")
+    monkeypatch.chdir(tmp_path)
+    return loaded
+
+
+def call(report: ModuleType, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["report.py", *arguments])
+    report.main()
+
+
+@pytest.fixture
+def said(report: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Call the program and return what it printed."""
+
+    def ask(*arguments: str) -> str:
+        call(report, monkeypatch, *arguments)
+        return capsys.readouterr().out
+
+    return ask
+
+
+def test_show_prints_a_line_a_run(said: Any) -> None:
+    lines = said("show", "data=digits").splitlines()
+    assert lines[0] == "3 runs  model=small14 init=he data=digits epochs=75"
+    (line,) = (line for line in lines if FIRST in line)
+    assert line.split() == [FIRST, "table2/prelu", "prelu", "0", "1.56", "0.76", "to", "3.18"]
+
+
+def test_show_by_another_protocol(said: Any) -> None:
+    told = json.loads(said("show", "protocol=dense", f"run={FIRST}", "--json"))
+    assert [line["protocol"] for line in told] == ["dense"]
+    assert told[0]["top1_error_pct"] == 8.0
+
+
+def test_diff_in_words_and_as_json(said: Any) -> None:
+    text, told = said("diff", "66", "1f"), json.loads(said("diff", "66", "1f", "--json"))
+    assert told["runs"] == [FIRST, "1fd564cecf6d"]
+    assert all(key in text for key in told["configuration"])
+    assert "provenance: no difference" in text
+    (line,) = (line for line in text.splitlines() if line.startswith(" ten_view"))
+    assert line.split() == ["ten_view", "1.56", "1.11", "-0.44", "1", "/", "3", "0.62"]
+
+
+def test_json_of_what_is_written(said: Any, tmp_path: Path) -> None:
+    tables = json.loads(said("tables", "--json"))
+    assert Path(tables["path"]).read_text().startswith("# Tables")
+    assert "Table 2 on digits" in {table["title"].partition(" (")[0] for table in tables["tables"]}
+    cost = json.loads(said("cost", "--json", f"results/records/{FIRST}.json"))
+    assert Path(cost["path"]).is_file()
+    assert cost["protocols"]["dense"]["multiply_adds"] == 11006496
+    shutil.copytree(tmp_path / "results" / "records", tmp_path / "runs" / "broken")
+    (tmp_path / "runs" / "broken" / "record.json").write_text("{}")
+    collected = json.loads(said("collect", "--json"))
+    assert collected["copied"] == []
+    assert list(collected["left_out"]) == ["runs/broken/record.json"]
+
+
+def test_a_page_is_written_and_told_of(said: Any) -> None:
+    told = json.loads(said("page", "--json"))
+    assert (told["runs"], told["bytes"]) == (4, Path(told["path"]).stat().st_size)
+
+
+def test_a_bad_key_is_one_sentence(report: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit) as left:
+        call(report, monkeypatch, "show", "activatoin=relu")
+    assert str(left.value).startswith("error: activatoin is no key of these runs; did you mean activation")
+
+
+def test_a_record_cannot_command_the_terminal(said: Any, tmp_path: Path) -> None:
+    record = json.loads((ROOT / "results" / "records" / f"{FIRST}.json").read_text())
+    record |= {"run": "hostile", "choices": {**record["choices"], "activation": "[red]x[/red]\x1b[2J\x07"}}
+    (tmp_path / "results" / "records" / "hostile.json").write_text(json.dumps(record))
+    text = said("show")
+    assert "[red]x[/red]" in text
+    assert "\x1b" not in text
+    assert "\x07" not in text
+
+
+def test_showing_and_comparing_do_without_torch() -> None:
+    code = "import runpy, sys; sys.argv = ['report.py', 'diff', '662', '648']; "
+    code += "runpy.run_path('scripts/report.py', run_name='__main__'); assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
