@@ -6,6 +6,7 @@ python scripts/report.py page                make results/report/index.html
 python scripts/report.py collect             copy the records of experiments from runs/ to results/records
 python scripts/report.py tables [--check]    make results/TABLES.md, or say whether it is stale
 python scripts/report.py cost <record.json>  draw error against cost over the protocols of a run
+python scripts/report.py sync [record ...]   send to W&B what it does not have as it is recorded
 python scripts/report.py experiments         note what each experiment of conf/ is, for the tables to compare with
 
 With --json each of them prints what it found or did as JSON.
@@ -112,6 +113,20 @@ def write_page(runs: Path) -> dict[str, Any]:
     return {"path": str(path), "runs": len(found), "bytes": path.stat().st_size}
 
 
+def send(runs: Path, given: list[Path], project: str) -> dict[str, Any]:
+    """Send the runs of `runs` that W&B does not have, or the records that are given; say each as it is done."""
+    from rectifiers.tracking.sync import send_records, sync  # here and not above: tables do without W&B
+
+    done, left = [], {}
+    for run, why in send_records(given, project) if given else sync(runs):
+        print(f"{run}: {why or 'sent'}", file=sys.stderr)
+        if why is None:
+            done.append(run)
+        else:
+            left[run] = why
+    return {"sent": done, "not_sent": left}
+
+
 def note_experiments() -> dict[str, Any]:
     """Write reporting/experiments.yaml from conf/."""
     from rectifiers.reporting.belonging import PLACE
@@ -180,6 +195,9 @@ def options() -> argparse.ArgumentParser:
     comparing = add("diff", "tell what differs between two runs", of_runs=True)
     for side in "AB":
         comparing.add_argument(side, help="a run's name, its beginning, or a record's path")
+    sending = add("sync", "send to W&B what it does not have as it is recorded", of_runs=True)
+    sending.add_argument("--project", default="rectifiers", help="for records that are given (default: rectifiers)")
+    sending.add_argument("record", type=Path, nargs="*", help="records, from wherever they are; none: the runs")
     add("page", "make results/report/index.html", of_runs=True)
     return parser
 
@@ -195,6 +213,8 @@ def main() -> None:
         print(json.dumps(outcome, indent=1))
     else:
         tell()
+    if isinstance(outcome, dict) and outcome.get("not_sent"):
+        sys.exit(1)
 
 
 def answer(asked: argparse.Namespace, console: Console) -> tuple[Any, Callable[[], None]]:
@@ -209,6 +229,9 @@ def answer(asked: argparse.Namespace, console: Console) -> tuple[Any, Callable[[
         known = known_runs(asked.runs)
         told = compare(find(known, asked.A).record, find(known, asked.B).record)
         return told, lambda: print_comparison(told, console)
+    if asked.command == "sync":
+        done = send(asked.runs, asked.record, asked.project)
+        return done, lambda: print(f"{len(done['sent'])} sent, {len(done['not_sent'])} not sent")
     if asked.command == "tables":
         done = write_tables(asked.check)
     elif asked.command == "experiments":

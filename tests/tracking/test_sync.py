@@ -78,15 +78,15 @@ def test_sync_sends_what_was_offline_once(tiny, server: Stub, monkeypatch: pytes
     server.fault = "403"
     refused = report("sync", f"--runs={config['runs_dir']}")
     assert refused.returncode == 1
-    assert "1 runs are not in W&B as they are recorded" in refused.stderr
-    assert "403" in refused.stdout
+    assert refused.stdout == "0 sent, 1 not sent\n"
+    assert "403" in refused.stderr
     server.fault = None
     done = report("sync", f"--runs={config['runs_dir']}")
-    assert (done.returncode, done.stdout) == (0, f"{outcome.record['run']}: sent\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "1 sent, 0 not sent\n"), done.stderr
     assert server.steps(outcome.record["run"]) == [1, 2]
     calls = len(server.calls)
     again = report("sync", f"--runs={config['runs_dir']}")
-    assert (again.returncode, again.stdout, len(server.calls)) == (0, "", calls)
+    assert (again.returncode, again.stdout, len(server.calls)) == (0, "0 sent, 0 not sent\n", calls)
 
 
 def test_sync_makes_runs_of_any_records(server: Stub) -> None:
