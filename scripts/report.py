@@ -7,6 +7,7 @@ python scripts/report.py collect             copy the records of experiments fro
 python scripts/report.py tables [--check]    make results/TABLES.md, or say whether it is stale
 python scripts/report.py cost <record.json>  draw error against cost over the protocols of a run
 python scripts/report.py sync [record ...]   send to W&B what it does not have as it is recorded
+python scripts/report.py wandb --project P   make or update the report of all tables (--table=table2: of one) in W&B
 python scripts/report.py experiments         note what each experiment of conf/ is, for the tables to compare with
 
 With --json each of them prints what it found or did as JSON.
@@ -127,6 +128,20 @@ def send(runs: Path, given: list[Path], project: str) -> dict[str, Any]:
     return {"sent": done, "not_sent": left}
 
 
+def wandb_report(asked: argparse.Namespace) -> dict[str, Any]:
+    """Save the W&B report of what is collected, or write its document to a file."""
+    from rectifiers.tracking.report import build, save, specification  # here and not above: it takes seconds to import
+
+    found = load(RESULTS / "records")
+    if asked.out is None:
+        kept = Path(".cache") / "wandb_reports.json"
+        url = save(found, entity=asked.entity, project=asked.project, group=asked.table, kept=kept)
+        return {"path": url}
+    report = build(found, entity=asked.entity or "entity", project=asked.project, group=asked.table)
+    records.write_text(asked.out, json.dumps(specification(report), indent=1) + "\n")
+    return {"path": str(asked.out)}
+
+
 def note_experiments() -> dict[str, Any]:
     """Write reporting/experiments.yaml from conf/."""
     from rectifiers.reporting.belonging import PLACE
@@ -198,6 +213,11 @@ def options() -> argparse.ArgumentParser:
     sending = add("sync", "send to W&B what it does not have as it is recorded", of_runs=True)
     sending.add_argument("--project", default="rectifiers", help="for records that are given (default: rectifiers)")
     sending.add_argument("record", type=Path, nargs="*", help="records, from wherever they are; none: the runs")
+    reporting = add("wandb", "make or update the report in W&B")
+    reporting.add_argument("--project", default="rectifiers", help="the project of the runs (default: rectifiers)")
+    reporting.add_argument("--entity", help="whose project it is (default: the account's own)")
+    reporting.add_argument("--table", help="the group of one table or figure: table2, figure3 (default: all)")
+    reporting.add_argument("--out", type=Path, help="write the document to this file, and send nothing")
     add("page", "make results/report/index.html", of_runs=True)
     return parser
 
@@ -236,6 +256,8 @@ def answer(asked: argparse.Namespace, console: Console) -> tuple[Any, Callable[[
         done = write_tables(asked.check)
     elif asked.command == "experiments":
         done = note_experiments()
+    elif asked.command == "wandb":
+        done = wandb_report(asked)
     elif asked.command == "page":
         done = write_page(asked.runs)
     else:

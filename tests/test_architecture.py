@@ -37,7 +37,7 @@ ROWS = [
     ["reporting.page.document"],
     ["tracking.contents", "tracking.sent"],
     ["tracking.client"],
-    ["tracking.mirror"],
+    ["tracking.mirror", "tracking.report"],
     ["tracking.sync"],
     ["data.archives", "data.originals", "data.parallel", "data.store"],
     ["data.devkit"],
@@ -81,7 +81,8 @@ ONLY_IN = {
     "omegaconf": ("cli", "reporting.commands"),
     "jinja2": ("reporting.page.document",),
     "vl_convert": ("reporting.page.document",),
-    "wandb": ("tracking.client",),
+    "wandb": ("tracking.client", "tracking.report"),
+    "wandb_workspaces": ("tracking.report",),
     "dvc": (),
 }
 WITHOUT_TORCH = (

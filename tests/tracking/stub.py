@@ -136,6 +136,25 @@ class Stub(http.server.ThreadingHTTPServer):
         whole = {"digest": made["digest"], "digestAlgorithm": "MANIFEST_MD5", "artifactSequence": sequence}
         return {"artifact": {**nothing, **kind, **size, **state, **whole}}
 
+    def on_GetDefaultEntity(self, sent: Any) -> dict[str, Any]:  # noqa: N802
+        return {"viewer": {**self.on_Viewer(sent)["viewer"], "defaultEntity": {"name": "stub"}}}
+
+    def on_GetProjects(self, _: Any) -> dict[str, Any]:  # noqa: N802
+        return {"models": {"edges": [], "pageInfo": {"endCursor": None, "hasNextPage": False}}}
+
+    def on_CreateProject(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        project = {"id": "p", "name": sent.get("name"), "entityName": "stub", "description": "", "access": "PRIVATE"}
+        made = {"project": project, "model": project, "inserted": True}
+        return {"upsertModel": made, "result": made}
+
+    def on_upsertView(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        name = sent.get("id") or f"view{len(self.views)}"
+        self.views[name] = sent
+        project = {"id": "p", "name": sent["projectName"], "entityName": sent["entityName"]}
+        shown = {key: sent[key] for key in ("name", "displayName", "description", "type", "spec")}
+        view = {**shown, "id": name, "project": project, "updatedAt": "2026-01-01T00:00:00Z"}
+        return {"upsertView": {"view": {**view, "createdAt": "2026-01-01T00:00:00Z"}, "inserted": True}}
+
     def stream(self, run: str, sent: dict[str, Any]) -> None:
         files = sent.get("files") or {}
         rows = files.get("wandb-history.jsonl")

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from PIL import Image
@@ -22,6 +22,7 @@ from rectifiers.tracking import contents
 
 CONNECT_TIMEOUT_S, INIT_TIMEOUT_S = 3, 20
 OFFLINE = ("offline", "dryrun")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def connect(tracked: Tracked, fall_back: bool = True) -> tuple[Any, str | None]:
     mode = os.environ.get("WANDB_MODE", "online") if asked == "auto" else asked
     if mode == "disabled":
         return None, None
-    why = None if mode in OFFLINE else _why_not_online(asked)
+    why = None if mode in OFFLINE else why_not_online(asked)
     if mode not in OFFLINE and why is None:
         run, why = _or_none(tracked, "online", None)
         if run is not None:
@@ -71,8 +72,8 @@ def connect(tracked: Tracked, fall_back: bool = True) -> tuple[Any, str | None]:
     return _or_none(tracked, "offline", why or None) if fall_back else (None, why)
 
 
-def _why_not_online(asked: str) -> str | None:
-    """What speaks against an attempt; an empty string is no reason to speak of it."""
+def why_not_online(asked: str) -> str | None:
+    """Return what speaks against an attempt; an empty string is no reason to speak of it."""
     import wandb
 
     settings = wandb.setup().settings
@@ -154,7 +155,7 @@ def conclude(run: Any, record: dict[str, Any], tracked: Tracked) -> str | None:
     """Tell what the run found, and which data and weights it is of; return what the client refused first."""
     steps = (_summarize, _name_data, *([_keep_checkpoint] if tracked.settings["log_checkpoint"] else []))
     wait_s = tracked.settings["finish_timeout_s"]
-    faults = [_within(wait_s, partial(step, run, record, tracked)) for step in steps]
+    faults = [_caught(partial(within, wait_s, partial(step, run, record, tracked))) for step in steps]
     return next((first_sentence(fault) for fault in faults if fault), None)
 
 
@@ -208,13 +209,22 @@ def complaint(log: Path) -> str | None:
         return f"the client's log cannot be read: {fault}"
 
 
-def _within(wait_s: float, action: Callable[[], Any]) -> Exception | None:
-    """What was wrong with `action`, or that it took too long: the client waits for an artifact's answer for ever."""
-    found: list[Exception | None] = []
-    thread = threading.Thread(target=lambda: found.append(_caught(action)), daemon=True)
+def within(wait_s: float, action: Callable[[], T]) -> T:
+    """Return what `action` does, or raise what it raises.
+
+    Raises:
+        TimeoutError: where it takes longer; the client waits for some answers for ever.
+    """
+    found: list[T] = []
+    faults: list[Exception | None] = []
+    thread = threading.Thread(target=lambda: faults.append(_caught(lambda: found.append(action()))), daemon=True)
     thread.start()
     thread.join(wait_s)
-    return found[0] if found else TimeoutError(f"no answer for {wait_s:g} s")
+    if not faults:
+        raise TimeoutError(f"no answer for {wait_s:g} s")
+    if faults[0] is not None:
+        raise faults[0]
+    return found[0]
 
 
 def _caught(action: Callable[[], Any]) -> Exception | None:

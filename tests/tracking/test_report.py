@@ -1,0 +1,94 @@
+"""The W&B report: its structure without a server, and its saving by the real client."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import ROOT
+from rectifiers.config import InputError
+from rectifiers.reporting.tables import load
+from rectifiers.tracking.report import build, save, specification
+from tracking.stub import Stub
+
+
+@pytest.fixture(scope="module")
+def found() -> list[dict[str, Any]]:
+    return load(ROOT / "results" / "records")
+
+
+def blocks(document: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    return [block for block in document["blocks"] if block["type"] == kind]
+
+
+def panels(document: dict[str, Any]) -> list[dict[str, Any]]:
+    grids = blocks(document, "panel-grid")
+    return [panel for grid in grids for panel in grid["metadata"]["panelBankSectionConfig"]["panels"]]
+
+
+def unnamed(node: Any) -> Any:
+    """A document without the ids that the client draws."""
+    if isinstance(node, dict):
+        return {key: unnamed(value) for key, value in node.items() if key not in ("id", "__id__", "refId", "ref")}
+    return [unnamed(item) for item in node] if isinstance(node, list) else node
+
+
+def test_a_table_has_its_text_its_runs_and_its_panels(found: list[dict[str, Any]]) -> None:
+    document = specification(build(found, entity="e", project="p", group="table2"))
+    assert [block["children"][0]["text"] for block in blocks(document, "heading")] == ["Table 2"]
+    text = blocks(document, "markdown-block")[-1]["content"]
+    committed = (ROOT / "results" / "TABLES.md").read_text()
+    for line in text.splitlines():
+        assert line in committed  # the same numbers as in TABLES.md, n and intervals with them
+    assert "### Table 2 on digits" in text
+    assert "Table 4" not in text
+    (runs,) = blocks(document, "panel-grid")[0]["metadata"]["runSets"]
+    assert [key["name"] for key in runs["grouping"]] == ["activation.value", "init.value"]
+    (only,) = runs["filters"]["filters"]
+    assert (only["key"], only["op"], only["value"]) == ({"section": "run", "name": "group"}, "=", "table2")
+    told = json.dumps(panels(document))
+    protocols = {name for r in found if r["choices"]["experiment"].startswith("table2/") for name in r["protocols"]}
+    for name in protocols:
+        assert f"{name}/top1_error_pct" in told
+        assert f"{name}/top5_error_pct" in told
+    for shown in ("train_loss", "val/top1_error_pct", "slope/", "paper_vs_measured", "slopes_against_depth"):
+        assert shown in told
+
+
+def test_the_report_of_all_has_every_group_and_is_the_same_again(found: list[dict[str, Any]]) -> None:
+    document = specification(build(found, entity="e", project="p"))
+    groups = {record["choices"]["experiment"].partition("/")[0] for record in found}
+    filters = [g["metadata"]["runSets"][0]["filters"]["filters"][0]["value"] for g in blocks(document, "panel-grid")]
+    assert set(filters) == groups
+    assert unnamed(specification(build(found, entity="e", project="p"))) == unnamed(document)
+
+
+def test_a_group_without_records_is_named(found: list[dict[str, Any]]) -> None:
+    with pytest.raises(InputError, match=r"--table=table9 has no records; give one of: .*table2"):
+        build(found, entity="e", project="p", group="table9")
+
+
+def test_it_is_saved_and_updated_in_place(found: list[dict[str, Any]], server: Stub, tmp_path: Path) -> None:
+    kept = tmp_path / "reports.json"
+    asked = {"entity": None, "project": "ours", "group": "table2", "kept": kept}
+    url = save(found, **asked)  # type: ignore[arg-type]
+    assert url.endswith("/stub/ours/reports/Rectifiers,-Table-2--view0")
+    ((name, view),) = server.views.items()
+    assert (view["entityName"], view["projectName"], view["type"]) == ("stub", "ours", "runs")
+    own = specification(build(found, entity="stub", project="ours", group="table2"))
+    assert unnamed(json.loads(view["spec"])) == unnamed(own)
+    assert "CreateProject" in server.operations()
+    save(found, **asked)  # type: ignore[arg-type]
+    assert list(server.views) == [name]
+
+
+@pytest.mark.parametrize("fault", ["401", "nonsense", "refused"])
+def test_a_server_that_cannot_be_used_is_one_sentence(
+    found: list[dict[str, Any]], server: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    server.fault = fault
+    if fault == "refused":
+        monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    with pytest.raises(InputError, match=r"no report was saved \(.+\); --out=<file> writes the document to a file"):
+        save(found, entity=None, project="ours", group=None, kept=tmp_path / "reports.json")
