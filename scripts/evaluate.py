@@ -25,6 +25,7 @@ from rectifiers.config import CONF, InputError
 from rectifiers.reporting.console import errors_table, print_record
 from rectifiers.runs import record as records
 from rectifiers.runs.lookup import run_folder
+from rectifiers.stopping import INTERRUPTED, heeded
 
 FREE = ("evaluation", "compute", "runs_dir", "cache_dir", "data.root")
 
@@ -116,12 +117,13 @@ def test(arguments: list[str]) -> None:
 
 def main() -> None:
     try:
-        test(sys.argv[1:])
+        with heeded():
+            test(sys.argv[1:])
     except InputError as fault:
         sys.exit(f"error: {fault}")
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # a second one
         print("interrupted; nothing was recorded of the protocol that was being tested", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

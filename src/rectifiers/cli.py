@@ -15,10 +15,11 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from rich.console import Console
 
 from rectifiers.config import CONF, InputError, options, protocols
-from rectifiers.distributed import world
+from rectifiers.distributed import again, world
 from rectifiers.reporting.console import print_record
 from rectifiers.runs.lookup import finished, prepare
 from rectifiers.runs.provenance import code_fingerprint
+from rectifiers.stopping import INTERRUPTED, heeded
 
 _started = False
 
@@ -135,16 +136,20 @@ def _tell(record: dict[str, Any], path: Path, fresh: bool) -> None:
 
 @contextmanager
 def explain_refusal(arguments: list[str]) -> Iterator[None]:
-    """Where Hydra refuses the command line, add what could have been meant: it names neither keys nor near misses."""
+    """Where Hydra refuses the command line, add what could have been meant: it names neither keys nor near misses.
+
+    A signal is heeded by the run that it meets, or at the next run of a sweep.
+    """
     unusable = unusable_choice(arguments)
     if unusable:
         print(f"error: {unusable}", file=sys.stderr)
         sys.exit(1)
     try:
-        yield
-    except KeyboardInterrupt:
-        print("interrupted; a run that has finished an epoch goes on from it: give the same command", file=sys.stderr)
-        sys.exit(130)
+        with heeded():
+            yield
+    except KeyboardInterrupt:  # a second one
+        print(f"interrupted; from its last checkpoint a run goes on with: {again()}", file=sys.stderr)
+        sys.exit(INTERRUPTED)
     except SystemExit as refusal:
         if refusal.code not in (0, None) and not _started and not os.environ.get("HYDRA_FULL_ERROR"):
             for hint in hints(arguments):

@@ -11,6 +11,8 @@ CONF = Path(__file__).parents[2] / "conf"
 class InputError(Exception):
     """What the user gave cannot be used. The message is one sentence with the key, the value and the remedy."""
 
+    of_all = False  # whether all processes of a run have it, and can go on together with the next run
+
     def __init__(self, message: str) -> None:
         # A loader's worker hands an error over as its whole traceback; the sentence is all that the user needs.
         _, marker, sentence = message.rpartition(f"{type(self).__name__}: ")

@@ -5,8 +5,11 @@ Without torch until there are several; alone, every function here is the plain t
 
 import datetime
 import os
+import shlex
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from rectifiers.config import InputError
@@ -109,37 +112,63 @@ def reduced(tensor: Any, how: str) -> Any:
     return tensor
 
 
+def most(number: int) -> int:
+    """Return the largest of all ranks' numbers."""
+    if _alone():
+        return number
+    import torch
+
+    return int(reduced(torch.tensor(number), "max"))
+
+
 def from_rank_zero(make: Callable[[], T]) -> T:
-    """Call `make` on rank 0 alone and return what it gives on every rank; an InputError there is raised on all."""
+    """Call `make` on rank 0 alone and return what it gives on every rank; an error there is one on all."""
     if _alone():
         return make()
     import torch.distributed as dist
 
-    box: list[Any] = [None, None]
-    if dist.get_rank() == 0:
-        try:
-            box[0] = make()
-        except InputError as fault:
-            box[1] = str(fault)
+    made, fault = _attempt(make) if dist.get_rank() == 0 else (None, None)
+    box: list[Any] = [made, fault and _for_all(0, fault)]
     dist.broadcast_object_list(box, src=0)
     if box[1] is not None:
-        raise InputError(box[1])
+        raise _own_or(fault, box[1])
     return box[0]
 
 
 def everywhere(make: Callable[[], T]) -> T:
-    """Call `make` on every rank; where it is an InputError on one, raise it on all, so that none waits for another."""
+    """Call `make` on every rank; an error on one is one on all, so that none waits for another."""
     if _alone():
         return make()
-    made, fault = None, None
+    import torch.distributed as dist
+
+    made, fault = _attempt(make)
+    told = next(filter(None, gathered(fault and _for_all(dist.get_rank(), fault, f"rank {dist.get_rank()}: "))), None)
+    if told is not None:
+        raise _own_or(fault, told)
+    return made
+
+
+def _attempt(make: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     try:
-        made = make()
-    except InputError as found:
-        fault = str(found)
-    for rank, message in enumerate(gathered(fault)):
-        if message is not None:
-            raise InputError(f"rank {rank}: {message}")
-    return made  # type: ignore[return-value]
+        return make(), None
+    except (Exception, SystemExit) as fault:
+        return None, fault
+
+
+def _for_all(rank: int, fault: BaseException, prefix: str = "") -> BaseException:
+    """Return `fault` as all ranks shall raise it; what is no sentence for people is told of in one."""
+    if isinstance(fault, SystemExit):
+        return fault
+    if isinstance(fault, InputError):
+        told = InputError(f"{prefix}{fault}")
+        told.of_all = True
+        return told
+    said = (str(fault).splitlines() or [""])[0]
+    return InputError(f"rank {rank} failed ({type(fault).__name__}: {said}); its own lines say where")
+
+
+def _own_or(fault: BaseException | None, told: BaseException) -> BaseException:
+    return fault if isinstance(fault, Exception) and not isinstance(fault, InputError) else told
 
 
 def refuse_disagreement(facts: Mapping[str, str]) -> None:
@@ -152,3 +181,22 @@ def refuse_disagreement(facts: Mapping[str, str]) -> None:
                     f"rank {rank} has another {name} than rank 0 ({value} and {first[name]}); start all processes from "
                     "the same code, with the same command and the same data"
                 )
+
+
+def command(nodes: int, devices: int) -> str:
+    """Return what to type to have this program run by so many processes on each of so many machines."""
+    program = Path(sys.argv[0])
+    typed = shlex.join([f"scripts/{program.name}" if program.parent.name == "scripts" else "train.py", *sys.argv[1:]])
+    if nodes == devices == 1:
+        return f"python {typed}"
+    where = "--standalone" if nodes == 1 else f"--nnodes={nodes} --rdzv-backend=c10d --rdzv-endpoint=<first node>:29500"
+    launch = f"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun {where} --nproc-per-node={devices} {typed}"
+    return launch + ("" if nodes == 1 else " (on every node, or scripts/slurm/train.sbatch)")
+
+
+def again() -> str:
+    """Return what to type to go on with what this process was started for."""
+    here = world()
+    if "SLURM_JOB_ID" in os.environ or "submitit" in sys.argv[0]:
+        return "the same job"
+    return command(here.nodes, here.size // here.nodes)

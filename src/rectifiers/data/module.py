@@ -19,6 +19,7 @@ from rectifiers.data.samplers import ShuffledBatches
 from rectifiers.data.sources import Source
 from rectifiers.data.transforms import Geometry, center_plan, draw_plan
 from rectifiers.distributed import ALONE, World
+from rectifiers.stopping import leave_signals_to_the_parent, stoppable
 
 MOST_IMAGES, MOST_BYTES = 512, 2**24  # of a batch of centre views: shared memory may be small
 
@@ -165,7 +166,12 @@ class ImageData(pl.LightningDataModule):
         self.unread: set[int] = set()  # training images that the statistics had to leave out
         self.batches = ShuffledBatches(len(source.train.labels), global_batch, seed, rank=here.rank, world=here.size)
         self.training = TrainDataset(source, geometry, seed, skip_bad=skip_bad)
-        self._loading: dict[str, Any] = {"num_workers": workers, "pin_memory": pinned, "collate_fn": _as_it_is}
+        self._loading: dict[str, Any] = {
+            "num_workers": workers,
+            "pin_memory": pinned,
+            "collate_fn": _as_it_is,
+            "worker_init_fn": leave_signals_to_the_parent,
+        }
         why_slow = native.fault() if hasattr(source.train, "encoded") else None
         if why_slow:
             warnings.warn(why_slow, stacklevel=2)
@@ -179,12 +185,17 @@ class ImageData(pl.LightningDataModule):
     def statistics_batches(self) -> Iterator[Tensor]:
         """The training split's centre views, uint8 [N, C, crop, crop]: what preprocessing learns from."""
         crops = CenterDataset(self.source, "train", self.geometry, skip_bad=self.skip_bad)
-        for batch in self._in_order(crops, self.source.train.labels):
+        labels = self.source.train.labels
+        longest = -(-math.ceil(len(labels) / self.here.size) // self._centre_batch)
+        for batch in stoppable(self._in_order(crops, labels), longest, "while learning the preprocessing"):
             self.unread.update(batch.unread)
             yield batch.images
 
     def _in_order(self, crops: CenterDataset, labels: Sequence[int]) -> DataLoader:
         """This process' share: no image twice, none left out."""
         own = range(self.here.rank, len(labels), self.here.size)
-        size = max(1, min(MOST_IMAGES, MOST_BYTES // (self.source.channels * self.geometry.crop_px**2)))
-        return DataLoader(crops, batch_size=size, sampler=own, **self._loading)
+        return DataLoader(crops, batch_size=self._centre_batch, sampler=own, **self._loading)
+
+    @property
+    def _centre_batch(self) -> int:
+        return max(1, min(MOST_IMAGES, MOST_BYTES // (self.source.channels * self.geometry.crop_px**2)))

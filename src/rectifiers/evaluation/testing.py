@@ -1,5 +1,6 @@
 """A whole split through a protocol: images of one shape a batch, errors and calibration counted exactly."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +14,7 @@ from rectifiers.distributed import world
 from rectifiers.evaluation.calibration import Calibration
 from rectifiers.evaluation.counters import ErrorCounter, Errors
 from rectifiers.evaluation.protocols import TestProtocol
+from rectifiers.stopping import leave_signals_to_the_parent, stoppable
 
 PIXELS_A_BATCH = 2**19  # of views, whatever their size: 512 of 32 x 32, 10 of 224 x 224
 
@@ -100,6 +102,7 @@ def evaluate(
     each of them returns the result of all.
 
     Raises:
+        Stopped: where a signal asks for it, on all processes.
         RuntimeError: where the number of images counted is not the size of the split.
     """
     scored.eval()
@@ -108,8 +111,14 @@ def evaluate(
     by_scale = {px: ErrorCounter(classes).to(device) for px in protocol.scales_px}
     kept = torch.zeros(len(dataset), classes)
     here = world()
-    batches = list(same_shape_batches(split, protocol))[here.rank :: here.size]
-    for at_scales, labels, indices in DataLoader(dataset, batch_sampler=batches, num_workers=workers):
+    batches = list(same_shape_batches(split, protocol))
+    loader = DataLoader(
+        dataset,
+        batch_sampler=batches[here.rank :: here.size],
+        num_workers=workers,
+        worker_init_fn=leave_signals_to_the_parent,
+    )
+    for at_scales, labels, indices in stoppable(loader, math.ceil(len(batches) / here.size), "while testing"):
         labels = labels.to(device)
         total = torch.zeros((), device=device)
         for px, views in zip(protocol.scales_px, at_scales, strict=True):

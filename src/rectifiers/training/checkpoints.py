@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,11 @@ from torch import Tensor
 from rectifiers.config import InputError
 from rectifiers.reporting.console import stderr
 from rectifiers.runs.record import atomic_file
+from rectifiers.stopping import Stopped, asked, stop_if_asked
 from rectifiers.training.callbacks import write_metrics
 from rectifiers.training.module import Classifier
 
 LAST, PREVIOUS = "last.ckpt", "previous.ckpt"
-STOPPED = 75  # the exit status that says "try again", EX_TEMPFAIL
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -132,63 +131,32 @@ def load_weights(path: Path) -> dict[str, Tensor]:
     return {name.removeprefix("network."): weight for name, weight in weights.items()}
 
 
-class Stopped(SystemExit):
-    """A signal asked the run to stop, and its checkpoint is written."""
-
-
 class Checkpoints(Checkpoint):
     """Keeps `last.ckpt` of the run, and `metrics.csv` where it is asked for.
 
     A Lightning `Checkpoint` so that it runs after the module's own `on_train_epoch_end`, which applies the step rule.
 
-    SIGTERM and SIGUSR1, to any of the processes, mean: write a checkpoint after the step that is being done, and leave
-    with status 75. All processes agree on it between steps; acting within the signal's handler would hang those that
-    wait in a collective. Within an epoch's last step the epoch is finished first, with its validation: Lightning would
-    skip that in a run that goes on from there.
+    A signal to any of the processes (see `stopping`) means: write a checkpoint after the step that is being done, and
+    leave. Within an epoch's last step the epoch is finished first, with its validation: Lightning would skip that in a
+    run that goes on from there.
     """
 
     def __init__(self, folder: Path, *, metrics: bool, every_n_steps: int | None) -> None:
         self.folder, self.metrics, self.every_n_steps = folder, metrics, every_n_steps
-        self.asked: signal.Signals | None = None
-
-    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        for asked in (signal.SIGTERM, signal.SIGUSR1):  # Lightning puts the former handlers back at the end
-            signal.signal(asked, self._note)
-
-    def _note(self, asked: int, _: Any) -> None:
-        self.asked = signal.Signals(asked)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if trainer.is_last_batch:
             return
-        stop = self._agreed(trainer)
+        stop = asked()
         if stop or (self.every_n_steps and trainer.global_step % self.every_n_steps == 0):
             trainer.save_checkpoint(self.folder / LAST)
         if stop:
-            self._leave(trainer, stop)
+            raise Stopped(stop, f"after step {trainer.global_step}")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
         trainer.save_checkpoint(self.folder / LAST)
         if self.metrics and trainer.is_global_zero:
             write_metrics(self.folder / "metrics.csv", module.history)
-        stop = self._agreed(trainer)
-        if stop and trainer.current_epoch + 1 < (trainer.max_epochs or 0):
-            self._leave(trainer, stop)
-
-    def _agreed(self, trainer: pl.Trainer) -> signal.Signals | None:
-        if trainer.world_size == 1:
-            return self.asked
-        flag = torch.tensor(self.asked or 0, device=trainer.strategy.root_device)
-        torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX)
-        return signal.Signals(int(flag)) if flag else None
-
-    def _leave(self, trainer: pl.Trainer, stop: signal.Signals) -> None:
-        if trainer.is_global_zero:
-            stderr.print(
-                f"stopped by {stop.name} after step {trainer.global_step}; the same command goes on from there",
-                highlight=False,
-                soft_wrap=True,
-            )
-        raise Stopped(STOPPED)
+        stop_if_asked(f"after step {trainer.global_step}")

@@ -1,13 +1,12 @@
 """What is settled before a run starts: the processes asked for are there, and they agree on what is run."""
 
-import sys
 from typing import Any
 
 import torch
 
 from rectifiers.config import InputError
 from rectifiers.data.sources import Source
-from rectifiers.distributed import World, refuse_disagreement
+from rectifiers.distributed import World, command, refuse_disagreement
 from rectifiers.reporting.console import stderr
 from rectifiers.runs.provenance import code_fingerprint
 
@@ -24,21 +23,12 @@ def check_compute(compute: dict[str, Any], here: World) -> None:
         raise InputError(
             f"compute.nodes={nodes} compute.devices={devices} asks for {nodes * devices} processes, and "
             f"{here.size} on {here.nodes} {'node was' if here.nodes == 1 else 'nodes were'} started; type: "
-            f"{_command(nodes, devices)}"
+            f"{command(nodes, devices)}"
         )
     if compute["accelerator"] == "gpu" and started > torch.cuda.device_count():
         raise InputError(
             f"{started} processes on this node share {torch.cuda.device_count()} GPUs; start one process a GPU"
         )
-
-
-def _command(nodes: int, devices: int) -> str:
-    own = " ".join(sys.argv[1:])
-    if nodes == devices == 1:
-        return f"python train.py {own}".rstrip()
-    where = "--standalone" if nodes == 1 else f"--nnodes={nodes} --rdzv-backend=c10d --rdzv-endpoint=<first node>:29500"
-    launch = f"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun {where} --nproc-per-node={devices} train.py {own}".rstrip()
-    return launch + ("" if nodes == 1 else " (on every node, or scripts/slurm/train.sbatch)")
 
 
 def preflight(config: dict[str, Any], source: Source, run: str, here: World) -> None:

@@ -4,7 +4,7 @@ import errno
 import math
 import statistics
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from rectifiers.data.module import ImageData
 from rectifiers.data.preprocess import PixelMoments, fit
 from rectifiers.data.sources import Source
 from rectifiers.data.statistics import load_or_fit, save, statistics_key
-from rectifiers.distributed import ALONE, everywhere, from_rank_zero, gathered, join, world
+from rectifiers.distributed import ALONE, World, everywhere, from_rank_zero, gathered, join, world
 from rectifiers.initializers import warn_of_drift
 from rectifiers.models.network import Network
 from rectifiers.models.spec import depth
@@ -27,6 +27,7 @@ from rectifiers.runs.identity import science
 from rectifiers.runs.lock import held
 from rectifiers.runs.lookup import finished, lacking, prepare, run_folder
 from rectifiers.runs.provenance import code_fingerprint, provenance
+from rectifiers.stopping import at_once, heeded, stop_if_asked
 from rectifiers.tracking.client import Tracked
 from rectifiers.tracking.mirror import Mirror, mirrored
 from rectifiers.training.assembly import (
@@ -67,16 +68,17 @@ def train(config: dict[str, Any], choices: dict[str, Any]) -> Outcome:
 
     Raises:
         InputError: for anything the user gave that cannot be used; nothing has been overwritten then.
+        Stopped: where a signal asked for it; the same command goes on from the last checkpoint.
     """
     here = world()
-    prepare(config)
-    check_compute(config["compute"], here)
-    join(here, BACKEND[config["compute"]["accelerator"]], config["compute"]["timeout_s"])
-    source = everywhere(lambda: build_source(config))
-    prepare(config)  # once more: what waits for the data's hash
-    folder = run_folder(config)
-    assert folder is not None  # opening the source filled in the content's hash
-    with ExitStack() as stack:
+    with heeded(), _in_words(config, here), ExitStack() as stack:
+        prepare(config)
+        check_compute(config["compute"], here)
+        join(here, BACKEND[config["compute"]["accelerator"]], config["compute"]["timeout_s"])
+        source = everywhere(lambda: _opened(config))
+        prepare(config)  # once more: what waits for the data's hash
+        folder = run_folder(config)
+        assert folder is not None  # opening the source filled in the content's hash
         found = from_rank_zero(lambda: finished(config))
         if found is None:
             from_rank_zero(lambda: stack.enter_context(held(folder)))
@@ -84,22 +86,34 @@ def train(config: dict[str, Any], choices: dict[str, Any]) -> Outcome:
         if found is not None:
             return Outcome(*found, fresh=False)
         preflight(config, source, folder.name, here)
-        try:
-            return _train(config, choices, source, folder)
-        except OSError as fault:
-            if fault.errno not in NO_ROOM:
-                raise
-            raise InputError(
-                f"{fault.filename or folder} could not be written ({fault.strerror}); make room there and give the "
-                "same command: the run goes on from its last checkpoint"
-            ) from fault
-        except RuntimeError as fault:
-            if here.size == 1 or not _of_the_network(fault):
-                raise
-            raise InputError(
-                f"rank {here.rank} lost the other processes ({first_line(fault)}); the same command goes on from the "
-                "last checkpoint"
-            ) from fault
+        stop_if_asked("before it began")
+        return _train(config, choices, source, folder)
+
+
+def _opened(config: dict[str, Any]) -> Source:
+    with at_once("while the data was opened"):
+        return build_source(config)
+
+
+@contextmanager
+def _in_words(config: dict[str, Any], here: World) -> Iterator[None]:
+    """Turn a full disk and the loss of other processes, wherever they are noticed, into a sentence."""
+    try:
+        yield
+    except OSError as fault:
+        if fault.errno not in NO_ROOM:
+            raise
+        raise InputError(
+            f"{fault.filename or config['runs_dir']} could not be written ({fault.strerror}); make room there and give "
+            "the same command: the run goes on from its last checkpoint"
+        ) from fault
+    except RuntimeError as fault:
+        if here.size == 1 or not _of_the_network(fault):
+            raise
+        raise InputError(
+            f"rank {here.rank} lost the other processes ({first_line(fault)}); the same command goes on from the "
+            "last checkpoint"
+        ) from fault
 
 
 def _of_the_network(fault: RuntimeError) -> bool:
@@ -270,6 +284,7 @@ class _Run:
         }
 
     def _fit(self, mirror: Mirror) -> Diverged | None:
+        stop_if_asked("before its next step")
         trainer = build_trainer(self.config, self.folder, mirror.epochs, world())
         start = from_rank_zero(lambda: newest(self.folder))
         if start is not None and world().rank == 0:

@@ -33,7 +33,7 @@ def build_trainer(config: dict[str, Any], folder: Path, tell: Callable[[list], N
     keeping = Checkpoints(
         folder, metrics=config["logger"]["name"] != "none", every_n_steps=config["checkpoint"]["every_n_steps"]
     )
-    return pl.Trainer(
+    trainer = pl.Trainer(
         accelerator=compute["accelerator"],
         devices=here.size // here.nodes,
         num_nodes=here.nodes,
@@ -48,3 +48,6 @@ def build_trainer(config: dict[str, Any], folder: Path, tell: Callable[[list], N
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
     )
+    # Lightning's handler of SIGTERM would broadcast while the others are within another collective; see `stopping`.
+    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+    return trainer
