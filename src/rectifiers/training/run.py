@@ -81,7 +81,8 @@ def train(config: dict[str, Any], choices: dict[str, Any]) -> Outcome:
         assert folder is not None  # opening the source filled in the content's hash
         found = from_rank_zero(lambda: finished(config))
         if found is None:
-            from_rank_zero(lambda: stack.enter_context(held(folder)))
+            # after a restart, rank 0 may be on another node than the one that is still being ended
+            from_rank_zero(lambda: stack.enter_context(held(folder, 1 if here.size == 1 else 10)))
             found = from_rank_zero(lambda: finished(config))  # it may have been finished a moment ago
         if found is not None:
             return Outcome(*found, fresh=False)
