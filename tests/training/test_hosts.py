@@ -80,7 +80,7 @@ def test_two_hosts_train_one_run(hosts: dict[str, str], tmp_path: Path) -> None:
     assert [code for _, _, code in ended] == [0, 0], ended
     (path,) = tmp_path.glob("runs/*/record.json")
     assert sum(out.count(str(path)) for out, _, _ in ended) == 1
-    assert any("2 x 1 processes, all with this configuration, data and code" in err for _, err, _ in ended)
+    assert any("2 nodes, 2 processes on 2 x " in err for _, err, _ in ended)
     found = records.load(path)
     assert found["compute"]["processes"] == 2
     assert found["protocols"]["ten_view"]["seen"] == 450

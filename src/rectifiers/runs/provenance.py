@@ -41,7 +41,8 @@ def _git(*arguments: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def _cpu() -> str:
+def processor() -> str:
+    """Return the name of this machine's processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -76,7 +77,7 @@ def provenance(
         },
         "machine": {
             "system": platform.system(),
-            "cpu": _cpu(),
+            "cpu": processor(),
             "cores": os.cpu_count(),
             "threads": threads,
             "device": device,

@@ -1,14 +1,18 @@
 """What is settled before a run starts: the processes asked for are there, and they agree on what is run."""
 
+import os
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from rectifiers.config import InputError
 from rectifiers.data.sources import Source
-from rectifiers.distributed import World, command, refuse_disagreement
+from rectifiers.distributed import World, command, gathered, refuse_disagreement
 from rectifiers.reporting.console import stderr
-from rectifiers.runs.provenance import code_fingerprint
+from rectifiers.runs.identity import without
+from rectifiers.runs.provenance import code_fingerprint, processor
 
 
 def check_compute(compute: dict[str, Any], here: World) -> None:
@@ -31,24 +35,61 @@ def check_compute(compute: dict[str, Any], here: World) -> None:
         )
 
 
+OWN = ("data.root", "data.download", "cache_dir", "compute.workers", "compute.threads")  # may differ between machines
+
+
+def agree(config: dict[str, Any]) -> None:
+    """Refuse processes that were not asked for the same thing, before any of them waits for what another never does.
+
+    Raises:
+        InputError: on every rank, with the key and both values.
+    """
+    refuse_disagreement({"code": code_fingerprint(), **_flat(without(config, OWN))})
+
+
+def _flat(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in node.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
 def preflight(config: dict[str, Any], source: Source, run: str, here: World) -> None:
     """Refuse processes that disagree, and print what is about to run, on rank 0.
 
     Raises:
-        InputError: on every rank, where one has another configuration, other data or other code than rank 0.
+        InputError: on every rank, where one has other data than rank 0, or comes to another name of the run.
     """
-    refuse_disagreement({"configuration": run, "data": source.digest, "code": code_fingerprint()})
+    refuse_disagreement({"data": source.digest, "configuration": run})
+    compute, batch = config["compute"], config["optim"]["global_batch"]
+    gpu = compute["accelerator"] == "gpu"
+    devices = Counter(gathered(torch.cuda.get_device_name(here.local_rank) if gpu else processor()))
     if here.rank > 0:
         return
-    compute, batch = config["compute"], config["optim"]["global_batch"]
-    started = here.size // here.nodes
-    share, many = "", ""
-    if here.size > 1:
-        share = f" = {here.size} x {batch // here.size}"
-        many = f", {here.nodes} x {started} processes, all with this configuration, data and code"
+    if "TORCHELASTIC_MAX_RESTARTS" in os.environ:
+        warn_of_stale_addresses(os.environ)
+    share = f" = {here.size} x {batch // here.size}" if here.size > 1 else ""
+    agreed = "; all have this configuration, data and code" if here.size > 1 else ""
     stderr.print(
-        f"run {run}: data {source.name} {source.digest[:12]}, batch {batch}{share}, {compute['precision']} on "
-        f"{compute['accelerator']}{many}",
+        f"run {run}: data {source.name} {source.digest[:12]}, batch {batch}{share}, {compute['precision']}, "
+        f"{_many(here.nodes, 'node')}, {_many(here.size, 'process')} on "
+        f"{', '.join(f'{n} x {name}' for name, n in devices.items())}{agreed}",
         highlight=False,
         soft_wrap=True,
+        markup=False,
     )
+
+
+def _many(number: int, noun: str) -> str:
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
+
+
+def warn_of_stale_addresses(environment: Mapping[str, str]) -> None:
+    """Say once that torchrun's restarts will not work: its store keeps the addresses of processes that are gone."""
+    if int(environment["TORCHELASTIC_MAX_RESTARTS"]) > 0 and environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        stderr.print(
+            "--max-restarts needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in torchrun's environment, on every node; "
+            "without it a restart looks for the processes that are gone",
+            soft_wrap=True,
+        )
