@@ -3,6 +3,7 @@
 import difflib
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,7 +45,14 @@ def launch(config: DictConfig) -> float:
     except InputError as fault:
         if sweeping:  # Hydra tells of a sweep's failures at its end; say it when it happens
             print(f"error: {fault}", file=sys.stderr)
+            if world().size > 1 and not fault.of_all:
+                sys.exit(1)  # the others are still in this run, or gone; none may go on to the next one alone
         raise CompactHydraException(f"error: {fault}") from fault
+    except Exception:
+        if sweeping and world().size > 1:
+            traceback.print_exc()
+            sys.exit(1)
+        raise
 
 
 def _choices(hydra: Any) -> dict[str, Any]:

@@ -128,10 +128,12 @@ def from_rank_zero(make: Callable[[], T]) -> T:
     import torch.distributed as dist
 
     made, fault = _attempt(make) if dist.get_rank() == 0 else (None, None)
+    if isinstance(fault, InputError):
+        fault.of_all = True
     box: list[Any] = [made, fault and _for_all(0, fault)]
     dist.broadcast_object_list(box, src=0)
     if box[1] is not None:
-        raise _own_or(fault, box[1])
+        raise fault or box[1]  # its own with its traceback
     return box[0]
 
 
@@ -142,10 +144,15 @@ def everywhere(make: Callable[[], T]) -> T:
     import torch.distributed as dist
 
     made, fault = _attempt(make)
-    told = next(filter(None, gathered(fault and _for_all(dist.get_rank(), fault, f"rank {dist.get_rank()}: "))), None)
-    if told is not None:
-        raise _own_or(fault, told)
-    return made
+    faults = gathered(fault and _for_all(dist.get_rank(), fault))
+    rank, told = next(((rank, told) for rank, told in enumerate(faults) if told is not None), (0, None))
+    if told is None:
+        return made
+    if isinstance(fault, Exception) and not isinstance(fault, InputError):
+        raise fault  # with its traceback
+    if isinstance(told, InputError) and told.of_all and len(set(map(str, faults))) > 1:
+        told.args = (f"rank {rank}: {told}",)
+    raise told
 
 
 def _attempt(make: Callable[[], Any]) -> tuple[Any, BaseException | None]:
@@ -155,32 +162,31 @@ def _attempt(make: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         return None, fault
 
 
-def _for_all(rank: int, fault: BaseException, prefix: str = "") -> BaseException:
+def _for_all(rank: int, fault: BaseException) -> BaseException:
     """Return `fault` as all ranks shall raise it; what is no sentence for people is told of in one."""
     if isinstance(fault, SystemExit):
         return fault
     if isinstance(fault, InputError):
-        told = InputError(f"{prefix}{fault}")
+        told = InputError(str(fault))
         told.of_all = True
         return told
     said = (str(fault).splitlines() or [""])[0]
     return InputError(f"rank {rank} failed ({type(fault).__name__}: {said}); its own lines say where")
 
 
-def _own_or(fault: BaseException | None, told: BaseException) -> BaseException:
-    return fault if isinstance(fault, Exception) and not isinstance(fault, InputError) else told
-
-
-def refuse_disagreement(facts: Mapping[str, str]) -> None:
+def refuse_disagreement(facts: Mapping[str, Any]) -> None:
     """Raise an InputError on every rank where one of the facts is not the same on all; it names the first."""
     first, *others = gathered(dict(facts))
     for rank, theirs in enumerate(others, start=1):
-        for name, value in theirs.items():
-            if value != first[name]:
-                raise InputError(
-                    f"rank {rank} has another {name} than rank 0 ({value} and {first[name]}); start all processes from "
+        for name in dict.fromkeys((*first, *theirs)):
+            ours, other = first.get(name, "none"), theirs.get(name, "none")
+            if ours != other:
+                fault = InputError(
+                    f"rank {rank} has another {name} than rank 0 ({other} and {ours}); start all processes from "
                     "the same code, with the same command and the same data"
                 )
+                fault.of_all = True
+                raise fault
 
 
 def command(nodes: int, devices: int) -> str:

@@ -22,9 +22,10 @@ from rectifiers.config import InputError
 from rectifiers.distributed import ALONE, World, world
 from rectifiers.runs import record as records
 from rectifiers.runs.lock import held
+from rectifiers.runs.provenance import processor
 from rectifiers.runs.scores import load, scores_path
 from rectifiers.training.checkpoints import AtomicCheckpointIO
-from rectifiers.training.preflight import check_compute
+from rectifiers.training.preflight import check_compute, warn_of_stale_addresses
 
 # 449 test images, which neither two nor three processes share evenly; batches that both do
 PLAIN = (*TINY, "model.dropout=0", "optim.epochs=6", "optim.global_batch=126", "data.val_fraction=0.2494")
@@ -79,9 +80,9 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_two_processes_of_half_the_batch_train_like_one(one: Path, tmp_path: Path) -> None:
     """60 steps from the same weights on the same images; what differs is the order of float32 sums."""
     done = finish(together(2, tmp_path, *PLAIN))
+    first = done.stderr.splitlines()[0]
     assert (
-        "batch 126 = 2 x 63, 32-true on cpu, 1 x 2 processes, all with this configuration, data and code"
-        in (done.stderr.splitlines()[0])
+        f"batch 126 = 2 x 63, 32-true, 1 node, 2 processes on 2 x {processor()}; all have this configuration" in first
     )
     assert done.stdout.count("record.json") == 1  # one of them speaks
     assert record(tmp_path).parent.name == record(one).parent.name
@@ -130,11 +131,67 @@ def ranks(*per_rank: Sequence[str]) -> list[subprocess.CompletedProcess[str]]:
     return [subprocess.CompletedProcess(p.args, p.returncode, out, err) for p, out, err in ended]
 
 
-def test_a_rank_that_differs_stops_all_with_the_difference(tmp_path: Path) -> None:
-    for done in ranks(alone(tmp_path, *PLAIN), alone(tmp_path, *PLAIN, "seed=1")):
+@pytest.mark.parametrize(
+    ("theirs", "difference"),
+    [
+        ("seed=1", "another seed than rank 0 (1 and 0)"),
+        pytest.param("evaluation=center", "another evaluation.ten_view._target_ ", marks=pytest.mark.slow),
+        pytest.param("logger=none", "another logger.name than rank 0 (none and csv)", marks=pytest.mark.slow),
+        pytest.param("rerun=true", "another rerun than rank 0 (True and False)", marks=pytest.mark.slow),
+        pytest.param("compute.compile=true", "another compute.compile than rank 0", marks=pytest.mark.slow),
+    ],
+)
+def test_a_rank_that_differs_stops_all_with_the_difference(tmp_path: Path, theirs: str, difference: str) -> None:
+    for done in ranks(alone(tmp_path, *PLAIN), alone(tmp_path, *PLAIN, theirs)):
         assert done.returncode == 1
-        assert "error: rank 1 has another configuration than rank 0 (" in done.stderr
-    assert not list(tmp_path.glob("runs/*/last.ckpt"))
+        assert f"error: rank 1 has {difference}" in done.stderr
+    assert not list(tmp_path.glob("runs/*"))
+
+
+# What each rank does of two calls, of which one fails on rank 1, and one on rank 0, as no one foresaw.
+UNFORESEEN = """
+from rectifiers.config import InputError
+from rectifiers.distributed import everywhere, from_rank_zero, join, world
+here = world()
+join(here, "gloo", 60)
+for share, guilty in ((everywhere, 1), (from_rank_zero, 0)):
+    try:
+        share(lambda: 1 / (here.rank != guilty))
+    except (InputError, ZeroDivisionError) as fault:
+        print(type(fault).__name__, fault)
+"""
+
+
+def test_an_error_that_no_one_foresaw_is_one_on_all(tmp_path: Path) -> None:
+    first, second = ranks(*[[sys.executable, "-c", UNFORESEEN]] * 2)
+    told, own = "failed (ZeroDivisionError: division by zero); its own lines say where", "ZeroDivisionError"
+    assert first.stdout.splitlines() == [f"InputError rank 1 {told}", f"{own} division by zero"], first.stderr
+    assert second.stdout.splitlines() == [f"{own} division by zero", f"InputError rank 0 {told}"], second.stderr
+
+
+# train.py, of which rank 1 fails in the test of the first run
+FAILS_IN_THE_TEST = """
+import os, runpy
+from rectifiers.training import results
+def fails(*arguments, **settings):
+    if os.environ["RANK"] == "1":
+        raise ValueError("unforeseen")
+    return evaluate(*arguments, **settings)
+evaluate, results.evaluate = results.evaluate, fails
+runpy.run_path("train.py", run_name="__main__")
+"""
+
+
+def test_a_sweep_of_processes_ends_where_one_fails_and_goes_on_where_all_do(tmp_path: Path) -> None:
+    command = ["--multirun", *alone(tmp_path, *PLAIN, "optim.epochs=1")[2:]]
+    lost = ranks(*[[sys.executable, "-c", FAILS_IN_THE_TEST, *command, "seed=0,1"]] * 2)
+    assert [done.returncode for done in lost] == [1, 1]
+    assert "ValueError: unforeseen" in lost[1].stderr
+    assert "error: rank 0 lost the other processes (" in lost[0].stderr
+    assert not list(tmp_path.glob("runs/*/record.json"))
+    common = ranks(*[[sys.executable, "train.py", *command, "optim.global_batch=127,126"]] * 2)
+    assert [done.returncode for done in common] == [1, 1]
+    assert record(tmp_path)  # of the second run
 
 
 def test_an_input_that_one_rank_cannot_use_stops_all(tmp_path: Path) -> None:
@@ -163,6 +220,12 @@ def test_more_processes_than_were_started_get_the_command_to_type(compute: dict,
     settings = compose_config()["compute"] | compute
     with pytest.raises(InputError, match=command):
         check_compute(settings, here)
+
+
+def test_restarts_that_would_look_for_the_dead_are_told(capfd: pytest.CaptureFixture[str]) -> None:
+    for restarts, shared in (("0", "True"), ("3", "False"), ("3", "True")):
+        warn_of_stale_addresses({"TORCHELASTIC_MAX_RESTARTS": restarts, "TORCHELASTIC_USE_AGENT_STORE": shared})
+    assert capfd.readouterr().err.count("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1") == 1
 
 
 def test_a_batch_that_does_not_divide_names_the_remedy(tmp_path: Path) -> None:
@@ -339,3 +402,48 @@ def test_a_signal_to_one_rank_stops_both(tmp_path: Path) -> None:
     assert "stopped by SIGTERM after step " in err
     finish(together(2, cut, *options))
     assert same_bits(weights(whole), weights(cut))
+
+
+# train.py, of which rank 1 gets a signal, and no other rank, when it begins to test
+ASKED_IN_THE_TEST = """
+import os, runpy, signal
+from rectifiers.training import results
+begin = results.evaluate
+def asked(*arguments, **settings):
+    if os.environ["RANK"] == "1":
+        signal.raise_signal(signal.SIGUSR1)
+    return begin(*arguments, **settings)
+results.evaluate = asked
+runpy.run_path("train.py", run_name="__main__")
+"""
+
+
+def test_a_signal_to_one_rank_while_it_tests_stops_both(tmp_path: Path) -> None:
+    command = alone(tmp_path, *PLAIN, "optim.epochs=1")
+    cut = ranks(*[[sys.executable, "-c", ASKED_IN_THE_TEST, *command[2:]]] * 2)
+    assert [done.returncode for done in cut] == [75, 75], cut
+    assert (
+        "stopped by SIGUSR1 while testing; go on with: TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun " in cut[0].stderr
+    )
+    assert "stopped by" not in cut[1].stderr
+    assert not list(tmp_path.glob("runs/*/record.json"))
+    assert list(tmp_path.glob("runs/*/last.ckpt"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
+def test_what_torchrun_hands_on_stops_all_with_their_loaders(tmp_path: Path, asked: signal.Signals) -> None:
+    """It signals whole groups of processes, loaders' workers among them."""
+    options = (*WITHIN, "optim.epochs=20", "compute.workers=2")
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    finish(together(2, whole, *options))
+    process = start(together(2, cut, *options), preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    wait_for(lambda: list(cut.glob("runs/*/metrics.csv")), process)
+    process.send_signal(asked)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert err.count(f"stopped by {asked.name} after step ") == 1, err
+    assert "DataLoader worker" not in err
+    finish(together(2, cut, *options))
+    assert same_bits(weights(whole), weights(cut))
+    assert numbers(records.load(record(whole))) == numbers(records.load(record(cut)))

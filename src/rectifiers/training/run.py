@@ -44,7 +44,7 @@ from rectifiers.training.checkpoints import LAST, PREVIOUS, AtomicCheckpointIO, 
 from rectifiers.training.divergence import Diverged
 from rectifiers.training.isolation import isolated
 from rectifiers.training.module import Classifier, refuse_other_network
-from rectifiers.training.preflight import check_compute, preflight
+from rectifiers.training.preflight import agree, check_compute, preflight
 from rectifiers.training.results import protocol_result
 from rectifiers.training.trainer import BACKEND, build_trainer
 
@@ -75,6 +75,7 @@ def train(config: dict[str, Any], choices: dict[str, Any]) -> Outcome:
         prepare(config)
         check_compute(config["compute"], here)
         join(here, BACKEND[config["compute"]["accelerator"]], config["compute"]["timeout_s"])
+        agree(config)
         source = everywhere(lambda: _opened(config))
         prepare(config)  # once more: what waits for the data's hash
         folder = run_folder(config)
@@ -169,18 +170,21 @@ class _Run:
     def __init__(self, config: dict[str, Any], choices: dict[str, Any], source: Source, folder: Path) -> None:
         self.config, self.choices, self.source, self.folder = config, choices, source, folder
         self.geometry = build_geometry(config)
-        self.data = ImageData(
-            source,
-            self.geometry,
-            global_batch=config["optim"]["global_batch"],
-            seed=config["seed"],
-            workers=config["compute"]["workers"],
-            pinned=config["compute"]["accelerator"] == "gpu",
-            skip_bad=config["data"].get("bad_images") == "skip",
-            here=world(),
+        batch, workers = config["optim"]["global_batch"], config["compute"]["workers"]
+        self.data = everywhere(
+            lambda: ImageData(
+                source,
+                self.geometry,
+                global_batch=batch,
+                seed=config["seed"],
+                workers=workers,
+                pinned=config["compute"]["accelerator"] == "gpu",
+                skip_bad=config["data"].get("bad_images") == "skip",
+                here=world(),
+            )
         )
         self.preprocess, self.statistics_hash = self._fit_preprocess()
-        self.network, self.ledger = build_network(config, source, self.preprocess.flat_output)
+        self.network, self.ledger = everywhere(lambda: build_network(config, source, self.preprocess.flat_output))
         drift = warn_of_drift(self.network.sites()) if config["model"]["norm"] == "none" else None
         self.warnings = [] if drift is None else [drift]
         self.classifier = Classifier(
