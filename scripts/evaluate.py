@@ -22,6 +22,7 @@ from rich.console import Console
 
 from rectifiers.cli import unusable_choice
 from rectifiers.config import CONF, InputError
+from rectifiers.distributed import world
 from rectifiers.reporting.console import errors_table, print_record
 from rectifiers.runs import record as records
 from rectifiers.runs.lookup import run_folder
@@ -111,8 +112,9 @@ def test(arguments: list[str]) -> None:
         from rectifiers.training.ensemble import ensemble
 
         outcome = ensemble(runs, Path(runs[0][0]["runs_dir"]))
-    print_record(outcome.record, Console())
-    print(outcome.path)
+    if world().rank == 0:
+        print_record(outcome.record, Console())
+        print(outcome.path)
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ ROWS = [
         "reporting.belonging",
         "reporting.page.embedding",
     ],
-    ["stopping", "runs.lookup", "reporting.structure", "reporting.comparison"],
+    ["stopping", "runs.folder", "runs.lookup", "reporting.structure", "reporting.comparison"],
     ["runs.sweep", "reporting.tables", "reporting.commands", "reporting.listing", "reporting.page.arms"],
     ["reporting.against_paper", "reporting.terminal", "reporting.page.blocks", "reporting.page.images"],
     ["reporting.page.sections", "reporting.page.runs"],

@@ -92,8 +92,9 @@ def _launch_ensemble(config: DictConfig, choices: dict, task: list[str]) -> floa
     from rectifiers.training.ensemble import ensemble
 
     outcome = ensemble(members, Path(config.runs_dir), choices["experiment"])
-    print_record(outcome.record, Console())
-    print(outcome.path)
+    if world().rank == 0:
+        print_record(outcome.record, Console())
+        print(outcome.path)
     return min(result["top1_error_pct"] for result in outcome.record["protocols"].values())
 
 

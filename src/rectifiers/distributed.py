@@ -4,8 +4,10 @@ Without torch until there are several; alone, every function here is the plain t
 """
 
 import datetime
+import hashlib
 import os
 import shlex
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -53,6 +55,23 @@ def world(environment: Mapping[str, str] = os.environ) -> World:
             f"{found.size} processes on {found.nodes} nodes is not the same number on each; start as many on every node"
         )
     return found
+
+
+def launch(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return a hash of what torchrun's restarts of this process, or those of a queued job, have in common; else None.
+
+    A second launch by hand has another.
+    """
+    if "TORCHELASTIC_RUN_ID" in environment:
+        parent = os.getppid()
+        stat = Path(f"/proc/{parent}/stat")
+        started = stat.read_text().rpartition(")")[2].split()[19] if stat.exists() else ""
+        common = f"torchrun {socket.gethostname()} {parent} {started}"
+    elif world(environment).size > 1:
+        common = f"SLURM {environment.get('SLURM_JOB_ID')}.{environment.get('SLURM_STEP_ID')}"
+    else:
+        return None
+    return hashlib.blake2b(common.encode(), digest_size=8).hexdigest()
 
 
 def join(here: World, backend: str, timeout_s: float) -> None:

@@ -447,3 +447,48 @@ def test_what_torchrun_hands_on_stops_all_with_their_loaders(tmp_path: Path, ask
     finish(together(2, cut, *options))
     assert same_bits(weights(whole), weights(cut))
     assert numbers(records.load(record(whole))) == numbers(records.load(record(cut)))
+
+
+# train.py, of which rank 1 dies when all is written, once
+DIES_AT_THE_END = """
+import os, runpy
+from rectifiers.training import run
+train = run.train
+def dies(*arguments):
+    outcome = train(*arguments)
+    if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        os._exit(9)
+    return outcome
+run.train = dies
+runpy.run_path("train.py", run_name="__main__")
+"""
+
+
+@pytest.mark.slow
+def test_a_restart_does_not_run_again_what_was_run_again(tmp_path: Path) -> None:
+    options = (*PLAIN, "optim.epochs=1", "rerun=true")
+    finish(together(2, tmp_path, *options))
+    command = together(2, tmp_path, *options, restarts=2)
+    (tmp_path / "dies.py").write_text(DIES_AT_THE_END)
+    at = command.index("train.py")
+    finish([*command[:at], str(tmp_path / "dies.py"), *command[at + 1 :]], PYTHONPATH=str(ROOT))
+    assert len(list(tmp_path.glob("runs/replaced/*"))) == 1
+    finish(together(2, tmp_path, *options))  # by hand it is what it says
+    assert len(list(tmp_path.glob("runs/replaced/*"))) == 2
+
+
+@pytest.mark.slow
+def test_processes_make_one_record_of_an_ensemble(tmp_path: Path) -> None:
+    finish(alone(tmp_path, "--multirun", *PLAIN, "optim.epochs=1", "evaluation=center", "seed=0,1"))
+    names = [path.parent.name for path in tmp_path.glob("runs/*/record.json")]
+    asked = [
+        f"run=[{','.join(names)}]",
+        f"runs_dir={tmp_path}/runs",
+        f"cache_dir={tmp_path}/cache",
+        "evaluation=center",
+    ]
+    ended = ranks(*[[sys.executable, "scripts/evaluate.py", *asked]] * 2)
+    assert [done.returncode for done in ended] == [0, 0], ended
+    assert "ensemble" in ended[0].stdout
+    assert not ended[1].stdout
+    assert len(list(tmp_path.glob("runs/*/record.json"))) == 3

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,7 +49,7 @@ STATUSES = ("finished", "diverged")
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a file beside `path` for writing and move it there at the end: a kill leaves the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.part")  # the folder may be shared
     try:
         with open(part, "wb") as file:
             yield file

@@ -8,11 +8,13 @@ from typing import Any
 import torch
 
 from rectifiers.config import InputError, protocols
+from rectifiers.distributed import from_rank_zero
 from rectifiers.evaluation.ensemble import mean_result
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.provenance import code_fingerprint, provenance, version
 from rectifiers.runs.scores import load, scores_path
+from rectifiers.stopping import heeded, stop_if_asked
 from rectifiers.training.run import Outcome, train
 
 
@@ -21,7 +23,8 @@ def ensemble(
 ) -> Outcome:
     """Average what the runs of `members`, (configuration, choices) each, score by the first one's protocols.
 
-    What a run lacks, training or kept scores, is made first. The record lies in `runs_dir` under a name made of theirs.
+    What a run lacks, training or kept scores, is made first, by all processes where there are several; rank 0 averages.
+    The record lies in `runs_dir` under a name made of theirs.
     experiment: the experiment that it answers, where it is one of the paper's.
 
     Raises:
@@ -29,14 +32,21 @@ def ensemble(
     """
     names = sorted(protocols(members[0][0]))
     outcomes = []
-    for config, chosen in members:
-        config["evaluation"]["keep_scores"] = True
-        outcomes.append(train(config, chosen))
-        if outcomes[-1].record["status"] != "finished":
-            raise InputError(f"run={outcomes[-1].record['run']} diverged, and cannot be in an ensemble; leave it out")
+    with heeded():
+        for config, chosen in members:
+            config["evaluation"]["keep_scores"] = True
+            outcomes.append(train(config, chosen))
+            run = outcomes[-1].record
+            if run["status"] != "finished":
+                raise InputError(f"run={run['run']} diverged, and cannot be in an ensemble; leave it out")
+        stop_if_asked("between its runs and their average")
+        return from_rank_zero(lambda: _averaged(outcomes, names, runs_dir, experiment))
+
+
+def _averaged(outcomes: list[Outcome], names: list[str], runs_dir: Path, experiment: str | None) -> Outcome:
     outcomes.sort(key=lambda outcome: outcome.record["run"])  # sums of scores depend on the order, in the last bit
     ids = sorted({outcome.record["run"] for outcome in outcomes})
-    if len(ids) < max(2, len(members)):
+    if len(ids) < max(2, len(outcomes)):
         raise InputError(f"an ensemble of {', '.join(ids)} needs different runs, two or more; give run=[<id>,<id>,...]")
     ours = {"members": ids}
     path = runs_dir / run_id(ours) / "record.json"

@@ -17,12 +17,13 @@ from rectifiers.data.module import ImageData
 from rectifiers.data.preprocess import PixelMoments, fit
 from rectifiers.data.sources import Source
 from rectifiers.data.statistics import load_or_fit, save, statistics_key
-from rectifiers.distributed import ALONE, World, everywhere, from_rank_zero, gathered, join, world
+from rectifiers.distributed import ALONE, World, everywhere, from_rank_zero, gathered, join, launch, world
 from rectifiers.initializers import warn_of_drift
 from rectifiers.models.network import Network
 from rectifiers.models.spec import depth
 from rectifiers.reporting.console import bar, stderr
 from rectifiers.runs import record as records
+from rectifiers.runs.folder import begin, begun_by
 from rectifiers.runs.identity import science
 from rectifiers.runs.lock import held
 from rectifiers.runs.lookup import finished, lacking, prepare, run_folder
@@ -80,6 +81,9 @@ def train(config: dict[str, Any], choices: dict[str, Any]) -> Outcome:
         prepare(config)  # once more: what waits for the data's hash
         folder = run_folder(config)
         assert folder is not None  # opening the source filled in the content's hash
+        launches = gathered(launch())
+        if config["rerun"] and from_rank_zero(lambda: begun_by(folder, launches)):
+            config["rerun"] = False  # that has been done, and this is a restart
         found = from_rank_zero(lambda: finished(config))
         if found is None:
             # after a restart, rank 0 may be on another node than the one that is still being ended
@@ -131,12 +135,15 @@ def _train(config: dict[str, Any], choices: dict[str, Any], source: Source, fold
             from_rank_zero(run.prepare_folder)
         with mirrored(run.tracked()) as mirror:
             record = run.to_record(mirror) if kept is None else run.with_more_protocols(kept)
-            if world().rank == 0:
+
+            def keep() -> dict[str, Any]:
                 records.write(path, record)
                 (folder / PREVIOUS).unlink(missing_ok=True)
-            record = from_rank_zero(lambda: record)  # the others need not wait for what W&B takes
-            mirror.finished(record)
-    return Outcome(record, path, fresh=True, note=mirror.note)
+                return record
+
+            kept = from_rank_zero(keep)  # the others need not wait for what W&B takes
+            mirror.finished(kept)
+    return Outcome(kept, path, fresh=True, note=mirror.note)
 
 
 def test_weights(config: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -152,16 +159,6 @@ def test_weights(config: dict[str, Any], path: Path) -> dict[str, Any]:
     source = build_source(config)
     with isolated(config["compute"]["threads"]):
         return _Run(config, {}, source, path.with_name(f"{path.name}.tested")).test_weights(load_weights(path))
-
-
-def _set_aside(folder: Path) -> None:
-    """Move a run that will be run again to `replaced/<id>-<n>`, n from 1; nothing is deleted."""
-    attic = folder.parent / "replaced"
-    attic.mkdir(exist_ok=True)
-    n = 1
-    while (attic / f"{folder.name}-{n}").exists():
-        n += 1
-    folder.rename(attic / f"{folder.name}-{n}")
 
 
 class _Run:
@@ -223,16 +220,9 @@ class _Run:
         return load_or_fit(cache, key, fit_now, is_whole=lambda: not self.data.unread), key
 
     def prepare_folder(self) -> None:
-        """Make the run's folder with what is known before training. A finished run that is run again is set aside.
-
-        One without a record was killed: it is gone on with, also where it is itself a rerun.
-        """
+        """Make the run's folder with what is known before training. A finished run that is run again is set aside."""
         try:
-            if self.config["rerun"] and (self.folder / "record.json").exists():
-                _set_aside(self.folder)
-            self.folder.mkdir(parents=True, exist_ok=True)
-            for part in self.folder.glob("*.part"):
-                part.unlink()  # what a kill left half written
+            begin(self.folder, anew=self.config["rerun"])
             records.write_text(self.folder / "config.yaml", yaml.safe_dump(self.config, sort_keys=False))
             ledger = yaml.safe_dump([entry.as_dict() for entry in self.ledger], sort_keys=False)
             records.write_text(self.folder / "ledger.yaml", ledger)
@@ -254,7 +244,8 @@ class _Run:
             raise InputError(f"{str(fault).partition(';')[0]}; give rerun=true to train this run again") from fault
         self.classifier.on_load_checkpoint(checkpoint)
         self.classifier.load_state_dict(checkpoint["state_dict"])
-        return {**kept, "protocols": kept["protocols"] | self._test(lacking(self.config, kept, self.folder))}
+        names = from_rank_zero(lambda: lacking(self.config, kept, self.folder))
+        return {**kept, "protocols": kept["protocols"] | self._test(names)}
 
     def test_weights(self, weights: dict[str, torch.Tensor]) -> dict[str, Any]:
         """Test other weights than the run's own."""
