@@ -9,6 +9,7 @@ python scripts/sweep.py collect sweeps/slopes
 import argparse
 import json
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,10 +30,22 @@ from rich.table import Table
 from rectifiers.config import CONF, InputError, check
 from rectifiers.reporting.statistics import mean_of
 from rectifiers.runs.provenance import code_fingerprint
-from rectifiers.runs.record import write_text
-from rectifiers.runs.sweep import Cell, State, load, load_cell, log_path, state, write
+from rectifiers.runs.sweep import (
+    Cell,
+    State,
+    last_words,
+    load,
+    load_cell,
+    log_path,
+    note_end,
+    note_job,
+    note_start,
+    state,
+    write,
+)
+from rectifiers.stopping import INTERRUPTED, heeded, stop_if_asked
 
-TO_START = (State.MISSING, State.FAILED)
+TO_START = (State.MISSING, State.FAILED, State.PRINTED)
 
 
 def plan(sweep: Path, overrides: list[str]) -> None:
@@ -63,76 +76,116 @@ def plan(sweep: Path, overrides: list[str]) -> None:
 
 
 def command(sweep: Path, cell: Cell) -> list[str]:
-    return [sys.executable, __file__, "run", str(sweep / "cells" / f"{cell.name}.yaml")]
+    return [sys.executable, __file__, "run", str(sweep.absolute() / "cells" / f"{cell.name}.yaml")]
 
 
 def launch(sweep: Path, asked: argparse.Namespace) -> None:
-    """Start what is missing or failed; what runs elsewhere, is done or diverged stays as it is."""
+    """Start what is missing or failed; what runs or is queued, is done or diverged stays as it is."""
+    if asked.jobs < 1:
+        raise InputError(f"--jobs={asked.jobs} is not usable; give a whole number at least 1")
     cells = load(sweep)
+    tell_of_other_source(cells)
+    if not asked.print and not asked.cluster:
+        run_local(sweep, cells, asked.jobs)
+        return
+    states = [state(sweep, cell) for cell in cells]
+    missing = [cell for cell, stands in zip(cells, states, strict=True) if stands in TO_START]
+    if asked.print:
+        for cell in missing:
+            print(shlex.join(command(sweep, cell)))
+            note_job(sweep, cell, "printed")
+    else:
+        submit(sweep, missing, asked.cluster, asked.set)
+    waiting = states.count(State.WAITING)
+    if waiting:
+        print(f"{waiting} wait for other runs; launch again when those are done", file=sys.stderr)
+
+
+def tell_of_other_source(cells: list[Cell]) -> None:
+    """Say where a cell was planned with other source than there is now."""
     planned, now = {cell.code for cell in cells}, code_fingerprint()
     if planned != {now}:
         print(f"the source has changed since this was planned ({', '.join(planned)}; now {now})", file=sys.stderr)
-    if asked.print:
-        for cell in cells:
-            if state(sweep, cell) in TO_START:
-                print(shlex.join(command(sweep, cell)))
-    elif asked.cluster:
-        submit(sweep, [cell for cell in cells if state(sweep, cell) in TO_START], asked.cluster, asked.set)
-    else:
-        run_local(sweep, cells, asked.jobs)
 
 
 def submit(sweep: Path, cells: list[Cell], cluster: str, settings: list[str]) -> None:
     """Hand the cells to submitit, an array of jobs."""
     import submitit
 
-    from rectifiers.training.cells import run_cell
+    from rectifiers.training.cells import Job
 
-    executor = submitit.AutoExecutor(folder=sweep / "submitit", cluster=cluster)
-    executor.update_parameters(**{key: json.loads(value) for key, _, value in (s.partition("=") for s in settings)})
+    if not cells:
+        return
+    if cluster == "slurm" and shutil.which("sbatch") is None:
+        raise InputError(
+            "--cluster=slurm needs sbatch, which is not here; call it where jobs are submitted, or --print"
+        )
+    executor = submitit.AutoExecutor(folder=sweep.absolute() / "submitit", cluster=cluster)
+    try:
+        executor.update_parameters(**{key: json.loads(value) for key, _, value in (s.partition("=") for s in settings)})
+    except (ValueError, NameError, TypeError) as fault:
+        raise InputError(f"--set={' --set='.join(settings)} is not usable ({fault}); give KEY=<JSON>") from fault
     with executor.batch():
-        jobs = [executor.submit(run_cell, cell) for cell in cells]
+        jobs = [executor.submit(Job(sweep.absolute(), cell)) for cell in cells]
     for job, cell in zip(jobs, cells, strict=True):
+        note_job(sweep, cell, f"{cluster} {job.job_id}")
         print(f"{job.job_id} {cell.name} {' '.join(cell.overrides)}")
     if cluster == "local":  # submitit's local jobs end with the process that started them
         for job in jobs:
             job.wait()
+        tell_of_lost(sweep, cells)
 
 
 def run_local(sweep: Path, cells: list[Cell], jobs: int) -> None:
-    """Run at most `jobs` at a time, each in a process of its own; those that wait for another run come after it."""
+    """Run at most `jobs` at a time, each in a process of its own; those that wait for another run come after it.
+
+    The processes are in sessions of their own: a signal to this one, also the terminal's, reaches them once, from here.
+    """
     running: dict[str, subprocess.Popen] = {}
     tried: set[str] = set()
     by_name = {cell.name: cell for cell in cells}
     try:
-        while True:
-            for name, process in list(running.items()):
-                if process.poll() is not None:
-                    write_text(log_path(sweep, by_name[name]).with_suffix(".exit"), f"{process.returncode}\n")
-                    del running[name]
-                    print(f"{state(sweep, by_name[name])}: {name} {' '.join(by_name[name].overrides)}", flush=True)
-            ready = [c for c in cells if c.name not in tried and c.name not in running and state(sweep, c) in TO_START]
-            for cell in ready[: jobs - len(running)]:
-                path = log_path(sweep, cell)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with open(path, "w") as log:
-                    running[cell.name] = subprocess.Popen(command(sweep, cell), stdout=log, stderr=log)
-                tried.add(cell.name)
-            if not running:
-                break
-            time.sleep(0.2)
-    except KeyboardInterrupt:
-        for process in running.values():
-            process.send_signal(signal.SIGTERM)
-        for process in running.values():
-            process.wait()
-        print("interrupted; what was running goes on from its checkpoints: give the same command", file=sys.stderr)
-        sys.exit(130)
+        with heeded():
+            while True:
+                for name, process in list(running.items()):
+                    if process.poll() is not None:
+                        del running[name]
+                        cell, words = by_name[name], last_words(sweep, by_name[name])
+                        note_end(sweep, cell, process.returncode, words if process.returncode else "")
+                        print(f"{state(sweep, cell)}: {name} {' '.join(cell.overrides)}", flush=True)
+                ready = [c for c in cells if c.name not in tried and state(sweep, c) in TO_START]
+                for cell in ready[: jobs - len(running)]:
+                    note_start(sweep, cell)
+                    path = log_path(sweep, cell)
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    with open(path, "w") as log:
+                        running[cell.name] = subprocess.Popen(
+                            command(sweep, cell), stdout=log, stderr=log, start_new_session=True
+                        )
+                    tried.add(cell.name)
+                if not running:
+                    break
+                time.sleep(0.2)
+                stop_if_asked("with its runs")
+    finally:
+        try:
+            for process in running.values():
+                process.send_signal(signal.SIGTERM)
+            for process in running.values():
+                process.wait()
+        except KeyboardInterrupt:  # asked again, it does not wait for them
+            for process in running.values():
+                process.kill()
+            raise
+    tell_of_lost(sweep, cells)
+
+
+def tell_of_lost(sweep: Path, cells: list[Cell]) -> None:
+    """Name what was to be run and is not done, with its last words, and leave with status 1 where there is any."""
     lost = [cell for cell in cells if state(sweep, cell) not in (State.DONE, State.DIVERGED)]
     for cell in lost:
-        path = log_path(sweep, cell)
-        said = path.read_text().strip().splitlines()[-1:] if path.is_file() else []
-        print(f"{state(sweep, cell)}: {cell.name} {' '.join(cell.overrides)}: {' '.join(said)}", file=sys.stderr)
+        said = f"{cell.name} {' '.join(cell.overrides)}: {last_words(sweep, cell)}"
+        print(f"{state(sweep, cell)}: {said}", file=sys.stderr)
     if lost:
         sys.exit(1)
 
@@ -199,13 +252,17 @@ def main() -> None:
         elif asked.command == "launch":
             launch(asked.sweep, asked)
         elif asked.command == "run":
+            cell = load_cell(asked.cell)
+            tell_of_other_source([cell])
             from rectifiers.training.cells import run_cell
 
-            print(run_cell(load_cell(asked.cell)).path)
+            print(run_cell(asked.cell.absolute().parent.parent, cell).path)
         else:
             (status if asked.command == "status" else collect)(asked.sweep, asked.json)
     except InputError as fault:
         sys.exit(f"error: {fault}")
+    except KeyboardInterrupt:  # a second one
+        sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """A real SLURM of two nodes on this machine: the batch script, requeueing with an exact resume, submitit."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -91,9 +92,33 @@ def test_hydras_launcher_makes_a_job_of_every_run(environment: dict[str, str], t
     assert len(list(tmp_path.glob("runs/*/record.json"))) == 2
 
 
-def test_a_sweep_goes_through_submitit(environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_sweep_goes_through_submitit_and_a_job_that_makes_room_comes_back(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
     places = [f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache"]
     sweep = [sys.executable, "scripts/sweep.py"]
-    call(environment, *sweep, "plan", f"{tmp_path}/sweep", *TINY, "optim.epochs=1", "seed=0,1", *places)
-    call(environment, *sweep, "launch", f"{tmp_path}/sweep", "--cluster", "slurm", "--set", "timeout_min=5")
-    wait_for(lambda: len(list(tmp_path.glob("runs/*/record.json"))) == 2)
+    folder = f"{tmp_path}/sweep"
+
+    def states() -> list[str]:
+        told = call(environment, *sweep, "status", folder, "--json")
+        return sorted(cell["state"] for cell in json.loads(told))
+
+    call(environment, *sweep, "plan", folder, *SIZES, "seed=0,1", "optim.lr=0.01,0.02", *places)
+    asked = ["--cluster", "slurm", "--set", "timeout_min=30"]
+    told = call(environment, *sweep, "launch", folder, *asked)
+    assert states().count("queued") >= 2  # on two nodes
+    assert not call(environment, *sweep, "launch", folder, *asked)
+    wait_for(lambda: list(tmp_path.glob("runs/*/metrics.csv")))
+    begun = next(tmp_path.glob("runs/*/metrics.csv")).parent
+    job = next(line.split()[0] for line in told.splitlines() if begun.name in line)
+    call(environment, "scancel", "-s", "USR2", job)
+    wait_for(lambda: "PD" in call(environment, "squeue", "-h", "-j", job, "-o", "%t"))
+    assert not (begun / "record.json").exists()
+    output = next((tmp_path / "sweep" / "submitit").glob(f"{job}_*.err"))
+    assert "stopped by SIGUSR1 after step " in output.read_text()
+    wait_for(lambda: len(list(tmp_path.glob("runs/*/record.json"))) == 3)
+    assert states() == ["done", "done", "done", "queued"]
+    call(environment, "scontrol", "update", f"JobId={job}", "StartTime=now")
+    wait_for(lambda: (begun / "record.json").exists())
+    assert "continuing from" in output.read_text()
+    assert states() == ["done"] * 4

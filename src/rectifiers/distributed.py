@@ -104,6 +104,8 @@ def join(here: World, backend: str, timeout_s: float) -> None:
 
 
 def _alone() -> bool:
+    if "torch" not in sys.modules:
+        return True
     import torch.distributed as dist
 
     return not dist.is_initialized()

@@ -9,11 +9,15 @@ from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.scores import scores_path
 
 
+class NotYet(InputError):
+    """The run that another one refers to has no record yet."""
+
+
 def prepare(config: dict[str, Any]) -> None:
     """Check a resolved configuration and put in what it refers to; doing it twice changes nothing.
 
     Raises:
-        InputError: for a value that cannot be used, or a reference to a run that is not finished.
+        InputError: for a value that cannot be used, or a reference to a run that diverged, or has no record (`NotYet`).
     """
     check(config)
     optim = config["optim"]
@@ -48,7 +52,7 @@ def _drop_epochs(reference: str, runs: Path) -> list[int]:
     places = [runs / reference / "record.json", Path(reference) / "record.json", Path(reference)]
     path = next((place for place in places if place.is_file()), None)
     if path is None:
-        raise InputError(
+        raise NotYet(
             f"optim.drop_epochs_from={reference} has no record yet (looked for {places[0]}); finish that run first, "
             "or give a record's path"
         )

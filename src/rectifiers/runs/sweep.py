@@ -1,6 +1,9 @@
 """A sweep on disk: a folder of cells, each a frozen configuration, whose state is read from the runs' own files."""
 
 import copy
+import functools
+import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -12,7 +15,11 @@ import yaml
 from rectifiers.config import InputError
 from rectifiers.runs import record as records
 from rectifiers.runs.lock import is_held
-from rectifiers.runs.lookup import finished, prepare, run_folder
+from rectifiers.runs.lookup import NotYet, finished, prepare, run_folder
+from rectifiers.stopping import INTERRUPTED, TRY_AGAIN
+
+LEFT = (0, TRY_AGAIN, INTERRUPTED)  # ends of a start that are no failure
+SECONDS_A_QUESTION = 5  # to a scheduler
 
 
 class State(StrEnum):
@@ -22,7 +29,9 @@ class State(StrEnum):
     DIVERGED = "diverged"
     RUNNING = "running"
     FAILED = "failed"
+    QUEUED = "queued"  # at a scheduler
     WAITING = "waiting"  # for another run whose drop epochs it takes
+    PRINTED = "printed"  # its command was, for a scheduler that is not known here
     MISSING = "missing"
 
 
@@ -98,19 +107,86 @@ def load(sweep: Path) -> list[Cell]:
 
 
 def log_path(sweep: Path, cell: Cell) -> Path:
-    """Return where a local launch keeps what a cell printed; its exit status stands beside it, in `.exit`."""
+    """Return where a local launch keeps what a cell printed."""
     return sweep / "logs" / f"{cell.name}.log"
 
 
+def _end_path(sweep: Path, cell: Cell) -> Path:
+    return log_path(sweep, cell).with_suffix(".exit")
+
+
+def _job_path(sweep: Path, cell: Cell) -> Path:
+    return log_path(sweep, cell).with_suffix(".job")
+
+
+def note_start(sweep: Path, cell: Cell) -> None:
+    """Forget how the last start of a cell ended."""
+    _end_path(sweep, cell).unlink(missing_ok=True)
+
+
+def note_end(sweep: Path, cell: Cell, status: int, said: str = "") -> None:
+    """Keep how the last start of a cell ended, and in which words."""
+    records.write_text(_end_path(sweep, cell), f"{status}\n{said}\n")
+
+
+def note_job(sweep: Path, cell: Cell, where: str) -> None:
+    """Keep where a cell was handed to: `slurm <job>`, `local <process>`, or `printed`."""
+    note_start(sweep, cell)
+    records.write_text(_job_path(sweep, cell), where)
+
+
+def last_words(sweep: Path, cell: Cell) -> str:
+    """Return what a failed cell said last."""
+    for path in (_end_path(sweep, cell), log_path(sweep, cell)):
+        said = path.read_text().strip().splitlines()[-1:] if path.is_file() else []
+        if said and not said[0].lstrip("-").isdigit():
+            return said[0]
+    return ""
+
+
 def state(sweep: Path, cell: Cell) -> State:
-    """Read what has become of a cell from its run's folder, its lock and its last exit status."""
-    folder = cell.folder()
-    if folder is None:
+    """Read what has become of a cell from its run's folder, its lock, its last end, and the scheduler that has it."""
+    config = copy.deepcopy(cell.config)
+    try:
+        prepare(config)
+    except NotYet:
         return State.WAITING
-    if is_held(folder):
+    except InputError:  # the run that it refers to has diverged, say; starting it tells
+        return State.FAILED
+    folder = run_folder(config)
+    if folder is not None and is_held(folder):
         return State.RUNNING
     record = cell.record()
     if record is not None:
         return State.DIVERGED if record["status"] == "diverged" else State.DONE
-    ended = log_path(sweep, cell).with_suffix(".exit")
-    return State.FAILED if ended.is_file() and ended.read_text().strip() != "0" else State.MISSING
+    job = _job_path(sweep, cell)
+    cluster, _, number = job.read_text().partition(" ") if job.is_file() else ("", "", "")
+    alive = _is_alive(cluster, number, int(time.monotonic() // SECONDS_A_QUESTION))
+    if alive:
+        return State.QUEUED
+    end = _end_path(sweep, cell)
+    if end.is_file():
+        return State.MISSING if int(end.read_text().split()[0]) in LEFT else State.FAILED
+    if cluster == "printed":
+        return State.PRINTED
+    return State.MISSING if alive is None else State.FAILED  # killed by its scheduler, without a word
+
+
+def _is_alive(cluster: str, number: str, moment: int) -> bool | None:
+    """Return whether a scheduler still has a job; None where that cannot be known."""
+    if cluster == "local":
+        return Path(f"/proc/{number}").exists()
+    queue = _slurm_queue(moment) if cluster == "slurm" else None
+    return None if queue is None else number in queue
+
+
+@functools.lru_cache(maxsize=1)
+def _slurm_queue(moment: int) -> frozenset[str] | None:
+    """The jobs that SLURM has, each of an array, asked once a moment; None where it does not answer."""
+    try:
+        asked = subprocess.run(
+            ["squeue", "--noheader", "--array", "--format=%i"], capture_output=True, text=True, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return frozenset(asked.stdout.split()) if asked.returncode == 0 else None
