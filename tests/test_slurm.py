@@ -103,7 +103,7 @@ def test_a_sweep_goes_through_submitit_and_a_job_that_makes_room_comes_back(
         told = call(environment, *sweep, "status", folder, "--json")
         return sorted(cell["state"] for cell in json.loads(told))
 
-    call(environment, *sweep, "plan", folder, *SIZES, "seed=0,1", "optim.lr=0.01,0.02", *places)
+    call(environment, *sweep, "plan", folder, *SIZES, "optim.epochs=200", "seed=0,1,2,3", *places)
     asked = ["--cluster", "slurm", "--set", "timeout_min=30"]
     told = call(environment, *sweep, "launch", folder, *asked)
     assert states().count("queued") >= 2  # on two nodes

@@ -37,7 +37,9 @@ def isolated(threads: int | None) -> Iterator[None]:
     levels = {name: logging.getLogger(name).level for name in QUIET}
     group_before = torch.distributed.is_available() and torch.distributed.is_initialized()
     try:
-        with torch.random.fork_rng(), warnings.catch_warnings():
+        # its own device alone: the states of the others are other processes', and asking for them takes their memory
+        own = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+        with torch.random.fork_rng(own), warnings.catch_warnings():
             for message in UNHELPFUL:
                 warnings.filterwarnings("ignore", message)
             for name in QUIET:

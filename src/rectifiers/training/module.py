@@ -15,7 +15,7 @@ from torchmetrics import MeanMetric
 from rectifiers.config import InputError
 from rectifiers.data.module import Batch
 from rectifiers.data.preprocess import Preprocess
-from rectifiers.distributed import gathered
+from rectifiers.distributed import gathered, most
 from rectifiers.evaluation.counters import ErrorCounter
 from rectifiers.evaluation.responses import ResponseMeter
 from rectifiers.models.network import Network
@@ -98,21 +98,13 @@ class Classifier(pl.LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         inputs = self.preprocess(batch.images, batch.shifts)
         loss = F.cross_entropy(self.network(inputs), batch.labels)
-        if self._any(not torch.isfinite(loss)):
+        if most(int(not torch.isfinite(loss))):  # none may leave a step that others wait in
             found = "" if torch.isfinite(loss) else first_bad_layer(self.network, inputs)
             raise Diverged(self.global_step, next(filter(None, gathered(found))))
         self.train_loss.update(loss.detach(), weight=len(batch.labels))
         self._seen += len(batch.labels)
         self.unread.update(batch.unread)
         return loss
-
-    def _any(self, here: bool) -> bool:
-        """Whether it is so on any process; none may leave a step that others wait in."""
-        if self.trainer.world_size == 1:
-            return here
-        flag = torch.tensor(int(here), device=self.device)
-        torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX)
-        return bool(flag)
 
     def on_validation_start(self) -> None:
         if self.trainer.world_size > 1:  # all score with what the checkpoint will hold, rank 0's running statistics

@@ -75,6 +75,8 @@ def train(config: dict[str, Any], choices: dict[str, Any]) -> Outcome:
     with heeded(), _in_words(config, here), ExitStack() as stack:
         prepare(config)
         check_compute(config["compute"], here)
+        if config["compute"]["accelerator"] == "gpu":
+            torch.cuda.set_device(here.local_rank)  # before anything is put on "the" GPU, by NCCL and pinning too
         join(here, BACKEND[config["compute"]["accelerator"]], config["compute"]["timeout_s"])
         agree(config)
         source = everywhere(lambda: _opened(config))
