@@ -49,7 +49,7 @@ def start(command: Sequence[str], **more: Any) -> subprocess.Popen:
     return subprocess.Popen(command, cwd=ROOT, **{"env": ENVIRONMENT, **pipes, **more})
 
 
-def workers(torchrun: subprocess.Popen) -> list[int]:
+def launched(torchrun: subprocess.Popen) -> list[int]:
     """The processes that it started, in the order of their ranks."""
     found = subprocess.run(["pgrep", "-P", str(torchrun.pid)], capture_output=True, text=True)
     return [int(pid) for pid in found.stdout.split()]
@@ -353,7 +353,7 @@ def test_a_run_killed_at_twenty_random_moments_ends_with_the_bits_of_one_that_wa
         with contextlib.suppress(AssertionError):
             wait_for(lambda before=before: newest_stamp(cut) > before, process)
         time.sleep(moments.random() * 0.4)
-        own = [process.pid, *workers(process)]  # torchrun's processes are in sessions of their own
+        own = [process.pid, *launched(process)]  # torchrun's processes are in sessions of their own
         for pid in own:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -382,7 +382,7 @@ def test_a_killed_rank_is_restarted_by_torchrun_and_the_bits_are_the_same(tmp_pa
     finish(together(2, whole, *options))
     process = start(together(2, cut, *options, restarts=3))
     wait_for(lambda: list(cut.glob("runs/*/metrics.csv")), process)
-    os.kill(workers(process)[-1], signal.SIGKILL)
+    os.kill(launched(process)[-1], signal.SIGKILL)
     _, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     assert same_bits(weights(whole), weights(cut))
@@ -396,7 +396,7 @@ def test_a_signal_to_one_rank_stops_both(tmp_path: Path) -> None:
     finish(together(2, whole, *options))
     process = start(together(2, cut, *options))
     wait_for(lambda: list(cut.glob("runs/*/metrics.csv")), process)
-    os.kill(workers(process)[1], signal.SIGTERM)
+    os.kill(launched(process)[1], signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode != 0
     assert "stopped by SIGTERM after step " in err
@@ -492,3 +492,56 @@ def test_processes_make_one_record_of_an_ensemble(tmp_path: Path) -> None:
     assert "ensemble" in ended[0].stdout
     assert not ended[1].stdout
     assert len(list(tmp_path.glob("runs/*/record.json"))) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("moment", "workers"), [("ledger.yaml", 0), ("statistics.pt", 2), ("previous.ckpt", 2), ("metrics.csv", 2)]
+)
+def test_a_run_of_two_killed_between_its_milestones_ends_with_the_same_bits(
+    tmp_path: Path, moment: str, workers: int
+) -> None:
+    """Before the first checkpoint, between two, with loaders' workers, which outlive it, and in the last test."""
+    options = (*WITHIN, "optim.epochs=3", f"compute.workers={workers}", "model.norm=batch")
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    finish(together(2, whole, *options))
+    process = start(together(2, cut, *options))
+    if moment == "metrics.csv":  # its last line: from here on it tests
+        wait_for(lambda: any("\n3," in path.read_text() for path in cut.glob("runs/*/metrics.csv")), process)
+    else:
+        wait_for(lambda: list(cut.glob(f"runs/*/{moment}")), process)
+    own = [process.pid, *launched(process)]
+    for pid in own:
+        os.kill(pid, signal.SIGKILL)
+    process.communicate()
+    assert not list(cut.glob("runs/*/record.json"))
+    assert moment in ("previous.ckpt", "metrics.csv") or not list(cut.glob("runs/*/last.ckpt"))
+    finish(together(2, cut, *options))
+    assert same_bits(weights(whole), weights(cut))
+    assert numbers(records.load(record(whole))) == numbers(records.load(record(cut)))
+
+
+# train.py, of which each rank writes its running statistics when a validation is over
+TELLS_ITS_STATISTICS = """
+import os, runpy
+from rectifiers.training.module import Classifier
+def tell(module):
+    with open(os.environ["PLACE"] + os.environ["RANK"], "a") as file:
+        print([buffer.tolist() for _, buffer in sorted(module.network.named_buffers())], file=file)
+Classifier.on_validation_end = tell
+runpy.run_path("train.py", run_name="__main__")
+"""
+
+
+@pytest.mark.slow
+def test_batch_normalisation_has_one_set_of_statistics_on_all_ranks(tmp_path: Path) -> None:
+    """Each rank normalises its own half of a batch; what is validated, tested and kept is rank 0's."""
+    options = (*PLAIN, "optim.epochs=2", "model.norm=batch")
+    command = together(2, tmp_path, *options)
+    (tmp_path / "tells.py").write_text(TELLS_ITS_STATISTICS)
+    at = command.index("train.py")
+    place = f"{tmp_path}/rank"
+    finish([*command[:at], str(tmp_path / "tells.py"), *command[at + 1 :]], PYTHONPATH=str(ROOT), PLACE=place)
+    told = [Path(f"{place}{rank}").read_text() for rank in (0, 1)]
+    assert told[0] == told[1]
+    assert len(set(told[0].splitlines())) == 2  # they move from epoch to epoch
