@@ -103,10 +103,10 @@ def test_a_sweep_goes_through_submitit_and_a_job_that_makes_room_comes_back(
         told = call(environment, *sweep, "status", folder, "--json")
         return sorted(cell["state"] for cell in json.loads(told))
 
-    call(environment, *sweep, "plan", folder, *SIZES, "optim.epochs=200", "seed=0,1,2,3", *places)
+    call(environment, *sweep, "plan", folder, *SIZES, "optim.epochs=120", "seed=0,1", *places)
     asked = ["--cluster", "slurm", "--set", "timeout_min=30"]
     told = call(environment, *sweep, "launch", folder, *asked)
-    assert states().count("queued") >= 2  # on two nodes
+    assert set(states()) <= {"queued", "running"}
     assert not call(environment, *sweep, "launch", folder, *asked)
     wait_for(lambda: list(tmp_path.glob("runs/*/metrics.csv")))
     begun = next(tmp_path.glob("runs/*/metrics.csv")).parent
@@ -116,9 +116,9 @@ def test_a_sweep_goes_through_submitit_and_a_job_that_makes_room_comes_back(
     assert not (begun / "record.json").exists()
     output = next((tmp_path / "sweep" / "submitit").glob(f"{job}_*.err"))
     assert "stopped by SIGUSR1 after step " in output.read_text()
-    wait_for(lambda: len(list(tmp_path.glob("runs/*/record.json"))) == 3)
-    assert states() == ["done", "done", "done", "queued"]
+    wait_for(lambda: list(tmp_path.glob("runs/*/record.json")), 400)
+    assert states() == ["done", "queued"]
     call(environment, "scontrol", "update", f"JobId={job}", "StartTime=now")
-    wait_for(lambda: (begun / "record.json").exists())
+    wait_for(lambda: (begun / "record.json").exists(), 400)
     assert "continuing from" in output.read_text()
-    assert states() == ["done"] * 4
+    assert states() == ["done", "done"]
