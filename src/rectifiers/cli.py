@@ -41,7 +41,10 @@ def launch(config: DictConfig) -> float:
         for override in task:
             if override[0] in "+~":
                 raise InputError(f"{override} adds or removes a key, which nothing here reads; write key=value")
-        return _launch_ensemble(config, choices, task) if "members" in config else _launch(config, choices, sweeping)
+        with heeded():
+            return (
+                _launch_ensemble(config, choices, task) if "members" in config else _launch(config, choices, sweeping)
+            )
     except InputError as fault:
         if sweeping:  # Hydra tells of a sweep's failures at its end; say it when it happens
             print(f"error: {fault}", file=sys.stderr)
@@ -145,19 +148,16 @@ def _tell(record: dict[str, Any], path: Path, fresh: bool) -> None:
 
 @contextmanager
 def explain_refusal(arguments: list[str]) -> Iterator[None]:
-    """Where Hydra refuses the command line, add what could have been meant: it names neither keys nor near misses.
-
-    A signal is heeded by the run that it meets, or at the next run of a sweep.
-    """
+    """Where Hydra refuses the command line, add what could have been meant: it names neither keys nor near misses."""
     unusable = unusable_choice(arguments)
     if unusable:
         print(f"error: {unusable}", file=sys.stderr)
         sys.exit(1)
     try:
-        with heeded():
-            yield
-    except KeyboardInterrupt:  # a second one
-        print(f"interrupted; from its last checkpoint a run goes on with: {again()}", file=sys.stderr)
+        yield
+    except KeyboardInterrupt:  # outside of a run, or a second one
+        if world().rank == 0:
+            print(f"interrupted; what has a checkpoint goes on from it with: {again()}", file=sys.stderr)
         sys.exit(INTERRUPTED)
     except SystemExit as refusal:
         if refusal.code not in (0, None) and not _started and not os.environ.get("HYDRA_FULL_ERROR"):

@@ -545,3 +545,13 @@ def test_batch_normalisation_has_one_set_of_statistics_on_all_ranks(tmp_path: Pa
     told = [Path(f"{place}{rank}").read_text() for rank in (0, 1)]
     assert told[0] == told[1]
     assert len(set(told[0].splitlines())) == 2  # they move from epoch to epoch
+
+
+@pytest.mark.slow
+def test_a_rank_that_hangs_ends_the_run_in_time_with_a_sentence(tmp_path: Path) -> None:
+    process = start(together(2, tmp_path, *WITHIN, "optim.epochs=100000", "compute.timeout_s=10"))
+    wait_for(lambda: list(tmp_path.glob("runs/*/metrics.csv")), process)
+    os.kill(launched(process)[1], signal.SIGSTOP)
+    _, err = process.communicate(timeout=10 + 30 + 60)  # torchrun gives its processes half a minute to leave
+    assert process.returncode != 0
+    assert "rank 0 lost the other processes (" in err

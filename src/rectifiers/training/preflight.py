@@ -66,8 +66,6 @@ def preflight(config: dict[str, Any], source: Source, run: str, here: World) -> 
     devices = Counter(gathered(torch.cuda.get_device_name(here.local_rank) if gpu else processor()))
     if here.rank > 0:
         return
-    if "TORCHELASTIC_MAX_RESTARTS" in os.environ:
-        warn_of_stale_addresses(os.environ)
     share = f" = {here.size} x {batch // here.size}" if here.size > 1 else ""
     agreed = "; all have this configuration, data and code" if here.size > 1 else ""
     stderr.print(
@@ -78,6 +76,8 @@ def preflight(config: dict[str, Any], source: Source, run: str, here: World) -> 
         soft_wrap=True,
         markup=False,
     )
+    if "TORCHELASTIC_MAX_RESTARTS" in os.environ:
+        warn_of_stale_addresses(os.environ)
 
 
 def _many(number: int, noun: str) -> str:
