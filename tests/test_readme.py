@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import CONF, ROOT, compose_config
+from conftest import CONF, ROOT, compose_config, load_script
 from rectifiers.runs.identity import run_id, science
 
 README = (ROOT / "README.md").read_text()
@@ -40,6 +40,18 @@ def test_the_first_result_is_of_the_run_that_make_train_makes() -> None:
     shown = README[README.index("<!-- make train -->") : README.index("<!-- end -->")]
     assert f"run {name} " in shown
     assert f"runs/{name}/record.json" in shown
+
+
+@pytest.mark.parametrize("command", re.findall(r"<!-- report\.py (.*) -->", README))
+def test_what_the_terminal_shows_is_what_it_prints(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"$ python scripts/report.py {command}\n" in README
+    monkeypatch.setattr(sys, "argv", ["report.py", *shlex.split(command), "--runs", str(tmp_path)])
+    load_script("report").main()
+    printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines()).strip("\n")
+    shown = README.partition(f"<!-- report.py {command} -->\n```\n")[2].partition("\n```")[0]
+    assert printed == shown
 
 
 def test_make_targets_that_are_named_exist() -> None:

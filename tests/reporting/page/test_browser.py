@@ -294,7 +294,13 @@ def hostile() -> list[Found]:
         record = copy.deepcopy(json.loads((RECORDS / f"{PRELU}.json").read_text()))
         first, second, third, fourth = PAYLOADS
         record["run"] = f"hostile_{seed}"
-        record["choices"] |= {"experiment": first, "activation": second, "init": third, "data": fourth, "model": first}
+        record["choices"] |= {
+            "experiment": first,
+            "activation": second,
+            "init": third,
+            "data": second + first,
+            "model": fourth,
+        }
         record["science"]["seed"] = seed
         record["science"][first] = {second: third, "__proto__": fourth}
         record["provenance"] |= {"git_sha": second, "data": third, first: second}
