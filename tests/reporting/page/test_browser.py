@@ -44,6 +44,7 @@ PAYLOADS = (
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
+        expect.set_options(timeout=60_000)  # other work may have the cores
         started = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield started
         started.close()
@@ -164,7 +165,7 @@ def test_filters_narrow_and_the_address_keeps_them(browser: Browser, place: Path
         errors = [f"{records[name]['protocols']['dense']['top1_error_pct']:.2f}" for name in names]
         assert column(page, 3) == errors
         page.get_by_role("link", name="Error by epoch").click()
-        assert page.evaluate("location.hash") == f"#curves&{address.removeprefix('#')}"
+        expect(page).to_have_url(f"{place.as_uri()}#curves&{address.removeprefix('#')}")
         page.get_by_label("find").fill("table2")
         expect(page.locator("#count")).to_have_text("0 runs of 35; errors by dense")
         page.get_by_role("button", name="Reset").click()
@@ -211,6 +212,7 @@ def test_classes_and_images_where_scores_were_kept(browser: Browser, place: Path
     both = [hits(json.loads((RECORDS / f"{n}.json").read_text())["protocols"]["ten_view"]) for n in (PRELU, RELU)]
     apart = [i for i in range(450) if both[0][i] != both[1][i]]
     with Visit(browser, place, f"#compare&a={PRELU}&b={RELU}") as page:
+        expect(page.locator("#images-protocol")).to_be_visible()
         rows = cells(page, "by index in the test split")
         assert [int(row[0]) for row in rows] == apart
         for image, (_, name, ours, theirs) in zip(apart, rows, strict=True):
@@ -264,7 +266,7 @@ def test_a_number_leads_to_its_runs_their_command_record_and_provenance(browser:
             assert value in text
         page.keyboard.press("Escape")
         expect(dialog).not_to_be_visible()
-        assert "run=" not in page.evaluate("location.hash")
+        page.wait_for_function("!location.hash.includes('run=')")
         expect(button).to_be_focused()
 
 
@@ -324,6 +326,7 @@ def test_hostile_names_are_shown_as_text(browser: Browser, tmp_path: Path) -> No
             figure.evaluate("details => { details.open = true }")
         box = page.locator("figure svg.marks").first.bounding_box()
         assert box
+        expect(page.locator("dialog")).to_be_visible()
         page.keyboard.press("Escape")
         page.locator("figure svg.marks").first.hover(position={"x": box["width"] / 2, "y": box["height"] / 2})
         assert page.evaluate("window.hacked") is None
