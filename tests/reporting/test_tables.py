@@ -12,7 +12,7 @@ import yaml
 
 from conftest import ROOT, compose_config
 from rectifiers.config import protocols
-from rectifiers.reporting.belonging import PLACE, why_not
+from rectifiers.reporting.belonging import PLACE, setting, why_not
 from rectifiers.reporting.comparison import hits
 from rectifiers.reporting.tables import load, tables
 from rectifiers.runs import record as records
@@ -174,6 +174,11 @@ def test_diverged_runs_are_counted_and_not_averaged(data: str) -> None:
     if data == "imagenet":
         assert row(document, "ReLU, top-1").endswith("| 33.82 | 10.00 (n = 1) (1 diverged) | -23.82 |")
         assert row(tables([lost]), "ReLU, top-1").endswith("| 33.82 | (1 diverged) | - |")
+
+
+def test_a_run_of_no_experiment_has_a_setting_too() -> None:
+    own = changed(record("a", "table2/relu", 0, 30.0), "choices.experiment", None)
+    assert setting(own) == "imagenet (width 1, 224 px, 75 epochs of 1,281,167 images)"
 
 
 def test_hits_are_bits_from_the_highest() -> None:

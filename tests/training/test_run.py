@@ -59,6 +59,7 @@ def test_a_run_leaves_its_whole_story(tiny) -> None:
     assert [float(row["train_loss"]) for row in rows] == [row["train_loss"] for row in record["history"]]
     assert record["history"][-1]["val/top1_error_pct"] == record["protocols"]["center"]["top1_error_pct"]
     assert record["codes"] == [code_fingerprint()]
+    assert record["class_names"] == [str(digit) for digit in range(10)]
     assert record["provenance"]["data"]
     assert record["wall_s"] > 0
     assert record["images_per_second"] > 0

@@ -336,6 +336,35 @@ def test_hostile_names_are_shown_as_text(browser: Browser, tmp_path: Path) -> No
             assert payload in page.locator("dialog").text_content()
 
 
+def test_ensembles_and_diverged_runs_are_shown_and_compared(browser: Browser, tmp_path: Path) -> None:
+    whole = json.loads((RECORDS / f"{PRELU}.json").read_text())
+    diverged = copy.deepcopy(whole) | {"run": "diverged", "status": "diverged", "protocols": {}, "slopes": {}}
+    diverged["history"] = [{**diverged["history"][0], "train_loss": None}]
+    diverged["diverged"] = {"step": 7, "layer": "conv1"}
+    diverged["science"]["seed"] = 9
+    kept = ("schema_version", "status", "protocols", "codes", "provenance")
+    ensemble = {key: whole[key] for key in kept} | {
+        "run": "together", "choices": {"experiment": None, "data": "digits", "debug": None},
+        "science": {"members": [PRELU, RELU]},
+        "members": [{key: whole[key] for key in ("run", "choices", "science", "train_images")}],
+    }  # fmt: skip
+    path = tmp_path / "index.html"
+    found = [Found(record, RECORDS / f"{record['run']}.json") for record in (whole, diverged, ensemble)]
+    path.write_text(make_page(found, [whole], path))
+    with Visit(browser, path, "#compare&a=together&b=diverged") as page:
+        expect(page.locator("#compare-status")).to_contain_text("A: together, B: diverged.")
+        expect(page.locator("#comparison")).to_contain_text("No protocol has tested both.")
+        assert column(page, 3) == ["1.56", "diverged", "1.56"]
+        page.locator("#list .run", has_text="diverged").click()
+        expect(page.locator("dialog")).to_contain_text('{"step":7,"layer":"conv1"}')
+        expect(page.locator("dialog")).not_to_contain_text("jsonnull")  # what a run does not have leaves nothing behind
+        page.keyboard.press("Escape")
+        page.locator("#list .run", has_text="together").click()
+        expect(page.locator("dialog pre")).to_have_text(
+            f"python scripts/evaluate.py run=[{PRELU}] evaluation=calibration"
+        )
+
+
 def test_the_policy_lets_nothing_in_or_out(browser: Browser, place: Path) -> None:
     visit = Visit(browser, place)
     tries = """() => {

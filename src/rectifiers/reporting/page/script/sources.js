@@ -4,7 +4,7 @@ const SOURCE = byId("source");
 function showDialog(title, ...content) {
   const close = el("button", { type: "button", on: { click: () => SOURCE.close() } }, "Close");
   byId("source-content").replaceChildren(
-    el("div", { class: "bar" }, el("h2", { id: "source-title", tabindex: "-1" }, title), close), ...content);
+    el("div", { class: "bar" }, el("h2", { id: "source-title", tabindex: "-1" }, title), close), el("div", {}, content));
   if (!SOURCE.open) SOURCE.showModal();
   SOURCE.scrollTop = 0;
   byId("source-title").focus();
