@@ -41,11 +41,32 @@ def test_a_run_trains_on_the_prepared_miniature(prepared: Path, unpinned: Path, 
         InputError, match=r"data\.root=.*unpinned has a manifest that no dvc\.lock names; .*data\.allow_"
     ):
         train(compose_config(*SHRUNK, f"data.root={unpinned}", *folders), {})
-    loose = compose_config(*SHRUNK, f"data.root={unpinned}", "data.allow_unpinned=true", "rerun=true", *folders)
-    again = train(loose, {})
+    again = train(compose_config(*SHRUNK, f"data.root={unpinned}", "data.allow_unpinned=true", *folders), {})
+    assert again.fresh
     assert again.record["provenance"]["data_pinned"] is False
     assert again.record["history"][-1]["train_loss"] == outcome.record["history"][-1]["train_loss"]
-    assert again.path == outcome.path  # the same images are the same run, wherever they lie
+
+
+def test_what_came_of_unpinned_data_never_passes_for_a_run_of_pinned_data(
+    prepared: Path, unpinned: Path, tmp_path: Path
+) -> None:
+    """Not its record, not its preprocessing, and no protocol that is added later: the manifest may claim any hash."""
+    folders = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
+    loose = (*SHRUNK, f"data.root={unpinned}", "data.allow_unpinned=true", *folders)
+    first = train(compose_config(*loose), {})
+    assert first.record["provenance"]["data"] == f"unpinned-{imagenet(str(prepared)).digest}"
+    assert not train(compose_config(*loose), {}).fresh
+    with pytest.raises(InputError, match=r"data\.allow_unpinned=true"):
+        train(compose_config(*SHRUNK, f"data.root={unpinned}", *folders), {})
+    second = train(compose_config(*SHRUNK, f"data.root={prepared}", *folders), {})
+    assert second.fresh
+    assert second.path != first.path
+    assert second.record["provenance"]["data_pinned"] is True
+    hashes = [outcome.record["provenance"]["statistics"] for outcome in (first, second)]
+    assert hashes[0] != hashes[1]
+    mixed = (*loose, f"data.content={second.record['provenance']['data']}", "evaluation=ten_view")
+    with pytest.raises(InputError, match=r"data\.content=\w+ is not the hash of the data, which is unpinned-"):
+        train(compose_config(*mixed), {})
 
 
 def test_labels_that_were_changed_are_refused(prepared: Path, tmp_path: Path) -> None:

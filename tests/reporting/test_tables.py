@@ -140,6 +140,7 @@ def test_what_is_smaller_than_the_paper_is_not_held_against_it(key: str, value: 
         ("choices.debug", "smoke", "debug=smoke measures nothing"),
         ("provenance.git_dirty", True, "its code was not committed"),
         ("provenance.git_dirty", None, "its code was not committed"),
+        ("provenance.data_pinned", False, "its data were not pinned"),
         ("protocols.ten_view.git_dirty", True, "ten_view was tested by code that was not committed"),
         ("protocols.ten_view.settings", {"scale_px": 300}, "ten_view has other settings"),
         ("science.optim.lr", 1.0, "departs from table2/relu in more than data, size and length"),

@@ -24,6 +24,8 @@ from torchvision.transforms.v2.functional import pil_to_tensor
 from rectifiers.config import InputError
 from rectifiers.data.originals import check_pixels, digest_files
 
+UNPINNED = "unpinned-"
+
 
 class Split(Protocol):
     """Images with labels, by index.
@@ -128,7 +130,8 @@ class FolderSplit:
 class Source:
     """A data set: its class names in label order, channels (1 or 3) and its two splits.
 
-    pinned: of prepared data, whether it is what a `dvc.lock` names; None where there is nothing to compare with.
+    pinned: of prepared data, whether a `dvc.lock` names them; None where there is nothing to compare with. The hashes
+    of unpinned data begin with UNPINNED, so that neither a run nor anything fitted passes for one of pinned data.
     """
 
     name: str
@@ -140,13 +143,18 @@ class Source:
 
     @cached_property
     def train_digest(self) -> str:
-        return self.train.digest()
+        """A hash of the content of the training split."""
+        return self._mark + self.train.digest()
 
     @cached_property
     def digest(self) -> str:
         """A hash of classes and all content of both splits: what a record calls the data's hash."""
-        parts = "\n".join([*self.classes, self.train_digest, self.val.digest()])
-        return hashlib.blake2b(parts.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+        parts = "\n".join([*self.classes, self.train_digest.removeprefix(self._mark), self.val.digest()])
+        return self._mark + hashlib.blake2b(parts.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+
+    @property
+    def _mark(self) -> str:
+        return UNPINNED if self.pinned is False else ""
 
 
 def split_balanced(labels: Sequence[int], val_fraction: float, split_seed: int) -> tuple[list[int], list[int]]:

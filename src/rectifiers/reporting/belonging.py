@@ -64,6 +64,8 @@ def why_not(record: Record) -> str | None:
             return f"its configuration departs from {name} in more than data, size and length"
     if record["provenance"].get("git_dirty") is not False:
         return "its code was not committed"
+    if record["provenance"].get("data_pinned") is False:
+        return "its data were not pinned"
     settings = known()["settings"].get(choices["data"], {})
     for name, result in record["protocols"].items():
         if result.get("git_dirty"):

@@ -52,7 +52,8 @@ def _averaged(outcomes: list[Outcome], names: list[str], runs_dir: Path, experim
     path = runs_dir / run_id(ours) / "record.json"
     parts = [outcome.record for outcome in outcomes]
     choices = {key: [part["choices"].get(key) for part in parts] for key in ("data", "debug")}
-    own = provenance(parts[0]["provenance"]["data"], None, "cpu", torch.get_num_threads())
+    data = parts[0]["provenance"]
+    own = provenance(data["data"], None, "cpu", torch.get_num_threads(), data.get("data_pinned"))
     clean = own["git_dirty"] is False and all(part["provenance"]["git_dirty"] is False for part in parts)
     record = {
         "schema_version": records.SCHEMA_VERSION,
