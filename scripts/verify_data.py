@@ -9,12 +9,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import yaml
 from rich.console import Console
 
 from rectifiers.config import InputError
 from rectifiers.data.archives import file_md5, read_expected
-from rectifiers.data.store import MANIFEST, different_files
+from rectifiers.data.pins import is_pinned, locked_outs, locks
+from rectifiers.data.store import MANIFEST, different_files, read_manifest
 
 CONSOLE = Console(stderr=True)
 OPTIONAL = Path("pipelines/imagenet/archives.yaml")
@@ -23,11 +23,8 @@ OPTIONAL = Path("pipelines/imagenet/archives.yaml")
 def pinned_files(project: Path) -> dict[Path, str]:
     """Return the md5 of every single file that is pinned, by its path below the project."""
     pins: dict[Path, str] = {}
-    for lock in (project / "dvc.lock", *sorted(project.glob("pipelines/*/dvc.lock"))):
-        if lock.is_file():
-            stages = yaml.safe_load(lock.read_text())["stages"].values()
-            outs = [out for stage in stages for out in stage.get("outs", [])]
-            pins |= {Path(out["path"]): out["md5"] for out in outs if not out["md5"].endswith(".dir")}
+    for lock in locks(project):
+        pins |= {path: md5 for path, md5 in locked_outs(lock).items() if not md5.endswith(".dir")}
     for listed in sorted(project.glob("pipelines/*/archives.yaml")):
         for archive in read_expected(listed).archives.values():
             if (project / archive.path).is_file() or listed != project / OPTIONAL:
@@ -43,11 +40,14 @@ def faults(project: Path) -> Iterator[str]:
             if not file.is_file():
                 yield f"{path} is missing; give make data, or dvc pull"
                 continue
-            if file_md5(file) != md5:
+            same = file_md5(file) == md5
+            if not same:
                 yield f"{path} differs from its pin; {remedy(project, file)}"
             if path.name != MANIFEST:
                 continue
             try:
+                if same and not is_pinned(file.read_bytes(), read_manifest(file.parent), project):
+                    yield f"{path} is named by a lock that is not committed; commit that, or restore it"
                 for name in different_files(file.parent):
                     yield f"{path.parent / name} differs from its manifest; {remedy(project, file.parent / name)}"
             except InputError as fault:

@@ -40,7 +40,7 @@ ROWS = [
     ["tracking.mirror", "tracking.report"],
     ["tracking.sync"],
     ["data.archives", "data.originals", "data.parallel", "data.store"],
-    ["data.devkit"],
+    ["data.devkit", "data.pins"],
     [
         "initializers",
         "models.spec",

@@ -40,6 +40,10 @@ class Clone:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
+    def commit(self) -> None:
+        self.good("git", "add", "--all", ".")
+        self.good("git", "-c", "user.name=x", "-c", "user.email=x@example.org", "commit", "--quiet", "--message=x")
+
 
 def clone(root: Path) -> Clone:
     root.mkdir()
@@ -50,6 +54,7 @@ def clone(root: Path) -> Clone:
     shutil.copy(ROOT / ".dvc" / "config", root / ".dvc" / "config")
     made = Clone(root)
     made.good("git", "init", "--quiet")
+    made.commit()
     return made
 
 
@@ -93,6 +98,11 @@ def found(root: Path) -> list[str]:
 
 def test_the_statistics_too_are_those_that_are_pinned(whole: Path) -> None:
     assert found(whole) == []
+    subprocess.run(["git", "init", "--quiet"], cwd=whole, check=True)  # where nothing is committed yet
+    sentences = found(whole)
+    shutil.rmtree(whole / ".git")
+    manifest = "data/prepared/miniature/manifest.json"
+    assert sentences == [f"{manifest} is named by a lock that is not committed; commit that, or restore it"]
 
 
 VICTIMS = [
@@ -186,6 +196,7 @@ def test_imagenets_own_stages_run_on_archives_in_its_place(miniature: Expected, 
     for md5, archive in zip(official, miniature.archives.values(), strict=True):
         text = text.replace(md5, archive.md5)
     (here.root / "data.dvc").write_text(text)
+    here.commit()
     (here.root / "data" / "raw").mkdir(parents=True)
     repro = ("dvc", "repro", "pipelines/imagenet/dvc.yaml")
 
@@ -213,6 +224,8 @@ def test_imagenets_own_stages_run_on_archives_in_its_place(miniature: Expected, 
     assert again.count("didn't change, skipping") == 2  # verify runs always, and costs nothing
     manifest = json.loads((here.root / "data" / "prepared" / "imagenet" / "manifest.json").read_text())
     assert manifest["splits"]["train"]["images"] == 72
+    opened = "from rectifiers.data.imagenet import imagenet; print(imagenet().pinned)"
+    assert here.good("python", "-c", opened).strip() == "True"  # by a lock that nobody has committed yet
     body[0] ^= 1
     wrong.write_bytes(body)
     assert here.run(*repro).returncode != 0

@@ -54,14 +54,16 @@ class Member:
     bytes: int
 
 
-def read_expected(path: Path) -> Expected:
+def read_expected(path: Path, text: str | None = None) -> Expected:
     """Read a file of pins and counts, such as `pipelines/imagenet/archives.yaml`.
+
+    text: what it says, where that is not what lies there.
 
     Raises:
         InputError: where it cannot be read as one.
     """
     try:
-        content = yaml.safe_load(path.read_text())
+        content = yaml.safe_load(path.read_text() if text is None else text)
         archives = {
             role: Archive(Path(content["folder"]) / facts["file"], facts["md5"], facts["bytes"])
             for role, facts in ((role, content[role]) for role in ROLES)

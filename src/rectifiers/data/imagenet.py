@@ -3,9 +3,8 @@
 import hashlib
 from pathlib import Path
 
-import yaml
-
 from rectifiers.config import CONF, InputError
+from rectifiers.data.pins import is_pinned
 from rectifiers.data.shards import ShardSplit
 from rectifiers.data.sources import Source
 from rectifiers.data.store import MANIFEST, SPLITS, read_manifest
@@ -16,10 +15,10 @@ PROJECT = CONF.parent
 def imagenet(root: str = "data/prepared/imagenet") -> Source:
     """Open a prepared folder, wherever it lies. Its splits' digests are those of the same images in `data=folder`.
 
-    `pinned` says whether one of the project's `dvc.lock` files names this very manifest, and so every byte.
+    `pinned` says whether the project answers for this very manifest (`data.pins`), and so for every byte.
 
     Raises:
-        InputError: where the folder is not whole.
+        InputError: where the folder is not whole, or a lock cannot be read.
     """
     base = Path(root)
     manifest = read_manifest(base)
@@ -33,24 +32,5 @@ def imagenet(root: str = "data/prepared/imagenet") -> Source:
             raise InputError(f"{path} is not what was written there; pull the data anew, or prepare the archives again")
     classes = tuple(known["wnid"] for known in manifest["classes"])
     train, val = (ShardSplit(base, split, manifest) for split in SPLITS)
-    pinned = hashlib.md5((base / MANIFEST).read_bytes()).hexdigest() in pinned_manifests(PROJECT)
+    pinned = is_pinned((base / MANIFEST).read_bytes(), manifest, PROJECT)
     return Source("imagenet", classes, 3, train, val, pinned)
-
-
-def pinned_manifests(project: Path) -> set[str]:
-    """Return the md5 of every manifest that a `dvc.lock` of the project pins. DVC itself is not asked.
-
-    Raises:
-        InputError: for a lock that cannot be read.
-    """
-    found: set[str] = set()
-    for path in (project / "dvc.lock", *sorted(project.glob("pipelines/*/dvc.lock"))):
-        if not path.is_file():
-            continue
-        try:
-            stages = yaml.safe_load(path.read_text())["stages"].values()
-            outs = [out for stage in stages for out in stage.get("outs", [])]
-            found |= {str(out["md5"]) for out in outs if Path(out["path"]).name == MANIFEST}
-        except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as fault:
-            raise InputError(f"{path} cannot be read as a lock of DVC ({fault!r}); restore it from git") from fault
-    return found

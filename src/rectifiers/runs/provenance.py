@@ -31,10 +31,11 @@ def code_fingerprint() -> str:
     return content.hexdigest()[:12]
 
 
-def _git(*arguments: str) -> str | None:
+def git(*arguments: str, at: Path) -> str | None:
+    """Return what git says in a folder, or None where it refuses or is not there."""
     try:
         done = subprocess.run(
-            ["git", "--no-optional-locks", "-C", str(ROOT), *arguments], capture_output=True, text=True, timeout=20
+            ["git", "--no-optional-locks", "-C", str(at), *arguments], capture_output=True, text=True, timeout=20
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -52,8 +53,8 @@ def processor() -> str:
 
 def version() -> dict[str, Any]:
     """Return the commit and whether the tree departs from it (None outside a checkout)."""
-    status = _git("status", "--porcelain")
-    return {"git_sha": _git("rev-parse", "HEAD"), "git_dirty": None if status is None else bool(status)}
+    status = git("status", "--porcelain", at=ROOT)
+    return {"git_sha": git("rev-parse", "HEAD", at=ROOT), "git_dirty": None if status is None else bool(status)}
 
 
 def provenance(

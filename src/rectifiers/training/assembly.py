@@ -99,8 +99,9 @@ def build_source(config: dict[str, Any]) -> Source:
         )
     if source.pinned is False and not settings["allow_unpinned"]:
         raise InputError(
-            f"data.root={settings['root']} has a manifest that no dvc.lock names; prepare it by dvc repro, or point "
-            "data.root to the pinned data, or give data.allow_unpinned=true, which the record will say"
+            f"data.root={settings['root']} has a manifest that no committed dvc.lock names, nor one just made of the "
+            "official archives; prepare it by dvc repro and commit the lock, or point data.root to the pinned data, or "
+            "give data.allow_unpinned=true, which the record will say"
         )
     if "content" in settings:
         if settings["content"] not in (None, source.digest):

@@ -1,0 +1,68 @@
+"""What pinned means, as far as training asks: read from `dvc.lock` and from git. DVC itself is never asked."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rectifiers.config import InputError
+from rectifiers.data.archives import read_expected
+from rectifiers.data.store import MANIFEST
+from rectifiers.runs.provenance import git
+
+ARCHIVES = "archives.yaml"
+
+
+def locks(project: Path) -> list[Path]:
+    """Return the project's `dvc.lock` files."""
+    return [path for path in (project / "dvc.lock", *sorted(project.glob("pipelines/*/dvc.lock"))) if path.is_file()]
+
+
+def locked_outs(lock: Path, text: str | None = None) -> dict[Path, str]:
+    """Return the md5 of every out of a lock, by its path below the project; a folder's ends in `.dir`.
+
+    text: what the lock says, where that is not what lies there.
+
+    Raises:
+        InputError: for a lock that cannot be read.
+    """
+    try:
+        stages = yaml.safe_load(lock.read_text() if text is None else text)["stages"].values()
+        return {Path(out["path"]): str(out["md5"]) for stage in stages for out in stage.get("outs", [])}
+    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as fault:
+        raise InputError(f"{lock} cannot be read as a lock of DVC ({fault!r}); restore it from git") from fault
+
+
+def is_pinned(body: bytes, manifest: dict[str, Any], project: Path) -> bool:
+    """Whether a manifest, `body` as a file, is one that a lock of the project names and that somebody answers for.
+
+    For a lock that is committed, its commit does, and what lies there does not count: `dvc repro` writes into it
+    whatever came out. One that was never committed, as ImageNet's at first, counts where the manifest was made of the
+    archives whose md5 are committed beside it.
+
+    Raises:
+        InputError: for a lock that cannot be read.
+    """
+    md5 = hashlib.md5(body).hexdigest()
+    for lock in locks(project):
+        text = committed(lock)
+        named = {out for path, out in locked_outs(lock, text).items() if path.name == MANIFEST}
+        if md5 in named and (text is not None or manifest.get("archives") == _official(lock.with_name(ARCHIVES))):
+            return True
+    return False
+
+
+def _official(path: Path) -> dict[str, dict[str, str]] | None:
+    """The archives that are committed, as a manifest names those that it was made of."""
+    text = committed(path)
+    if text is None:
+        return None
+    return {archive.path.name: {"md5": archive.md5} for archive in read_expected(path, text).archives.values()}
+
+
+def committed(path: Path) -> str | None:
+    """Return what git's HEAD has at a path, or None. Without git, what lies there came with the code."""
+    if git("rev-parse", "--git-dir", at=path.parent) is None:
+        return path.read_text() if path.is_file() else None
+    return git("show", f"HEAD:./{path.name}", at=path.parent)
