@@ -10,7 +10,7 @@ from PIL import Image
 from conftest import load_script
 from rectifiers.config import InputError
 from rectifiers.data import native
-from rectifiers.data.originals import RULES, to_stored, transcoder
+from rectifiers.data.originals import ODDITIES, WAYS, to_stored, transcoder
 from rectifiers.data.sources import read_rgb
 from rectifiers.data.store import STORED_AS
 
@@ -26,8 +26,8 @@ def rgb(body: bytes) -> bytes:
     ("kind", "oddities", "kept"),
     [
         (None, (), True),
-        ("progressive", (), True),
-        ("444", (), True),
+        ("progressive", ("progressive",), True),
+        ("444", ("chroma_444",), True),
         ("422", (), True),
         ("grey", ("greyscale",), True),
         ("exif", ("broken_exif",), True),
@@ -39,7 +39,9 @@ def test_every_kind_of_file_keeps_its_pixels(kind: str | None, oddities: tuple[s
     original = MINIATURE.encoded(PIXELS, kind)
     stored = to_stored(original, "it", None)
     assert stored.oddities == oddities
-    assert set(oddities) <= RULES.keys()
+    assert set(oddities) <= ODDITIES.keys()
+    assert stored.way == ("kept" if kept else "pixels")
+    assert stored.way in WAYS
     assert (stored.body == original) is kept
     assert (stored.height, stored.width) == PIXELS.shape[:2]
     decoded = read_rgb(io.BytesIO(stored.body), "it", STORED_AS)
@@ -60,9 +62,10 @@ def test_a_transcoder_is_believed_only_as_far_as_its_pixels_are_the_same() -> No
     original = MINIATURE.encoded(PIXELS, None)
     same = original[:2] + b"\xff\xfe\0\4hi" + original[2:]  # with a comment
     assert rgb(same) == rgb(original)
-    assert to_stored(original, "it", lambda _: same).body == same
+    stored = to_stored(original, "it", lambda _: same)
+    assert (stored.body, stored.way, stored.oddities) == (same, "tiled", ())
     refused = to_stored(original, "it", lambda _: None)
-    assert (refused.body, refused.oddities) == (original, ("not_tiled",))
+    assert (refused.body, refused.way, refused.oddities) == (original, "kept", ("not_tiled",))
     other = MINIATURE.encoded(255 - PIXELS, None)
     with pytest.raises(InputError, match=r"storing it would change its pixels, .*data\.store=plain"):
         to_stored(original, "it", lambda _: other)

@@ -21,7 +21,7 @@ import yaml
 
 from conftest import ROOT, load_script
 from rectifiers.config import InputError
-from rectifiers.data import preparation, store
+from rectifiers.data import native, preparation, store
 from rectifiers.data.archives import Archive, Expected, file_md5
 from rectifiers.data.imagenet import imagenet
 from rectifiers.data.preparation import prepare
@@ -75,13 +75,47 @@ def test_the_bytes_are_those_that_are_pinned(prepared: Path) -> None:
 
 def test_the_oddities_are_listed_with_what_was_done(prepared: Path) -> None:
     manifest = json.loads((prepared / "manifest.json").read_text())
-    counts = {key: facts["count"] for key, facts in manifest["oddities"].items()}
-    assert counts == {"cmyk": 2, "not_jpeg": 1, "greyscale": 3, "broken_exif": 1, "not_tiled": 0}
-    for facts in manifest["oddities"].values():
-        assert len(facts["images"]) == facts["count"]
-        assert facts["rule"]
-    assert manifest["oddities"]["not_jpeg"]["images"] == ["train/n01776313/n01776313_190.JPEG"]
+    odd = {key: (facts["count"], list(facts["stored"].values())) for key, facts in manifest["oddities"].items()}
+    assert odd == {
+        "cmyk": (2, ["pixels"] * 2),
+        "not_jpeg": (1, ["pixels"]),
+        "greyscale": (3, ["kept"] * 3),
+        "broken_exif": (1, ["kept"]),
+        "progressive": (1, ["kept"]),
+        "chroma_444": (1, ["kept"]),
+        "not_tiled": (0, []),
+    }
+    assert list(manifest["oddities"]["not_jpeg"]["stored"]) == ["train/n01776313/n01776313_190.JPEG"]
+    assert {way: facts["count"] for way, facts in manifest["ways"].items()} == {"kept": 93, "tiled": 0, "pixels": 3}
+    assert all(facts["is"] for facts in (*manifest["oddities"].values(), *manifest["ways"].values()))
     assert manifest["classes"][0] == {"wnid": "n01440764", "words": "stripes 4"}
+
+
+@pytest.mark.skipif(native.fault() is not None, reason="tiling is the C library's")
+def test_where_files_are_tiled_the_manifest_says_of_each_what_became_of_it(
+    miniature: Expected, prepared: Path, tmp_path: Path
+) -> None:
+    """Broken EXIF does not outlive tiling; pixels, order and hashes are those of the plain store."""
+    prepare(miniature, tmp_path / "it", **OPTIONS | {"store": "tiled"})
+    manifest = json.loads((tmp_path / "it" / "manifest.json").read_text())
+    assert {way: facts["count"] for way, facts in manifest["ways"].items()} == {"kept": 0, "tiled": 93, "pixels": 3}
+    (broken,) = manifest["oddities"]["broken_exif"]["stored"].items()
+    plain, tiled = (imagenet(str(root)) for root in (prepared, tmp_path / "it"))
+    assert broken[1] == "tiled"
+    at = next(i for i in range(72) if b"Exif" in plain.train.encoded(i))
+    assert b"Exif" not in tiled.train.encoded(at)
+    assert tiled.train.digest() == plain.train.digest()
+    assert all((tiled.train.image(i) == plain.train.image(i)).all() for i in range(72))
+
+
+def test_a_common_oddity_is_counted_and_its_first_images_named(
+    miniature: Expected, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparation, "MOST_NAMED", 2)
+    prepare(miniature, tmp_path / "it", **OPTIONS)
+    here, whole = (json.loads((root / "manifest.json").read_text()) for root in (tmp_path / "it", prepared))
+    assert here["oddities"]["greyscale"]["count"] == 3
+    assert list(here["oddities"]["greyscale"]["stored"]) == list(whole["oddities"]["greyscale"]["stored"])[:2]
 
 
 @pytest.mark.parametrize("threads", [1, 3])

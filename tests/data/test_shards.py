@@ -21,7 +21,7 @@ from rectifiers.data.module import ImageData
 from rectifiers.data.reading import Reader
 from rectifiers.data.shards import ShardSplit
 from rectifiers.data.sources import Source
-from rectifiers.data.store import INDEX, MANIFEST, read_manifest
+from rectifiers.data.store import FORMAT, INDEX, MANIFEST, read_manifest
 from rectifiers.data.transforms import Geometry, Plan, center_plan
 
 
@@ -166,7 +166,7 @@ def test_any_damage_to_a_shard_is_a_sentence_or_other_pixels(
 @pytest.mark.parametrize(
     "change",
     [
-        lambda m: m.pop("files"), lambda m: m.update(format=2), lambda m: m["splits"].pop("val"),
+        lambda m: m.pop("files"), lambda m: m.update(format=1), lambda m: m["splits"].pop("val"),
         lambda m: m.update(files=[]), lambda m: m.update(classes=[1]),
         lambda m: m["files"]["train/index.npy"].pop("sha256"),
     ],
@@ -222,7 +222,7 @@ def test_an_index_of_imagenets_size_opens_at_once_and_takes_little(tmp_path: Pat
     paths = (tmp_path / "train").iterdir()
     files = {p.relative_to(tmp_path).as_posix(): {"bytes": p.stat().st_size, "sha256": ""} for p in paths}
     manifest = {
-        "format": 1,
+        "format": FORMAT,
         "files": files,
         "classes": [{"wnid": str(i)} for i in range(1000)],
         "splits": {split: {"images": n, "digest": ""} for split in ("train", "val")},

@@ -7,17 +7,25 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, JpegImagePlugin
 
 from rectifiers.config import InputError
 from rectifiers.data import native
 
-RULES = {
-    "cmyk": "stored as the RGB pixels of Pillow's convert, an uncompressed PPM: libjpeg gives no RGB for it",
-    "not_jpeg": "stored as the RGB pixels of Pillow's convert, an uncompressed PPM: it is a PNG by its content",
-    "greyscale": "kept; read as RGB with three equal channels",
-    "broken_exif": "kept; EXIF is never read, so no image is rotated",
-    "not_tiled": "kept as it is: the transcoder does not handle it",
+# What there is to say of an original, and, apart from that, what was done to it. `not_tiled` is asked of "tiled" alone.
+ODDITIES = {
+    "cmyk": "four inks; libjpeg gives no RGB for them",
+    "not_jpeg": "a PNG by its content",
+    "greyscale": "one channel; read as RGB with three equal ones",
+    "broken_exif": "its EXIF cannot be read; nothing here reads any, so no image is rotated",
+    "progressive": "a JPEG of several scans, which training reads whole unless it was tiled",
+    "chroma_444": "a JPEG whose colour has the resolution of its brightness",
+    "not_tiled": "a JPEG that the transcoder does not handle",
+}
+WAYS = {
+    "kept": "the original's bytes, metadata included",
+    "tiled": "the original's coefficients with restart markers, sequential, without metadata",
+    "pixels": "the RGB pixels of Pillow's convert, an uncompressed PPM, without metadata",
 }
 LARGEST_PIXELS = 89_000_000  # of an image: 270 MB as RGB
 Transcoder = Callable[[bytes], bytes | None]
@@ -27,11 +35,12 @@ _headers = threading.Lock()
 
 @dataclass(frozen=True)
 class Stored:
-    """The bytes to store, the image's size in pixels, which RULES applied, and the blake2b-128 of the original."""
+    """The bytes to store, the image's size in pixels, which of WAYS, its ODDITIES, and the original's blake2b-128."""
 
     body: bytes
     height: int
     width: int
+    way: str
     oddities: tuple[str, ...]
     digest: bytes
 
@@ -75,22 +84,25 @@ def to_stored(original: bytes, name: str, tile: Transcoder | None) -> Stored:
         "not_jpeg": not jpeg,
         "greyscale": image.mode == "L",
         "broken_exif": exif_is_broken,
+        "progressive": jpeg and "progressive" in image.info,
+        "chroma_444": jpeg and JpegImagePlugin.get_sampling(image) == 0,
     }
-    body = original
+    body, way = original, "kept"
     if found["cmyk"] or not jpeg:
         file = io.BytesIO()
         pixels.save(file, "PPM")  # and no PNG: zlib's builds compress differently, and the bytes are pinned
-        body = file.getvalue()
+        body, way = file.getvalue(), "pixels"
     elif tile is not None:
         tiled = tile(original)
         found["not_tiled"] = tiled is None
-        body = tiled or original
-    if body is not original:
+        if tiled is not None:
+            body, way = tiled, "tiled"
+    if way != "kept":
         with Image.open(io.BytesIO(body), formats=("JPEG", "PPM")) as after:
             if after.convert("RGB").tobytes() != pixels.tobytes():
                 raise InputError(f"storing {name} would change its pixels, a fault of ours; give data.store=plain")
     digest = hashlib.blake2b(original, digest_size=16).digest()
-    return Stored(body, image.height, image.width, tuple(key for key in RULES if found.get(key)), digest)
+    return Stored(body, image.height, image.width, way, tuple(key for key in ODDITIES if found.get(key)), digest)
 
 
 def check_pixels(image: Image.Image) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from rectifiers.config import InputError
 from rectifiers.data.archives import IMAGE_LIMIT, Expected, Member, list_members, read_member
 from rectifiers.data.devkit import WNID, Devkit, read_devkit
-from rectifiers.data.originals import RULES, Stored, digest_files, to_stored, transcoder
+from rectifiers.data.originals import ODDITIES, WAYS, Stored, digest_files, to_stored, transcoder
 from rectifiers.data.parallel import in_order
 from rectifiers.data.store import (
     FORMAT,
@@ -34,6 +34,7 @@ from rectifiers.data.store import (
 )
 from rectifiers.runs.record import atomic_file, write_text
 
+MOST_NAMED = 1000  # images of an oddity in the manifest, the first ones: half of ImageNet may have a common one
 VAL_NAME = re.compile(r"ILSVRC2012_val_\d{8}\.JPEG")
 
 
@@ -213,6 +214,7 @@ def _run(
                     {
                         "name": f"{step.split}/{step.wnid}/{member.name}",
                         "row": (offset, len(stored.body), zlib.crc32(stored.body), shard, step.label, *stored.shape),
+                        "way": stored.way,
                         "oddities": stored.oddities,
                         "digest": stored.digest.hex(),
                     }
@@ -232,7 +234,10 @@ def _finish(
     part: Path, plan: dict[str, Any], expected: Expected, devkit: Devkit, on_bytes: Callable[[int], None]
 ) -> None:
     """Write the indexes, and the manifest with the hash of every file. The names of all images are never in memory."""
-    found: dict[str, list[str]] = {key: [] for key in RULES}
+    ways: dict[str, dict[str, Any]] = {way: {"is": text, "count": 0} for way, text in WAYS.items()}
+    oddities: dict[str, dict[str, Any]] = {
+        key: {"is": text, "count": 0, "stored": {}} for key, text in ODDITIES.items()
+    }
     splits, files, store = {}, {}, part / "store"
     for split in SPLITS:
         index = np.fromiter((tuple(image["row"]) for image in _images(part, split)), dtype=INDEX)
@@ -250,14 +255,18 @@ def _finish(
         digest = digest_files((i["name"], i["row"][4], bytes.fromhex(i["digest"])) for i in _images(part, split))
         splits[split] = {"images": len(index), "digest": digest}
         for image in _images(part, split):
-            for key in image["oddities"]:
-                found[key].append(image["name"])
+            ways[image["way"]]["count"] += 1
+            for odd in (oddities[key] for key in image["oddities"]):
+                odd["count"] += 1
+                if odd["count"] <= MOST_NAMED:
+                    odd["stored"][image["name"]] = image["way"]
     manifest = {
         **plan,
         "classes": [{"wnid": wnid, "words": words} for wnid, words in zip(devkit.wnids, devkit.words, strict=True)],
         "splits": splits,
         "files": files,
-        "oddities": {key: {"rule": RULES[key], "count": len(names), "images": names} for key, names in found.items()},
+        "ways": ways,
+        "oddities": oddities,
     }
     write_text(store / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
 

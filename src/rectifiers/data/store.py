@@ -19,7 +19,7 @@ import numpy as np
 
 from rectifiers.config import InputError
 
-FORMAT = 1
+FORMAT = 2
 SPLITS = ("train", "val")
 INDEX = np.dtype(
     [
