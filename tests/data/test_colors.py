@@ -1,10 +1,13 @@
 """The statistics of a training split, against numpy's on the same pixels."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from rectifiers.config import InputError
+from rectifiers.data import native
 from rectifiers.data.colors import measure_colors
 from rectifiers.data.imagenet import imagenet
 from rectifiers.data.sources import ArraySplit
@@ -25,7 +28,7 @@ def test_they_are_those_of_the_centre_crops_of_the_training_images(prepared: Pat
     values, vectors = (np.array(found["rgb_covariance"][key]) for key in ("eigenvalues", "eigenvectors"))
     assert np.allclose(vectors * values @ vectors.T, matrix, atol=1e-8)
     assert (np.diff(values) <= 0).all()
-    assert found["mean_image"]["images"] == 72
+    assert [found[key]["images"] for key in ("mean_image", "channels", "rgb_covariance")] == [72] * 3
     assert found["channels"]["pixels"] == found["rgb_covariance"]["pixels"] == 72 * 64 * 64
     assert found["quoted_for_imagenet"]["eigenvalues"] == COLOR_VALUES.tolist()
 
@@ -36,6 +39,23 @@ def test_threads_cannot_change_a_bit(prepared: Path) -> None:
     three, mean_of_three = measure_colors(split, geometry, threads=3)
     assert one == three
     assert (mean_of_one == mean_of_three).all()
+
+
+def test_the_c_library_cannot_change_a_bit(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    split, geometry = imagenet(str(prepared)).train, Geometry(72, 64, flip=False)
+    found, mean = measure_colors(split, geometry, threads=1)
+    monkeypatch.setattr(native, "fault", lambda: "no library today")
+    slowly, mean_slowly = measure_colors(split, geometry, threads=1)
+    assert found == slowly
+    assert (mean == mean_slowly).all()
+
+
+def test_an_image_that_cannot_be_read_is_named_and_not_left_out(prepared: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(prepared, tmp_path / "copied"))
+    shard = root / "train" / "shard-00001.bin"
+    shard.write_bytes(bytes(shard.stat().st_size))
+    with pytest.raises(InputError, match=r"image \d+ of .*train \(shard-00001\.bin from byte 0\) is not what was"):
+        measure_colors(imagenet(str(root)).train, Geometry(72, 64, flip=False), threads=2)
 
 
 def test_images_drawn_from_the_quoted_components_give_them_back() -> None:

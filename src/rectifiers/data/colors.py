@@ -1,13 +1,17 @@
 """What a training split says of its pixels: the mean image, and mean, spread and principal components of RGB."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
+from rectifiers.config import InputError
 from rectifiers.data.parallel import in_order
+from rectifiers.data.reading import Reader
 from rectifiers.data.sources import Split
-from rectifiers.data.transforms import COLOR_VALUES, COLOR_VECTORS, Geometry, center_plan, follow
+from rectifiers.data.transforms import COLOR_VALUES, COLOR_VECTORS, Geometry, center_plan
 
 DIGITS = 9  # of what comes out of an eigensolver, whose last bits differ between machines; the file is pinned
 
@@ -19,15 +23,24 @@ def measure_colors(
 
     The mean image is float64 [3, crop, crop]. All sums are of integers, so neither threads nor machines can change
     them. The covariance is that of the RGB values of single pixels over all crops; the constants that everybody quotes
-    for ImageNet stand beside its eigenvalues (variances, descending) and eigenvectors (columns, rows R, G, B).
+    for ImageNet stand beside its eigenvalues (variances, descending) and eigenvectors (columns, rows R, G, B). Each
+    says how many images went in.
+
+    Raises:
+        InputError: for an image that cannot be read.
     """
     images = len(split.labels)
     total = np.zeros((3, geometry.crop_px, geometry.crop_px), np.int64)
     products = np.zeros((3, 3), np.int64)
 
+    reader, plan_for = Reader(split), partial(center_plan, geometry)
+
     def center(index: int) -> np.ndarray:
-        image = split.image(index)
-        return follow(center_plan(geometry, (image.shape[-2], image.shape[-1])), image).numpy()
+        views = torch.empty(1, 3, geometry.crop_px, geometry.crop_px, dtype=torch.uint8)
+        (found,) = reader.read([index], [plan_for], views)
+        if isinstance(found, InputError):
+            raise found
+        return views[0].numpy()
 
     for crop in in_order(center, range(images), threads):
         total += crop
@@ -49,11 +62,13 @@ def measure_colors(
         "crop_px": geometry.crop_px,
         "mean_image": {"images": images},
         "channels": {
+            "images": images,
             "pixels": count,
             "mean": [part / (count * 255) for part in sums],
             "std": np.sqrt(covariance.diagonal()).tolist(),
         },
         "rgb_covariance": {
+            "images": images,
             "pixels": count,
             "matrix": covariance.tolist(),
             "eigenvalues": _rounded(values),
