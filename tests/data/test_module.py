@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from photos import jpeg, photo
 from rectifiers.config import InputError
@@ -176,4 +177,22 @@ def test_a_split_without_a_readable_image_is_an_error(damaged: Source) -> None:
         pytest.raises(InputError, match="no training image can be read"),
         pytest.warns(UserWarning, match="takes its place"),
     ):
+        data.training.__getitems__([(0, 0)])
+
+
+@pytest.mark.parametrize("library", [True, False])
+def test_an_image_that_is_long_and_thin_is_a_sentence_and_not_the_end_of_memory(
+    library: bool, damaged: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 x 65,000 px would have 13 GB at the paper's size."""
+    thin = jpeg(Image.new("RGB", (1, 65000)))
+    for path in damaged.train.paths:
+        path.write_bytes(thin)
+    if not library:
+        monkeypatch.setattr(native, "fault", lambda: "no library today")
+    data = ImageData(damaged, Geometry(256, 224, True), global_batch=6, seed=0, workers=0)
+    sentence = (
+        r"image 0 cannot be used: an image of 65000 x 1 px would have more than 89,000,000 px .* side is 256; remove"
+    )
+    with pytest.raises(InputError, match=sentence):
         data.training.__getitems__([(0, 0)])

@@ -37,16 +37,19 @@ class Reader:
     def _open(self, index: int, plan_for: PlanFor) -> tuple[bytes, Plan | None]:
         try:
             jpeg = b"" if self.encoded is None else self.encoded(index)
-        except InputError:
+            shape = native.measure(jpeg) if jpeg else None
+            return jpeg, None if shape is None else plan_for(shape)
+        except InputError:  # which reading it once more will tell
             return b"", None
-        shape = native.measure(jpeg) if jpeg else None
-        return jpeg, None if shape is None else plan_for(shape)
 
     def _read_by_pillow(self, index: int, plan_for: PlanFor, view: Tensor) -> Plan | InputError:
         try:
             image = self.split.image(index)
         except InputError as fault:
             return fault
-        plan = plan_for((image.shape[-2], image.shape[-1]))
+        try:
+            plan = plan_for((image.shape[-2], image.shape[-1]))
+        except InputError as fault:
+            return InputError(f"image {index} cannot be used: {fault}")
         view.copy_(follow(plan, image))
         return plan

@@ -10,6 +10,8 @@ import numpy as np
 from torch import Tensor
 from torchvision.transforms.v2 import functional as F
 
+from rectifiers.config import InputError
+from rectifiers.data.originals import LARGEST_PIXELS
 from rectifiers.seeds import mix
 
 
@@ -54,8 +56,17 @@ WHITE = 255
 
 
 def resized(height: int, width: int, px: int) -> tuple[int, int]:
-    """Return the height and width whose shorter side is `px`, the longer one rounded down, as torchvision does."""
+    """Return the height and width whose shorter side is `px`, the longer one rounded down, as torchvision does.
+
+    Raises:
+        InputError: for an image so long and thin that the result would not fit into memory.
+    """
     longer = int(px * max(height, width) / min(height, width))
+    if px * longer > LARGEST_PIXELS:
+        raise InputError(
+            f"an image of {height} x {width} px would have more than {LARGEST_PIXELS:,} px when its shorter side is "
+            f"{px}; remove it"
+        )
     return (px, longer) if height <= width else (longer, px)
 
 
