@@ -7,22 +7,18 @@ import pickle
 import shutil
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from rectifiers.config import InputError
 from rectifiers.data.module import ImageData
-from rectifiers.data.reading import Reader
 from rectifiers.data.shards import ShardSplit
 from rectifiers.data.sources import Source
 from rectifiers.data.store import FORMAT, INDEX, MANIFEST, read_manifest
-from rectifiers.data.transforms import Geometry, Plan, center_plan
+from rectifiers.data.transforms import Geometry
 
 
 @pytest.fixture
@@ -105,24 +101,6 @@ def test_an_index_of_another_kind_is_refused(copied: Path) -> None:
         opened(copied)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(st.integers(0, 1695), st.integers(0, 255)), min_size=1, max_size=5), st.integers(0, 71))
-def test_any_damage_to_an_index_is_a_sentence_or_another_image(
-    copied: Path, prepared: Path, changes: list[tuple[int, int]], index: int
-) -> None:
-    body = bytearray((prepared / "train" / "index.npy").read_bytes())
-    for place, value in changes:
-        body[place] = value
-    (copied / "train" / "index.npy").write_bytes(body)
-    try:
-        split = opened(copied)
-        image = split.image(index)
-        assert image.dtype == torch.uint8
-        assert split.labels[index] < 6
-    except InputError:
-        pass
-
-
 def test_a_damaged_image_is_named_by_its_index(copied: Path) -> None:
     split = opened(copied)
     row = np.load(copied / "train" / "index.npy")[7]
@@ -142,25 +120,6 @@ def test_a_disk_that_fails_is_a_sentence(prepared: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "pread", fail)
     with pytest.raises(InputError, match=r"shard-00000\.bin cannot be read \(.*Input/output error\); see make verify"):
         split.encoded(0)
-
-
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 255)), min_size=1, max_size=40), st.integers(0, 71))
-def test_any_damage_to_a_shard_is_a_sentence_or_other_pixels(
-    copied: Path, changes: list[tuple[int, int]], index: int
-) -> None:
-    """Read as training reads it, by the C library where it is there: no crash, and a view of the right size."""
-    path = copied / "train" / "shard-00000.bin"
-    whole = path.read_bytes()
-    damaged = bytearray(whole)
-    for place, value in changes:
-        damaged[place % len(whole)] = value
-    path.write_bytes(damaged)
-    out = torch.empty(1, 3, 56, 56, dtype=torch.uint8)
-    geometry = Geometry(64, 56, flip=False)
-    (result,) = Reader(opened(copied)).read([index], [partial(center_plan, geometry)], out)
-    assert isinstance(result, Plan | InputError)
-    path.write_bytes(whole)
 
 
 @pytest.mark.parametrize(
