@@ -5,8 +5,6 @@ import json
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +15,7 @@ from rectifiers.config import InputError
 from rectifiers.data.module import ImageData
 from rectifiers.data.shards import ShardSplit
 from rectifiers.data.sources import Source
-from rectifiers.data.store import FORMAT, INDEX, MANIFEST, read_manifest
+from rectifiers.data.store import MANIFEST, read_manifest
 from rectifiers.data.transforms import Geometry
 
 
@@ -144,51 +142,3 @@ def test_a_manifest_leads_nowhere_else(copied: Path) -> None:
     (copied / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(InputError, match="cannot be read as a manifest"):
         read_manifest(copied)
-
-
-FULL = """
-import json, os, resource, sys, time
-from pathlib import Path
-import numpy as np
-from rectifiers.data.shards import ShardSplit
-from rectifiers.data.sources import Source
-from rectifiers.data.store import INDEX, read_manifest
-def memory_mb():
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
-root = Path(sys.argv[1])
-before, started = memory_mb(), time.perf_counter()
-split = ShardSplit(root, "train", read_manifest(root))
-seconds = time.perf_counter() - started
-for i in range(0, len(split.labels), 1000):
-    split.shape(i), split.labels[i]
-print(json.dumps([seconds, memory_mb() - before, len(split.labels)]))
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from Linux' /proc")
-def test_an_index_of_imagenets_size_opens_at_once_and_takes_little(tmp_path: Path) -> None:
-    """1,281,167 rows over 141 sparse shards of 1 GiB."""
-    n, shards = 1281167, 141
-    index = np.zeros(n, INDEX)
-    index["shard"] = np.arange(n) * shards // n
-    index["offset"] = np.arange(n) * 115000 % (2**30 - 115000)
-    index["length"], index["label"], index["height"], index["width"] = 115000, np.arange(n) * 1000 // n, 375, 500
-    (tmp_path / "train").mkdir()
-    np.save(tmp_path / "train" / "index.npy", index)
-    for shard in range(shards):
-        with open(tmp_path / "train" / f"shard-{shard:05d}.bin", "wb") as file:
-            file.truncate(2**30)
-    paths = (tmp_path / "train").iterdir()
-    files = {p.relative_to(tmp_path).as_posix(): {"bytes": p.stat().st_size, "sha256": ""} for p in paths}
-    manifest = {
-        "format": FORMAT,
-        "files": files,
-        "classes": [{"wnid": str(i)} for i in range(1000)],
-        "splits": {split: {"images": n, "digest": ""} for split in ("train", "val")},
-    }
-    (tmp_path / MANIFEST).write_text(json.dumps(manifest))
-    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True)
-    seconds, megabytes, images = json.loads(done.stdout)
-    assert images == n
-    assert seconds < 2
-    assert megabytes < 300
