@@ -160,6 +160,53 @@ def webdataset(root: Path) -> Pass:
     return lambda: _drain(DataLoader(stream, BATCH))
 
 
+def litdata(root: Path) -> Pass:
+    """litdata's own chunks of files, shuffled by it, decoded by torchvision."""
+    import litdata as ld
+
+    place = root.parent / "litdata"
+    samples = [Path(path).read_bytes() for path, _ in ImageFolder(str(root)).samples]
+    ld.optimize(
+        samples.__getitem__, list(range(len(samples))), str(place), chunk_bytes="64MB", num_workers=1, verbose=False
+    )
+
+    class Views(ld.StreamingDataset):
+        def __getitem__(self, index: object) -> torch.Tensor:
+            return _tensor_view(torch.frombuffer(bytearray(super().__getitem__(index)), dtype=torch.uint8))
+
+    loader = ld.StreamingDataLoader(Views(str(place), shuffle=True), batch_size=BATCH, num_workers=0)
+    return lambda: _drain(loader)
+
+
+def ffcv(root: Path) -> Pass:
+    """ffcv's own file of JPEGs, encoded anew as it needs them: with loss, at the quality that the photos have."""
+    from ffcv.fields import IntField, RGBImageField
+    from ffcv.fields.rgb_image import ResizedCropRGBImageDecoder
+    from ffcv.loader import Loader, OrderOption
+    from ffcv.transforms import RandomHorizontalFlip, ToTensor, ToTorchImage
+    from ffcv.writer import DatasetWriter
+
+    def draw(height: int, width: int, scale: object, ratio: object) -> tuple[int, int, int, int]:
+        side = int(SIDE * min(height, width) / np.random.randint(256, 513))
+        return np.random.randint(0, height - side + 1), np.random.randint(0, width - side + 1), side, side
+
+    class Crop(ResizedCropRGBImageDecoder):
+        scale = ratio = (0.0, 0.0)
+
+        @property
+        def get_crop_generator(self) -> Callable:
+            return draw
+
+    place = root.parent / "photos.beton"
+    fields = {"image": RGBImageField(write_mode="jpg", jpeg_quality=92), "label": IntField()}
+    DatasetWriter(str(place), fields, num_workers=1).from_indexed_dataset(ImageFolder(str(root)))
+    steps = [Crop((SIDE, SIDE)), RandomHorizontalFlip(), ToTensor(), ToTorchImage()]
+    loader = Loader(
+        str(place), BATCH, num_workers=1, order=OrderOption.RANDOM, pipelines={"image": steps, "label": None}
+    )
+    return lambda: _drain(loader)
+
+
 def _there(*modules: str) -> bool:
     return all(importlib.util.find_spec(module) for module in modules)
 
@@ -171,4 +218,6 @@ def installed(root: Path) -> dict[str, Pass]:
     ways |= {"simplejpeg + OpenCV (not antialiased)": simplejpeg_opencv} if _there("cv2", "simplejpeg") else {}
     ways |= {"DALI CPU": dali} if _there("nvidia", "nvidia.dali") else {}
     ways |= {"webdataset + torchvision v2": webdataset} if _there("webdataset") else {}
+    ways |= {"litdata + torchvision v2": litdata} if _there("litdata") else {}
+    ways |= {"ffcv, JPEG (encoded anew, not antialiased)": ffcv} if _there("ffcv") else {}
     return {name: make(root) for name, make in ways.items()}

@@ -1,6 +1,8 @@
 """Files like ImageNet's, made of real photos: what can be had without ImageNet."""
 
 import io
+import json
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from rectifiers.data import native
+from rectifiers.data.store import FORMAT, INDEX, MANIFEST, SPLITS, ShardWriter, file_sha256
 
 NOTE = (
     "cut from scikit-learn's two sample photos (427 x 640) and scaled to 500 x 375, 375 x 500 and other sizes, with "
@@ -41,3 +44,28 @@ def write_photos(root: Path, count: int) -> dict[str, float]:
                     path.write_bytes(content)
             sizes[kind] += len(content)
     return {kind: total / count for kind, total in sizes.items()}
+
+
+def write_shards(root: Path, times: int = 1) -> Path:
+    """Write the tiled photos as prepared data, each `times` in the index; return the folder."""
+    prepared = root / f"prepared-{times}"
+    files: dict[str, dict[str, object]] = {}
+    splits: dict[str, dict[str, object]] = {}
+    for split in SPLITS:
+        (prepared / split).mkdir(parents=True, exist_ok=True)
+        rows = []
+        with ShardWriter(prepared / split, (0, 0), 1 << 30) as shards:
+            for path in sorted((root / "tiled" / split).rglob("*.JPEG")):
+                body = path.read_bytes()
+                shard, offset = shards.add(body)
+                with Image.open(path) as image:
+                    rows.append(
+                        (offset, len(body), zlib.crc32(body), shard, int(path.parent.name[1:]), *image.size[::-1])
+                    )
+        np.save(prepared / split / "index.npy", np.array(rows * times, INDEX))
+        for path in (prepared / split).iterdir():
+            files[f"{split}/{path.name}"] = {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
+        splits[split] = {"images": len(rows) * times, "digest": ""}
+    manifest = {"format": FORMAT, "classes": [{"wnid": "a"}, {"wnid": "b"}], "splits": splits, "files": files}
+    (prepared / MANIFEST).write_text(json.dumps(manifest))
+    return prepared

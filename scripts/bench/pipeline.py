@@ -1,4 +1,4 @@
-"""The input pipeline against others: JPEG files on disk to batches of 64, on one core; then with more processes.
+"""The input pipeline against others: JPEG files or shards to batches of 64, on one core; then with more processes.
 
 `python scripts/bench/pipeline.py [rounds]` prints tables and writes results/bench/pipeline.json. Ratios are of the CPU
 time of a whole process on one core, interleaved; files are in the page cache.
@@ -10,7 +10,6 @@ import random
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
@@ -18,10 +17,11 @@ import torch
 from pairs import interleave, ratios, show
 from peers import BATCH, JITTER, SIDE, Pass, installed
 
-from photos import NOTE, write_photos
+from photos import NOTE, write_photos, write_shards
 from rectifiers.data import native
+from rectifiers.data.imagenet import imagenet
 from rectifiers.data.module import ImageData
-from rectifiers.data.sources import folder
+from rectifiers.data.sources import Source, folder
 from rectifiers.data.transforms import Geometry, draw_plan, follow
 from rectifiers.runs.provenance import provenance
 from rectifiers.runs.record import write_text
@@ -29,16 +29,22 @@ from rectifiers.runs.record import write_text
 PHOTOS = 192
 RESULT = Path(__file__).parents[2] / "results" / "bench" / "pipeline.json"
 PAPER = Geometry(256, SIDE, True, scale_jitter_px=JITTER, color_sigma=0.1)
-REFERENCE, OURS = "ImageFolder + PIL, float32", "rectifiers, tiled files"
-PEERS = ("torchvision", "opencv-python-headless", "simplejpeg", "nvidia-dali-cuda120", "webdataset", "pillow")
+REFERENCE, OURS = "ImageFolder + PIL, float32", "rectifiers, tiled shards"
+PEERS = ("torchvision", "opencv-python-headless", "simplejpeg", "nvidia-dali-cuda120", "webdataset", "litdata", "ffcv")
 
 
-def ours(root: Path, workers: int = 0, times: int = 1) -> Pass:
-    """Our own pipeline: uint8 and a shift a photo; the device does the rest. Each photo is `times` in the index."""
-    source = folder(str(root))
-    split = source.train
-    longer = replace(split, paths=[*split.paths] * times, labels=[*split.labels] * times)
-    data = ImageData(replace(source, train=longer), PAPER, global_batch=BATCH, seed=0, workers=workers)
+def sources(root: Path) -> dict[str, Source]:
+    """The photos in the forms that our own pipeline reads; shards are what `data=imagenet` trains from."""
+    return {
+        "rectifiers, files as they are": folder(str(root / "plain")),
+        "rectifiers, tiled files": folder(str(root / "tiled")),
+        OURS: imagenet(str(write_shards(root))),
+    }
+
+
+def ours(source: Source, workers: int = 0) -> Pass:
+    """Our own pipeline: uint8 and a shift a photo; the device does the rest."""
+    data = ImageData(source, PAPER, global_batch=BATCH, seed=0, workers=workers)
     epoch = iter(range(10**9))
 
     def work() -> None:
@@ -49,9 +55,9 @@ def ours(root: Path, workers: int = 0, times: int = 1) -> Pass:
     return work
 
 
-def differing_bytes(root: Path) -> int:
+def differing_bytes(source: Source) -> int:
     """How many bytes of an epoch differ from Pillow's."""
-    data = ImageData(folder(str(root)), PAPER, global_batch=BATCH, seed=0, workers=0)
+    data = ImageData(source, PAPER, global_batch=BATCH, seed=0, workers=0)
     split, wrong = data.source.train, 0
     for items in data.batches:
         images = data.training.__getitems__(items).images
@@ -67,7 +73,7 @@ def one_core(root: Path, rounds: int) -> dict:
     os.sched_setaffinity(0, {min(cores)})
     try:
         ways = installed(root / "plain" / "train")
-        ways |= {"rectifiers, files as they are": ours(root / "plain"), OURS: ours(root / "tiled")}
+        ways |= {name: ours(source) for name, source in sources(root).items()}
         seconds = interleave(ways, rounds)
     finally:
         os.sched_setaffinity(0, cores)
@@ -84,7 +90,8 @@ def one_core(root: Path, rounds: int) -> dict:
 
 def scaling(root: Path, rounds: int) -> dict:
     """Wall time of one and of two reading processes, over an epoch that is long enough for their start not to count."""
-    ways = {f"{n} workers": ours(root / "tiled", workers=n, times=40) for n in (1, 2)}
+    longer = imagenet(str(write_shards(root, times=40)))
+    ways = {f"{n} workers": ours(longer, workers=n) for n in (1, 2)}
     return ratios(interleave(ways, rounds, clock=time.perf_counter), "1 workers", "2 workers")
 
 
@@ -100,16 +107,17 @@ def main(rounds: int) -> None:
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         sizes = write_photos(root, PHOTOS)
-        wrong = {kind: differing_bytes(root / kind) for kind in ("plain", "tiled")}
+        wrong = {name: differing_bytes(source) for name, source in sources(root).items()}
+        before = os.getloadavg()[0]
         rows = one_core(root, rounds)
-        more = scaling(root, 3)
+        more = scaling(root, max(3, rounds // 3))
     show(
         f"{rounds} rounds, {PHOTOS} photos, {sizes['plain'] / 1e3:.0f} kB ({sizes['tiled'] / 1e3:.0f} tiled), one core",
         [
             (name, f"{row['us_an_image']:.0f}", _spread(row["reference_takes"]), _spread(row["takes_of_ours"]))
             for name, row in rows.items()
         ],
-        ("way", "us an image", "times as fast as the first", "times the tiled files' time"),
+        ("way", "us an image", "times as fast as the first", "times the shards' time"),
     )
     print(f"bytes that differ from Pillow's: {wrong}; two workers are {_spread(more)} times as fast as one")
     print(f"photos: {NOTE}")
@@ -120,7 +128,7 @@ def main(rounds: int) -> None:
         "rounds": rounds,
         "one_core": rows,
         "two_workers_times_one": more,
-        "load_average": os.getloadavg()[0],
+        "load_average": {"before": before, "after": os.getloadavg()[0]},
         "differing_bytes": wrong,
         "code": found["code"],
         "versions": found["versions"] | versions,
