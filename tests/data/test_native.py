@@ -174,6 +174,59 @@ def test_metadata_is_no_obstacle() -> None:
     assert np.array_equal(crop(tiled, (90, 120), (3, 5), 64, True), expected)
 
 
+def with_segment(content: bytes, marker: int, body: bytes) -> bytes:
+    """The file with another marker segment in front."""
+    return content[:2] + bytes([0xFF, marker]) + (len(body) + 2).to_bytes(2, "big") + body + content[2:]
+
+
+@pytest.mark.parametrize(
+    ("marker", "body", "handled"),
+    [
+        (0xE2, b"ICC_PROFILE\0\1\1" + b"p" * 90, True),
+        (0xE2, b"ICC_PROFILE\0\1\1", True),
+        (0xE2, b"ICC_PROFILE\0\1", False),  # Pillow reads the count behind it, and fails
+        (0xE2, b"MPF\0" + b"x" * 60, False),  # Pillow opens the file as one of several images, or not at all
+        (0xE2, b"", False),
+        (0xE0, b"JFIF\0\1\1\0\0\1\0\1\0\0", True),
+        (0xE0, b"JFIF\0\1\1", False),
+        (0xED, b"Photoshop 3.0\0" + b"8BIM" * 9, False),
+        (0xEE, b"Adobe\0d\0\0\0\0\1", True),
+        (0xEE, b"Adobe\0d", False),
+        (0xE7, b"anything", True),
+    ],
+)
+def test_only_markers_that_pillow_takes_for_sure_are_taken(marker: int, body: bytes, handled: bool) -> None:
+    """A file that Pillow may refuse, or open as another kind, must not be decoded in its place."""
+    plain = jpeg(photo(90, 120))
+    content = with_segment(plain, marker, body)
+    assert (native.measure(content) == (90, 120)) is handled
+    out = crop(content, (90, 120), (3, 5), 64, True)
+    assert (out is not None) is handled
+    if handled:
+        assert np.array_equal(out, reference(content, (90, 120), (3, 5), 64, True))
+
+
+def of_scans(count: int) -> bytes:
+    """A progressive grey JPEG of one block, written by hand: a scan for its mean, and the others all for the rest."""
+
+    def segment(marker: int, *body: int) -> bytes:
+        return with_segment(b"\xff\xd8", marker, bytes(body))[2:]
+
+    one_code = (1, *[0] * 15, 0)  # Huffman: the bit 0 says 0, or the end of the block
+    head = segment(0xDB, 0, *[1] * 64) + segment(0xC2, 8, 0, 8, 0, 8, 1, 1, 0x11, 0)
+    tables = segment(0xC4, 0x00, *one_code) + segment(0xC4, 0x10, *one_code)
+    mean, rest = (segment(0xDA, 1, 1, 0, first, last, 0) + b"\x7f" for first, last in ((0, 0), (1, 63)))
+    return b"\xff\xd8" + head + tables + mean + rest * (count - 1) + b"\xff\xd9"
+
+
+def test_a_file_of_many_scans_is_not_rewritten() -> None:
+    """A hostile one has thousands, and each is a pass over the image; cameras and the web make about ten."""
+    tiled = native.tile(of_scans(200))
+    assert tiled is not None
+    assert np.array_equal(pixels(tiled), pixels(of_scans(200)))
+    assert native.tile(of_scans(201)) is None
+
+
 def mutate(content: bytes, draw: np.random.Generator) -> bytes:
     """Flip bits, cut, edit markers and sizes: what disks, networks and attackers do."""
     out = bytearray(content)

@@ -276,6 +276,23 @@ def test_a_part_that_was_changed_between_two_calls_is_noticed(miniature: Expecte
         prepare(miniature, root, **OPTIONS)
 
 
+@pytest.mark.parametrize(("shard", "change"), [(0, lambda body: body + b"x"), (3, lambda body: body[:-1])])
+def test_a_shard_that_grew_or_shrank_is_not_passed_on(
+    shard: int, change: Callable[[bytes], bytes], miniature: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the last step and the check: no checksum of an image sees bytes behind the last one."""
+    write, path = preparation.np.save, tmp_path / "it.part" / "store" / "train" / store.shard_name(shard)
+
+    def saves(file, index, **options):
+        write(file, index, **options)
+        if "train" in file.name:
+            path.write_bytes(change(path.read_bytes()))
+
+    monkeypatch.setattr(preparation.np, "save", saves)
+    with pytest.raises(InputError, match=rf"{path.name} is not what was written there; remove .*it\.part"):
+        prepare(miniature, tmp_path / "it", **OPTIONS)
+
+
 def test_two_preparations_of_one_place_do_not_mix(miniature: Expected, tmp_path: Path) -> None:
     import fcntl
 
