@@ -5,8 +5,11 @@ with `pipelines/*/archives.yaml`, other outputs with `dvc.lock`, and what is bel
 Archives of ImageNet that are not here are no fault; anything else that is pinned and missing is one.
 """
 
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -20,46 +23,66 @@ CONSOLE = Console(stderr=True)
 OPTIONAL = Path("pipelines/imagenet/archives.yaml")
 
 
-def pinned_files(project: Path) -> dict[Path, str]:
-    """Return the md5 of every single file that is pinned, by its path below the project."""
-    pins: dict[Path, str] = {}
+@dataclass(frozen=True)
+class Pin:
+    """The md5 that a file must have, and what brings it back."""
+
+    md5: str
+    remedy: str
+
+
+def pinned_files(project: Path) -> dict[Path, Pin]:
+    """Return every single file that is pinned, by its path below the project."""
+    pins: dict[Path, Pin] = {}
     for lock in locks(project):
-        pins |= {path: md5 for path, md5 in locked_outs(lock).items() if not md5.endswith(".dir")}
+        stages = lock.with_suffix(".yaml").relative_to(project)
+        for path, out in locked_outs(lock).items():
+            make, stage = (
+                ("make data", out.stage) if lock.parent == project else (f"dvc repro {stages}", f"{stages}:{out.stage}")
+            )
+            if not out.md5.endswith(".dir"):
+                pins[path] = Pin(out.md5, f"give {make}, or dvc pull {stage}")
     for listed in sorted(project.glob("pipelines/*/archives.yaml")):
         for archive in read_expected(listed).archives.values():
             if (project / archive.path).is_file() or listed != project / OPTIONAL:
-                pins[archive.path] = archive.md5
+                made = pins.get(archive.path, Pin("", "fetch the archive again"))
+                pins[archive.path] = Pin(archive.md5, made.remedy)
     return pins
 
 
 def faults(project: Path) -> Iterator[str]:
     """Yield a sentence for every file that is missing or differs."""
-    for path, md5 in pinned_files(project).items():
+    for path, pin in pinned_files(project).items():
         file = project / path
         with CONSOLE.status(f"reading {path}"):
             if not file.is_file():
-                yield f"{path} is missing; give make data, or dvc pull"
+                yield f"{path} is missing; {pin.remedy}"
                 continue
-            same = file_md5(file) == md5
+            same = file_md5(file) == pin.md5
             if not same:
-                yield f"{path} differs from its pin; {remedy(project, file)}"
+                yield f"{path} differs from its pin; {remedy(project, file, pin)}"
             if path.name != MANIFEST:
                 continue
             try:
                 if same and not is_pinned(file.read_bytes(), read_manifest(file.parent), project):
                     yield f"{path} is named by a lock that is not committed; commit that, or restore it"
                 for name in different_files(file.parent):
-                    yield f"{path.parent / name} differs from its manifest; {remedy(project, file.parent / name)}"
+                    yield f"{path.parent / name} differs from its manifest; {remedy(project, file.parent / name, pin)}"
             except InputError as fault:
                 yield str(fault)
 
 
-def remedy(project: Path, file: Path) -> str:
-    """What to remove before the file is made or pulled again: a link's other end is as wrong as the file."""
-    cache = project / ".dvc" / "cache"
-    linked = next((copy for copy in cache.rglob("*") if copy.is_file() and copy.samefile(file)), None)
-    also = "" if linked is None else f" and {linked.relative_to(project)}, the same bytes"
-    return f"remove it{also}, and make or pull it again"
+def remedy(project: Path, file: Path, pin: Pin) -> str:
+    """What to remove before the file is brought back: a link's other end is as wrong as the file."""
+    linked = next((copy for copy in cache(project).rglob("*") if copy.is_file() and copy.samefile(file)), None)
+    also = "" if linked is None else f" and {os.path.relpath(linked, project)}, the same bytes"
+    return f"remove it{also}, and {pin.remedy}"
+
+
+def cache(project: Path) -> Path:
+    """Return where DVC keeps copies, which `dvc cache dir` may have moved."""
+    done = subprocess.run([sys.executable, "-m", "dvc", "cache", "dir"], cwd=project, capture_output=True, text=True)
+    return Path(done.stdout.strip()) if done.returncode == 0 else project / ".dvc" / "cache"
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from rectifiers.data.archives import Expected
 from rectifiers.runs.record import write_text
 
 BIN = Path(sys.executable).parent
+VERIFY = load_script("verify_data")
 PARTS = ["src", "conf", "scripts", "pipelines", "train.py", "dvc.yaml", "dvc.lock", "data.dvc", ".dvcignore"]
 
 
@@ -93,7 +94,7 @@ def whole(miniature: Expected, prepared: Path, tmp_path_factory: pytest.TempPath
 
 def found(root: Path) -> list[str]:
     """What `make verify-data` says."""
-    return list(load_script("verify_data").faults(root))
+    return list(VERIFY.faults(root))
 
 
 def test_the_statistics_too_are_those_that_are_pinned(whole: Path) -> None:
@@ -117,11 +118,13 @@ VICTIMS = [
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_a_flipped_byte_is_found_and_named_though_time_and_size_stay(victim: str, whole: Path) -> None:
-    path = whole / victim
-    cached = whole / ".dvc" / "cache" / "files" / "md5" / "00" / "11"
+def test_a_flipped_byte_is_found_and_named_though_time_and_size_stay(
+    victim: str, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, cached = whole / victim, tmp_path / "cache" / "files" / "md5" / "00" / "11"
     cached.parent.mkdir(parents=True)
     os.link(path, cached)  # as DVC's cache has it
+    monkeypatch.setattr(VERIFY, "cache", lambda project: tmp_path / "cache")
     before, times = path.read_bytes(), path.stat()
     flipped = bytearray(before)
     flipped[len(flipped) // 2] ^= 1
@@ -129,18 +132,34 @@ def test_a_flipped_byte_is_found_and_named_though_time_and_size_stay(victim: str
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     sentences = found(whole)
     path.write_bytes(before)
-    shutil.rmtree(whole / ".dvc")
+    stage = {"raw": "miniature", "prepared": "prepare", "statistics": "statistics"}[victim.split("/")[1]]
     assert sentences[0].startswith(f"{victim} differs from its ")
-    assert f"remove it and {cached.relative_to(whole)}, the same bytes, and make or pull it again" in sentences[0]
+    assert f"remove it and {os.path.relpath(cached, whole)}, the same bytes, and give make data, or" in sentences[0]
+    assert f"dvc pull {stage}" in sentences[0]
     assert all(victim in sentence for sentence in sentences)
 
 
-def test_a_missing_file_is_named(whole: Path) -> None:
+def test_the_cache_is_where_dvc_has_it(made: Clone, tmp_path: Path) -> None:
+    assert VERIFY.cache(made.root) == made.root / ".dvc" / "cache"
+    made.good("dvc", "cache", "dir", "--local", str(tmp_path / "moved"))
+    assert VERIFY.cache(made.root) == tmp_path / "moved"
+    (made.root / ".dvc" / "config.local").unlink()
+    assert VERIFY.cache(tmp_path) == tmp_path / ".dvc" / "cache"  # no checkout of DVC's
+
+
+def test_a_missing_file_is_named_with_what_brings_it_back(whole: Path) -> None:
     path = whole / "data/statistics/miniature/mean.npy"
     path.rename(path.with_suffix(".away"))
+    big = whole / "pipelines" / "imagenet" / "dvc.lock"
+    big.write_text("stages: {prepare: {outs: [{path: data/prepared/imagenet/manifest.json, md5: '0'}]}}")
     sentences = found(whole)
+    big.unlink()
     path.with_suffix(".away").rename(path)
-    assert sentences == ["data/statistics/miniature/mean.npy is missing; give make data, or dvc pull"]
+    stages = "pipelines/imagenet/dvc.yaml"
+    assert sentences == [
+        "data/statistics/miniature/mean.npy is missing; give make data, or dvc pull statistics",
+        f"data/prepared/imagenet/manifest.json is missing; give dvc repro {stages}, or dvc pull {stages}:prepare",
+    ]
 
 
 @pytest.mark.slow

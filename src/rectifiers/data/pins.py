@@ -1,6 +1,7 @@
 """What pinned means, as far as training asks: read from `dvc.lock` and from git. DVC itself is never asked."""
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,16 @@ def locks(project: Path) -> list[Path]:
     return [path for path in (project / "dvc.lock", *sorted(project.glob("pipelines/*/dvc.lock"))) if path.is_file()]
 
 
-def locked_outs(lock: Path, text: str | None = None) -> dict[Path, str]:
-    """Return the md5 of every out of a lock, by its path below the project; a folder's ends in `.dir`.
+@dataclass(frozen=True)
+class Out:
+    """What a lock says of an out: its md5, which ends in `.dir` for a folder, and the stage that makes it."""
+
+    md5: str
+    stage: str
+
+
+def locked_outs(lock: Path, text: str | None = None) -> dict[Path, Out]:
+    """Return the outs of a lock by their paths below the project.
 
     text: what the lock says, where that is not what lies there.
 
@@ -28,8 +37,10 @@ def locked_outs(lock: Path, text: str | None = None) -> dict[Path, str]:
         InputError: for a lock that cannot be read.
     """
     try:
-        stages = yaml.safe_load(lock.read_text() if text is None else text)["stages"].values()
-        return {Path(out["path"]): str(out["md5"]) for stage in stages for out in stage.get("outs", [])}
+        stages = yaml.safe_load(lock.read_text() if text is None else text)["stages"].items()
+        return {
+            Path(out["path"]): Out(str(out["md5"]), name) for name, stage in stages for out in stage.get("outs", [])
+        }
     except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as fault:
         raise InputError(f"{lock} cannot be read as a lock of DVC ({fault!r}); restore it from git") from fault
 
@@ -47,7 +58,7 @@ def is_pinned(body: bytes, manifest: dict[str, Any], project: Path) -> bool:
     md5 = hashlib.md5(body).hexdigest()
     for lock in locks(project):
         text = committed(lock)
-        named = {out for path, out in locked_outs(lock, text).items() if path.name == MANIFEST}
+        named = {out.md5 for path, out in locked_outs(lock, text).items() if path.name == MANIFEST}
         if md5 in named and (text is not None or manifest.get("archives") == _official(lock.with_name(ARCHIVES))):
             return True
     return False
