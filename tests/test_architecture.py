@@ -36,6 +36,7 @@ ROWS = [
     ["reporting.page.sections", "reporting.page.runs"],
     ["reporting.page.document"],
     ["tracking.contents", "tracking.sent"],
+    ["tracking.guard", "tracking.results"],
     ["tracking.client"],
     ["tracking.mirror", "tracking.report"],
     ["tracking.sync"],
@@ -80,7 +81,7 @@ ONLY_IN = {
     "omegaconf": ("cli", "reporting.commands"),
     "jinja2": ("reporting.page.document",),
     "vl_convert": ("reporting.page.document",),
-    "wandb": ("tracking.client", "tracking.report"),
+    "wandb": ("tracking.client", "tracking.results", "tracking.report"),
     "wandb_workspaces": ("tracking.report",),
     "dvc": (),
 }

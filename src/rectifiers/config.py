@@ -122,6 +122,17 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
 }
 
 
+FORBIDDEN_IN_PROJECTS = "/\\#?%:"  # by W&B
+
+
+def project_fault(name: Any) -> str | None:
+    """Return what is wrong with a W&B project's name, or None."""
+    usable = isinstance(name, str) and name.isprintable() and 0 < len(name) <= 128
+    if usable and not set(name) & set(FORBIDDEN_IN_PROJECTS):
+        return None
+    return f"logger.project={name} is not usable; give 1 to 128 characters without {' '.join(FORBIDDEN_IN_PROJECTS)}"
+
+
 def _lookup(config: Mapping[str, Any], key: str) -> tuple[bool, Any]:
     node: Any = config
     for part in key.split("."):
@@ -172,6 +183,8 @@ def check(config: Mapping[str, Any]) -> None:
         if present and (value not in choices or isinstance(value, bool) != isinstance(choices[0], bool)):
             known = ", ".join(str(choice).lower() if isinstance(choice, bool) else choice for choice in choices)
             raise InputError(f"{key}={value} is not known; choose one of: {known}")
+    if config["logger"]["name"] == "wandb" and (fault := project_fault(config["logger"]["project"])) is not None:
+        raise InputError(fault)
     scale = config["preprocess"]["scale"]
     if scale != "unit_rms" and Number("preprocess.scale", float, above=0, most=LARGEST).fault(scale):
         raise InputError(

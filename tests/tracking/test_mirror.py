@@ -9,11 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from conftest import ROOT
 from rectifiers.runs import record as records
-from rectifiers.tracking import client, sent
+from rectifiers.tracking import client, results, sent
 from rectifiers.tracking.client import Tracked
 from rectifiers.tracking.mirror import mirrored, publish
 from tracking.stub import Stub, serving
@@ -179,7 +180,7 @@ def test_a_server_that_cannot_be_used_leaves_the_run_whole_offline(
         monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     note = publish(record, folder, SETTINGS)
     assert note is not None
-    assert note.startswith(f"W&B does not have run {record['run']} (")
+    assert note.startswith(f"W&B does not have all of run {record['run']} (")
     assert note.endswith("`python scripts/report.py sync` sends it")
     assert rows_of(inspected(folder)) == as_logged(record)
     assert not sent.is_sent(folder, record)
@@ -224,6 +225,142 @@ def test_a_server_that_fails_midway_costs_nothing(
         monkeypatch.setenv("WANDB_BASE_URL", later.url)
         assert publish(record, folder, SETTINGS | {"mode": "online"}, fall_back=False) is None
         assert later.steps(name) == list(range(1, 13))
+
+
+@pytest.mark.parametrize("moment", ["while it trains", "at its end"])
+def test_a_client_that_is_stuck_does_not_hang_the_run(
+    record: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """As on a hung disk: the client's own process is stopped, and its own time limits with it."""
+    monkeypatch.setattr(client, "ANSWER_S", 1)
+    started = time.monotonic()
+    with mirrored(tracked(record, folder, mode="offline", finish_timeout_s=1)) as mirror:
+        mirror.epochs(record["history"][:4])
+        if moment == "while it trains":
+            stop_the_core()
+        mirror.finished(record)
+        stop_the_core()
+    assert mirror.note is not None
+    assert "no answer for" in mirror.note
+    assert rows_of(inspected(folder)) == as_logged(record)
+    assert time.monotonic() - started < 60
+    assert [child.name() for child in psutil.Process().children() if child.name().startswith("wandb-core")] == []
+
+
+def stop_the_core() -> None:
+    (core,) = [child for child in psutil.Process().children(recursive=True) if child.name().startswith("wandb-core")]
+    core.suspend()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("WANDB_MODE", "foo"), ("WANDB_BASE_URL", "foo"), ("WANDB_FINISH_TIMEOUT", "abc"), ("WANDB_RESUME", "bogus")],
+)
+def test_a_variable_that_the_client_refuses_is_named_and_costs_nothing(
+    record: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    note = publish(record, folder, SETTINGS)
+    assert note is not None
+    assert name.removeprefix("WANDB_").lower() in note
+
+
+def test_a_variable_that_is_set_to_nothing_is_not_set(
+    record: dict[str, Any], folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "")
+    assert publish(record, folder, SETTINGS) is None
+    assert sent.is_sent(folder, record)
+    assert os.environ["WANDB_MODE"] == ""
+
+
+def test_who_has_set_the_client_to_offline_stays_offline(
+    record: dict[str, Any], folder: Path, server: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = [Path(sys.executable).with_name("wandb"), "offline"]
+    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    assert publish(record, folder, SETTINGS) is None
+    assert server.calls == []
+
+
+def test_a_rerun_is_another_run_there(record: dict[str, Any], folder: Path, server: Stub) -> None:
+    publish(record, folder, SETTINGS)
+    attic = folder.parent / "replaced"
+    attic.mkdir()
+    folder.rename(attic / f"{folder.name}-1")
+    folder.mkdir()
+    changed = {**record, "history": [{**row, "train_loss": row["train_loss"] + 100} for row in record["history"][:5]]}
+    assert publish(changed, folder, SETTINGS) is None
+    name = f"{record['run']}-2"
+    assert server.steps(name) == [1, 2, 3, 4, 5]
+    assert server.history[name][5]["train_loss"] == changed["history"][4]["train_loss"]
+
+
+def test_rows_of_a_run_that_nothing_here_knows_of_are_not_taken_for_ours(
+    record: dict[str, Any], folder: Path, server: Stub
+) -> None:
+    publish(record, folder, SETTINGS)
+    for path in (folder / "wandb").glob("*.json"):
+        path.unlink()
+    note = publish(record, folder, SETTINGS)
+    assert note is not None
+    assert f"it has another run {record['run']}, whose rows it keeps" in note
+    assert not sent.is_sent(folder, record)
+
+
+def test_a_run_of_a_sweep_is_gone_on_with_in_the_sweep(
+    record: dict[str, Any], folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as agent:
+        agent.setenv("WANDB_SWEEP_ID", "s1")
+        agent.setenv("WANDB_RUN_ID", "r1")
+        cut_short(tracked(record, folder), record["history"][:2], KeyboardInterrupt())
+    assert server.steps("r1") == [1, 2]
+    assert publish(record, folder, SETTINGS | {"mode": "online"}, fall_back=False) is None
+    assert server.steps("r1") == list(range(1, 13))
+    assert list(server.runs) == ["r1"]
+
+
+def test_a_note_that_cannot_be_written_costs_nothing(record: dict[str, Any], folder: Path, server: Stub) -> None:
+    (folder / "wandb" / "sent.json").mkdir(parents=True)
+    note = publish(record, folder, SETTINGS)
+    assert note is not None
+    assert "sent.json" in note
+
+
+def test_a_run_that_diverged_at_once_is_concluded_once(
+    record: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = []
+    conclude = results.conclude
+    monkeypatch.setattr(results, "conclude", lambda *given: told.append(given) or conclude(*given))
+    diverged = {**record, "history": [], "epochs": 0, "protocols": {}, "status": "diverged"}
+    assert publish(diverged, folder, SETTINGS | {"mode": "offline"}) is None
+    assert len(told) == 1
+
+
+def test_numbers_that_are_none_are_left_out_as_in_the_record(record: dict[str, Any], folder: Path) -> None:
+    rows = [{**record["history"][0], "train_loss": float("nan"), "val/loss": float("inf")}]
+    cut_short(tracked(record, folder, mode="offline"), rows, KeyboardInterrupt())
+    (row,) = rows_of(inspected(folder))
+    assert not {"train_loss", "val/loss"} & row.keys()
+
+
+def test_neither_host_nor_place_goes_to_the_server(record: dict[str, Any], folder: Path, server: Stub) -> None:
+    publish(record, folder, SETTINGS)
+    # but for the manifests of artifacts, where the client notes from which staging file it uploaded
+    told = b"".join(body for name, body in server.files.items() if not name.endswith("/manifest"))
+    sent_there = told + json.dumps([server.runs, server.summaries]).encode()
+    for word in (str(folder), str(ROOT)):
+        assert word.encode() not in sent_there
+    assert b'"host"' not in told
+
+
+def test_names_longer_than_a_tag_are_cut(record: dict[str, Any], folder: Path, server: Stub) -> None:
+    long = {**record, "choices": {**record["choices"], "activation": "a" * 100}}
+    assert publish(long, folder, SETTINGS) is None
+    assert "a" * 64 in server.runs[record["run"]]["tags"]
 
 
 def test_no_key_is_written_anywhere(record: dict[str, Any], folder: Path, server: Stub) -> None:

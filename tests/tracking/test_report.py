@@ -69,6 +69,13 @@ def test_a_group_without_records_is_named(found: list[dict[str, Any]]) -> None:
         build(found, entity="e", project="p", group="table9")
 
 
+def test_no_records_and_no_project_say_what_to_do(found: list[dict[str, Any]]) -> None:
+    with pytest.raises(InputError, match=r"results/records holds no records; run an experiment, then .*collect"):
+        build([], entity="e", project="p")
+    with pytest.raises(InputError, match="--project=a/b is not usable"):
+        build(found, entity="e", project="a/b")
+
+
 def test_it_is_saved_and_updated_in_place(found: list[dict[str, Any]], server: Stub, tmp_path: Path) -> None:
     kept = tmp_path / "reports.json"
     asked = {"entity": None, "project": "ours", "group": "table2", "kept": kept}

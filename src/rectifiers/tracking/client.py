@@ -1,28 +1,25 @@
 """The W&B client at arm's length: no fault of its own, of the network or of a server costs a run, or hangs its end."""
 
-import io
 import json
+import logging
 import os
 import shutil
 import socket
-import threading
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from PIL import Image
+from rectifiers.tracking import contents, sent
+from rectifiers.tracking.guard import NoAnswerError, caught, end_processes, first_sentence, within
 
-from rectifiers.reporting.figures import FIGURES, png
-from rectifiers.tracking import contents
-
-CONNECT_TIMEOUT_S, INIT_TIMEOUT_S = 3, 20
+CONNECT_TIMEOUT_S, INIT_TIMEOUT_S, ANSWER_S = 3, 20, 10
 OFFLINE = ("offline", "dryrun")
-T = TypeVar("T")
+CORE = "wandb-core"  # the client's own process
+LEAST_ROOM_BYTES = 2**20
 
 
 @dataclass(frozen=True)
@@ -41,35 +38,67 @@ class Tracked:
 
 @contextmanager
 def environment(folder: Path) -> Iterator[None]:
-    """Keep the client's files in the run's folder, its lines from the terminal and its error reports from its maker."""
-    own = {"WANDB_DATA_DIR": str(folder / "wandb" / "data"), "WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true"}
-    before = {name: os.environ.get(name) for name in own}
-    os.environ.update(own)
+    """Keep the client's files in the run's folder, its lines from the terminal and its error reports from its maker.
+
+    A variable that is set to nothing counts as not set; the client takes it for a wrong value.
+    """
+    before = dict(os.environ)
+    raising = logging.raiseExceptions
+    for name in [name for name, value in before.items() if name.startswith("WANDB_") and not value]:
+        del os.environ[name]
+    os.environ.pop("WANDB_SERVICE", None)  # of another run's client process, which may be gone
+    os.environ |= {
+        "WANDB_DATA_DIR": str(folder / "wandb" / "data"),
+        "WANDB_ERROR_REPORTING": "false",
+        "WANDB_SILENT": "true",
+    }
+    logging.raiseExceptions = False  # on a full disk the client's own log would bury all other lines
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        logging.raiseExceptions = raising
+        for name in [name for name in os.environ if name.startswith("WANDB_")]:
+            del os.environ[name]
+        os.environ |= {name: value for name, value in before.items() if name.startswith("WANDB_")}
 
 
 def connect(tracked: Tracked, fall_back: bool = True) -> tuple[Any, str | None]:
     """Return (the client's run, or None; why it is not what was asked for, or None).
 
-    `mode=auto` is online for who is logged in and offline for who is not, without a word, unless WANDB_MODE says more.
+    `mode=auto` is what WANDB_MODE and the client's settings say, and without them online for who is logged in and
+    offline, without a word, for who is not.
     """
-    asked = tracked.settings["mode"]
-    mode = os.environ.get("WANDB_MODE", "online") if asked == "auto" else asked
+    try:
+        mode, why = _mode(tracked.settings["mode"])
+    except Exception as fault:  # a variable or a settings file that the client refuses, in any words
+        mode, why = "offline" if fall_back else "none", first_sentence(fault)
     if mode == "disabled":
         return None, None
-    why = None if mode in OFFLINE else why_not_online(asked)
-    if mode not in OFFLINE and why is None:
-        run, why = _or_none(tracked, "online", None)
+    with suppress(OSError):
+        sent.place(tracked.folder).mkdir(exist_ok=True)  # what is not sent is looked for by this folder
+    if mode == "online":
+        run, why = _or_none(tracked, "online")
         if run is not None:
             return run, None
-    return _or_none(tracked, "offline", why or None) if fall_back else (None, why)
+    if not fall_back:
+        return None, why or "W&B is set to offline; logger.mode=online, or `wandb online`"
+    if shutil.disk_usage(tracked.folder).free < LEAST_ROOM_BYTES:
+        return None, why or "no space left on device"
+    run, still = _or_none(tracked, "offline")
+    return run, why or still
+
+
+def _mode(asked: str) -> tuple[str, str | None]:
+    """The mode to start in, and why it is not the one that was asked for."""
+    import wandb
+
+    mode = wandb.setup().settings.mode if asked == "auto" else asked
+    if mode in OFFLINE:
+        return "offline", None
+    if mode == "disabled":
+        return mode, None
+    why = why_not_online(asked)
+    return ("online", None) if why is None else ("offline", why or None)
 
 
 def why_not_online(asked: str) -> str | None:
@@ -93,24 +122,21 @@ def _unreachable(url: str) -> str | None:
     parts = urlsplit(url)
     if parts.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(parts.hostname or ""):
         return None
-    try:
-        with socket.create_connection(
-            (parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)), CONNECT_TIMEOUT_S
-        ):
-            return None
-    except OSError as fault:
-        return f"{parts.hostname} cannot be reached: {fault.strerror or fault}"
+    place = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+    try:  # the time limit of a connection does not cover the look-up of the name
+        within(2 * CONNECT_TIMEOUT_S, lambda: socket.create_connection(place, CONNECT_TIMEOUT_S).close())
+    except (OSError, NoAnswerError) as fault:
+        return f"{parts.hostname} cannot be reached: {getattr(fault, 'strerror', None) or fault}"
+    return None
 
 
-def _or_none(tracked: Tracked, mode: Literal["online", "offline"], why: str | None) -> tuple[Any, str | None]:
-    own = tracked.folder / "wandb"
+def _or_none(tracked: Tracked, mode: Literal["online", "offline"]) -> tuple[Any, str | None]:
+    own = sent.place(tracked.folder)
     before = set(own.glob("*run-*"))
     try:
-        return start(tracked, mode), why
+        return start(tracked, mode), None
     except Exception as fault:
-        import wandb
-
-        _caught(wandb.teardown)  # its process would say that the run's name is in use
+        _end_client(1)  # its process would say that the run's name is in use
         for made in set(own.glob("*run-*")) - before:
             with suppress(OSError):
                 made.unlink() if made.is_symlink() else shutil.rmtree(made)
@@ -121,18 +147,16 @@ def start(tracked: Tracked, mode: Literal["online", "offline"]) -> Any:
     """Start, or go on with, the run in W&B; a failure is an exception of the client's."""
     import wandb
 
-    own = tracked.folder / "wandb"
-    earlier = [path for path in own.glob("*run-*") if not path.is_symlink()]
+    address = sent.address(tracked.folder, tracked.settings["project"])
     run = wandb.init(
-        project=tracked.settings["project"],
-        id=tracked.folder.name,
+        **address,
         name=contents.title(tracked.choices),
         group=contents.group(tracked.choices),
         tags=contents.tags(tracked.choices),
         dir=tracked.folder,
         mode=mode,
         resume="allow",
-        config=contents.config(tracked.choices, tracked.science, tracked.provenance),
+        config=contents.config(tracked.folder.name, tracked.choices, tracked.science, tracked.provenance),
         settings=wandb.Settings(
             silent=True,
             disable_git=True,
@@ -142,57 +166,36 @@ def start(tracked: Tracked, mode: Literal["online", "offline"]) -> Any:
             init_timeout=INIT_TIMEOUT_S,
             finish_timeout=tracked.settings["finish_timeout_s"],
             finish_timeout_raises=True,
+            x_disable_meta=True,  # host, paths and arguments; the record's own provenance is in the config
         ),
     )
     run.define_metric("epoch")
     run.define_metric("*", step_metric="epoch")
-    for path in earlier:  # of a process before this one; all it was told is told again
-        shutil.rmtree(path, ignore_errors=True)
     return run
 
 
-def conclude(run: Any, record: dict[str, Any], tracked: Tracked) -> str | None:
-    """Tell what the run found, and which data and weights it is of; return what the client refused first."""
-    steps = (_summarize, _name_data, *([_keep_checkpoint] if tracked.settings["log_checkpoint"] else []))
-    wait_s = tracked.settings["finish_timeout_s"]
-    faults = [_caught(partial(within, wait_s, partial(step, run, record, tracked))) for step in steps]
-    return next((first_sentence(fault) for fault in faults if fault), None)
-
-
-def _summarize(run: Any, record: dict[str, Any], _: Tracked) -> None:
-    import wandb
-
-    table = wandb.Table(columns=list(contents.COMPARISON_COLUMNS), data=contents.comparison_rows(record))
-    figures = {name: draw(record) for name, draw in FIGURES.items()}
-    drawn = {name: wandb.Image(Image.open(io.BytesIO(png(figure)))) for name, figure in figures.items() if figure}
-    run.summary.update({**contents.summary(record), "paper_vs_measured": table, **drawn})
-
-
-def _name_data(run: Any, record: dict[str, Any], _: Tracked) -> None:
-    """Lineage: a reference to the data by hash. Without a server the client knows of none, and the config names it."""
-    import wandb
-
-    if not run.offline:
-        data = wandb.Artifact(f"data-{record['choices']['data']}", type="dataset")
-        data.add_reference(f"hash://sha256/{record['provenance']['data']}", name="content", checksum=False)
-        run.use_artifact(data)
-
-
-def _keep_checkpoint(run: Any, record: dict[str, Any], tracked: Tracked) -> None:
-    import wandb
-
-    checkpoint = wandb.Artifact(f"checkpoint-{run.id}", type="model", metadata=contents.summary(record))
-    checkpoint.add_file(str(tracked.folder / "last.ckpt"), policy="immutable")
-    run.log_artifact(checkpoint)
-
-
-def finish(run: Any, exit_code: int) -> Exception | None:
+def finish(run: Any, exit_code: int, wait_s: float) -> Exception | None:
     """End `run` and the client's own process; return what went wrong. A TimeoutError leaves all of it on disk."""
+    fault = caught(lambda: within(wait_s + ANSWER_S, lambda: run.finish(exit_code=exit_code)))
+    if isinstance(fault, NoAnswerError):
+        end_processes(CORE)
+    ended = _end_client(exit_code)
+    return fault or ended
+
+
+def _end_client(exit_code: int) -> Exception | None:
+    """End the client's own process and its threads, which would outlive the run."""
     import wandb
 
-    fault = _caught(lambda: run.finish(exit_code=exit_code))
-    end_of_client = _caught(lambda: wandb.teardown(exit_code=exit_code))  # its threads would outlive the run
-    return fault or end_of_client
+    fault = caught(lambda: within(ANSWER_S, lambda: wandb.teardown(exit_code=exit_code)))
+    if isinstance(fault, NoAnswerError):
+        end_processes(CORE)
+    return fault
+
+
+def segments(folder: Path) -> set[Path]:
+    """Return the client's own folders of this run, one for each process that told it."""
+    return {path for path in sent.place(folder).glob("*run-*") if path.is_dir() and not path.is_symlink()}
 
 
 def log_of(run: Any) -> Path:
@@ -207,34 +210,3 @@ def complaint(log: Path) -> str | None:
         return next((line.get("error") or line["msg"] for line in lines if line["level"].startswith("ERROR")), None)
     except (OSError, ValueError, KeyError, AttributeError) as fault:
         return f"the client's log cannot be read: {fault}"
-
-
-def within(wait_s: float, action: Callable[[], T]) -> T:
-    """Return what `action` does, or raise what it raises.
-
-    Raises:
-        TimeoutError: where it takes longer; the client waits for some answers for ever.
-    """
-    found: list[T] = []
-    faults: list[Exception | None] = []
-    thread = threading.Thread(target=lambda: faults.append(_caught(lambda: found.append(action()))), daemon=True)
-    thread.start()
-    thread.join(wait_s)
-    if not faults:
-        raise TimeoutError(f"no answer for {wait_s:g} s")
-    if faults[0] is not None:
-        raise faults[0]
-    return found[0]
-
-
-def _caught(action: Callable[[], Any]) -> Exception | None:
-    try:
-        action()
-    except Exception as fault:
-        return fault
-    return None
-
-
-def first_sentence(fault: Exception) -> str:
-    """Return what an error says, in a line."""
-    return next(iter(str(fault).strip().splitlines()), "") or type(fault).__name__

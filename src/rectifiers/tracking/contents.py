@@ -1,12 +1,14 @@
 """What W&B is told of a run: plain data from its configuration and record, without the client."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from rectifiers.reporting.against_paper import Comparison, against_paper
 
 TAGS = ("activation", "init", "model")
+LONGEST_TAG = 64  # of W&B's
 TITLE = ("model", "activation", "init", "data")
 COMPARISON_COLUMNS = tuple(field.name for field in dataclasses.fields(Comparison))
 
@@ -18,7 +20,7 @@ def title(choices: Mapping[str, Any]) -> str:
 
 def tags(choices: Mapping[str, Any]) -> list[str]:
     """Return the activation, the initialiser and the model that were chosen."""
-    return [str(choices[group]) for group in TAGS if choices.get(group)]
+    return [str(choices[group])[:LONGEST_TAG] for group in TAGS if choices.get(group)]
 
 
 def group(choices: Mapping[str, Any]) -> str | None:
@@ -28,7 +30,9 @@ def group(choices: Mapping[str, Any]) -> str | None:
     return f"sweep {choices['sweep']}" if choices.get("sweep") else None
 
 
-def config(choices: Mapping[str, Any], science: Mapping[str, Any], provenance: Mapping[str, Any]) -> dict[str, Any]:
+def config(
+    run: str, choices: Mapping[str, Any], science: Mapping[str, Any], provenance: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the run's config: the choices and the seed flat, for grouping; the science and where it was run, nested.
 
     W&B writes the path of a nested key in two ways, one to group by it and one to filter by it.
@@ -36,12 +40,12 @@ def config(choices: Mapping[str, Any], science: Mapping[str, Any], provenance: M
     chosen = {name: option for name, option in choices.items() if option is not None}
     machine = {f"machine_{key}": value for key, value in provenance["machine"].items()}
     where = {key: value for key, value in provenance.items() if key not in ("machine", "versions")}
-    return {**chosen, "seed": science["seed"], "science": dict(science), "provenance": {**where, **machine}}
+    return {**chosen, "run": run, "seed": science["seed"], "science": dict(science), "provenance": {**where, **machine}}
 
 
 def row(epoch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an epoch's numbers as they are logged: those that are numbers."""
-    return {key: value for key, value in epoch.items() if value is not None}
+    """Return an epoch's numbers as they are logged: those that are numbers, as in the record."""
+    return {key: value for key, value in epoch.items() if value is not None and math.isfinite(value)}
 
 
 def summary(record: Mapping[str, Any]) -> dict[str, Any]:

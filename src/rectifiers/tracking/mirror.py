@@ -4,6 +4,7 @@ An epoch's row is told by its number, and all that the mirror lacks is told toge
 lost connection left there, it ends as the record is: no row missing, none twice.
 """
 
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any
 
 from rectifiers.tracking import client, contents, sent
 from rectifiers.tracking.client import Tracked
+from rectifiers.tracking.guard import caught, first_sentence
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -37,22 +39,34 @@ class WandbMirror(Mirror):
 
     def __init__(self, tracked: Tracked, fall_back: bool) -> None:
         self._tracked, self._fall_back = tracked, fall_back
+        self._wait_s = tracked.settings["finish_timeout_s"]
         self._history: Rows = ()
         self._record: dict[str, Any] | None = None
         self._why: str | None = None
         self._open(tracked)
 
     def _open(self, tracked: Tracked) -> None:
+        known, earlier = sent.has_address(tracked.folder), client.segments(tracked.folder)
         self._run, why = client.connect(tracked, self._fall_back)
-        self._next = self._run.step if self._run is not None else 0
+        self._next, self._concluded, self._superseded = 0, False, earlier
+        if self._run is not None:
+            self._next = self._run.starting_step
+            if self._next and not known:
+                why = why or f"it has another run {self._run.id}, whose rows it keeps"
+            where = {"id": self._run.id, "project": self._run.project, "entity": self._run.entity or None}
+            self._because(caught(lambda: sent.note_address(tracked.folder, **where)))
         self._why = self._why or why
+
+    def _because(self, fault: Exception | None) -> None:
+        if fault is not None:
+            self._why = self._why or first_sentence(fault)
 
     @property
     def note(self) -> str | None:  # type: ignore[override]
         if self._why is None:
             return None
         remedy = f"`{sent.SYNC}` sends it" if self._record else "the run tells it when it is gone on with"
-        return f"W&B does not have run {self._tracked.folder.name} ({self._why}); {remedy}"
+        return f"W&B does not have all of run {self._tracked.folder.name} ({self._why}); {remedy}"
 
     @property
     def exit_code(self) -> int:
@@ -67,26 +81,29 @@ class WandbMirror(Mirror):
                 self._next = row["epoch"] + 1
 
     def _tell(self, row: Mapping[str, Any]) -> None:
-        try:
-            self._run.log(contents.row(row), step=row["epoch"], commit=True)
-        except Exception as fault:  # whatever it is, no training ends for it
-            self._why = self._why or client.first_sentence(fault)
-            client.finish(self._run, 1)
+        fault = caught(lambda: self._run.log(contents.row(row), step=row["epoch"], commit=True))
+        if fault is not None:  # whatever it is, no training ends for it
+            self._because(fault)
+            client.finish(self._run, 1, self._wait_s)
             self._run = None
 
     def finished(self, record: dict[str, Any]) -> None:
+        from rectifiers.tracking.results import conclude
+
         self._record = record
         self.epochs(record["history"])
-        if self._run is not None:
-            self._why = client.conclude(self._run, record, self._tracked) or self._why
+        if self._run is not None and not self._concluded:
+            checkpoint = self._tracked.folder / "last.ckpt" if self._tracked.settings["log_checkpoint"] else None
+            why = conclude(self._run, record, checkpoint, self._wait_s)
+            self._why, self._concluded = self._why or why, True
 
     def close(self, exit_code: int) -> None:
-        """End the run in W&B, within the time that the settings give."""
+        """End the run in W&B, within twice the time that the settings give."""
         self._tell_all()
         if self._run is not None and self._ended(exit_code):
             return
-        lost = self._why is not None and self._history  # and no file of W&B's holds all of it
-        if self._fall_back and lost:
+        told = self._history or self._record
+        if self._fall_back and self._why is not None and told:  # lost on the way, and no file of W&B's holds all of it
             self._open(replace(self._tracked, settings={**self._tracked.settings, "mode": "offline"}))
             self._tell_all()
             self._ended(exit_code)
@@ -94,7 +111,7 @@ class WandbMirror(Mirror):
     def _tell_all(self) -> None:
         if self._record is None:
             self.epochs(self._history)
-        elif self._next <= len(self._history):
+        else:
             self.finished(self._record)
 
     def _ended(self, exit_code: int) -> bool:
@@ -104,14 +121,16 @@ class WandbMirror(Mirror):
             return False
         online = not run.offline
         url, log = (run.url, client.log_of(run)) if online else (None, None)
-        fault = client.finish(run, exit_code)
-        if fault is not None:
-            self._why = self._why or client.first_sentence(fault)
-        elif log is not None:
+        fault = client.finish(run, exit_code, self._wait_s)
+        self._because(fault)
+        if fault is None and log is not None:
             self._why = self._why or client.complaint(log)
         if self._why is None and online and self._record is not None:
-            sent.mark(self._tracked.folder, self._record, url)
-        return fault is None or isinstance(fault, TimeoutError)
+            self._because(caught(lambda: sent.mark(self._tracked.folder, self._record or {}, url)))
+        whole = fault is None or isinstance(fault, TimeoutError)
+        for path in self._superseded if whole else ():  # of processes before this one; all they were told is told again
+            shutil.rmtree(path, ignore_errors=True)
+        return whole
 
 
 @contextmanager

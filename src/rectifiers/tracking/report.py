@@ -8,11 +8,12 @@ from typing import Any
 
 import wandb_workspaces.reports.v2 as wr
 
-from rectifiers.config import InputError
+from rectifiers.config import InputError, project_fault
 from rectifiers.reporting.layout import Table
 from rectifiers.reporting.tables import document
 from rectifiers.runs import record as records
 from rectifiers.tracking import client, contents
+from rectifiers.tracking.guard import first_sentence, within
 
 Record = dict[str, Any]
 WAIT_S = 60
@@ -30,6 +31,10 @@ def build(found: Sequence[Record], *, entity: str, project: str, group: str | No
     Raises:
         InputError: where no record is of that group.
     """
+    if not found:
+        raise InputError("results/records holds no records; run an experiment, then scripts/report.py collect")
+    if (wrong := project_fault(project)) is not None:
+        raise InputError(wrong.replace("logger.project", "--project"))
     groups = sorted({name for record in found if (name := contents.group(record["choices"]))})
     if group is not None and group not in groups:
         raise InputError(f"--table={group} has no records; give one of: {', '.join(groups)}")
@@ -108,15 +113,15 @@ def save(found: Sequence[Record], *, entity: str | None, project: str, group: st
         InputError: where W&B cannot be reached or refuses it.
     """
     with client.environment(kept.parent):
-        why = client.why_not_online("online")
         try:
+            why = client.why_not_online("online")
             if why:
                 raise RuntimeError(why)
-            return client.within(WAIT_S, lambda: _save(found, entity, project, group, kept))
+            return within(WAIT_S, lambda: _save(found, entity, project, group, kept))
         except InputError:
             raise
         except Exception as fault:
-            told = client.first_sentence(fault)
+            told = first_sentence(fault)
             raise InputError(f"no report was saved ({told}); --out=<file> writes the document to a file") from fault
 
 

@@ -45,7 +45,7 @@ def send_records(paths: Iterable[Path], project: str) -> Iterator[Outcome]:
             continue
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place) / record["run"]
-            folder.mkdir()
+            sent.note_address(folder, id=record["run"], project=project)  # the same rows, wherever they come from
             yield _send(record, folder, settings)
 
 

@@ -1,0 +1,45 @@
+"""What W&B is told at a run's end: the summary, the table beside the paper's numbers, figures, data and weights."""
+
+import io
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import wandb
+from PIL import Image
+
+from rectifiers.reporting.figures import FIGURES, png
+from rectifiers.tracking import contents
+from rectifiers.tracking.guard import caught, first_sentence, within
+
+
+def conclude(run: Any, record: dict[str, Any], checkpoint: Path | None, wait_s: float) -> str | None:
+    """Tell what `record` says, and keep `checkpoint` where one is given, in `wait_s`; return what was refused first."""
+    steps = [partial(_summarize, run, record), partial(_name_data, run, record)]
+    if checkpoint is not None:
+        steps.append(partial(_keep, run, record, checkpoint))
+    until = time.monotonic() + wait_s
+    faults = [caught(partial(within, max(0.1, until - time.monotonic()), step)) for step in steps]
+    return next((first_sentence(fault) for fault in faults if fault), None)
+
+
+def _summarize(run: Any, record: dict[str, Any]) -> None:
+    table = wandb.Table(columns=list(contents.COMPARISON_COLUMNS), data=contents.comparison_rows(record))
+    figures = {name: draw(record) for name, draw in FIGURES.items()}
+    drawn = {name: wandb.Image(Image.open(io.BytesIO(png(figure)))) for name, figure in figures.items() if figure}
+    run.summary.update({**contents.summary(record), "paper_vs_measured": table, **drawn})
+
+
+def _name_data(run: Any, record: dict[str, Any]) -> None:
+    """Lineage: a reference to the data by hash. Without a server the client knows of none, and the config names it."""
+    if not run.offline:
+        data = wandb.Artifact(f"data-{record['choices']['data']}", type="dataset")
+        data.add_reference(f"hash://sha256/{record['provenance']['data']}", name="content", checksum=False)
+        run.use_artifact(data)
+
+
+def _keep(run: Any, record: dict[str, Any], path: Path) -> None:
+    checkpoint = wandb.Artifact(f"checkpoint-{run.id}", type="model", metadata=contents.summary(record))
+    checkpoint.add_file(str(path), policy="immutable")
+    run.log_artifact(checkpoint)
