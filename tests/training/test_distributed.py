@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,23 @@ def together(processes: int, place: Path, *overrides: str, restarts: int = 0) ->
 
 def start(command: Sequence[str], **more: Any) -> subprocess.Popen:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, cwd=ROOT, **{"env": ENVIRONMENT, **pipes, **more})
+    STARTED.append(subprocess.Popen(command, cwd=ROOT, **{"env": ENVIRONMENT, **pipes, **more}))
+    return STARTED[-1]
+
+
+STARTED: list[subprocess.Popen] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_running() -> Iterator[None]:
+    """A test that fails leaves no processes that wait for each other."""
+    yield
+    while STARTED:
+        process = STARTED.pop()
+        if process.poll() is None:
+            for pid in (*launched(process), process.pid):
+                os.kill(pid, signal.SIGKILL)
+            process.communicate()
 
 
 def launched(torchrun: subprocess.Popen) -> list[int]:
