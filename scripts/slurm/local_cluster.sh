@@ -64,6 +64,9 @@ run() {
 }
 
 stop() {
+    export SLURM_CONF=$folder/slurm.conf
+    scancel --partition=local 2>/dev/null || true # or their processes would outlive the nodes
+    for _ in $(seq 100); do [ -z "$(squeue -h -t R,CG 2>/dev/null || true)" ] && break; sleep 0.1; done
     while read -r pid; do
         kill "$pid" 2>/dev/null || true
         for _ in $(seq 50); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
