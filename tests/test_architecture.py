@@ -9,7 +9,7 @@ SRC = ROOT / "src" / "rectifiers"
 
 # A module imports from rows above its own in this list (lower in the house), never from its own row or below.
 ROWS = [
-    ["config", "seeds", "data.native.build"],
+    ["config", "seeds", "data.native.build", "tracking.guard"],
     [
         "data.native.binding",
         "quadrature",
@@ -36,7 +36,7 @@ ROWS = [
     ["reporting.page.sections", "reporting.page.runs"],
     ["reporting.page.document"],
     ["tracking.contents", "tracking.sent"],
-    ["tracking.guard", "tracking.results"],
+    ["tracking.results"],
     ["tracking.client"],
     ["tracking.mirror", "tracking.report"],
     ["tracking.sync"],

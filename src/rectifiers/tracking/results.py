@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import wandb
 from PIL import Image
 
 from rectifiers.reporting.figures import FIGURES, png
@@ -25,6 +24,8 @@ def conclude(run: Any, record: dict[str, Any], checkpoint: Path | None, wait_s: 
 
 
 def _summarize(run: Any, record: dict[str, Any]) -> None:
+    import wandb
+
     table = wandb.Table(columns=list(contents.COMPARISON_COLUMNS), data=contents.comparison_rows(record))
     figures = {name: draw(record) for name, draw in FIGURES.items()}
     drawn = {name: wandb.Image(Image.open(io.BytesIO(png(figure)))) for name, figure in figures.items() if figure}
@@ -33,6 +34,8 @@ def _summarize(run: Any, record: dict[str, Any]) -> None:
 
 def _name_data(run: Any, record: dict[str, Any]) -> None:
     """Lineage: a reference to the data by hash. Without a server the client knows of none, and the config names it."""
+    import wandb
+
     if not run.offline:
         data = wandb.Artifact(f"data-{record['choices']['data']}", type="dataset")
         data.add_reference(f"hash://sha256/{record['provenance']['data']}", name="content", checksum=False)
@@ -40,6 +43,8 @@ def _name_data(run: Any, record: dict[str, Any]) -> None:
 
 
 def _keep(run: Any, record: dict[str, Any], path: Path) -> None:
+    import wandb
+
     checkpoint = wandb.Artifact(f"checkpoint-{run.id}", type="model", metadata=contents.summary(record))
     checkpoint.add_file(str(path), policy="immutable")
     run.log_artifact(checkpoint)
