@@ -5,6 +5,7 @@ import logging
 import os
 import shutil
 import socket
+import sys
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -56,6 +57,8 @@ def environment(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        if "wandb" in sys.modules:
+            _end_client(0)  # it would keep its settings of now for the process' next run
         logging.raiseExceptions = raising
         for name in [name for name in os.environ if name.startswith("WANDB_")]:
             del os.environ[name]
@@ -188,8 +191,7 @@ def _end_client(exit_code: int) -> Exception | None:
     import wandb
 
     fault = caught(lambda: within(ANSWER_S, lambda: wandb.teardown(exit_code=exit_code)))
-    if isinstance(fault, NoAnswerError):
-        end_processes(CORE)
+    end_processes(CORE)  # where it has not ended by itself
     return fault
 
 
