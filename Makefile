@@ -8,7 +8,7 @@ NATIVE := src/rectifiers/data/native
 LIBRARY := $(NATIVE)/library.so
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native train test test-slow lint types format data verify-data deviations table report browser bench lock clean
+.PHONY: help setup native train test test-slow lint types format data verify-data deviations table claims report browser bench lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,11 @@ deviations: $(READY) ## copy every DEVIATION: of the code into the README
 
 table: $(READY) ## results/TABLES.md from the committed records and the paper's numbers
 	@$(BIN)/python scripts/report.py tables
+
+claims: $(READY) ## run the claims' runs that are missing (results/claims has ours), and write results/CLAIMS.md
+	@$(BIN)/python scripts/claims.py run --jobs 2
+	@$(BIN)/python scripts/report.py collect >/dev/null
+	@$(BIN)/python scripts/report.py claims
 
 report: $(READY) ## results/report/index.html: tables, curves, runs and comparisons, from all records here, as one file
 	@$(BIN)/python scripts/report.py page

@@ -3,8 +3,9 @@
 python scripts/report.py show [key=value ...]   print runs that fit, with their errors
 python scripts/report.py diff A B               tell what differs between two runs: configuration, provenance, results
 python scripts/report.py page                make results/report/index.html
-python scripts/report.py collect             copy the records of experiments from runs/ to results/records
+python scripts/report.py collect             copy records from runs/: of experiments to results/records, of claims to results/claims
 python scripts/report.py tables [--check]    make results/TABLES.md, or say whether it is stale
+python scripts/report.py claims [--check]    make results/CLAIMS.md, or say whether it is stale
 python scripts/report.py cost <record.json>  draw error against cost over the protocols of a run
 python scripts/report.py sync [record ...]   send to W&B what it does not have as it is recorded
 python scripts/report.py wandb --project P   make or update the report of all tables (--table=table2: of one) in W&B
@@ -26,7 +27,12 @@ from rich.console import Console
 
 from rectifiers.config import CONF, InputError, protocols
 from rectifiers.models.spec import depth, expand, trace
-from rectifiers.reporting.belonging import described, why_not
+from rectifiers.reporting.belonging import CLAIM, described, why_not
+from rectifiers.reporting.claims import Answer, arm_hash, claims, why_no_answer
+from rectifiers.reporting.claims import answer as answer_claim
+from rectifiers.reporting.claims import load as load_claims
+from rectifiers.reporting.claims_table import tables as claim_tables
+from rectifiers.reporting.claims_table import told as claims_told
 from rectifiers.reporting.comparison import compare
 from rectifiers.reporting.listing import Found, find, gather, select, usual_protocol
 from rectifiers.reporting.tables import document, load, tables
@@ -40,21 +46,22 @@ WIDE = 160  # characters, where no terminal says how many it has
 
 
 def collect(runs: Path) -> dict[str, Any]:
-    """Copy the records of experiments from `runs` to results/records; say which are left out, and why."""
+    """Copy the records of experiments and claims from `runs` to results; say which are left out, and why."""
     if not runs.is_dir():
         raise InputError(f"--runs={runs} is not a folder; give the one that holds the runs")
     copied, left_out = [], {}
     for path in sorted(runs.glob("*/record.json")):
         try:
             record = records.load(path)
-            reason = why_not(record)
+            of_claim = str(record["choices"].get("experiment")).startswith(CLAIM)
+            reason = why_no_answer(record) if of_claim else why_not(record)
         except InputError as fault:  # the others are copied all the same
             reason = str(fault)
         if reason:
             left_out[str(path)] = reason
             print(f"left out {path}: {reason}", file=sys.stderr)
         else:
-            copied.append(str(RESULTS / "records" / f"{record['run']}.json"))
+            copied.append(str(RESULTS / ("claims" if of_claim else "records") / f"{record['run']}.json"))
             records.write(Path(copied[-1]), record)
     return {"copied": copied, "left_out": left_out}
 
@@ -68,6 +75,29 @@ def write_tables(check: bool) -> dict[str, Any]:
     if not check:
         records.write_text(path, text)
     return {"path": str(path), "written": not check, "tables": [asdict(table) for table in document(found)]}
+
+
+def answers() -> list[Answer]:
+    """Return what the records of results/claims say of every claim."""
+    found = load_claims(RESULTS / "claims")
+    return [answer_claim(claim, found) for claim in claims()]
+
+
+def write_claims(check: bool) -> dict[str, Any]:
+    """Write results/CLAIMS.md, or say whether it is stale."""
+    judged = answers()
+    path, text = RESULTS / "CLAIMS.md", claims_told(judged)
+    if check and (not path.is_file() or path.read_text() != text):
+        raise InputError(f"{path} is not what the records say; run make claims")
+    if not check:
+        records.write_text(path, text)
+    verdicts = {each.claim.name: str(each.verdict) for each in judged}
+    return {
+        "path": str(path),
+        "written": not check,
+        "verdicts": verdicts,
+        "tables": [asdict(table) for table in claim_tables(judged)],
+    }
 
 
 def draw_cost(source: Path) -> dict[str, Any]:
@@ -110,7 +140,7 @@ def write_page(runs: Path) -> dict[str, Any]:
 
     path = RESULTS / "report" / "index.html"
     found = known_runs(runs)
-    write(path, found, load(RESULTS / "records"))
+    write(path, found, load(RESULTS / "records"), claim_tables(answers()))
     return {"path": str(path), "runs": len(found), "bytes": path.stat().st_size}
 
 
@@ -160,13 +190,19 @@ def experiments() -> dict[str, Any]:
         return OmegaConf.to_container(compose("train", overrides=list(overrides)), resolve=True)
 
     place = CONF / "experiment"
-    names = sorted(path.relative_to(place).with_suffix("").as_posix() for path in place.rglob("*.yaml"))
+    every = sorted(path.relative_to(place).with_suffix("").as_posix() for path in place.rglob("*.yaml"))
+    names = [name for name in every if not name.startswith(CLAIM)]
     with initialize_config_dir(str(CONF), version_base="1.3"):
         found = {name: composed(f"experiment={name}") for name in names}
         by_data = {path.stem: composed(f"data={path.stem}", ALL) for path in (CONF / "data").glob("*.yaml")}
+        arms = {
+            claim.name: {a: composed(f"experiment={CLAIM}{claim.name}", *o) for a, o in claim.arms.items()}
+            for claim in claims()
+        }
         models = {p.stem: composed("data=imagenet", f"model={p.stem}") for p in (CONF / "model").glob("*.yaml")}
     return {
         "experiments": {n: described(science(config)) for n, config in found.items()},
+        "claims": {name: {a: arm_hash(science(c)) for a, c in own.items()} for name, own in arms.items() if own},
         "settings": {data: protocols(config) for data, config in by_data.items()},
         "networks": {name: sizes(config["model"]) for name, config in models.items()},
     }
@@ -198,6 +234,9 @@ def options() -> argparse.ArgumentParser:
 
     add("collect", "copy records of experiments to results/records", of_runs=True)
     add("tables", "make results/TABLES.md").add_argument(
+        "--check", action="store_true", help="only say whether it is stale"
+    )
+    add("claims", "make results/CLAIMS.md").add_argument(
         "--check", action="store_true", help="only say whether it is stale"
     )
     add("cost", "draw error against cost over all protocols of one run").add_argument(
@@ -254,6 +293,8 @@ def answer(asked: argparse.Namespace, console: Console) -> tuple[Any, Callable[[
         return done, lambda: print(f"{len(done['sent'])} sent, {len(done['not_sent'])} not sent")
     if asked.command == "tables":
         done = write_tables(asked.check)
+    elif asked.command == "claims":
+        done = write_claims(asked.check)
     elif asked.command == "experiments":
         done = note_experiments()
     elif asked.command == "wandb":

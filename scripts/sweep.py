@@ -86,7 +86,7 @@ def launch(sweep: Path, asked: argparse.Namespace) -> None:
     cells = load(sweep)
     tell_of_other_source(cells)
     if not asked.print and not asked.cluster:
-        run_local(sweep, cells, asked.jobs)
+        (run_together if asked.together else run_local)(sweep, cells, asked.jobs)
         return
     states = [state(sweep, cell) for cell in cells]
     missing = [cell for cell, stands in zip(cells, states, strict=True) if stands in TO_START]
@@ -134,6 +134,53 @@ def submit(sweep: Path, cells: list[Cell], cluster: str, settings: list[str]) ->
         for job in jobs:
             job.wait()
         tell_of_lost(sweep, cells)
+
+
+def run_together(sweep: Path, cells: list[Cell], jobs: int) -> None:
+    """Run all that is missing in `jobs` processes, each one run after the other: for runs shorter than a start.
+
+    Each process goes through all cells and leaves what another one has; what a run prints goes to its process' log.
+    """
+    paths = [command(sweep, cell)[-1] for cell in cells if state(sweep, cell) in TO_START]
+    running = []
+    (sweep / "logs").mkdir(exist_ok=True)
+    try:
+        with heeded():
+            for job in range(jobs if paths else 0):
+                with open(sweep / "logs" / f"process-{job + 1}.log", "w") as log:
+                    several = [sys.executable, __file__, "run", *paths]
+                    running.append(subprocess.Popen(several, stderr=log, start_new_session=True))
+            while any(process.poll() is None for process in running):
+                time.sleep(0.2)
+                stop_if_asked("with its runs")
+    finally:
+        for process in running:
+            process.send_signal(signal.SIGTERM)
+        for process in running:
+            process.wait()
+    tell_of_lost(sweep, cells)
+
+
+def run_cells(paths: list[Path]) -> None:
+    """Train cells one after the other; what fails is told, and the next one begun."""
+    from rectifiers.training.cells import run_cell
+
+    for path in paths:
+        sweep, cell = path.absolute().parent.parent, load_cell(path)
+        tell_of_other_source([cell])
+        if len(paths) > 1 and state(sweep, cell) not in TO_START:
+            continue
+        began = time.process_time()
+        try:
+            outcome = run_cell(sweep, cell)
+        except InputError as fault:
+            if len(paths) == 1:
+                raise
+            if state(sweep, cell) is not State.RUNNING:  # by another process, which was faster
+                print(f"failed: {cell.name} {' '.join(cell.overrides)}: {fault}", flush=True)
+            continue
+        took = f" ({time.process_time() - began:.1f} s of CPU)" if len(paths) > 1 else ""
+        print(f"{outcome.path}{took} {' '.join(cell.overrides) if took else ''}".strip(), flush=True)
 
 
 def run_local(sweep: Path, cells: list[Cell], jobs: int) -> None:
@@ -234,6 +281,9 @@ def main() -> None:
     launching = commands.add_parser("launch", help="start what is missing, the cheapest first")
     launching.add_argument("sweep", type=Path)
     launching.add_argument("--jobs", type=int, default=1, help="processes at a time on this machine (default: 1)")
+    launching.add_argument(
+        "--together", action="store_true", help="many runs a process, for those that are shorter than its start"
+    )
     launching.add_argument("--print", action="store_true", help="only print the commands, for any other scheduler")
     launching.add_argument("--cluster", choices=("slurm", "local"), help="hand the runs to submitit")
     launching.add_argument(
@@ -243,8 +293,8 @@ def main() -> None:
         telling = commands.add_parser(name, help=text)
         telling.add_argument("sweep", type=Path)
         telling.add_argument("--json", action="store_true")
-    running = commands.add_parser("run", help="train one cell")
-    running.add_argument("cell", type=Path)
+    running = commands.add_parser("run", help="train a cell, or several one after the other")
+    running.add_argument("cell", type=Path, nargs="+")
     asked = parser.parse_args()
     try:
         if asked.command == "plan":
@@ -252,11 +302,7 @@ def main() -> None:
         elif asked.command == "launch":
             launch(asked.sweep, asked)
         elif asked.command == "run":
-            cell = load_cell(asked.cell)
-            tell_of_other_source([cell])
-            from rectifiers.training.cells import run_cell
-
-            print(run_cell(asked.cell.absolute().parent.parent, cell).path)
+            run_cells(asked.cell)
         else:
             (status if asked.command == "status" else collect)(asked.sweep, asked.json)
     except InputError as fault:

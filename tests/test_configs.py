@@ -19,7 +19,14 @@ OPTIONS = [(group, option) for group in sorted(GROUPS) for option in GROUPS[grou
 SMALL = ("data.resize_px=36", "data.crop_px=32", "model.width=0.0625")
 
 
+CLAIMS = (
+    "batch_norm_bad_init batch_norm_cost biases channel_shared dead_units dead_units_prelu depth_or_width "
+    "equal_weights figure2 figure2_18 figure3 figure3_long first_layer fixed_slope forward_or_backward leaky_relu "
+    "learned_slope mean_response mean_subtraction relu_to_match sigmoid_slower signal slope_decay slopes_by_depth "
+    "sparse_calibrated sparse_small std_001 table2 table2_long tanh_slower whitening xavier14"
+)
 EXPERIMENTS = [
+    *(f"claim/{name}" for name in CLAIMS.split()),
     "figure2/he",
     "figure2/xavier",
     "figure3/he",
@@ -44,17 +51,17 @@ EXPERIMENTS = [
 ]
 PROMISED = {
     "activation": "elu gelu identity leaky_relu maxout prelu prelu_shared relu sigmoid silu softplus tanh",
-    "init": "gaussian he he_average he_backward lecun orthogonal sparse torch_default xavier xavier_forward zeros",
+    "init": "constant gaussian he he_average he_backward he_scaled lecun orthogonal sparse torch_default xavier xavier_forward zeros",
     "preprocess": "channel_mean minmax none pca pca_reduce pca_whiten pixel_mean scalar_mean standardize zca",
-    "model": "mlp model_a model_b model_c small14 small30 vgg16 vgg19 vgg_b",
-    "data": "cifar10 digits fashion_mnist folder imagenet",
+    "model": "mini mlp model_a model_b model_c small14 small30 vgg16 vgg19 vgg_b",
+    "data": "cifar10 digits digits8 fashion_mnist folder imagenet",
     "debug": "smoke",
     "experiment": " ".join(EXPERIMENTS),
     "logger": "csv none wandb",
     "compute": "cpu multi_node node one_gpu slurm",
     "sweep": "learning_rate",
     "evaluation": "calibration center dense dense_multi_scale multi_view ten_view",
-    "optim": "paper",
+    "optim": "paper plain",
 }
 
 

@@ -63,6 +63,13 @@ def he(weight: Tensor, layer: Layer, generator: Generator) -> float:
     return _normal(weight, layer.forward_gain / math.sqrt(layer.fan_in), generator)
 
 
+def he_scaled(weight: Tensor, layer: Layer, generator: Generator, beta: float = 1.0) -> float:
+    """`he` with the std times beta: every layer scales the signal by beta, L layers by beta^L (section 2.2)."""
+    if beta <= 0:
+        raise InputError(f"init.beta={beta} is not usable; give a number above 0, or init=zeros")
+    return _normal(weight, beta * layer.forward_gain / math.sqrt(layer.fan_in), generator)
+
+
 def he_backward(weight: Tensor, layer: Layer, generator: Generator) -> float:
     """N(0, gain^2 / n-hat): the backward condition, Eq. 14; the paper's large models use it."""
     return _normal(weight, layer.backward_gain / math.sqrt(layer.fan_out), generator)
@@ -94,6 +101,12 @@ def gaussian(weight: Tensor, layer: Layer, generator: Generator, std: float = 0.
 def zeros(weight: Tensor, layer: Layer, generator: Generator) -> float:
     """All zero: the failure that nothing can break the symmetry of."""
     nn.init.zeros_(weight)
+    return 0.0
+
+
+def constant(weight: Tensor, layer: Layer, generator: Generator, value: float = 0.01) -> float:
+    """All `value`: the weights move, and the units of a layer stay copies of each other. The std asked is 0."""
+    nn.init.constant_(weight, value)
     return 0.0
 
 

@@ -16,6 +16,7 @@ from rectifiers.runs.identity import run_id, without
 Record = dict[str, Any]
 PLACE = Path(__file__).with_name("experiments.yaml")
 PAPERS_SETTING = "the paper's setting"
+CLAIM = "claim/"  # how the experiments begin that answer claims, and stand in no table
 PAPERS_DATA, TRAIN_IMAGES, VAL_IMAGES = "imagenet", 1_281_167, 50_000
 
 # What other data or a smaller run may change; the rest is what an experiment is.
@@ -26,7 +27,10 @@ BY_RUN = ("seed", "data.content", "optim.drop_epochs")
 
 @functools.cache
 def known() -> dict[str, Any]:
-    """Return `experiments.yaml`: experiments' `arm` and `whole`, protocols' settings by data, networks' sizes."""
+    """Return `experiments.yaml`: experiments' `arm` and `whole`, claims' arms, protocols' settings by data, and
+
+    networks' sizes.
+    """
     return yaml.safe_load(PLACE.read_text())
 
 
@@ -58,6 +62,8 @@ def why_not(record: Record) -> str | None:
         return f"debug={choices['debug']} measures nothing"
     for part in record.get("members", [record]):
         name = part["choices"].get("experiment")
+        if name.startswith(CLAIM):
+            return "it is of a claim"
         if name not in known()["experiments"]:
             return f"its experiment {name} is not known"
         if described(part["science"])["arm"] != known()["experiments"][name]["arm"]:

@@ -14,6 +14,7 @@ NOT_SCIENCE = (
     "logger",
     "checkpoint",
     "evaluation",
+    "claim",  # what a claim says of a run
     "data.root",
     "data.download",
     "data.store",  # the same pixels in another form

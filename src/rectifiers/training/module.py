@@ -36,6 +36,7 @@ class SgdSettings:
     weight_decay: float
     bias_lr_factor: float
     drop_factor: float
+    slope_weight_decay: float = 0.0
 
 
 class Classifier(pl.LightningModule):
@@ -79,6 +80,7 @@ class Classifier(pl.LightningModule):
             momentum=self.sgd.momentum,
             weight_decay=self.sgd.weight_decay,
             bias_lr_factor=self.sgd.bias_lr_factor,
+            slope_weight_decay=self.sgd.slope_weight_decay,
         )
 
     def on_train_start(self) -> None:

@@ -20,13 +20,25 @@ def group_parameters(network: nn.Module) -> tuple[list[nn.Parameter], list[nn.Pa
 
 
 def build_sgd(
-    network: nn.Module, *, lr: float, momentum: float, weight_decay: float, bias_lr_factor: float
+    network: nn.Module,
+    *,
+    lr: float,
+    momentum: float,
+    weight_decay: float,
+    bias_lr_factor: float,
+    slope_weight_decay: float = 0.0,
 ) -> Optimizer:
-    """Return SGD with decay on the weights alone and biases at `bias_lr_factor` times the learning rate."""
+    """Return SGD with decay on the weights alone and biases at `bias_lr_factor` times the learning rate.
+
+    slope_weight_decay: decay of PReLU's slopes, which the paper leaves without it.
+    """
     weights, biases, others = group_parameters(network)
+    of_prelu = {id(m.weight) for m in network.modules() if isinstance(m, nn.PReLU)}
+    slopes = [p for p in others if id(p) in of_prelu and slope_weight_decay]
     groups = [
         {"params": weights, "lr": lr, "weight_decay": weight_decay},
         {"params": biases, "lr": lr * bias_lr_factor, "weight_decay": 0.0},
-        {"params": others, "lr": lr, "weight_decay": 0.0},
+        {"params": [p for p in others if not (slopes and id(p) in of_prelu)], "lr": lr, "weight_decay": 0.0},
+        {"params": slopes, "lr": lr, "weight_decay": slope_weight_decay},
     ]
     return SGD([group for group in groups if group["params"]], lr=lr, momentum=momentum)

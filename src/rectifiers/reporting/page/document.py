@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from rectifiers.reporting.belonging import Record
-from rectifiers.reporting.layout import Estimate
+from rectifiers.reporting.layout import Estimate, Table
 from rectifiers.reporting.listing import Found
 from rectifiers.reporting.page.blocks import Chart, Folded, Material
 from rectifiers.reporting.page.embedding import packed, script_json
@@ -23,14 +23,14 @@ HERE = Path(str(files(__package__)))
 SCRIPTS = ("dom", "numbers", "data", "state", "charts", "sources", "list", "compare", "main")
 
 
-def write_page(path: Path, found: Sequence[Found], in_tables: Sequence[Record]) -> None:
-    """Write the page of all runs `found`; the paper's tables are made of the records `in_tables`."""
-    write_text(path, page(found, in_tables, path))
+def write_page(path: Path, found: Sequence[Found], in_tables: Sequence[Record], claimed: Sequence[Table] = ()) -> None:
+    """Write the page of all runs `found`, the paper's tables of the records `in_tables`, and the tables of claims."""
+    write_text(path, page(found, in_tables, path, claimed))
 
 
-def page(found: Sequence[Found], in_tables: Sequence[Record], path: Path) -> str:
+def page(found: Sequence[Found], in_tables: Sequence[Record], path: Path, claimed: Sequence[Table] = ()) -> str:
     """Return the page; `path` is where it will lie, which links to records depend on."""
-    material = Material(found, document(in_tables)) if found else Material([], [])
+    material = Material(found, [*document(in_tables), *claimed]) if found else Material([], [])
     blocks = [block for block in (section(material) for section in SECTIONS) if block] if found else []
     charts = [part for block in blocks for part in block.parts if isinstance(part, Chart)]
     style, script, library = _read("page.css"), _script(), _library() if found else ""

@@ -1,6 +1,7 @@
 """The sections of the page, each a function of the records; a new one is a function here and a name in SECTIONS."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from rectifiers.reporting.belonging import PAPERS_SETTING, Record, setting
 from rectifiers.reporting.layout import Estimate, Table
@@ -96,11 +97,30 @@ def error_against_cost(material: Material) -> Block | None:
     return Block("cost", "Error against cost", lead, parts) if tables else None
 
 
+def claims(material: Material) -> Block | None:
+    """What the paper and the notes claim, with verdicts, as in CLAIMS.md."""
+    tables = [_without_runs(table) for table in material.of_kind("claims", "claim arms", "claims not run")]
+    if not tables:
+        return None
+    verdicts, *others = tables
+    lead = (
+        "Every claim with what its runs say: supported, contradicted, or null, by a criterion that was written before "
+        "the runs. Contradicted and null ones come first. Their records lie in results/claims."
+    )
+    return Block("claims", "Claims", lead, [verdicts, Folded("Arms, and what was not run", others)])
+
+
+def _without_runs(table: Table) -> Table:
+    """Without names of runs, which the page's list does not have: there are hundreds, of seconds each."""
+    return replace(table, lines=[replace(line, runs=()) for line in table.lines])
+
+
 SECTIONS: Sequence[Callable[[Material], Block | None]] = (
     paper_tables,
     error_curves,
     slopes_by_depth,
     error_against_cost,
+    claims,
 )
 
 

@@ -1,0 +1,161 @@
+"""From measured numbers to a verdict: an effect, its interval over seeds, and a criterion that stood there before."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import fmean, median, stdev
+
+LEVEL = 0.95
+EQUIVALENCE_LEVEL = 0.90  # two one-sided tests at 5 % are one interval of 90 %
+
+
+class Verdict(StrEnum):
+    """What the runs say of a claim, in the order in which claims are told."""
+
+    CONTRADICTED = "contradicted"
+    NULL = "null"
+    SUPPORTED = "supported"
+    TOO_FEW = "too few runs"
+    NOT_RUN = "not run"
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """An estimate with its interval, and the fewest values for which that interval is one.
+
+    interval: (values, level) -> (low, high).
+    """
+
+    estimate: Callable[[Sequence[float]], float]
+    interval: Callable[[Sequence[float], float], tuple[float, float]]
+    fewest: int
+
+
+def t_interval(values: Sequence[float], level: float) -> tuple[float, float]:
+    """Return Student's interval of the mean of at least two values."""
+    from scipy.special import stdtrit  # here and not above: --help does without scipy
+
+    half = float(stdtrit(len(values) - 1, (1 + level) / 2)) * stdev(values) / math.sqrt(len(values))
+    return fmean(values) - half, fmean(values) + half
+
+
+def median_interval(values: Sequence[float], level: float) -> tuple[float, float]:
+    """Return the exact interval of the median between two order statistics, that of the sign test.
+
+    It holds for any distribution, and for values of which only a bound is known (a loss that was not reached).
+    """
+    from scipy.special import bdtr
+
+    ordered, n = sorted(values), len(values)
+    out = max((k for k in range(n // 2) if 2 * bdtr(k, n, 0.5) <= 1 - level), default=None)
+    return (-math.inf, math.inf) if out is None else (ordered[out], ordered[n - 1 - out])
+
+
+def share_interval(values: Sequence[float], level: float) -> tuple[float, float]:
+    """Return Clopper and Pearson's exact interval of the share of ones among zeros and ones."""
+    from scipy.special import betaincinv
+
+    n, ones, tail = len(values), sum(values), (1 - level) / 2
+    low = 0.0 if ones == 0 else float(betaincinv(ones, n - ones + 1, tail))
+    high = 1.0 if ones == n else float(betaincinv(ones + 1, n - ones, 1 - tail))
+    return low, high
+
+
+STATISTICS = {
+    "mean": Statistic(fmean, t_interval, 5),
+    "median": Statistic(median, median_interval, 6),
+    "share": Statistic(fmean, share_interval, 6),
+}
+
+
+Region = dict[str, float | tuple[float, float]]  # one side with its bound, or two bounds
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """When a claim is supported or contradicted, in the units of the effect.
+
+    supported: one of above, below (the 95 % interval lies beyond the bound, the smallest effect of interest) and
+        within (two bounds: equivalence, by two one-sided tests at 5 %).
+    contradicted: one of above, below, and outside (the 95 % interval lies beyond one of two bounds).
+    """
+
+    supported: Region
+    contradicted: Region
+
+    def chance(self) -> float:
+        """Return the largest probability that a claim which does not hold, if only just, is found supported."""
+        return (1 - EQUIVALENCE_LEVEL) / 2 if "within" in self.supported else (1 - LEVEL) / 2
+
+    def in_logs(self) -> "Criterion":
+        """Return the criterion of the logarithm of an effect that is a ratio."""
+        return Criterion(_logs(self.supported), _logs(self.contradicted))
+
+    def __str__(self) -> str:
+        return f"supported {_in_words(self.supported)}; contradicted {_in_words(self.contradicted)}"
+
+
+def _logs(region: Region) -> Region:
+    return {
+        side: (math.log(bound[0]), math.log(bound[1])) if isinstance(bound, tuple) else math.log(bound)
+        for side, bound in region.items()
+    }
+
+
+def _in_words(region: Region) -> str:
+    ((side, bound),) = region.items()
+    return f"{side} {' to '.join(f'{b:g}' for b in bound) if isinstance(bound, tuple) else f'{bound:g}'}"
+
+
+def lies(interval: tuple[float, float], region: Region) -> bool:
+    """Return whether the whole interval lies above, below, within or outside what `region` says."""
+    (low, high), ((side, bound),) = interval, region.items()
+    if isinstance(bound, tuple):
+        inside = bound[0] < low and high < bound[1]
+        return inside if side == "within" else high < bound[0] or low > bound[1]
+    return low > bound if side == "above" else high < bound
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An effect over `n` seeds (None where there is none) with its 95 % interval, and what follows from it."""
+
+    verdict: Verdict
+    n: int = 0
+    effect: float = math.nan
+    low: float = -math.inf
+    high: float = math.inf
+
+
+def judge(values: Sequence[float], planned: int, statistic: str, criterion: Criterion) -> Finding:
+    """Return the finding of one value a seed: a difference where arms are paired, or a log ratio.
+
+    planned: the seeds that the configuration asks for. Fewer are no verdict: who could look before all are there could
+    stop when it suits him. `values` that are not finite have no place here.
+    """
+    if not values:
+        return Finding(Verdict.NOT_RUN)
+    if not all(map(math.isfinite, values)):
+        raise ValueError(f"values that are not finite: {values}")
+    chosen = STATISTICS[statistic]
+    effect = chosen.estimate(values)
+    if len(values) < max(planned, chosen.fewest):
+        return Finding(Verdict.TOO_FEW, len(values), effect)
+    interval = chosen.interval(values, LEVEL)
+    narrow = chosen.interval(values, EQUIVALENCE_LEVEL) if "within" in criterion.supported else interval
+    verdict = Verdict.NULL
+    if lies(narrow, criterion.supported):
+        verdict = Verdict.SUPPORTED
+    elif lies(interval, criterion.contradicted):
+        verdict = Verdict.CONTRADICTED
+    return Finding(verdict, len(values), effect, *interval)
+
+
+def together(verdicts: Sequence[Verdict]) -> Verdict:
+    """Return the verdict of a claim of several tests: supported where all are, contradicted where one is."""
+    if set(verdicts) == {Verdict.NOT_RUN}:
+        return Verdict.NOT_RUN
+    if {Verdict.NOT_RUN, Verdict.TOO_FEW} & set(verdicts):
+        return Verdict.TOO_FEW
+    return min(verdicts, key=list(Verdict).index)
