@@ -200,6 +200,11 @@ def _layer(site: Site, previous: Site | None, first_layer_linear: bool) -> Layer
     return Layer(site.name, *site.fans, forward, backward)
 
 
+def layers_of(sites: Sequence[Site]) -> list[Layer]:
+    """Return what a rule may know of each layer of a network."""
+    return [_layer(site, sites[i - 1] if i else None, False) for i, site in enumerate(sites)]
+
+
 def _or_none(layer: Layer, name: str) -> float | None:
     try:
         return getattr(layer, name)

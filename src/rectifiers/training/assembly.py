@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from pytorch_lightning.callbacks import Callback
 from torch import nn
 
 from rectifiers.config import InputError
@@ -168,6 +169,12 @@ def build_sgd_settings(config: dict[str, Any]) -> SgdSettings:
     """Return the optimiser's numbers; what a choice of `conf/optim/` does not have keeps its default."""
     known = SgdSettings.__dataclass_fields__.keys() & config["optim"].keys()
     return SgdSettings(**{key: config["optim"][key] for key in known})
+
+
+def build_interventions(config: dict[str, Any]) -> list[Callback]:
+    """Return what is done to the network while it trains: nothing, unless `callbacks=` is chosen."""
+    settings = config.get("callbacks")
+    return [configured("callbacks", settings)()] if settings else []
 
 
 def build_rule(config: dict[str, Any]) -> StepRule:

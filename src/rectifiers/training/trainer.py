@@ -10,6 +10,7 @@ from pytorch_lightning.plugins.environments import TorchElasticEnvironment
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
 from rectifiers.distributed import World
+from rectifiers.training.assembly import build_interventions
 from rectifiers.training.callbacks import EpochLines, EpochRows, progress
 from rectifiers.training.checkpoints import AtomicCheckpointIO, Checkpoints
 
@@ -41,7 +42,7 @@ def build_trainer(config: dict[str, Any], folder: Path, tell: Callable[[list], N
         precision=compute["precision"],
         max_epochs=config["optim"]["epochs"],
         logger=False,
-        callbacks=[shown, keeping, EpochRows(tell)],
+        callbacks=[shown, *build_interventions(config), keeping, EpochRows(tell)],
         plugins=[AtomicCheckpointIO()],
         enable_progress_bar=not isinstance(shown, EpochLines),
         enable_model_summary=False,

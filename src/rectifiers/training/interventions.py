@@ -1,0 +1,231 @@
+"""What may be done to a network while it trains, by a rule: `callbacks=<option>`, of the user's open questions.
+
+Each is a function of the settings that returns a Lightning callback, and a file in `conf/callbacks/`. What it decides
+depends on the weights, the seed and the epoch alone, and what it remembers lies in the checkpoint, so that a run that
+was killed goes on as it would have.
+"""
+
+import math
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import Callback
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from rectifiers.config import InputError
+from rectifiers.distributed import reduced
+from rectifiers.evaluation.responses import ResponseMeter
+from rectifiers.initializers import Site, he, layers_of
+from rectifiers.models.spec import BESIDE
+from rectifiers.seeds import mix
+from rectifiers.training.module import Classifier
+
+
+def revive_dead(after_epoch: int, freeze_rest: bool = False) -> Callback:
+    """Draw units anew that are positive on no training image, once; see `ReviveDead`."""
+    return ReviveDead(_an_epoch("after_epoch", after_epoch), freeze_rest)
+
+
+def redraw_layers(after_epoch: int, factor: float = 2.0) -> Callback:
+    """Draw layers anew whose weights scale the signal wrongly, once; see `RedrawLayers`."""
+    if not factor > 1:
+        raise InputError(f"callbacks.factor={factor} is not usable; give a number above 1")
+    return RedrawLayers(_an_epoch("after_epoch", after_epoch), factor)
+
+
+def greedy(epochs_a_layer: int) -> Callback:
+    """Train one hidden layer after the other; see `Greedy`."""
+    return Greedy(_an_epoch("epochs_a_layer", epochs_a_layer))
+
+
+def _an_epoch(key: str, value: int) -> int:
+    if value < 1:
+        raise InputError(f"callbacks.{key}={value} is not usable; give a whole number at least 1")
+    return value
+
+
+class _Once(Callback):
+    """Does something once, before the epoch that follows the `after_epoch`-th."""
+
+    def __init__(self, after_epoch: int) -> None:
+        self.after_epoch = after_epoch
+
+    def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        if trainer.max_epochs is not None and self.after_epoch >= trainer.max_epochs:
+            raise InputError(
+                f"callbacks.after_epoch={self.after_epoch} is not before the end of the run, optim.epochs="
+                f"{trainer.max_epochs}; give an earlier epoch, or raise optim.epochs"
+            )
+
+    # Lightning does not call this where a run goes on within an epoch, so nothing is done twice.
+    def on_train_epoch_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        if trainer.current_epoch == self.after_epoch:
+            with torch.no_grad():
+                self.intervene(trainer, module)
+
+    def intervene(self, trainer: pl.Trainer, module: Classifier) -> None:
+        raise NotImplementedError
+
+
+def dead_units(module: Classifier, data: Any) -> dict[str, Tensor]:
+    """Return for every layer before an activation which units, bool [units], are positive on no training image."""
+    network, found = module.network, module.network.responding()
+    meter = ResponseMeter(found).to(module.device)
+    was_training = network.training
+    network.eval()
+    with meter.listening():
+        for images in data.statistics_batches():
+            network.forward(module.preprocess(images.to(module.device)))
+    network.train(was_training)
+    alive = reduced(meter.alive.cpu(), "max").bool()
+    parts = alive.split([units for _, units in found.values()])
+    return {name: ~part.to(module.device) for name, part in zip(found, parts, strict=True)}
+
+
+class ReviveDead(_Once):
+    """Gives every dead unit new weights: He's into it, bias 0, and zeros out of it, so that no score changes at first.
+
+    Where the next layer does not read the units themselves (behind a pyramid), what leads out stays.
+    freeze_rest: from then on only those weights are trained, and every other parameter keeps its value.
+    """
+
+    def __init__(self, after_epoch: int, freeze_rest: bool) -> None:
+        super().__init__(after_epoch)
+        self.freeze_rest = freeze_rest
+        self.trained: dict[str, Tensor] = {}  # by parameter, which of its numbers are trained; empty for all
+        self.kept: dict[str, Tensor] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"trained": self.trained, "kept": self.kept}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.trained, self.kept = state_dict["trained"], state_dict["kept"]
+
+    def intervene(self, trainer: pl.Trainer, module: Classifier) -> None:
+        sites, dead = module.network.sites(), dead_units(module, trainer.datamodule)  # type: ignore[attr-defined]
+        touched = {name: torch.zeros_like(p, dtype=torch.bool) for name, p in module.network.named_parameters()}
+        names = {id(p): name for name, p in module.network.named_parameters()}
+        for position, layer in enumerate(layers_of(sites)[:-1]):
+            own, following, which = sites[position].module, sites[position + 1].module, dead[layer.name]
+            generator = torch.Generator().manual_seed(mix("revive", module.seed, position))
+            drawn = torch.empty(own.weight.shape)
+            he(drawn, layer, generator)
+            own.weight[which] = drawn.to(own.weight)[which]
+            touched[names[id(own.weight)]][which] = True
+            if own.bias is not None:
+                own.bias[which] = 0.0
+                touched[names[id(own.bias)]][which] = True
+            if following.weight.shape[1] == len(which):
+                following.weight[:, which] = 0.0
+                touched[names[id(following.weight)]][:, which] = True
+        _forget_momentum(trainer)
+        if self.freeze_rest:
+            self.trained = touched
+            self.kept = {name: p.detach().clone() for name, p in module.network.named_parameters()}
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Classifier, *_: Any) -> None:  # type: ignore[override]
+        if not self.trained:
+            return
+        with torch.no_grad():
+            for name, p in module.network.named_parameters():
+                p.copy_(torch.where(self.trained[name].to(p.device), p, self.kept[name].to(p.device)))
+
+
+class RedrawLayers(_Once):
+    """Draws a layer anew, from He, where its weights violate the forward condition by more than `factor` in std.
+
+    That is where sqrt(n Var[w]) is above `factor` times its gain or below the gain divided by it (Eq. 10). Its biases
+    become 0. Layers that keep the condition are left as they are.
+    """
+
+    def __init__(self, after_epoch: int, factor: float) -> None:
+        super().__init__(after_epoch)
+        self.factor = factor
+
+    def intervene(self, trainer: pl.Trainer, module: Classifier) -> None:
+        sites = module.network.sites()
+        for position, (site, layer) in enumerate(zip(sites, layers_of(sites), strict=True)):
+            scale = float(site.module.weight.square().mean()) ** 0.5 * math.sqrt(layer.fan_in) / layer.forward_gain
+            if 1 / self.factor <= scale <= self.factor:
+                continue
+            drawn = torch.empty(site.module.weight.shape)
+            he(drawn, layer, torch.Generator().manual_seed(mix("redraw", module.seed, position)))
+            site.module.weight.copy_(drawn)
+            if site.module.bias is not None:
+                site.module.bias.zero_()
+        _forget_momentum(trainer)
+
+
+def _forget_momentum(trainer: pl.Trainer) -> None:
+    """What the optimiser remembers is of weights that are no longer there."""
+    for optimizer in trainer.optimizers:
+        optimizer.state.clear()
+
+
+class Greedy(Callback):
+    """Greedy layer-wise training: the k-th hidden layer and the last layer for `epochs_a_layer` epochs, then the next.
+
+    Hidden layers that have had their turn are fixed, those that have not are passed by; so all hidden layers but the
+    first must have as many inputs as outputs, as `model=mlp` has them. The last one keeps its turn to the end.
+    """
+
+    def __init__(self, epochs_a_layer: int) -> None:
+        self.epochs_a_layer = epochs_a_layer
+        self._passed_by: list[RemovableHandle] = []
+
+    def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        hidden = module.network.sites()[:-1]
+        if any(not isinstance(s.module, nn.Linear) for s in hidden) or any(_side(s) is None for s in hidden[1:]):
+            raise InputError(
+                "callbacks=greedy passes layers by, so all hidden layers must be linear and of one width; "
+                "give model=mlp"
+            )
+        needed = self.epochs_a_layer * len(hidden)
+        if trainer.max_epochs is not None and trainer.max_epochs < needed:
+            raise InputError(
+                f"optim.epochs={trainer.max_epochs} is less than {len(hidden)} hidden layers times "
+                f"callbacks.epochs_a_layer={self.epochs_a_layer}; give at least {needed}"
+            )
+        if module.network._compiled_call_impl is not None:
+            raise InputError("callbacks=greedy changes the network as it trains; give compute.compile=false")
+
+    def on_train_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        self._to_stage(trainer, module)  # also where a run goes on within an epoch
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        self._to_stage(trainer, module)
+
+    def _to_stage(self, trainer: pl.Trainer, module: Classifier) -> None:
+        sites = module.network.sites()
+        stage = min(trainer.current_epoch // self.epochs_a_layer, len(sites) - 2)
+        self._release()
+        named = dict(module.network.head.named_children())
+        for turn, site in enumerate(sites[:-1]):
+            own = [part for name, part in named.items() if name in _parts(site.name)]
+            for part in own:
+                part.requires_grad_(turn == stage)
+                if turn > stage:
+                    self._passed_by.append(part.register_forward_hook(lambda _, inputs, __: inputs[0]))
+
+    def on_fit_end(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        self._release()
+
+    def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
+        self._release()
+
+    def _release(self) -> None:
+        for handle in self._passed_by:
+            handle.remove()
+        self._passed_by = []
+
+
+def _side(site: Site) -> int | None:
+    """The width of a square layer, else None."""
+    outputs, inputs = site.module.weight.shape[:2]
+    return inputs if inputs == outputs else None
+
+
+def _parts(name: str) -> set[str]:
+    return {name, *(f"{name}_{part}" for part in BESIDE)}

@@ -1,0 +1,189 @@
+"""What is done to a network while it trains: it is what it says, once, and a run that is cut goes on with it."""
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from conftest import compose_config, numbers, same_bits
+from rectifiers import activations as A
+from rectifiers.config import InputError
+from rectifiers.initializers import he, initialize, lecun
+from rectifiers.models.network import Network
+from rectifiers.models.spec import expand
+from rectifiers.training.checkpoints import Checkpoints
+from rectifiers.training.interventions import RedrawLayers, ReviveDead, dead_units
+from rectifiers.training.run import Outcome, train
+
+RELU = ("activation=relu", "model.dropout=0", "optim.weight_decay=0.01", "evaluation=[center]")
+
+
+def weights(outcome: Outcome) -> dict[str, torch.Tensor]:
+    return torch.load(outcome.path.parent / "last.ckpt", weights_only=True)["state_dict"]
+
+
+def parts(rule: Any = he) -> tuple[Any, Any]:
+    """A perceptron as a callback meets it, and the trainer with its data."""
+    rows = expand([{"name": "fc", "linear": 8, "repeat": 3}, {"name": "out", "linear": "classes"}], width=1, classes=10)
+    network = Network(rows, A.relu, channels=1, input_px=4)
+    initialize(network.sites(), rule, seed=0, name="rule")
+    images = torch.rand(40, 1, 4, 4, generator=torch.Generator().manual_seed(1))
+    data = SimpleNamespace(statistics_batches=lambda: iter(images.split(16)))
+    module = SimpleNamespace(network=network, preprocess=lambda x: x, device=torch.device("cpu"), seed=0)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
+    optimizer.state[network.head.fc_1.weight] = {"momentum_buffer": torch.ones(1)}
+    return module, SimpleNamespace(datamodule=data, optimizers=[optimizer], images=images)
+
+
+def test_dead_units_get_new_weights_that_change_no_score_at_first() -> None:
+    module, trainer = parts()
+    head = module.network.head
+    with torch.no_grad():
+        head.fc_1.bias[2] = head.fc_2.bias[5] = -1000.0
+    before = {name: p.detach().clone() for name, p in module.network.named_parameters()}
+    scores = module.network(trainer.images)
+    dead = dead_units(module, trainer.datamodule)
+    assert dead["fc_1"][2]
+    assert dead["fc_2"][5]
+    with torch.no_grad():
+        ReviveDead(1, freeze_rest=False).intervene(trainer, module)
+    assert torch.equal(module.network(trainer.images), scores)
+    for name in ("fc_1", "fc_2", "fc_3"):
+        own = getattr(head, name)
+        same = (own.weight == before[f"head.{name}.weight"]).all(1) & (own.bias == before[f"head.{name}.bias"])
+        assert not same[dead[name]].any()  # every dead unit was drawn, and its bias is 0
+        assert (own.bias[dead[name]] == 0).all()
+    untouched = ~dead["fc_1"]
+    assert torch.equal(head.fc_1.weight[untouched], before["head.fc_1.weight"][untouched])
+    assert (head.fc_2.weight[:, dead["fc_1"]] == 0).sum() >= 8 - 1  # row 5 was drawn before
+    assert not trainer.optimizers[0].state
+    fresh = dead_units(module, trainer.datamodule)
+    assert not fresh["fc_1"][2]
+
+
+def test_layers_that_scale_wrongly_are_drawn_and_others_left() -> None:
+    module, trainer = parts()
+    head = module.network.head
+    with torch.no_grad():
+        head.fc_2.weight.mul_(0.01)
+        head.fc_2.bias.fill_(3.0)
+        head.fc_3.weight.mul_(10)
+    before = {name: p.detach().clone() for name, p in module.network.named_parameters()}
+    with torch.no_grad():
+        RedrawLayers(1, 2.0).intervene(trainer, module)
+    changed = {n for n, p in module.network.named_parameters() if not torch.equal(p, before[n])}
+    assert changed == {"head.fc_2.weight", "head.fc_2.bias", "head.fc_3.weight"}
+    for layer in (head.fc_2, head.fc_3):  # 64 draws: the std is within 40 % in all but one of 10^5 cases
+        assert float(layer.weight.detach().square().mean()) ** 0.5 == pytest.approx(math.sqrt(2 / 8), rel=0.4)
+    assert (head.fc_2.bias == 0).all()
+
+
+def test_xavier_is_within_a_factor_of_two_of_he() -> None:
+    module, trainer = parts(lecun)
+    before = {name: p.detach().clone() for name, p in module.network.named_parameters()}
+    with torch.no_grad():
+        RedrawLayers(1, 2.0).intervene(trainer, module)
+    assert all(torch.equal(p, before[n]) for n, p in module.network.named_parameters())
+
+
+def test_a_dead_network_lives_again_in_a_run(tiny) -> None:
+    dead = train(tiny(*RELU, "init.bias=-1000"), {}).record["history"]
+    assert [row["dead_units/fc_1"] for row in dead] == [32, 32, 32]
+    revived = train(tiny(*RELU, "init.bias=-1000", "callbacks=revive_dead", "callbacks.after_epoch=1"), {})
+    rows = revived.record["history"]
+    assert rows[0]["dead_units/fc_1"] == 32
+    assert rows[1]["dead_units/fc_1"] < 10
+    assert rows[2]["train_loss"] < dead[2]["train_loss"] - 0.05
+    assert revived.record["science"]["callbacks"]["after_epoch"] == 1
+
+
+def test_where_the_rest_is_frozen_nothing_else_moves(tiny) -> None:
+    asked = (*RELU, "init.bias=-4")
+    first = weights(train(tiny(*asked, "optim.epochs=1"), {}))
+    frozen = train(tiny(*asked, "callbacks=revive_dead", "callbacks.after_epoch=1", "callbacks.freeze_rest=true"), {})
+    dead = frozen.record["history"][0]["dead_units/fc_1"]
+    last = weights(frozen)
+    moved = (last["network.head.fc_1.weight"] != first["network.head.fc_1.weight"]).any(1)
+    assert 0 < moved.sum() < 32
+    assert abs(int(moved.sum()) - dead) <= 3  # dead on test images, and on training images
+    kept = ~moved
+    columns = last["network.head.fc_2.weight"] != first["network.head.fc_2.weight"]
+    rows = (columns[:, kept]).any(1)
+    assert torch.equal(
+        last["network.head.fc_2.weight"][~rows][:, kept], first["network.head.fc_2.weight"][~rows][:, kept]
+    )
+    assert torch.equal(last["network.head.out.bias"], first["network.head.out.bias"])
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 3])
+def test_greedy_trains_one_hidden_layer_after_the_other(tiny, epoch: int) -> None:
+    asked = (*RELU, "model.depth=3", "model.hidden=64", "callbacks=greedy", "callbacks.epochs_a_layer=1")
+    whole = train(tiny(*asked), {})
+    assert whole.record["status"] == "finished"
+    rows = whole.record["history"]
+    # a layer that is passed by answers what the one before it does
+    for later in range(epoch + 1, 4):
+        assert rows[epoch - 1][f"response_mean/fc_{later}"] == rows[epoch - 1][f"response_mean/fc_{epoch}"]
+    if epoch > 1:  # the first is fixed once it had its turn
+        assert rows[epoch - 1]["response_mean/fc_1"] == rows[0]["response_mean/fc_1"]
+        assert rows[epoch - 1]["response_mean/fc_2"] != rows[0]["response_mean/fc_2"]
+    assert whole.record["protocols"]["center"]["top1_error_pct"] == rows[-1]["val/top1_error_pct"]
+
+
+class Cut(BaseException):
+    """A kill: nothing catches it."""
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("callbacks=revive_dead", "callbacks.after_epoch=1", "callbacks.freeze_rest=true", "optim.lr=1.0"),
+        ("callbacks=greedy", "callbacks.epochs_a_layer=1", "model.hidden=64"),
+    ],
+)
+@pytest.mark.parametrize("after", [12, 25])
+def test_a_run_that_was_cut_goes_on_with_it(
+    tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], after: int
+) -> None:
+    asked = (*RELU, *given, "checkpoint.every_n_steps=4")
+    whole = train(tiny(*asked, f"runs_dir={tmp_path}/whole"), {})
+    step = Checkpoints.on_train_batch_end
+
+    def cut(self: Any, trainer: Any, *rest: Any) -> None:
+        step(self, trainer, *rest)
+        if trainer.global_step == after:
+            raise Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "on_train_batch_end", cut)
+        with pytest.raises(Cut):
+            train(tiny(*asked), {})
+    continued = train(tiny(*asked), {})
+    assert numbers(continued.record) == numbers(whole.record)
+    assert same_bits(weights(continued), weights(whole))
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (("callbacks=revive_dead",), r"callbacks\.after_epoch=10 is not before the end of the run, optim\.epochs=3"),
+        (("callbacks=redraw_layers", "callbacks.after_epoch=0"), r"callbacks\.after_epoch=0 is not usable"),
+        (("callbacks=redraw_layers", "callbacks.factor=1"), r"callbacks\.factor=1 is not usable; give a number above"),
+        (("callbacks=greedy",), r"optim\.epochs=3 is less than 2 hidden layers times callbacks\.epochs_a_layer=5"),
+        (("callbacks=revive_dead", "callbacks.after_epoch=soon"), r"callbacks\.after_epoch=soon is not usable"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(tiny, given: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        train(tiny(*RELU[:2], *given), {})
+
+
+def test_greedy_refuses_layers_that_cannot_be_passed_by(tmp_path: Path) -> None:
+    config = compose_config(
+        "data=digits8", "model=mini", "callbacks=greedy", "logger=none", f"runs_dir={tmp_path}", f"cache_dir={tmp_path}"
+    )
+    with pytest.raises(InputError, match=r"callbacks=greedy passes layers by, .* give model=mlp"):
+        train(config, {})
