@@ -80,7 +80,7 @@ ROWS = [
     ["evaluation.protocols"],
     ["evaluation.testing", "training.optim", "training.schedule", "training.divergence", "training.isolation"],
     ["training.module", "evaluation.ensemble"],
-    ["training.assembly", "training.callbacks"],
+    ["training.assembly", "training.callbacks", "training.interventions"],
     ["training.results", "training.preflight", "training.checkpoints"],
     ["training.trainer"],
     ["training.run"],

@@ -14,7 +14,7 @@ which no run reads, what is claimed:
         of, minus or over   an arm, and the arm that is subtracted, or divided by, seed by seed
         statistic           mean (Student's t), median (exact, by ranks), share (exact, of a yes or no)
         supported, contradicted    where the whole interval has to lie: see `verdicts.Criterion`
-        leave_out_diverged  pairs in which the measure does not exist; they are counted beside the effect
+        leave_out_diverged  true: pairs in which a run diverged are left out, and counted beside the effect
 """
 
 import functools
@@ -28,7 +28,7 @@ import yaml
 
 from rectifiers.config import CONF, InputError
 from rectifiers.reporting.belonging import Record, known
-from rectifiers.reporting.measures import MEASURES
+from rectifiers.reporting.measures import MEASURES, has_diverged
 from rectifiers.reporting.verdicts import STATISTICS, Criterion, Finding, Region, Verdict, judge, together
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, without
@@ -200,23 +200,18 @@ def _tested(test: Test, planned: int, runs: Runs) -> Tested:
     against = test.minus or test.over
     arms = [runs[test.of], *([runs[against]] if against else [])]
     seeds = [seed for seed in sorted(arms[0]) if all(seed in arm for arm in arms)]
-    values, left_out = [], 0
-    for seed in seeds:
-        value = _value(test, [arm[seed] for arm in arms])
-        if value is None:
-            left_out += 1
-        else:
-            values.append(value)
-    whole = len(seeds) >= planned
-    allowed = test.leave_out_diverged or not left_out
+    pairs = [[arm[seed] for arm in arms] for seed in seeds]
+    counted = [pair for pair in pairs if not (test.leave_out_diverged and any(map(has_diverged, pair)))]
+    values = [value for value in (_value(test, pair) for pair in counted) if value is not None]
+    left_out = len(pairs) - len(counted)
     criterion = test.criterion.in_logs() if test.over else test.criterion
-    finding = judge(values, len(values) if whole and allowed else planned, test.statistic, criterion)
+    finding = judge(values, planned - left_out, test.statistic, criterion)
     if seeds and finding.verdict is Verdict.NOT_RUN:
         finding = Finding(Verdict.TOO_FEW)
     if test.over and values:
         finding = Finding(finding.verdict, finding.n, *map(_exp, (finding.effect, finding.low, finding.high)))
     used = [arm[seed] for arm in arms for seed in seeds]
-    lost = sum(record["status"] == "diverged" for record in used)
+    lost = sum(map(has_diverged, used))
     return Tested(test, finding, [record["run"] for record in used], lost, left_out)
 
 
@@ -226,12 +221,13 @@ def _exp(value: float) -> float:
 
 def _value(test: Test, pair: Sequence[Record]) -> float | None:
     """One seed's number, or None where the measure does not exist in one of the pair."""
-    measured = [MEASURES[test.measure](record, **test.settings) for record in pair]
-    if any(value is None or not math.isfinite(value) for value in measured):
+    found = [MEASURES[test.measure](record, **test.settings) for record in pair]
+    measured = [value for value in found if value is not None and math.isfinite(value)]
+    if len(measured) < len(found):
         return None
-    own, *others = measured  # type: ignore[assignment]
+    own, *others = measured
     if not others:
         return own
     if test.over:
-        return None if min(own, others[0]) <= 0 else math.log(own / others[0])  # type: ignore[type-var,operator]
-    return own - others[0]  # type: ignore[operator]
+        return math.log(own / others[0]) if own > 0 and others[0] > 0 else None
+    return own - others[0]

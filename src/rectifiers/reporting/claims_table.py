@@ -88,11 +88,11 @@ def scale(answer: Answer) -> str:
     epochs = sorted({record["science"]["optim"]["epochs"] for record in found})
     images = sorted({f"{record['train_images']:,}" for record in found})
     data = sorted({record["choices"]["data"] for record in found})
-    return "; ".join(
+    return ", ".join(
         [
             ", ".join(data),
             ", ".join(sorted(network)) if len(network) < 3 else f"{len(network)} networks",
-            f"{' or '.join(map(str, epochs))} epochs of {', '.join(images)} images",
+            f"{' or '.join(map(str, epochs))} epoch{'s' * (epochs != [1])} of {', '.join(images)} images",
         ]
     )
 

@@ -13,6 +13,7 @@ from rectifiers.reporting.comparison import MISSING, differences, flat
 from rectifiers.runs.identity import canonical_json, science, without
 
 NO_CHOICE_OF_SCIENCE = ("logger", "evaluation", "experiment", "sweep", "debug")
+OF_THE_SEED = "${seed}"  # what a configuration says where the images are split by the run's seed
 BY_CONTENT = "data.content"  # filled in from what lies at data.root, which no record tells
 PLAIN = re.compile(r"[\w./+-]+")
 
@@ -27,6 +28,8 @@ def command(record: Record) -> str | None:
         runs = ",".join(member["run"] for member in record["members"])
         return f"python scripts/evaluate.py run=[{runs}] evaluation={_listed(list(record['protocols']))}"
     wanted = without(record["science"], ["seed", BY_CONTENT])
+    if wanted["data"].get("split_seed") == record["science"]["seed"]:
+        wanted["data"]["split_seed"] = OF_THE_SEED
     given = _overrides(canonical_json([record["choices"], wanted]))
     if given is None:
         return None
@@ -102,4 +105,6 @@ def _composed(overrides: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any
     except (HydraException, OmegaConfBaseException):
         return {"data": {}}, {}
     assert isinstance(plain, dict)
+    if OmegaConf.to_container(config.data).get("split_seed") == OF_THE_SEED:  # type: ignore[union-attr]
+        plain["data"]["split_seed"] = OF_THE_SEED
     return plain, choices  # type: ignore[return-value]

@@ -15,7 +15,8 @@ from rectifiers.reporting.belonging import Record
 Measure = Callable[..., float | None]
 
 
-def _has_diverged(record: Record) -> bool:
+def has_diverged(record: Record) -> bool:
+    """Return whether the run ended with a loss that was not finite."""
     return record["status"] == "diverged"
 
 
@@ -27,14 +28,14 @@ def _guess(record: Record, key: str) -> float:
 
 def error(record: Record, protocol: str = "center") -> float:
     """Return the top-1 error in percent."""
-    if _has_diverged(record):
+    if has_diverged(record):
         return _guess(record, "error_pct")
     return float(record["protocols"][protocol]["top1_error_pct"])
 
 
 def final(record: Record, key: str = "train_loss") -> float:
     """Return the last epoch's number: the mean training loss over that epoch, say."""
-    value = None if _has_diverged(record) else record["history"][-1][key]
+    value = None if has_diverged(record) else record["history"][-1][key]
     return _guess(record, key) if value is None else float(value)
 
 
@@ -62,7 +63,7 @@ def epochs_to(record: Record, below: float, key: str = "train_loss") -> float:
 
 def diverged(record: Record) -> float:
     """Return 1 where the loss stopped being finite, else 0."""
-    return float(_has_diverged(record))
+    return float(has_diverged(record))
 
 
 def _units(record: Record) -> dict[str, int]:
@@ -72,7 +73,7 @@ def _units(record: Record) -> dict[str, int]:
 
 def dead_share(record: Record, epoch: int = -1) -> float | None:
     """Return the share of hidden units that are positive on no test image, after the last epoch or the `epoch`-th."""
-    if _has_diverged(record):
+    if has_diverged(record):
         return None
     row, units = record["history"][epoch - 1 if epoch > 0 else -1], _units(record)
     return sum(row[f"dead_units/{layer}"] for layer in units) / sum(units.values())
@@ -86,7 +87,7 @@ def _responses(record: Record, row: Mapping[str, Any]) -> list[tuple[float, floa
 
 def mean_response(record: Record) -> float | None:
     """Return |mean| / std of a layer's responses on the test images, the mean over hidden layers, at the end."""
-    found = None if _has_diverged(record) else _responses(record, record["history"][-1])
+    found = None if has_diverged(record) else _responses(record, record["history"][-1])
     return None if found is None else fmean(abs(mean) / std for mean, std in found)
 
 
@@ -96,7 +97,7 @@ def signal_kept(record: Record) -> float | None:
     The geometric mean from the first hidden layer to the last. In a run whose learning rate moves nothing that is the
     state of the initialisation.
     """
-    found = None if _has_diverged(record) else _responses(record, record["history"][0])
+    found = None if has_diverged(record) else _responses(record, record["history"][0])
     if found is None:
         return None
     (m1, s1), *_, (m2, s2) = found
@@ -122,7 +123,7 @@ def images_per_second(record: Record) -> float | None:
 
 
 MEASURES: dict[str, Measure] = {
-    each.__name__: each  # type: ignore[attr-defined]
+    each.__name__: each
     for each in (
         error,
         final,

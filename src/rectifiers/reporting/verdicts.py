@@ -93,7 +93,7 @@ class Criterion:
         return Criterion(_logs(self.supported), _logs(self.contradicted))
 
     def __str__(self) -> str:
-        return f"supported {_in_words(self.supported)}; contradicted {_in_words(self.contradicted)}"
+        return f"supported {_in_words(self.supported)}, contradicted {_in_words(self.contradicted)}"
 
 
 def _logs(region: Region) -> Region:
