@@ -3,7 +3,7 @@
 python scripts/report.py show [key=value ...]   print runs that fit, with their errors
 python scripts/report.py diff A B               tell what differs between two runs: configuration, provenance, results
 python scripts/report.py page                make results/report/index.html
-python scripts/report.py collect             copy records from runs/: of experiments to results/records, of claims to results/claims
+python scripts/report.py collect             copy the records of runs/ to results/records and results/claims
 python scripts/report.py tables [--check]    make results/TABLES.md, or say whether it is stale
 python scripts/report.py claims [--check]    make results/CLAIMS.md, or say whether it is stale
 python scripts/report.py cost <record.json>  draw error against cost over the protocols of a run

@@ -78,6 +78,18 @@ def test_zeros_are_zero() -> None:
     assert not weights.any()
 
 
+def test_constant_weights_are_the_constant() -> None:
+    weights, asked = draw(partial(I.constant, value=0.3))
+    assert (weights == 0.3).all()
+    assert asked == 0
+
+
+def test_he_scaled_is_he_times_beta_with_the_same_draws() -> None:
+    (plain, std), (scaled, asked) = draw(I.he), draw(partial(I.he_scaled, beta=0.9))
+    assert torch.allclose(scaled, 0.9 * plain)
+    assert asked == pytest.approx(0.9 * std)
+
+
 @pytest.mark.parametrize("std", [None, 0.01])
 def test_sparse_leaves_every_unit_k_inputs(std: float | None) -> None:
     weights, asked = draw(partial(I.sparse, k=10, std=std))
@@ -108,9 +120,9 @@ def test_orthogonal_preserves_lengths_times_the_gain(rows: int, columns: int) ->
     assert float(weight.square().mean()) == pytest.approx(asked**2)
 
 
-@pytest.mark.parametrize("option", [partial(I.sparse, k=0), partial(I.gaussian, std=0)])
+@pytest.mark.parametrize("option", [partial(I.sparse, k=0), partial(I.gaussian, std=0), partial(I.he_scaled, beta=0)])
 def test_a_rules_option_that_makes_no_weights_is_refused(option) -> None:
-    with pytest.raises(InputError, match=r"init\.(k|std)=0"):
+    with pytest.raises(InputError, match=r"init\.(k|std|beta)=0"):
         draw(option)
 
 

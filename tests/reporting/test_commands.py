@@ -43,11 +43,21 @@ def made(*given: str, choices: dict[str, Any]) -> dict[str, Any]:
          {"experiment": "table4/prelu", "data": "digits"}),
         (("model=mlp", "model.hidden=7", "preprocess=zca"), {"model": "mlp", "preprocess": "zca"}),
         (("compute.precision=64-true", "init.bias=torch_default"), {}),
+        (("experiment=claim/table2", "activation=prelu", "seed=3"),
+         {"experiment": "claim/table2", "activation": "prelu", "data": "digits8"}),
+        (("data.split_seed=3", "seed=3"), {}),
+        (("data=digits8", "data.split_seed=4", "seed=3"), {"data": "digits8"}),
     ],
 )  # fmt: skip
 def test_what_departs_from_the_defaults_is_written_out(given: tuple[str, ...], choices: dict[str, Any]) -> None:
     record = made(*given, choices=choices)
     assert run_id(science(compose_config(*overrides(str(command(record)))))) == record["run"]
+
+
+def test_runs_that_differ_in_their_seed_alone_are_asked_for_once() -> None:
+    given, choices = ("experiment=claim/table2",), {"experiment": "claim/table2", "data": "digits8"}
+    told = [str(command(made(*given, f"seed={seed}", choices=choices))) for seed in (1, 2)]
+    assert told == [f"python train.py experiment=claim/table2 seed={seed} evaluation=center" for seed in (1, 2)]
 
 
 def test_a_folder_is_left_to_the_reader() -> None:

@@ -50,6 +50,20 @@ def test_slopes_without_a_gradient_stay_where_they_are() -> None:
     assert net.head.get_submodule("fc_1").weight.abs().sum() < weight.abs().sum()
 
 
+def test_slopes_decay_where_that_is_asked_for_and_nothing_else_does() -> None:
+    net = network(A.prelu)
+    optimizer = build_sgd(net, lr=0.1, momentum=0.9, weight_decay=0.0, bias_lr_factor=1.0, slope_weight_decay=0.5)
+    names = {id(p): name for name, p in net.named_parameters()}
+    decayed = {names[id(p)] for g in optimizer.param_groups if g["weight_decay"] for p in g["params"]}
+    assert decayed == {f"head.fc_{i}_act.weight" for i in (1, 2, 3)}
+    everywhere = [id(p) for g in optimizer.param_groups for p in g["params"]]
+    assert sorted(everywhere) == sorted(names)
+    for p in net.parameters():
+        p.grad = torch.zeros_like(p)
+    optimizer.step()
+    assert all(slope.tolist() == pytest.approx([0.25 * (1 - 0.1 * 0.5)] * 8) for slope in net.slopes().values())
+
+
 def test_every_parameter_is_in_one_group() -> None:
     net = network(A.prelu)
     groups = group_parameters(net)
