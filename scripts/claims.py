@@ -85,7 +85,7 @@ def run(wanted: list[Claim], asked: argparse.Namespace) -> None:
         print("the code is not committed: results/claims will not take in what runs now", file=sys.stderr)
     print("planning ...", file=sys.stderr)
     cells = plan(wanted, asked.runs, asked.again)
-    print(f"{len(cells)} runs are missing", file=sys.stderr)
+    print(f"missing runs: {len(cells)}", file=sys.stderr)
     if not cells:
         return
     names = hashlib.sha256(" ".join(sorted(cell.name for cell in cells)).encode()).hexdigest()[:8]

@@ -179,6 +179,8 @@ def run_cells(paths: list[Path]) -> None:
             if state(sweep, cell) is not State.RUNNING:  # by another process, which was faster
                 print(f"failed: {cell.name} {' '.join(cell.overrides)}: {fault}", flush=True)
             continue
+        if len(paths) > 1 and not outcome.fresh:
+            continue  # finished by another process a moment ago
         took = f" ({time.process_time() - began:.1f} s of CPU)" if len(paths) > 1 else ""
         print(f"{outcome.path}{took} {' '.join(cell.overrides) if took else ''}".strip(), flush=True)
 

@@ -66,17 +66,17 @@ def test_a_claim_is_planned_run_broken_completed_and_judged(tmp_path: Path) -> N
         return done.stdout + done.stderr
 
     told = call("scripts/claims.py", "run", "signal", "--jobs", "2")
-    assert "40 runs are missing" in told
+    assert "missing runs: 40" in told
     assert told.count(" s of CPU) experiment=claim/signal") == 40
     (sweep,) = (place / "sweeps").iterdir()
     cells = load(sweep)
     assert len(cells) == 40
     kept = {cell.name: (place / "runs" / cell.name / "record.json").stat().st_mtime_ns for cell in cells}
     shutil.rmtree(place / "runs" / cells[3].name)
-    assert "1 runs are missing" in call("scripts/claims.py", "run", "signal")
+    assert "missing runs: 1\n" in call("scripts/claims.py", "run", "signal")
     again = {cell.name: (place / "runs" / cell.name / "record.json").stat().st_mtime_ns for cell in cells}
     assert [name for name in kept if kept[name] != again[name]] == [cells[3].name]
-    assert "0 runs are missing" in call("scripts/claims.py", "run", "signal")
+    assert "missing runs: 0\n" in call("scripts/claims.py", "run", "signal")
 
     record = json.loads((place / "runs" / cells[0].name / "record.json").read_text())
     assert why_not(record) == "it is of a claim"
