@@ -33,6 +33,7 @@ ROWS = [
     ],
     ["stopping", "runs.folder", "runs.lookup", "reporting.structure", "reporting.comparison", "reporting.measures"],
     [
+        "composition",
         "runs.sweep",
         "reporting.tables",
         "reporting.claims",
@@ -91,8 +92,8 @@ ROW = {module: row for row, modules in enumerate(ROWS) for module in modules}
 
 ONLY_IN = {
     "pytorch_lightning": ("training.", "data.module", "distributed"),
-    "hydra": ("cli", "reporting.commands"),
-    "omegaconf": ("cli", "reporting.commands"),
+    "hydra": ("cli", "composition", "reporting.commands"),
+    "omegaconf": ("cli", "composition", "reporting.commands"),
     "jinja2": ("reporting.page.document",),
     "vl_convert": ("reporting.page.document",),
     "wandb": ("tracking.client", "tracking.results", "tracking.report"),

@@ -5,19 +5,25 @@ import math
 import pkgutil
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pytorch_lightning.callbacks import Callback
-from torch import nn
+from torch import Tensor, nn
 
 from rectifiers.config import InputError
+from rectifiers.data.module import ImageData
+from rectifiers.data.preprocess import PixelMoments, Preprocess, fit
 from rectifiers.data.sources import Source
+from rectifiers.data.statistics import load_or_fit, statistics_key
 from rectifiers.data.transforms import Geometry
+from rectifiers.distributed import world
 from rectifiers.initializers import Entry, initialize
 from rectifiers.models.network import Network
 from rectifiers.models.spec import Row, expand
+from rectifiers.reporting.console import bar
 from rectifiers.training.module import SgdSettings
 from rectifiers.training.schedule import StepRule
 
@@ -119,6 +125,47 @@ def build_geometry(config: dict[str, Any]) -> Geometry:
     settings = {key: config["data"][key] for key in GEOMETRY_KEYS if key in config["data"]}
     jitter = settings.pop("scale_jitter_px")
     return Geometry(**settings, scale_jitter_px=None if jitter is None else (jitter[0], jitter[1]))
+
+
+def build_data(config: dict[str, Any], source: Source, geometry: Geometry) -> ImageData:
+    """Return this process' share of the data, in batches."""
+    return ImageData(
+        source,
+        geometry,
+        global_batch=config["optim"]["global_batch"],
+        seed=config["seed"],
+        workers=config["compute"]["workers"],
+        pinned=config["compute"]["accelerator"] == "gpu",
+        skip_bad=config["data"].get("bad_images") == "skip",
+        here=world(),
+    )
+
+
+def build_preprocess(config: dict[str, Any], data: ImageData) -> tuple[Preprocess, str]:
+    """Return the preprocessing, fitted to the training split now or earlier, and the hash of its inputs."""
+    settings, geometry = config["preprocess"], data.geometry
+    key = statistics_key(
+        {
+            "train": data.source.train_digest,
+            "resize_px": geometry.resize_px,
+            "crop_px": geometry.crop_px,
+            "preprocess": settings,
+        }
+    )
+    method = configured("preprocess", settings, EVERY_PREPROCESS_KEYS)
+
+    def fit_now() -> Preprocess:
+        with bar("learning preprocess", len(data.source.train.labels) // world().size) as seen:
+
+            def batches() -> Iterator[Tensor]:
+                for images in data.statistics_batches():
+                    yield images
+                    seen(len(images))
+
+            return fit(method, PixelMoments(batches), settings["scale"])
+
+    cache = Path(config["cache_dir"]) / "statistics"
+    return load_or_fit(cache, key, fit_now, is_whole=lambda: not data.unread), key
 
 
 def build_layers(config: dict[str, Any], classes: int) -> tuple[Row, ...]:

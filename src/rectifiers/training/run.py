@@ -13,15 +13,13 @@ import torch
 import yaml
 
 from rectifiers.config import InputError, check, protocols
-from rectifiers.data.module import ImageData
-from rectifiers.data.preprocess import PixelMoments, fit
 from rectifiers.data.sources import Source
-from rectifiers.data.statistics import load_or_fit, save, statistics_key
+from rectifiers.data.statistics import save
 from rectifiers.distributed import ALONE, World, everywhere, from_rank_zero, gathered, join, launch, world
 from rectifiers.initializers import warn_of_drift
 from rectifiers.models.network import Network
 from rectifiers.models.spec import depth
-from rectifiers.reporting.console import bar, stderr
+from rectifiers.reporting.console import stderr
 from rectifiers.runs import record as records
 from rectifiers.runs.folder import begin, begun_by
 from rectifiers.runs.identity import science
@@ -32,13 +30,13 @@ from rectifiers.stopping import at_once, heeded, stop_if_asked
 from rectifiers.tracking.client import Tracked
 from rectifiers.tracking.mirror import Mirror, mirrored
 from rectifiers.training.assembly import (
-    EVERY_PREPROCESS_KEYS,
+    build_data,
     build_geometry,
     build_network,
+    build_preprocess,
     build_rule,
     build_sgd_settings,
     build_source,
-    configured,
 )
 from rectifiers.training.callbacks import write_metrics
 from rectifiers.training.checkpoints import LAST, PREVIOUS, AtomicCheckpointIO, first_line, load_weights, newest
@@ -169,20 +167,8 @@ class _Run:
     def __init__(self, config: dict[str, Any], choices: dict[str, Any], source: Source, folder: Path) -> None:
         self.config, self.choices, self.source, self.folder = config, choices, source, folder
         self.geometry = build_geometry(config)
-        batch, workers = config["optim"]["global_batch"], config["compute"]["workers"]
-        self.data = everywhere(
-            lambda: ImageData(
-                source,
-                self.geometry,
-                global_batch=batch,
-                seed=config["seed"],
-                workers=workers,
-                pinned=config["compute"]["accelerator"] == "gpu",
-                skip_bad=config["data"].get("bad_images") == "skip",
-                here=world(),
-            )
-        )
-        self.preprocess, self.statistics_hash = self._fit_preprocess()
+        self.data = everywhere(lambda: build_data(config, source, self.geometry))
+        self.preprocess, self.statistics_hash = build_preprocess(config, self.data)
         self.network, self.ledger = everywhere(lambda: build_network(config, source, self.preprocess.flat_output))
         drift = warn_of_drift(self.network.sites()) if config["model"]["norm"] == "none" else None
         self.warnings = [] if drift is None else [drift]
@@ -196,30 +182,6 @@ class _Run:
             run=folder.name,
             code=code_fingerprint(),
         )
-
-    def _fit_preprocess(self) -> tuple[Any, str]:
-        settings = self.config["preprocess"]
-        inputs = {
-            "train": self.source.train_digest,
-            "resize_px": self.geometry.resize_px,
-            "crop_px": self.geometry.crop_px,
-            "preprocess": settings,
-        }
-        key = statistics_key(inputs)
-        method = configured("preprocess", settings, EVERY_PREPROCESS_KEYS)
-
-        def fit_now() -> Any:
-            with bar("learning preprocess", len(self.source.train.labels) // world().size) as seen:
-
-                def batches() -> Iterator[torch.Tensor]:
-                    for images in self.data.statistics_batches():
-                        yield images
-                        seen(len(images))
-
-                return fit(method, PixelMoments(batches), settings["scale"])
-
-        cache = Path(self.config["cache_dir"]) / "statistics"
-        return load_or_fit(cache, key, fit_now, is_whole=lambda: not self.data.unread), key
 
     def prepare_folder(self) -> None:
         """Make the run's folder with what is known before training. A finished run that is run again is set aside."""
