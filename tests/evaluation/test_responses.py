@@ -22,6 +22,7 @@ def test_batches_add_up_to_the_whole() -> None:
     for name, responses in (("conv1", conv(maps)), ("fc1", flat(vectors))):
         torch.testing.assert_close(heard[name].mean, responses.double().mean().item(), rtol=1e-6, atol=0)
         torch.testing.assert_close(heard[name].std, responses.double().std(correction=0).item(), rtol=1e-5, atol=0)
+        assert heard[name].active == (responses > 0).double().mean()
     assert (heard["conv1"].dead, heard["conv1"].units) == (1, 6)
     assert (heard["fc1"].dead, heard["fc1"].units) == (3, 4)
 

@@ -87,6 +87,7 @@ def _panels(group: str, runs: Sequence[Record]) -> wr.PanelGrid:
         wr.LinePlot(title="training loss", x="epoch", y=["train_loss"], log_y=True),
         wr.LinePlot(title="learned slopes by layer", x="epoch", metric_regex="slope/.*"),
         wr.LinePlot(title="mean responses by layer", x="epoch", metric_regex="response_mean/.*"),
+        wr.LinePlot(title="share of positive responses by layer", x="epoch", metric_regex="active_share/.*"),
         wr.LinePlot(title="dead units by layer", x="epoch", metric_regex="dead_units/.*"),
     ]
     own: list[Any] = [

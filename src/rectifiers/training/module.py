@@ -152,6 +152,7 @@ class Classifier(pl.LightningModule):
             **{f"slope/{layer}": float(slope.mean()) for layer, slope in self.network.slopes().items()},
             **{f"response_mean/{layer}": heard.mean for layer, heard in responses.items()},
             **{f"response_std/{layer}": heard.std for layer, heard in responses.items()},
+            **{f"active_share/{layer}": heard.active for layer, heard in responses.items()},
             **{f"dead_units/{layer}": heard.dead for layer, heard in responses.items()},
         }
         self.history.append(row)
