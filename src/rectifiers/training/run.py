@@ -3,7 +3,7 @@
 import errno
 import math
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import yaml
+from pytorch_lightning.callbacks import Callback
 
 from rectifiers.config import InputError, check, protocols
 from rectifiers.data.sources import Source
@@ -60,10 +61,11 @@ class Outcome:
     note: str | None = None
 
 
-def train(config: dict[str, Any], choices: dict[str, Any]) -> Outcome:
+def train(config: dict[str, Any], choices: dict[str, Any], callbacks: Sequence[Callback] = ()) -> Outcome:
     """Run `config`, a resolved plain dict, unless its record exists; go on from its last checkpoint where there is one.
 
     choices: the group options that made the configuration (`{"activation": "prelu", ...}`), kept in the record.
+    callbacks: look on while it trains and change nothing; the record does not know of them.
 
     Raises:
         InputError: for anything the user gave that cannot be used; nothing has been overwritten then.
@@ -93,7 +95,7 @@ def train(config: dict[str, Any], choices: dict[str, Any]) -> Outcome:
             return Outcome(*found, fresh=False)
         preflight(config, source, folder.name, here)
         stop_if_asked("before it began")
-        return _train(config, choices, source, folder)
+        return _train(config, choices, source, folder, callbacks)
 
 
 def _opened(config: dict[str, Any]) -> Source:
@@ -126,7 +128,9 @@ def _of_the_network(fault: RuntimeError) -> bool:
     return isinstance(fault, torch.distributed.DistError) or "gloo" in str(fault)
 
 
-def _train(config: dict[str, Any], choices: dict[str, Any], source: Source, folder: Path) -> Outcome:
+def _train(
+    config: dict[str, Any], choices: dict[str, Any], source: Source, folder: Path, callbacks: Sequence[Callback]
+) -> Outcome:
     path = folder / "record.json"
     kept = from_rank_zero(lambda: records.load(path) if path.exists() and not config["rerun"] else None)
     with isolated(config["compute"]["threads"]):
@@ -134,7 +138,7 @@ def _train(config: dict[str, Any], choices: dict[str, Any], source: Source, fold
         if kept is None:
             from_rank_zero(run.prepare_folder)
         with mirrored(run.tracked()) as mirror:
-            record = run.to_record(mirror) if kept is None else run.with_more_protocols(kept)
+            record = run.to_record(mirror, callbacks) if kept is None else run.with_more_protocols(kept)
 
             def keep() -> dict[str, Any]:
                 records.write(path, record)
@@ -224,12 +228,12 @@ class _Run:
             return None
         return Tracked(settings, self.folder, self.choices, science(self.config), self._provenance())
 
-    def to_record(self, mirror: Mirror) -> dict[str, Any]:
+    def to_record(self, mirror: Mirror, callbacks: Sequence[Callback]) -> dict[str, Any]:
         """Train to the end, from the last checkpoint where there is one, test, and return the record."""
         if self.config["compute"]["compile"]:
             # In place, so the checkpoint's keys stay; with torch's own random numbers, so dropout's masks do too.
             self.network.compile(options={"fallback_random": True})
-        diverged = self._fit(mirror)
+        diverged = self._fit(mirror, callbacks)
         if self.config["logger"]["name"] != "none" and self.classifier.history and world().rank == 0:
             # a kill may have come before its last line
             write_metrics(self.folder / "metrics.csv", self.classifier.history)
@@ -243,9 +247,9 @@ class _Run:
             for name in sorted(names)
         }
 
-    def _fit(self, mirror: Mirror) -> Diverged | None:
+    def _fit(self, mirror: Mirror, callbacks: Sequence[Callback]) -> Diverged | None:
         stop_if_asked("before its next step")
-        trainer = build_trainer(self.config, self.folder, mirror.epochs, world())
+        trainer = build_trainer(self.config, self.folder, mirror.epochs, world(), callbacks)
         start = from_rank_zero(lambda: newest(self.folder))
         if start is not None and world().rank == 0:
             stderr.print(f"continuing from {start}", highlight=False, soft_wrap=True)

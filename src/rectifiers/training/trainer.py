@@ -1,11 +1,12 @@
 """Lightning's Trainer for a run: one process, or its place among several that were started from outside."""
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.plugins.environments import TorchElasticEnvironment
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
@@ -17,10 +18,12 @@ from rectifiers.training.checkpoints import AtomicCheckpointIO, Checkpoints
 BACKEND = {"cpu": "gloo", "gpu": "cpu:gloo,cuda:nccl"}  # what is no gradient is agreed on by the processors
 
 
-def build_trainer(config: dict[str, Any], folder: Path, tell: Callable[[list], None], here: World) -> pl.Trainer:
+def build_trainer(
+    config: dict[str, Any], folder: Path, tell: Callable[[list], None], here: World, more: Sequence[Callback] = ()
+) -> pl.Trainer:
     """Return a Trainer that starts no process, injects no sampler and keeps the run's own checkpoints.
 
-    tell: is called on rank 0 with the epochs' rows, after each one's checkpoint.
+    tell: is called on rank 0 with the epochs' rows, after each one's checkpoint. more: callbacks that look on.
     """
     compute, shown = config["compute"], progress()
     strategy: str | Strategy = "auto"
@@ -42,7 +45,7 @@ def build_trainer(config: dict[str, Any], folder: Path, tell: Callable[[list], N
         precision=compute["precision"],
         max_epochs=config["optim"]["epochs"],
         logger=False,
-        callbacks=[shown, *build_interventions(config), keeping, EpochRows(tell)],
+        callbacks=[shown, *build_interventions(config), keeping, EpochRows(tell), *more],
         plugins=[AtomicCheckpointIO()],
         enable_progress_bar=not isinstance(shown, EpochLines),
         enable_model_summary=False,

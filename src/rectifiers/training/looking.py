@@ -1,0 +1,95 @@
+"""Callbacks that look at a training and change nothing: its signals and its weights at chosen steps."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import Callback
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from rectifiers.training.module import Classifier
+
+BINS = 60
+QUANTILES = (0.02, 0.25, 0.5, 0.75, 0.98)
+MOST = 2**20  # numbers that a quantile is taken over; more are thinned out evenly
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Of all numbers of a tensor: mean, std, `QUANTILES`, and counts in `BINS` equal bins from `low` to `high`, which
+    leave out half a percent at either end.
+    """
+
+    mean: float
+    std: float
+    quantiles: list[float]
+    low: float
+    high: float
+    counts: list[int]
+
+
+def distribution(numbers: Tensor) -> Distribution:
+    """Return the distribution of `numbers`, of any shape."""
+    flat = numbers.detach().flatten()
+    thin = flat[:: -(-len(flat) // MOST)].double()
+    points = torch.quantile(
+        thin, torch.tensor([*QUANTILES, 0.005, 0.995], dtype=thin.dtype, device=thin.device)
+    ).tolist()
+    low, high = points[-2], points[-1]
+    if low == high:  # nothing but one number
+        low, high = low - 0.5, high + 0.5
+    counts = torch.histc(thin.cpu(), BINS, low, high).long().tolist()
+    return Distribution(float(thin.mean()), float(thin.std(correction=0)), points[:-2], low, high, counts)
+
+
+class Signals(Callback):
+    """Keeps, at the beginning of each of `steps`, how activations and their gradients are distributed, by layer.
+
+    found[step][layer] = (activations f(y), gradients of the loss with respect to them).
+    """
+
+    def __init__(self, steps: Collection[int]) -> None:
+        self.steps, self.found = frozenset(steps), dict[int, dict[str, list[Distribution]]]()
+        self._handles: list[RemovableHandle] = []
+
+    def on_train_batch_start(self, trainer: pl.Trainer, module: Classifier, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+        if trainer.global_step not in self.steps:
+            return
+        found = self.found[trainer.global_step] = {}
+
+        def hook_of(layer: str) -> Any:
+            def take(_: nn.Module, __: Any, answers: Tensor) -> None:
+                kept = found[layer] = [distribution(answers)]
+                answers.register_hook(lambda gradient: kept.append(distribution(gradient)))
+
+            return take
+
+        self._handles = [
+            activation.register_forward_hook(hook_of(layer))
+            for layer, (activation, _) in module.network.responding().items()
+        ]
+
+    def on_after_backward(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+
+class Weights(Callback):
+    """Keeps a copy of the network's parameters at the beginning of each of `steps`, and at the end of the training."""
+
+    def __init__(self, steps: Collection[int]) -> None:
+        self.steps, self.found = frozenset(steps), dict[int, dict[str, Tensor]]()
+
+    def on_train_batch_start(self, trainer: pl.Trainer, module: Classifier, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+        if trainer.global_step in self.steps:
+            self._take(trainer.global_step, module)
+
+    def on_train_end(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        self._take(trainer.global_step, module)
+
+    def _take(self, step: int, module: Classifier) -> None:
+        self.found[step] = {name: weight.detach().clone() for name, weight in module.network.named_parameters()}

@@ -1,0 +1,42 @@
+"""Callbacks that look on: they see what is there, and the run has the same bits with them and without."""
+
+import torch
+
+from conftest import numbers, same_bits
+from rectifiers.training.checkpoints import AtomicCheckpointIO
+from rectifiers.training.looking import BINS, Signals, Weights, distribution
+from rectifiers.training.run import train
+
+
+def test_a_distribution_is_of_all_numbers() -> None:
+    draw = torch.randn(200, 300, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = distribution(draw)
+    assert (found.mean, found.std) == (float(draw.mean()), float(draw.std(correction=0)))
+    assert found.quantiles[2] == float(draw.flatten().quantile(0.5))
+    assert len(found.counts) == BINS
+    assert abs(sum(found.counts) / draw.numel() - 0.99) < 1e-3
+    one = distribution(torch.zeros(4, 5))
+    assert (one.std, sum(one.counts)) == (0, 20)
+
+
+def test_a_run_has_the_same_bits_with_those_who_look_on(tiny, tmp_path) -> None:
+    alone = train(tiny(), {})
+    kept = AtomicCheckpointIO().load_checkpoint(alone.path.parent / "last.ckpt")["state_dict"]
+    signals, weights = Signals([0, 3]), Weights([0, 3])
+    watched = train(tiny(f"runs_dir={tmp_path}/watched"), {}, [signals, weights])
+    assert numbers(watched.record) == numbers(alone.record)
+    again = AtomicCheckpointIO().load_checkpoint(watched.path.parent / "last.ckpt")["state_dict"]
+    assert same_bits(kept, again)
+
+    assert signals.found.keys() == {0, 3}
+    assert signals.found[3].keys() == {"fc_1", "fc_2"}
+    assert all(len(pair) == 2 for pair in signals.found[3].values())
+    answers, gradients = signals.found[0]["fc_1"]
+    assert 0.3 < answers.std < 3  # He's start
+    assert 0 < gradients.std < 0.1
+
+    last = max(weights.found)
+    assert weights.found.keys() == {0, 3, last}
+    own = {f"network.{name}": weight for name, weight in weights.found[last].items()}
+    assert all(torch.equal(again[name], weight) for name, weight in own.items())
+    assert not torch.equal(weights.found[0]["head.fc_1.weight"], weights.found[3]["head.fc_1.weight"])
