@@ -81,11 +81,14 @@ ROWS = [
     ["evaluation.protocols"],
     ["evaluation.testing", "training.optim", "training.schedule", "training.divergence", "training.isolation"],
     ["training.module", "evaluation.ensemble"],
-    ["training.assembly", "training.callbacks", "training.interventions"],
+    ["training.assembly", "training.callbacks", "training.interventions", "training.looking"],
     ["training.results", "training.preflight", "training.checkpoints"],
     ["training.trainer"],
     ["training.run"],
     ["training.ensemble", "training.cells"],
+    ["analysis.settings", "analysis.output", "analysis.theory", "analysis.subject", "analysis.fisher"],
+    ["analysis.gain", "analysis.propagation", "analysis.responses", "analysis.histograms", "analysis.components"],
+    ["analysis.slopes", "analysis.figures", "analysis.tables"],
     ["cli"],
 ]
 ROW = {module: row for row, modules in enumerate(ROWS) for module in modules}

@@ -138,8 +138,8 @@ def _inverse(spread: Tensor) -> Tensor:
     return torch.where(spread > 1e-12, 1 / spread.clamp_min(1e-12), 0.0)
 
 
-def _eigenbasis(moments: PixelMoments) -> tuple[Tensor, Tensor]:
-    """Eigenvalues, descending, and eigenvectors as rows, each with its largest component positive."""
+def eigenbasis(moments: PixelMoments) -> tuple[Tensor, Tensor]:
+    """Return the covariance's eigenvalues, descending, and eigenvectors as rows, the largest component positive."""
     values, vectors = torch.linalg.eigh(moments.covariance)
     values, rows = values.flip(0).clamp_min(0), vectors.T.flip(0)
     largest = rows.gather(1, rows.abs().argmax(1, keepdim=True))
@@ -152,12 +152,12 @@ def _pca(moments: PixelMoments, rows: Tensor, *, image_form: bool = False) -> Af
 
 def pca(moments: PixelMoments) -> Affine:
     """Subtract the mean image and rotate into the eigenbasis of the covariance: a vector, decorrelated."""
-    return _pca(moments, _eigenbasis(moments)[1])
+    return _pca(moments, eigenbasis(moments)[1])
 
 
 def pca_reduce(moments: PixelMoments, k: int = 100) -> Affine:
     """The first k coordinates in the eigenbasis, those of largest variance: a vector of k numbers."""
-    _, rows = _eigenbasis(moments)
+    _, rows = eigenbasis(moments)
     if k > len(rows):
         raise InputError(f"preprocess.k={k} is more than the {len(rows)} numbers an image; give {len(rows)} or fewer")
     return _pca(moments, rows[:k].clone())
@@ -165,13 +165,13 @@ def pca_reduce(moments: PixelMoments, k: int = 100) -> Affine:
 
 def pca_whiten(moments: PixelMoments, epsilon: float = 1e-5) -> Affine:
     """Rotate and divide each coordinate by sqrt(variance + epsilon): a vector, white where variance >> epsilon."""
-    values, rows = _eigenbasis(moments)
+    values, rows = eigenbasis(moments)
     return _pca(moments, rows / _floor(values, epsilon).sqrt()[:, None])
 
 
 def zca(moments: PixelMoments, epsilon: float = 1e-2) -> Affine:
     """PCA whitening rotated back into the pixel basis: a whitened image."""
-    values, rows = _eigenbasis(moments)
+    values, rows = eigenbasis(moments)
     return _pca(moments, rows.T @ (rows / _floor(values, epsilon).sqrt()[:, None]), image_form=True)
 
 

@@ -1,0 +1,90 @@
+"""What preprocessing makes of images: mean image, principal components, reconstructions, whitened images."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rectifiers.analysis.subject import Subject
+from rectifiers.config import InputError
+from rectifiers.data.preprocess import COVARIANCE_LIMIT, PixelMoments, eigenbasis
+from rectifiers.reporting.console import bar
+
+EPSILONS = {"pca": 1e-5, "zca": 1e-2}  # the course notes', and conf/preprocess/zca.yaml's
+
+
+def preprocessing(subject: Subject, *, images: int, components: Sequence[int], shown: int) -> dict[str, Any]:
+    """Return the numbers and the pictures, which are tensors below `pictures`: [N, C, H, W], of pixels from 0 to 1.
+
+    images: of the training split to show. components: numbers k from which they are made again. shown: components to
+    show. explained: the share of variance of the first k components. error: the root mean square of what the
+    reconstruction of the images shown lacks, in units of a white pixel.
+
+    Raises:
+        InputError: where an image has too many numbers for a covariance, or fewer than a k.
+    """
+    side = subject.config["data"]["crop_px"]
+    size = subject.source.channels * side**2
+    if size > COVARIANCE_LIMIT:
+        raise InputError(
+            f"preprocessing needs the covariance of {size:,} numbers an image, and the limit is {COVARIANCE_LIMIT:,}; "
+            f"data={subject.source.name} at data.crop_px={side} is too large: lower data.crop_px and data.resize_px"
+        )
+    for k in components:
+        if k > size:
+            raise InputError(f"components={k} is more than the {size} numbers an image; give {size} or fewer")
+    passes = 2 * len(subject.source.train.labels)  # one for the mean, one for the covariance
+    with bar("training images, twice", passes) as seen:
+
+        def batches() -> Any:
+            for batch in subject.data.statistics_batches():
+                yield batch
+                seen(len(batch))
+
+        moments = PixelMoments(batches)
+        values, rows = eigenbasis(moments)
+    pictures, _ = subject.images(images, subject.config["seed"])
+    originals = pictures.double() / PixelMoments.WHITE
+    centred = (originals - moments.mean).flatten(1)
+    coordinates = centred @ rows.T
+    total = values.sum()
+    made = {k: (coordinates[:, :k] @ rows[:k]).view_as(originals) + moments.mean for k in components}
+    return {
+        "dimensions": size,
+        "training_images": moments.count,
+        "eigenvalues": values.tolist(),
+        "explained": {str(k): float(values[:k].sum() / total) for k in components},
+        "error": {str(k): float((again - originals).square().mean().sqrt()) for k, again in made.items()},
+        "largest_over_mean": float(values[0] / values.mean()),
+        "components_for_99_pct": int((values.cumsum(0) < 0.99 * total).sum()) + 1,
+        "pictures": {
+            "mean": moments.mean[None],
+            "originals": originals,
+            "components": rows[:shown].view(-1, *moments.mean.shape),
+            **{f"from_{k}": again for k, again in made.items()},
+            **{
+                f"{name}_whitened": whitened(coordinates, values, rows, e).view_as(originals)
+                for name, e in EPSILONS.items()
+            },
+        },
+    }
+
+
+def whitened(coordinates: Tensor, values: Tensor, rows: Tensor, epsilon: float) -> Tensor:
+    """Return whitened coordinates rotated back to pixels: PCA's whitening as an image, which is ZCA's."""
+    return coordinates / (values + epsilon).sqrt() @ rows
+
+
+def tiles(pictures: Tensor, *, columns: int, each: bool) -> Tensor:
+    """Return [H, W, C] with `pictures` [N, C, h, w] side by side, scaled to 0..1, each by itself or all alike."""
+    n, channels, height, width = pictures.shape
+    dims = (1, 2, 3) if each else (0, 1, 2, 3)
+    low, high = pictures.amin(dims, keepdim=True), pictures.amax(dims, keepdim=True)
+    scaled = (pictures - low) / (high - low).clamp_min(1e-12)
+    lines = -(-n // columns)
+    sheet = torch.ones(lines * (height + 1) - 1, columns * (width + 1) - 1, channels, dtype=pictures.dtype)
+    for i, picture in enumerate(scaled):
+        top, left = i // columns * (height + 1), i % columns * (width + 1)
+        sheet[top : top + height, left : left + width] = picture.permute(1, 2, 0)
+    return sheet

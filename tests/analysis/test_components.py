@@ -1,0 +1,57 @@
+"""Preprocessing as pictures: what the components are, what is made again from them, what whitening makes white."""
+
+import pytest
+import torch
+
+from conftest import compose_config
+from rectifiers.analysis.components import preprocessing, tiles, whitened
+from rectifiers.analysis.subject import Subject
+from rectifiers.config import InputError
+from rectifiers.data.preprocess import PixelMoments, eigenbasis
+
+
+def made(tmp_path, *more: str, **settings):
+    sizes = ("data.resize_px=8", "data.crop_px=8") if not more else ()
+    subject = Subject(compose_config("model=mlp", *sizes, f"cache_dir={tmp_path}", *more))
+    return preprocessing(subject, **{"images": 9, "components": [1, 10, 64], "shown": 5, **settings})
+
+
+def test_all_components_make_the_images_again_and_fewer_make_less(tmp_path) -> None:
+    numbers = made(tmp_path)
+    pictures = numbers["pictures"]
+    torch.testing.assert_close(pictures["from_64"], pictures["originals"])
+    assert numbers["error"]["1"] > numbers["error"]["10"] > 0.01 > numbers["error"]["64"]
+    assert numbers["explained"]["64"] == pytest.approx(1)
+    assert numbers["explained"]["1"] == pytest.approx(numbers["eigenvalues"][0] / sum(numbers["eigenvalues"]))
+    assert pictures["components"].shape == (5, 1, 8, 8)
+    gram = pictures["components"].flatten(1) @ pictures["components"].flatten(1).T
+    torch.testing.assert_close(gram, torch.eye(5, dtype=torch.float64))
+
+
+def test_whitened_training_images_have_a_unit_covariance_where_the_variance_is_far_above_epsilon(tmp_path) -> None:
+    subject = Subject(compose_config("model=mlp", "data.resize_px=8", "data.crop_px=8", f"cache_dir={tmp_path}"))
+    moments = PixelMoments(subject.data.statistics_batches)
+    values, rows = eigenbasis(moments)
+    images = torch.cat(list(subject.data.statistics_batches())).double() / 255
+    coordinates = (images - moments.mean).flatten(1) @ rows.T
+    white = whitened(coordinates, values, rows, 1e-9) @ rows.T
+    covariance = white.T @ white / len(white)
+    clear = values > 1e-4
+    torch.testing.assert_close(
+        covariance[clear][:, clear], torch.eye(int(clear.sum()), dtype=torch.float64), atol=1e-4, rtol=0
+    )
+
+
+def test_images_of_imagenets_size_are_refused(tmp_path) -> None:
+    with pytest.raises(InputError, match=r"covariance of 50,176 numbers .* data.crop_px=224 is too large: lower data"):
+        made(tmp_path, "data.resize_px=256", "data.crop_px=224")
+    with pytest.raises(InputError, match=r"components=65 is more than the 64 numbers an image"):
+        made(tmp_path, components=[65])
+
+
+def test_tiles_keep_every_picture_in_its_place() -> None:
+    pictures = torch.arange(5.0).view(5, 1, 1, 1).expand(5, 3, 2, 2)
+    sheet = tiles(pictures, columns=3, each=False)
+    assert sheet.shape == (5, 8, 3)
+    assert [float(sheet[0, x, 0]) for x in (0, 3, 6)] == [0, 0.25, 0.5]
+    assert [float(sheet[3, x, 0]) for x in (0, 3)] == [0.75, 1]
