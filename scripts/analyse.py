@@ -143,7 +143,8 @@ def fisher(own: dict[str, Any], rest: list[str]) -> tuple[dict[str, Any], dict[s
     from rectifiers.analysis.slopes import fisher as measured
 
     given = {argument.partition("=")[0] for argument in rest}
-    config = configuration([*(o for o in TWO_LAYERS if o.partition("=")[0] not in given), *rest])
+    rest = [*(own_default for own_default in TWO_LAYERS if own_default.partition("=")[0] not in given), *rest]
+    config = configuration(rest)
     done = iter(range(1, 1 + (count := own["seeds"] * len(arms(own["slopes"])))))
 
     def tell(_: int) -> None:  # no bar: a training has one of its own

@@ -101,7 +101,7 @@ def test_nothing_arrives_from_zero_weights_and_that_is_said(tmp_path) -> None:
     console = Console(width=200)
     with console.capture() as told:
         console.print(tables.propagation({**numbers, "asked": {}}))
-    assert "forward: nothing arrives from fc_1 on" in told.get()
+    assert "forward: from fc_1 on the responses are zero" in told.get()
 
 
 def test_vgg_b_from_001_has_the_gradient_of_the_papers_worked_example() -> None:

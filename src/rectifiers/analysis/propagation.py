@@ -138,7 +138,7 @@ def propagate(subject: Subject, *, seeds: int, images: int, inputs: str, tell: C
     """Return the numbers of the analysis: every layer's moments, measured and predicted, and what they come to.
 
     tell: is called with 1 after every network. Moments are log10, means over networks with 95 % intervals; None where
-    one of them had a zero, which has no logarithm.
+    one of them was zero, which has no logarithm, or more than a double holds.
     """
     first, plain = subject.config["seed"], subject.config["model"]["norm"] == "none"
     measured, found, powers = [], [], []
@@ -160,7 +160,7 @@ def propagate(subject: Subject, *, seeds: int, images: int, inputs: str, tell: C
             "fan_out": entry.fan_out,
             "map_px": shape.side or None,
             "std": entry.std_asked,
-            "response_mean": fmean(heard[i].mean for heard in measured),
+            "response_mean": _finite(fmean(heard[i].mean for heard in measured)),
             "response_second": _log10([heard[i].second for heard in measured]),
             "response_variance": _log10([heard[i].variance for heard in measured]),
             "gradient_second": _log10([heard[i].gradient_second for heard in measured]),
@@ -177,8 +177,13 @@ def _power(inputs: Tensor) -> Tensor:
     return inputs.square().mean((0, 1)) if inputs.dim() == 4 else inputs.square().mean().view(1, 1)
 
 
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
+
+
 def _log10(values: Sequence[float]) -> dict[str, Any] | None:
-    return None if min(values) <= 0 else asdict(mean_of([math.log10(value) for value in values]))
+    usable = all(0 < value < math.inf for value in values)
+    return asdict(mean_of([math.log10(value) for value in values])) if usable else None
 
 
 def _in_log10(natural: float) -> float | None:
@@ -205,7 +210,7 @@ def _total(measured: Sequence[Sequence[Heard]], steps: Sequence[Step] | None) ->
     """From the first layer's responses to the last's, and from the last's gradients to the first's, in log10."""
 
     def change(ends: Sequence[tuple[float, float]]) -> dict[str, Any] | None:
-        return None if min(map(min, ends)) <= 0 else _log10([b / a for a, b in ends])
+        return _log10([b / a if 0 < a < math.inf else 0.0 for a, b in ends])
 
     def predicted(key: str, first: int, last: int) -> float | None:
         return None if steps is None else _in_log10(getattr(steps[last], key) - getattr(steps[first], key))

@@ -43,10 +43,10 @@ def propagation(numbers: dict[str, Any]) -> Group:
                 f"{layer['fan_out']:,}",
                 f"{layer['std']:.4g}",
                 "-" if layer["map_px"] is None else str(layer["map_px"]),
-                _mean(layer["response_second"], "zero"),
+                _mean(layer["response_second"], "none"),
                 _number(said.get("response")),
                 _number(said.get("response_on_maps")),
-                _mean(layer["gradient_second"], "zero"),
+                _mean(layer["gradient_second"], "none"),
                 _number(said.get("gradient")),
                 _number(said.get("gradient_on_maps")),
             )
@@ -64,7 +64,7 @@ def _forward_in_words(total: dict[str, Any], layers: list[dict[str, Any]]) -> st
     forward, steps = total["forward"], total["steps"]
     if forward["measured"] is None:
         dead = next((layer["layer"] for layer in layers if layer["response_second"] is None), "the first layer")
-        return f"forward: nothing arrives from {dead} on, so there is no factor to speak of"
+        return f"forward: from {dead} on the responses are zero or beyond a double, so there is no factor"
     text = f"forward over {steps} steps: measured {_factor(forward['measured']['mean'], steps)}"
     if forward["theory"] is not None:
         text += f", Eq. 9 says {_factor(forward['theory'], steps)}"
@@ -84,7 +84,7 @@ def _forward_in_words(total: dict[str, Any], layers: list[dict[str, Any]]) -> st
 def _backward_in_words(total: dict[str, Any]) -> str:
     backward, steps = total["backward"], total["steps"]
     if backward["measured"] is None:
-        return "backward: nothing arrives at the first layer, so there is no factor to speak of"
+        return "backward: the gradients at the first layer are zero or beyond a double, so there is no factor"
     text = f"backward over {steps} steps: measured {_factor(backward['measured']['mean'], steps)}"
     if backward["theory"] is not None:
         text += f", Eq. 13 says {_factor(backward['theory'], steps)}, with borders and pooling "

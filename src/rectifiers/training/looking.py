@@ -32,9 +32,10 @@ class Distribution:
 
 
 def distribution(numbers: Tensor) -> Distribution:
-    """Return the distribution of `numbers`, of any shape."""
+    """Return the distribution of `numbers`, of any shape, as far as they are finite; of a zero where none is."""
     flat = numbers.detach().flatten()
     thin = flat[:: -(-len(flat) // MOST)].double()
+    thin = thin[thin.isfinite()] if thin.isfinite().any() else torch.zeros_like(thin[:1])
     points = torch.quantile(
         thin, torch.tensor([*QUANTILES, 0.005, 0.995], dtype=thin.dtype, device=thin.device)
     ).tolist()
