@@ -185,7 +185,7 @@ def main() -> None:
     parser.add_argument("name", metavar="analysis")
     parser.add_argument("arguments", nargs="*", metavar="key=value")
     parser.add_argument("--json", action="store_true", help="print the numbers")
-    asked = parser.parse_args()
+    asked = parser.parse_intermixed_args()
     try:
         numbers, root = analyse(asked.name, asked.arguments)
         from rectifiers.analysis import figures, tables

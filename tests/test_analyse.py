@@ -41,7 +41,7 @@ def files(told: str) -> list[Path]:
     paths = [Path(line) for line in told.splitlines() if line.startswith("/")]
     for path in paths:
         if path.suffix == ".svg":
-            assert len(list(ElementTree.parse(path).iter())) > 50
+            assert len(list(ElementTree.parse(path).iter())) > 15  # an empty one has 9
     return paths
 
 
