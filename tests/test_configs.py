@@ -57,7 +57,7 @@ PROMISED = {
     "preprocess": "channel_mean minmax none pca pca_reduce pca_whiten pixel_mean scalar_mean standardize zca",
     "model": "mini mlp model_a model_b model_c small14 small30 vgg16 vgg19 vgg_b",
     "data": "cifar10 digits digits8 fashion_mnist folder imagenet",
-    "callbacks": "greedy redraw_layers revive_dead",
+    "callbacks": "fisher greedy redraw_layers revive_dead",
     "debug": "smoke",
     "experiment": " ".join(EXPERIMENTS),
     "logger": "csv none wandb",

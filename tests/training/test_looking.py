@@ -1,8 +1,14 @@
 """Callbacks that look on: they see what is there, and the run has the same bits with them and without."""
 
+from pathlib import Path
+from typing import Any
+
+import pytest
 import torch
 
-from conftest import numbers, same_bits
+from conftest import compose_config, numbers, same_bits
+from rectifiers.analysis.fisher import MEASURES
+from rectifiers.config import InputError
 from rectifiers.training.checkpoints import AtomicCheckpointIO
 from rectifiers.training.looking import BINS, Signals, Weights, distribution
 from rectifiers.training.run import train
@@ -40,3 +46,43 @@ def test_a_run_has_the_same_bits_with_those_who_look_on(tiny, tmp_path) -> None:
     own = {f"network.{name}": weight for name, weight in weights.found[last].items()}
     assert all(torch.equal(again[name], weight) for name, weight in own.items())
     assert not torch.equal(weights.found[0]["head.fc_1.weight"], weights.found[3]["head.fc_1.weight"])
+
+
+def small(folder: Path, *more: str) -> dict[str, Any]:
+    """A perceptron of 16-12-10 on digits of 4 px: two epochs."""
+    return compose_config(
+        "model=mlp", "model.depth=1", "model.hidden=12", "data=digits8", "data.resize_px=4", "data.crop_px=4",
+        "optim=plain", "optim.epochs=2", "evaluation=[center]", "logger=none", "callbacks=fisher", f"runs_dir={folder}",
+        *more,
+    )  # fmt: skip
+
+
+def test_fisher_information_is_kept_of_every_epoch_and_changes_no_bit(tmp_path) -> None:
+    watched = train(small(tmp_path), {})
+    config = small(tmp_path)
+    del config["callbacks"]
+    alone = train(config, {})
+    kept, again = (
+        AtomicCheckpointIO().load_checkpoint(run.path.parent / "last.ckpt")["state_dict"] for run in (alone, watched)
+    )
+    assert same_bits(kept, again)
+    first, last = watched.record["history"]
+    added = {key for key in last if key.startswith("fisher/")}
+    assert added == {f"fisher/{key}" for key in MEASURES}
+    assert set(last) - added == set(alone.record["history"][-1])
+    assert 0.1 < last["fisher/output_units"] < 0.6
+    assert 1 < last["fisher/natural_angle"] < 90
+    assert first["fisher/off_over_diagonal"] != last["fisher/off_over_diagonal"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("model.depth=2", "two layers of weights"),
+        ("model.hidden=100", "lower model.hidden"),
+        ("callbacks.images=0", "at least 1"),
+    ],
+)
+def test_what_it_cannot_be_made_of_is_said_before_the_training(given, words, tmp_path) -> None:
+    with pytest.raises(InputError, match=words):
+        train(small(tmp_path, given), {})

@@ -7,7 +7,7 @@ block-diagonal: a unit whose mean is not 0 brings correlations between the weigh
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 import torch.nn.functional as F
@@ -142,3 +142,29 @@ def describe(fisher: Tensor, hidden: int, classes: int) -> tuple[Information, Te
         ),
         values,
     )
+
+
+MEASURES = (*Information.__dataclass_fields__, "natural_angle")
+
+
+def refuse_other_than_two_layers(network: Network) -> None:
+    """Raise InputError for a network that `measure` does not speak of."""
+    layers = [site.name for site in network.sites()]
+    if len(layers) != 2 or network.pieces > 1:
+        raise InputError(
+            f"fisher speaks of networks with two layers of weights, and this one has {len(layers)} "
+            f"({', '.join(layers[:4])}{', ...' if len(layers) > 4 else ''}); give model=mlp model.depth=1"
+        )
+    weights_of(network)
+
+
+def measure(network: Network, inputs: Tensor, labels: Tensor) -> tuple[dict[str, float], Tensor]:
+    """Return every measure of a two-layer network by name, and the eigenvalues of its information.
+
+    The network is left in double precision. natural_angle: degrees between the gradient and the natural gradient.
+    """
+    matrix = information(network, inputs)
+    classes, hidden = network.sites()[-1].module.weight.shape
+    described, values = describe(matrix, hidden, classes)
+    natural = angle(matrix, gradient(network, inputs, labels))
+    return {**asdict(described), "natural_angle": math.nan if natural is None else natural}, values

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rectifiers.analysis.fisher import Information, angle, describe, gradient, information
+from rectifiers.analysis.fisher import MEASURES, measure, refuse_other_than_two_layers
 from rectifiers.analysis.histograms import spaced
 from rectifiers.analysis.subject import Subject
 from rectifiers.config import InputError
@@ -20,7 +20,6 @@ from rectifiers.training.looking import Weights
 from rectifiers.training.run import train
 
 LEARNED = 0.25  # where the arm of learned slopes starts
-MEASURES = (*Information.__dataclass_fields__, "natural_angle")
 
 
 def arms(slopes: Sequence[float]) -> dict[str, dict[str, Any]]:
@@ -62,7 +61,7 @@ def fisher(
     if inputs == "gaussian" and snapshots > 1:
         raise InputError("inputs=gaussian has no labels to train on; give snapshots=1, or inputs=data")
     first = Subject(config)
-    _refuse_other_than_two_layers(first.network(config["seed"])[0])
+    refuse_other_than_two_layers(first.network(config["seed"])[0])
     steps = spaced(config["optim"]["epochs"] * first.steps_an_epoch, snapshots)
     found: dict[str, dict[int, list[dict[str, float]]]] = {}
     spectra: dict[str, dict[int, list[float]]] = {}
@@ -97,24 +96,6 @@ def fisher(
             for name, activation in arms(slopes).items()
         ],
     }
-
-
-def _refuse_other_than_two_layers(network: Network) -> None:
-    layers = [site.name for site in network.sites()]
-    if len(layers) != 2 or network.pieces > 1:
-        raise InputError(
-            f"fisher speaks of networks with two layers of weights, and this one has {len(layers)} "
-            f"({', '.join(layers[:4])}{', ...' if len(layers) > 4 else ''}); give model=mlp model.depth=1"
-        )
-
-
-def measure(network: Network, inputs: Tensor, labels: Tensor) -> tuple[dict[str, float], Tensor]:
-    """Return every measure of a two-layer network by name, and the eigenvalues of its information."""
-    matrix = information(network, inputs)
-    classes, hidden = network.sites()[-1].module.weight.shape
-    described, values = describe(matrix, hidden, classes)
-    natural = angle(matrix, gradient(network, inputs, labels))
-    return {**asdict(described), "natural_angle": math.nan if natural is None else natural}, values
 
 
 def _networks(

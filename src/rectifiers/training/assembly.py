@@ -219,7 +219,7 @@ def build_sgd_settings(config: dict[str, Any]) -> SgdSettings:
 
 
 def build_interventions(config: dict[str, Any]) -> list[Callback]:
-    """Return what is done to the network while it trains: nothing, unless `callbacks=` is chosen."""
+    """Return what is done to the network while it trains, or looks on: nothing, unless `callbacks=` is chosen."""
     settings = config.get("callbacks")
     return [configured("callbacks", settings)()] if settings else []
 

@@ -1,15 +1,19 @@
-"""Callbacks that look at a training and change nothing: its signals and its weights at chosen steps."""
+"""Callbacks that look at a training and change nothing: its signals, its weights, its Fisher information."""
 
+import copy
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import Callback
+from pytorch_lightning.callbacks import Callback, Checkpoint
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from rectifiers.analysis.fisher import MEASURES, measure, refuse_other_than_two_layers
+from rectifiers.config import InputError
+from rectifiers.data.module import Batch, CenterDataset
 from rectifiers.training.module import Classifier
 
 BINS = 60
@@ -94,3 +98,34 @@ class Weights(Callback):
 
     def _take(self, step: int, module: Classifier) -> None:
         self.found[step] = {name: weight.detach().clone() for name, weight in module.network.named_parameters()}
+
+
+def fisher(images: int) -> Callback:
+    """Keep the Fisher information of every epoch's end; see `FisherRows`. `callbacks=fisher`."""
+    if images < 1:
+        raise InputError(f"callbacks.images={images} is not usable; give a whole number at least 1")
+    return FisherRows(images)
+
+
+class FisherRows(Checkpoint):
+    """Adds to every epoch's row what the Fisher information of the network looks like: `fisher/<measure>`.
+
+    Over the centre views of the first `images` training images, in double precision, of a copy. The measures are those
+    of `analysis.fisher`. A Lightning `Checkpoint` so that it runs after the module has made the row; it stands before
+    the one that keeps it.
+    """
+
+    def __init__(self, images: int) -> None:
+        self.images = images
+
+    def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        refuse_other_than_two_layers(module.network)
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        views = CenterDataset(data.source, "train", data.geometry, skip_bad=data.skip_bad)
+        self.batch: Batch = views.__getitems__(range(min(self.images, len(data.source.train.labels))))
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        with torch.enable_grad():
+            x = module.preprocess(self.batch.images.to(module.device)).cpu()
+            found, _ = measure(copy.deepcopy(module.network).cpu(), x, self.batch.labels)
+        module.history[-1] |= {f"fisher/{key}": float(found[key]) for key in MEASURES}
