@@ -31,6 +31,7 @@ from rectifiers.reporting.belonging import CLAIM, described, why_not
 from rectifiers.reporting.claims import Answer, arm_hash, claims, why_no_answer
 from rectifiers.reporting.claims import answer as answer_claim
 from rectifiers.reporting.claims import load as load_claims
+from rectifiers.reporting.claims_table import FIGURES, drawn
 from rectifiers.reporting.claims_table import tables as claim_tables
 from rectifiers.reporting.claims_table import told as claims_told
 from rectifiers.reporting.comparison import compare
@@ -84,12 +85,16 @@ def answers() -> list[Answer]:
 
 
 def write_claims(check: bool) -> dict[str, Any]:
-    """Write results/CLAIMS.md, or say whether it is stale."""
+    """Write results/CLAIMS.md with its figures, or say whether it is stale."""
     judged = answers()
     path, text = RESULTS / "CLAIMS.md", claims_told(judged)
     if check and (not path.is_file() or path.read_text() != text):
         raise InputError(f"{path} is not what the records say; run make claims")
     if not check:
+        from rectifiers.reporting.claim_figures import write  # here and not above: others do without matplotlib
+
+        for each in drawn(judged):
+            write(each, RESULTS / FIGURES / f"{each.claim.name}.svg")
         records.write_text(path, text)
     verdicts = {each.claim.name: str(each.verdict) for each in judged}
     return {
@@ -140,7 +145,7 @@ def write_page(runs: Path) -> dict[str, Any]:
 
     path = RESULTS / "report" / "index.html"
     found = known_runs(runs)
-    write(path, found, load(RESULTS / "records"), claim_tables(answers()))
+    write(path, found, load(RESULTS / "records"), answers())
     return {"path": str(path), "runs": len(found), "bytes": path.stat().st_size}
 
 

@@ -31,7 +31,15 @@ ROWS = [
         "reporting.belonging",
         "reporting.page.embedding",
     ],
-    ["stopping", "runs.folder", "runs.lookup", "reporting.structure", "reporting.comparison", "reporting.measures"],
+    [
+        "stopping",
+        "runs.folder",
+        "runs.lookup",
+        "reporting.structure",
+        "reporting.comparison",
+        "reporting.measures",
+        "reporting.signal",
+    ],
     [
         "composition",
         "runs.sweep",
@@ -44,6 +52,7 @@ ROWS = [
     [
         "reporting.against_paper",
         "reporting.claims_table",
+        "reporting.claim_figures",
         "reporting.terminal",
         "reporting.page.blocks",
         "reporting.page.images",

@@ -14,8 +14,10 @@ import yaml
 from conftest import ROOT
 from rectifiers.config import InputError
 from rectifiers.reporting import claims as module
+from rectifiers.reporting.claim_figures import _spans as shaded
+from rectifiers.reporting.claim_figures import figure, write
 from rectifiers.reporting.claims import Claim, answer, arm_hash, claims, load, why_no_answer
-from rectifiers.reporting.claims_table import in_order, multiplicity, told
+from rectifiers.reporting.claims_table import FIGURES, in_order, multiplicity, told
 from rectifiers.reporting.measures import MEASURES
 
 DESCRIBED = """
@@ -260,3 +262,32 @@ def test_every_committed_record_answers_a_claim() -> None:
     assert len(load(folder)) == len(list(folder.glob("*.json")))
     for path in folder.glob("*.json"):
         assert json.loads(path.read_text())["run"] == Path(path).stem
+
+
+def test_a_claims_figure_shows_every_seed_and_the_effect(made_up: Any, tmp_path: Path) -> None:
+    found = answer(made_up(), runs([x - 1 for x in BASE], BASE))
+    (tested,) = found.tested
+    assert tested.measured == [(x - 1, x) for x in BASE]
+    drawn = figure(found)
+    seeds, effect = drawn.axes
+    joined = [line for line in seeds.lines if line.get_linestyle() == "-"]
+    assert [tuple(line.get_ydata()) for line in joined] == tested.measured
+    assert list(effect.containers[0].lines[0].get_xdata()) == [pytest.approx(-1)]
+    write(found, tmp_path / "a.svg")
+    write(found, tmp_path / "b.svg")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    assert f"({FIGURES}/made_up.svg)" in told([found])
+    assert "## Figures" not in told([answer(made_up(), [])])
+
+
+@pytest.mark.parametrize(
+    ("region", "spans"),
+    [
+        ({"above": 1.0}, [(1.0, 5.0)]),
+        ({"below": 1.0}, [(-5.0, 1.0)]),
+        ({"within": (-1.0, 1.0)}, [(-1.0, 1.0)]),
+        ({"outside": (-1.0, 1.0)}, [(-5.0, -1.0), (1.0, 5.0)]),
+    ],
+)
+def test_what_supports_is_shaded(region: Any, spans: Any) -> None:
+    assert shaded(region, -5.0, 5.0) == spans

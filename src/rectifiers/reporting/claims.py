@@ -74,13 +74,17 @@ class Claim:
 
 @dataclass(frozen=True)
 class Tested:
-    """A test with what was found; `runs` are those that answered it, `lost` of them diverged, `left_out` in pairs."""
+    """A test with what was found; `runs` are those that answered it, `lost` of them diverged, `left_out` in pairs.
+
+    measured: of every pair that counted, the measure of `of` and of what it is held against.
+    """
 
     test: Test
     finding: Finding
     runs: Sequence[str] = ()
     lost: int = 0
     left_out: int = 0
+    measured: Sequence[tuple[float, ...]] = ()
 
 
 @dataclass(frozen=True)
@@ -202,7 +206,8 @@ def _tested(test: Test, planned: int, runs: Runs) -> Tested:
     seeds = [seed for seed in sorted(arms[0]) if all(seed in arm for arm in arms)]
     pairs = [[arm[seed] for arm in arms] for seed in seeds]
     counted = [pair for pair in pairs if not (test.leave_out_diverged and any(map(has_diverged, pair)))]
-    values = [value for value in (_value(test, pair) for pair in counted) if value is not None]
+    measured = [each for each in (_measured(test, pair) for pair in counted) if each is not None]
+    values = [value for value in (_value(test, each) for each in measured) if value is not None]
     left_out = len(pairs) - len(counted)
     criterion = test.criterion.in_logs() if test.over else test.criterion
     finding = judge(values, planned - left_out, test.statistic, criterion)
@@ -212,19 +217,22 @@ def _tested(test: Test, planned: int, runs: Runs) -> Tested:
         finding = Finding(finding.verdict, finding.n, *map(_exp, (finding.effect, finding.low, finding.high)))
     used = [arm[seed] for arm in arms for seed in seeds]
     lost = sum(map(has_diverged, used))
-    return Tested(test, finding, [record["run"] for record in used], lost, left_out)
+    return Tested(test, finding, [record["run"] for record in used], lost, left_out, measured)
 
 
 def _exp(value: float) -> float:
     return math.inf if value > 700 else math.exp(value)
 
 
-def _value(test: Test, pair: Sequence[Record]) -> float | None:
-    """One seed's number, or None where the measure does not exist in one of the pair."""
+def _measured(test: Test, pair: Sequence[Record]) -> tuple[float, ...] | None:
+    """The measure of each record of one seed, or None where it does not exist in one of them."""
     found = [MEASURES[test.measure](record, **test.settings) for record in pair]
-    measured = [value for value in found if value is not None and math.isfinite(value)]
-    if len(measured) < len(found):
-        return None
+    measured = tuple(value for value in found if value is not None and math.isfinite(value))
+    return measured if len(measured) == len(found) else None
+
+
+def _value(test: Test, measured: Sequence[float]) -> float | None:
+    """One seed's number; None for a ratio that has no logarithm."""
     own, *others = measured
     if not others:
         return own

@@ -7,6 +7,8 @@ from rectifiers.reporting.claims import Answer, Tested
 from rectifiers.reporting.layout import Line, Table
 from rectifiers.reporting.verdicts import Verdict
 
+FIGURES = "figures/claims"  # below results/
+
 HEAD = """# Claims
 
 Made by `make claims` from `results/claims/` and `conf/experiment/claim/`; do not edit. Every claim, its arms, its
@@ -28,7 +30,21 @@ and split of the images, so that an interval speaks of those too.
 
 def told(answers: Sequence[Answer]) -> str:
     """Return the whole document as Markdown."""
-    return "\n".join([HEAD, multiplicity(answers), *(table.markdown() for table in tables(answers))])
+    return "\n".join([HEAD, multiplicity(answers), *(table.markdown() for table in tables(answers)), figures(answers)])
+
+
+def drawn(answers: Sequence[Answer]) -> list[Answer]:
+    """Return the claims that have something to draw, in the order of the tables."""
+    return [each for each in in_order(answers) if any(tested.measured for tested in each.tested)]
+
+
+def figures(answers: Sequence[Answer]) -> str:
+    """Return the links to every claim's figure, as Markdown."""
+    links = [
+        f"- [{each.claim.name}]({FIGURES}/{each.claim.name}.svg): {each.claim.statement}" for each in drawn(answers)
+    ]
+    head = "## Figures\n\nEvery seed's numbers, and the effect with its interval beside the criterion.\n"
+    return "\n".join([head, *links, ""]) if links else ""
 
 
 def multiplicity(answers: Sequence[Answer]) -> str:

@@ -4,16 +4,18 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from rectifiers.reporting.claims import Answer
 from rectifiers.reporting.layout import Table
 from rectifiers.reporting.listing import Found
 
 
 @dataclass(frozen=True)
 class Material:
-    """What sections are made from: all runs, and the tables of those that belong into tables."""
+    """What sections are made from: all runs, the tables of those that belong into tables, and the claims' answers."""
 
     found: Sequence[Found]
     tables: Sequence[Table]
+    answers: Sequence[Answer] = ()
 
     def of_kind(self, *kinds: str) -> list[Table]:
         """Return the tables of some kinds, in the order of TABLES.md."""
@@ -61,10 +63,10 @@ class Chart:
 
 @dataclass(frozen=True)
 class Folded:
-    """Tables behind a line that opens them."""
+    """Tables and charts behind a line that opens them."""
 
     summary: str
-    tables: Sequence[Table]
+    parts: Sequence["Table | Chart"]
 
 
 Part = Table | Chart | Folded

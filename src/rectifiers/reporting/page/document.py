@@ -10,9 +10,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from rectifiers.reporting.belonging import Record
-from rectifiers.reporting.layout import Estimate, Table
+from rectifiers.reporting.claims import Answer
+from rectifiers.reporting.layout import Estimate
 from rectifiers.reporting.listing import Found
-from rectifiers.reporting.page.blocks import Chart, Folded, Material
+from rectifiers.reporting.page.blocks import Chart, Folded, Material, Part
 from rectifiers.reporting.page.embedding import packed, script_json
 from rectifiers.reporting.page.runs import details, rows
 from rectifiers.reporting.page.sections import SECTIONS
@@ -23,16 +24,16 @@ HERE = Path(str(files(__package__)))
 SCRIPTS = ("dom", "numbers", "data", "state", "charts", "sources", "list", "compare", "main")
 
 
-def write_page(path: Path, found: Sequence[Found], in_tables: Sequence[Record], claimed: Sequence[Table] = ()) -> None:
-    """Write the page of all runs `found`, the paper's tables of the records `in_tables`, and the tables of claims."""
-    write_text(path, page(found, in_tables, path, claimed))
+def write_page(path: Path, found: Sequence[Found], in_tables: Sequence[Record], answers: Sequence[Answer] = ()) -> None:
+    """Write the page of all runs `found`, the tables of the records `in_tables`, and what answers the claims."""
+    write_text(path, page(found, in_tables, path, answers))
 
 
-def page(found: Sequence[Found], in_tables: Sequence[Record], path: Path, claimed: Sequence[Table] = ()) -> str:
+def page(found: Sequence[Found], in_tables: Sequence[Record], path: Path, answers: Sequence[Answer] = ()) -> str:
     """Return the page; `path` is where it will lie, which links to records depend on."""
-    material = Material(found, [*document(in_tables), *claimed]) if found else Material([], [])
+    material = Material(found, document(in_tables), answers) if found else Material([], [])
     blocks = [block for block in (section(material) for section in SECTIONS) if block] if found else []
-    charts = [part for block in blocks for part in block.parts if isinstance(part, Chart)]
+    charts = [chart for block in blocks for part in block.parts for chart in _charts(part)]
     style, script, library = _read("page.css"), _script(), _library() if found else ""
     environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
     environment.tests |= {"estimate": _is(Estimate), "chart": _is(Chart), "folded": _is(Folded)}
@@ -48,6 +49,13 @@ def page(found: Sequence[Found], in_tables: Sequence[Record], path: Path, claime
         rows=Markup(script_json(rows(found, path))),
         packed=packed({"charts": [chart.as_dict() for chart in charts], **details(found)}),
     )
+
+
+def _charts(part: Part) -> list[Chart]:
+    """The charts of a part, in the order in which the page has them."""
+    if isinstance(part, Folded):
+        return [chart for each in part.parts for chart in _charts(each)]
+    return [part] if isinstance(part, Chart) else []
 
 
 def _is(kind: type) -> Callable[[object], bool]:

@@ -1,15 +1,24 @@
 """The sections of the page, each a function of the records; a new one is a function here and a name in SECTIONS."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from rectifiers.reporting.belonging import PAPERS_SETTING, Record, setting
+from rectifiers.reporting.claims import Answer, runs_of
+from rectifiers.reporting.claims_table import tables as claim_tables
 from rectifiers.reporting.layout import Estimate, Table
 from rectifiers.reporting.page.arms import Arm, arms
 from rectifiers.reporting.page.blocks import Block, Chart, Folded, Material, Part, Series
+from rectifiers.reporting.signal import by_layer, expected
 from rectifiers.reporting.statistics import mean_of
 
 MOST_ARMS = 8  # in one chart: as many as there are colours
+BY_LAYER = {  # claims whose runs' responses are drawn by layer: when, and which row of their histories that is
+    "signal": ("as networks start", 0),  # its learning rate moves nothing
+    "figure3": ("of 30 layers after training", -1),
+    "mean_response": ("of 14 layers after training", -1),
+}
 CURVES = {"top-1 error, %": "val/top1_error_pct", "training loss": "train_loss"}
 
 
@@ -76,6 +85,63 @@ def slopes_by_depth(material: Material) -> Block | None:
     return Block("slopes", "Slopes by depth", lead, [*charts, Folded("Table 1", tables)]) if charts else None
 
 
+def propagation(material: Material) -> Block | None:
+    """Section 2.2: the signal from layer to layer, as networks start and as trainings leave it."""
+    charts = [
+        _of_claim(answer, *BY_LAYER[answer.claim.name])
+        for answer in material.answers
+        if answer.claim.name in BY_LAYER and any(map(_rows_of, answer.records))
+    ]
+    trained = [found.record for found in material.found if _drawn(found.record) and _rows_of(found.record)]
+    for where in sorted({setting(record) for record in trained}):
+        found = arms([record for record in trained if setting(record) == where])
+        series = [_signal(f"{arm.name}, n = {len(arm.runs)}", [_rows_of(r)[-1] for r in arm.runs]) for arm in found]
+        told = f"Root mean square of every layer's responses after the last epoch, on {where}; logarithms of base 10"
+        title = f"Responses after training on {where}"
+        charts.append(Chart(title, told, "layer", "log10 of the RMS", series[:MOST_ARMS], scale="names"))
+    lead = (
+        "The root mean square of what each layer's activations answer, from the first to the last: as networks start, "
+        "beside the product of Eq. 9, and as trainings leave it. Bars are 95 % intervals over seeds."
+    )
+    return Block("propagation", "Signal by layer", lead, charts) if charts else None
+
+
+def _of_claim(answer: Answer, when: str, at: int) -> Chart:
+    """The arms of a claim, and what Eq. 9 says where it speaks of them: as they started."""
+    measured, theory = [], []
+    for arm, runs in runs_of(answer.claim, answer.records).items():
+        rows = [_rows_of(run)[at] for run in runs.values() if _rows_of(run)]
+        if not rows:
+            continue
+        series = _signal(f"{arm}, n = {len(rows)}", rows)
+        measured.append(series)
+        factors = expected(next(iter(runs.values()))) if at == 0 else None
+        if factors and series.y:
+            line = Series(f"{arm}, Eq. 9")
+            for layer, factor in factors.items():
+                line.add(layer, (series.y[0] or 0.0) + math.log10(factor))
+            theory.append(line)
+    where = setting(answer.records[0])
+    told = f"Root mean square of every layer's responses {when}, on {where}; logarithms of base 10"
+    title = f"Responses {when}, claim/{answer.claim.name} on {where}"
+    return Chart(title, told, "layer", "log10 of the RMS", [*measured, *theory][:MOST_ARMS], scale="names")
+
+
+def _rows_of(record: Record) -> list[Mapping[str, float]]:
+    """The layers' responses after each epoch, where they were kept."""
+    return [row for row in map(by_layer, record.get("history", ())) if row]
+
+
+def _signal(name: str, rows: Sequence[Mapping[str, float]]) -> Series:
+    """By layer the mean over runs of the logarithm of the root mean square; none where it is silent in a run."""
+    series = Series(name)
+    for layer in rows[0]:
+        if all(layer in row for row in rows):
+            mean = mean_of([math.log10(row[layer]) for row in rows])
+            series.add(layer, mean.mean, mean.low, mean.high)
+    return series
+
+
 def error_against_cost(material: Material) -> Block | None:
     """What every protocol costs an image, and the error that it buys."""
     charts: list[Chart] = []
@@ -99,10 +165,9 @@ def error_against_cost(material: Material) -> Block | None:
 
 def claims(material: Material) -> Block | None:
     """What the paper and the notes claim, with verdicts, as in CLAIMS.md."""
-    tables = [_without_runs(table) for table in material.of_kind("claims", "claim arms", "claims not run")]
-    if not tables:
+    if not material.answers:
         return None
-    verdicts, *others = tables
+    verdicts, *others = [_without_runs(table) for table in claim_tables(material.answers)]
     lead = (
         "Every claim with what its runs say: supported, contradicted, or null, by a criterion that was written before "
         "the runs. Contradicted and null ones come first. Their records lie in results/claims."
@@ -119,6 +184,7 @@ SECTIONS: Sequence[Callable[[Material], Block | None]] = (
     paper_tables,
     error_curves,
     slopes_by_depth,
+    propagation,
     error_against_cost,
     claims,
 )
