@@ -30,8 +30,8 @@ def figure(answer: Answer) -> "Figure":
 def _draw_seeds(axes: Any, tested: Tested) -> None:
     test = tested.test
     names = [name for name in (test.of, test.minus or test.over) if name]
-    for values in tested.measured:
-        axes.plot(range(len(values)), values, "-", color="0.75", linewidth=1, zorder=1)
+    for pair in tested.measured:
+        axes.plot(range(len(pair)), pair, "-", color="0.75", linewidth=1, zorder=1)
     for place in range(len(names)):
         values = [each[place] for each in tested.measured]
         axes.plot([place] * len(values), values, "o", alpha=0.6, markersize=5, zorder=2)
