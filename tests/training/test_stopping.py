@@ -67,14 +67,19 @@ def test_a_signal_at_any_stage_stops_the_run_and_the_same_command_ends_with_the_
 
 
 def test_a_second_ctrl_c_waits_for_nothing() -> None:
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background has it ignored
+
     def twice() -> None:
         with heeded():
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
             pytest.fail("it waited")
 
-    with pytest.raises(KeyboardInterrupt):
-        twice()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            twice()
+    finally:
+        signal.signal(signal.SIGINT, former)
 
 
 def test_what_is_ignored_stays_ignored() -> None:
