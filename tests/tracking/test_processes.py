@@ -1,0 +1,43 @@
+"""Several real processes of one run before W&B: rank zero alone speaks."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from conftest import ROOT, TINY
+from rectifiers.runs import record as records
+from tracking.stub import Stub
+
+
+def test_of_two_processes_the_first_alone_tells_of_their_run(server: Stub, tmp_path: Path) -> None:
+    torchrun = [
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node=2",
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint=127.0.0.1:0",
+    ]
+    options = (
+        *TINY,
+        "logger=wandb",
+        "logger.mode=online",
+        "optim.epochs=2",
+        "evaluation=[center]",
+        f"runs_dir={tmp_path}/runs",
+    )
+    done = subprocess.run(
+        [sys.executable, *torchrun, "--local-addr=127.0.0.1", "train.py", *options, f"cache_dir={tmp_path}/cache"],
+        cwd=ROOT, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (path,) = (tmp_path / "runs").glob("*/record.json")
+    record = records.load(path)
+    assert record["compute"]["processes"] == 2
+    assert list(server.runs) == [record["run"]]
+    assert server.steps(record["run"]) == [1, 2]
+    for step, row in enumerate(record["history"], start=1):
+        told = server.history[record["run"]][step]
+        assert {key: told[key] for key in row} == row
+    assert server.exits == {record["run"]: 0}
+    assert len([place for place in path.parent.glob("wandb/*run-*") if not place.is_symlink()]) == 1
