@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -173,9 +174,11 @@ def run_cells(paths: list[Path]) -> None:
         began = time.process_time()
         try:
             outcome = run_cell(sweep, cell)
-        except InputError as fault:
+        except Exception as fault:
             if len(paths) == 1:
                 raise
+            if not isinstance(fault, InputError):  # one of ours: the rest shall not wait for its repair
+                traceback.print_exc()
             if state(sweep, cell) is not State.RUNNING:  # by another process, which was faster
                 print(f"failed: {cell.name} {' '.join(cell.overrides)}: {fault}", flush=True)
             continue

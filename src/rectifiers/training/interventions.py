@@ -79,7 +79,7 @@ def dead_units(module: Classifier, data: Any) -> dict[str, Tensor]:
         for images in data.statistics_batches():
             network.forward(module.preprocess(images.to(module.device)))
     network.train(was_training)
-    alive = reduced(meter.alive.cpu(), "max").bool()
+    alive = reduced(meter.positive.cpu(), "max") > 0
     parts = alive.split([units for _, units in found.values()])
     return {name: ~part.to(module.device) for name, part in zip(found, parts, strict=True)}
 
