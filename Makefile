@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.8
 READY := $(VENV)/.ready
-NATIVE := src/rectifiers/data/native
-LIBRARY := $(NATIVE)/library.so
+COMPILE := src/rectifiers/compiling.py
+NATIVE := src/rectifiers/data/native src/rectifiers/kernels
+LIBRARY := src/rectifiers/kernels/library.so
 
 .DEFAULT_GOAL := help
 .PHONY: help setup native train test test-slow lint types format data verify-data deviations table claims report browser bench lock clean
@@ -30,12 +31,12 @@ $(READY): requirements.lock
 		--editable .
 	@touch $@
 
-native: $(READY) ## compile the JPEG decoder anew (done by itself where its sources changed; needs libjpeg-turbo's headers)
-	@$(BIN)/python $(NATIVE)/build.py
+native: $(READY) ## compile the C sources anew (done by itself where they changed; the JPEG decoder needs libjpeg-turbo's headers)
+	@$(BIN)/python $(COMPILE)
 
 # Where it cannot be built the line says why, and everything works without, more slowly.
-$(LIBRARY): $(wildcard $(NATIVE)/*.c $(NATIVE)/*.h) $(NATIVE)/build.py | $(READY)
-	@$(BIN)/python $(NATIVE)/build.py
+$(LIBRARY): $(foreach folder,$(NATIVE),$(wildcard $(folder)/*.c $(folder)/*.h)) $(COMPILE) | $(READY)
+	@$(BIN)/python $(COMPILE)
 
 train: $(READY) $(LIBRARY) ## train the 14-layer network with PReLU from He initialisation on real images, test it, print the result
 	@$(BIN)/python train.py activation=prelu init=he

@@ -8,14 +8,14 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class CompileHook(BuildHookInterface):
-    """Makes the library anew for every wheel and editable install; a wheel that holds it is of this platform."""
+    """Makes the libraries anew for every wheel and editable install; a wheel that holds one is of this platform."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        build = runpy.run_path(str(Path(self.root, "src/rectifiers/data/native/build.py")))
-        why_not = build["compile_library"]()
-        if why_not:
-            self.app.display_warning(f"The fast JPEG decoder was not built ({why_not}); images are read by Pillow.")
-            return
-        build_data["artifacts"].append(str(build["LIBRARY"].relative_to(self.root)))
-        build_data["pure_python"] = False
-        build_data["infer_tag"] = True
+        compiling = runpy.run_path(str(Path(self.root, "src/rectifiers/compiling.py")))
+        for fault in compiling["compile_all"]():
+            self.app.display_warning(fault)
+        made = [each.path for each in (compiling["JPEG"], compiling["KERNELS"]) if each.path.exists()]
+        if made:
+            build_data["artifacts"] += [str(path.relative_to(self.root)) for path in made]
+            build_data["pure_python"] = False
+            build_data["infer_tag"] = True

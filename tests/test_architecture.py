@@ -9,9 +9,10 @@ SRC = ROOT / "src" / "rectifiers"
 
 # A module imports from rows above its own in this list (lower in the house), never from its own row or below.
 ROWS = [
-    ["config", "seeds", "data.native.build", "tracking.guard"],
+    ["config", "seeds", "compiling", "tracking.guard"],
     [
         "data.native.binding",
+        "kernels.cpu",
         "quadrature",
         "runs.identity",
         "runs.record",
@@ -20,6 +21,8 @@ ROWS = [
         "reporting.paper",
         "reporting.verdicts",
     ],
+    ["kernels.cuda"],
+    ["kernels.prelu"],
     [
         "activations",
         "distributed",

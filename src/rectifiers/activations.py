@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rectifiers.config import InputError
+from rectifiers.kernels import PReLU
 from rectifiers.quadrature import REACH, normal_mean, normal_rule
 
 
@@ -56,12 +57,12 @@ def leaky_relu(channels: int, slope: float = 0.01) -> nn.Module:
 
 def prelu(channels: int, initial_slope: float = 0.25) -> nn.Module:
     """PReLU with one learned slope a channel (Eq. 1, "channel-wise")."""
-    return nn.PReLU(channels, init=initial_slope)
+    return PReLU(channels, init=initial_slope)
 
 
 def prelu_shared(channels: int, initial_slope: float = 0.25) -> nn.Module:
     """PReLU with one learned slope for all channels of the layer ("channel-shared")."""
-    return nn.PReLU(1, init=initial_slope)
+    return PReLU(1, init=initial_slope)
 
 
 def sigmoid(channels: int) -> nn.Module:

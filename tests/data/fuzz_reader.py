@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from PIL import Image
 
+from rectifiers.compiling import Library
 from rectifiers.config import InputError
 from rectifiers.data import native
 from rectifiers.data.imagenet import imagenet
-from rectifiers.data.native import binding
 from rectifiers.data.reading import Reader
 from rectifiers.data.shards import ShardSplit
 from rectifiers.data.store import INDEX, read_manifest
@@ -141,7 +141,7 @@ class Damaged:
 def main(prepared: Path, work: Path, count: int, seed: int, library: Path | None) -> None:
     faulthandler.enable()
     if library is not None:
-        binding.LIBRARY = library
+        Library.path = property(lambda _: library)  # type: ignore[assignment]
         assert native.fault() is None, native.fault()
     kinds: dict[str, Callable[[np.random.Generator], str]] = {
         "image": Images(prepared, work).read,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rectifiers.compiling import JPEG
 from rectifiers.data import native
-from rectifiers.data.native import build
 
 PROGRAM = Path(__file__).with_name("fuzz_reader.py")
 MEMORY = 4 << 30  # bytes that a reader may have; a hostile size must not fill the machine
@@ -57,8 +57,8 @@ def test_no_damaged_file_makes_the_reader_leave_its_memory(prepared: Path, tmp_p
     """21,000 files; Python's own memory comes from malloc, so that a step beyond a file's bytes is seen."""
     library = tmp_path / "library.so"
     flags = ["-std=gnu11", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g", "-DPLAIN", "-fPIC"]
-    stamp = f'-DSOURCE_HASH="{build.source_hash()}"'
-    code = map(str, build.sources())
+    stamp = f'-DSOURCE_HASH="{JPEG.source_hash()}"'
+    code = map(str, JPEG.sources())
     subprocess.run(["cc", *flags, "-shared", stamp, *code, "-o", str(library), "-ljpeg", "-lm"], check=True)
     first = [subprocess.check_output(["cc", f"-print-file-name=lib{name}.so"], text=True) for name in ("asan", "ubsan")]
     sanitized = {"LD_PRELOAD": ":".join(path.strip() for path in first), "ASAN_OPTIONS": "detect_leaks=0"}

@@ -16,8 +16,10 @@ from PIL import Image
 
 from conftest import ROOT
 from photos import jpeg, photo
+from rectifiers import compiling
+from rectifiers.compiling import JPEG, KERNELS, Library
 from rectifiers.data import native
-from rectifiers.data.native import binding, build
+from rectifiers.data.native import binding
 
 pytestmark = pytest.mark.skipif(native.fault() is not None, reason=f"there is no C library to test: {native.fault()}")
 Pair = tuple[int, int]
@@ -288,8 +290,8 @@ def test_no_damaged_file_makes_the_c_code_leave_its_memory(tmp_path: Path) -> No
     """30,000 mutants under the address and undefined-behaviour sanitizers, leaks included."""
     program = tmp_path / "fuzz"
     sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g", "-DPLAIN"]
-    code = [*map(str, build.sources()), str(ROOT / "tests" / "data" / "fuzz.c")]
-    command = ["cc", "-std=gnu11", *sanitizers, f"-I{build.HERE}", *code, "-o", str(program), "-ljpeg", "-lm"]
+    code = [*map(str, JPEG.sources()), str(ROOT / "tests" / "data" / "fuzz.c")]
+    command = ["cc", "-std=gnu11", *sanitizers, f"-I{JPEG.folder}", *code, "-o", str(program), "-ljpeg", "-lm"]
     subprocess.run(command, check=True)
     files = []
     for flavour in FLAVOURS:
@@ -308,7 +310,7 @@ def test_no_damaged_file_makes_the_c_code_leave_its_memory(tmp_path: Path) -> No
 
 
 def test_a_library_that_is_older_than_its_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(binding, "source_hash", lambda: "0" * 16)
+    monkeypatch.setattr(Library, "source_hash", lambda _: "0" * 16)
     binding._library.cache_clear()
     try:
         assert "older than its sources" in str(native.fault())
@@ -320,14 +322,17 @@ def test_a_library_that_is_older_than_its_sources_is_not_used(monkeypatch: pytes
 
 
 def test_the_build_needs_no_more_than_a_compiler_and_says_what_it_misses(tmp_path: Path) -> None:
-    place = tmp_path / "native"
-    place.mkdir()
-    for path in [*build.sources(), *build.HERE.glob("*.h"), build.HERE / "build.py"]:
-        (place / path.name).write_bytes(path.read_bytes())
+    place = tmp_path / "data" / "native"
+    for library in (JPEG, KERNELS):
+        own = tmp_path / library.folder.relative_to(compiling.HERE)
+        own.mkdir(parents=True)
+        for path in [*library.sources(), *library.folder.glob("*.h")]:
+            (own / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "compiling.py").write_bytes(Path(compiling.__file__).read_bytes())
 
     def run(compiler: str) -> str:
         done = subprocess.run(
-            [sys.executable, str(place / "build.py")],
+            [sys.executable, str(tmp_path / "compiling.py")],
             env={"CC": compiler, "PATH": os.environ["PATH"]},
             capture_output=True,
         )
@@ -336,9 +341,11 @@ def test_the_build_needs_no_more_than_a_compiler_and_says_what_it_misses(tmp_pat
 
     assert run("cc") == ""
     assert (place / "library.so").is_file()
+    assert (tmp_path / "kernels" / "library.so").is_file()
     (place / "crop.c").write_text("int broken(")
-    assert "was not built (cc says:" in run("cc")
+    assert "native was not built (cc says:" in run("cc")
     assert not (place / "library.so").exists()  # what is left would be stale
-    assert "was not built (" in run("no-such-compiler")
+    assert (tmp_path / "kernels" / "library.so").is_file()
+    assert run("no-such-compiler").count("was not built (") == 2
     assert sorted(path.suffix for path in place.iterdir() if path.suffix not in (".c", ".h", ".py")) == []
     assert (ROOT / "hatch_build.py").is_file()

@@ -9,31 +9,24 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from rectifiers.data.native.build import LIBRARY, source_hash
+from rectifiers.compiling import JPEG, Unusable
 
 REMEDY = "install a C compiler and libjpeg-turbo's headers (Debian: gcc libjpeg62-turbo-dev) and call make native"
-
-
-class _Mismatch(Exception):
-    """The library is there, and is not one to be used."""
 
 
 @cache
 def _library() -> ctypes.CDLL | str:
     """Return the library, or why there is none."""
     try:
-        library = ctypes.CDLL(str(LIBRARY))
-        library.rectifiers_source_hash.restype = ctypes.c_char_p
-        if library.rectifiers_source_hash().decode() != source_hash():
-            raise _Mismatch("it is older than its sources")
+        library = JPEG.load()
         size, whole, place = ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
         library.rectifiers_measure.argtypes = [ctypes.c_char_p, size, place, place]
         library.rectifiers_crop.argtypes = [ctypes.c_char_p, size, *[whole] * 6, place]
         library.rectifiers_tile.argtypes = [ctypes.c_char_p, size, place, place]
         library.rectifiers_free.argtypes = [place]
         if not _agrees_with_pillow(library):
-            raise _Mismatch("its libjpeg and Pillow's decode to different pixels")
-    except (OSError, AttributeError, _Mismatch) as why:
+            raise Unusable("its libjpeg and Pillow's decode to different pixels")
+    except (OSError, AttributeError, Unusable) as why:
         return str(why)
     return library
 
