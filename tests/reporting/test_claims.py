@@ -150,6 +150,9 @@ def test_measures_of_a_record() -> None:
     assert [MEASURES["diverged"](r) for r in (whole, lost)] == [0, 1]
     none = record("better", 0, 5.0, [None, None, None])
     assert MEASURES["final"](none) == guess
+    assert MEASURES["final"](lost, key="val/top1_error_pct") == 90
+    assert MEASURES["final"](lost, key="fisher/cross") is None  # of which guessing says nothing
+    assert MEASURES["mean_over"](lost, epochs=2, key="val/top1_error_pct") == (5 + 90) / 2
     assert MEASURES["reached"](none, below=9) == 0
     row = {
         "response_mean/a": 3.0, "response_std/a": 4.0, "response_mean/b": -0.5, "response_std/b": 1.0,
@@ -228,6 +231,10 @@ def test_the_document_tells_what_speaks_against_first_and_how_many_are_chance(ma
     assert [each.verdict for each in in_order(answers)] == ["contradicted", "null", "supported", "not run"]
     assert "4 claims: 1 contradicted, 1 null, 1 supported, 0 too few runs, 1 not run" in multiplicity(answers)
     assert "at most 0.1 would be found supported by chance" in multiplicity(answers)  # 3 at 2.5 %
+    (test,) = yaml.safe_load(DESCRIBED)["tests"]
+    same = test | {"supported": {"within": [-9, 9]}, "contradicted": {"outside": [-9, 9]}}
+    both = answer(made_up(tests=[test, same]), whole)
+    assert "at most 0.5 would be found supported" in multiplicity([both] * 10)  # if only `same` did not hold: 5 %
     text = told(answers)
     (line,) = (line for line in text.splitlines() if line.startswith("| contradicted"))
     scale = "digits8, mlp of 3 layers, 1,000 parameters, 3 epochs of 1,347 images"

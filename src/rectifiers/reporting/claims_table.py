@@ -51,11 +51,11 @@ def multiplicity(answers: Sequence[Answer]) -> str:
     """Return how many claims were judged, and how many would be found supported, or contradicted, by chance."""
     judged = [each for each in answers if each.verdict in (Verdict.SUPPORTED, Verdict.NULL, Verdict.CONTRADICTED)]
     counts = ", ".join(f"{sum(a.verdict is v for a in answers)} {v}" for v in Verdict)
-    supported = sum(min(test.test.criterion.chance() for test in each.tested) for each in judged)
+    supported = sum(max(test.test.criterion.chance() for test in each.tested) for each in judged)
     contradicted = sum(0.025 * len(each.tested) for each in judged)
     return (
         f"{len(answers)} claims: {counts}. Of the {len(judged)} with a verdict, at most {supported:.1f} would be found "
-        "supported by chance if none held (2.5 % of each, 5 % of an equivalence, the smallest of a claim's tests), and "
+        "supported by chance if none held (2.5 % of each, 5 % of an equivalence, the largest of a claim's tests), and "
         f"at most {contradicted:.1f} contradicted if all held (2.5 % of each test). No interval is widened for their "
         "number.\n"
     )

@@ -20,30 +20,34 @@ def has_diverged(record: Record) -> bool:
     return record["status"] == "diverged"
 
 
-def _guess(record: Record, key: str) -> float:
-    """What guessing gives: the loss in nats, or an error in percent."""
+def _guess(record: Record, key: str) -> float | None:
+    """What guessing gives: a top-1 error in percent, or a loss in nats; None for a number of another kind."""
     classes = record["network"]["classes"]
-    return 100 * (1 - 1 / classes) if key.endswith("error_pct") else math.log(classes)
+    if key.endswith("top1_error_pct"):
+        return 100 * (1 - 1 / classes)
+    return math.log(classes) if key.endswith("loss") else None
 
 
-def error(record: Record, protocol: str = "center") -> float:
+def error(record: Record, protocol: str = "center") -> float | None:
     """Return the top-1 error in percent."""
     if has_diverged(record):
-        return _guess(record, "error_pct")
+        return _guess(record, "top1_error_pct")
     return float(record["protocols"][protocol]["top1_error_pct"])
 
 
-def final(record: Record, key: str = "train_loss") -> float:
+def final(record: Record, key: str = "train_loss") -> float | None:
     """Return the last epoch's number: the mean training loss over that epoch, say."""
     value = None if has_diverged(record) else record["history"][-1][key]
     return _guess(record, key) if value is None else float(value)
 
 
-def mean_over(record: Record, epochs: int, key: str = "train_loss") -> float:
+def mean_over(record: Record, epochs: int, key: str = "train_loss") -> float | None:
     """Return the mean over the first epochs, how fast a curve falls in one number; lost epochs count as guessing."""
     values = [row[key] for row in record["history"][:epochs]]
     values += [None] * (epochs - len(values))
-    return fmean(_guess(record, key) if value is None else value for value in values)
+    numbers = [_guess(record, key) if value is None else value for value in values]
+    known = [number for number in numbers if number is not None]
+    return fmean(known) if len(known) == epochs else None
 
 
 def _first_below(record: Record, key: str, below: float) -> int | None:
