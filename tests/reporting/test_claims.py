@@ -178,7 +178,10 @@ def test_measures_of_a_record() -> None:
     ("change", "sentence"),
     [
         ({"arms": {"better": []}}, "tests an arm worse, which it does not have"),
-        ({"seeds": 4}, "has 4 seeds, too few for an interval"),
+        ({"seeds": 4}, "has 4 seeds, too few for an interval; give 5"),
+        ({"seeds": "ten"}, "has ten seeds"),
+        ({"tests": []}, "has no tests"),
+        ({"tests": ["x"]}, "is not whole"),
         ({"tests": [{"says": "x"}]}, r"is not whole \('supported'\)"),
         ({"statemnt": "x"}, "is not whole .*statemnt"),
     ],
@@ -197,6 +200,9 @@ def test_a_claim_that_is_not_whole_is_one_sentence(made_up: Any, change: dict[st
         ("measure", "luck", "measure=luck, .* cannot be used"),
         ("statistic", "mode", "statistic=mode cannot be used"),
         ("over", "better", "either minus or over"),
+        ("of", ["better"], r"tests an arm \['better'\]"),
+        ("with", {"protocl": "full"}, "does not fit error .*protocl"),
+        ("statistic", "share", "is of a yes or no of one arm; give one of reached, diverged"),
         ("minsu", "better", "is not whole"),
     ],
 )
@@ -204,6 +210,21 @@ def test_a_test_that_is_not_usable_is_one_sentence(made_up: Any, key: str, value
     (test,) = yaml.safe_load(DESCRIBED)["tests"]
     with pytest.raises(InputError, match=rf"claim/made_up.*{sentence}"):
         made_up(tests=[test | {key: value}])
+
+
+def test_a_ratio_has_bounds_above_zero_and_a_share_one_arm(made_up: Any) -> None:
+    (test,) = yaml.safe_load(DESCRIBED)["tests"]
+    with pytest.raises(InputError, match=r"a ratio is above 0, and its bounds are supported below -0\.2"):
+        made_up(tests=[test | {"minus": None, "over": "worse"}])
+    with pytest.raises(InputError, match="of a yes or no of one arm"):
+        made_up(tests=[test | {"measure": "diverged", "statistic": "share"}])
+
+
+def test_a_claim_that_is_new_asks_to_be_noted(made_up: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = made_up()
+    monkeypatch.setattr(module, "known", lambda: {"claims": {}})
+    with pytest.raises(InputError, match=r"claim/made_up has arms that are not known; call .*report.py experiments"):
+        answer(claim, [])
 
 
 def test_records_of_other_settings_or_of_uncommitted_code_answer_nothing(made_up: Any) -> None:

@@ -47,7 +47,7 @@ def _draw_effect(axes: Any, tested: Tested) -> None:
     axes.errorbar(
         [found.effect], [0], xerr=[[found.effect - low], [high - found.effect]], fmt="o", capsize=4, color="0.1"
     )
-    bounds = [*_bounds(test.criterion.supported), *_bounds(test.criterion.contradicted)]
+    bounds = test.criterion.bounds()
     left, right = min(low, *bounds), max(high, *bounds)
     margin = 0.15 * (right - left or 1.0)
     left, right = left - margin, right + margin

@@ -18,6 +18,7 @@ which no run reads, what is claimed:
 """
 
 import functools
+import inspect
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ from rectifiers.runs.identity import run_id, without
 
 PLACE = CONF / "experiment" / "claim"
 OF_A_SEED = ("seed", "data.split_seed")
+YES_OR_NO = ("reached", "diverged")  # the measures that are 1 or 0
 SIDES = {"supported": ("above", "below", "within"), "contradicted": ("above", "below", "outside")}
 
 
@@ -120,14 +122,17 @@ def _claim(name: str, described: dict[str, Any]) -> Claim:
     try:
         tests = [_test(name, dict(test)) for test in described.pop("tests")]
         claim = Claim(name, tests=tests, **described)
-    except (TypeError, KeyError) as fault:
+    except (TypeError, KeyError, ValueError) as fault:
         raise InputError(f"claim/{name} is not whole ({fault}); see reporting/claims.py for its keys") from fault
     for test in tests:
-        for arm in {test.of, test.minus, test.over} - {None}:
-            if arm not in claim.arms:
+        for arm in (test.of, test.minus, test.over):
+            if arm is not None and arm not in list(claim.arms):
                 raise InputError(f"claim/{name} tests an arm {arm}, which it does not have; give one of its arms")
-    if claim.seeds < max(STATISTICS[test.statistic].fewest for test in tests):
-        raise InputError(f"claim/{name} has {claim.seeds} seeds, too few for an interval; give more")
+    if not tests:
+        raise InputError(f"claim/{name} has no tests; give one or more")
+    fewest = max(STATISTICS[test.statistic].fewest for test in tests)
+    if not isinstance(claim.seeds, int) or claim.seeds < fewest:
+        raise InputError(f"claim/{name} has {claim.seeds} seeds, too few for an interval; give {fewest} or more")
     return claim
 
 
@@ -139,6 +144,17 @@ def _test(name: str, given: dict[str, Any]) -> Test:
             f"claim/{name}: measure={test.measure}, statistic={test.statistic} cannot be used; give one of "
             f"{', '.join(MEASURES)}, one of {', '.join(STATISTICS)}, and either minus or over"
         )
+    try:
+        inspect.signature(MEASURES[test.measure]).bind({}, **test.settings)
+    except TypeError as fault:
+        raise InputError(f"claim/{name}: with={test.settings} does not fit {test.measure} ({fault})") from fault
+    if test.statistic == "share" and (test.measure not in YES_OR_NO or test.minus or test.over):
+        raise InputError(
+            f"claim/{name}: statistic=share is of a yes or no of one arm; give one of {', '.join(YES_OR_NO)}, without "
+            "minus and over"
+        )
+    if test.over and any(bound <= 0 for bound in criterion.bounds()):
+        raise InputError(f"claim/{name}: a ratio is above 0, and its bounds are {criterion}; give such as are")
     return test
 
 
@@ -183,6 +199,8 @@ Runs = Mapping[str, Mapping[int, Record]]  # by arm and seed
 def runs_of(claim: Claim, found: Iterable[Record]) -> Runs:
     """Return the claim's runs; those of the seeds that it asks for."""
     hashes = known()["claims"].get(claim.name, {})
+    if not hashes.keys() >= set(claim.arms):
+        raise InputError(f"claim/{claim.name} has arms that are not known; call python scripts/report.py experiments")
     by_hash: dict[str, dict[int, Record]] = {}
     for record in found:
         if record["science"]["seed"] < claim.seeds:

@@ -88,6 +88,11 @@ class Criterion:
         """Return the largest probability that a claim which does not hold, if only just, is found supported."""
         return (1 - EQUIVALENCE_LEVEL) / 2 if "within" in self.supported else (1 - LEVEL) / 2
 
+    def bounds(self) -> list[float]:
+        """Return every number in it."""
+        both = (*self.supported.values(), *self.contradicted.values())
+        return [b for bound in both for b in (bound if isinstance(bound, tuple) else (bound,))]
+
     def in_logs(self) -> "Criterion":
         """Return the criterion of the logarithm of an effect that is a ratio."""
         return Criterion(_logs(self.supported), _logs(self.contradicted))
