@@ -47,8 +47,9 @@ def test_attracting_and_neutral_gains_keep_the_signal_and_repelling_ones_do_not(
 
 
 def test_maxouts_gradients_are_counted_with_its_pieces() -> None:
-    row = table({"maxout": partial(A.maxout, pieces=3)}, seeds=4)["maxout"]
-    assert abs(row["backward"]["mean"] - row["predicted_backward"]) < 1
+    """Five layers of 256: what finite width adds has a spread of 0.02 over draws; a piece too many is 0.48."""
+    row = table({"maxout": partial(A.maxout, pieces=3)}, seeds=8, depth=5, units=256)["maxout"]
+    assert row["backward"]["mean"] == pytest.approx(row["predicted_backward"], abs=0.15)
 
 
 def test_an_activation_without_a_gain_has_a_row_without_numbers() -> None:

@@ -25,10 +25,10 @@ def gains(
 
     forward_gain2 = 1 / E[f^2] and backward_gain2 = 1 / E[f'^2] stand on Var[w] of Eq. 10 and 14. chi = E[f'^2] / E[f^2]
     (times Maxout's pieces, as every unit is reached by that many responses) multiplies the gradients a layer where the
-    responses are kept. map_slope multiplies a relative error of the
-    variance a layer. After `depth` layers of `units` units with the forward gain: log10 E[y^2] and log10 of what is
-    left of E[dy^2] at the first layer, predicted and measured over `seeds` draws. A moment that is 0 or infinite
-    leaves no gain: None.
+    responses are kept; the first layer's are those of all pieces, of which one has a gradient. map_slope multiplies a
+    relative error of the variance a layer. After `depth` layers of `units` units with the forward gain: log10 E[y^2]
+    and log10 of what is left of E[dy^2] at the first layer, predicted and measured over `seeds` draws. A moment that is
+    0 or infinite leaves no gain: None.
     """
     rows = []
     for name, factory in activations.items():
@@ -62,7 +62,7 @@ def _row(activation: nn.Module, found: Moments, usable: bool, depth: int, units:
         "fluctuation": v,
         "predicted_drift": width and width.drift / math.log(10),
         "predicted_spread": width and width.spread / math.log(10),
-        "predicted_backward": chi and (depth - 1) * math.log10(chi),
+        "predicted_backward": chi and (depth - 1) * math.log10(chi) - math.log10(pieces(activation)),
     }
 
 
