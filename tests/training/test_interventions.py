@@ -15,7 +15,7 @@ from rectifiers.initializers import he, initialize, lecun
 from rectifiers.models.network import Network
 from rectifiers.models.spec import expand
 from rectifiers.training.checkpoints import Checkpoints
-from rectifiers.training.interventions import RedrawLayers, ReviveDead, dead_units
+from rectifiers.training.interventions import Greedy, RedrawLayers, ReviveDead, dead_units
 from rectifiers.training.run import Outcome, train
 
 RELU = ("activation=relu", "model.dropout=0", "optim.weight_decay=0.01", "evaluation=[center]")
@@ -179,6 +179,11 @@ def test_a_run_that_was_cut_goes_on_with_it(
 def test_what_cannot_be_done_is_one_sentence(tiny, given: tuple[str, ...], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         train(tiny(*RELU[:2], *given), {})
+
+
+def test_greedy_refuses_several_processes() -> None:
+    with pytest.raises(InputError, match=r"callbacks=greedy changes .* 2 processes .*; start one process"):
+        Greedy(1).on_fit_start(SimpleNamespace(world_size=2, max_epochs=9), parts()[0])
 
 
 def test_greedy_refuses_layers_that_cannot_be_passed_by(tmp_path: Path) -> None:

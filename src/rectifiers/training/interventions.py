@@ -176,6 +176,11 @@ class Greedy(Callback):
         self._passed_by: list[RemovableHandle] = []
 
     def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        if trainer.world_size > 1:
+            raise InputError(
+                f"callbacks=greedy changes which weights are trained, and {trainer.world_size} processes agree on "
+                "those once; start one process"
+            )
         hidden = module.network.sites()[:-1]
         if any(not isinstance(s.module, nn.Linear) for s in hidden) or any(_side(s) is None for s in hidden[1:]):
             raise InputError(
