@@ -236,6 +236,7 @@ def test_records_of_other_settings_or_of_uncommitted_code_answer_nothing(made_up
         (good | {"science": science("neither", 1)}, "no claim's"),
         (other_split, "another seed"),
         (good | {"provenance": {"git_dirty": True}}, "not committed"),
+        (good | {"provenance": {}}, "not committed"),  # of no checkout
         (good | {"choices": good["choices"] | {"debug": "smoke"}}, "of no claim"),
     ):
         assert why in str(why_no_answer(bad))
@@ -252,6 +253,7 @@ def test_the_document_tells_what_speaks_against_first_and_how_many_are_chance(ma
     assert [each.verdict for each in in_order(answers)] == ["contradicted", "null", "supported", "not run"]
     assert "4 claims: 1 contradicted, 1 null, 1 supported, 0 too few runs, 1 not run" in multiplicity(answers)
     assert "at most 0.1 would be found supported by chance" in multiplicity(answers)  # 3 at 2.5 %
+    assert "at most 0.1 contradicted if all held" in multiplicity(answers)
     (test,) = yaml.safe_load(DESCRIBED)["tests"]
     same = test | {"supported": {"within": [-9, 9]}, "contradicted": {"outside": [-9, 9]}}
     both = answer(made_up(tests=[test, same]), whole)

@@ -79,6 +79,7 @@ def test_layers_that_scale_wrongly_are_drawn_and_others_left() -> None:
     for layer in (head.fc_2, head.fc_3):  # 64 draws: the std is within 40 % in all but one of 10^5 cases
         assert float(layer.weight.detach().square().mean()) ** 0.5 == pytest.approx(math.sqrt(2 / 8), rel=0.4)
     assert (head.fc_2.bias == 0).all()
+    assert not trainer.optimizers[0].state
 
 
 def test_xavier_is_within_a_factor_of_two_of_he() -> None:
@@ -115,6 +116,7 @@ def test_where_the_rest_is_frozen_nothing_else_moves(tiny) -> None:
     assert torch.equal(
         last["network.head.fc_2.weight"][~rows][:, kept], first["network.head.fc_2.weight"][~rows][:, kept]
     )
+    assert last["network.head.out.weight"][:, rows].any()  # zeros at first: what leads out is trained too
     assert torch.equal(last["network.head.out.bias"], first["network.head.out.bias"])
 
 

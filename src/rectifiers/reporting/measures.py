@@ -75,11 +75,11 @@ def _units(record: Record) -> dict[str, int]:
     return {entry["layer"]: entry["shape"][0] for entry in record["ledger"] if entry["activation_after"]}
 
 
-def dead_share(record: Record, epoch: int = -1) -> float | None:
-    """Return the share of hidden units that are positive on no test image, after the last epoch or the `epoch`-th."""
+def dead_share(record: Record) -> float | None:
+    """Return the share of hidden units that are positive on no test image, at the end."""
     if has_diverged(record):
         return None
-    row, units = record["history"][epoch - 1 if epoch > 0 else -1], _units(record)
+    row, units = record["history"][-1], _units(record)
     return sum(row[f"dead_units/{layer}"] for layer in units) / sum(units.values())
 
 
