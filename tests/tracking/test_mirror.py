@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -245,6 +246,27 @@ def test_a_client_that_is_stuck_does_not_hang_the_run(
     assert rows_of(inspected(folder)) == as_logged(record)
     assert time.monotonic() - started < 60
     assert [child.name() for child in psutil.Process().children() if child.name().startswith("wandb-core")] == []
+
+
+def test_a_client_that_takes_no_more_rows_does_not_hang_the_training(
+    record: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of a deep network's epochs, more than its connection holds: telling one waits then, without a limit."""
+    monkeypatch.setattr(client, "ANSWER_S", 1)
+    wide = {f"response_mean/{layer}": 1 / 3 for layer in range(2000)}
+    history = [{**row, **wide} for row in record["history"]]
+    with mirrored(tracked(record, folder, mode="offline", finish_timeout_s=1)) as mirror:
+        mirror.epochs(history[:1])
+        stop_the_core()
+        told = threading.Thread(target=mirror.epochs, args=(history,), daemon=True)
+        told.start()
+        told.join(30)
+        hung = told.is_alive()
+        if hung:
+            client.end_processes(client.CORE)
+    assert not hung
+    assert "no answer for 1 s" in str(mirror.note)
+    assert rows_of(inspected(folder)) == [{**row, **wide} for row in as_logged(record)]
 
 
 def stop_the_core() -> None:

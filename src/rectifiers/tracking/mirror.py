@@ -9,12 +9,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rectifiers.tracking import client, contents, sent
 from rectifiers.tracking.client import Tracked
-from rectifiers.tracking.guard import caught, first_sentence
+from rectifiers.tracking.guard import caught, first_sentence, within
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -81,7 +82,8 @@ class WandbMirror(Mirror):
                 self._next = row["epoch"] + 1
 
     def _tell(self, row: Mapping[str, Any]) -> None:
-        fault = caught(lambda: self._run.log(contents.row(row), step=row["epoch"], commit=True))
+        log = partial(self._run.log, contents.row(row), step=row["epoch"], commit=True)
+        fault = caught(lambda: within(client.ANSWER_S, log))  # it waits once some 64 KiB are not taken
         if fault is not None:  # whatever it is, no training ends for it
             self._because(fault)
             client.finish(self._run, 1, self._wait_s)
