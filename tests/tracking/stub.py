@@ -31,6 +31,8 @@ class Stub(http.server.ThreadingHTTPServer):
         self.artifacts: list[dict[str, Any]] = []
         self.used: list[Any] = []
         self.views: dict[str, dict[str, Any]] = {}
+        self.sweep = ""  # the file of a sweep, and the commands for its agents
+        self.trials: list[dict[str, Any]] = []
         self.fault: str | None = None
         self.fault_after_rows: int | None = None
 
@@ -154,6 +156,18 @@ class Stub(http.server.ThreadingHTTPServer):
         shown = {key: sent[key] for key in ("name", "displayName", "description", "type", "spec")}
         view = {**shown, "id": name, "project": project, "updatedAt": "2026-01-01T00:00:00Z"}
         return {"upsertView": {"view": {**view, "createdAt": "2026-01-01T00:00:00Z"}, "inserted": True}}
+
+    def on_SweepWithRuns(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        sweep = {"id": "s", "name": sent["sweep"], "method": "random", "state": "RUNNING", "config": self.sweep}
+        return {"project": {"sweep": {**sweep, "runs": {"edges": []}}}}
+
+    def on_CreateAgent(self, _: Any) -> dict[str, Any]:  # noqa: N802
+        return {"createAgent": {"agent": {"id": "agent"}}}
+
+    def on_Heartbeat(self, _: Any) -> dict[str, Any]:  # noqa: N802
+        """The next trial that the sweep has for an agent, as a command."""
+        commands = [self.trials.pop(0)] if self.trials else []
+        return {"agentHeartbeat": {"agent": {"id": "agent"}, "commands": json.dumps(commands)}}
 
     def stream(self, run: str, sent: dict[str, Any]) -> None:
         files = sent.get("files") or {}

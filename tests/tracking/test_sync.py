@@ -1,5 +1,6 @@
 """Runs of the real command and what W&B has of them."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from conftest import CONF, ROOT, compose_config
+from conftest import CONF, ROOT, TINY, compose_config
 from rectifiers.runs import record as records
 from rectifiers.training.module import Classifier
 from rectifiers.training.run import train
@@ -114,3 +115,28 @@ def test_the_sweep_file_asks_for_what_the_command_line_knows() -> None:
     protocol, _, measure = sweep["metric"]["name"].partition("/")
     assert (CONF / "evaluation" / f"{protocol}.yaml").is_file()
     assert measure == "top1_error_pct"
+
+
+def test_an_agent_of_a_sweep_makes_a_trial_by_our_command(server: Stub, tmp_path: Path) -> None:
+    sweep = yaml.safe_load((ROOT / "scripts" / "wandb_sweep.yaml").read_text())
+    small = (*TINY, "logger=wandb", "optim.epochs=2", f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
+    sweep["command"][-1:-1] = small
+    server.sweep = yaml.safe_dump(sweep)
+    chosen = {"activation": "prelu_shared", "optim.lr": 0.05, "seed": 2}
+    arguments = {name: {"value": value} for name, value in chosen.items()}
+    server.trials = [{"type": "run", "run_id": "trial1", "program": sweep["program"], "args": arguments}]
+    wandb = Path(sys.executable).with_name("wandb")
+    path = os.pathsep.join((str(wandb.parent), os.environ["PATH"]))  # the agent calls `python`
+    done = subprocess.run(
+        [wandb, "agent", "--count", "1", "stub/swept/s1"], cwd=ROOT, capture_output=True, text=True, timeout=300,
+        env={**os.environ, "PATH": path, "WANDB_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert list((tmp_path / "runs").glob("*/record.json")), done.stdout + done.stderr  # an agent ends with 0 whatever
+    (record,) = map(records.load, (tmp_path / "runs").glob("*/record.json"))
+    assert record["choices"]["activation"] == "prelu_shared"
+    assert (record["science"]["optim"]["lr"], record["science"]["seed"]) == (0.05, 2)
+    assert list(server.runs) == ["trial1"]
+    assert (server.runs["trial1"]["project"], server.runs["trial1"]["sweep"]) == ("swept", "s1")
+    assert server.steps("trial1") == [1, 2]
+    measured = server.summaries["trial1"][sweep["metric"]["name"]]
+    assert measured == record["protocols"]["center"]["top1_error_pct"]
