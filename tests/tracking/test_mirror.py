@@ -228,6 +228,19 @@ def test_a_server_that_fails_midway_costs_nothing(
         assert later.steps(name) == list(range(1, 13))
 
 
+def test_what_a_server_refuses_in_passing_is_told(
+    record: dict[str, Any], folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`finish()` is silent about a checkpoint that found no room; the client's own log tells of it."""
+    taken = server.on_CreateArtifact
+    refusing = lambda sent: None if sent["input"]["artifactTypeName"] == "model" else taken(sent)  # noqa: E731
+    monkeypatch.setattr(server, "on_CreateArtifact", refusing)
+    note = publish(record, folder, SETTINGS | {"log_checkpoint": True})
+    assert note is not None
+    assert "CreateArtifact is not offered here" in note
+    assert not sent.is_sent(folder, record)
+
+
 @pytest.mark.parametrize("moment", ["while it trains", "at its end"])
 def test_a_client_that_is_stuck_does_not_hang_the_run(
     record: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch, moment: str
