@@ -107,7 +107,7 @@ def _launch(config: DictConfig, choices: dict, sweeping: bool) -> float:
     # Several processes ask rank 0 whether the run is there, so that none goes on alone.
     found = finished(plain) if world().size == 1 else None
     if found:
-        record, path, fresh, note = *found, False, _tell_sweep(plain, *found)
+        record, path, fresh, note = *found, False, None
     else:
         # Before torch starts its threads: they wait asleep and not spinning. Beside one other busy process a run on
         # two cores took 2.5 times as long with the default (47 s against 19 s; alone 18 s), and many times beside two.
@@ -118,6 +118,7 @@ def _launch(config: DictConfig, choices: dict, sweeping: bool) -> float:
         record, path, fresh = outcome.record, outcome.path, outcome.fresh
         note = outcome.note
     if world().rank == 0:
+        note = note if fresh else _tell_sweep(plain, record, path)
         _tell(record, path, fresh)
         if note:
             print(note, file=sys.stderr)

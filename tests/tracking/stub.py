@@ -164,9 +164,9 @@ class Stub(http.server.ThreadingHTTPServer):
     def on_CreateAgent(self, _: Any) -> dict[str, Any]:  # noqa: N802
         return {"createAgent": {"agent": {"id": "agent"}}}
 
-    def on_Heartbeat(self, _: Any) -> dict[str, Any]:  # noqa: N802
-        """The next trial that the sweep has for an agent, as a command."""
-        commands = [self.trials.pop(0)] if self.trials else []
+    def on_Heartbeat(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        """The next trial that the sweep has for an agent, as a command, once it has none that runs."""
+        commands = [self.trials.pop(0)] if self.trials and not json.loads(sent["runState"]) else []
         return {"agentHeartbeat": {"agent": {"id": "agent"}, "commands": json.dumps(commands)}}
 
     def stream(self, run: str, sent: dict[str, Any]) -> None:

@@ -117,26 +117,30 @@ def test_the_sweep_file_asks_for_what_the_command_line_knows() -> None:
     assert measure == "top1_error_pct"
 
 
+@pytest.mark.slow
 def test_an_agent_of_a_sweep_makes_a_trial_by_our_command(server: Stub, tmp_path: Path) -> None:
+    """And a second trial of the same values, which makes no other run, but whose numbers its sweep waits for."""
     sweep = yaml.safe_load((ROOT / "scripts" / "wandb_sweep.yaml").read_text())
     small = (*TINY, "logger=wandb", "optim.epochs=2", f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
     sweep["command"][-1:-1] = small
     server.sweep = yaml.safe_dump(sweep)
     chosen = {"activation": "prelu_shared", "optim.lr": 0.05, "seed": 2}
     arguments = {name: {"value": value} for name, value in chosen.items()}
-    server.trials = [{"type": "run", "run_id": "trial1", "program": sweep["program"], "args": arguments}]
+    trial = {"type": "run", "program": sweep["program"], "args": arguments}
+    server.trials = [{**trial, "run_id": name} for name in ("trial1", "trial2")]
     wandb = Path(sys.executable).with_name("wandb")
     path = os.pathsep.join((str(wandb.parent), os.environ["PATH"]))  # the agent calls `python`
     done = subprocess.run(
-        [wandb, "agent", "--count", "1", "stub/swept/s1"], cwd=ROOT, capture_output=True, text=True, timeout=300,
+        [wandb, "agent", "--count", "2", "stub/swept/s1"], cwd=ROOT, capture_output=True, text=True, timeout=300,
         env={**os.environ, "PATH": path, "WANDB_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert list((tmp_path / "runs").glob("*/record.json")), done.stdout + done.stderr  # an agent ends with 0 whatever
     (record,) = map(records.load, (tmp_path / "runs").glob("*/record.json"))
     assert record["choices"]["activation"] == "prelu_shared"
     assert (record["science"]["optim"]["lr"], record["science"]["seed"]) == (0.05, 2)
-    assert list(server.runs) == ["trial1"]
-    assert (server.runs["trial1"]["project"], server.runs["trial1"]["sweep"]) == ("swept", "s1")
-    assert server.steps("trial1") == [1, 2]
-    measured = server.summaries["trial1"][sweep["metric"]["name"]]
-    assert measured == record["protocols"]["center"]["top1_error_pct"]
+    assert list(server.runs) == ["trial1", "trial2"]
+    for name, told in server.runs.items():
+        assert (told["project"], told["sweep"]) == ("swept", "s1")
+        assert server.steps(name) == [1, 2]
+        measured = server.summaries[name][sweep["metric"]["name"]]
+        assert measured == record["protocols"]["center"]["top1_error_pct"]
