@@ -20,11 +20,12 @@ SMALL = ("data.resize_px=36", "data.crop_px=32", "model.width=0.0625")
 
 
 CLAIMS = (
-    "batch_norm_bad_init batch_norm_cost batch_norm_time biases channel_shared dead_units dead_units_prelu "
-    "depth_or_width equal_weights figure2 figure2_18 figure3 figure3_long first_layer fixed_slope "
+    "batch_norm_bad_init batch_norm_cost batch_norm_time biases channel_shared dead_units dead_units_cure "
+    "dead_units_prelu depth_or_width equal_weights figure2 figure2_18 figure3 figure3_long first_layer "
+    "fisher_blocks_start fisher_output_start fisher_output_trained fisher_whole_trained fixed_slope "
     "forward_or_backward greedy greedy_responses leaky_relu learned_slope mean_response mean_subtraction "
-    "redraw_layers relu_to_match revive_dead revive_dead_alone sigmoid_slower signal slope_decay slopes_by_depth "
-    "sparse_calibrated sparse_small std_001 table2 table2_long tanh_slower whitening xavier14"
+    "natural_gradient redraw_layers relu_to_match revive_dead revive_dead_alone sigmoid_slower signal slope_decay "
+    "slopes_by_depth sparse_calibrated sparse_small std_001 table2 table2_long tanh_slower whitening xavier14"
 )
 EXPERIMENTS = [
     *(f"claim/{name}" for name in CLAIMS.split()),
@@ -57,7 +58,7 @@ PROMISED = {
     "preprocess": "channel_mean minmax none pca pca_reduce pca_whiten pixel_mean scalar_mean standardize zca",
     "model": "mini mlp model_a model_b model_c small14 small30 vgg16 vgg19 vgg_b",
     "data": "cifar10 digits digits8 fashion_mnist folder imagenet",
-    "callbacks": "fisher greedy redraw_layers revive_dead",
+    "callbacks": "fisher greedy ranks redraw_layers revive_dead",
     "debug": "smoke",
     "experiment": " ".join(EXPERIMENTS),
     "logger": "csv none wandb",

@@ -52,8 +52,8 @@ def small(folder: Path, *more: str) -> dict[str, Any]:
     """A perceptron of 16-12-10 on digits of 4 px: two epochs."""
     return compose_config(
         "model=mlp", "model.depth=1", "model.hidden=12", "data=digits8", "data.resize_px=4", "data.crop_px=4",
-        "optim=plain", "optim.epochs=2", "evaluation=[center]", "logger=none", "callbacks=fisher", f"runs_dir={folder}",
-        *more,
+        "optim=plain", "optim.epochs=2", "evaluation=[center]", "logger=none", f"runs_dir={folder}",
+        *(more if any(each.startswith("callbacks=") for each in more) else ("callbacks=fisher", *more)),
     )  # fmt: skip
 
 
@@ -86,3 +86,10 @@ def test_fisher_information_is_kept_of_every_epoch_and_changes_no_bit(tmp_path) 
 def test_what_it_cannot_be_made_of_is_said_before_the_training(given, words, tmp_path) -> None:
     with pytest.raises(InputError, match=words):
         train(small(tmp_path, given), {})
+
+
+@pytest.mark.parametrize(("init", "expected"), [("zeros", 0), ("constant", 1), ("he", 12)])
+def test_ranks_say_how_many_units_differ(init: str, expected: int, tmp_path) -> None:
+    record = train(small(tmp_path, f"init={init}", "callbacks=ranks"), {}).record
+    assert [row["rank/fc"] for row in record["history"]] == [expected] * 2
+    assert record["history"][-1]["rank/out"] <= max(1, expected)

@@ -99,11 +99,11 @@ def load_cell(path: Path) -> Cell:
 
 
 def load(sweep: Path) -> list[Cell]:
-    """Read a sweep's cells, the cheapest first, and in the order of their names where they cost the same."""
+    """Read a sweep's cells, the cheapest first; of those that cost the same, seed by seed, then by name."""
     cells = [load_cell(path) for path in sorted((sweep / "cells").glob("*.yaml"))]
     if not cells:
         raise InputError(f"{sweep} holds no sweep; make one with scripts/sweep.py plan {sweep} <overrides>")
-    return sorted(cells, key=lambda cell: (cell.cost, cell.name))
+    return sorted(cells, key=lambda cell: (cell.cost, cell.config["seed"], cell.name))
 
 
 def log_path(sweep: Path, cell: Cell) -> Path:

@@ -1,4 +1,4 @@
-"""Callbacks that look at a training and change nothing: its signals, its weights, its Fisher information."""
+"""Callbacks that look at a training and change nothing: its signals, weights, their ranks and Fisher information."""
 
 import copy
 from collections.abc import Collection
@@ -129,3 +129,22 @@ class FisherRows(Checkpoint):
             x = module.preprocess(self.batch.images.to(module.device)).cpu()
             found, _ = measure(copy.deepcopy(module.network).cpu(), x, self.batch.labels)
         module.history[-1] |= {f"fisher/{key}": float(found[key]) for key in MEASURES}
+
+
+def ranks() -> Callback:
+    """Keep the ranks of every epoch's end; see `RankRows`. `callbacks=ranks`."""
+    return RankRows()
+
+
+class RankRows(Checkpoint):
+    """Adds to every epoch's row the numerical rank of each layer's weights [units, inputs]: `rank/<layer>`.
+
+    In double precision, by torch's default tolerance for the weights' own. A Lightning `Checkpoint` as `FisherRows` is.
+    """
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        for site in module.network.sites():
+            weight = site.module.weight.detach().flatten(1)
+            singular = torch.linalg.svdvals(weight.double())
+            least = float(singular.max()) * max(weight.shape) * torch.finfo(weight.dtype).eps
+            module.history[-1][f"rank/{site.name}"] = int((singular > least).sum())
