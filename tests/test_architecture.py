@@ -9,13 +9,13 @@ SRC = ROOT / "src" / "rectifiers"
 
 # A module imports from rows above its own in this list (lower in the house), never from its own row or below.
 ROWS = [
-    ["config", "seeds", "compiling", "tracking.guard"],
+    ["config", "seeds", "compiling", "runs.shape", "tracking.guard"],
     [
         "data.native.binding",
         "kernels.cpu",
         "quadrature",
-        "runs.identity",
         "runs.record",
+        "runs.identity",
         "runs.provenance",
         "reporting.statistics",
         "reporting.paper",

@@ -16,9 +16,17 @@ WHOLE = {
     "run": "0123456789ab",
     "status": "finished",
     "choices": {},
-    "science": {},
+    "science": {
+        "seed": 0,
+        "data": {"crop_px": 8},
+        "model": {"width": 1},
+        "optim": {"epochs": 3},
+        "init": {},
+        "activation": {},
+        "preprocess": {},
+    },
     "protocols": {},
-    "network": {},
+    "network": dict.fromkeys(("depth", "input_px", "classes", "parameters", "multiply_adds"), 1),
     "ledger": [],
     "slopes": {},
     "drop_epochs": [],
@@ -29,6 +37,15 @@ WHOLE = {
     "wall_s": 1.5,
     "codes": [],
     "provenance": {},
+}
+
+RESULT = {
+    "seen": 5,
+    "top1_correct": 1,
+    "top1_error_pct": 80.0,
+    "settings": {},
+    "multiply_adds": 10,
+    **dict.fromkeys(("top5_error_pct", "nll", "brier", "ece")),
 }
 
 
@@ -45,6 +62,19 @@ def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
         ({"ledger": {}}, "ledger is a dict"),
         ({"status": "half"}, "status is 'half'"),
         ({"run": None}, "run is a NoneType"),
+        ({"run": "../up"}, "run is named"),
+        ({"epochs": True}, "epochs is a bool"),
+        ({"science": {**WHOLE["science"], "data": {}}}, "no science.data.crop_px"),
+        ({"history": [{"train_loss": "low"}]}, "history.0.train_loss is a str"),
+        ({"slopes": {"conv1": {"mean": 0.2}}}, "no slopes.conv1.std"),
+        ({"choices": {"experiment": "table2/prelu"}}, "an experiment and no data"),
+        ({"protocols": {"center": {}}}, "no protocols.center.seen"),
+        ({"protocols": {"center": {**RESULT, "seen": 0}}}, "1 of 0 images"),
+        ({"protocols": {"center": {**RESULT, "top1_correct": 9}}}, "9 of 5 images"),
+        ({"protocols": {"center": {**RESULT, "top5_error_pct": 1.0}}}, "no top5_correct"),
+        ({"protocols": {"center": {**RESULT, "top1_hits": "xy"}}}, "not hexadecimal"),
+        ({"protocols": {"center": {**RESULT, "top1_hits": "f"}}}, "not of 5 images"),
+        ({"members": []}, "of no member"),
     ],
 )
 def test_what_is_no_record_is_neither_written_nor_read(tmp_path: Path, change: dict, fault: str) -> None:

@@ -85,7 +85,8 @@ def setting(record: Record) -> str:
     """Return the data, and in what the run is smaller than the paper's."""
     own = trained(record)
     science, experiment = own["science"], known()["experiments"].get(own["choices"].get("experiment"))
-    data, width, epochs = record["choices"]["data"], science["model"]["width"], science["optim"]["epochs"]
+    data = record["choices"].get("data") or "data of no option"
+    width, epochs = science["model"]["width"], science["optim"]["epochs"]
     whole = experiment is not None and described(science)["whole"] == experiment["whole"]
     seen = {result["seen"] for result in record["protocols"].values()}
     if data == PAPERS_DATA and whole and own["train_images"] == TRAIN_IMAGES and seen <= {VAL_IMAGES}:

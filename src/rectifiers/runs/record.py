@@ -2,47 +2,16 @@
 
 import json
 import os
-import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from rectifiers.config import InputError
+from rectifiers.runs.shape import SCHEMA_VERSION, validate
 
-SCHEMA_VERSION = 1
-REQUIRED = {
-    "schema_version": int,
-    "run": str,
-    "status": str,
-    "choices": dict,
-    "science": dict,
-    "protocols": dict,
-    "codes": list,
-    "provenance": dict,
-}
-OF_A_TRAINING = {
-    "network": dict,
-    "ledger": list,
-    "slopes": dict,
-    "drop_epochs": list,
-    "epochs": int,
-    "history": list,
-    "train_images": int,
-    "images_per_second": (int, float, type(None)),
-    "wall_s": (int, float),
-}
-OF_AN_ENSEMBLE = {"members": list}
-OF_A_RESULT = {
-    "seen": int,
-    "top1_correct": int,
-    "top1_error_pct": (int, float),
-    "settings": dict,
-    "multiply_adds": int,
-    **dict.fromkeys(("top5_error_pct", "nll", "brier", "ece"), (int, float, type(None))),
-}
-STATUSES = ("finished", "diverged")
+__all__ = ["SCHEMA_VERSION", "atomic_file", "load", "validate", "write", "write_text"]
 
 
 @contextmanager
@@ -64,35 +33,6 @@ def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text, whole or not at all."""
     with atomic_file(path) as file:
         file.write(text.encode())
-
-
-def validate(record: Any) -> str | None:
-    """Return what keeps `record` from being one, or None."""
-    if not isinstance(record, dict):
-        return "it is not a JSON object"
-    if record.get("schema_version") != SCHEMA_VERSION:
-        return f"its schema_version is {record.get('schema_version')!r} and this code reads {SCHEMA_VERSION}"
-    own = OF_AN_ENSEMBLE if "members" in record else OF_A_TRAINING
-    fault = _missing(record, REQUIRED | own)
-    if fault is None and not re.fullmatch(r"\w+", record["run"]):
-        return f"its run is named {record['run']!r}"
-    for name, result in {} if fault else record["protocols"].items():
-        within = _missing(result, OF_A_RESULT) if isinstance(result, dict) else "it is no JSON object"
-        fault = fault or (f"of {name}, {within}" if within else None)
-    if fault:
-        return fault
-    if record["status"] not in STATUSES:
-        return f"its status is {record['status']!r}, not one of {', '.join(STATUSES)}"
-    return None
-
-
-def _missing(node: dict[str, Any], kinds: Mapping[str, Any]) -> str | None:
-    for key, kind in kinds.items():
-        if key not in node:
-            return f"it has no {key}"
-        if not isinstance(node[key], kind):
-            return f"its {key} is a {type(node[key]).__name__}"
-    return None
 
 
 def write(path: Path, record: dict[str, Any]) -> None:

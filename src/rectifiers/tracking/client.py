@@ -188,8 +188,9 @@ def finish(run: Any, exit_code: int, wait_s: float) -> Exception | None:
 
 def _end_client(exit_code: int) -> Exception | None:
     """End the client's own process and its threads, which would outlive the run."""
-    import wandb
-
+    wandb: Any = sys.modules.get("wandb")
+    if wandb is None:  # it could not even be imported
+        return None
     fault = caught(lambda: within(ANSWER_S, lambda: wandb.teardown(exit_code=exit_code)))
     end_processes(CORE)  # where it has not ended by itself
     return fault
