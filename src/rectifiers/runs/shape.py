@@ -86,9 +86,9 @@ def validate(record: Any) -> str | None:
 def _differs(node: Any, shape: Any, at: str) -> str | None:
     """The first place where `node` is not of `shape`: a type, several, an object with these keys, or `Every`."""
     if isinstance(shape, Every):
-        if type(node) is not shape.kind:
+        if not isinstance(node, dict | list) or type(node) is not shape.kind:
             return _is(at, node)
-        items: Any = node.items() if shape.kind is dict else enumerate(node)
+        items = node.items() if isinstance(node, dict) else enumerate(node)
         return next((fault for k, item in items if (fault := _differs(item, shape.shape, f"{at}{k}."))), None)
     if isinstance(shape, dict):
         if not isinstance(node, dict):

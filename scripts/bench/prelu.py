@@ -1,0 +1,132 @@
+"""What PReLU costs: the operation, and a whole training step of the 14-layer network, beside ReLU and torch's PReLU.
+
+`python scripts/bench/prelu.py [rounds] [batch]` prints tables and writes results/bench/prelu.json. Ratios are of CPU
+time on one thread, interleaved. The step is forward, loss, backward and SGD; its network is the paper's at full width.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+import torch.nn.functional as F
+from pairs import interleave, ratios, show
+from torch import Tensor, nn
+
+from rectifiers.composition import composed
+from rectifiers.kernels import PReLU, cpu
+from rectifiers.models.network import Network
+from rectifiers.models.spec import expand
+from rectifiers.runs.provenance import provenance
+from rectifiers.runs.record import write_text
+
+OUT = Path(__file__).parents[2] / "results" / "bench" / "prelu.json"
+SHAPES = ((8, 64, 112, 112), (8, 256, 18, 18))
+FORMATS = {"NCHW": torch.contiguous_format, "channels last": torch.channels_last}
+KINDS: dict[str, Callable[[int], nn.Module]] = {
+    "ReLU": lambda channels: nn.ReLU(),
+    "PReLU, torch's": nn.PReLU,
+    "PReLU": PReLU,
+    "PReLU, shared": lambda channels: PReLU(1),
+    "PReLU, torch's, shared": lambda channels: nn.PReLU(1),
+}
+
+
+def once(module: nn.Module, x: Tensor, dy: Tensor) -> None:
+    torch.autograd.grad(module(x), [x, *module.parameters()], dy)
+
+
+def operation(rounds: int) -> dict[str, dict[str, dict[str, float]]]:
+    """Forward and backward of the activation alone, over ReLU's."""
+    found = {}
+    for shape in SHAPES:
+        for form, memory in FORMATS.items():
+            x = torch.randn(shape).to(memory_format=memory).requires_grad_()
+            dy = torch.randn(shape).to(memory_format=memory)
+            ways = {name: partial(once, make(shape[1]), x, dy) for name, make in KINDS.items()}
+            seconds = interleave(ways, 4 * rounds)
+            found[f"{'x'.join(map(str, shape))}, {form}"] = {n: ratios(seconds, n, "ReLU") for n in ways}
+    return found
+
+
+def stepper(make: Callable[[int], nn.Module], batch: int, memory: torch.memory_format) -> Callable[[], None]:
+    """A training step of small14 on noise."""
+    model = composed(["model=small14"])["model"]
+    rows = expand(model["rows"], width=1.0, classes=1000)
+    network = Network(rows, make, channels=3, input_px=224).to(memory_format=memory)
+    optimizer = torch.optim.SGD(network.parameters(), lr=1e-4, momentum=0.9, weight_decay=5e-4)
+    x = torch.randn(batch, 3, 224, 224).to(memory_format=memory)
+    labels = torch.randint(1000, (batch,))
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        F.cross_entropy(network(x), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def kept_bytes(make: Callable[[int], nn.Module], batch: int) -> float:
+    """Bytes of activations an image that a forward pass keeps for the backward pass, parameters apart."""
+    model = composed(["model=small14"])["model"]
+    network = Network(expand(model["rows"], width=1.0, classes=1000), make, channels=3, input_px=224)
+    own = {p.untyped_storage().data_ptr() for p in network.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        answer = network(torch.randn(batch, 3, 224, 224))
+    del answer
+    return sum(kept.values()) / batch
+
+
+def main(rounds: int, batch: int) -> None:
+    if cpu.fault():
+        sys.exit(f"error: there is no C library ({cpu.fault()}); call make native")
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    operations = operation(rounds)
+    ways = {
+        f"{name}, {form}": stepper(KINDS[name], batch, memory)
+        for name in ("ReLU", "PReLU, torch's", "PReLU")
+        for form, memory in FORMATS.items()
+    }
+    seconds = interleave(ways, rounds)
+    steps = {name: ratios(seconds, name, f"ReLU, {name.rpartition(', ')[2]}") for name in ways}
+    memory = {name: kept_bytes(KINDS[name], 2) for name in ("ReLU", "PReLU, torch's", "PReLU")}
+
+    def spread(ratio: dict[str, float]) -> str:
+        return f"{ratio['median']:.2f} ({ratio['q25']:.2f} to {ratio['q75']:.2f})"
+
+    for shape, by_kind in operations.items():
+        show(f"forward and backward, {shape}", [(n, spread(r)) for n, r in by_kind.items()], ("", "times ReLU's"))
+    middle = {name: 1e3 * sorted(taken)[len(taken) // 2] / batch for name, taken in seconds.items()}
+    show(
+        f"a step of small14, batch {batch}, {rounds} rounds",
+        [(name, f"{middle[name]:.1f}", spread(ratio)) for name, ratio in steps.items()],
+        ("", "ms an image", "times ReLU's of that layout"),
+    )
+    show("kept for the backward pass", [(n, f"{b / 2**20:.2f}") for n, b in memory.items()], ("", "MiB an image"))
+    found = provenance("", "", "cpu", 1)
+    told = {
+        "rounds": rounds, "batch": batch, "operation": operations, "step": steps, "step_ms_an_image": middle,
+        "kept_bytes_an_image": memory, "load_average": os.getloadavg()[0], "code": found["code"],
+        "versions": found["versions"], "machine": found["machine"],
+    }  # fmt: skip
+    write_text(OUT, json.dumps(told, indent=1) + "\n")
+    print(OUT)
+
+
+if __name__ == "__main__":
+    numbers = [int(given) for given in sys.argv[1:]]
+    main(*(numbers + [9, 8][len(numbers) :]))
