@@ -109,8 +109,8 @@ def main(rounds: int) -> None:
         sizes = write_photos(root, PHOTOS)
         wrong = {name: differing_bytes(source) for name, source in sources(root).items()}
         before = os.getloadavg()[0]
+        more = scaling(root, max(3, rounds // 2))  # first, for what the others leave behind is forked with the workers
         rows = one_core(root, rounds)
-        more = scaling(root, max(3, rounds // 3))
     show(
         f"{rounds} rounds, {PHOTOS} photos, {sizes['plain'] / 1e3:.0f} kB ({sizes['tiled'] / 1e3:.0f} tiled), one core",
         [

@@ -167,8 +167,9 @@ def test_measures_of_a_record() -> None:
     silent = heard | {"history": [row | {"response_std/b": 0.0}]}
     assert MEASURES["mean_response"](silent) is MEASURES["signal_kept"](silent) is None
     assert MEASURES["dead_share"](heard | {"status": "diverged"}) is None
-    means = {"conv1": 0.5, "conv2": 0.3, "conv3": 0.1, "fc1": 0.7}
-    slopes = whole | {"slopes": {layer: {"mean": mean} for layer, mean in means.items()}}
+    means = {"conv1": 0.5, "conv2": 0.3, "conv10": 0.1, "fc1": 0.7}
+    kept = {layer: {"mean": means[layer]} for layer in sorted(means)}  # as JSON has them
+    slopes = whole | {"slopes": kept, "ledger": [{"layer": layer} for layer in means]}
     assert MEASURES["slope_trend"](slopes) == -1
     assert MEASURES["mean_slope"](slopes) == pytest.approx(0.4)
     assert MEASURES["mean_slope"](whole) is MEASURES["slope_trend"](whole) is None

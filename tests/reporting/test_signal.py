@@ -18,8 +18,15 @@ def test_a_rows_responses_are_read_by_layer_and_silent_ones_left_out() -> None:
         "response_mean/fc_3": 0.0,
         "response_std/fc_3": 0.0,
     }
-    assert by_layer(row) == {"fc_1": 5.0}
-    assert by_layer({"epoch": 1}) == {}
+    ledger = {"ledger": [{"layer": f"fc_{i}"} for i in (1, 2, 3)]}
+    assert by_layer(ledger, row) == {"fc_1": 5.0}
+    assert by_layer(ledger, {"epoch": 1}) == {}
+
+
+def test_layers_stand_in_the_order_of_the_network_and_not_of_the_alphabet() -> None:
+    names = [f"fc_{i}" for i in range(1, 12)]
+    row = {f"response_{what}/{name}": 1.0 for name in sorted(names) for what in ("mean", "std")}
+    assert list(by_layer({"ledger": [{"layer": name} for name in names]}, row)) == names
 
 
 def record(std: float, **changed: Any) -> dict[str, Any]:

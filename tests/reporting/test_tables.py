@@ -26,10 +26,14 @@ def composed(experiment: str, data: str) -> dict[str, Any]:
     return compose_config(f"experiment={experiment}", "evaluation=calibration", *on)
 
 
+NETWORK = {"depth": 14, "input_px": 224, "channels": 3, "classes": 10, "parameters": 1, "multiply_adds": 10}
+
+
 def result(error: float, top1_hits: str = "f", *, seen: int, settings: dict[str, Any]) -> dict[str, Any]:
     return {
-        "seen": seen, "top1_error_pct": error, "top5_error_pct": error / 2, "multiply_adds": 10, "top1_hits": top1_hits,
+        "seen": seen, "top1_error_pct": error, "top5_error_pct": error / 2, "multiply_adds": 10, "top5_correct": 3,
         "ece": 0.1, "nll": 1.0, "brier": 0.5, "top1_correct": 2, "settings": settings,
+        "top1_hits": top1_hits.ljust(-(-seen // 4), "0"),
     }  # fmt: skip
 
 
@@ -42,7 +46,7 @@ def record(
     tested = {protocol: result(error, bits, seen=seen, settings=protocols(config)[protocol])}
     return {
         "schema_version": 1, "run": name, "status": "finished", "ledger": [], "slopes": {}, "drop_epochs": [],
-        "epochs": 75, "history": [], "images_per_second": None, "network": {}, "wall_s": 1.0, "codes": ["c0de"],
+        "epochs": 75, "history": [], "images_per_second": None, "network": NETWORK, "wall_s": 1.0, "codes": ["c0de"],
         "choices": {"experiment": experiment, "debug": None, "data": data},
         "science": {**science(config), "seed": seed}, "protocols": tested, "train_images": train_images,
         "provenance": {"git_dirty": False, "git_sha": "0123456789", "data": "same"},
@@ -291,5 +295,5 @@ def test_a_damaged_record_stops_the_tables(tmp_path: Path, missing: str) -> None
         node = node[part]
     del node[leaf]
     (tmp_path / "a.json").write_text(json.dumps(kept))
-    with pytest.raises(records.InputError, match=f"it has no {leaf}"):
+    with pytest.raises(records.InputError, match=f"it has no {missing}"):
         load(tmp_path)

@@ -12,12 +12,12 @@ FIGURES = "figures/claims"  # below results/
 HEAD = """# Claims
 
 Made by `make claims` from `results/claims/` and `conf/experiment/claim/`; do not edit. Every claim, its arms, its
-seeds and its criterion stood in the configuration before its runs. An effect is the mean over seeds (arms paired by
-seed) with Student's 95 % interval; the median with the exact interval of the sign test where an epoch may not have
-been reached; or a share with Clopper and Pearson's interval. *Supported* means that the whole interval lies where the
-criterion says, *contradicted* that it lies on the other side, *null* that neither is shown. Equivalence (`within`) is
-decided by two one-sided tests at 5 %. A claim of several tests is supported where all are, and contradicted where one
-is. Fewer runs than were planned are no verdict.
+seeds and its criterion stood in the configuration before its runs, or its note says when. An effect is the mean over
+seeds (arms paired by seed) with Student's 95 % interval; the median with the exact interval of the sign test where an
+epoch may not have been reached; or a share with Clopper and Pearson's interval. *Supported* means that the whole
+interval lies where the criterion says, *contradicted* that it lies on the other side, *null* that neither is shown.
+Equivalence (`within`) is decided by two one-sided tests at 5 %. A claim of several tests is supported where all are,
+and contradicted where one is. Fewer runs than were planned are no verdict.
 
 A run that diverged counts: its error and loss are those of guessing, and what it did not reach it did not reach.
 Where a measure does not exist in such a run (the responses of a network that is gone), a test says how many pairs it

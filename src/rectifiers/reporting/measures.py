@@ -117,7 +117,8 @@ def slope_trend(record: Record) -> float | None:
     """Return Spearman's rank correlation of the conv layers' learned slopes with their depth."""
     from scipy.stats import spearmanr  # here and not above: it takes a second
 
-    slopes = [slope["mean"] for layer, slope in record["slopes"].items() if layer.startswith("conv")]
+    layers = [entry["layer"] for entry in record["ledger"] if entry["layer"] in record["slopes"]]
+    slopes = [record["slopes"][layer]["mean"] for layer in layers if layer.startswith("conv")]
     return float(spearmanr(range(len(slopes)), slopes).statistic) if slopes else None
 
 

@@ -9,13 +9,15 @@ from rectifiers.reporting.belonging import Record
 SCALES_WITH_INPUT = ("ReLU", "LeakyReLU", "PReLU")  # f(s y) = s f(y) for s > 0, so that a variance has one factor
 
 
-def by_layer(row: Mapping[str, Any]) -> dict[str, float]:
-    """Return the root mean square of each layer's responses in a row of a history; no layer that has none."""
+def by_layer(record: Record, row: Mapping[str, Any]) -> dict[str, float]:
+    """Return the root mean square of each layer's responses in a row of the record's history; none that is silent.
+
+    From the first layer on, as the ledger has them: a row's keys are in the order of the alphabet.
+    """
     found = {}
-    for key, mean in row.items():
-        name, _, layer = key.partition("/")
-        std = row.get(f"response_std/{layer}")
-        if name == "response_mean" and mean is not None and std is not None and (mean or std):
+    for layer in (entry["layer"] for entry in record["ledger"]):
+        mean, std = row.get(f"response_mean/{layer}"), row.get(f"response_std/{layer}")
+        if mean is not None and std is not None and (mean or std):
             found[layer] = math.hypot(mean, std)
     return found
 

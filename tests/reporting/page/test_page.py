@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,12 +12,15 @@ from typing import Any
 import pytest
 
 from conftest import ROOT
+from rectifiers.reporting.claims import answer, claims
+from rectifiers.reporting.claims import load as load_claims
 from rectifiers.reporting.listing import gather
 from rectifiers.reporting.page.arms import arms
 from rectifiers.reporting.page.blocks import Material
 from rectifiers.reporting.page.document import page
 from rectifiers.reporting.page.embedding import column, packed, script_json
-from rectifiers.reporting.page.sections import SECTIONS, error_curves, slopes_by_depth
+from rectifiers.reporting.page.sections import SECTIONS, error_curves, propagation, slopes_by_depth
+from rectifiers.reporting.page.sections import claims as claims_section
 from rectifiers.reporting.tables import document, load
 
 RECORDS = ROOT / "results" / "records"
@@ -114,6 +118,36 @@ def test_arms_that_share_their_choices_are_told_apart_by_their_keys() -> None:
 
     found = arms([run(), run(lr=0.2), run(drop_epochs=[1])])
     assert [(arm.name, len(arm.runs)) for arm in found] == [("relu · lr=0.1", 2), ("relu · lr=0.2", 1)]
+
+
+@pytest.fixture(scope="module")
+def answered() -> Material:
+    found = load_claims(ROOT / "results" / "claims")
+    return Material([], [], [answer(claim, found) for claim in claims()])
+
+
+def test_the_signal_falls_as_eq_9_says_and_he_keeps_it(answered: Material) -> None:
+    block = propagation(answered)
+    assert block
+    by_claim = {part.title.partition("claim/")[2].partition(" ")[0]: part for part in block.parts}
+    assert list(by_claim) == ["figure3", "mean_response", "signal"]
+    start = by_claim["signal"]
+    lines = {series.name.partition(",")[0] + ("*" if "Eq. 9" in series.name else ""): series for series in start.series}
+    assert list(lines) == ["he", "xavier", "less", "more", "he*", "xavier*", "less*", "more*"]
+    for arm, factor in (("he", 1.0), ("xavier", math.sqrt(0.5)), ("less", 0.9), ("more", 1.1)):
+        expected, measured = lines[f"{arm}*"], lines[arm]
+        assert expected.x == measured.x
+        assert expected.y[-1] - expected.y[0] == pytest.approx(29 * math.log10(factor), abs=1e-3)
+        assert abs(measured.y[-1] - expected.y[-1]) < 0.5  # of 30 layers of 128: finite width moves all arms alike
+
+
+def test_the_claims_stand_with_their_verdicts_as_in_claims_md(answered: Material) -> None:
+    block = claims_section(answered)
+    assert block
+    lines = (ROOT / "results" / "CLAIMS.md").read_text()
+    for line in block.parts[0].lines:
+        assert "| " + " | ".join(str(cell) for cell in line.cells) + " |" in lines
+    assert not any(line.runs for line in block.parts[0].lines)
 
 
 def test_a_section_without_records_is_none() -> None:

@@ -129,7 +129,7 @@ def _of_claim(answer: Answer, when: str, at: int) -> Chart:
 
 def _rows_of(record: Record) -> list[Mapping[str, float]]:
     """The layers' responses after each epoch, where they were kept."""
-    return [row for row in map(by_layer, record.get("history", ())) if row]
+    return [found for row in record.get("history", ()) if (found := by_layer(record, row))]
 
 
 def _signal(name: str, rows: Sequence[Mapping[str, float]]) -> Series:
