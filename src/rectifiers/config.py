@@ -111,6 +111,7 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
     "compute.accelerator": ("cpu", "gpu"),
     "compute.precision": ("32-true", "bf16-mixed", "16-mixed", "64-true"),
     "compute.compile": (False, True),
+    "compute.channels_last": (False, True),
     "data.flip": (False, True),
     "evaluation.keep_scores": (False, True),
     "data.store": ("tiled", "plain"),

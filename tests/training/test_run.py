@@ -548,3 +548,23 @@ def test_a_training_image_that_is_skipped_by_choice_stands_in_the_record(tiny, t
         train(tiny(*asked), {})
     record = train(tiny(*asked, "data.bad_images=skip"), {}).record
     assert record["warnings"][-1:] == ["1 training images could not be read; others took their places (by index: 1)"]
+
+
+def test_maps_with_channels_last_in_memory_are_the_same_run(tmp_path: Path) -> None:
+    options = ("model=mini", "data=digits8", "optim=plain", "optim.epochs=1", "evaluation=[center]", "logger=none")
+    states = []  # in double precision: 21 steps make more of a rounding of single precision than a test can allow
+    for last in (False, True):
+        config = compose_config(
+            *options,
+            "compute.precision=64-true",
+            f"compute.channels_last={str(last).lower()}",
+            f"runs_dir={tmp_path}/{last}",
+        )
+        outcome = train(config, {})
+        states.append(AtomicCheckpointIO().load_checkpoint(outcome.path.parent / "last.ckpt")["state_dict"])
+    name = "network.trunk.conv2_1.weight"
+    assert [state[name].is_contiguous() for state in states] == [True, False]
+    assert states[1][name].is_contiguous(memory_format=torch.channels_last)
+    for key, weight in states[0].items():
+        torch.testing.assert_close(states[1][key], weight, rtol=1e-6, atol=1e-9)
+    assert len({path.parent.name for path in tmp_path.glob("*/*/record.json")}) == 1

@@ -30,6 +30,7 @@ NOT_SCIENCE = (
     "compute.workers",
     "compute.threads",
     "compute.compile",
+    "compute.channels_last",
     "optim.drop_epochs_from",  # resolved into optim.drop_epochs before the run is named
 )
 
