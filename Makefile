@@ -85,8 +85,9 @@ browser: ## Debian's chromium, which the tests of that page drive (needs root)
 	@command -v chromium >/dev/null || { DEBIAN_FRONTEND=noninteractive; export DEBIAN_FRONTEND; \
 		apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null; }
 
-bench: $(READY) $(LIBRARY) ## paired timings of the hot paths
-	@$(BIN)/python scripts/bench/pipeline.py && $(BIN)/python scripts/bench/windows.py
+bench: $(READY) $(LIBRARY) ## paired timings of the hot paths, to results/bench and docs/performance.md
+	@for question in pipeline prelu step responses windows; do $(BIN)/python scripts/bench/$$question.py || exit; done
+	@$(BIN)/python scripts/performance.py
 
 lock: ## resolve requirements.lock anew from pyproject.toml (needs uv)
 	@uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

@@ -125,3 +125,10 @@ def test_make_train_learns_the_digits(tmp_path: Path) -> None:
     assert record["epochs"] == 75
     assert record["protocols"]["ten_view"]["top1_error_pct"] < 5
     assert len(record["drop_epochs"]) <= 2
+
+
+def test_the_page_of_timings_is_what_the_measurements_say() -> None:
+    done = subprocess.run(
+        [sys.executable, "scripts/performance.py", "--check"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,118 @@
+"""Make docs/performance.md from results/bench/*.json, or say with --check whether it is stale.
+
+python scripts/performance.py [--check]
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULTS, OUT = ROOT / "results" / "bench", ROOT / "docs" / "performance.md"
+HEAD = """# Performance
+
+Made by `make bench` from `results/bench/`; do not edit. Every pair was timed in one run, interleaved in random order,
+in CPU time of one thread where nothing else is said; a ratio is the median over rounds, with its quartiles. Trust
+ratios: seconds are of the machine named, which had other work.
+"""
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Return a Markdown table."""
+    lines = [head, ("---", *["---:"] * (len(head) - 1)), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def spread(ratio: dict[str, float]) -> str:
+    return f"{ratio['median']:.2f} ({ratio['q25']:.2f} to {ratio['q75']:.2f})"
+
+
+def pipeline(kept: dict[str, Any]) -> str:
+    rows = [
+        (name, f"{way['us_an_image']:.0f}", spread(way["reference_takes"]), spread(way["takes_of_ours"]))
+        for name, way in kept["one_core"].items()
+    ]
+    head = (
+        "JPEG files or shards to batches of 64",
+        "µs an image",
+        "times as fast as the first",
+        "times the shards' time",
+    )
+    bytes_differing = sum(kept["differing_bytes"].values())
+    return (
+        f"{table(head, rows)}\nTwo reading processes are {spread(kept['two_workers_times_one'])} times as fast as one. "
+        f"{bytes_differing} bytes of our own ways differ from Pillow's. {kept['photos']['count']} photos of "
+        f"{kept['photos']['mean_bytes']['plain'] / 1e3:.0f} kB on average: {kept['photos']['note']}.\n"
+    )
+
+
+def prelu(kept: dict[str, Any]) -> str:
+    kinds = list(next(iter(kept["operation"].values())))
+    operation = [(shape, *[spread(ratios[kind]) for kind in kinds]) for shape, ratios in kept["operation"].items()]
+    step = [(n, f"{kept['step_ms_an_image'][n]:.1f}", spread(ratio)) for n, ratio in kept["step"].items()]
+    memory = [(name, f"{count / 2**20:.2f}") for name, count in kept["kept_bytes_an_image"].items()]
+    size = f"a step of small14, batch {kept['batch']}"
+    return "\n".join(
+        [
+            "Forward and backward of the activation alone, times ReLU's:\n",
+            table(("", *kinds), operation),
+            table((size, "ms an image", "times ReLU's of that layout"), step),
+            table(("small14 at 224 px keeps for the backward pass", "MiB an image"), memory),
+        ]
+    )
+
+
+def step(kept: dict[str, Any]) -> str:
+    rows = [(n, f"{kept['ms_an_image'][n]:.1f}", spread(ratio)) for n, ratio in kept["times_as_fast"].items()]
+    return table((f"a step of small14 with PReLU, batch {kept['batch']}", "ms an image", "times as fast"), rows)
+
+
+def responses(kept: dict[str, Any]) -> str:
+    shares = [100 * share for share in kept["shares"]]
+    return (
+        f"Listening to every layer's responses takes {100 * kept['share']:.2f} % ({min(shares):.2f} to "
+        f"{max(shares):.2f} %, n = {len(shares)}) of the CPU time of `{' '.join(kept['run'])}`.\n"
+    )
+
+
+SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
+    "prelu": ("PReLU", prelu),
+    "step": ("A training step", step),
+    "pipeline": ("Reading images", pipeline),
+    "responses": ("Listening to responses", responses),
+}
+
+
+def document() -> str:
+    """Return the whole document; what has not been measured here is left out."""
+    parts = [HEAD]
+    for name, (title, told) in SECTIONS.items():
+        path = RESULTS / f"{name}.json"
+        if path.is_file():
+            kept = json.loads(path.read_text())
+            found = kept.get("provenance", kept)
+            where = (
+                f"`python scripts/bench/{name}.py`; {found['machine']['cpu']}, torch {found['versions']['torch']}, "
+                f"code {found['code']}, {kept.get('rounds', len(kept.get('shares', ())))} rounds.\n"
+            )
+            parts += [f"## {title}\n", told(kept), where]
+    return "\n".join(parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; end with 1 where it is stale")
+    text = document()
+    if parser.parse_args().check:
+        if not OUT.is_file() or OUT.read_text() != text:
+            sys.exit(f"error: {OUT} is not what results/bench says; call python scripts/performance.py")
+        return
+    OUT.write_text(text)
+    print(OUT)
+
+
+if __name__ == "__main__":
+    main()
