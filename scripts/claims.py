@@ -22,7 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 from rectifiers.config import CONF, InputError, check
-from rectifiers.reporting.claims import Claim, claims, load, runs_of
+from rectifiers.reporting.claims import Claim, claims, load, runs_of, why_no_answer
+from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.provenance import version
 from rectifiers.runs.sweep import Cell, write
@@ -59,6 +60,7 @@ def plan(wanted: Iterable[Claim], runs: Path, again: bool) -> list[Cell]:
     from rectifiers.training.cells import plan_cell  # here and not above: `list` does without torch
 
     kept = [] if again else load(RESULTS)
+    committed = version()["git_dirty"] is False
     cells: dict[str, Cell] = {}
     with initialize_config_dir(str(CONF), version_base="1.3"):
         for claim in wanted:
@@ -74,8 +76,13 @@ def plan(wanted: Iterable[Claim], runs: Path, again: bool) -> list[Cell]:
                     plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
                     check(plain)
                     name = run_id(science(plain))
-                    if name not in cells and not (runs / name / "record.json").exists():
-                        cells[name] = plan_cell([*typed, f"seed={seed}"], plain, choices)
+                    path = runs / name / "record.json"
+                    why = why_no_answer(records.load(path)) if committed and path.exists() else None
+                    if why:  # of code that was not committed, say
+                        print(f"{path} answers nothing, for {why}; it is run again", file=sys.stderr)
+                        plain["rerun"] = True
+                    if name not in cells and (why or not path.exists()):
+                        cells[name] = plan_cell([*typed, f"seed={seed}", *["rerun=true"] * bool(why)], plain, choices)
     return list(cells.values())
 
 

@@ -12,7 +12,9 @@ import pytest
 from conftest import ROOT, compose_config, load_script
 from rectifiers.config import InputError
 from rectifiers.reporting.belonging import known, why_not
-from rectifiers.reporting.claims import arm_hash, claims, why_no_answer
+from rectifiers.reporting.claims import arm_hash, claims, runs_of, why_no_answer
+from rectifiers.reporting.claims import load as load_claims
+from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.sweep import load
 
@@ -97,3 +99,21 @@ def test_a_claim_is_planned_run_broken_completed_and_judged(tmp_path: Path) -> N
     )  # fmt: skip
     assert stale.returncode == 1
     assert "CLAIMS.md is not what the records say; run make claims" in stale.stderr
+
+
+def test_a_run_of_code_that_was_not_committed_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    script = load_script("claims")
+    (signal,) = script.chosen(["signal"])
+    kept = runs_of(signal, load_claims(ROOT / "results" / "claims"))["he"][0]
+    path = tmp_path / kept["run"] / "record.json"
+    records.write(path, {**kept, "provenance": {**kept["provenance"], "git_dirty": True}})
+    monkeypatch.setattr(script, "RESULTS", tmp_path / "none")
+    again = {}
+    for dirty in (True, False):
+        monkeypatch.setattr(script, "version", lambda dirty=dirty: {"git_dirty": dirty})
+        again[dirty] = {cell.name: "rerun=true" in cell.overrides for cell in script.plan([signal], tmp_path, False)}
+    assert (len(again[True]), len(again[False])) == (39, 40)
+    assert [name for name, anew in again[False].items() if anew] == [kept["run"]]
+    assert "it is run again" in capsys.readouterr().err

@@ -14,11 +14,11 @@ import yaml
 from conftest import ROOT
 from rectifiers.config import InputError
 from rectifiers.reporting import claims as module
-from rectifiers.reporting.claim_figures import _spans as shaded
 from rectifiers.reporting.claim_figures import figure, write
 from rectifiers.reporting.claims import Claim, answer, arm_hash, claims, load, why_no_answer
 from rectifiers.reporting.claims_table import FIGURES, in_order, multiplicity, told
 from rectifiers.reporting.measures import MEASURES
+from rectifiers.reporting.verdicts import spans
 
 DESCRIBED = """
 statement: The better arm is better
@@ -312,7 +312,23 @@ def test_a_claims_figure_shows_every_seed_and_the_effect(made_up: Any, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("region", "spans"),
+    "regions",
+    [
+        {"supported": {"below": -0.2}, "contradicted": {"above": -5}},
+        {"supported": {"within": [-1, 1]}, "contradicted": {"above": 0}},
+        {"supported": {"above": True}},
+        {"supported": {"above": float("nan")}},
+        {"supported": {"within": [1, float("inf")]}},
+    ],
+)
+def test_regions_that_are_none_or_share_a_part_are_refused(made_up: Any, regions: dict[str, Any]) -> None:
+    test = yaml.safe_load(DESCRIBED)["tests"][0] | regions
+    with pytest.raises(InputError, match=r"share nothing|is not usable"):
+        made_up(tests=[test])
+
+
+@pytest.mark.parametrize(
+    ("region", "expected"),
     [
         ({"above": 1.0}, [(1.0, 5.0)]),
         ({"below": 1.0}, [(-5.0, 1.0)]),
@@ -320,5 +336,5 @@ def test_a_claims_figure_shows_every_seed_and_the_effect(made_up: Any, tmp_path:
         ({"outside": (-1.0, 1.0)}, [(-5.0, -1.0), (1.0, 5.0)]),
     ],
 )
-def test_what_supports_is_shaded(region: Any, spans: Any) -> None:
-    assert shaded(region, -5.0, 5.0) == spans
+def test_what_supports_is_shaded(region: Any, expected: Any) -> None:
+    assert spans(region, -5.0, 5.0) == expected

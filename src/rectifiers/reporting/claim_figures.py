@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rectifiers.reporting.claims import Answer, Tested
-from rectifiers.reporting.verdicts import Region
+from rectifiers.reporting.verdicts import spans
 from rectifiers.runs.record import atomic_file
 
 if TYPE_CHECKING:
@@ -47,33 +47,17 @@ def _draw_effect(axes: Any, tested: Tested) -> None:
     axes.errorbar(
         [found.effect], [0], xerr=[[found.effect - low], [high - found.effect]], fmt="o", capsize=4, color="0.1"
     )
-    bounds = test.criterion.bounds()
-    left, right = min(low, *bounds), max(high, *bounds)
+    borders = test.criterion.bounds()
+    left, right = min(low, *borders), max(high, *borders)
     margin = 0.15 * (right - left or 1.0)
     left, right = left - margin, right + margin
     for region, color in ((test.criterion.supported, SUPPORTED), (test.criterion.contradicted, CONTRADICTED)):
-        for start, end in _spans(region, left, right):
+        for start, end in spans(region, left, right):
             axes.axvspan(start, end, color=color, alpha=0.15, linewidth=0)
     axes.set(xlim=(left, right), ylim=(-1, 1), yticks=[])
     of = f"{test.of} minus {test.minus}" if test.minus else f"{test.of} over {test.over}" if test.over else test.of
     axes.set_xlabel(f"{test.statistic}, {of}", fontsize="small")
     axes.set_title(f"{found.verdict}, n = {found.n}; green supports, red contradicts", fontsize="small")
-
-
-def _bounds(region: Region) -> tuple[float, ...]:
-    (bound,) = region.values()
-    return bound if isinstance(bound, tuple) else (bound,)
-
-
-def _spans(region: Region, left: float, right: float) -> list[tuple[float, float]]:
-    """What of the axis from `left` to `right` lies in the region."""
-    ((side, _),) = region.items()
-    bounds = _bounds(region)
-    if side == "above":
-        return [(bounds[0], right)]
-    if side == "below":
-        return [(left, bounds[0])]
-    return [(bounds[0], bounds[1])] if side == "within" else [(left, bounds[0]), (bounds[1], right)]
 
 
 def write(answer: Answer, path: Path) -> None:

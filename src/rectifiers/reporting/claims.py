@@ -30,7 +30,7 @@ import yaml
 from rectifiers.config import CONF, InputError
 from rectifiers.reporting.belonging import Record, known
 from rectifiers.reporting.measures import MEASURES, has_diverged
-from rectifiers.reporting.verdicts import STATISTICS, Criterion, Finding, Region, Verdict, judge, together
+from rectifiers.reporting.verdicts import STATISTICS, Criterion, Finding, Region, Verdict, judge, spans, together
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, without
 
@@ -153,6 +153,9 @@ def _test(name: str, given: dict[str, Any]) -> Test:
             f"claim/{name}: statistic=share is of a yes or no of one arm; give one of {', '.join(YES_OR_NO)}, without "
             "minus and over"
         )
+    shared = [(max(a, c), min(b, d)) for a, b in spans(criterion.supported) for c, d in spans(criterion.contradicted)]
+    if any(low < high for low, high in shared):
+        raise InputError(f"claim/{name}: what is {criterion} can be both; give regions that share nothing")
     if test.over and any(bound <= 0 for bound in criterion.bounds()):
         raise InputError(f"claim/{name}: a ratio is above 0, and its bounds are {criterion}; give such as are")
     return test
@@ -165,9 +168,13 @@ def _region(name: str, key: str, region: Any) -> Region:
     ((side, bound),) = region.items()
     bounds = bound if isinstance(bound, list) else [bound]
     wanted = 2 if side in ("within", "outside") else 1
-    if len(bounds) != wanted or sorted(bounds) != bounds or not all(isinstance(b, int | float) for b in bounds):
+    if len(bounds) != wanted or not all(map(_is_finite, bounds)) or sorted(bounds) != bounds:
         raise InputError(f"claim/{name}: {key}={region} is not usable; give {wanted} ascending number(s)")
     return {side: bounds[0] if wanted == 1 else (bounds[0], bounds[1])}
+
+
+def _is_finite(bound: Any) -> bool:
+    return isinstance(bound, int | float) and not isinstance(bound, bool) and math.isfinite(bound)
 
 
 def arm_hash(science: dict[str, Any]) -> str:

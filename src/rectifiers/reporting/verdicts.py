@@ -90,8 +90,7 @@ class Criterion:
 
     def bounds(self) -> list[float]:
         """Return every number in it."""
-        both = (*self.supported.values(), *self.contradicted.values())
-        return [b for bound in both for b in (bound if isinstance(bound, tuple) else (bound,))]
+        return [*_bounds(self.supported), *_bounds(self.contradicted)]
 
     def in_logs(self) -> "Criterion":
         """Return the criterion of the logarithm of an effect that is a ratio."""
@@ -111,6 +110,19 @@ def _logs(region: Region) -> Region:
 def _in_words(region: Region) -> str:
     ((side, bound),) = region.items()
     return f"{side} {' to '.join(f'{b:g}' for b in bound) if isinstance(bound, tuple) else f'{bound:g}'}"
+
+
+def _bounds(region: Region) -> tuple[float, ...]:
+    (bound,) = region.values()
+    return bound if isinstance(bound, tuple) else (bound,)
+
+
+def spans(region: Region, left: float = -math.inf, right: float = math.inf) -> list[tuple[float, float]]:
+    """Return what of the line from `left` to `right` lies in the region."""
+    (side,), (low, *rest) = region, _bounds(region)
+    high = rest[0] if rest else low
+    of = {"above": [(low, right)], "below": [(left, high)], "within": [(low, high)]}
+    return of.get(side, [(left, low), (high, right)])
 
 
 def lies(interval: tuple[float, float], region: Region) -> bool:

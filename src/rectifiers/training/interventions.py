@@ -85,10 +85,12 @@ def dead_units(module: Classifier, data: Any) -> dict[str, Tensor]:
 
 
 class ReviveDead(_Once):
-    """Gives every dead unit new weights: He's into it, bias 0, and zeros out of it, so that no score changes at first.
+    """Gives every dead unit new weights: He's into it, bias 0, and zeros out of it, so that no score of a ReLU network
+    on its training images changes at first (a leaky unit that is never positive has had a say, which ends here).
 
     Where the next layer does not read the units themselves (behind a pyramid), what leads out stays.
-    freeze_rest: from then on only those weights are trained, and every other parameter keeps its value.
+    freeze_rest: from then on only those weights are trained, and every other parameter keeps its value; the statistics
+    of batch normalisation go on.
     """
 
     def __init__(self, after_epoch: int, freeze_rest: bool) -> None:
