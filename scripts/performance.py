@@ -78,11 +78,23 @@ def responses(kept: dict[str, Any]) -> str:
     )
 
 
+def startup(kept: dict[str, Any]) -> str:
+    rows = [
+        (name, f"{s['wall_s']:.2f} ({s['wall_range_s'][0]:.2f} to {s['wall_range_s'][1]:.2f})", f"{s['cpu_s']:.2f}")
+        for name, s in kept["seconds"].items()
+    ]
+    return (
+        f"{table(('train.py, whole processes', 'wall s, median (least to most)', 'CPU s'), rows)}\n"
+        "A run of one epoch of a small perceptron is start-up and little else; W&B is offline.\n"
+    )
+
+
 SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "prelu": ("PReLU", prelu),
     "step": ("A training step", step),
     "pipeline": ("Reading images", pipeline),
     "responses": ("Listening to responses", responses),
+    "startup": ("Start-up", startup),
 }
 
 
