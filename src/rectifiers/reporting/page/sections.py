@@ -170,7 +170,7 @@ def claims(material: Material) -> Block | None:
     verdicts, *others = [_without_runs(table) for table in claim_tables(material.answers)]
     lead = (
         "Every claim with what its runs say: supported, contradicted, or null, by a criterion that was written before "
-        "the runs. Contradicted and null ones come first. Their records lie in results/claims."
+        "the runs, or whose note says when. Contradicted and null ones come first. Their records lie in results/claims."
     )
     return Block("claims", "Claims", lead, [verdicts, Folded("Arms, and what was not run", others)])
 
