@@ -78,6 +78,16 @@ def responses(kept: dict[str, Any]) -> str:
     )
 
 
+def windows(kept: dict[str, Any]) -> str:
+    rows = [(n, f"{kept['seconds'][n]:.2f}", spread(ratio)) for n, ratio in kept["times_dense"].items()]
+    head = (
+        f"{2 * sum(kept['windows'])} windows at three scales, mirrored too",
+        "CPU s an image",
+        "times dense testing's",
+    )
+    return f"{table(head, rows)}\nMean scores differ by {kept['difference']:.1e} at most.\n"
+
+
 def startup(kept: dict[str, Any]) -> str:
     rows = [
         (name, f"{s['wall_s']:.2f} ({s['wall_range_s'][0]:.2f} to {s['wall_range_s'][1]:.2f})", f"{s['cpu_s']:.2f}")
@@ -92,6 +102,7 @@ def startup(kept: dict[str, Any]) -> str:
 SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "prelu": ("PReLU", prelu),
     "step": ("A training step", step),
+    "windows": ("Dense testing", windows),
     "pipeline": ("Reading images", pipeline),
     "responses": ("Listening to responses", responses),
     "startup": ("Start-up", startup),

@@ -1,75 +1,82 @@
-"""Paired timings, interleaved: dense testing against the same windows cut out, and against the windows' crops.
+"""Dense testing at several scales against the same windows cut out of the maps, and against a batch of ten crops.
 
-`python scripts/bench/windows.py [rounds]`. Ratios of medians with the least and the greatest of a round; one thread.
+`python scripts/bench/windows.py [rounds]` prints a table and writes results/bench/windows.json. One image of
+500 x 375 at 256, 384 and 480 px, and its mirror image, through the 14-layer network at full width; CPU time of one thread.
 """
 
-import statistics
+import json
+import os
 import sys
-import time
-from collections.abc import Callable
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
-from torch import Tensor, nn
+from pairs import interleave, ratios, show
 
 from rectifiers.activations import prelu
+from rectifiers.composition import composed
 from rectifiers.evaluation.windows import mean_window_scores
 from rectifiers.models.network import Network
 from rectifiers.models.spec import expand
+from rectifiers.runs.provenance import provenance
+from rectifiers.runs.record import write_text
 
-ROWS = [
-    {"name": "conv1", "conv": 64, "kernel": 7, "stride": 2},
-    {"name": "pool1", "max_pool": 3},
-    {"name": "conv2", "repeat": 4, "conv": 128, "kernel": 2, "padding": [1, 0]},
-    {"name": "pool2", "max_pool": 2},
-    {"name": "conv3", "repeat": 6, "conv": 256, "kernel": 2, "padding": [1, 0]},
-    {"name": "spp", "pyramid": [6, 3, 2, 1]},
-    {"name": "fc1", "linear": 4096},
-    {"name": "fc2", "linear": 4096},
-    {"name": "fc3", "linear": "classes"},
-]
-WINDOW, STEP_PX = 18, 12  # of the 14-layer model at 224 px
-
-
-def seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
+OUT = Path(__file__).parents[2] / "results" / "bench" / "windows.json"
+SIZES = ((256, 341), (384, 512), (480, 640))
+WINDOW = 18  # of the network at 224 px
 
 
 @torch.inference_mode()
 def main(rounds: int) -> None:
     torch.set_num_threads(1)
-    network = Network(expand(ROWS, width=1, classes=1000), prelu, channels=3, input_px=224).eval()
-    for height, width in ((256, 341), (384, 512)):
-        image = torch.randn(1, 3, height, width)
-        maps = network.trunk(image)
-        places = [
-            (top, left) for top in range(maps.shape[2] - WINDOW + 1) for left in range(maps.shape[3] - WINDOW + 1)
-        ]
+    torch.manual_seed(0)
+    rows = expand(composed(["model=small14"])["model"]["rows"], width=1.0, classes=1000)
+    network = Network(rows, prelu, channels=3, input_px=224).eval()
+    images = [torch.randn(1, 3, *size) for size in SIZES]
+    images += [image.flip(3) for image in images]
+    crops = torch.randn(10, 3, 224, 224)
+    counts = [
+        (maps.shape[2] - WINDOW + 1) * (maps.shape[3] - WINDOW + 1) for maps in map(network.trunk, images[: len(SIZES)])
+    ]
 
-        def dense(image: Tensor = image) -> None:
-            mean_window_scores(network.head, network.trunk(image), WINDOW)
+    @torch.inference_mode()
+    def dense() -> torch.Tensor:
+        return torch.stack([mean_window_scores(network.head, network.trunk(image), WINDOW) for image in images]).mean(0)
 
-        def cut(image: Tensor = image, places: list = places) -> None:
+    @torch.inference_mode()
+    def cut() -> torch.Tensor:
+        found = []
+        for image in images:
             maps = network.trunk(image)
-            for top, left in places:
-                nn.functional.softmax(network.head(maps[:, :, top : top + WINDOW, left : left + WINDOW]), 1)
+            tops, lefts = range(maps.shape[2] - WINDOW + 1), range(maps.shape[3] - WINDOW + 1)
+            windows = [maps[:, :, top : top + WINDOW, left : left + WINDOW] for top in tops for left in lefts]
+            found.append(torch.stack([network.head(window).softmax(1) for window in windows]).mean(0))
+        return torch.stack(found).mean(0)
 
-        def crops(image: Tensor = image, places: list = places) -> None:
-            for top, left in places:
-                y, x = min(top * STEP_PX, image.shape[2] - 224), min(left * STEP_PX, image.shape[3] - 224)
-                nn.functional.softmax(network(image[:, :, y : y + 224, x : x + 224]), 1)
+    @torch.inference_mode()
+    def ten() -> torch.Tensor:
+        return network(crops).softmax(1).mean(0)
 
-        times = [[seconds(work) for work in (dense, cut, crops)] for _ in range(rounds + 1)][1:]
-        middle = [statistics.median(column) for column in zip(*times, strict=True)]
-        for name, i in (("windows cut out", 1), ("their crops", 2)):
-            ratios = [row[i] / row[0] for row in times]
-            print(
-                f"{height} x {width}, {len(places)} windows: {name} / dense = {middle[i] / middle[0]:.1f} "
-                f"({min(ratios):.1f} to {max(ratios):.1f}, n = {rounds}; dense {middle[0]:.2f} s)",
-                flush=True,
-            )
+    difference = float((dense() - cut()).abs().max())
+    seconds = interleave({"dense": dense, "windows one by one": cut, "ten crops": ten}, rounds)
+    times = {name: ratios(seconds, name, "dense") for name in seconds}
+    middle = {name: sorted(taken)[len(taken) // 2] for name, taken in seconds.items()}
+    shown = [
+        (name, f"{middle[name]:.2f}", f"{r['median']:.2f} ({r['q25']:.2f} to {r['q75']:.2f})")
+        for name, r in times.items()
+    ]
+    show(f"{2 * sum(counts)} windows, {rounds} rounds", shown, ("", "CPU s an image", "times dense"))
+    print(f"largest difference of a mean score: {difference:.1e}")
+    found = provenance("", "", "cpu", 1)
+    told = {
+        "rounds": rounds, "windows": counts, "times_dense": times, "seconds": middle, "difference": difference,
+        "load_average": os.getloadavg()[0], "code": found["code"], "versions": found["versions"],
+        "machine": found["machine"],
+    }  # fmt: skip
+    write_text(OUT, json.dumps(told, indent=1) + "\n")
+    print(OUT)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 3)
