@@ -1,7 +1,7 @@
 """Dense testing at several scales against the same windows cut out of the maps, and against a batch of ten crops.
 
 `python scripts/bench/windows.py [rounds]` prints a table and writes results/bench/windows.json. One image of
-500 x 375 at 256, 384 and 480 px, and its mirror image, through the 14-layer network at full width; CPU time, one thread.
+500 x 375 at 256, 384 and 480 px, and its mirror image, through the whole 14-layer network; CPU time of one thread.
 """
 
 import json
