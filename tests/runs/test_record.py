@@ -67,7 +67,6 @@ def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
         ({"science": {**WHOLE["science"], "data": {}}}, "no science.data.crop_px"),
         ({"history": [{"train_loss": "low"}]}, "history.0.train_loss is a str"),
         ({"slopes": {"conv1": {"mean": 0.2}}}, "no slopes.conv1.std"),
-        ({"choices": {"experiment": "table2/prelu"}}, "an experiment and no data"),
         ({"protocols": {"center": {}}}, "no protocols.center.seen"),
         ({"protocols": {"center": {**RESULT, "seen": 0}}}, "1 of 0 images"),
         ({"protocols": {"center": {**RESULT, "top1_correct": 9}}}, "9 of 5 images"),

@@ -60,8 +60,10 @@ def why_not(record: Record) -> str | None:
         return "it is of no experiment"
     if choices.get("debug") is not None:
         return f"debug={choices['debug']} measures nothing"
+    if choices.get("data") is None:
+        return "its choices name no data"
     for part in record.get("members", [record]):
-        name = part["choices"].get("experiment")
+        name = str(part["choices"].get("experiment"))
         if name.startswith(CLAIM):
             return "it is of a claim"
         if name not in known()["experiments"]:

@@ -74,8 +74,6 @@ def validate(record: Any) -> str | None:
         return f"its run is named {record['run']!r}"
     if record["status"] not in STATUSES:
         return f"its status is {record['status']!r}, not one of {', '.join(STATUSES)}"
-    if record["choices"].get("experiment") is not None and record["choices"].get("data") is None:
-        return "its choices name an experiment and no data"
     if not isinstance(record["provenance"].get("data"), (str, NOTHING)):
         return "its provenance.data is no hash"
     if record.get("members") == []:
