@@ -195,11 +195,11 @@ from rectifiers.kernels import cuda
 from rectifiers.kernels.cpu import backward
 
 for dtype in (torch.float32, torch.bfloat16, torch.float16):
-    for shape in ((2, 3, 5, 7), (2, 3, 40, 70), (9, 33), (3, 6, 4, 4)):
+    for shape in ((2, 3, 5, 7), (2, 3, 40, 70), (9, 33), (0, 4, 3, 3), (2, 4, 0), (3, 6, 4, 4)):
         v, dy = torch.randn(shape).to(dtype), torch.randn(shape).to(dtype)
         if shape == (3, 6, 4, 4):
             v = v.to(memory_format=torch.channels_last)
-        for slopes in (torch.linspace(-0.5, 1, shape[1]), torch.tensor([0.3])):
+        for slopes in (torch.linspace(-0.5, 1, shape[1]), torch.tensor([0.3]), torch.tensor(0.3).expand(shape[1])):
             found, sums = cuda.backward(v, dy, slopes)
             own = slopes.view(1, -1, *[1] * (v.dim() - 2)).float()
             expected = torch.where(v > 0, dy.float(), own * dy.float()).to(dtype)

@@ -48,8 +48,10 @@ def _last(v, grad, slopes, found, sums, places, channels, stride, rows: tl.const
 def backward(v: Tensor, grad: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
     """Return what `cpu.backward` returns; the sums are [parts, channels]."""
     form = memory_format(v)
-    v, grad = v.contiguous(memory_format=form), grad.contiguous(memory_format=form)
+    v, grad, slopes = v.contiguous(memory_format=form), grad.contiguous(memory_format=form), slopes.contiguous()
     images, channels = v.shape[:2]
+    if not v.numel():
+        return torch.empty_like(v), torch.zeros(images, channels, device=v.device)
     inner = v.numel() // max(1, images * channels)
     found, stride = torch.empty_like(v), int(slopes.numel() > 1)
     if form is torch.channels_last or inner == 1:
