@@ -2,6 +2,7 @@
 
 import copy
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -90,6 +91,25 @@ def test_no_number_of_threads_changes_a_bit() -> None:
     assert x.numel() > 3 * cpu.WORTH_A_THREAD
     for other in found[1:]:
         assert all(map(torch.equal, found[0], other))
+
+
+@needs_library
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    v, before = torch.randn(4, 4, 256, 256, generator=torch.Generator().manual_seed(0)), torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        cpu.backward(v, v, torch.ones(4))
+        child = os.fork()
+        if not child:
+            signal.alarm(30)  # where it waits for threads that are not there
+            try:
+                cpu.backward(v, v, torch.ones(4))
+                os._exit(0)
+            finally:
+                os._exit(1)
+    finally:
+        torch.set_num_threads(before)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 @needs_library

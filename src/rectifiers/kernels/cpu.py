@@ -1,6 +1,7 @@
 """The C library's side of PReLU, through ctypes, which lets other threads run while it works."""
 
 import ctypes
+import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
@@ -43,6 +44,9 @@ def usable(x: Tensor) -> bool:
 @cache
 def _threads(count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, thread_name_prefix="prelu")
+
+
+os.register_at_fork(after_in_child=_threads.cache_clear)  # a child has none of its parent's threads
 
 
 def memory_format(v: Tensor) -> torch.memory_format:
