@@ -147,6 +147,19 @@ def test_a_gradient_can_be_differentiated_again() -> None:
         torch.testing.assert_close(one, other)
 
 
+@needs_library
+def test_many_gradients_at_once_are_torchs() -> None:
+    x, _ = given("maps", torch.float32)
+    dys = torch.randn(3, *x.shape, generator=torch.Generator().manual_seed(2))
+    for slopes in ("positive", "negative"):
+        found, expected = (
+            torch.autograd.grad(module(x), [x, module.weight], dys, is_grads_batched=True)
+            for module in (layer(PReLU, SLOPES[slopes](5)), layer(nn.PReLU, SLOPES[slopes](5)))
+        )
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-4)
+
+
 def kept(module: nn.Module, x: Tensor) -> list[Tensor]:
     """What a forward pass keeps for the backward pass, parameters apart."""
     found: list[Tensor] = []

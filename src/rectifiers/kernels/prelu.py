@@ -41,7 +41,9 @@ class _PReLU(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         v, slopes = ctx.saved_tensors
         kernel = kernels(v.device.type)
-        if torch.is_grad_enabled() or kernel is None or not kernel.usable(v):  # enabled: to be differentiated again
+        again = torch.is_grad_enabled()  # the gradients are to be differentiated
+        many = torch._C._functorch.is_legacy_batchedtensor(grad)  # it stands for several, and has no numbers of its own
+        if again or many or kernel is None or not kernel.usable(v):
             return _differentiable(v, slopes, grad, ctx.of_output)
         of_input, sums = kernel.backward(v, grad, slopes)
         exact = sums.double().sum(0)
