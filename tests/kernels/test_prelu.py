@@ -63,17 +63,25 @@ def both(module: nn.Module, x: Tensor, dy: Tensor) -> list[Tensor]:
 def test_it_is_torchs_layer(shape: str, slopes: str, dtype: torch.dtype, shared: bool) -> None:
     x, dy = given(shape, dtype)
     a = SLOPES[slopes](1 if shared else x.shape[1])
-    a = a.to(dtype).float()  # both see the same slopes
     y, dx, da = both(layer(PReLU, a), x, dy)
     expected_y, expected_dx, _ = both(layer(nn.PReLU, a).to(dtype), x, dy)
     assert torch.equal(y, expected_y)
     assert torch.equal(dx, expected_dx)
     assert dx.is_contiguous(memory_format=torch.channels_last if shape == "channels last" else torch.contiguous_format)
-    exact = both(layer(nn.PReLU, a).double(), x.detach().double().requires_grad_(), dy.double())[2]
+    exact = both(layer(nn.PReLU, a.to(dtype)).double(), x.detach().double().requires_grad_(), dy.double())[2]
     over = [dim for dim in range(x.dim()) if dim != 1 or shared]
     mass = (dy.double() * x.detach().double()).abs().sum(over)  # what rounding is relative to
     bound = 2.0**-20 if dtype == torch.float32 else 2.0**-8  # x made again from y has the rounding of y
     assert bool(((da - exact).abs() <= bound * mass.view_as(da) + 1e-30).all())
+
+
+@needs_library
+def test_slopes_that_bfloat16_rounds_leave_no_bias() -> None:
+    a = torch.tensor([0.2502, 0.2998, 0.702, 0.9985])  # up to 0.2 % from the nearest ones
+    x, _ = (torch.randn(8, 4, 90, 90, generator=torch.Generator().manual_seed(n)) for n in (0, 1))
+    x = x.bfloat16().requires_grad_()
+    _, _, da = both(layer(PReLU, a), x, torch.ones_like(x))
+    torch.testing.assert_close(da, x.detach().float().clamp(max=0).sum((0, 2, 3)), rtol=2e-4, atol=0)
 
 
 @needs_library

@@ -45,9 +45,10 @@ class _PReLU(torch.autograd.Function):
         many = torch._C._functorch.is_legacy_batchedtensor(grad)  # it stands for several, and has no numbers of its own
         if again or many or kernel is None or not kernel.usable(v):
             return _differentiable(v, slopes, grad, ctx.of_output)
+        slopes = slopes.to(v.dtype).float()  # those that the output was made with
         of_input, sums = kernel.backward(v, grad, slopes)
         exact = sums.double().sum(0)
-        of_slopes = (exact if len(slopes) > 1 else exact.sum().view(1)).to(slopes.dtype)
+        of_slopes = (exact if len(slopes) > 1 else exact.sum().view(1)).float()
         return of_input, of_slopes / slopes if ctx.of_output else of_slopes
 
 
