@@ -6,11 +6,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
 from torch.func import functional_call, grad, vmap
+from torch.fx import symbolic_trace
 
 from conftest import ROOT
 from rectifiers.kernels import PReLU, cpu
@@ -51,7 +55,9 @@ def layer(kind: type[nn.PReLU], slopes: Tensor) -> nn.PReLU:
 
 
 def both(module: nn.Module, x: Tensor, dy: Tensor) -> list[Tensor]:
-    y = module(x)
+    mixed = {p.dtype for p in module.parameters()} == {torch.float32} and x.dtype == torch.bfloat16
+    with torch.autocast("cpu", torch.bfloat16) if mixed else nullcontext():
+        y = module(x)
     return [y.detach(), *torch.autograd.grad(y, [x, *module.parameters()], dy)]
 
 
@@ -221,6 +227,36 @@ def test_under_autocast_it_answers_in_what_torch_answers(given_as: torch.dtype) 
         expected = layer(nn.PReLU, a)(x)
     assert (y.dtype, dx.dtype, da.dtype) == (expected.dtype, given_as, torch.float32)
     assert torch.equal(y, expected)
+
+
+@needs_library
+def test_bfloat16_without_autocast_is_refused_as_torch_refuses_it() -> None:
+    x = torch.randn(2, 4, 3).bfloat16().requires_grad_()
+    for kind in (PReLU, nn.PReLU):
+        with pytest.raises(RuntimeError, match="Type promoting not supported"):
+            kind(4)(x)
+
+
+def test_tensors_without_numbers_pass() -> None:
+    for device in ("meta", "cpu"):
+        with FakeTensorMode() if device == "cpu" else nullcontext():
+            x = torch.empty(2, 4, 3, device=device, requires_grad=True)
+            PReLU(4, device=device)(x).sum().backward()
+            assert x.grad is not None
+            assert x.grad.shape == x.shape
+    assert next(node.op for node in symbolic_trace(PReLU(4)).graph.nodes) == "placeholder"
+
+
+@needs_library
+def test_derivatives_go_forward_as_torchs() -> None:
+    x, slopes = torch.randn(2, 4, 3), SLOPES["negative"](4)
+    found = []
+    for kind in (PReLU, nn.PReLU):
+        with forward_ad.dual_level():
+            found.append(
+                forward_ad.unpack_dual(layer(kind, slopes)(forward_ad.make_dual(x, torch.ones_like(x)))).tangent
+            )
+    assert torch.equal(*found)
 
 
 @needs_library

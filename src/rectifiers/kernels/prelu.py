@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from rectifiers.kernels import cpu
 
@@ -65,7 +66,8 @@ class PReLU(nn.PReLU):
     """torch's PReLU; its gradients take one pass. [N, channels, ...] in and out.
 
     Scores are torch's to the bit, gradients to rounding. torch itself is asked in double precision, under `vmap` and
-    the like, under `torch.compile` (which does as well), and without a C compiler or Triton.
+    the like, for tensors of other classes, under `torch.compile` (which does as well), and without a C compiler or
+    Triton. As after ReLU, and unlike after torch's layer, the output must not be changed in place.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -75,16 +77,17 @@ class PReLU(nn.PReLU):
 
 
 def _fitting(x: Tensor, slopes: Tensor) -> bool:
+    if torch.compiler.is_compiling() or not {type(x), type(slopes)} <= {Tensor, nn.Parameter}:
+        return False  # others, as those that trace, are fake or lie on many machines, may have no numbers to point at
     device = x.device.type
-    kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
     return (
-        x.dim() > 1
-        and x.dtype == kind
+        (found := kernels(device)) is not None
+        and found.usable(x)
+        and x.dim() > 1
+        and x.dtype == (torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else slopes.dtype)
         and slopes.dtype == torch.float32
         and len(slopes) in (1, x.shape[1])
-        and not torch.compiler.is_compiling()
         and not torch._C._are_functorch_transforms_active()
         and not torch.jit.is_tracing()
-        and (found := kernels(device)) is not None
-        and found.usable(x)
+        and forward_ad._current_level < 0
     )
