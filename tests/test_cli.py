@@ -49,7 +49,7 @@ def test_help_lists_groups_choices_and_examples() -> None:
     text = call("train.py", "--help").stdout
     for line in (
         "activation: elu, gelu, identity, leaky_relu, maxout, prelu, prelu_shared, relu",
-        "init: gaussian, he, he_average, he_backward",
+        "init: constant, gaussian, he, he_average, he_backward",
         "python train.py activation=prelu init=he",
         "lr: 0.01",
     ):
