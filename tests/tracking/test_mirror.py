@@ -419,3 +419,12 @@ def test_disabled_by_the_environment_there_is_nothing(
     monkeypatch.setenv("WANDB_MODE", "disabled")
     assert publish(record, folder, SETTINGS) is None
     assert not (folder / "wandb").exists()
+
+
+def test_a_client_that_cannot_be_imported_costs_no_run(
+    record: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    note = publish(record, folder, SETTINGS)
+    assert note is not None
+    assert "report.py sync" in note
