@@ -21,7 +21,7 @@ SMALL = ("data.resize_px=36", "data.crop_px=32", "model.width=0.0625")
 
 CLAIMS = (
     "batch_norm_bad_init batch_norm_cost batch_norm_time biases channel_shared dead_units dead_units_cure "
-    "dead_units_prelu depth_or_width equal_weights figure2 figure2_18 figure2_22 figure3 figure3_long first_layer "
+    "dead_units_prelu depth_or_width equal_weights figure2 figure2_18 figure3 figure3_long first_layer "
     "fisher_blocks_start fisher_output_start fisher_output_trained fisher_whole_trained fixed_slope "
     "forward_or_backward greedy greedy_responses leaky_relu learned_slope mean_response mean_subtraction "
     "natural_gradient redraw_layers relu_to_match revive_dead revive_dead_alone sigmoid_slower signal slope_decay "
