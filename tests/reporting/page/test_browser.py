@@ -277,7 +277,9 @@ def test_a_chart_has_its_numbers_as_a_table(browser: Browser, place: Path) -> No
         told = "Learned slope of every layer from the first to the last, channel-shared: the paper's and ours"
         expect(figure.locator("[role=graphics-document]")).to_have_attribute("aria-label", told)
         figure.get_by_text("The numbers").click()
-        first = figure.locator("tbody tr").first.locator("th, td").all_inner_texts()
+        cells = figure.locator("tbody tr").first.locator("th, td")
+        expect(cells.first).to_have_text("conv1")  # the table is made after the click has been answered
+        first = cells.all_inner_texts()
         assert first[:3] == ["conv1", "0.681", "0.6368 (0.5694 to 0.7041)"]
 
 
