@@ -1,13 +1,22 @@
 """Interleaved rounds of several ways to do the same, and what can be said of their ratios."""
 
+import json
+import os
 import random
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+
+from rectifiers.runs.provenance import provenance
+from rectifiers.runs.record import write_text
+
+RESULTS = Path(__file__).parents[2] / "results" / "bench"
 
 
 def interleave(
@@ -40,3 +49,12 @@ def show(title: str, rows: list[tuple[str, ...]], columns: tuple[str, ...]) -> N
     for row in rows:
         table.add_row(*row)
     Console().print(table)
+
+
+def keep(question: str, told: dict[str, Any]) -> None:
+    """Write results/bench/<question>.json: what was measured, on which machine, with which code and versions."""
+    found = provenance("", "", "cpu", 1)
+    about = {key: found[key] for key in ("code", "versions", "machine")}
+    path = RESULTS / f"{question}.json"
+    write_text(path, json.dumps({**told, "load_average": os.getloadavg()[0], **about}, indent=1) + "\n")
+    print(path)

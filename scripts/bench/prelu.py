@@ -4,28 +4,23 @@
 time on one thread, interleaved. The step is forward, loss, backward and SGD; its network is the paper's at full width.
 """
 
-import json
 import os
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 import torch.nn.functional as F
-from pairs import interleave, ratios, show
+from pairs import interleave, keep, ratios, show
 from torch import Tensor, nn
 
 from rectifiers.composition import composed
 from rectifiers.kernels import PReLU, cpu
 from rectifiers.models.network import Network
 from rectifiers.models.spec import expand
-from rectifiers.runs.provenance import provenance
-from rectifiers.runs.record import write_text
 
-OUT = Path(__file__).parents[2] / "results" / "bench" / "prelu.json"
 SHAPES = ((8, 64, 112, 112), (8, 256, 18, 18))
 FORMATS = {"NCHW": torch.contiguous_format, "channels last": torch.channels_last}
 KINDS: dict[str, Callable[[int], nn.Module]] = {
@@ -78,13 +73,13 @@ def kept_bytes(make: Callable[[int], nn.Module], batch: int) -> float:
     own = {p.untyped_storage().data_ptr() for p in network.parameters()}
     kept: dict[int, int] = {}
 
-    def keep(tensor: Tensor) -> Tensor:
+    def note(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         answer = network(torch.randn(batch, 3, 224, 224))
     del answer
     return sum(kept.values()) / batch
@@ -117,14 +112,17 @@ def main(rounds: int, batch: int) -> None:
         ("", "ms an image", "times ReLU's of that layout"),
     )
     show("kept for the backward pass", [(n, f"{b / 2**20:.2f}") for n, b in memory.items()], ("", "MiB an image"))
-    found = provenance("", "", "cpu", 1)
-    told = {
-        "rounds": rounds, "batch": batch, "operation": operations, "step": steps, "step_ms_an_image": middle,
-        "kept_bytes_an_image": memory, "load_average": os.getloadavg()[0], "code": found["code"],
-        "versions": found["versions"], "machine": found["machine"],
-    }  # fmt: skip
-    write_text(OUT, json.dumps(told, indent=1) + "\n")
-    print(OUT)
+    keep(
+        "prelu",
+        {
+            "rounds": rounds,
+            "batch": batch,
+            "operation": operations,
+            "step": steps,
+            "step_ms_an_image": middle,
+            "kept_bytes_an_image": memory,
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -4,8 +4,6 @@
 of whole processes with all their children, interleaved; W&B is offline, and files are in the page cache.
 """
 
-import json
-import os
 import resource
 import statistics
 import subprocess
@@ -15,13 +13,9 @@ import time
 from functools import partial
 from pathlib import Path
 
-from pairs import show
-
-from rectifiers.runs.provenance import provenance
-from rectifiers.runs.record import write_text
+from pairs import keep, show
 
 ROOT = Path(__file__).parents[2]
-OUT = ROOT / "results" / "bench" / "startup.json"
 TINY = (
     "model=mlp", "model.depth=2", "model.hidden=32", "data=digits8", "optim=plain", "optim.epochs=1",
     "evaluation=[center]",
@@ -62,13 +56,7 @@ def main(rounds: int) -> None:
     }
     rows = [(name, f"{s['wall_s']:.2f}", f"{s['cpu_s']:.2f}") for name, s in seconds.items()]
     show(f"medians of {rounds} rounds", rows, ("train.py", "wall s", "CPU s"))
-    found = provenance("", "", "cpu", 1)
-    told = {
-        "rounds": rounds, "seconds": seconds, "load_average": os.getloadavg()[0], "code": found["code"],
-        "versions": found["versions"], "machine": found["machine"],
-    }  # fmt: skip
-    write_text(OUT, json.dumps(told, indent=1) + "\n")
-    print(OUT)
+    keep("startup", {"rounds": rounds, "seconds": seconds})
 
 
 if __name__ == "__main__":

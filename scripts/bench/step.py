@@ -5,26 +5,21 @@ time on one thread, interleaved, over the paper's step: float32, NCHW.
 """
 
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 import torch.nn.functional as F
-from pairs import interleave, ratios, show
+from pairs import interleave, keep, ratios, show
 
 from rectifiers.composition import composed
 from rectifiers.kernels import PReLU
 from rectifiers.models.network import Network
 from rectifiers.models.spec import expand
-from rectifiers.runs.provenance import provenance
-from rectifiers.runs.record import write_text
 
-OUT = Path(__file__).parents[2] / "results" / "bench" / "step.json"
 PAPERS = "float32, NCHW"
 
 
@@ -65,14 +60,7 @@ def main(rounds: int, batch: int) -> None:
         for name, ratio in faster.items()
     ]
     show(f"a step of small14, batch {batch}, {rounds} rounds", rows, ("", "ms an image", "times as fast"))
-    found = provenance("", "", "cpu", 1)
-    told = {
-        "rounds": rounds, "batch": batch, "times_as_fast": faster, "ms_an_image": middle,
-        "load_average": os.getloadavg()[0], "code": found["code"], "versions": found["versions"],
-        "machine": found["machine"],
-    }  # fmt: skip
-    write_text(OUT, json.dumps(told, indent=1) + "\n")
-    print(OUT)
+    keep("step", {"rounds": rounds, "batch": batch, "times_as_fast": faster, "ms_an_image": middle})
 
 
 if __name__ == "__main__":

@@ -4,25 +4,20 @@
 500 x 375 at 256, 384 and 480 px, and its mirror image, through the whole 14-layer network; CPU time of one thread.
 """
 
-import json
 import os
 import sys
-from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
-from pairs import interleave, ratios, show
+from pairs import interleave, keep, ratios, show
 
 from rectifiers.activations import prelu
 from rectifiers.composition import composed
 from rectifiers.evaluation.windows import mean_window_scores
 from rectifiers.models.network import Network
 from rectifiers.models.spec import expand
-from rectifiers.runs.provenance import provenance
-from rectifiers.runs.record import write_text
 
-OUT = Path(__file__).parents[2] / "results" / "bench" / "windows.json"
 SIZES = ((256, 341), (384, 512), (480, 640))
 WINDOW = 18  # of the network at 224 px
 
@@ -68,14 +63,10 @@ def main(rounds: int) -> None:
     ]
     show(f"{2 * sum(counts)} windows, {rounds} rounds", shown, ("", "CPU s an image", "times dense"))
     print(f"largest difference of a mean score: {difference:.1e}")
-    found = provenance("", "", "cpu", 1)
-    told = {
-        "rounds": rounds, "windows": counts, "times_dense": times, "seconds": middle, "difference": difference,
-        "load_average": os.getloadavg()[0], "code": found["code"], "versions": found["versions"],
-        "machine": found["machine"],
-    }  # fmt: skip
-    write_text(OUT, json.dumps(told, indent=1) + "\n")
-    print(OUT)
+    keep(
+        "windows",
+        {"rounds": rounds, "windows": counts, "times_dense": times, "seconds": middle, "difference": difference},
+    )
 
 
 if __name__ == "__main__":
