@@ -8,7 +8,8 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
-from rectifiers.cli import explain_refusal, launch
+from rectifiers.cli import explain_refusal, launch, tell_help
+from rectifiers.help import wanted
 
 
 @hydra.main(config_path="conf", config_name="train", version_base="1.3")
@@ -18,4 +19,4 @@ def main(config: DictConfig) -> float:
 
 if __name__ == "__main__":
     with explain_refusal(sys.argv[1:]):
-        main()
+        tell_help(sys.argv[1:]) if wanted(sys.argv[1:]) else main()

@@ -101,6 +101,7 @@ ROWS = [
     ["analysis.settings", "analysis.output", "analysis.theory", "analysis.subject"],
     ["analysis.gain", "analysis.propagation", "analysis.responses", "analysis.histograms", "analysis.components"],
     ["analysis.slopes", "analysis.figures", "analysis.tables"],
+    ["help"],
     ["cli"],
 ]
 ROW = {module: row for row, modules in enumerate(ROWS) for module in modules}
@@ -118,6 +119,8 @@ ONLY_IN = {
 WITHOUT_TORCH = (
     "config",
     "seeds",
+    "help",
+    "composition",
     "cli",
     "distributed",
     "stopping",

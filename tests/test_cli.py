@@ -56,6 +56,15 @@ def test_help_lists_groups_choices_and_examples() -> None:
         assert line in text
 
 
+def test_help_shows_what_the_overrides_make_and_refuses_bad_ones() -> None:
+    assert "  std: 0.01" in call("train.py", "init=gaussian", "-h").stdout
+    done = call("train.py", "--help", "activation=perlu")
+    assert done.returncode == 1
+    assert "error: In 'train': Could not find 'activation/perlu'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "hydra-help" in call("train.py", "--hydra-help").stdout
+
+
 REFUSED = [
     ("activaton=prelu", "activaton is not known; did you mean activation? The keys here are: activation, "),
     ("optim.lrr=1", "optim.lrr is not known; did you mean optim.lr? The keys of optim are: bias_lr_factor"),

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from rectifiers.config import CONF, InputError, options, protocols
 from rectifiers.distributed import again, world
+from rectifiers.help import text
 from rectifiers.reporting.console import print_record
 from rectifiers.runs.lookup import finished, prepare
 from rectifiers.runs.provenance import code_fingerprint
@@ -145,6 +146,15 @@ def _tell(record: dict[str, Any], path: Path, fresh: bool) -> None:
         older = "" if record["codes"] == [code_fingerprint()] else " It is of older code."
         print(f"This run exists already.{older} rerun=true runs it again.")
     print(path)
+
+
+def tell_help(arguments: list[str]) -> None:
+    """Print the help, with the settings that the overrides make."""
+    try:
+        print(text(arguments))
+    except InputError as fault:
+        print(f"error: {fault}", file=sys.stderr)
+        sys.exit(1)
 
 
 @contextmanager
