@@ -149,6 +149,11 @@ BAD = [
         r"compute\.threads=0 is not usable; give a whole number at least 1 and at most 4096 \(or null\)",
     ),
     ("model.norm=layer", r"model\.norm=layer is not known; choose one of: none, batch"),
+    ("compute.fused=2", r"compute\.fused=2 is not known; choose one of: false, true"),
+    (
+        "compute.activation_checkpointing=on",
+        r"compute\.activation_checkpointing=.* is not known; choose one of: false, true",
+    ),
     ("rerun=1", r"rerun=1 is not known; choose one of: false, true"),
     ("compute.precision=16", r"compute\.precision=16 is not known; choose one of: 32-true"),
     ("preprocess.scale=big", r"preprocess\.scale=big is not usable; give unit_rms or a number above 0"),

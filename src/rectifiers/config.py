@@ -112,6 +112,8 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
     "compute.precision": ("32-true", "bf16-mixed", "16-mixed", "64-true"),
     "compute.compile": (False, True),
     "compute.channels_last": (False, True),
+    "compute.fused": (False, True),
+    "compute.activation_checkpointing": (False, True),
     "data.flip": (False, True),
     "evaluation.keep_scores": (False, True),
     "data.store": ("tiled", "plain"),
@@ -221,6 +223,11 @@ def check(config: Mapping[str, Any]) -> None:
         raise InputError(
             f"data.scale_jitter_px={jitter} is not usable; give a range such as [256,512] that starts at "
             f"data.crop_px={crop_px} or above, or null"
+        )
+    if config["compute"]["activation_checkpointing"] and config["model"]["norm"] == "batch":
+        raise InputError(
+            "compute.activation_checkpointing=true computes maps twice, and model.norm=batch would count every batch "
+            "twice in its running statistics; give compute.activation_checkpointing=false or model.norm=none"
         )
     drops = config["optim"]["drop_epochs"]
     if drops is not None:

@@ -94,3 +94,38 @@ def test_the_papers_worked_example_on_vgg_b() -> None:
     assert all(round(entry.std_asked, 3) == printed[entry.shape[0]] for entry in ledger)
     ratio = torch.tensor([entry.std_asked / 0.01 for entry in ledger[1:]], dtype=torch.float64).prod()
     assert float(ratio) == pytest.approx(16_729, rel=1e-4)
+
+
+@pytest.mark.parametrize("model", ["small14", "mini", "mlp"])
+@pytest.mark.parametrize("activation", [A.prelu, A.relu, A.maxout])
+def test_activation_checkpointing_keeps_less_and_changes_no_bit(activation, model: str) -> None:
+    gradients, kept = [], []
+    for again in (False, True):
+        torch.manual_seed(0)
+        network = build(activation, model=model)
+        network.activation_checkpointing = again
+        images = torch.randn(4, 1, 32, 32, generator=torch.Generator().manual_seed(0))
+        numbers: dict[int, int] = {}
+
+        def keep(saved: torch.Tensor, numbers: dict[int, int] = numbers) -> torch.Tensor:
+            numbers[saved.data_ptr()] = saved.numel()
+            return saved
+
+        torch.manual_seed(1)  # of dropout
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda saved: saved):
+            loss = network(images).square().sum()
+        loss.backward()
+        kept.append(sum(numbers.values()))
+        gradients.append([loss, *[p.grad for p in network.parameters()]])
+    assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
+    if len(network.trunk):
+        assert kept[1] < kept[0]
+
+
+def test_activation_checkpointing_is_of_training_alone() -> None:
+    network = build(A.relu, model="mini", norm="batch")
+    network.activation_checkpointing = True
+    calls: list[int] = []
+    network.trunk[0].register_forward_hook(lambda *_: calls.append(1))
+    network.eval()(torch.randn(2, 1, 32, 32)).sum().backward()
+    assert len(calls) == 1

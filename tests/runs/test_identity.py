@@ -25,6 +25,7 @@ def test_what_can_move_a_number_makes_another_run(override: str) -> None:
     "override",
     [
         "compute.workers=4", "compute.threads=3", "compute.compile=true", "compute.channels_last=true",
+        "compute.fused=false", "compute.activation_checkpointing=true",
         "logger=wandb", "rerun=true", "runs_dir=there",
         "evaluation=[center]", "data.dense_scales_px=[40]",
         "data.width=0.25", "optim.lr=0.010", "optim.momentum=9e-1", "init.bias=0",

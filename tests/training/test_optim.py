@@ -68,3 +68,21 @@ def test_every_parameter_is_in_one_group() -> None:
     net = network(A.prelu)
     groups = group_parameters(net)
     assert sorted(id(p) for g in groups for p in g) == sorted(id(p) for p in net.parameters())
+
+
+def test_the_fused_step_is_the_plain_one_but_for_rounding() -> None:
+    found = []
+    for fused in (False, True):
+        torch.manual_seed(0)
+        net = network(A.prelu).double()
+        optimizer = build_sgd(
+            net, lr=0.1, momentum=0.9, weight_decay=0.5, bias_lr_factor=2.0, slope_weight_decay=0.25, fused=fused
+        )
+        for _ in range(5):
+            optimizer.zero_grad()
+            net(
+                torch.ones(3, 1, 4, 4, dtype=torch.float64) * torch.arange(3).view(3, 1, 1, 1)
+            ).square().sum().backward()
+            optimizer.step()
+        found.append(torch.cat([p.detach().flatten() for p in net.parameters()]))
+    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-15)

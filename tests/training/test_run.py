@@ -550,6 +550,18 @@ def test_a_training_image_that_is_skipped_by_choice_stands_in_the_record(tiny, t
     assert record["warnings"][-1:] == ["1 training images could not be read; others took their places (by index: 1)"]
 
 
+def test_maps_that_are_computed_again_are_the_same_bits(tmp_path: Path) -> None:
+    options = ("model=mini", "data=digits8", "optim=plain", "optim.epochs=1", "evaluation=[center]", "logger=none")
+    states = []
+    for again in ("false", "true"):
+        more = (f"compute.activation_checkpointing={again}", f"runs_dir={tmp_path}/{again}")
+        outcome = train(compose_config(*options, *more), {})
+        states.append(AtomicCheckpointIO().load_checkpoint(outcome.path.parent / "last.ckpt")["state_dict"])
+    assert same_bits(*states)
+    with pytest.raises(InputError, match=r"count every batch twice .* give compute\.activation"):
+        train(compose_config(*options, *more, "model.norm=batch"), {})
+
+
 def test_maps_with_channels_last_in_memory_are_the_same_run(tmp_path: Path) -> None:
     options = ("model=mini", "data=digits8", "optim=plain", "optim.epochs=1", "evaluation=[center]", "logger=none")
     states = []  # in double precision: 21 steps make more of a rounding of single precision than a test can allow

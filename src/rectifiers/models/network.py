@@ -1,8 +1,11 @@
 """A spec's rows with an activation at every site, as a module."""
 
+import math
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint_sequential
 
 from rectifiers.activations import pieces
 from rectifiers.config import InputError
@@ -19,7 +22,11 @@ class Network(nn.Module):
     Module names are the rows' own: trunk.conv1, trunk.conv1_norm, trunk.conv1_act, ..., head.fc3. Input
     [N, channels, input_px, input_px] (any larger side too where a pyramid ends the trunk), or [N, flat_input]; output
     [N, classes], scores before the softmax. Weights are torch's own until `initializers.initialize` fills them.
+
+    activation_checkpointing: whether training keeps only some maps and computes the others again in the backward pass.
     """
+
+    activation_checkpointing = False
 
     def __init__(
         self,
@@ -55,6 +62,9 @@ class Network(nn.Module):
             inputs, side = shape.channels, shape.side
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.activation_checkpointing and self.training and torch.is_grad_enabled() and len(self.trunk):
+            segments = round(math.sqrt(len(self.trunk)))  # what is kept and what is made again take about as much
+            return self.head(checkpoint_sequential(self.trunk, segments, x, use_reentrant=False))
         return self.head(self.trunk(x))
 
     def _named(self) -> dict[str, nn.Module]:

@@ -31,6 +31,8 @@ NOT_SCIENCE = (
     "compute.threads",
     "compute.compile",
     "compute.channels_last",
+    "compute.fused",
+    "compute.activation_checkpointing",
     "optim.drop_epochs_from",  # resolved into optim.drop_epochs before the run is named
 )
 

@@ -215,7 +215,7 @@ def build_network(config: dict[str, Any], source: Source, flat_input: int | None
 def build_sgd_settings(config: dict[str, Any]) -> SgdSettings:
     """Return the optimiser's numbers; what a choice of `conf/optim/` does not have keeps its default."""
     known = SgdSettings.__dataclass_fields__.keys() & config["optim"].keys()
-    return SgdSettings(**{key: config["optim"][key] for key in known})
+    return SgdSettings(**{key: config["optim"][key] for key in known}, fused=config["compute"]["fused"])
 
 
 def build_interventions(config: dict[str, Any]) -> list[Callback]:

@@ -67,6 +67,8 @@ class Signals(Callback):
 
         def hook_of(layer: str) -> Any:
             def take(_: nn.Module, __: Any, answers: Tensor) -> None:
+                if layer in found:  # computed again for the backward pass
+                    return
                 kept = found[layer] = [distribution(answers)]
                 answers.register_hook(lambda gradient: kept.append(distribution(gradient)))
 

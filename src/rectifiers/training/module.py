@@ -29,7 +29,10 @@ LOSS_STATES = ("mean_value", "weight")  # of torchmetrics' MeanMetric
 
 @dataclass(frozen=True)
 class SgdSettings:
-    """The numbers of `conf/optim/`: learning rate, momentum, decay, biases' factor, and what a drop divides by."""
+    """The numbers of `conf/optim/`: learning rate, momentum, decay, biases' factor, and what a drop divides by.
+
+    fused: whether one pass over each weight makes the step, which is quicker and rounds otherwise.
+    """
 
     lr: float
     momentum: float
@@ -37,6 +40,7 @@ class SgdSettings:
     bias_lr_factor: float
     drop_factor: float
     slope_weight_decay: float = 0.0
+    fused: bool = False
 
 
 class Classifier(pl.LightningModule):
@@ -81,6 +85,7 @@ class Classifier(pl.LightningModule):
             weight_decay=self.sgd.weight_decay,
             bias_lr_factor=self.sgd.bias_lr_factor,
             slope_weight_decay=self.sgd.slope_weight_decay,
+            fused=self.sgd.fused,
         )
 
     def on_train_start(self) -> None:

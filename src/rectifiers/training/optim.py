@@ -27,10 +27,11 @@ def build_sgd(
     weight_decay: float,
     bias_lr_factor: float,
     slope_weight_decay: float = 0.0,
+    fused: bool = False,
 ) -> Optimizer:
     """Return SGD with decay on the weights alone and biases at `bias_lr_factor` times the learning rate.
 
-    slope_weight_decay: decay of PReLU's slopes, which the paper leaves without it.
+    slope_weight_decay: decay of PReLU's slopes, which the paper leaves without it. fused: in one pass over each weight.
     """
     weights, biases, others = group_parameters(network)
     of_prelu = {id(m.weight) for m in network.modules() if isinstance(m, nn.PReLU)}
@@ -41,4 +42,4 @@ def build_sgd(
         {"params": [p for p in others if not (slopes and id(p) in of_prelu)], "lr": lr, "weight_decay": 0.0},
         {"params": slopes, "lr": lr, "weight_decay": slope_weight_decay},
     ]
-    return SGD([group for group in groups if group["params"]], lr=lr, momentum=momentum)
+    return SGD([group for group in groups if group["params"]], lr=lr, momentum=momentum, fused=fused)
