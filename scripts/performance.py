@@ -5,6 +5,7 @@ python scripts/performance.py [--check]
 
 import argparse
 import json
+import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -66,8 +67,56 @@ def prelu(kept: dict[str, Any]) -> str:
 
 
 def step(kept: dict[str, Any]) -> str:
-    rows = [(n, f"{kept['ms_an_image'][n]:.1f}", spread(ratio)) for n, ratio in kept["times_as_fast"].items()]
-    return table((f"a step of small14 with PReLU, batch {kept['batch']}", "ms an image", "times as fast"), rows)
+    rows = [
+        (n, f"{kept['ms_an_image'][n]:.1f}", spread(ratio), f"{100 * kept['share_of_products'][n]:.0f} %")
+        for n, ratio in kept["times_as_fast"].items()
+    ]
+    step_of = f"a step of {kept['model']} with PReLU, batch {kept['batch']}"
+    head = (step_of, "ms an image", "times as fast", "of the products' rate")
+    rates = " and ".join(f"{rate:.3g} TFLOP/s in {name}" for name, rate in kept["tflops_of_products"].items())
+    return f"{table(head, rows)}\nThe rate of square matrix products, measured in the same rounds, is {rates}.\n"
+
+
+def memory(kept: dict[str, Any]) -> str:
+    columns = list(next(iter(kept["bytes"].values())))
+    rows = [(model, *[f"{found[name] / 2**30:.2f}" for name in columns]) for model, found in kept["bytes"].items()]
+    head = (f"GiB at most in a step of batch {kept['batch']}, float32", *columns)
+    return (
+        f"{table(head, rows)}\nWeights, gradients, momentum and maps, as torch's tracker counts them on tensors "
+        "without numbers; what the library of convolutions needs meanwhile is not in it. A step of small14 with real "
+        f"numbers and PReLU holds {kept['real_prelu_of_relu']:.4f} times what ReLU's does. Maps are computed again by "
+        "`compute.activation_checkpointing=true`.\n"
+    )
+
+
+def frameworks(kept: dict[str, Any]) -> str:
+    rows = [(n, f"{kept['ms_an_image'][n]:.0f}", spread(ratio)) for n, ratio in kept["times_ours"].items()]
+    versions = ", ".join(f"{name} {version}" for name, version in kept["libraries"].items())
+    head = (f"a step of VGG-19 with PReLU, batch {kept['batch']}, float32", "ms an image", "times ours")
+    return f"{table(head, rows)}\n{versions}.\n"
+
+
+def overhead(kept: dict[str, Any]) -> str:
+    shares = [100 * share for share in kept["shares"]]
+    rows = [(part, f"{ms:.1f}") for part, ms in kept["ms_a_step"].items()]
+    spent = f"{statistics.median(shares):.2f} % ({min(shares):.2f} to {max(shares):.2f} %, n = {len(shares)})"
+    return (
+        f"{table(('a step of small14, batch 8', 'ms'), rows)}\nThe last line is {spent} of forward, backward and "
+        "optimiser. Validation and checkpoints, once an epoch, are spread over its eight steps. "
+        f"`{' '.join(kept['run'])}`.\n"
+    )
+
+
+def scaling(kept: dict[str, Any]) -> str:
+    rows = [(n, f"{kept['seconds'][n]:.2f}", spread(ratio)) for n, ratio in kept["times_alone"].items()]
+    head = (f"a step of small14, batch {kept['batch']} a process", "s", "times one alone")
+    within, after = (f"{100 * share:.0f} %" for share in kept["waiting"].values())
+    return (
+        f"{table(head, rows)}\nTwo processes on two cores, gloo over the loopback, wall clock. Weak scaling with DDP "
+        f"is {spread(kept['efficiency'])}. Of a step the wait for {kept['gradient_bytes'] / 1e6:.0f} MB of gradients "
+        f"is {within}, and {after} where they are reduced "
+        "after the backward pass. What it means for more machines: [scale.md](scale.md).\n"
+    )
 
 
 def responses(kept: dict[str, Any]) -> str:
@@ -95,13 +144,18 @@ def startup(kept: dict[str, Any]) -> str:
     ]
     return (
         f"{table(('train.py, whole processes', 'wall s, median (least to most)', 'CPU s'), rows)}\n"
-        "A run of one epoch of a small perceptron is start-up and little else; W&B is offline.\n"
+        "A run of one epoch of a small perceptron is start-up and little else; W&B is offline. The second run of a "
+        f"sweep takes {statistics.median(kept['second_run_s']):.2f} s from its start to its end.\n"
     )
 
 
 SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "prelu": ("PReLU", prelu),
     "step": ("A training step", step),
+    "memory": ("Memory", memory),
+    "overhead": ("What stands around a step", overhead),
+    "frameworks": ("Other libraries", frameworks),
+    "scaling": ("Two processes", scaling),
     "windows": ("Dense testing", windows),
     "pipeline": ("Reading images", pipeline),
     "responses": ("Listening to responses", responses),
@@ -110,18 +164,19 @@ SECTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
 
 
 def document() -> str:
-    """Return the whole document; what has not been measured here is left out."""
+    """Return the whole document; what has not been measured on a machine is left out."""
     parts = [HEAD]
-    for name, (title, told) in SECTIONS.items():
-        path = RESULTS / f"{name}.json"
-        if path.is_file():
-            kept = json.loads(path.read_text())
-            found = kept.get("provenance", kept)
-            where = (
-                f"`python scripts/bench/{name}.py`; {found['machine']['cpu']}, torch {found['versions']['torch']}, "
-                f"code {found['code']}, {kept.get('rounds', len(kept.get('shares', ())))} rounds.\n"
-            )
-            parts += [f"## {title}\n", told(kept), where]
+    for path in sorted(RESULTS.glob("*.json")):
+        found = json.loads(path.read_text())
+        machine = found["machine"]
+        device = "" if machine["device"] == "cpu" else f"{machine['device']}, "
+        parts.append(f"## {device}{machine['cores']} cores of {machine['cpu']}\n")
+        for name, (title, told) in SECTIONS.items():
+            if name in found["questions"]:
+                kept = found["questions"][name]
+                rounds = f", {kept['rounds']} rounds" if "rounds" in kept else ""
+                about = f"torch {kept['versions']['torch']}, code {kept['code']}{rounds}"
+                parts += [f"### {title}\n", told(kept), f"`python scripts/bench/{name}.py`; {about}.\n"]
     return "\n".join(parts)
 
 

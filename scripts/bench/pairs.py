@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import statistics
 import time
 from collections.abc import Callable
@@ -51,10 +52,27 @@ def show(title: str, rows: list[tuple[str, ...]], columns: tuple[str, ...]) -> N
     Console().print(table)
 
 
-def keep(question: str, told: dict[str, Any]) -> None:
-    """Write results/bench/<question>.json: what was measured, on which machine, with which code and versions."""
-    found = provenance("", "", "cpu", 1)
-    about = {key: found[key] for key in ("code", "versions", "machine")}
-    path = RESULTS / f"{question}.json"
-    write_text(path, json.dumps({**told, "load_average": os.getloadavg()[0], **about}, indent=1) + "\n")
+def keep(question: str, told: dict[str, Any], device: str = "cpu") -> None:
+    """Put what was measured into results/bench/<machine>.json, with its code and versions.
+
+    device: cpu, or what `torch.cuda.get_device_name` says.
+    """
+    found = provenance("", "", device, 1)
+    machine = {key: found["machine"][key] for key in ("system", "cpu", "cores", "device")}
+    name = re.sub(r"\W+", "-", device if device != "cpu" else machine["cpu"].replace("(R)", "")).strip("-").lower()
+    path = RESULTS / f"{name}.json"
+    kept = json.loads(path.read_text()) if path.is_file() else {"machine": machine, "questions": {}}
+    about = {"code": found["code"], "versions": found["versions"], "load_average": os.getloadavg()[0]}
+    kept["questions"] = dict(sorted({**kept["questions"], question: {**told, **about}}.items()))
+    write_text(path, json.dumps(kept, indent=1) + "\n")
     print(path)
+
+
+def spread(ratio: dict[str, float]) -> str:
+    """Return a ratio with its quartiles."""
+    return f"{ratio['median']:.2f} ({ratio['q25']:.2f} to {ratio['q75']:.2f})"
+
+
+def median_of(seconds: dict[str, list[float]], images: int) -> dict[str, float]:
+    """Return the median milliseconds an image of each way."""
+    return {name: 1e3 * statistics.median(taken) / images for name, taken in seconds.items()}

@@ -1,10 +1,9 @@
 """The input pipeline against others: JPEG files or shards to batches of 64, on one core; then with more processes.
 
-`python scripts/bench/pipeline.py [rounds]` prints tables and writes results/bench/pipeline.json. Ratios are of the CPU
-time of a whole process on one core, interleaved; files are in the page cache.
+`python scripts/bench/pipeline.py [rounds]` prints tables and writes results/bench/<machine>.json. Ratios are of the
+CPU time of a whole process on one core, interleaved; files are in the page cache.
 """
 
-import json
 import os
 import random
 import sys
@@ -14,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 import torch
-from pairs import interleave, ratios, show
+from pairs import interleave, keep, ratios, show, spread
 from peers import BATCH, JITTER, SIDE, Pass, installed
 
 from photos import NOTE, write_photos, write_shards
@@ -23,11 +22,8 @@ from rectifiers.data.imagenet import imagenet
 from rectifiers.data.module import ImageData
 from rectifiers.data.sources import Source, folder
 from rectifiers.data.transforms import Geometry, draw_plan, follow
-from rectifiers.runs.provenance import provenance
-from rectifiers.runs.record import write_text
 
 PHOTOS = 192
-RESULT = Path(__file__).parents[2] / "results" / "bench" / "pipeline.json"
 PAPER = Geometry(256, SIDE, True, scale_jitter_px=JITTER, color_sigma=0.1)
 REFERENCE, OURS = "ImageFolder + PIL, float32", "rectifiers, tiled shards"
 PEERS = ("torchvision", "opencv-python-headless", "simplejpeg", "nvidia-dali-cuda120", "webdataset", "litdata", "ffcv")
@@ -95,10 +91,6 @@ def scaling(root: Path, rounds: int) -> dict:
     return ratios(interleave(ways, rounds, clock=time.perf_counter), "1 workers", "2 workers")
 
 
-def _spread(ratio: dict[str, float]) -> str:
-    return f"{ratio['median']:.2f} ({ratio['q25']:.2f} to {ratio['q75']:.2f})"
-
-
 def main(rounds: int) -> None:
     if native.fault():
         sys.exit(f"error: {native.fault()}")
@@ -114,29 +106,23 @@ def main(rounds: int) -> None:
     show(
         f"{rounds} rounds, {PHOTOS} photos, {sizes['plain'] / 1e3:.0f} kB ({sizes['tiled'] / 1e3:.0f} tiled), one core",
         [
-            (name, f"{row['us_an_image']:.0f}", _spread(row["reference_takes"]), _spread(row["takes_of_ours"]))
+            (name, f"{row['us_an_image']:.0f}", spread(row["reference_takes"]), spread(row["takes_of_ours"]))
             for name, row in rows.items()
         ],
         ("way", "us an image", "times as fast as the first", "times the shards' time"),
     )
-    print(f"bytes that differ from Pillow's: {wrong}; two workers are {_spread(more)} times as fast as one")
+    print(f"bytes that differ from Pillow's: {wrong}; two workers are {spread(more)} times as fast as one")
     print(f"photos: {NOTE}")
-    found = provenance("", "", "cpu", 1)
-    versions = {name: metadata.version(name) for name in PEERS if _installed(name)}
-    result = {
+    told = {
         "photos": {"count": PHOTOS, "mean_bytes": sizes, "note": NOTE},
         "rounds": rounds,
         "one_core": rows,
         "two_workers_times_one": more,
-        "load_average": {"before": before, "after": os.getloadavg()[0]},
+        "load_before": before,
         "differing_bytes": wrong,
-        "code": found["code"],
-        "versions": found["versions"] | versions,
-        "machine": found["machine"],
+        "libraries": {name: metadata.version(name) for name in PEERS if _installed(name)},
     }
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    write_text(RESULT, json.dumps(result, indent=1) + "\n")
-    print(RESULT)
+    keep("pipeline", told)
 
 
 def _installed(name: str) -> bool:

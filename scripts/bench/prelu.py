@@ -1,7 +1,8 @@
 """What PReLU costs: the operation, and a whole training step of the 14-layer network, beside ReLU and torch's PReLU.
 
-`python scripts/bench/prelu.py [rounds] [batch]` prints tables and writes results/bench/prelu.json. Ratios are of CPU
-time on one thread, interleaved. The step is forward, loss, backward and SGD; its network is the paper's at full width.
+`python scripts/bench/prelu.py [rounds] [batch]` prints tables and writes results/bench/<machine>.json. Ratios are of
+CPU time on one thread, interleaved. The step is forward, loss, backward and SGD; its network is the paper's at full
+width.
 """
 
 import os
@@ -13,7 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 import torch.nn.functional as F
-from pairs import interleave, keep, ratios, show
+from pairs import interleave, keep, median_of, ratios, show, spread
 from torch import Tensor, nn
 
 from rectifiers.composition import composed
@@ -26,6 +27,7 @@ FORMATS = {"NCHW": torch.contiguous_format, "channels last": torch.channels_last
 KINDS: dict[str, Callable[[int], nn.Module]] = {
     "ReLU": lambda channels: nn.ReLU(),
     "PReLU, torch's": nn.PReLU,
+    "PReLU, torch's, compiled": lambda channels: torch.compile(nn.PReLU(channels)),
     "PReLU": PReLU,
     "PReLU, shared": lambda channels: PReLU(1),
     "PReLU, torch's, shared": lambda channels: nn.PReLU(1),
@@ -100,12 +102,9 @@ def main(rounds: int, batch: int) -> None:
     steps = {name: ratios(seconds, name, f"ReLU, {name.rpartition(', ')[2]}") for name in ways}
     memory = {name: kept_bytes(KINDS[name], 2) for name in ("ReLU", "PReLU, torch's", "PReLU")}
 
-    def spread(ratio: dict[str, float]) -> str:
-        return f"{ratio['median']:.2f} ({ratio['q25']:.2f} to {ratio['q75']:.2f})"
-
     for shape, by_kind in operations.items():
         show(f"forward and backward, {shape}", [(n, spread(r)) for n, r in by_kind.items()], ("", "times ReLU's"))
-    middle = {name: 1e3 * sorted(taken)[len(taken) // 2] / batch for name, taken in seconds.items()}
+    middle = median_of(seconds, batch)
     show(
         f"a step of small14, batch {batch}, {rounds} rounds",
         [(name, f"{middle[name]:.1f}", spread(ratio)) for name, ratio in steps.items()],

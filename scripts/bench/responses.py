@@ -4,49 +4,23 @@
 within every run that listens, and the ratio of runs that listen to runs that do not, interleaved.
 """
 
-import json
 import os
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 from unittest import mock
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from pairs import interleave, ratios, show
+from pairs import interleave, keep, ratios, show
+from stopwatch import Stopwatch
 
 from rectifiers.composition import composed
 from rectifiers.evaluation.responses import ResponseMeter
-from rectifiers.runs.provenance import provenance
-from rectifiers.runs.record import write_text
 from rectifiers.training import run
 from rectifiers.training.module import Classifier
 
-OUT = Path(__file__).parents[2] / "results" / "bench" / "responses.json"
 RUN = ("activation=prelu", "init=he", "optim.epochs=3", "evaluation=center", "logger=none", "compute.threads=1")
-
-
-class Stopwatch:
-    """CPU seconds within functions that are patched to be timed."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def timed(self, place: Any, name: str) -> Any:
-        original: Callable[..., Any] = getattr(place, name)
-
-        def within(*arguments: Any, **keywords: Any) -> Any:
-            started = time.process_time()
-            try:
-                return original(*arguments, **keywords)
-            finally:
-                self.seconds += time.process_time() - started
-
-        return mock.patch.object(place, name, within)
 
 
 def main(rounds: int) -> None:
@@ -57,12 +31,12 @@ def main(rounds: int) -> None:
         def listening() -> None:
             heard, fitted = Stopwatch(), Stopwatch()
             with (
-                heard.timed(ResponseMeter, "update"),
-                heard.timed(ResponseMeter, "by_layer"),
-                fitted.timed(run._Run, "_fit"),
+                heard.timed("heard", ResponseMeter, "update"),
+                heard.timed("heard", ResponseMeter, "by_layer"),
+                fitted.timed("fitted", run._Run, "_fit"),
             ):
                 run.train(composed(given), {})
-            shares.append(heard.seconds / fitted.seconds)
+            shares.append(heard.seconds["heard"] / fitted.seconds["fitted"])
 
         def not_listening() -> None:
             with mock.patch.object(Classifier, "_heard", Classifier.forward):
@@ -80,8 +54,7 @@ def main(rounds: int) -> None:
     share = statistics.median(shares)
     print(f"listening is {100 * share:.2f} % of the training ({100 * min(shares):.2f} to {100 * max(shares):.2f} %)")
     print(f"run by run {ratio['median']:.4f} (quartiles {ratio['q25']:.4f} to {ratio['q75']:.4f}, n = {rounds})")
-    told = {"share": share, "shares": shares, "ratio": ratio, "seconds": seconds, "run": RUN}
-    write_text(OUT, json.dumps({**told, "provenance": provenance("", "", "cpu", 1)}, indent=1) + "\n")
+    keep("responses", {"rounds": rounds, "share": share, "shares": shares, "ratio": ratio, "run": RUN})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What starting costs: `--help`, a run that is finished already, and a short run without logger, with csv, with W&B.
 
-`python scripts/bench/startup.py [rounds]` prints a table and writes results/bench/startup.json. Wall clock and CPU time
-of whole processes with all their children, interleaved; W&B is offline, and files are in the page cache.
+`python scripts/bench/startup.py [rounds]` prints a table and writes results/bench/<machine>.json. Wall clock and CPU
+time of whole processes with all their children, interleaved; W&B is offline, and files are in the page cache.
 """
 
 import resource
@@ -20,6 +20,7 @@ TINY = (
     "model=mlp", "model.depth=2", "model.hidden=32", "data=digits8", "optim=plain", "optim.epochs=1",
     "evaluation=[center]",
 )  # fmt: skip
+SWEEP, TWICE = "--multirun of one run", "--multirun of two runs"
 
 
 def command(*arguments: str) -> tuple[float, float]:
@@ -40,6 +41,10 @@ def main(rounds: int) -> None:
             ways[f"a run of one epoch, logger={logger}"] = partial(
                 command, *given, *(["logger.mode=offline"] if logger == "wandb" else [])
             )
+        one, two = ((*there, "logger=none", "--multirun", f"seed={seeds}", "rerun=true") for seeds in ("0", "0,1"))
+        ways |= {SWEEP: partial(command, *one), TWICE: partial(command, *two)}
+        first = (f"runs_dir={place}/first", f"cache_dir={place}/cache", "optim.epochs=1", "evaluation=center")
+        ways["make train's run, its first epoch of 75"] = partial(command, *first, "rerun=true", "logger=none")
         taken: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
         for n in range(rounds + 1):  # the first warms up
             for name, way in ways.items():
@@ -56,7 +61,9 @@ def main(rounds: int) -> None:
     }
     rows = [(name, f"{s['wall_s']:.2f}", f"{s['cpu_s']:.2f}") for name, s in seconds.items()]
     show(f"medians of {rounds} rounds", rows, ("train.py", "wall s", "CPU s"))
-    keep("startup", {"rounds": rounds, "seconds": seconds})
+    second = [two - one for (one, _), (two, _) in zip(taken[SWEEP], taken[TWICE], strict=True)]
+    print(f"a second run of a sweep, from its start to its end: {statistics.median(second):.2f} s")
+    keep("startup", {"rounds": rounds, "seconds": seconds, "second_run_s": second})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Dense testing at several scales against the same windows cut out of the maps, and against a batch of ten crops.
 
-`python scripts/bench/windows.py [rounds]` prints a table and writes results/bench/windows.json. One image of
+`python scripts/bench/windows.py [rounds]` prints a table and writes results/bench/<machine>.json. One image of
 500 x 375 at 256, 384 and 480 px, and its mirror image, through the whole 14-layer network; CPU time of one thread.
 """
 
@@ -10,7 +10,7 @@ import sys
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
-from pairs import interleave, keep, ratios, show
+from pairs import interleave, keep, ratios, show, spread
 
 from rectifiers.activations import prelu
 from rectifiers.composition import composed
@@ -57,10 +57,7 @@ def main(rounds: int) -> None:
     seconds = interleave({"dense": dense, "windows one by one": cut, "ten crops": ten}, rounds)
     times = {name: ratios(seconds, name, "dense") for name in seconds}
     middle = {name: sorted(taken)[len(taken) // 2] for name, taken in seconds.items()}
-    shown = [
-        (name, f"{middle[name]:.2f}", f"{r['median']:.2f} ({r['q25']:.2f} to {r['q75']:.2f})")
-        for name, r in times.items()
-    ]
+    shown = [(name, f"{middle[name]:.2f}", spread(r)) for name, r in times.items()]
     show(f"{2 * sum(counts)} windows, {rounds} rounds", shown, ("", "CPU s an image", "times dense"))
     print(f"largest difference of a mean score: {difference:.1e}")
     keep(

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from pytorch_lightning.callbacks import Callback
 from torch import Tensor, nn
 
@@ -209,6 +210,9 @@ def build_network(config: dict[str, Any], source: Source, flat_input: int | None
                 f"init._target_={settings['_target_']} returns {entry.std_asked} for {entry.layer}; "
                 "it must return the std that it asks for, a finite number"
             )
+    if config["compute"]["channels_last"]:
+        network.to(memory_format=torch.channels_last)  # what the weights are, convolutions make of maps
+    network.activation_checkpointing = config["compute"]["activation_checkpointing"]
     return network, ledger
 
 

@@ -174,9 +174,6 @@ class _Run:
         self.data = everywhere(lambda: build_data(config, source, self.geometry))
         self.preprocess, self.statistics_hash = build_preprocess(config, self.data)
         self.network, self.ledger = everywhere(lambda: build_network(config, source, self.preprocess.flat_output))
-        if config["compute"]["channels_last"]:
-            self.network.to(memory_format=torch.channels_last)  # what the weights are, convolutions make of maps
-        self.network.activation_checkpointing = config["compute"]["activation_checkpointing"]
         drift = warn_of_drift(self.network.sites()) if config["model"]["norm"] == "none" else None
         self.warnings = [] if drift is None else [drift]
         self.classifier = Classifier(

@@ -1,0 +1,137 @@
+"""A training step of VGG-19 with PReLU here and as others would write it: torchvision, timm, Keras on JAX.
+
+`python scripts/bench/frameworks.py [rounds] [batch]` prints a table and writes results/bench/<machine>.json. The same
+layers, float32, SGD with momentum 0.9 and weight decay 5e-4, noise for images, CPU time of one thread. Libraries that
+are not installed are left out; none of them is a requirement (`uv pip install timm keras jax`).
+"""
+
+import os
+import sys
+
+os.environ |= {
+    "OMP_NUM_THREADS": "1",
+    "KERAS_BACKEND": "jax",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+}
+
+from collections.abc import Callable
+from importlib import metadata
+from importlib.util import find_spec
+
+import torch
+import torch.nn.functional as F
+import torchvision
+from pairs import interleave, keep, median_of, ratios, show, spread
+from torch import nn
+from torch.optim import SGD, Optimizer
+
+from rectifiers.composition import composed
+from rectifiers.kernels import PReLU
+from rectifiers.models.network import Network
+from rectifiers.models.spec import expand
+from rectifiers.training.optim import build_sgd
+
+OURS = "rectifiers, compute=cpu"
+CONVS = (64, 64, None, 128, 128, None, *[256] * 4, None, *[512] * 4, None, *[512] * 4, None)
+Step = Callable[[], object]
+
+
+def loop(network: nn.Module, optimizer: Optimizer, batch: int) -> Step:
+    """A step as torchvision's and timm's training scripts make it, without automatic mixed precision."""
+    x, labels = torch.randn(batch, 3, 224, 224), torch.randint(1000, (batch,))
+    network.train()
+
+    def step() -> None:
+        loss = F.cross_entropy(network(x), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def ours(batch: int, activation: Callable[[int], nn.Module]) -> Step:
+    config = composed(["model=vgg19", "data=imagenet"])
+    rows = expand(config["model"]["rows"], width=1.0, classes=1000)
+    memory = torch.channels_last if config["compute"]["channels_last"] else torch.contiguous_format
+    network = Network(rows, activation, channels=3, input_px=224).to(memory_format=memory)
+    fused = config["compute"]["fused"]
+    optimizer = build_sgd(network, lr=1e-4, momentum=0.9, weight_decay=5e-4, bias_lr_factor=1.0, fused=fused)
+    return loop(network, optimizer, batch)
+
+
+def of_torchvision(batch: int) -> Step:
+    """torchvision.models.vgg19, its ReLUs replaced; the reference's optimiser is torch.optim.SGD as it comes."""
+    network = torchvision.models.vgg19()
+    for part in (network.features, network.classifier):
+        before: nn.Module = part[0]
+        for place, module in enumerate(part):
+            if isinstance(module, nn.ReLU):
+                part[place] = nn.PReLU(before.out_channels if isinstance(before, nn.Conv2d) else before.out_features)
+            elif isinstance(module, nn.Conv2d | nn.Linear):
+                before = module
+    return loop(network, SGD(network.parameters(), lr=1e-4, momentum=0.9, weight_decay=5e-4), batch)
+
+
+def of_timm(batch: int) -> Step:
+    """timm's vgg19 with timm's own PReLU, whose slope is shared in a layer, and its factory of optimisers."""
+    import timm
+    from timm.layers import PReLU as Shared
+    from timm.optim import create_optimizer_v2
+
+    network = timm.create_model("vgg19", act_layer=Shared, drop_rate=0.5)
+    return loop(network, create_optimizer_v2(network, "momentum", lr=1e-4, momentum=0.9, weight_decay=5e-4), batch)
+
+
+def of_keras(batch: int) -> Step:
+    """Layers of Keras on JAX, compiled by XLA, which `train_on_batch` does by itself."""
+    import keras
+    import numpy as np
+    from keras import layers
+
+    network = keras.Sequential([keras.Input((224, 224, 3))])
+    for channels in CONVS:
+        if channels is None:
+            network.add(layers.MaxPooling2D())
+        else:
+            network.add(layers.Conv2D(channels, 3, padding="same"))
+            network.add(layers.PReLU(alpha_initializer=keras.initializers.Constant(0.25), shared_axes=[1, 2]))
+    network.add(layers.Flatten())
+    for _ in range(2):
+        network.add(layers.Dense(4096))
+        network.add(layers.PReLU(alpha_initializer=keras.initializers.Constant(0.25)))
+        network.add(layers.Dropout(0.5))
+    network.add(layers.Dense(1000))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    network.compile(keras.optimizers.SGD(1e-4, momentum=0.9, weight_decay=5e-4), loss)
+    x = np.random.default_rng(0).standard_normal((batch, 224, 224, 3), dtype=np.float32)
+    labels = np.arange(batch)
+    return lambda: network.train_on_batch(x, labels)
+
+
+def main(rounds: int, batch: int) -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    ways = {
+        OURS: ours(batch, PReLU),
+        "the same with torch's PReLU": ours(batch, nn.PReLU),
+        "the same with ReLU": ours(batch, lambda channels: nn.ReLU()),
+        "torchvision's vgg19, torch's PReLU": of_torchvision(batch),
+    }
+    if find_spec("timm"):
+        ways["timm's vgg19, timm's PReLU (a slope a layer)"] = of_timm(batch)
+    if find_spec("keras") and find_spec("jax"):
+        ways["Keras on JAX"] = of_keras(batch)
+    seconds = interleave(ways, rounds)
+    times = {name: ratios(seconds, name, OURS) for name in ways}
+    middle = median_of(seconds, batch)
+    rows = [(name, f"{middle[name]:.0f}", spread(times[name])) for name in ways]
+    show(f"a step of VGG-19, batch {batch}, {rounds} rounds", rows, ("", "ms an image", "times ours"))
+    there = {name: metadata.version(name) for name in ("torchvision", "timm", "keras", "jax") if find_spec(name)}
+    told = {"times_ours": times, "ms_an_image": middle, "libraries": there}
+    keep("frameworks", {"rounds": rounds, "batch": batch, **told})
+
+
+if __name__ == "__main__":
+    numbers = [int(given) for given in sys.argv[1:]]
+    main(*(numbers + [5, 8][len(numbers) :]))
