@@ -1,35 +1,75 @@
-"""The exact figures of docs/scale.md follow from the network."""
+"""The figures of docs/scale.md follow from the networks and from what it assumes."""
+
+import pytest
 
 from conftest import ROOT, compose_config
 from rectifiers.models.spec import expand, trace
 
+STEPS = 1281167 // 128
+RATE, WITHIN, BETWEEN = 20e12, 200e9, 12.5e9  # assumed
 
-def test_the_figures_of_the_scale_document_follow_from_model_c() -> None:
-    text = (ROOT / "docs" / "scale.md").read_text()
-    config = compose_config("experiment=table5/c_prelu")
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return (ROOT / "docs" / "scale.md").read_text()
+
+
+@pytest.fixture(params=["table5/a_prelu", "table5/c_prelu"])
+def counts(request: pytest.FixtureRequest) -> dict[str, int]:
+    config = compose_config(f"experiment={request.param}")
+    assert (config["optim"]["global_batch"], config["optim"]["epochs"]) == (128, 80)
     shapes = trace(expand(config["model"]["rows"], width=1, classes=1000), channels=3, input_px=224)
-    macs = sum(shape.multiply_adds for shape in shapes)
-    parameters = sum(shape.parameters for shape in shapes)
-    fc1 = next(shape.parameters for shape in shapes if shape.row.name == "fc1")
-    convs = [shape for shape in shapes if shape.row.kind == "conv"]
     maps = {kind: sum(s.channels * s.side**2 for s in shapes if s.row.kind == kind) for kind in ("conv", "max_pool")}
-    saved = 4 * (2 * maps["conv"] + maps["max_pool"])
-    step = {gpus: 128 * 6 * macs / (gpus * 20e12) for gpus in (1, 8, 64)}
-    batch, epochs = config["optim"]["global_batch"], config["optim"]["epochs"]
-    ring = 2 * 7 / 8 * 4 * parameters
-    hours = {1: step[1], 8: step[8] + ring / 200e9, 64: step[64] + ring / 12.5e9}
-    figures = [
-        f"{macs:,}",
-        f"{6 * macs:.2e}".replace("e+", "e"),
-        f"{parameters:,}, of which fc1 {fc1:,} ({fc1 / parameters:.0%})".replace("%", " %"),
-        f"{saved / 1e6:.0f} MB",
-        f"{epochs} of 1,281,167 images, {1281167 // batch:,} steps each",
-        f"| {step[1]:.2f} s | {step[8]:.3f} s | {step[64]:.3f} s |",
-        f"{ring / 1e9:.1f} GB, {ring / 200e9:.3f} s | {ring / 1e9:.1f} GB a node, {ring / 12.5e9:.3f} s |",
-        " | ".join(f"{epochs * (1281167 // batch) * seconds / 3600:.0f} h" for seconds in hours.values()),
-        f"4.0 + {128 * saved / 1e9:.1f} GB | 4.0 + {16 * saved / 1e9:.1f} GB | 4.0 + {2 * saved / 1e9:.1f} GB",
-        f"({sum(shape.parameters for shape in convs) / 1e6:.0f} million parameters here)",
-    ]
-    assert [figure for figure in figures if figure not in text] == []
-    assert batch == 128
-    assert f"{12 * parameters / 1e9:.1f}" == "4.0"
+    return {
+        "macs": sum(shape.multiply_adds for shape in shapes),
+        "parameters": sum(shape.parameters for shape in shapes),
+        "fc1": next(shape.parameters for shape in shapes if shape.row.name == "fc1"),
+        "convs": sum(shape.parameters for shape in shapes if shape.row.kind == "conv"),
+        "kept": 4 * maps["conv"] + 12 * maps["max_pool"],  # a place is eight bytes
+    }
+
+
+def step_s(counts: dict[str, int], machines: int, gpus: int) -> tuple[float, float]:
+    """Return (computing, wire)."""
+    wire = 0.0 if gpus == 1 else 2 * 7 / 8 * 4 * counts["parameters"] / WITHIN
+    wire += 2 * (machines - 1) / machines * 4 * counts["parameters"] / BETWEEN
+    return 128 * 6 * counts["macs"] / (gpus * RATE), wire
+
+
+def test_what_is_said_of_a_network_is_so(text: str, counts: dict[str, int]) -> None:
+    share = f"{counts['fc1'] / counts['parameters']:.0%}".replace("%", " %")
+    operations = f"{6 * counts['macs']:.2e}".replace("e+", "e")
+    figures = (
+        f"{counts['macs']:,}", operations, f"{counts['parameters']:,}", f"{counts['fc1']:,} ({share})",
+        f"{counts['kept'] / 1e6:.0f} MB", f"80 of {STEPS:,} steps",
+    )  # fmt: skip
+    assert [figure for figure in figures if f"| {figure} |" not in text] == []
+    assert str(round(counts["convs"] / 1e6)) in text.partition("reduced the conv layers alone (")[2][:10]
+
+
+def test_every_line_of_the_tables_is_what_the_model_says(text: str, counts: dict[str, int]) -> None:
+    lines = []
+    for machines, gpus in ((1, 1), (1, 8), (2, 16), (4, 32), (8, 64), (16, 128)):
+        computing, wire = step_s(counts, machines, gpus)
+        best, worst = computing / 3 + max(2 * computing / 3, wire), computing + wire
+        low, high = (seconds * 80 * STEPS / 3600 for seconds in (best, worst))
+        lines.append(
+            f"| {machines} ({gpus}) | {128 // gpus} | {computing:.3f} s | {wire:.3f} s | {best:.3f} to {worst:.3f} s | "
+            f"{low:.0f} to {high:.0f} h | {12 * counts['parameters'] / 1e9:.1f} + "
+            f"{128 / gpus * counts['kept'] / 1e9:.1f} GB |"
+        )
+    assert [line for line in lines if line not in text] == []
+
+
+@pytest.mark.parametrize("counts", ["table5/c_prelu"], indirect=True)
+def test_storage_and_cores_keep_up(text: str, counts: dict[str, int]) -> None:
+    images = []
+    for machines, gpus in ((1, 1), (1, 8), (8, 64)):
+        computing, wire = step_s(counts, machines, gpus)
+        images.append(128 / (computing / 3 + max(2 * computing / 3, wire)))
+    for row in (
+        " | ".join(f"{n:.0f}" for n in images),
+        " | ".join(f"{n * 0.115:.0f} MB/s" for n in images),
+        " | ".join(f"{n * 882e-6:.{2 if n < 100 else 1}f}" for n in images),
+    ):
+        assert f"| {row} |" in text
