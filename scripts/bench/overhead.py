@@ -32,7 +32,7 @@ from rectifiers.training.checkpoints import AtomicCheckpointIO
 
 RUN = (
     "activation=prelu", "init=he", "data=folder", "model.width=1", "data.resize_px=256", "data.crop_px=224",
-    "optim.global_batch=8", "optim.epochs=2", "evaluation=center", "logger=csv", "compute.threads=1",
+    "optim.global_batch=8", "optim.epochs=2", "optim.lr=0.0001", "evaluation=center", "logger=csv", "compute.threads=1",
 )  # fmt: skip
 PARTS = {
     "forward": [(Network, "forward"), (Preprocess, "forward"), (F, "cross_entropy")],

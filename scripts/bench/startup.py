@@ -41,7 +41,7 @@ def main(rounds: int) -> None:
             ways[f"a run of one epoch, logger={logger}"] = partial(
                 command, *given, *(["logger.mode=offline"] if logger == "wandb" else [])
             )
-        one, two = ((*there, "logger=none", "--multirun", f"seed={seeds}", "rerun=true") for seeds in ("0", "0,1"))
+        one, two = (("--multirun", *there, "logger=none", f"seed={seeds}", "rerun=true") for seeds in ("0", "0,1"))
         ways |= {SWEEP: partial(command, *one), TWICE: partial(command, *two)}
         first = (f"runs_dir={place}/first", f"cache_dir={place}/cache", "optim.epochs=1", "evaluation=center")
         ways["make train's run, its first epoch of 75"] = partial(command, *first, "rerun=true", "logger=none")

@@ -16,6 +16,7 @@ import pytest
 import torch
 import yaml
 from PIL import Image
+from pytorch_lightning.callbacks import Callback
 
 from conftest import ROOT, TINY, compose_config, numbers, same_bits
 from photos import jpeg, photo
@@ -494,6 +495,7 @@ def process_state() -> dict:
         "python random": random.getstate(),
         "default dtype": torch.get_default_dtype(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "tf32": (torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32),
         "process group": torch.distributed.is_initialized(),
         "signals": {s: signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)},
         "gradients": torch.is_grad_enabled(),
@@ -510,6 +512,16 @@ def test_a_run_leaves_the_process_as_it_found_it(tiny, logger: str) -> None:
         import wandb
 
         assert wandb.run is None
+
+
+def test_float32_is_float32_while_a_run_lasts(tiny) -> None:
+    class Looks(Callback):
+        def on_train_start(self, *_: object) -> None:
+            flags.append((torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32))
+
+    flags: list[tuple[bool, bool]] = [(torch.backends.cudnn.allow_tf32, False)]
+    train(tiny("optim.epochs=1"), CHOICES, [Looks()])
+    assert flags == [(True, False), (False, False)]
 
 
 def test_the_second_run_in_a_process_equals_the_same_run_alone(tiny, tmp_path: Path) -> None:

@@ -29,9 +29,11 @@ def isolated(threads: int | None) -> Iterator[None]:
 
     That is: random states (torch, numpy, random), thread count, default dtype, determinism flags, the environment
     (Lightning leaves LOCAL_RANK there), Lightning's log levels, warning filters, a process group.
+    Float32 means float32: by default cuDNN's convolutions keep ten of its 23 bits (TF32) where a GPU can.
     """
     environment, count, dtype = dict(os.environ), torch.get_num_threads(), torch.get_default_dtype()
     deterministic, benchmark = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+    tf32 = torch.backends.cudnn.allow_tf32
     interrupt = signal.getsignal(signal.SIGINT)  # Lightning ignores the signal once it has seen it
     numpy_state, python_state = np.random.get_state(), random.getstate()
     levels = {name: logging.getLogger(name).level for name in QUIET}
@@ -46,6 +48,7 @@ def isolated(threads: int | None) -> Iterator[None]:
                 logging.getLogger(name).setLevel(logging.WARNING)
             if threads is not None:
                 torch.set_num_threads(threads)
+            torch.backends.cudnn.allow_tf32 = False
             yield
     finally:
         if not group_before and torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -55,7 +58,7 @@ def isolated(threads: int | None) -> Iterator[None]:
         torch.set_num_threads(count)
         torch.set_default_dtype(dtype)
         torch.use_deterministic_algorithms(deterministic)
-        torch.backends.cudnn.benchmark = benchmark
+        torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = benchmark, tf32
         np.random.set_state(numpy_state)
         random.setstate(python_state)
         for name, level in levels.items():
