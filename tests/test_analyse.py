@@ -138,6 +138,10 @@ REFUSED = [
     (["propagation", "activation=perlu"], "Could not find 'activation/perlu'"),
     (["propagation", "activation=null"], "activation=null is not usable; leave it out, or give activation=<option> of"),
     (["propagation", "model"], "model is not usable; write key=value"),
+    (
+        ["propagation", "model=mlp", "model.norm=batch", "images=1"],
+        "images=1 leaves model.norm=batch nothing to normalise",
+    ),
     (["propagation", "optim.lr=-1"], "optim.lr=-1 is not usable; give a number above 0"),
     (["fisher", "slopes=0.25"], "slopes=0.25 is not usable; give a list such as slopes=[0,0.01,0.1,0.25,0.5]"),
     (["fisher", "slopes=[a]"], "slopes=a is not usable; give a number at least -10 and at most 10"),

@@ -1,12 +1,13 @@
 """What PReLU costs: the operation, and a whole training step of the 14-layer network, beside ReLU and torch's PReLU.
 
 `python scripts/bench/prelu.py [rounds] [batch]` prints tables and writes results/bench/<machine>.json. Ratios are of
-CPU time on one thread, interleaved. The step is forward, loss, backward and SGD; its network is the paper's at full
-width.
+CPU time on one thread, interleaved; where there is a GPU, of the clock on that. The step is forward, loss, backward and
+SGD; its network is the paper's at full width.
 """
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -22,7 +23,10 @@ from rectifiers.kernels import PReLU, cpu
 from rectifiers.models.network import Network
 from rectifiers.models.spec import expand
 
-SHAPES = ((8, 64, 112, 112), (8, 256, 18, 18))
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+CLOCK = time.perf_counter if DEVICE == "cuda" else time.process_time
+BATCH = 128 if DEVICE == "cuda" else 8
+SHAPES = ((BATCH, 64, 112, 112), (BATCH, 256, 18, 18))
 FORMATS = {"NCHW": torch.contiguous_format, "channels last": torch.channels_last}
 KINDS: dict[str, Callable[[int], nn.Module]] = {
     "ReLU": lambda channels: nn.ReLU(),
@@ -34,19 +38,35 @@ KINDS: dict[str, Callable[[int], nn.Module]] = {
 }
 
 
+COPY = "a copy of as many bytes"
+
+
+def waited(way: Callable[[], object]) -> Callable[[], None]:
+    """Return `way`, and the wait for what it asked of a GPU."""
+
+    def done() -> None:
+        way()
+        if DEVICE == "cuda":
+            torch.cuda.synchronize()
+
+    return done
+
+
 def once(module: nn.Module, x: Tensor, dy: Tensor) -> None:
     torch.autograd.grad(module(x), [x, *module.parameters()], dy)
 
 
 def operation(rounds: int) -> dict[str, dict[str, dict[str, float]]]:
-    """Forward and backward of the activation alone, over ReLU's."""
+    """Forward and backward of the activation alone, over ReLU's; and a copy of the five tensors that they touch."""
     found = {}
     for shape in SHAPES:
         for form, memory in FORMATS.items():
-            x = torch.randn(shape).to(memory_format=memory).requires_grad_()
-            dy = torch.randn(shape).to(memory_format=memory)
-            ways = {name: partial(once, make(shape[1]), x, dy) for name, make in KINDS.items()}
-            seconds = interleave(ways, 4 * rounds)
+            x = torch.randn(shape, device=DEVICE).to(memory_format=memory).requires_grad_()
+            dy = torch.randn(shape, device=DEVICE).to(memory_format=memory)
+            ways = {name: partial(once, make(shape[1]).to(DEVICE), x, dy) for name, make in KINDS.items()}
+            source = torch.randn(5 * x.numel() // 2, device=DEVICE)
+            ways[COPY] = partial(torch.empty_like(source).copy_, source)
+            seconds = interleave({name: waited(way) for name, way in ways.items()}, 4 * rounds, CLOCK)
             found[f"{'x'.join(map(str, shape))}, {form}"] = {n: ratios(seconds, n, "ReLU") for n in ways}
     return found
 
@@ -55,17 +75,17 @@ def stepper(make: Callable[[int], nn.Module], batch: int, memory: torch.memory_f
     """A training step of small14 on noise."""
     model = composed(["model=small14"])["model"]
     rows = expand(model["rows"], width=1.0, classes=1000)
-    network = Network(rows, make, channels=3, input_px=224).to(memory_format=memory)
-    optimizer = torch.optim.SGD(network.parameters(), lr=1e-4, momentum=0.9, weight_decay=5e-4)
-    x = torch.randn(batch, 3, 224, 224).to(memory_format=memory)
-    labels = torch.randint(1000, (batch,))
+    network = Network(rows, make, channels=3, input_px=224).to(DEVICE, memory_format=memory)
+    optimizer = torch.optim.SGD(network.parameters(), lr=1e-4, momentum=0.9, weight_decay=5e-4, fused=True)
+    x = torch.randn(batch, 3, 224, 224, device=DEVICE).to(memory_format=memory)
+    labels = torch.randint(1000, (batch,), device=DEVICE)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
         F.cross_entropy(network(x), labels).backward()
         optimizer.step()
 
-    return step
+    return waited(step)
 
 
 def kept_bytes(make: Callable[[int], nn.Module], batch: int) -> float:
@@ -98,7 +118,7 @@ def main(rounds: int, batch: int) -> None:
         for name in ("ReLU", "PReLU, torch's", "PReLU")
         for form, memory in FORMATS.items()
     }
-    seconds = interleave(ways, rounds)
+    seconds = interleave(ways, rounds, CLOCK)
     steps = {name: ratios(seconds, name, f"ReLU, {name.rpartition(', ')[2]}") for name in ways}
     memory = {name: kept_bytes(KINDS[name], 2) for name in ("ReLU", "PReLU, torch's", "PReLU")}
 
@@ -121,9 +141,10 @@ def main(rounds: int, batch: int) -> None:
             "step_ms_an_image": middle,
             "kept_bytes_an_image": memory,
         },
+        torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu",
     )
 
 
 if __name__ == "__main__":
     numbers = [int(given) for given in sys.argv[1:]]
-    main(*(numbers + [9, 8][len(numbers) :]))
+    main(*(numbers + [9, BATCH][len(numbers) :]))

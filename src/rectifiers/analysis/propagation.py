@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from rectifiers.analysis.subject import Subject
 from rectifiers.analysis.theory import Step, log, predict
+from rectifiers.config import InputError
 from rectifiers.initializers import Site
 from rectifiers.models.network import Network
 from rectifiers.models.spec import Row
@@ -139,7 +140,12 @@ def propagate(subject: Subject, *, seeds: int, images: int, inputs: str, tell: C
 
     tell: is called with 1 after every network. Moments are log10, means over networks with 95 % intervals; None where
     one of them was zero, which has no logarithm, or more than a double holds.
+
+    Raises:
+        InputError: for one image and batch normalisation.
     """
+    if images == 1 and subject.config["model"]["norm"] == "batch":
+        raise InputError("images=1 leaves model.norm=batch nothing to normalise over; give images=2 or more")
     first, plain = subject.config["seed"], subject.config["model"]["norm"] == "none"
     measured, found, powers = [], [], []
     for seed in range(first, first + seeds):
