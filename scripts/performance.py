@@ -99,10 +99,11 @@ def frameworks(kept: dict[str, Any]) -> str:
 def overhead(kept: dict[str, Any]) -> str:
     shares = [100 * share for share in kept["shares"]]
     rows = [(part, f"{ms:.1f}") for part, ms in kept["ms_a_step"].items()]
+    ends = ", ".join(f"{part} {ms:.0f} ms" for part, ms in kept["ms_an_epoch"].items())
     spent = f"{statistics.median(shares):.2f} % ({min(shares):.2f} to {max(shares):.2f} %, n = {len(shares)})"
     return (
         f"{table(('a step of small14, batch 8', 'ms'), rows)}\nThe last line is {spent} of forward, backward and "
-        "optimiser. Validation and checkpoints, once an epoch, are spread over its eight steps. "
+        f"optimiser. Once an epoch: {ends}. "
         f"`{' '.join(kept['run'])}`.\n"
     )
 

@@ -1,7 +1,8 @@
+import pytest
 import torch
 from torch import nn
 
-from rectifiers.training.divergence import first_bad_layer
+from rectifiers.training.divergence import all_finite, first_bad_layer
 
 
 def chain() -> nn.Sequential:
@@ -34,3 +35,10 @@ def test_no_hook_stays_behind() -> None:
     net = chain()
     first_bad_layer(net, torch.ones(1, 4))
     assert not any(m._forward_hooks for m in net.modules())
+
+
+@pytest.mark.parametrize("bad", [[torch.nan], [torch.inf], [-torch.inf], [torch.inf, -torch.inf]])
+def test_numbers_are_finite_where_all_are_whatever_their_sum(bad: list[float]) -> None:
+    assert all_finite(torch.randn(1000))
+    assert all_finite(torch.full((1000,), 1e38))  # whose sum is not
+    assert not all_finite(torch.cat([torch.randn(1000), torch.tensor(bad), torch.randn(1000)]))

@@ -16,6 +16,11 @@ def _finite(x: object) -> bool:
     return not isinstance(x, Tensor) or bool(torch.isfinite(x).all())
 
 
+def all_finite(numbers: Tensor) -> bool:
+    """Whether no number is infinite or none: seen in most cases from their sum, in a tenth of the time."""
+    return bool(torch.isfinite(numbers.sum())) or bool(torch.isfinite(numbers).all())
+
+
 @torch.no_grad()
 def first_bad_layer(network: nn.Module, x: Tensor) -> str:
     """Return the first module, in the order of a forward pass on `x`, whose weights or output are not finite.

@@ -20,7 +20,7 @@ from rectifiers.evaluation.counters import ErrorCounter
 from rectifiers.evaluation.responses import ResponseMeter
 from rectifiers.models.network import Network
 from rectifiers.seeds import mix
-from rectifiers.training.divergence import Diverged, first_bad_layer
+from rectifiers.training.divergence import Diverged, all_finite, first_bad_layer
 from rectifiers.training.optim import build_sgd
 from rectifiers.training.schedule import StepRule
 
@@ -164,7 +164,7 @@ class Classifier(pl.LightningModule):
         logged = {key: float(value) for key, value in row.items() if value is not None and key != "epoch"}
         self.log_dict(logged, on_step=False, on_epoch=True)
         for name, parameter in self.network.named_parameters():
-            if not torch.isfinite(parameter).all():  # the last update has no later loss that would tell
+            if not all_finite(parameter):  # the last update has no later loss that would tell
                 raise Diverged(self.global_step, name.rpartition(".")[0])
         more = self.trainer.max_epochs is None or self.current_epoch + 1 < self.trainer.max_epochs
         if more and self.rule.after_epoch(errors.top1_error_pct):
