@@ -93,7 +93,10 @@ def frameworks(kept: dict[str, Any]) -> str:
     rows = [(n, f"{kept['ms_an_image'][n]:.0f}", spread(ratio)) for n, ratio in kept["times_ours"].items()]
     versions = ", ".join(f"{name} {version}" for name, version in kept["libraries"].items())
     head = (f"a step of VGG-19 with PReLU, batch {kept['batch']}, float32", "ms an image", "times ours")
-    return f"{table(head, rows)}\n{versions}.\n"
+    return (
+        f"{table(head, rows)}\n{versions}. What they do better is not in a step: timm's networks with weights, "
+        "torchvision's recipes, Keras' backends.\n"
+    )
 
 
 def overhead(kept: dict[str, Any]) -> str:
