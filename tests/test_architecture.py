@@ -108,7 +108,7 @@ ROW = {module: row for row, modules in enumerate(ROWS) for module in modules}
 
 ONLY_IN = {
     "pytorch_lightning": ("training.", "data.module", "distributed"),
-    "hydra": ("cli", "composition", "reporting.commands"),
+    "hydra": ("cli", "help", "composition", "reporting.commands"),
     "omegaconf": ("cli", "composition", "reporting.commands"),
     "jinja2": ("reporting.page.document",),
     "vl_convert": ("reporting.page.document",),

@@ -62,6 +62,10 @@ def test_help_shows_what_the_overrides_make_and_refuses_bad_ones() -> None:
     assert done.returncode == 1
     assert "error: In 'train': Could not find 'activation/perlu'" in done.stderr
     assert "Traceback" not in done.stderr
+    sweep = call("train.py", "-h", "--multirun", "seed=1,2", "init=gaussian").stdout
+    assert "seed: 0" in sweep  # what differs from run to run has no one value
+    assert "  std: 0.01" in sweep
+    assert call("train.py", "-h", "-m", "seed=1,2(").stderr.startswith("error: ")
     assert "hydra-help" in call("train.py", "--hydra-help").stdout
 
 
@@ -70,6 +74,7 @@ REFUSED = [
     ("optim.lrr=1", "optim.lrr is not known; did you mean optim.lr? The keys of optim are: bias_lr_factor"),
     ("activation.slope=1", "activation.slope is not known; "),
     ("activation=perlu", "Could not find 'activation/perlu'"),
+    ("experiment=nix", "Could not find 'experiment/nix'"),
     ("optim.lr=abc", "error: optim.lr=abc is not usable; give a number above 0"),
     ("activation=null", "error: activation=null is not usable; leave it out, or give activation=<option> of: elu, "),
     ("+foo=1", "error: +foo=1 adds or removes a key, which nothing here reads; write key=value"),

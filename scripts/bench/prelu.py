@@ -111,6 +111,7 @@ def main(rounds: int, batch: int) -> None:
     if cpu.fault():
         sys.exit(f"error: there is no C library ({cpu.fault()}); call make native")
     torch.set_num_threads(1)
+    torch.backends.cudnn.allow_tf32 = False  # as a run has it
     torch.manual_seed(0)
     operations = operation(rounds)
     ways = {

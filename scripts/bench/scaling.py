@@ -43,7 +43,7 @@ def main(rounds: int, batch: int) -> None:
     rank = dist.get_rank()
     torch.manual_seed(rank)
     rows = expand(composed(["model=small14"])["model"]["rows"], width=1.0, classes=1000)
-    network = Network(rows, PReLU, channels=3, input_px=224)
+    network = Network(rows, PReLU, channels=3, input_px=224).to(memory_format=torch.channels_last)
     together = DistributedDataParallel(network, gradient_as_bucket_view=True)
     optimizer = build_sgd(network, lr=1e-4, momentum=0.9, weight_decay=5e-4, bias_lr_factor=1.0, fused=True)
     x, labels = torch.randn(batch, 3, 224, 224), torch.randint(1000, (batch,))

@@ -217,6 +217,8 @@ def hints(arguments: list[str]) -> list[str]:
         for part in key.split("."):
             if part == "hydra" or "/" in part or not isinstance(node, DictConfig):
                 break
+            if not path and part in groups and part not in node:
+                break  # Hydra itself lists a group's options
             if part not in node:
                 known = sorted(set(map(str, node)) | (set(groups) if not path else set()))
                 near = difflib.get_close_matches(part, known, n=1)

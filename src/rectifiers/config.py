@@ -224,7 +224,8 @@ def check(config: Mapping[str, Any]) -> None:
             f"data.scale_jitter_px={jitter} is not usable; give a range such as [256,512] that starts at "
             f"data.crop_px={crop_px} or above, or null"
         )
-    if config["compute"]["activation_checkpointing"] and config["model"]["norm"] == "batch":
+    maps = any("conv" in row for row in config["model"]["rows"] if isinstance(row, Mapping))
+    if config["compute"]["activation_checkpointing"] and config["model"]["norm"] == "batch" and maps:
         raise InputError(
             "compute.activation_checkpointing=true computes maps twice, and model.norm=batch would count every batch "
             "twice in its running statistics; give compute.activation_checkpointing=false or model.norm=none"

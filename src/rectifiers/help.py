@@ -4,10 +4,13 @@ Hydra's own takes four times as long (it copies its search path for every group,
 """
 
 import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 
 from rectifiers.composition import composed
-from rectifiers.config import CONF
+from rectifiers.config import CONF, InputError
 
+HELP, SWEEP = {"--help", "-h"}, {"--multirun", "-m"}
 HEAD = "Train a network with a chosen activation and initialiser, test it, and keep a record of the run."
 EXAMPLES = """\
 Examples:
@@ -19,9 +22,9 @@ Examples:
 
 
 def wanted(arguments: list[str]) -> bool:
-    """Whether help is asked for, and nothing else of Hydra's."""
+    """Whether help is asked for, and nothing of Hydra's that has an answer of its own."""
     flags = {argument for argument in arguments if argument.startswith("-")}
-    return bool(flags) and flags <= {"--help", "-h"}
+    return bool(flags & HELP) and flags <= HELP | SWEEP
 
 
 def text(arguments: list[str]) -> str:
@@ -30,7 +33,14 @@ def text(arguments: list[str]) -> str:
     Raises:
         InputError: where an override cannot be composed.
     """
-    settings = composed([argument for argument in arguments if not argument.startswith("-")], resolve=False)
+    overrides = [argument for argument in arguments if not argument.startswith("-")]
+    if SWEEP & set(arguments):  # what differs from run to run has no one value to show
+        try:
+            parsed = OverridesParser.create().parse_overrides(overrides)
+        except HydraException as fault:
+            raise InputError(" ".join(str(fault).split())) from fault
+        overrides = [each.input_line or "" for each in parsed if not each.is_sweep_override()]
+    settings = composed(overrides, resolve=False)
     folders = [path.parent.relative_to(CONF) for path in CONF.rglob("*.yaml") if path.parent != CONF]
     choices = "\n".join(f"{folder}: {', '.join(_names(folder.as_posix()))}" for folder in sorted(set(folders)))
     return "\n\n".join(

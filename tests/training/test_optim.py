@@ -70,19 +70,57 @@ def test_every_parameter_is_in_one_group() -> None:
     assert sorted(id(p) for g in groups for p in g) == sorted(id(p) for p in net.parameters())
 
 
-def test_the_fused_step_is_the_plain_one_but_for_rounding() -> None:
-    found = []
-    for fused in (False, True):
-        torch.manual_seed(0)
-        net = network(A.prelu).double()
-        optimizer = build_sgd(
-            net, lr=0.1, momentum=0.9, weight_decay=0.5, bias_lr_factor=2.0, slope_weight_decay=0.25, fused=fused
-        )
-        for _ in range(5):
-            optimizer.zero_grad()
-            net(
-                torch.ones(3, 1, 4, 4, dtype=torch.float64) * torch.arange(3).view(3, 1, 1, 1)
-            ).square().sum().backward()
-            optimizer.step()
-        found.append(torch.cat([p.detach().flatten() for p in net.parameters()]))
-    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-15)
+SETTINGS = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.5, "bias_lr_factor": 2.0, "slope_weight_decay": 0.25}
+LAYOUTS = {"NCHW": torch.contiguous_format, "channels last": torch.channels_last}
+
+
+def begun(layout: str, fused: bool) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """A network with convolutions that always starts with the same weights, in double precision."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), A.prelu(4), nn.Conv2d(4, 2, 3)).double()
+    net.to(memory_format=LAYOUTS[layout])
+    return net, build_sgd(net, **SETTINGS, fused=fused)
+
+
+def step(net: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    for p in net.parameters():
+        gradient = torch.randn(p.shape, generator=draw, dtype=p.dtype)
+        p.grad = torch.empty_like(p).copy_(gradient) if p.requires_grad else None
+    optimizer.step()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("layout_before", LAYOUTS)
+@pytest.mark.parametrize("fused_before", [False, True])
+def test_a_step_is_the_same_however_it_is_made_and_by_whatever_it_was_begun(
+    layout: str, fused: bool, layout_before: str, fused_before: bool
+) -> None:
+    plain = begun("NCHW", False)
+    before, now = begun(layout_before, fused_before), begun(layout, fused)
+    for seed in (1, 2):
+        step(*plain, seed)
+        step(*before, seed)
+    now[0].load_state_dict(before[0].state_dict())
+    now[1].load_state_dict(before[1].state_dict())
+    assert all(group["fused"] is (True if fused else None) for group in now[1].param_groups)  # None: torch chooses
+    for seed in (3, 4):
+        step(*plain, seed)
+        step(*now, seed)
+    for one, other in zip(plain[0].parameters(), now[0].parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_weights_that_join_later_begin_with_no_momentum(fused: bool) -> None:
+    nets = [begun("NCHW", False), begun("NCHW", fused)]
+    for net, optimizer in nets:
+        net[0].requires_grad_(False)
+        step(net, optimizer, 1)
+        net[0].requires_grad_(True)
+        step(net, optimizer, 2)
+        optimizer.state.clear()
+        step(net, optimizer, 3)
+    for one, other in zip(nets[0][0].parameters(), nets[1][0].parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-15)

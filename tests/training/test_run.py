@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from rectifiers.evaluation.testing import Result
 from rectifiers.runs import record as records
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.training.checkpoints import AtomicCheckpointIO, Checkpoints
+from rectifiers.training.looking import Signals
 from rectifiers.training.run import Outcome, train
 
 CHOICES = {"activation": "prelu", "init": "he", "model": "mlp", "data": "digits"}
@@ -562,12 +564,50 @@ def test_a_training_image_that_is_skipped_by_choice_stands_in_the_record(tiny, t
     assert record["warnings"][-1:] == ["1 training images could not be read; others took their places (by index: 1)"]
 
 
+class Built(Callback):
+    """Looks at what a configuration has become."""
+
+    def on_train_start(self, trainer: Any, module: Any) -> None:
+        self.computed_again = module.network.activation_checkpointing
+        self.fused = [group["fused"] for group in trainer.optimizers[0].param_groups]
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_the_step_is_fused_where_that_is_asked_for(tiny, fused: bool) -> None:
+    built = Built()
+    train(tiny("optim.epochs=1", f"compute.fused={str(fused).lower()}"), CHOICES, [built])
+    assert set(built.fused) == {True if fused else None}
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_run_goes_on_with_maps_in_another_order(tmp_path: Path, last: bool) -> None:
+    options = ("model=mini", "data=digits8", "optim=plain", "evaluation=[center]", "logger=none", "optim.epochs=2")
+    precise = ("compute.precision=64-true", f"cache_dir={tmp_path}/cache")  # steps make much of a rounding
+    names = {False: "compute.channels_last=false", True: "compute.channels_last=true"}
+    whole = train(compose_config(*options, *precise, names[last], f"runs_dir={tmp_path}/whole"), {})
+
+    class Cut(Callback):
+        def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
+            if trainer.current_epoch == 1:
+                raise RuntimeError("cut")
+
+    there = f"runs_dir={tmp_path}/cut"
+    with pytest.raises(RuntimeError, match="cut"):
+        train(compose_config(*options, *precise, names[not last], there), {}, [Cut()])
+    done = train(compose_config(*options, *precise, names[last], there), {})
+    for key, weight in weights(whole).items():
+        torch.testing.assert_close(weights(done)[key], weight, rtol=1e-5, atol=1e-6)
+
+
 def test_maps_that_are_computed_again_are_the_same_bits(tmp_path: Path) -> None:
     options = ("model=mini", "data=digits8", "optim=plain", "optim.epochs=1", "evaluation=[center]", "logger=none")
-    states = []
+    states: list[dict[str, torch.Tensor]] = []
     for again in ("false", "true"):
         more = (f"compute.activation_checkpointing={again}", f"runs_dir={tmp_path}/{again}")
-        outcome = train(compose_config(*options, *more), {})
+        signals, built = Signals([0]), Built()
+        outcome = train(compose_config(*options, *more), {}, [signals, built])
+        assert built.computed_again is (again == "true")
+        assert all(len(pair) == 2 for pair in signals.found[0].values())  # heard once, in both directions
         states.append(AtomicCheckpointIO().load_checkpoint(outcome.path.parent / "last.ckpt")["state_dict"])
     assert same_bits(*states)
     with pytest.raises(InputError, match=r"count every batch twice .* give compute\.activation"):
