@@ -29,10 +29,10 @@ def counts(request: pytest.FixtureRequest) -> dict[str, int]:
     }
 
 
-def step_s(counts: dict[str, int], machines: int, gpus: int) -> tuple[float, float]:
+def step_s(counts: dict[str, int], machines: int, gpus: int, between: float = BETWEEN) -> tuple[float, float]:
     """Return (computing, wire)."""
     wire = 0.0 if gpus == 1 else 2 * 7 / 8 * 4 * counts["parameters"] / WITHIN
-    wire += 2 * (machines - 1) / machines * 4 * counts["parameters"] / BETWEEN
+    wire += 2 * (machines - 1) / machines * 4 * counts["parameters"] / between
     return 128 * 6 * counts["macs"] / (gpus * RATE), wire
 
 
@@ -59,6 +59,25 @@ def test_every_line_of_the_tables_is_what_the_model_says(text: str, counts: dict
             f"{128 / gpus * counts['kept'] / 1e9:.1f} GB |"
         )
     assert [line for line in lines if line not in text] == []
+
+
+def best_s(counts: dict[str, int], machines: int, gpus: int) -> float:
+    computing, wire = step_s(counts, machines, gpus)
+    return computing / 3 + max(2 * computing / 3, wire)
+
+
+def test_what_is_said_of_more_machines_is_so(text: str, counts: dict[str, int]) -> None:
+    numbers = [(1, 8), (2, 16), (4, 32), (8, 64), (16, 128)]
+    best = [best_s(counts, *each) for each in numbers]
+    worst = [sum(step_s(counts, *each)) for each in numbers]
+    assert f"{best[1] / best[0]:.2f}" in text
+    assert best[1] == min(best)  # where all overlaps, two machines
+    model_a = counts["parameters"] < 2e8
+    assert worst[0] == min(worst) if model_a else 0.9 < worst[-1] / worst[1] < 1
+    computing, wire = step_s(counts, 8, 64, between=50e9)
+    assert wire > computing
+    assert f"{wire:.3f}" in text
+    assert model_a or min(best) * STEPS // 60 >= 26
 
 
 @pytest.mark.parametrize("counts", ["table5/c_prelu"], indirect=True)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from conftest import compose_config
 from rectifiers.training.run import train
 
 
@@ -23,3 +24,18 @@ def test_a_compiled_run_that_diverges_names_its_layer(tiny) -> None:
     outcome = train(tiny("compute.compile=true", "optim.lr=1e6", "activation=relu"), {})
     assert outcome.record["status"] == "diverged"
     assert outcome.record["diverged"]["layer"] != ""
+
+
+@pytest.mark.slow
+def test_compiled_convolutions_make_the_same_numbers_with_maps_that_are_computed_again(tmp_path) -> None:
+    options = (
+        "model=mini", "data=digits8", "optim=plain", "evaluation=[center]", "logger=none", "optim.epochs=1",
+        "compute.precision=64-true", f"cache_dir={tmp_path}/cache",
+    )  # fmt: skip
+    states = []
+    for more in ((), ("compute.compile=true",), ("compute.compile=true", "compute.activation_checkpointing=true")):
+        outcome = train(compose_config(*options, *more, f"runs_dir={tmp_path}/{len(states)}"), {})
+        states.append(torch.load(outcome.path.parent / "last.ckpt", weights_only=True)["state_dict"])
+    for state in states[1:]:
+        for name, weight in states[0].items():
+            torch.testing.assert_close(state[name], weight, rtol=1e-9, atol=1e-12)

@@ -186,6 +186,8 @@ class _Run:
             run=folder.name,
             code=code_fingerprint(),
         )
+        if config["compute"]["precision"] == "64-true":
+            self.classifier.double()  # Lightning would, after weights of a checkpoint were rounded to single precision
 
     def prepare_folder(self) -> None:
         """Make the run's folder with what is known before training. A finished run that is run again is set aside."""
@@ -240,8 +242,6 @@ class _Run:
         return self._record(diverged, {} if diverged else self._test(protocols(self.config)))
 
     def _test(self, names: Iterable[str]) -> dict[str, Any]:
-        if self.config["compute"]["precision"] == "64-true":
-            self.classifier.double()
         return {
             name: protocol_result(name, self.config, self.classifier, self.source, self.folder)
             for name in sorted(names)
