@@ -73,8 +73,15 @@ def step(kept: dict[str, Any]) -> str:
     ]
     step_of = f"a step of {kept['model']} with PReLU, batch {kept['batch']}"
     head = (step_of, "ms an image", "times as fast", "of the products' rate")
+    larger = kept["larger"]
+    more = (
+        f" The optimiser's part does not grow with the batch: with {larger['batch']} images the way of compute=cpu "
+        f"is {spread(larger['times_as_fast'])} times as fast."
+        if larger
+        else ""
+    )
     rates = " and ".join(f"{rate:.3g} TFLOP/s in {name}" for name, rate in kept["tflops_of_products"].items())
-    return f"{table(head, rows)}\nThe rate of square matrix products, measured in the same rounds, is {rates}.\n"
+    return f"{table(head, rows)}\nThe rate of square matrix products, measured in the same rounds, is {rates}.{more}\n"
 
 
 def memory(kept: dict[str, Any]) -> str:
