@@ -62,7 +62,7 @@ def _nothing_is_left_running() -> Iterator[None]:
         if process.poll() is None:
             for pid in (*launched(process), process.pid):
                 os.kill(pid, signal.SIGKILL)
-            process.communicate()
+            process.wait()  # and not for the end of its pipes, which a loader that hangs may hold
 
 
 def launched(torchrun: subprocess.Popen) -> list[int]:

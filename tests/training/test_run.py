@@ -22,6 +22,7 @@ from pytorch_lightning.callbacks import Callback
 from conftest import ROOT, TINY, compose_config, numbers, same_bits
 from photos import jpeg, photo
 from rectifiers.config import InputError
+from rectifiers.data.module import TrainDataset
 from rectifiers.evaluation.counters import Errors
 from rectifiers.evaluation.testing import Result
 from rectifiers.runs import record as records
@@ -562,6 +563,14 @@ def test_a_training_image_that_is_skipped_by_choice_stands_in_the_record(tiny, t
         train(tiny(*asked), {})
     record = train(tiny(*asked, "data.bad_images=skip"), {}).record
     assert record["warnings"][-1:] == ["1 training images could not be read; others took their places (by index: 1)"]
+
+
+def test_a_process_that_loads_images_and_hangs_ends_the_run_with_a_sentence(
+    tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TrainDataset, "__getitems__", lambda self, items: time.sleep(60))
+    with pytest.raises(InputError, match=r"compute\.timeout_s=1 went by .* the same command goes on"):
+        train(tiny("compute.workers=1", "compute.timeout_s=1"), CHOICES)
 
 
 class Built(Callback):

@@ -151,8 +151,9 @@ class EpochLoader(DataLoader):
 class ImageData(pl.LightningDataModule):
     """Training batches shuffled by (seed, epoch), and the validation split's centre views in order.
 
-    workers: processes that read ahead, 0 for none. pinned: batches lie where a GPU can fetch them by itself. skip_bad:
-    a training image that cannot be read is replaced and named instead of ending the run; one of validation never is.
+    workers: processes that read ahead, 0 for none; timeout_s: how long a batch of theirs is waited for, 0 for ever.
+    pinned: batches lie where a GPU can fetch them by itself. skip_bad: a training image that cannot be read is replaced
+    and named instead of ending the run; one of validation never is.
     """
 
     def __init__(
@@ -163,6 +164,7 @@ class ImageData(pl.LightningDataModule):
         global_batch: int,
         seed: int,
         workers: int,
+        timeout_s: float = 0,
         pinned: bool = False,
         skip_bad: bool = False,
         here: World = ALONE,
@@ -178,6 +180,7 @@ class ImageData(pl.LightningDataModule):
         self.training = TrainDataset(source, geometry, seed, skip_bad=skip_bad)
         self._loading: dict[str, Any] = {
             "num_workers": workers,
+            "timeout": timeout_s if workers else 0,
             "pin_memory": pinned,
             "collate_fn": _as_it_is,
             "worker_init_fn": _as_worker,

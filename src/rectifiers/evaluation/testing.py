@@ -94,12 +94,13 @@ def evaluate(
     classes: int,
     device: torch.device,
     workers: int = 0,
+    timeout_s: float = 0,
     on_batch: Callable[[int], None] = lambda images: None,
 ) -> Result:
     """Score a whole split; `scored` (see `protocols.Scored`) is put into eval mode.
 
-    on_batch: told the number of images after every batch, for a progress bar. Several processes share the batches, and
-    each of them returns the result of all.
+    timeout_s: how long a batch of a worker is waited for; 0 for ever. on_batch: told the number of images after every
+    batch, for a progress bar. Several processes share the batches, and each of them returns the result of all.
 
     Raises:
         Stopped: where a signal asks for it, on all processes.
@@ -116,6 +117,7 @@ def evaluate(
         dataset,
         batch_sampler=batches[here.rank :: here.size],
         num_workers=workers,
+        timeout=timeout_s if workers else 0,
         worker_init_fn=leave_signals_to_the_parent,
     )
     for at_scales, labels, indices in stoppable(loader, math.ceil(len(batches) / here.size), "while testing"):

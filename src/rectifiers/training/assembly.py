@@ -136,6 +136,7 @@ def build_data(config: dict[str, Any], source: Source, geometry: Geometry) -> Im
         global_batch=config["optim"]["global_batch"],
         seed=config["seed"],
         workers=config["compute"]["workers"],
+        timeout_s=config["compute"]["timeout_s"],
         pinned=config["compute"]["accelerator"] == "gpu",
         skip_bad=config["data"].get("bad_images") == "skip",
         here=world(),

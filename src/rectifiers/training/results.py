@@ -37,6 +37,7 @@ def protocol_result(
             classes=len(source.classes),
             device=device,
             workers=compute["workers"],
+            timeout_s=compute["timeout_s"],
             on_batch=seen,
         )
     seconds = time.perf_counter() - started
