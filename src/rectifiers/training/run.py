@@ -117,9 +117,10 @@ def _in_words(config: dict[str, Any], here: World) -> Iterator[None]:
         ) from fault
     except RuntimeError as fault:
         if str(fault).startswith("DataLoader timed out"):
+            waited = config["compute"]["timeout_s"]
             raise InputError(
-                f"compute.timeout_s={config['compute']['timeout_s']} went by without a batch of the processes that load "
-                "images; the same command goes on from the last checkpoint, with a larger one where reading is that slow"
+                f"compute.timeout_s={waited} went by without a batch of the processes that load images; the same "
+                "command goes on from the last checkpoint, and may be given a larger one where reading is that slow"
             ) from fault
         if here.size == 1 or not _of_the_network(fault):
             raise
