@@ -101,8 +101,8 @@ def frameworks(kept: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in kept["libraries"].items())
     head = (f"a step of VGG-19 with PReLU, batch {kept['batch']}, float32", "ms an image", "times ours")
     return (
-        f"{table(head, rows)}\n{versions}. The optimiser's part is large at this batch. What they do better is not in a step: timm's networks with weights, "
-        "torchvision's recipes, Keras' backends.\n"
+        f"{table(head, rows)}\n{versions}. The optimiser's part is large at this batch. What they do better is not in "
+        "a step: timm's networks with weights, torchvision's recipes, Keras' backends.\n"
     )
 
 
