@@ -5,6 +5,7 @@ import os
 import random
 import re
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,8 @@ def interleave(
     ways: dict[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.process_time
 ) -> dict[str, list[float]]:
     """Return seconds of each way and round, in random order within a round; a first round warms up and is dropped."""
+    if rounds < 2:
+        sys.exit(f"error: rounds={rounds} gives no spread; give 2 or more")
     order = random.Random(0)
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for n in track(range(rounds + 1), "rounds", console=Console(stderr=True), transient=True):
