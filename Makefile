@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.8
 READY := $(VENV)/.ready
-COMPILE := src/rectifiers/compiling.py
-NATIVE := src/rectifiers/data/native src/rectifiers/kernels
-LIBRARY := src/rectifiers/kernels/library.so
+COMPILE := src/rectifiers/runtime/compiling.py
+NATIVE := src/rectifiers/data/jpeg src/rectifiers/nn/kernels
+LIBRARY := src/rectifiers/nn/kernels/library.so
 
 .DEFAULT_GOAL := help
 .PHONY: help setup native train test test-slow lint types format data verify-data deviations table claims report browser bench lock clean

@@ -11,7 +11,7 @@ class CompileHook(BuildHookInterface):
     """Makes the libraries anew for every wheel and editable install; a wheel that holds one is of this platform."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        compiling = runpy.run_path(str(Path(self.root, "src/rectifiers/compiling.py")))
+        compiling = runpy.run_path(str(Path(self.root, "src/rectifiers/runtime/compiling.py")))
         for fault in compiling["compile_all"]():
             self.app.display_warning(fault)
         made = [each.path for each in (compiling["JPEG"], compiling["KERNELS"]) if each.path.exists()]

@@ -8,8 +8,8 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
-from rectifiers.cli import explain_refusal, launch, tell_help
-from rectifiers.help import wanted
+from rectifiers.cli.help import wanted
+from rectifiers.cli.train import explain_refusal, launch, tell_help
 
 
 @hydra.main(config_path="conf", config_name="train", version_base="1.3")

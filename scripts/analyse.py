@@ -24,13 +24,15 @@ import yaml
 from rich.console import Console
 
 from rectifiers.analysis.settings import SETTINGS, split
-from rectifiers.cli import hints, unusable_choice
-from rectifiers.composition import composed, of_run
-from rectifiers.config import CONF, InputError, check, options
-from rectifiers.reporting.console import bar
+from rectifiers.cli.composition import composed, of_run
+from rectifiers.cli.train import hints, unusable_choice
 from rectifiers.runs import record as records
+from rectifiers.runs.config import check, options
 from rectifiers.runs.lookup import run_folder
-from rectifiers.stopping import INTERRUPTED
+from rectifiers.runtime.console import bar
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.paths import CONF
+from rectifiers.runtime.signals import INTERRUPTED
 
 RESULTS = Path(__file__).parents[1] / "results" / "analyses"
 WIDE = 160  # characters, where no terminal says how many it has
@@ -86,7 +88,7 @@ def described(rest: list[str]) -> dict[str, Any]:
 
 def propagation(own: dict[str, Any], rest: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     from rectifiers.analysis.propagation import propagate
-    from rectifiers.analysis.subject import Subject
+    from rectifiers.analysis.setup import Subject
 
     subject = Subject(configuration(rest))
     with bar("networks", own["seeds"]) as tell:
@@ -125,7 +127,7 @@ def responses(own: dict[str, Any], rest: list[str]) -> tuple[dict[str, Any], dic
 
 def histograms(own: dict[str, Any], rest: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     from rectifiers.analysis.histograms import histograms as drawn
-    from rectifiers.analysis.subject import Subject
+    from rectifiers.analysis.setup import Subject
 
     config = configuration(rest)
     steps = config["optim"]["epochs"] * Subject(config).steps_an_epoch
@@ -155,7 +157,7 @@ def fisher(own: dict[str, Any], rest: list[str]) -> tuple[dict[str, Any], dict[s
 
 def preprocessing(own: dict[str, Any], rest: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     from rectifiers.analysis.components import preprocessing as made
-    from rectifiers.analysis.subject import Subject
+    from rectifiers.analysis.setup import Subject
 
     return made(Subject(configuration(rest)), **own), described(rest)
 

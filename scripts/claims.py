@@ -21,12 +21,14 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.table import Table
 
-from rectifiers.config import CONF, InputError, check
-from rectifiers.reporting.claims import Claim, claims, load, runs_of, why_no_answer
+from rectifiers.results.claims import Claim, claims, load, runs_of, why_no_answer
 from rectifiers.runs import record as records
+from rectifiers.runs.config import check
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.provenance import version
 from rectifiers.runs.sweep import Cell, write
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.paths import CONF
 
 RESULTS = Path(__file__).parents[1] / "results" / "claims"
 # of a claim's runs beside its arm: W&B is not asked for hundreds of runs of seconds, and one thread gives equal bits

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rectifiers.cli import unusable_choice
-from rectifiers.composition import composed, of_run, override
-from rectifiers.config import InputError
-from rectifiers.distributed import world
-from rectifiers.reporting.console import errors_table, print_record
-from rectifiers.stopping import INTERRUPTED, heeded
+from rectifiers.cli.composition import composed, of_run, override
+from rectifiers.cli.train import unusable_choice
+from rectifiers.results.console import errors_table, print_record
+from rectifiers.runtime.distributed import world
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.signals import INTERRUPTED, heeded
 
 
 def test(arguments: list[str]) -> None:

@@ -21,9 +21,10 @@ import yaml
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
-from rectifiers.config import CHOICES, NUMBERS, InputError
-from rectifiers.data.archives import Expected, file_md5, read_expected, verify
-from rectifiers.runs.record import atomic_file, write_text
+from rectifiers.data.imagenet.archives import Expected, file_md5, read_expected, verify
+from rectifiers.runs.config import CHOICES, NUMBERS
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import atomic_file, write_text
 
 CONSOLE = Console(stderr=True)
 SETTINGS = ("root", "store", "shard_bytes", "resize_px", "crop_px")
@@ -86,7 +87,7 @@ def bar() -> Progress:
 
 
 def run_prepare(expected: Expected, settings: dict[str, Any], threads: int) -> None:
-    from rectifiers.data.preparation import prepare
+    from rectifiers.data.imagenet.preparation import prepare
 
     total = sum(expected.archives[role].path.stat().st_size for role in ("train", "val"))
     with bar() as shown:
@@ -103,8 +104,8 @@ def run_prepare(expected: Expected, settings: dict[str, Any], threads: int) -> N
 
 def run_statistics(settings: dict[str, Any], place: Path, threads: int) -> None:
     from rectifiers.data.colors import measure_colors
-    from rectifiers.data.shards import ShardSplit
-    from rectifiers.data.store import read_manifest
+    from rectifiers.data.imagenet.shards import ShardSplit
+    from rectifiers.data.imagenet.store import read_manifest
     from rectifiers.data.transforms import Geometry
 
     root = Path(settings["root"])

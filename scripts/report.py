@@ -25,21 +25,24 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from rectifiers.config import CONF, InputError, protocols
-from rectifiers.models.spec import depth, expand, trace
-from rectifiers.reporting.belonging import CLAIM, described, why_not
-from rectifiers.reporting.claims import Answer, arm_hash, claims, why_no_answer
-from rectifiers.reporting.claims import answer as answer_claim
-from rectifiers.reporting.claims import load as load_claims
-from rectifiers.reporting.claims_table import FIGURES, drawn
-from rectifiers.reporting.claims_table import tables as claim_tables
-from rectifiers.reporting.claims_table import told as claims_told
-from rectifiers.reporting.comparison import compare
-from rectifiers.reporting.listing import Found, find, gather, select, usual_protocol
-from rectifiers.reporting.tables import document, load, tables
-from rectifiers.reporting.terminal import list_runs, print_comparison, summary
+from rectifiers.nn.networks.rows import depth, expand, trace
+from rectifiers.results.claims import Answer, arm_hash, claims, why_no_answer
+from rectifiers.results.claims import answer as answer_claim
+from rectifiers.results.claims import load as load_claims
+from rectifiers.results.claims_table import FIGURES, drawn
+from rectifiers.results.claims_table import tables as claim_tables
+from rectifiers.results.claims_table import told as claims_told
+from rectifiers.results.comparison import compare
+from rectifiers.results.eligibility import CLAIM, described, why_not
+from rectifiers.results.listing import Found, find, gather, select, usual_protocol
+from rectifiers.results.tables import document, load, tables
+from rectifiers.results.terminal import list_runs, print_comparison, summary
 from rectifiers.runs import record as records
+from rectifiers.runs.config import protocols
 from rectifiers.runs.identity import science
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import write_text
+from rectifiers.runtime.paths import CONF
 
 RESULTS = Path(__file__).parents[1] / "results"
 ALL = "evaluation=calibration"  # every protocol
@@ -74,7 +77,7 @@ def write_tables(check: bool) -> dict[str, Any]:
     if check and (not path.is_file() or path.read_text() != text):
         raise InputError(f"{path} is not what the records say; run make table")
     if not check:
-        records.write_text(path, text)
+        write_text(path, text)
     return {"path": str(path), "written": not check, "tables": [asdict(table) for table in document(found)]}
 
 
@@ -91,11 +94,11 @@ def write_claims(check: bool) -> dict[str, Any]:
     if check and (not path.is_file() or path.read_text() != text):
         raise InputError(f"{path} is not what the records say; run make claims")
     if not check:
-        from rectifiers.reporting.claim_figures import write  # here and not above: others do without matplotlib
+        from rectifiers.results.claim_figures import write  # here and not above: others do without matplotlib
 
         for each in drawn(judged):
             write(each, RESULTS / FIGURES / f"{each.claim.name}.svg")
-        records.write_text(path, text)
+        write_text(path, text)
     verdicts = {each.claim.name: str(each.verdict) for each in judged}
     return {
         "path": str(path),
@@ -107,7 +110,7 @@ def write_claims(check: bool) -> dict[str, Any]:
 
 def draw_cost(source: Path) -> dict[str, Any]:
     """Write results/figures/cost-<run>.svg."""
-    from rectifiers.reporting.figures import (
+    from rectifiers.results.figures import (
         write_error_against_cost,
     )  # here and not above: tables do without matplotlib
 
@@ -139,7 +142,7 @@ def show(runs: Path, filters: list[str]) -> tuple[list[Found], str | None]:
 
 def write_page(runs: Path) -> dict[str, Any]:
     """Write results/report/index.html from the collected runs and those of `runs`."""
-    from rectifiers.reporting.page.document import (
+    from rectifiers.results.page.document import (
         write_page as write,
     )  # here and not above: the rest does without Jinja
 
@@ -173,16 +176,16 @@ def wandb_report(asked: argparse.Namespace) -> dict[str, Any]:
         url = save(found, entity=asked.entity, project=asked.project, group=asked.table, kept=kept)
         return {"path": url}
     report = build(found, entity=asked.entity or "entity", project=asked.project, group=asked.table)
-    records.write_text(asked.out, json.dumps(specification(report), indent=1) + "\n")
+    write_text(asked.out, json.dumps(specification(report), indent=1) + "\n")
     return {"path": str(asked.out)}
 
 
 def note_experiments() -> dict[str, Any]:
-    """Write reporting/experiments.yaml from conf/."""
-    from rectifiers.reporting.belonging import PLACE
+    """Write results/experiments.yaml from conf/."""
+    from rectifiers.results.eligibility import PLACE
 
     noted = experiments()
-    records.write_text(PLACE, yaml.safe_dump(noted, sort_keys=True))
+    write_text(PLACE, yaml.safe_dump(noted, sort_keys=True))
     return {"path": str(PLACE), **noted}
 
 

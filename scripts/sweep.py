@@ -28,8 +28,8 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.table import Table
 
-from rectifiers.config import CONF, InputError, check
-from rectifiers.reporting.statistics import mean_of
+from rectifiers.results.statistics import mean_of
+from rectifiers.runs.config import check
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.sweep import (
     Cell,
@@ -44,7 +44,9 @@ from rectifiers.runs.sweep import (
     state,
     write,
 )
-from rectifiers.stopping import INTERRUPTED, heeded, stop_if_asked
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.paths import CONF
+from rectifiers.runtime.signals import INTERRUPTED, heeded, stop_if_asked
 
 TO_START = (State.MISSING, State.FAILED, State.PRINTED)
 

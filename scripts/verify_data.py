@@ -14,10 +14,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rectifiers.config import InputError
-from rectifiers.data.archives import file_md5, read_expected
-from rectifiers.data.pins import is_pinned, locked_outs, locks
-from rectifiers.data.store import MANIFEST, different_files, read_manifest
+from rectifiers.data.imagenet.archives import file_md5, read_expected
+from rectifiers.data.imagenet.pins import is_pinned, locked_outs, locks
+from rectifiers.data.imagenet.store import MANIFEST, different_files, read_manifest
+from rectifiers.runtime.errors import InputError
 
 CONSOLE = Console(stderr=True)
 OPTIONAL = Path("pipelines/imagenet/archives.yaml")

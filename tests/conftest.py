@@ -17,8 +17,8 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from rectifiers.data.archives import Expected, read_expected
-from rectifiers.data.preparation import prepare
+from rectifiers.data.imagenet.archives import Expected, read_expected
+from rectifiers.data.imagenet.preparation import prepare
 
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"

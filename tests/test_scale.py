@@ -3,7 +3,7 @@
 import pytest
 
 from conftest import ROOT, compose_config
-from rectifiers.models.spec import expand, trace
+from rectifiers.nn.networks.rows import expand, trace
 
 STEPS = 1281167 // 128
 RATE, WITHIN, BETWEEN = 20e12, 200e9, 12.5e9  # assumed

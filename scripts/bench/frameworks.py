@@ -25,10 +25,10 @@ from pairs import interleave, keep, median_of, ratios, show, spread
 from torch import nn
 from torch.optim import SGD, Optimizer
 
-from rectifiers.composition import composed
-from rectifiers.kernels import PReLU
-from rectifiers.models.network import Network
-from rectifiers.models.spec import expand
+from rectifiers.cli.composition import composed
+from rectifiers.nn.kernels import PReLU
+from rectifiers.nn.networks.network import Network
+from rectifiers.nn.networks.rows import expand
 from rectifiers.training.optim import build_sgd
 
 OURS = "rectifiers, compute=cpu"

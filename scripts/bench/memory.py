@@ -18,10 +18,10 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 
-from rectifiers.composition import composed
-from rectifiers.kernels import PReLU
-from rectifiers.models.network import ActivationFactory, Network
-from rectifiers.models.spec import expand
+from rectifiers.cli.composition import composed
+from rectifiers.nn.kernels import PReLU
+from rectifiers.nn.networks.network import ActivationFactory, Network
+from rectifiers.nn.networks.rows import expand
 from rectifiers.training.optim import build_sgd
 
 MODELS = ("small14", "small30", "model_a", "model_b", "model_c", "vgg16", "vgg19")

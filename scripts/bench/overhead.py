@@ -25,9 +25,9 @@ from stopwatch import Stopwatch
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 from photos import write_photos
-from rectifiers.composition import composed
+from rectifiers.cli.composition import composed
 from rectifiers.data.preprocess import Preprocess
-from rectifiers.models.network import Network
+from rectifiers.nn.networks.network import Network
 from rectifiers.training import run
 from rectifiers.training.checkpoints import AtomicCheckpointIO
 

@@ -16,7 +16,7 @@ from rich.progress import track
 from rich.table import Table
 
 from rectifiers.runs.provenance import provenance
-from rectifiers.runs.record import write_text
+from rectifiers.runtime.files import write_text
 
 RESULTS = Path(__file__).parents[2] / "results" / "bench"
 

@@ -9,8 +9,8 @@ import numpy as np
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
-from rectifiers.data import native
-from rectifiers.data.store import FORMAT, INDEX, MANIFEST, SPLITS, ShardWriter, file_sha256
+from rectifiers.data import jpeg
+from rectifiers.data.imagenet.store import FORMAT, INDEX, MANIFEST, SPLITS, ShardWriter, file_sha256
 
 NOTE = (
     "cut from scikit-learn's two sample photos (427 x 640) and scaled to 500 x 375, 375 x 500 and other sizes, with "
@@ -34,8 +34,8 @@ def write_photos(root: Path, count: int) -> dict[str, float]:
         pixels = (pixels + draw.normal(0, NOISE, pixels.shape)).clip(0, 255).astype(np.uint8)
         file = io.BytesIO()
         Image.fromarray(pixels).save(file, "JPEG", quality=int(draw.integers(88, 97)), subsampling="4:2:0")
-        tiled = native.tile(file.getvalue())
-        assert tiled is not None, native.fault()
+        tiled = jpeg.tile(file.getvalue())
+        assert tiled is not None, jpeg.fault()
         for kind, content in (("plain", file.getvalue()), ("tiled", tiled)):
             for part in ("train", "val"):
                 path = root / kind / part / f"n{i % 2:08d}" / f"{i}.JPEG"

@@ -17,8 +17,8 @@ from pairs import interleave, keep, ratios, show, spread
 from peers import BATCH, JITTER, SIDE, Pass, installed
 
 from photos import NOTE, write_photos, write_shards
-from rectifiers.data import native
-from rectifiers.data.imagenet import imagenet
+from rectifiers.data import jpeg
+from rectifiers.data.imagenet.source import imagenet
 from rectifiers.data.module import ImageData
 from rectifiers.data.sources import Source, folder
 from rectifiers.data.transforms import Geometry, draw_plan, follow
@@ -92,8 +92,8 @@ def scaling(root: Path, rounds: int) -> dict:
 
 
 def main(rounds: int) -> None:
-    if native.fault():
-        sys.exit(f"error: {native.fault()}")
+    if jpeg.fault():
+        sys.exit(f"error: {jpeg.fault()}")
     torch.set_num_threads(1)
     random.seed(0)
     with tempfile.TemporaryDirectory() as place:

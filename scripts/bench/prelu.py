@@ -18,10 +18,10 @@ import torch.nn.functional as F
 from pairs import interleave, keep, median_of, ratios, show, spread
 from torch import Tensor, nn
 
-from rectifiers.composition import composed
-from rectifiers.kernels import PReLU, cpu
-from rectifiers.models.network import Network
-from rectifiers.models.spec import expand
+from rectifiers.cli.composition import composed
+from rectifiers.nn.kernels import PReLU, cpu
+from rectifiers.nn.networks.network import Network
+from rectifiers.nn.networks.rows import expand
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CLOCK = time.perf_counter if DEVICE == "cuda" else time.process_time

@@ -15,7 +15,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from pairs import interleave, keep, ratios, show
 from stopwatch import Stopwatch
 
-from rectifiers.composition import composed
+from rectifiers.cli.composition import composed
 from rectifiers.evaluation.responses import ResponseMeter
 from rectifiers.training import run
 from rectifiers.training.module import Classifier

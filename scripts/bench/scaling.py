@@ -22,10 +22,10 @@ from pairs import interleave, keep, ratios, show, spread
 from torch.distributed.run import main as torchrun
 from torch.nn.parallel import DistributedDataParallel
 
-from rectifiers.composition import composed
-from rectifiers.kernels import PReLU
-from rectifiers.models.network import Network
-from rectifiers.models.spec import expand
+from rectifiers.cli.composition import composed
+from rectifiers.nn.kernels import PReLU
+from rectifiers.nn.networks.network import Network
+from rectifiers.nn.networks.rows import expand
 from rectifiers.training.optim import build_sgd
 
 ALONE, APART, BUCKETS, AFTERWARDS, REDUCING = (

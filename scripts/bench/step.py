@@ -18,10 +18,10 @@ import torch
 import torch.nn.functional as F
 from pairs import interleave, keep, median_of, ratios, show, spread
 
-from rectifiers.composition import composed
-from rectifiers.kernels import PReLU
-from rectifiers.models.network import Network
-from rectifiers.models.spec import expand, trace
+from rectifiers.cli.composition import composed
+from rectifiers.nn.kernels import PReLU
+from rectifiers.nn.networks.network import Network
+from rectifiers.nn.networks.rows import expand, trace
 from rectifiers.training.optim import build_sgd
 
 

@@ -12,11 +12,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from pairs import interleave, keep, ratios, show, spread
 
-from rectifiers.activations import prelu
-from rectifiers.composition import composed
+from rectifiers.cli.composition import composed
 from rectifiers.evaluation.windows import mean_window_scores
-from rectifiers.models.network import Network
-from rectifiers.models.spec import expand
+from rectifiers.nn.activations import prelu
+from rectifiers.nn.networks.network import Network
+from rectifiers.nn.networks.rows import expand
 
 SIZES = ((256, 341), (384, 512), (480, 640))
 WINDOW = 18  # of the network at 224 px

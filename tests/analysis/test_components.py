@@ -5,9 +5,9 @@ import torch
 
 from conftest import compose_config
 from rectifiers.analysis.components import preprocessing, tiles, whitened
-from rectifiers.analysis.subject import Subject
-from rectifiers.config import InputError
+from rectifiers.analysis.setup import Subject
 from rectifiers.data.preprocess import PixelMoments, eigenbasis
+from rectifiers.runtime.errors import InputError
 
 
 def made(tmp_path, *more: str, **settings):

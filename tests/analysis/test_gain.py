@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from rectifiers import activations as A
 from rectifiers.analysis.gain import chain, gains, stability
+from rectifiers.nn import activations as A
 
 # gain^2 = 1 / E[f^2] and the slope of the variance map, worked out beforehand by adaptive integration
 KNOWN = {

@@ -10,15 +10,15 @@ import torch
 from torch import nn
 
 from conftest import compose_config
-from rectifiers import activations as A
-from rectifiers import initializers as I
 from rectifiers.analysis import tables
 from rectifiers.analysis.propagation import effects, listen, propagate
-from rectifiers.analysis.subject import Subject
-from rectifiers.analysis.theory import predict
-from rectifiers.initializers import initialize
-from rectifiers.models.network import Network
-from rectifiers.models.spec import expand
+from rectifiers.analysis.setup import Subject
+from rectifiers.nn import activations as A
+from rectifiers.nn import initializers as I
+from rectifiers.nn.initializers import initialize
+from rectifiers.nn.networks.network import Network
+from rectifiers.nn.networks.rows import expand
+from rectifiers.theory.propagation import predict
 
 FALSE_ALARM = 1e-4  # of each statistical test, if the seeds were drawn anew
 DEPTH, UNITS, SEEDS = 20, 128, 10

@@ -21,14 +21,14 @@ import numpy as np
 import torch
 from PIL import Image
 
-from rectifiers.compiling import Library
-from rectifiers.config import InputError
-from rectifiers.data import native
-from rectifiers.data.imagenet import imagenet
+from rectifiers.data import jpeg
+from rectifiers.data.imagenet.shards import ShardSplit
+from rectifiers.data.imagenet.source import imagenet
+from rectifiers.data.imagenet.store import INDEX, read_manifest
 from rectifiers.data.reading import Reader
-from rectifiers.data.shards import ShardSplit
-from rectifiers.data.store import INDEX, read_manifest
 from rectifiers.data.transforms import Geometry, Plan, center_plan, follow
+from rectifiers.runtime.compiling import Library
+from rectifiers.runtime.errors import InputError
 
 GEOMETRY = Geometry(40, 32, flip=False)
 PLAN_FOR = partial(center_plan, GEOMETRY)
@@ -77,7 +77,7 @@ class Images:
         (self.root / "train").mkdir(parents=True)
         photos = ShardSplit(prepared, "train", read_manifest(prepared))
         self.seeds = [photos.encoded(i) for i in range(0, 72, 3)]
-        self.seeds += [tiled for i in range(1, 72, 6) if (tiled := native.tile(photos.encoded(i))) is not None]
+        self.seeds += [tiled for i in range(1, 72, 6) if (tiled := jpeg.tile(photos.encoded(i))) is not None]
         with Image.open(io.BytesIO(self.seeds[0])) as image:
             grey = io.BytesIO()
             image.convert("L").save(grey, "PPM")
@@ -142,7 +142,7 @@ def main(prepared: Path, work: Path, count: int, seed: int, library: Path | None
     faulthandler.enable()
     if library is not None:
         Library.path = property(lambda _: library)  # type: ignore[assignment]
-        assert native.fault() is None, native.fault()
+        assert jpeg.fault() is None, jpeg.fault()
     kinds: dict[str, Callable[[np.random.Generator], str]] = {
         "image": Images(prepared, work).read,
         "index": Damaged(prepared, work, "train/index.npy", head=128).read,

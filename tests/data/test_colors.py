@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rectifiers.config import InputError
-from rectifiers.data import native
+from rectifiers.data import jpeg
 from rectifiers.data.colors import measure_colors
-from rectifiers.data.imagenet import imagenet
+from rectifiers.data.imagenet.source import imagenet
 from rectifiers.data.sources import ArraySplit
 from rectifiers.data.transforms import COLOR_VALUES, COLOR_VECTORS, Geometry, center_plan, follow
+from rectifiers.runtime.errors import InputError
 
 
 def test_they_are_those_of_the_centre_crops_of_the_training_images(prepared: Path) -> None:
@@ -44,7 +44,7 @@ def test_threads_cannot_change_a_bit(prepared: Path) -> None:
 def test_the_c_library_cannot_change_a_bit(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     split, geometry = imagenet(str(prepared)).train, Geometry(72, 64, flip=False)
     found, mean = measure_colors(split, geometry, threads=1)
-    monkeypatch.setattr(native, "fault", lambda: "no library today")
+    monkeypatch.setattr(jpeg, "fault", lambda: "no library today")
     slowly, mean_slowly = measure_colors(split, geometry, threads=1)
     assert found == slowly
     assert (mean == mean_slowly).all()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rectifiers.compiling import JPEG
-from rectifiers.data import native
+from rectifiers.data import jpeg
+from rectifiers.runtime.compiling import JPEG
 
 PROGRAM = Path(__file__).with_name("fuzz_reader.py")
 MEMORY = 4 << 30  # bytes that a reader may have; a hostile size must not fill the machine
@@ -52,7 +52,7 @@ def test_twenty_thousand_damaged_files_of_each_kind_are_read_as_they_were_or_ref
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(native.fault() is not None, reason=f"there is no C library to test: {native.fault()}")
+@pytest.mark.skipif(jpeg.fault() is not None, reason=f"there is no C library to test: {jpeg.fault()}")
 def test_no_damaged_file_makes_the_reader_leave_its_memory(prepared: Path, tmp_path: Path) -> None:
     """21,000 files; Python's own memory comes from malloc, so that a step beyond a file's bytes is seen."""
     library = tmp_path / "library.so"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from photos import jpeg, photo
-from rectifiers.data.store import FORMAT, INDEX, MANIFEST, shard_name
+from rectifiers.data.imagenet.store import FORMAT, INDEX, MANIFEST, shard_name
 
 IMAGES, SHARDS = {"train": 1281167, "val": 50000}, {"train": 141, "val": 6}
 BAR_MB, BAR_S = 300, 2  # a worker; opening
@@ -21,7 +21,7 @@ PROGRAM = """
 import gc, json, multiprocessing, resource, sys, time
 from pathlib import Path
 import rectifiers.training.run
-from rectifiers.data.imagenet import imagenet
+from rectifiers.data.imagenet.source import imagenet
 from rectifiers.data.module import ImageData, TrainDataset, CenterDataset
 from rectifiers.data.transforms import Geometry
 

@@ -6,11 +6,11 @@ import torch
 from PIL import Image
 
 from photos import jpeg, photo
-from rectifiers.config import InputError
-from rectifiers.data import native
+from rectifiers.data import jpeg as decoder
 from rectifiers.data.module import Batch, ImageData, TrainDataset
 from rectifiers.data.sources import Source, digits, folder
 from rectifiers.data.transforms import Geometry, draw_plan, follow
+from rectifiers.runtime.errors import InputError
 
 PAPER = Geometry(72, 64, True, scale_jitter_px=(72, 144), color_sigma=0.1)
 
@@ -24,7 +24,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Source:
             (root / part / group).mkdir(parents=True)
             for i in range(7):
                 plain = jpeg(photo(90 + 8 * i, 120, i), progressive=i == 3)
-                content = native.tile(plain) if i % 2 else plain
+                content = decoder.tile(plain) if i % 2 else plain
                 (root / part / group / f"{i}.jpg").write_bytes(content or plain)
             photo(90, 100).save(root / part / group / "7.png")
     return folder(str(root))
@@ -96,7 +96,7 @@ def test_without_the_library_the_images_are_the_same_and_it_is_said(
     photos: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_it = photo_batches(photos.train.root, 0)
-    monkeypatch.setattr(native, "fault", lambda: "no library today")
+    monkeypatch.setattr(decoder, "fault", lambda: "no library today")
     with pytest.warns(UserWarning, match="no library today"):
         data = ImageData(photos, PAPER, global_batch=8, seed=3, workers=0)
     assert data.training.reader.encoded is None
@@ -189,7 +189,7 @@ def test_an_image_that_is_long_and_thin_is_a_sentence_and_not_the_end_of_memory(
     for path in damaged.train.paths:
         path.write_bytes(thin)
     if not library:
-        monkeypatch.setattr(native, "fault", lambda: "no library today")
+        monkeypatch.setattr(decoder, "fault", lambda: "no library today")
     data = ImageData(damaged, Geometry(256, 224, True), global_batch=6, seed=0, workers=0)
     sentence = (
         r"image 0 cannot be used: an image of 65000 x 1 px would have more than 89,000,000 px .* side is 256; remove"

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from rectifiers.config import InputError
 from rectifiers.data import preprocess as P
 from rectifiers.data.preprocess import PixelMoments, Preprocess, fit
 from rectifiers.data.sources import digits
+from rectifiers.runtime.errors import InputError
 
 
 @pytest.fixture(scope="module")

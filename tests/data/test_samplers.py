@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rectifiers.config import InputError
 from rectifiers.data.samplers import ShuffledBatches
+from rectifiers.runtime.errors import InputError
 
 
 @given(st.integers(1, 200), st.integers(1, 200), st.integers(0, 3), st.integers(0, 5))

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision import datasets
 
-from rectifiers.config import InputError
 from rectifiers.data import sources
 from rectifiers.data.sources import ArraySplit, cifar10, digits, fashion_mnist, folder, split_balanced
+from rectifiers.runtime.errors import InputError
 
 
 def test_digits_are_the_1797_real_images_split_evenly_over_classes() -> None:

@@ -3,13 +3,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from rectifiers.config import InputError
 from rectifiers.data import preprocess as P
 from rectifiers.data.module import ImageData
 from rectifiers.data.preprocess import PixelMoments, Preprocess, fit
 from rectifiers.data.sources import ArraySplit, Source, digits
 from rectifiers.data.statistics import load, load_or_fit, save, statistics_key
 from rectifiers.data.transforms import Geometry
+from rectifiers.runtime.errors import InputError
 
 GEOMETRY = Geometry(10, 8, True)
 

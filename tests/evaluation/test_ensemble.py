@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from rectifiers.config import InputError
 from rectifiers.evaluation.ensemble import mean_result
-from rectifiers.runs.scores import Scores
+from rectifiers.evaluation.scores import Scores
+from rectifiers.runtime.errors import InputError
 
 
 def kept(*rows: list[float]) -> Scores:

@@ -3,13 +3,13 @@ import torch
 from torch import nn
 
 from conftest import compose_config
-from rectifiers.config import InputError
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.data.sources import digits
 from rectifiers.data.transforms import resize_shorter
 from rectifiers.evaluation.protocols import _nearest, center, dense, multi_view, ten_view
-from rectifiers.models.network import Network
-from rectifiers.models.spec import multiply_adds
+from rectifiers.nn.networks.network import Network
+from rectifiers.nn.networks.rows import multiply_adds
+from rectifiers.runtime.errors import InputError
 from rectifiers.training import assembly
 
 

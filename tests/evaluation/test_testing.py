@@ -10,8 +10,8 @@ from rectifiers.data.transforms import resize_shorter
 from rectifiers.evaluation import testing
 from rectifiers.evaluation.protocols import center, dense, ten_view
 from rectifiers.evaluation.testing import evaluate, same_shape_batches
-from rectifiers.models.network import Network
-from rectifiers.models.spec import expand
+from rectifiers.nn.networks.network import Network
+from rectifiers.nn.networks.rows import expand
 
 CPU = torch.device("cpu")
 

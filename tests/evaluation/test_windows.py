@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from rectifiers.evaluation import windows
 from rectifiers.evaluation.windows import mean_window_scores
-from rectifiers.models.pyramid import SpatialPyramid
+from rectifiers.nn.networks.pyramid import SpatialPyramid
 
 
 def plain(head: nn.Module, maps: Tensor, window: int) -> Tensor:

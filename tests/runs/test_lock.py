@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rectifiers.config import InputError
 from rectifiers.runs.lock import held, is_held
+from rectifiers.runtime.errors import InputError
 
 
 def test_a_killed_holders_child_does_not_hold_the_run(tmp_path: Path) -> None:

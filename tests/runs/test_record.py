@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rectifiers.config import InputError
 from rectifiers.runs import record as records
+from rectifiers.runtime.errors import InputError
 
 WHOLE = {
     "schema_version": 1,
@@ -108,7 +108,7 @@ def test_a_number_that_is_none_is_refused(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from rectifiers.runs.record import write_text
+from rectifiers.runtime.files import write_text
 print("ready", flush=True)
 n = 0
 while True:

@@ -15,7 +15,7 @@ import pytest
 
 from conftest import ROOT
 from rectifiers.runs import record as records
-from rectifiers.tracking import client, results, sent
+from rectifiers.tracking import client, results, sync_state
 from rectifiers.tracking.client import Tracked
 from rectifiers.tracking.mirror import mirrored, publish
 from tracking.stub import Stub, serving
@@ -112,8 +112,8 @@ def test_online_it_holds_what_the_record_holds(record: dict[str, Any], folder: P
     manifests = b"".join(body for path, body in server.files.items() if path.endswith("/manifest"))
     assert f"hash://sha256/{record['provenance']['data']}".encode() in manifests
     assert server.exits[name] == 0
-    assert sent.is_sent(folder, record)
-    assert not sent.is_sent(folder, {**record, "protocols": {}})
+    assert sync_state.is_sent(folder, record)
+    assert not sync_state.is_sent(folder, {**record, "protocols": {}})
 
 
 def test_offline_it_holds_the_same_and_the_sync_sends_it(
@@ -131,10 +131,10 @@ def test_offline_it_holds_the_same_and_the_sync_sends_it(
         merged |= line.get("summary", {}).get("update", {})
     assert merged["ten_view/top1_error_pct"] == record["protocols"]["ten_view"]["top1_error_pct"]
     assert told[-1]["exit"].get("exit_code", 0) == 0
-    assert not sent.is_sent(folder, record)
+    assert not sync_state.is_sent(folder, record)
     assert publish(record, folder, SETTINGS | {"mode": "online"}, fall_back=False) is None
     assert server.steps(record["run"]) == list(range(1, 13))
-    assert sent.is_sent(folder, record)
+    assert sync_state.is_sent(folder, record)
 
 
 def test_wandbs_own_sync_sends_the_same(record: dict[str, Any], folder: Path, server: Stub) -> None:
@@ -184,7 +184,7 @@ def test_a_server_that_cannot_be_used_leaves_the_run_whole_offline(
     assert note.startswith(f"W&B does not have all of run {record['run']} (")
     assert note.endswith("`python scripts/report.py sync` sends it")
     assert rows_of(inspected(folder)) == as_logged(record)
-    assert not sent.is_sent(folder, record)
+    assert not sync_state.is_sent(folder, record)
 
 
 @pytest.mark.parametrize("fault", ["silent", "500"])
@@ -220,7 +220,7 @@ def test_a_server_that_fails_midway_costs_nothing(
         took = time.monotonic() - started
         assert mirror.note is not None
         assert rows_of(inspected(folder)) == as_logged(record)
-        assert not sent.is_sent(folder, record)
+        assert not sync_state.is_sent(folder, record)
         assert took < 60
     with serving() as later:
         monkeypatch.setenv("WANDB_BASE_URL", later.url)
@@ -238,7 +238,7 @@ def test_what_a_server_refuses_in_passing_is_told(
     note = publish(record, folder, SETTINGS | {"log_checkpoint": True})
     assert note is not None
     assert "CreateArtifact is not offered here" in note
-    assert not sent.is_sent(folder, record)
+    assert not sync_state.is_sent(folder, record)
 
 
 @pytest.mark.parametrize("moment", ["while it trains", "at its end"])
@@ -305,7 +305,7 @@ def test_a_variable_that_is_set_to_nothing_is_not_set(
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "")
     assert publish(record, folder, SETTINGS) is None
-    assert sent.is_sent(folder, record)
+    assert sync_state.is_sent(folder, record)
     assert os.environ["WANDB_MODE"] == ""
 
 
@@ -341,7 +341,7 @@ def test_rows_of_a_run_that_nothing_here_knows_of_are_not_taken_for_ours(
     note = publish(record, folder, SETTINGS)
     assert note is not None
     assert f"it has another run {record['run']}, whose rows it keeps" in note
-    assert not sent.is_sent(folder, record)
+    assert not sync_state.is_sent(folder, record)
 
 
 def test_a_run_of_a_sweep_is_gone_on_with_in_the_sweep(

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from conftest import ROOT
-from rectifiers.config import InputError
-from rectifiers.reporting.tables import load
+from rectifiers.results.tables import load
+from rectifiers.runtime.errors import InputError
 from rectifiers.tracking.report import build, save, specification
 from tracking.stub import Stub
 

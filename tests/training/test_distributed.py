@@ -18,12 +18,12 @@ import pytest
 import torch
 
 from conftest import ROOT, TINY, compose_config, numbers, same_bits
-from rectifiers.config import InputError
-from rectifiers.distributed import ALONE, World, world
+from rectifiers.evaluation.scores import load, scores_path
 from rectifiers.runs import record as records
 from rectifiers.runs.lock import held
 from rectifiers.runs.provenance import processor
-from rectifiers.runs.scores import load, scores_path
+from rectifiers.runtime.distributed import ALONE, World, world
+from rectifiers.runtime.errors import InputError
 from rectifiers.training.checkpoints import AtomicCheckpointIO
 from rectifiers.training.preflight import check_compute, warn_of_stale_addresses
 
@@ -167,8 +167,8 @@ def test_a_rank_that_differs_stops_all_with_the_difference(tmp_path: Path, their
 
 # What each rank does of two calls, of which one fails on rank 1, and one on rank 0, as no one foresaw.
 UNFORESEEN = """
-from rectifiers.config import InputError
-from rectifiers.distributed import everywhere, from_rank_zero, join, world
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.distributed import everywhere, from_rank_zero, join, world
 here = world()
 join(here, "gloo", 60)
 for share, guilty in ((everywhere, 1), (from_rank_zero, 0)):
@@ -189,7 +189,7 @@ def test_an_error_that_no_one_foresaw_is_one_on_all(tmp_path: Path) -> None:
 # train.py, of which rank 1 fails in the test of the first run
 FAILS_IN_THE_TEST = """
 import os, runpy
-from rectifiers.training import results
+from rectifiers.training import testing as results
 def fails(*arguments, **settings):
     if os.environ["RANK"] == "1":
         raise ValueError("unforeseen")
@@ -424,7 +424,7 @@ def test_a_signal_to_one_rank_stops_both(tmp_path: Path) -> None:
 # train.py, of which rank 1 gets a signal, and no other rank, when it begins to test
 ASKED_IN_THE_TEST = """
 import os, runpy, signal
-from rectifiers.training import results
+from rectifiers.training import testing as results
 begin = results.evaluate
 def asked(*arguments, **settings):
     if os.environ["RANK"] == "1":

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from conftest import compose_config, numbers, same_bits
-from rectifiers import activations as A
-from rectifiers.config import InputError
-from rectifiers.initializers import he, initialize, lecun
-from rectifiers.models.network import Network
-from rectifiers.models.spec import expand
+from rectifiers.nn import activations as A
+from rectifiers.nn.initializers import he, initialize, lecun
+from rectifiers.nn.networks.network import Network
+from rectifiers.nn.networks.rows import expand
+from rectifiers.runtime.errors import InputError
 from rectifiers.training.checkpoints import Checkpoints
 from rectifiers.training.interventions import Greedy, RedrawLayers, ReviveDead, dead_units
 from rectifiers.training.run import Outcome, train

@@ -1,10 +1,10 @@
 import torch
 from torch import nn
 
-from rectifiers import activations as A
 from rectifiers.data.preprocess import Preprocess
-from rectifiers.models.network import Network
-from rectifiers.models.spec import expand
+from rectifiers.nn import activations as A
+from rectifiers.nn.networks.network import Network
+from rectifiers.nn.networks.rows import expand
 from rectifiers.training.module import Classifier, SgdSettings
 from rectifiers.training.schedule import StepRule
 

@@ -21,14 +21,14 @@ from pytorch_lightning.callbacks import Callback
 
 from conftest import ROOT, TINY, compose_config, numbers, same_bits
 from photos import jpeg, photo
-from rectifiers.config import InputError
 from rectifiers.data.module import TrainDataset
 from rectifiers.evaluation.counters import Errors
 from rectifiers.evaluation.testing import Result
 from rectifiers.runs import record as records
 from rectifiers.runs.provenance import code_fingerprint
+from rectifiers.runtime.errors import InputError
 from rectifiers.training.checkpoints import AtomicCheckpointIO, Checkpoints
-from rectifiers.training.looking import Signals
+from rectifiers.training.diagnostics import Signals
 from rectifiers.training.run import Outcome, train
 
 CHOICES = {"activation": "prelu", "init": "he", "model": "mlp", "data": "digits"}
@@ -136,7 +136,7 @@ def test_a_rerun_that_was_killed_goes_on(tiny, monkeypatch: pytest.MonkeyPatch) 
         raise RuntimeError("killed")
 
     with monkeypatch.context() as killed:
-        killed.setattr("rectifiers.training.results.evaluate", kill)
+        killed.setattr("rectifiers.training.testing.evaluate", kill)
         with pytest.raises(RuntimeError, match="killed"):
             train(tiny("rerun=true"), CHOICES)
     stamp = (first.path.parent / "last.ckpt").stat().st_mtime_ns
@@ -200,7 +200,7 @@ def test_reported_errors_are_of_the_precision_of_the_training(tiny, monkeypatch:
             Errors(450, 1, 1), {}, dict.fromkeys(("nll", "brier", "ece")), torch.zeros(450), torch.zeros(450, 10)
         )
 
-    monkeypatch.setattr("rectifiers.training.results.evaluate", spy)
+    monkeypatch.setattr("rectifiers.training.testing.evaluate", spy)
     for precision in ("32-true", "bf16-mixed", "64-true"):
         train(tiny(f"compute.precision={precision}", "evaluation=[center]"), CHOICES)
         train(tiny(f"compute.precision={precision}", "evaluation=[ten_view]"), CHOICES)  # from the checkpoint

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rectifiers.analysis.subject import Subject
-from rectifiers.config import InputError
+from rectifiers.analysis.setup import Subject
 from rectifiers.data.preprocess import COVARIANCE_LIMIT, PixelMoments, eigenbasis
-from rectifiers.reporting.console import bar
+from rectifiers.runtime.console import bar
+from rectifiers.runtime.errors import InputError
 
 EPSILONS = {"pca": 1e-5, "zca": 1e-2}  # the course notes', and conf/preprocess/zca.yaml's
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from rectifiers.activations import Moments, moments, pieces
-from rectifiers.analysis.theory import fluctuation, width_effect
-from rectifiers.reporting.statistics import mean_of
-from rectifiers.seeds import mix
+from rectifiers.nn.activations import Moments, moments, pieces
+from rectifiers.results.statistics import mean_of
+from rectifiers.runtime.seeds import mix
+from rectifiers.theory.propagation import fluctuation, width_effect
 
 Factory = Callable[[int], nn.Module]
 NEUTRAL = 1e-3  # of the slope of the variance map

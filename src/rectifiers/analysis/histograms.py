@@ -4,8 +4,8 @@ import tempfile
 from dataclasses import asdict
 from typing import Any
 
-from rectifiers.config import InputError
-from rectifiers.training.looking import QUANTILES, Signals
+from rectifiers.runtime.errors import InputError
+from rectifiers.training.diagnostics import QUANTILES, Signals
 from rectifiers.training.run import train
 
 

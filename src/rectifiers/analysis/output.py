@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rectifiers.runs.identity import run_id
-from rectifiers.runs.record import atomic_file, write_text
+from rectifiers.runtime.files import atomic_file, write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

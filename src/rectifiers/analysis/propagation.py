@@ -11,13 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rectifiers.analysis.subject import Subject
-from rectifiers.analysis.theory import Step, log, predict
-from rectifiers.config import InputError
-from rectifiers.initializers import Site
-from rectifiers.models.network import Network
-from rectifiers.models.spec import Row
-from rectifiers.reporting.statistics import mean_of
+from rectifiers.analysis.setup import Subject
+from rectifiers.nn.initializers import Site
+from rectifiers.nn.networks.network import Network
+from rectifiers.nn.networks.rows import Row
+from rectifiers.results.statistics import mean_of
+from rectifiers.runtime.errors import InputError
+from rectifiers.theory.propagation import Step, log, predict
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rectifiers.analysis.subject import Subject
-from rectifiers.config import InputError
+from rectifiers.analysis.setup import Subject
 from rectifiers.data.statistics import load
 from rectifiers.evaluation.responses import ResponseMeter, Responses
-from rectifiers.models.network import Network
-from rectifiers.reporting.console import bar
+from rectifiers.nn.networks.network import Network
+from rectifiers.runtime.console import bar
+from rectifiers.runtime.errors import InputError
 from rectifiers.training.assembly import build_network
 from rectifiers.training.checkpoints import LAST, AtomicCheckpointIO
 from rectifiers.training.module import refuse_other_network

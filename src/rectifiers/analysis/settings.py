@@ -6,7 +6,8 @@ from typing import Any
 
 import yaml
 
-from rectifiers.config import InputError, Number
+from rectifiers.runs.config import Number
+from rectifiers.runtime.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rectifiers.analysis.fisher import MEASURES, measure, refuse_other_than_two_layers
 from rectifiers.analysis.histograms import spaced
-from rectifiers.analysis.subject import Subject
-from rectifiers.config import InputError
-from rectifiers.models.network import Network
-from rectifiers.reporting.statistics import mean_of
-from rectifiers.seeds import mix
-from rectifiers.training.looking import Weights
+from rectifiers.analysis.setup import Subject
+from rectifiers.nn.networks.network import Network
+from rectifiers.results.statistics import mean_of
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.seeds import mix
+from rectifiers.theory.fisher import MEASURES, measure, refuse_other_than_two_layers
+from rectifiers.training.diagnostics import Weights
 from rectifiers.training.run import train
 
 LEARNED = 0.25  # where the arm of learned slopes starts

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from rectifiers.config import InputError
 from rectifiers.data.parallel import in_order
 from rectifiers.data.reading import Reader
 from rectifiers.data.sources import Split
 from rectifiers.data.transforms import COLOR_VALUES, COLOR_VECTORS, Geometry, center_plan
+from rectifiers.runtime.errors import InputError
 
 DIGITS = 9  # of what comes out of an eigensolver, whose last bits differ between machines; the file is pinned
 

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from rectifiers.config import InputError
-from rectifiers.data import native
+from rectifiers.data import jpeg
 from rectifiers.data.reading import PlanFor, Reader
 from rectifiers.data.samplers import ShuffledBatches
 from rectifiers.data.sources import Source
 from rectifiers.data.transforms import Geometry, center_plan, draw_plan
-from rectifiers.distributed import ALONE, World
-from rectifiers.stopping import leave_signals_to_the_parent, stoppable
+from rectifiers.runtime.distributed import ALONE, World
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.signals import leave_signals_to_the_parent, stoppable
 
 MOST_IMAGES, MOST_BYTES = 512, 2**24  # of a batch of centre views: shared memory may be small
 
@@ -185,7 +185,7 @@ class ImageData(pl.LightningDataModule):
             "collate_fn": _as_it_is,
             "worker_init_fn": _as_worker,
         }
-        why_slow = native.fault() if hasattr(source.train, "encoded") else None
+        why_slow = jpeg.fault() if hasattr(source.train, "encoded") else None
         if why_slow:
             warnings.warn(why_slow, stacklevel=2)
 

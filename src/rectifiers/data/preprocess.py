@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rectifiers.config import InputError
-from rectifiers.distributed import reduced
+from rectifiers.runtime.distributed import reduced
+from rectifiers.runtime.errors import InputError
 
 COVARIANCE_LIMIT = 4096  # numbers an image; the covariance of more than that does not fit
 

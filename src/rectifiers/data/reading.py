@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from rectifiers.config import InputError
-from rectifiers.data import native
+from rectifiers.data import jpeg
 from rectifiers.data.sources import Split
 from rectifiers.data.transforms import Plan, follow
+from rectifiers.runtime.errors import InputError
 
 PlanFor = Callable[[tuple[int, int]], Plan]  # from an image's height and width
 
@@ -17,7 +17,7 @@ class Reader:
 
     def __init__(self, split: Split) -> None:
         self.split = split
-        self.encoded = None if native.fault() else getattr(split, "encoded", None)
+        self.encoded = None if jpeg.fault() else getattr(split, "encoded", None)
 
     def read(self, indices: Sequence[int], plans_for: Sequence[PlanFor], out: Tensor) -> list[Plan | InputError]:
         """Write a view of each image into `out`, uint8 [N, C, side, side]; return the plans that made them.
@@ -27,8 +27,8 @@ class Reader:
         # Files and plans first, and then all pixels: Python and C each work on in a warm cache, a tenth faster.
         opened = [self._open(index, plan_for) for index, plan_for in zip(indices, plans_for, strict=True)]
         results: list[Plan | InputError] = []
-        for view, index, plan_for, (jpeg, plan) in zip(out, indices, plans_for, opened, strict=True):
-            if plan is None or not native.crop(jpeg, plan.size, plan.corner, plan.mirrored, view):
+        for view, index, plan_for, (encoded, plan) in zip(out, indices, plans_for, opened, strict=True):
+            if plan is None or not jpeg.crop(encoded, plan.size, plan.corner, plan.mirrored, view):
                 results.append(self._read_by_pillow(index, plan_for, view))
             else:
                 results.append(plan)
@@ -36,9 +36,9 @@ class Reader:
 
     def _open(self, index: int, plan_for: PlanFor) -> tuple[bytes, Plan | None]:
         try:
-            jpeg = b"" if self.encoded is None else self.encoded(index)
-            shape = native.measure(jpeg) if jpeg else None
-            return jpeg, None if shape is None else plan_for(shape)
+            encoded = b"" if self.encoded is None else self.encoded(index)
+            shape = jpeg.measure(encoded) if encoded else None
+            return encoded, None if shape is None else plan_for(shape)
         except InputError:  # which reading it once more will tell
             return b"", None
 

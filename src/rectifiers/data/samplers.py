@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import torch
 from torch.utils.data import Sampler
 
-from rectifiers.config import InputError
-from rectifiers.seeds import mix
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.seeds import mix
 
 
 class ShuffledBatches(Sampler[list[tuple[int, int]]]):

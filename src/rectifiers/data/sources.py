@@ -21,8 +21,8 @@ from torch import Tensor
 from torchvision import datasets
 from torchvision.transforms.v2.functional import pil_to_tensor
 
-from rectifiers.config import InputError
-from rectifiers.data.originals import check_pixels, digest_files
+from rectifiers.data.images import check_pixels, digest_files
+from rectifiers.runtime.errors import InputError
 
 UNPINNED = "unpinned-"
 

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rectifiers.config import InputError
 from rectifiers.data import preprocess, transforms
 from rectifiers.data.preprocess import Preprocess
-from rectifiers.distributed import from_rank_zero, gathered
-from rectifiers.runs.record import atomic_file
+from rectifiers.runtime.distributed import from_rank_zero, gathered
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import atomic_file
 
 
 def statistics_key(inputs: dict[str, Any]) -> str:

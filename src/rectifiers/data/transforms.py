@@ -10,9 +10,9 @@ import numpy as np
 from torch import Tensor
 from torchvision.transforms.v2 import functional as F
 
-from rectifiers.config import InputError
-from rectifiers.data.originals import LARGEST_PIXELS
-from rectifiers.seeds import mix
+from rectifiers.data.limits import LARGEST_PIXELS
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.seeds import mix
 
 
 @dataclass(frozen=True)

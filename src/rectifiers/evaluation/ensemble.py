@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import torch
 
-from rectifiers.config import InputError
+from rectifiers.evaluation.scores import Scores
 from rectifiers.evaluation.testing import Result
-from rectifiers.runs.scores import Scores
+from rectifiers.runtime.errors import InputError
 
 
 def mean_result(members: Sequence[Scores]) -> Result:

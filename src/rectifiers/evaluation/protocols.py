@@ -12,13 +12,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from rectifiers.config import LARGEST_PX, InputError
+from rectifiers.data.limits import LARGEST_PX
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.data.transforms import resize_shorter
 from rectifiers.evaluation import views
 from rectifiers.evaluation.windows import mean_window_scores
-from rectifiers.models.network import Network
-from rectifiers.models.spec import map_sizes, multiply_adds
+from rectifiers.nn.networks.network import Network
+from rectifiers.nn.networks.rows import map_sizes, multiply_adds
+from rectifiers.runtime.errors import InputError
 
 
 class Scored(Protocol):

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from rectifiers.data.sources import Split
-from rectifiers.distributed import world
 from rectifiers.evaluation.calibration import Calibration
 from rectifiers.evaluation.counters import ErrorCounter, Errors
 from rectifiers.evaluation.protocols import TestProtocol
-from rectifiers.stopping import leave_signals_to_the_parent, stoppable
+from rectifiers.runtime.distributed import world
+from rectifiers.runtime.signals import leave_signals_to_the_parent, stoppable
 
 PIXELS_A_BATCH = 2**19  # of views, whatever their size: 512 of 32 x 32, 10 of 224 x 224
 

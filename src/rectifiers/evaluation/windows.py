@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rectifiers.models.pyramid import SpatialPyramid, spans
+from rectifiers.nn.networks.pyramid import SpatialPyramid, spans
 
 CHUNK_BYTES = 64 * 2**20  # of features: what bounds the memory, whatever the image
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from rectifiers.distributed import launch
-from rectifiers.runs.record import write_text
+from rectifiers.runtime.distributed import launch
+from rectifiers.runtime.files import write_text
 
 MARK = "launch"  # which launch of several processes began it
 

@@ -36,10 +36,21 @@ NOT_SCIENCE = (
     "optim.drop_epochs_from",  # resolved into optim.drop_epochs before the run is named
 )
 
+# A function that moved to another module is hashed by its first address, so that its runs keep their names.
+HASHED_AS = {
+    "rectifiers.data.imagenet.source.imagenet": "rectifiers.data.imagenet.imagenet",
+    "rectifiers.training.diagnostics.fisher": "rectifiers.training.looking.fisher",
+    "rectifiers.training.diagnostics.ranks": "rectifiers.training.looking.ranks",
+}
+
 
 def science(config: dict[str, Any]) -> dict[str, Any]:
     """Return the science keys of a resolved configuration. Precision is one: it changes numbers."""
-    return without(config, NOT_SCIENCE)
+    kept = without(config, NOT_SCIENCE)
+    for settings in kept.values():
+        if isinstance(settings, dict) and settings.get("_target_") in HASHED_AS:
+            settings["_target_"] = HASHED_AS[settings["_target_"]]
+    return kept
 
 
 def without(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from rectifiers.config import InputError
+from rectifiers.runtime.errors import InputError
 
 _files: set[IO[str]] = set()
 

@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from rectifiers.config import InputError, check, protocols
+from rectifiers.evaluation.scores import scores_path
 from rectifiers.runs import record as records
+from rectifiers.runs.config import check, protocols
 from rectifiers.runs.identity import run_id, science
-from rectifiers.runs.scores import scores_path
+from rectifiers.runtime.errors import InputError
 
 
 class NotYet(InputError):

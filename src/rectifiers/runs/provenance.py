@@ -3,13 +3,14 @@
 import hashlib
 import os
 import platform
-import subprocess
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from rectifiers.runtime.git import git
+from rectifiers.runtime.paths import ROOT
+
 PACKAGE = Path(__file__).parents[1]
-ROOT = PACKAGE.parents[1]
 VERSIONS = (
     "torch",
     "torchvision",
@@ -29,17 +30,6 @@ def code_fingerprint() -> str:
         body = path.read_bytes()
         content.update(f"{path.relative_to(PACKAGE).as_posix()} {len(body)}\n".encode() + body)
     return content.hexdigest()[:12]
-
-
-def git(*arguments: str, at: Path) -> str | None:
-    """Return what git says in a folder, or None where it refuses or is not there."""
-    try:
-        done = subprocess.run(
-            ["git", "--no-optional-locks", "-C", str(at), *arguments], capture_output=True, text=True, timeout=20
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def processor() -> str:

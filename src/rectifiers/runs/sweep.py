@@ -12,11 +12,11 @@ from typing import Any
 
 import yaml
 
-from rectifiers.config import InputError
-from rectifiers.runs import record as records
 from rectifiers.runs.lock import is_held
 from rectifiers.runs.lookup import NotYet, finished, prepare, run_folder
-from rectifiers.stopping import INTERRUPTED, TRY_AGAIN
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import write_text
+from rectifiers.runtime.signals import INTERRUPTED, TRY_AGAIN
 
 LEFT = (0, TRY_AGAIN, INTERRUPTED)  # ends of a start that are no failure
 SECONDS_A_QUESTION = 5  # to a scheduler
@@ -83,7 +83,7 @@ def write(sweep: Path, cells: Sequence[Cell]) -> None:
         )
     for cell in cells:
         if cell.name not in known:
-            records.write_text(sweep / "cells" / f"{cell.name}.yaml", yaml.safe_dump(asdict(cell), sort_keys=False))
+            write_text(sweep / "cells" / f"{cell.name}.yaml", yaml.safe_dump(asdict(cell), sort_keys=False))
 
 
 def load_cell(path: Path) -> Cell:
@@ -126,13 +126,13 @@ def note_start(sweep: Path, cell: Cell) -> None:
 
 def note_end(sweep: Path, cell: Cell, status: int, said: str = "") -> None:
     """Keep how the last start of a cell ended, and in which words."""
-    records.write_text(_end_path(sweep, cell), f"{status}\n{said}\n")
+    write_text(_end_path(sweep, cell), f"{status}\n{said}\n")
 
 
 def note_job(sweep: Path, cell: Cell, where: str) -> None:
     """Keep where a cell was handed to: `slurm <job>`, `local <process>`, or `printed`."""
     note_start(sweep, cell)
-    records.write_text(_job_path(sweep, cell), where)
+    write_text(_job_path(sweep, cell), where)
 
 
 def last_words(sweep: Path, cell: Cell) -> str:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from rectifiers.tracking import contents, sent
-from rectifiers.tracking.guard import NoAnswerError, caught, end_processes, first_sentence, within
+from rectifiers.runtime.timeouts import NoAnswerError, caught, end_processes, first_sentence, within
+from rectifiers.tracking import payload, sync_state
 
 CONNECT_TIMEOUT_S, INIT_TIMEOUT_S, ANSWER_S = 3, 20, 10
 OFFLINE = ("offline", "dryrun")
@@ -78,7 +78,7 @@ def connect(tracked: Tracked, fall_back: bool = True) -> tuple[Any, str | None]:
     if mode == "disabled":
         return None, None
     with suppress(OSError):
-        sent.place(tracked.folder).mkdir(exist_ok=True)  # what is not sent is looked for by this folder
+        sync_state.place(tracked.folder).mkdir(exist_ok=True)  # what is not sent is looked for by this folder
     if mode == "online":
         run, why = _or_none(tracked, "online")
         if run is not None:
@@ -134,7 +134,7 @@ def _unreachable(url: str) -> str | None:
 
 
 def _or_none(tracked: Tracked, mode: Literal["online", "offline"]) -> tuple[Any, str | None]:
-    own = sent.place(tracked.folder)
+    own = sync_state.place(tracked.folder)
     before = set(own.glob("*run-*"))
     try:
         return start(tracked, mode), None
@@ -150,16 +150,16 @@ def start(tracked: Tracked, mode: Literal["online", "offline"]) -> Any:
     """Start, or go on with, the run in W&B; a failure is an exception of the client's."""
     import wandb
 
-    address = sent.address(tracked.folder, tracked.settings["project"])
+    address = sync_state.address(tracked.folder, tracked.settings["project"])
     run = wandb.init(
         **address,
-        name=contents.title(tracked.choices),
-        group=contents.group(tracked.choices),
-        tags=contents.tags(tracked.choices),
+        name=payload.title(tracked.choices),
+        group=payload.group(tracked.choices),
+        tags=payload.tags(tracked.choices),
         dir=tracked.folder,
         mode=mode,
         resume="allow",
-        config=contents.config(tracked.folder.name, tracked.choices, tracked.science, tracked.provenance),
+        config=payload.config(tracked.folder.name, tracked.choices, tracked.science, tracked.provenance),
         settings=wandb.Settings(
             silent=True,
             disable_git=True,
@@ -198,7 +198,7 @@ def _end_client(exit_code: int) -> Exception | None:
 
 def segments(folder: Path) -> set[Path]:
     """Return the client's own folders of this run, one for each process that told it."""
-    return {path for path in sent.place(folder).glob("*run-*") if path.is_dir() and not path.is_symlink()}
+    return {path for path in sync_state.place(folder).glob("*run-*") if path.is_dir() and not path.is_symlink()}
 
 
 def log_of(run: Any) -> Path:

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rectifiers.tracking import client, contents, sent
+from rectifiers.runtime.timeouts import caught, first_sentence, within
+from rectifiers.tracking import client, payload, sync_state
 from rectifiers.tracking.client import Tracked
-from rectifiers.tracking.guard import caught, first_sentence, within
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -47,7 +47,7 @@ class WandbMirror(Mirror):
         self._open(tracked)
 
     def _open(self, tracked: Tracked) -> None:
-        known, earlier = sent.has_address(tracked.folder), client.segments(tracked.folder)
+        known, earlier = sync_state.has_address(tracked.folder), client.segments(tracked.folder)
         self._run, why = client.connect(tracked, self._fall_back)
         self._next, self._concluded, self._superseded = 0, False, earlier
         if self._run is not None:
@@ -55,7 +55,7 @@ class WandbMirror(Mirror):
             if self._next and not known:
                 why = why or f"it has another run {self._run.id}, whose rows it keeps"
             where = {"id": self._run.id, "project": self._run.project, "entity": self._run.entity or None}
-            self._because(caught(lambda: sent.note_address(tracked.folder, **where)))
+            self._because(caught(lambda: sync_state.note_address(tracked.folder, **where)))
         self._why = self._why or why
 
     def _because(self, fault: Exception | None) -> None:
@@ -66,7 +66,7 @@ class WandbMirror(Mirror):
     def note(self) -> str | None:  # type: ignore[override]
         if self._why is None:
             return None
-        remedy = f"`{sent.SYNC}` sends it" if self._record else "the run tells it when it is gone on with"
+        remedy = f"`{sync_state.SYNC}` sends it" if self._record else "the run tells it when it is gone on with"
         return f"W&B does not have all of run {self._tracked.folder.name} ({self._why}); {remedy}"
 
     @property
@@ -82,7 +82,7 @@ class WandbMirror(Mirror):
                 self._next = row["epoch"] + 1
 
     def _tell(self, row: Mapping[str, Any]) -> None:
-        log = partial(self._run.log, contents.row(row), step=row["epoch"], commit=True)
+        log = partial(self._run.log, payload.row(row), step=row["epoch"], commit=True)
         fault = caught(lambda: within(client.ANSWER_S, log))  # it waits once some 64 KiB are not taken
         if fault is not None:  # whatever it is, no training ends for it
             self._because(fault)
@@ -128,7 +128,7 @@ class WandbMirror(Mirror):
         if fault is None and log is not None:
             self._why = self._why or client.complaint(log)
         if self._why is None and online and self._record is not None:
-            self._because(caught(lambda: sent.mark(self._tracked.folder, self._record or {}, url)))
+            self._because(caught(lambda: sync_state.mark(self._tracked.folder, self._record or {}, url)))
         whole = fault is None or isinstance(fault, TimeoutError)
         for path in self._superseded if whole else ():  # of processes before this one; all they were told is told again
             shutil.rmtree(path, ignore_errors=True)

@@ -8,12 +8,13 @@ from typing import Any
 
 import wandb_workspaces.reports.v2 as wr
 
-from rectifiers.config import InputError, project_fault
-from rectifiers.reporting.layout import Table
-from rectifiers.reporting.tables import document
-from rectifiers.runs import record as records
-from rectifiers.tracking import client, contents
-from rectifiers.tracking.guard import first_sentence, within
+from rectifiers.results.layout import Table
+from rectifiers.results.tables import document
+from rectifiers.runs.config import project_fault
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import write_text
+from rectifiers.runtime.timeouts import first_sentence, within
+from rectifiers.tracking import client, payload
 
 Record = dict[str, Any]
 WAIT_S = 60
@@ -35,14 +36,14 @@ def build(found: Sequence[Record], *, entity: str, project: str, group: str | No
         raise InputError("results/records holds no records; run an experiment, then scripts/report.py collect")
     if (wrong := project_fault(project)) is not None:
         raise InputError(wrong.replace("logger.project", "--project"))
-    groups = sorted({name for record in found if (name := contents.group(record["choices"]))})
+    groups = sorted({name for record in found if (name := payload.group(record["choices"]))})
     if group is not None and group not in groups:
         raise InputError(f"--table={group} has no records; give one of: {', '.join(groups)}")
     shown = [group] if group is not None else groups
     told = document(found)
     blocks: list[Any] = [wr.TableOfContents(), wr.P(""), wr.MarkdownBlock(text=INTRODUCTION)]
     for name in shown:
-        runs = [record for record in found if contents.group(record["choices"]) == name]
+        runs = [record for record in found if payload.group(record["choices"]) == name]
         tables = [table for table in told if _is_of(table, name)]
         blocks += [
             wr.H1(text=_title(name)),
@@ -137,5 +138,5 @@ def _save(found: Sequence[Record], entity: str | None, project: str, group: str 
     key = f"{owner}/{project}/{report.title}"
     report.id = ids.get(key, "")
     report.save()
-    records.write_text(kept, json.dumps({**ids, key: report.id}, indent=1) + "\n")
+    write_text(kept, json.dumps({**ids, key: report.id}, indent=1) + "\n")
     return report.url

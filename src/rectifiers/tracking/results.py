@@ -8,9 +8,9 @@ from typing import Any
 
 from PIL import Image
 
-from rectifiers.reporting.figures import FIGURES, png
-from rectifiers.tracking import contents
-from rectifiers.tracking.guard import caught, first_sentence, within
+from rectifiers.results.figures import FIGURES, png
+from rectifiers.runtime.timeouts import caught, first_sentence, within
+from rectifiers.tracking import payload
 
 
 def conclude(run: Any, record: dict[str, Any], checkpoint: Path | None, wait_s: float) -> str | None:
@@ -26,10 +26,10 @@ def conclude(run: Any, record: dict[str, Any], checkpoint: Path | None, wait_s: 
 def _summarize(run: Any, record: dict[str, Any]) -> None:
     import wandb
 
-    table = wandb.Table(columns=list(contents.COMPARISON_COLUMNS), data=contents.comparison_rows(record))
+    table = wandb.Table(columns=list(payload.COMPARISON_COLUMNS), data=payload.comparison_rows(record))
     figures = {name: draw(record) for name, draw in FIGURES.items()}
     drawn = {name: wandb.Image(Image.open(io.BytesIO(png(figure)))) for name, figure in figures.items() if figure}
-    run.summary.update({**contents.summary(record), "paper_vs_measured": table, **drawn})
+    run.summary.update({**payload.summary(record), "paper_vs_measured": table, **drawn})
 
 
 def _name_data(run: Any, record: dict[str, Any]) -> None:
@@ -45,6 +45,6 @@ def _name_data(run: Any, record: dict[str, Any]) -> None:
 def _keep(run: Any, record: dict[str, Any], path: Path) -> None:
     import wandb
 
-    checkpoint = wandb.Artifact(f"checkpoint-{run.id}", type="model", metadata=contents.summary(record))
+    checkpoint = wandb.Artifact(f"checkpoint-{run.id}", type="model", metadata=payload.summary(record))
     checkpoint.add_file(str(path), policy="immutable")
     run.log_artifact(checkpoint)

@@ -7,10 +7,11 @@ from typing import Any
 
 import yaml
 
-from rectifiers.config import CONF, InputError
 from rectifiers.runs import record as records
 from rectifiers.runs.lock import held
-from rectifiers.tracking import sent
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.paths import CONF
+from rectifiers.tracking import sync_state
 from rectifiers.tracking.mirror import publish
 
 Outcome = tuple[str, str | None]  # a run's name, and why W&B does not have it as it is recorded
@@ -22,14 +23,14 @@ def sync(runs: Path) -> Iterator[Outcome]:
     Raises:
         InputError: where `runs` is no folder.
     """
-    for folder in sent.logged(runs):
+    for folder in sync_state.logged(runs):
         try:
             with held(folder):
                 if not (folder / "record.json").exists():
                     yield folder.name, "it is not finished, and its own command goes on with it and tells W&B"
                     continue
                 record = records.load(folder / "record.json")
-                if not sent.is_sent(folder, record):
+                if not sync_state.is_sent(folder, record):
                     yield _send(record, folder, _settings(folder))
         except InputError as fault:
             yield folder.name, str(fault)
@@ -45,7 +46,7 @@ def send_records(paths: Iterable[Path], project: str) -> Iterator[Outcome]:
             continue
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place) / record["run"]
-            sent.note_address(folder, id=record["run"], project=project)  # the same rows, wherever they come from
+            sync_state.note_address(folder, id=record["run"], project=project)  # the same rows, wherever they come from
             yield _send(record, folder, settings)
 
 

@@ -14,17 +14,17 @@ import torch
 from pytorch_lightning.callbacks import Callback
 from torch import Tensor, nn
 
-from rectifiers.config import InputError
 from rectifiers.data.module import ImageData
 from rectifiers.data.preprocess import PixelMoments, Preprocess, fit
 from rectifiers.data.sources import Source
 from rectifiers.data.statistics import load_or_fit, statistics_key
 from rectifiers.data.transforms import Geometry
-from rectifiers.distributed import world
-from rectifiers.initializers import Entry, initialize
-from rectifiers.models.network import Network
-from rectifiers.models.spec import Row, expand
-from rectifiers.reporting.console import bar
+from rectifiers.nn.initializers import Entry, initialize
+from rectifiers.nn.networks.network import Network
+from rectifiers.nn.networks.rows import Row, expand
+from rectifiers.runtime.console import bar
+from rectifiers.runtime.distributed import world
+from rectifiers.runtime.errors import InputError
 from rectifiers.training.module import SgdSettings
 from rectifiers.training.schedule import StepRule
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback, Checkpoint, RichProgressBar
 
-from rectifiers.runs.record import write_text
+from rectifiers.runtime.files import write_text
 from rectifiers.training.module import Classifier
 
 

@@ -5,11 +5,11 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from rectifiers.models.spec import trace
+from rectifiers.nn.networks.rows import trace
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.sweep import Cell, note_end, note_start
-from rectifiers.stopping import Stopped, heeded
+from rectifiers.runtime.signals import Stopped, heeded
 from rectifiers.training.assembly import build_layers, build_source
 from rectifiers.training.run import Outcome, train
 

@@ -12,10 +12,10 @@ from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
-from rectifiers.config import InputError
-from rectifiers.reporting.console import stderr
-from rectifiers.runs.record import atomic_file
-from rectifiers.stopping import Stopped, asked, stop_if_asked
+from rectifiers.runtime.console import stderr
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import atomic_file
+from rectifiers.runtime.signals import Stopped, asked, stop_if_asked
 from rectifiers.training.callbacks import write_metrics
 from rectifiers.training.module import Classifier
 

@@ -7,14 +7,16 @@ from typing import Any
 
 import torch
 
-from rectifiers.config import InputError, protocols
-from rectifiers.distributed import from_rank_zero
 from rectifiers.evaluation.ensemble import mean_result
+from rectifiers.evaluation.scores import load, scores_path
 from rectifiers.runs import record as records
+from rectifiers.runs.config import protocols
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.provenance import code_fingerprint, provenance, version
-from rectifiers.runs.scores import load, scores_path
-from rectifiers.stopping import heeded, stop_if_asked
+from rectifiers.runs.shape import SCHEMA_VERSION
+from rectifiers.runtime.distributed import from_rank_zero
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.signals import heeded, stop_if_asked
 from rectifiers.training.run import Outcome, train
 
 
@@ -56,7 +58,7 @@ def _averaged(outcomes: list[Outcome], names: list[str], runs_dir: Path, experim
     own = provenance(data["data"], None, "cpu", torch.get_num_threads(), data.get("data_pinned"))
     clean = own["git_dirty"] is False and all(part["provenance"]["git_dirty"] is False for part in parts)
     record = {
-        "schema_version": records.SCHEMA_VERSION,
+        "schema_version": SCHEMA_VERSION,
         "run": path.parent.name,
         "status": "finished",
         "choices": {"experiment": experiment} | {k: next(filter(None, found), None) for k, found in choices.items()},

@@ -14,12 +14,12 @@ from pytorch_lightning.callbacks import Callback
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from rectifiers.config import InputError
-from rectifiers.distributed import reduced
 from rectifiers.evaluation.responses import ResponseMeter
-from rectifiers.initializers import Site, he, layers_of
-from rectifiers.models.spec import BESIDE
-from rectifiers.seeds import mix
+from rectifiers.nn.initializers import Site, he, layers_of
+from rectifiers.nn.networks.rows import BESIDE
+from rectifiers.runtime.distributed import reduced
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.seeds import mix
 from rectifiers.training.module import Classifier
 
 

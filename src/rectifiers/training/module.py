@@ -12,14 +12,14 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torchmetrics import MeanMetric
 
-from rectifiers.config import InputError
 from rectifiers.data.module import Batch
 from rectifiers.data.preprocess import Preprocess
-from rectifiers.distributed import gathered, most
 from rectifiers.evaluation.counters import ErrorCounter
 from rectifiers.evaluation.responses import ResponseMeter
-from rectifiers.models.network import Network
-from rectifiers.seeds import mix
+from rectifiers.nn.networks.network import Network
+from rectifiers.runtime.distributed import gathered, most
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.seeds import mix
 from rectifiers.training.divergence import Diverged, all_finite, first_bad_layer
 from rectifiers.training.optim import build_sgd
 from rectifiers.training.schedule import StepRule

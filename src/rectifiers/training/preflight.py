@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from rectifiers.config import InputError
 from rectifiers.data.sources import Source
-from rectifiers.distributed import World, command, gathered, refuse_disagreement
-from rectifiers.reporting.console import stderr
 from rectifiers.runs.identity import without
 from rectifiers.runs.provenance import code_fingerprint, processor
+from rectifiers.runtime.console import stderr
+from rectifiers.runtime.distributed import World, command, gathered, refuse_disagreement
+from rectifiers.runtime.errors import InputError
 
 
 def check_compute(compute: dict[str, Any], here: World) -> None:

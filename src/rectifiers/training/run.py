@@ -13,21 +13,24 @@ import torch
 import yaml
 from pytorch_lightning.callbacks import Callback
 
-from rectifiers.config import InputError, check, protocols
 from rectifiers.data.sources import Source
 from rectifiers.data.statistics import save
-from rectifiers.distributed import ALONE, World, everywhere, from_rank_zero, gathered, join, launch, world
-from rectifiers.initializers import warn_of_drift
-from rectifiers.models.network import Network
-from rectifiers.models.spec import depth
-from rectifiers.reporting.console import stderr
+from rectifiers.nn.initializers import warn_of_drift
+from rectifiers.nn.networks.network import Network
+from rectifiers.nn.networks.rows import depth
 from rectifiers.runs import record as records
+from rectifiers.runs.config import check, protocols
 from rectifiers.runs.folder import begin, begun_by
 from rectifiers.runs.identity import science
 from rectifiers.runs.lock import held
 from rectifiers.runs.lookup import finished, lacking, prepare, run_folder
 from rectifiers.runs.provenance import code_fingerprint, provenance
-from rectifiers.stopping import at_once, heeded, stop_if_asked
+from rectifiers.runs.shape import SCHEMA_VERSION
+from rectifiers.runtime.console import stderr
+from rectifiers.runtime.distributed import ALONE, World, everywhere, from_rank_zero, gathered, join, launch, world
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import write_text
+from rectifiers.runtime.signals import at_once, heeded, stop_if_asked
 from rectifiers.tracking.client import Tracked
 from rectifiers.tracking.mirror import Mirror, mirrored
 from rectifiers.training.assembly import (
@@ -45,7 +48,7 @@ from rectifiers.training.divergence import Diverged
 from rectifiers.training.isolation import isolated
 from rectifiers.training.module import Classifier, refuse_other_network
 from rectifiers.training.preflight import agree, check_compute, preflight
-from rectifiers.training.results import protocol_result
+from rectifiers.training.testing import protocol_result
 from rectifiers.training.trainer import BACKEND, build_trainer
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -199,9 +202,9 @@ class _Run:
         """Make the run's folder with what is known before training. A finished run that is run again is set aside."""
         try:
             begin(self.folder, anew=self.config["rerun"])
-            records.write_text(self.folder / "config.yaml", yaml.safe_dump(self.config, sort_keys=False))
+            write_text(self.folder / "config.yaml", yaml.safe_dump(self.config, sort_keys=False))
             ledger = yaml.safe_dump([entry.as_dict() for entry in self.ledger], sort_keys=False)
-            records.write_text(self.folder / "ledger.yaml", ledger)
+            write_text(self.folder / "ledger.yaml", ledger)
             save(self.preprocess, self.folder / "statistics.pt")
         except OSError as fault:
             raise InputError(f"runs_dir={self.config['runs_dir']} cannot be written ({fault}); give another") from fault
@@ -274,7 +277,7 @@ class _Run:
         history = self.classifier.history
         unread = self.classifier.all_unread() or sorted(set().union(*gathered(self.data.unread)))
         return {
-            "schema_version": records.SCHEMA_VERSION,
+            "schema_version": SCHEMA_VERSION,
             "run": self.folder.name,
             "status": "diverged" if diverged else "finished",
             "diverged": {"step": diverged.step, "layer": diverged.layer} if diverged else None,

@@ -10,7 +10,7 @@ from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.plugins.environments import TorchElasticEnvironment
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
-from rectifiers.distributed import World
+from rectifiers.runtime.distributed import World
 from rectifiers.training.assembly import build_interventions
 from rectifiers.training.callbacks import EpochLines, EpochRows, progress
 from rectifiers.training.checkpoints import AtomicCheckpointIO, Checkpoints

@@ -1,0 +1,118 @@
+"""The images of a prepared folder (see `data.store` for its layout), by index."""
+
+import io
+import os
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from zlib_ng.zlib_ng import crc32
+
+from rectifiers.data.imagenet.store import INDEX, STORED_AS, shard_name
+from rectifiers.data.sources import read_rgb
+from rectifiers.runtime.errors import InputError
+
+
+class ShardSplit:
+    """One split of a prepared folder, opened in milliseconds whatever its size; a `Split` of `data.sources`.
+
+    Bytes are read by position (pread): a shard that is cut short is a sentence and not a dead process, forked workers
+    share the open files, and one that is sent to another process opens its own.
+
+    Raises:
+        InputError: where the index does not fit the shards.
+    """
+
+    def __init__(self, root: Path, name: str, manifest: dict[str, Any]) -> None:
+        self.folder = root / name
+        self._digest: str = manifest["splits"][name]["digest"]
+        files = manifest["files"]
+        shards = sorted(file for file in files if file.startswith(f"{name}/shard-"))
+        sizes = [files[shard]["bytes"] for shard in shards]
+        try:
+            self._index = np.load(self.folder / "index.npy", mmap_mode="r", allow_pickle=False)
+        except Exception as fault:  # numpy reads a header as Python's own text, which fails in many ways
+            raise InputError(f"{self.folder / 'index.npy'} cannot be read ({fault}); pull the data anew") from fault
+        self._check(sizes, classes=len(manifest["classes"]), images=manifest["splits"][name]["images"])
+        self.labels: Sequence[int] = array("H", np.ascontiguousarray(self._index["label"]).astype("=u2").tobytes())
+        self._files: dict[int, int] = {}
+
+    def _check(self, sizes: list[int], classes: int, images: int) -> None:
+        index = self._index
+        fits = index.dtype == INDEX and index.shape == (images,) and images > 0
+        if fits:
+            ends = np.array(sizes, dtype=np.uint64)
+            shard = index["shard"]
+            fits = bool(len(sizes) and shard.max() < len(sizes) and index["label"].max() < classes)
+            # `end - length` cannot overflow where `length <= end`; `offset + length` could.
+            fits = fits and bool((index["length"] <= ends[shard]).all())
+            fits = fits and bool((index["offset"] <= ends[shard] - index["length"]).all())
+        if not fits:
+            raise InputError(
+                f"{self.folder / 'index.npy'} does not fit the shards beside it; prepare the archives again"
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_files": {}, "_index": self._index.filename}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._index = np.load(state["_index"], mmap_mode="r", allow_pickle=False)
+
+    def __del__(self) -> None:
+        for file in self.__dict__.get("_files", {}).values():
+            os.close(file)
+
+    def encoded(self, index: int) -> bytes:
+        """Return the stored bytes of one image: a JPEG, or a PPM where libjpeg could not read the original.
+
+        Raises:
+            InputError: where the shard ends before they do, or they are not what was written.
+        """
+        row = self._index[index]
+        shard, length = int(row["shard"]), int(row["length"])
+        file = self._files.get(shard)
+        if file is None:
+            path = self.folder / shard_name(shard)
+            try:
+                # Two threads may both open it; the one that comes second gives its own back.
+                opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError as fault:
+                raise InputError(f"{path} cannot be read ({fault}); pull the data anew") from fault
+            file = self._files.setdefault(shard, opened)
+            if file != opened:
+                os.close(opened)
+        try:
+            body = os.pread(file, length, int(row["offset"]))
+        except OSError as fault:
+            raise InputError(
+                f"{self.folder / shard_name(shard)} cannot be read ({fault}); see make verify-data"
+            ) from fault
+        if len(body) != length:
+            raise InputError(f"{self.folder / shard_name(shard)} is cut short; pull the data anew")
+        if crc32(body) != row["crc32"]:  # a decoder would often not notice
+            raise InputError(f"{self._name(index)} is not what was written there; see make verify-data")
+        return body
+
+    def _name(self, index: int) -> str:
+        row = self._index[index]
+        return f"image {index} of {self.folder} ({shard_name(int(row['shard']))} from byte {int(row['offset'])})"
+
+    def image(self, index: int) -> Tensor:
+        """Return one image, uint8 [3, H, W]."""
+        name = self._name(index)
+        return read_rgb(
+            io.BytesIO(self.encoded(index)), name, STORED_AS, remedy="find what is damaged by make verify-data"
+        )
+
+    def shape(self, index: int) -> tuple[int, int]:
+        """Return the height and width of one image."""
+        row = self._index[index]
+        return int(row["height"]), int(row["width"])
+
+    def digest(self) -> str:
+        """Return the hash of the original files' content and labels: that of the same images in a folder."""
+        return self._digest

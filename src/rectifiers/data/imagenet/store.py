@@ -1,0 +1,132 @@
+"""A prepared data set: a few large shards of image files, one index a split, and a manifest that pins every byte.
+
+    <root>/manifest.json                 what it is made of and what it holds, with the hash of every other file
+    <root>/<split>/index.npy             a row an image: where its bytes are, its label and size
+    <root>/<split>/shard-00000.bin, ...  image files one after another, nothing between them
+
+Images stand in the order that an unpacked folder has, by WNID and then by name: the same image has the same index, and
+so the same augmentation, whether it is read from here or by `data=folder`. What is trained on is shuffled anyway.
+"""
+
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from rectifiers.runtime.errors import InputError
+
+FORMAT = 2
+SPLITS = ("train", "val")
+INDEX = np.dtype(
+    [
+        ("offset", "<u8"),
+        ("length", "<u4"),
+        ("crc32", "<u4"),  # of the stored bytes
+        ("shard", "<u2"),
+        ("label", "<u2"),
+        ("height", "<u2"),
+        ("width", "<u2"),
+    ]
+)
+MANIFEST = "manifest.json"
+FILE = re.compile(r"(train|val)/(index\.npy|shard-\d{5}\.bin)")
+STORED_AS = ("JPEG", "PPM")  # and nothing else is ever tried: some of the decoders of Pillow start programs
+
+
+def shard_name(number: int) -> str:
+    """Return a shard's file name."""
+    return f"shard-{number:05d}.bin"
+
+
+def file_sha256(path: Path) -> str:
+    """Return a file's SHA-256 in hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_manifest(root: Path) -> dict[str, Any]:
+    """Read and check a prepared folder's manifest; the sizes of its files are checked against it, their bytes are not.
+
+    Raises:
+        InputError: where there is none, or it is damaged or of another format, or a file is missing or of another size.
+    """
+    path = root / MANIFEST
+    if not path.is_file():
+        raise InputError(
+            f"data.root={root} has no {MANIFEST}; prepare the archives first (dvc repro pipelines/imagenet/dvc.yaml), "
+            "or choose data=folder for unpacked images"
+        )
+    try:
+        manifest = json.loads(path.read_bytes())
+        if manifest["format"] != FORMAT:
+            raise ValueError(f"its format is {manifest['format']!r} and this code reads {FORMAT}")
+        files = {str(name): int(facts["bytes"]) for name, facts in manifest["files"].items()}
+        if not all(FILE.fullmatch(name) for name in files):
+            raise ValueError("it names a file that is none of a prepared folder")
+        for split in SPLITS:
+            str(manifest["splits"][split]["digest"]), int(manifest["splits"][split]["images"])
+        [str(facts["sha256"]) for facts in manifest["files"].values()]
+        [str(known["wnid"]) for known in manifest["classes"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
+        raise InputError(f"{path} cannot be read as a manifest ({fault!r}); prepare the archives again") from fault
+    for name, size in files.items():
+        file = root / name
+        found = file.stat().st_size if file.is_file() else None
+        if found != size:
+            state = "is missing" if found is None else f"has {found:,} bytes and not {size:,}"
+            raise InputError(f"{file} {state}; prepare the archives again, or pull the data anew")
+    return manifest
+
+
+def different_files(root: Path) -> list[str]:
+    """Return the files of a prepared folder whose bytes are not those that its manifest names, as paths below root.
+
+    Raises:
+        InputError: as `read_manifest` does.
+    """
+    files = read_manifest(root)["files"]
+    return [name for name, facts in files.items() if file_sha256(root / name) != facts["sha256"]]
+
+
+class ShardWriter:
+    """Appends files to a split's shards from a given place on; all of it is on the disk at the end."""
+
+    def __init__(self, folder: Path, start: tuple[int, int], limit: int) -> None:
+        self._folder, self._limit = folder, limit
+        self._shard, self._end = start
+        for path in folder.iterdir():  # what a kill left behind the last whole step
+            if path.name > shard_name(self._shard):
+                path.unlink()
+        self._file = self._open()
+        self._file.truncate(self._end)
+
+    def _open(self) -> BinaryIO:
+        path = self._folder / shard_name(self._shard)
+        return open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b")
+
+    def add(self, body: bytes) -> tuple[int, int]:
+        """Append one file, and return (shard, offset): a new shard where this one would grow beyond the limit."""
+        if self._end and self._end + len(body) > self._limit:
+            self._close()
+            self._shard, self._end = self._shard + 1, 0
+            self._file = self._open()
+        place = self._shard, self._end
+        self._file.seek(self._end)
+        self._file.write(body)
+        self._end += len(body)
+        return place
+
+    def _close(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def __enter__(self) -> "ShardWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()

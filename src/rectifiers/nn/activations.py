@@ -1,0 +1,227 @@
+"""Activations: each a factory `(channels) -> nn.Module`, and the Gaussian moments that an initialiser asks of them.
+
+One module a site, so slopes are never shared by accident. A new activation is a function here (or anywhere that can be
+imported) and a file in `conf/activation/` that names it; its moments come from quadrature unless it offers its own.
+"""
+
+import copy
+import functools
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from rectifiers.nn.kernels import PReLU
+from rectifiers.nn.quadrature import REACH, normal_mean, normal_rule
+from rectifiers.runtime.errors import InputError
+
+
+class Maxout(nn.Module):
+    """The largest of `pieces` linear responses (Goodfellow et al. 2013), from [N, channels * pieces, ...].
+
+    The layer before emits `pieces` times the channels; consecutive ones are the pieces of one unit.
+    """
+
+    def __init__(self, pieces: int = 2) -> None:
+        super().__init__()
+        if pieces < 2:
+            raise InputError(f"activation.pieces={pieces} leaves nothing to choose from; give 2 or more")
+        self.pieces = pieces
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.unflatten(1, (-1, self.pieces)).max(dim=2).values
+
+    def extra_repr(self) -> str:
+        return f"pieces={self.pieces}"
+
+    def moments(self) -> "Moments":
+        """The moments of the maximum of `pieces` independent N(0, 1); one piece in `pieces` gets the gradient."""
+        k = self.pieces
+
+        def second(z: Tensor) -> Tensor:
+            return z**2 * k * torch.special.ndtr(z) ** (k - 1)
+
+        return Moments(second=normal_mean(second), derivative_second=1 / k, map_slope=1.0)
+
+
+def relu(channels: int) -> nn.Module:
+    """max(0, y)."""
+    return nn.ReLU()
+
+
+def leaky_relu(channels: int, slope: float = 0.01) -> nn.Module:
+    """ReLU with a small fixed slope for y <= 0 (Maas et al. 2013)."""
+    return nn.LeakyReLU(slope)
+
+
+def prelu(channels: int, initial_slope: float = 0.25) -> nn.Module:
+    """PReLU with one learned slope a channel (Eq. 1, "channel-wise")."""
+    return PReLU(channels, init=initial_slope)
+
+
+def prelu_shared(channels: int, initial_slope: float = 0.25) -> nn.Module:
+    """PReLU with one learned slope for all channels of the layer ("channel-shared")."""
+    return PReLU(1, init=initial_slope)
+
+
+def sigmoid(channels: int) -> nn.Module:
+    """1 / (1 + exp(-y))."""
+    return nn.Sigmoid()
+
+
+def tanh(channels: int) -> nn.Module:
+    """The hyperbolic tangent."""
+    return nn.Tanh()
+
+
+def maxout(channels: int, pieces: int = 2) -> nn.Module:
+    """The maximum of `pieces` linear responses; the layer before emits `channels * pieces`."""
+    return Maxout(pieces)
+
+
+def elu(channels: int, alpha: float = 1.0) -> nn.Module:
+    """alpha * (exp(y) - 1) for y <= 0 (Clevert et al. 2016)."""
+    return nn.ELU(alpha)
+
+
+def gelu(channels: int) -> nn.Module:
+    """y * Phi(y), exact form (Hendrycks and Gimpel 2016)."""
+    return nn.GELU()
+
+
+def silu(channels: int) -> nn.Module:
+    """y * sigmoid(y), also called swish."""
+    return nn.SiLU()
+
+
+def softplus(channels: int) -> nn.Module:
+    """log(1 + exp(y))."""
+    return nn.Softplus()
+
+
+def identity(channels: int) -> nn.Module:
+    """No nonlinearity: a PReLU of slope 1."""
+    return nn.Identity()
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What variance propagation asks of an activation f, with z ~ N(0, 1).
+
+    second: E[f(z)^2]; its inverse is the factor on Var[w] of the forward condition (1/2 for ReLU: Eq. 10).
+    derivative_second: E[f'(z)^2]; the same for the backward condition (Eq. 14).
+    map_slope: by how much a relative error of the variance is multiplied a layer when the gain is 1/second. 1 for
+        rectifiers; below 1 the fixed point attracts (tanh), above 1 it repels (GELU) and deep plain nets drift.
+    """
+
+    second: float
+    derivative_second: float
+    map_slope: float
+
+
+def _rectifier(slope_squared: float) -> Moments:
+    half = (1 + slope_squared) / 2  # infinite for a slope near float's end, and refused where a gain is asked for
+    return Moments(second=half, derivative_second=half, map_slope=1.0)
+
+
+@functools.singledispatch
+def _closed_form(activation: nn.Module) -> Moments | None:
+    own = getattr(activation, "moments", None)
+    if not callable(own):
+        return None
+    found = own()
+    if not isinstance(found, Moments):
+        raise InputError(
+            f"activation {type(activation).__name__} has a method `moments()` that returns {found!r}; "
+            "let it return activations.Moments"
+        )
+    return found
+
+
+@_closed_form.register
+def _(activation: nn.ReLU) -> Moments:
+    return _rectifier(0.0)
+
+
+@_closed_form.register
+def _(activation: nn.LeakyReLU) -> Moments:
+    return _rectifier(activation.negative_slope * activation.negative_slope)
+
+
+@_closed_form.register
+def _(activation: nn.PReLU) -> Moments:
+    return _rectifier(float(activation.weight.detach().double().square().mean()))
+
+
+@_closed_form.register
+def _(activation: nn.Identity) -> Moments:
+    return Moments(second=1.0, derivative_second=1.0, map_slope=1.0)
+
+
+def _mean_square(f: Tensor) -> float:
+    """E[f(z)^2] of values at the nodes, [nodes, channels]; infinite where the sum has not settled at the last panel."""
+    nodes, weights = normal_rule()
+    terms = (weights[:, None] * f**2).mean(1)
+    whole, tail = float(terms.sum()), float(terms[nodes.abs() > REACH - 1].sum())
+    return math.inf if tail > 1e-9 * whole else whole
+
+
+def _quadrature(activation: nn.Module, channels: int) -> Moments:
+    """Moments of any elementwise module by quadrature; the mean over channels where channels differ."""
+    exact = copy.deepcopy(activation).double().eval().requires_grad_(False)
+    nodes, weights = normal_rule()
+    with torch.enable_grad():
+        z = nodes[:, None].repeat(1, channels).requires_grad_()
+        try:
+            f = exact(z.clone())  # a copy, for activations that work in place
+        except Exception as fault:  # a module that asks for maps, say
+            raise InputError(
+                f"activation {type(activation).__name__} cannot be asked for its moments on [nodes, channels] "
+                f"({fault}); give it a method `moments()` that returns activations.Moments"
+            ) from fault
+        if f.shape != z.shape:
+            raise InputError(
+                f"activation {type(activation).__name__} maps {tuple(z.shape)} to {tuple(f.shape)}, so its moments "
+                "cannot be found by quadrature; give it a method `moments()` that returns activations.Moments"
+            )
+        slope = torch.zeros_like(z)  # where f does not depend on z smoothly, as a step does not
+        if f.requires_grad:
+            slope = torch.autograd.grad(f.sum(), z, allow_unused=True, materialize_grads=True)[0]
+    f, z = f.detach(), z.detach()
+    second = _mean_square(f)
+    drift = float((weights[:, None] * f * slope * z).sum(0).mean())
+    return Moments(second, _mean_square(slope), drift / second if second else math.nan)
+
+
+def moments(activation: nn.Module, channels: int = 1) -> Moments:
+    """Return the Gaussian moments of `activation`, built for `channels` channels; zero, infinite or NaN where they are.
+
+    Closed forms for the rectifiers, whatever `activation.moments()` says where it has that method (Maxout), quadrature
+    for every other module.
+
+    Raises:
+        InputError: where the module does not act on each number by itself and has no `moments()`.
+    """
+    return _closed_form(activation) or _quadrature(activation, channels)
+
+
+def gain(activation: nn.Module, channels: int = 1, *, backward: bool = False) -> float:
+    """Return 1 / sqrt(E[f(z)^2]), or with `backward` 1 / sqrt(E[f'(z)^2]).
+
+    Raises:
+        InputError: where that moment is zero, infinite or not a number, or cannot be found, so that no gain exists.
+    """
+    found = moments(activation, channels)
+    name, moment = ("f'(z)^2", found.derivative_second) if backward else ("f(z)^2", found.second)
+    if not (0 < moment < math.inf):
+        raise InputError(
+            f"activation {type(activation).__name__} has E[{name}] = {moment} for z ~ N(0, 1), "
+            "so no gain exists; use an initialiser that needs none, such as init=gaussian"
+        )
+    return moment**-0.5
+
+
+def pieces(activation: nn.Module) -> int:
+    """Return how many responses a unit of this activation reads: 1, or Maxout's pieces."""
+    return int(getattr(activation, "pieces", 1))

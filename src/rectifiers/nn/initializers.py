@@ -1,0 +1,327 @@
+"""Initialisers: rules for one layer's weight, and the walk that applies a rule to a network and accounts for it.
+
+A rule is a function `(weight, layer, generator) -> std asked`, which fills `weight` in place as `torch.nn.init` does.
+A new one is a function here (or anywhere that can be imported) and a file in `conf/init/` that names it.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
+
+import torch
+from torch import Generator, Tensor, nn
+
+from rectifiers.nn.activations import gain, moments, pieces
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.seeds import mix
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What a rule may know of the layer it fills.
+
+    fan_in: n = k^2 c, the inputs of one response; fan_out: n-hat = k^2 d, the responses that one input reaches.
+    find_forward_gain, find_backward_gain: called when a rule first reads a gain, so that one which reads none works
+        with any activation; they raise InputError where no gain exists.
+    """
+
+    name: str
+    fan_in: int
+    fan_out: int
+    find_forward_gain: Callable[[], float]
+    find_backward_gain: Callable[[], float]
+
+    @cached_property
+    def forward_gain(self) -> float:
+        """1 / sqrt(E[f^2]) of the activation before the layer; the first layer has none before it, see `initialize`.
+
+        std = forward_gain / sqrt(fan_in) keeps the variance of the responses (Eq. 10, 15).
+        """
+        return self.find_forward_gain()
+
+    @cached_property
+    def backward_gain(self) -> float:
+        """1 / sqrt(E[f'^2]) of the activation after the layer; the last has none after it and takes the one before.
+
+        std = backward_gain / sqrt(fan_out) keeps the variance of the gradients (Eq. 14).
+        """
+        return self.find_backward_gain()
+
+
+Rule = Callable[[Tensor, Layer, Generator], float]
+
+
+def _normal(weight: Tensor, std: float, generator: Generator) -> float:
+    nn.init.normal_(weight, std=std, generator=generator)
+    return std
+
+
+def he(weight: Tensor, layer: Layer, generator: Generator) -> float:
+    """N(0, gain^2 / n): the forward condition, Eq. 10 for ReLU, Eq. 15 for PReLU, its analogue for any activation."""
+    return _normal(weight, layer.forward_gain / math.sqrt(layer.fan_in), generator)
+
+
+def he_scaled(weight: Tensor, layer: Layer, generator: Generator, beta: float = 1.0) -> float:
+    """`he` with the std times beta: every layer scales the signal by beta, L layers by beta^L (section 2.2)."""
+    if beta <= 0:
+        raise InputError(f"init.beta={beta} is not usable; give a number above 0, or init=zeros")
+    return _normal(weight, beta * layer.forward_gain / math.sqrt(layer.fan_in), generator)
+
+
+def he_backward(weight: Tensor, layer: Layer, generator: Generator) -> float:
+    """N(0, gain^2 / n-hat): the backward condition, Eq. 14; the paper's large models use it."""
+    return _normal(weight, layer.backward_gain / math.sqrt(layer.fan_out), generator)
+
+
+def he_average(weight: Tensor, layer: Layer, generator: Generator) -> float:
+    """N(0, 2 / (n E[f^2] + n-hat E[f'^2])): for rectifiers 4 / ((1 + a^2)(n + n-hat)), not in the paper."""
+    forward, backward = layer.fan_in / layer.forward_gain**2, layer.fan_out / layer.backward_gain**2
+    return _normal(weight, math.sqrt(2 / (forward + backward)), generator)
+
+
+def xavier(weight: Tensor, layer: Layer, generator: Generator) -> float:
+    """N(0, 2 / (n + n-hat)), Glorot and Bengio's compromise (2010), blind to the activation."""
+    return _normal(weight, math.sqrt(2 / (layer.fan_in + layer.fan_out)), generator)
+
+
+def lecun(weight: Tensor, layer: Layer, generator: Generator) -> float:
+    """N(0, 1 / n): right for linear units; the paper calls it "Xavier" in its comparisons (section 2.2)."""
+    return _normal(weight, 1 / math.sqrt(layer.fan_in), generator)
+
+
+def gaussian(weight: Tensor, layer: Layer, generator: Generator, std: float = 0.01) -> float:
+    """N(0, std^2) whatever the layer, as in Krizhevsky's network."""
+    if std <= 0:
+        raise InputError(f"init.std={std} is not usable; give a number above 0, or init=zeros")
+    return _normal(weight, std, generator)
+
+
+def zeros(weight: Tensor, layer: Layer, generator: Generator) -> float:
+    """All zero: the failure that nothing can break the symmetry of."""
+    nn.init.zeros_(weight)
+    return 0.0
+
+
+def constant(weight: Tensor, layer: Layer, generator: Generator, value: float = 0.01) -> float:
+    """All `value`: the weights move, and the units of a layer stay copies of each other. The std asked is 0."""
+    nn.init.constant_(weight, value)
+    return 0.0
+
+
+def sparse(weight: Tensor, layer: Layer, generator: Generator, k: int = 10, std: float | None = None) -> float:
+    """`k` randomly chosen non-zero inputs a unit, all of them where it has fewer, drawn from N(0, std^2).
+
+    `std=None` is calibrated to the k inputs, gain / sqrt(k), which survives depth; a fixed 0.01 does not.
+    The returned std is that of all entries, zeros included.
+    """
+    if k < 1:
+        raise InputError(f"init.k={k} leaves the units without inputs; give 1 or more, or init=zeros")
+    rows = weight.flatten(1)
+    kept = min(k, rows.shape[1])
+    drawn = _normal(weight, layer.forward_gain / math.sqrt(kept) if std is None else std, generator)
+    chosen = torch.rand(rows.shape, generator=generator).argsort(dim=1)[:, :kept]
+    mask = torch.zeros(rows.shape, dtype=torch.bool).scatter_(1, chosen, True).view_as(weight)
+    with torch.no_grad():
+        weight.mul_(mask.to(weight.device))
+    return drawn * math.sqrt(kept / rows.shape[1])
+
+
+def orthogonal(weight: Tensor, layer: Layer, generator: Generator) -> float:
+    """Orthonormal rows (or columns, where there are more rows) times the forward gain (Saxe et al. 2014)."""
+    nn.init.orthogonal_(weight, gain=layer.forward_gain, generator=generator)
+    return layer.forward_gain / math.sqrt(max(weight.shape[0], weight[0].numel()))
+
+
+def torch_default(weight: Tensor, layer: Layer, generator: Generator) -> float:
+    """What `nn.Conv2d` and `nn.Linear` do by themselves: uniform with std 1 / sqrt(3 n)."""
+    nn.init.kaiming_uniform_(weight, a=math.sqrt(5), generator=generator)
+    return 1 / math.sqrt(3 * layer.fan_in)
+
+
+@dataclass(frozen=True)
+class Site:
+    """A weight layer of a network with the activations on either side of it (None at the ends)."""
+
+    name: str
+    module: nn.Conv2d | nn.Linear
+    before: nn.Module | None
+    after: nn.Module | None
+
+    @property
+    def fans(self) -> tuple[int, int]:
+        """(n, n-hat). Both count the weights' own rows, so a Maxout layer's pieces are in n-hat."""
+        window = math.prod(self.module.weight.shape[2:])
+        return self.module.weight.shape[1] * window, self.module.weight.shape[0] * window
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the ledger: what was asked of a layer and what was drawn.
+
+    A gain is None where the activation has none; the rule did not ask for it then.
+    """
+
+    layer: str
+    shape: list[int]
+    fan_in: int
+    fan_out: int
+    activation_before: str | None
+    activation_after: str | None
+    forward_gain: float | None
+    backward_gain: float | None
+    rule: str
+    std_asked: float
+    std_drawn: float
+    mean_drawn: float
+    bias: float | str
+
+    def as_dict(self) -> dict:
+        """Plain types only, for the run's record."""
+        return asdict(self)
+
+
+def _channels(activation: nn.Module, layer: nn.Conv2d | nn.Linear) -> int:
+    return layer.weight.shape[0] // pieces(activation)
+
+
+def _linear_gain() -> float:
+    return 1.0
+
+
+def _layer(site: Site, previous: Site | None, first_layer_linear: bool) -> Layer:
+    """What a rule is told of `site`; `previous` is the site before it, None for the first."""
+    before = partial(gain, site.before, _channels(site.before, previous.module)) if site.before and previous else None
+    after = partial(gain, site.after, _channels(site.after, site.module)) if site.after else None
+    forward = before or (None if first_layer_linear else after) or _linear_gain
+    neighbour = after or before
+    backward = partial(neighbour, backward=True) if neighbour else _linear_gain
+    return Layer(site.name, *site.fans, forward, backward)
+
+
+def layers_of(sites: Sequence[Site]) -> list[Layer]:
+    """Return what a rule may know of each layer of a network."""
+    return [_layer(site, sites[i - 1] if i else None, False) for i, site in enumerate(sites)]
+
+
+def _or_none(layer: Layer, name: str) -> float | None:
+    try:
+        return getattr(layer, name)
+    except InputError:
+        return None
+
+
+def initialize(
+    sites: Sequence[Site],
+    rule: Rule,
+    *,
+    seed: int,
+    name: str,
+    bias: float | str = 0.0,
+    first_layer_linear: bool = False,
+    fc_std: Sequence[float] | None = None,
+) -> list[Entry]:
+    """Fill every weight and bias of `sites` in order and return the ledger, one entry a layer.
+
+    Every layer draws from its own stream, a function of (seed, position): two networks that differ in one layer agree
+    in all others, and two activations are compared from the same draws.
+
+    name: the rule's name, for the ledger.
+    bias: a constant, or "torch_default" for uniform(-1/sqrt(n), 1/sqrt(n)).
+    first_layer_linear: no activation stands before the first layer, so forward rules give it Var = 1/n; False uses the
+        gain of the activation after it, as the paper does: one factor on one layer does not add up with depth.
+    fc_std: fixed stds of the linear layers in order, instead of the rule (the paper's 0.01, 0.01, 0.001).
+
+    Raises:
+        InputError: where fc_std does not fit the network, or bias is neither number nor "torch_default".
+    """
+    linears = [site.name for site in sites if isinstance(site.module, nn.Linear)]
+    if fc_std is not None and len(fc_std) != len(linears):
+        raise InputError(
+            f"init.fc_std={list(fc_std)} has {len(fc_std)} values for {len(linears)} linear layers "
+            f"({', '.join(linears)}); give one a layer, or null"
+        )
+    if bias != "torch_default" and (isinstance(bias, bool) or not isinstance(bias, int | float)):
+        raise InputError(f"init.bias={bias} is not usable; give a number such as 0 or 0.01, or torch_default")
+    fixed = dict(zip(linears, fc_std or (), strict=False))
+    ledger = []
+    for position, site in enumerate(sites):
+        generator = torch.Generator().manual_seed(mix("weights", seed, position))
+        layer = _layer(site, sites[position - 1] if position else None, first_layer_linear)
+        weight = site.module.weight
+        with torch.no_grad():
+            if site.name in fixed:
+                asked, used = gaussian(weight, layer, generator, fixed[site.name]), "gaussian"
+            else:
+                asked, used = rule(weight, layer, generator), name
+            _fill_bias(site.module, bias, layer, generator)
+        drawn = weight.detach().double()
+        ledger.append(
+            Entry(
+                layer=site.name,
+                shape=list(weight.shape),
+                fan_in=layer.fan_in,
+                fan_out=layer.fan_out,
+                activation_before=type(site.before).__name__ if site.before else None,
+                activation_after=type(site.after).__name__ if site.after else None,
+                forward_gain=_or_none(layer, "forward_gain"),
+                backward_gain=_or_none(layer, "backward_gain"),
+                rule=used,
+                std_asked=asked,
+                std_drawn=float(drawn.std(correction=0)),
+                mean_drawn=float(drawn.mean()),
+                bias=bias,
+            )
+        )
+    return ledger
+
+
+def _fill_bias(module: nn.Conv2d | nn.Linear, bias: float | str, layer: Layer, generator: Generator) -> None:
+    if module.bias is None:
+        return
+    if bias == "torch_default":
+        bound = 1 / math.sqrt(layer.fan_in)
+        nn.init.uniform_(module.bias, -bound, bound, generator=generator)
+    else:
+        nn.init.constant_(module.bias, float(bias))
+
+
+DRIFT_LIMIT = 10.0
+
+
+def _drift(site: Site) -> float:
+    """By how much a relative error of the variance grows at the activation after `site`; 1 where nobody can say."""
+    if site.after is None:
+        return 1.0
+    try:
+        slope = moments(site.after, _channels(site.after, site.module)).map_slope
+    except InputError:
+        return 1.0
+    return slope if math.isfinite(slope) else 1.0
+
+
+def warn_of_drift(sites: Sequence[Site]) -> str | None:
+    """Warn where the activations' variance map repels so strongly that a deep plain net leaves its fixed point.
+
+    This speaks of the activation and the depth, whatever the initialiser. Even where the gain is right layer by layer,
+    a relative error of the variance is multiplied by `map_slope` a layer (1.14 for GELU, 1.17 for SiLU), and random
+    weights of finite width always bring one.
+
+    Returns the sentence, or None.
+    """
+    drift = 1.0
+    name = ""
+    for site in sites:
+        slope = _drift(site)
+        if slope > 1:
+            drift, name = drift * slope, type(site.after).__name__
+    if drift <= DRIFT_LIMIT:
+        return None
+    sentence = (
+        f"{name} has a variance map whose fixed point, that of He's gain, repels: over {len(sites)} layers without "
+        f"normalisation a small error of the variance grows by up to {drift:.3g}, even from init=he; "
+        "use model.norm=batch, fewer layers, or a rectifier"
+    )
+    warnings.warn(sentence, stacklevel=2)
+    return sentence

@@ -1,0 +1,67 @@
+"""PReLU's backward pass on a GPU, by Triton: one pass, sums in float32, in an order that is always the same."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from rectifiers.nn.kernels.cpu import memory_format
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+BLOCK = 1024
+
+
+def usable(x: Tensor) -> bool:
+    """Whether `backward` can be asked for gradients of an input of this kind."""
+    return x.dtype in DTYPES
+
+
+@triton.jit
+def _maps(v, grad, slopes, found, sums, channels, inner, stride, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    """A program for `block` numbers of one map [inner]; sums: [images * channels, programs a map]."""
+    one, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    at = part * block + tl.arange(0, block)
+    inside = at < inner
+    x = tl.load(v + one * inner + at, mask=inside, other=0.0).to(tl.float32)
+    dy = tl.load(grad + one * inner + at, mask=inside, other=0.0).to(tl.float32)
+    slope = tl.load(slopes + one % channels * stride)
+    tl.store(found + one * inner + at, tl.where(x > 0, dy, slope * dy), mask=inside)
+    tl.store(sums + one * tl.num_programs(1) + part, tl.sum(tl.where(x > 0, 0.0, dy * x)))
+
+
+@triton.jit
+def _last(v, grad, slopes, found, sums, places, channels, stride, rows: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    """A program for `rows` places of `block` channels, channels last; sums: [programs, channels]."""
+    part = tl.program_id(0).to(tl.int64)
+    place = (part * rows + tl.arange(0, rows))[:, None]
+    channel = (tl.program_id(1) * block + tl.arange(0, block))[None, :]
+    inside = (place < places) & (channel < channels)
+    at = place * channels + channel
+    x = tl.load(v + at, mask=inside, other=0.0).to(tl.float32)
+    dy = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
+    slope = tl.load(slopes + channel * stride, mask=channel < channels, other=0.0)
+    tl.store(found + at, tl.where(x > 0, dy, slope * dy), mask=inside)
+    own = tl.sum(tl.where(x > 0, 0.0, dy * x), axis=0)[None, :]
+    tl.store(sums + part * channels + channel, own, mask=channel < channels)
+
+
+def backward(v: Tensor, grad: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what `cpu.backward` returns; the sums are [parts, channels]."""
+    form = memory_format(v)
+    v, grad, slopes = v.contiguous(memory_format=form), grad.contiguous(memory_format=form), slopes.contiguous()
+    images, channels = v.shape[:2]
+    if not v.numel():
+        return torch.empty_like(v), torch.zeros(images, channels, device=v.device)
+    inner = v.numel() // max(1, images * channels)
+    found, stride = torch.empty_like(v), int(slopes.numel() > 1)
+    if form is torch.channels_last or inner == 1:
+        places, block = images * inner, min(128, triton.next_power_of_2(channels))
+        rows = max(1, 4 * BLOCK // block)
+        sums = torch.empty(triton.cdiv(places, rows), channels, dtype=torch.float32, device=v.device)
+        grid = (sums.shape[0], triton.cdiv(channels, block))
+        _last[grid](v, grad, slopes, found, sums, places, channels, stride, rows, block)
+        return found, sums
+    block = min(4 * BLOCK, triton.next_power_of_2(inner))
+    sums = torch.empty(images, channels, triton.cdiv(inner, block), dtype=torch.float32, device=v.device)
+    _maps[(images * channels, sums.shape[2])](v, grad, slopes, found, sums, channels, inner, stride, block)
+    return found, sums.sum(2)

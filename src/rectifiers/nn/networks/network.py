@@ -1,0 +1,101 @@
+"""A spec's rows with an activation at every site, as a module."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint_sequential
+
+from rectifiers.nn.activations import pieces
+from rectifiers.nn.initializers import Site
+from rectifiers.nn.networks.pyramid import SpatialPyramid
+from rectifiers.nn.networks.rows import Row, trace
+from rectifiers.runtime.errors import InputError
+
+ActivationFactory = Callable[[int], nn.Module]
+
+
+class Network(nn.Module):
+    """A plain chain of rows: `trunk` works on maps, `head` on vectors.
+
+    Module names are the rows' own: trunk.conv1, trunk.conv1_norm, trunk.conv1_act, ..., head.fc3. Input
+    [N, channels, input_px, input_px] (any larger side too where a pyramid ends the trunk), or [N, flat_input]; output
+    [N, classes], scores before the softmax. Weights are torch's own until `initializers.initialize` fills them.
+
+    activation_checkpointing: whether training keeps only some maps and computes the others again in the backward pass.
+    """
+
+    activation_checkpointing = False
+
+    def __init__(
+        self,
+        layers: Sequence[Row],
+        activation: ActivationFactory,
+        *,
+        channels: int,
+        input_px: int,
+        norm: str = "none",
+        flat_input: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.pieces = pieces(activation(1))
+        self.shapes = trace(layers, channels=channels, input_px=input_px, pieces=self.pieces, flat_input=flat_input)
+        self.trunk, self.head = nn.Sequential(), nn.Sequential()
+        inputs, side = (channels, input_px) if flat_input is None else (flat_input, 0)
+        for shape in self.shapes:
+            row, last = shape.row, shape is self.shapes[-1]
+            if hasattr(nn.Sequential, row.name) or row.name in vars(nn.Sequential()):
+                raise InputError(f"model.rows: {row.name} is a name that torch's modules use; give the row another")
+            part = self.trunk if row.kind in ("conv", "max_pool") else self.head
+            if row.kind == "linear" and len(self.head) == 0:
+                self.head.add_module("flatten", nn.Flatten())
+            part.add_module(row.name, _layer(row, inputs, side, 1 if last else self.pieces))
+            if row.weighted and not last:
+                emitted = row.size * self.pieces
+                if norm == "batch":
+                    batch_norm = nn.BatchNorm2d if row.kind == "conv" else nn.BatchNorm1d
+                    part.add_module(f"{row.name}_norm", batch_norm(emitted))
+                part.add_module(f"{row.name}_act", activation(row.size))
+                if row.dropout:
+                    part.add_module(f"{row.name}_drop", nn.Dropout(row.dropout))
+            inputs, side = shape.channels, shape.side
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.activation_checkpointing and self.training and torch.is_grad_enabled() and len(self.trunk):
+            segments = round(math.sqrt(len(self.trunk)))  # what is kept and what is made again take about as much
+            return self.head(checkpoint_sequential(self.trunk, segments, x, use_reentrant=False))
+        return self.head(self.trunk(x))
+
+    def _named(self) -> dict[str, nn.Module]:
+        return {**dict(self.trunk.named_children()), **dict(self.head.named_children())}
+
+    def sites(self) -> list[Site]:
+        """The layers with weights, in order, each with the activations around it."""
+        named = self._named()
+        rows = [shape.row.name for shape in self.shapes if shape.row.weighted]
+        around = [None, *(named.get(f"{name}_act") for name in rows)]
+        return [
+            Site(name, named[name], before, after)  # type: ignore[arg-type]
+            for name, before, after in zip(rows, around, around[1:], strict=False)
+        ]
+
+    def responding(self) -> dict[str, tuple[nn.Module, int]]:
+        """The activations by layer, each with the number of channels that it gives."""
+        named = self._named()
+        found = {s.row.name: (named.get(f"{s.row.name}_act"), s.row.size) for s in self.shapes if s.row.weighted}
+        return {name: (module, units) for name, (module, units) in found.items() if module is not None}
+
+    def slopes(self) -> dict[str, Tensor]:
+        """The learned slopes by layer, [channels] or [1] each; empty without PReLU."""
+        return {site.name: site.after.weight.detach() for site in self.sites() if isinstance(site.after, nn.PReLU)}
+
+
+def _layer(row: Row, inputs: int, side: int, pieces: int) -> nn.Module:
+    if row.kind == "conv":
+        return nn.Conv2d(inputs, row.size * pieces, row.kernel, row.stride, row.padding)
+    if row.kind == "max_pool":
+        return nn.MaxPool2d(row.kernel, row.stride, row.padding)
+    if row.kind == "pyramid":
+        return SpatialPyramid(row.levels)
+    return nn.Linear(inputs * max(side, 1) ** 2, row.size * pieces)

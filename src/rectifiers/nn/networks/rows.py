@@ -1,0 +1,230 @@
+"""A network as rows, like a column of the paper's Table 1 or 3; its shapes, parameters and multiply-adds follow.
+
+A row of `conf/model/*.yaml` has a `name` and one of these keys:
+
+    conv: filters       with kernel, stride (1), padding (0; a list is cycled over the repeats)
+    max_pool: size      with stride (its size) and padding (0)
+    pyramid: levels     spatial pyramid pooling, e.g. [6, 3, 2, 1] -> 50 bins a channel
+    linear: units       or `classes`, which the data decides; dropout (0) after its activation
+
+`repeat: r` stands for r such rows, named name_1 ... name_r. An activation follows every conv and linear row but the
+last. A width factor multiplies filters and units.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rectifiers.runtime.errors import InputError
+
+KINDS = {
+    "conv": ("kernel", "stride", "padding"),
+    "max_pool": ("stride", "padding"),
+    "pyramid": (),
+    "linear": ("dropout",),
+}
+
+
+BESIDE = ("act", "norm", "drop")  # what stands beside a row with weights, named <row>_act and so on
+LARGEST_SIDE = 2048  # an input that no network of the paper comes near
+
+
+@dataclass(frozen=True)
+class Row:
+    """One layer. `size` is filters, pool size or units by kind; `levels` only for a pyramid."""
+
+    name: str
+    kind: str
+    size: int = 0
+    kernel: int = 1
+    stride: int = 1
+    padding: int = 0
+    levels: tuple[int, ...] = ()
+    dropout: float = 0.0
+
+    @property
+    def weighted(self) -> bool:
+        return self.kind in ("conv", "linear")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a row makes of its input: channels, map side (0 once flat), parameters and multiply-adds for one image."""
+
+    row: Row
+    channels: int
+    side: int
+    parameters: int
+    multiply_adds: int
+
+
+def expand(rows: Sequence[Mapping[str, Any]], *, width: float, classes: int) -> tuple[Row, ...]:
+    """Return the layers that `rows` stand for, with channels times `width` (at least 1) and the classes put in.
+
+    Raises:
+        InputError: where a row has no kind, two kinds, a key its kind does not know, or a value that makes no layer.
+    """
+    layers: list[Row] = []
+    for given in rows:
+        layers += _repeats(dict(given), width, classes)
+    if not layers or layers[-1].kind != "linear" or layers[-1].size != classes:
+        raise InputError("model.rows must end with a row `linear: classes`, which gives one score a class")
+    names = [layer.name for layer in layers]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"model.rows names {twice} twice; give every row its own name")
+    taken = {"flatten", *(f"{layer.name}_{part}" for layer in layers if layer.weighted for part in BESIDE)}
+    for name in names:
+        if name in taken:
+            raise InputError(f"model.rows: {name} is the name of a module between rows; give the row another name")
+    return tuple(layers)
+
+
+def _repeats(given: dict[str, Any], width: float, classes: int) -> list[Row]:
+    kinds = [kind for kind in KINDS if kind in given]
+    if len(kinds) != 1 or "name" not in given:
+        raise InputError(f"model.rows has {given}; a row needs a name and one of: {', '.join(KINDS)}")
+    kind, name = kinds[0], str(given["name"])
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
+        raise InputError(
+            f"model.rows: the name {name!r} is not usable; give a letter followed by letters, digits and underscores"
+        )
+    known = {kind, "name", "repeat", *KINDS[kind]}
+    for key in given:
+        if key not in known:
+            raise InputError(
+                f"model.rows: {name} has {key}, which {kind} does not know; known: {', '.join(KINDS[kind])}"
+            )
+    if kind == "conv" and "kernel" not in given:
+        raise InputError(f"model.rows: {name} needs a kernel; give its side, such as kernel: 3")
+
+    def whole(key: str, value: Any, least: int = 1) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise InputError(
+                f"model.rows: {name}: {key}={value} is not usable; give a whole number of at least {least}"
+            )
+        return value
+
+    if kind == "pyramid":
+        levels = given[kind]
+        if not isinstance(levels, list) or not levels:
+            raise InputError(f"model.rows: {name}: pyramid={levels} is not usable; give levels such as [6, 3, 2, 1]")
+        return [Row(name, kind, levels=tuple(whole("pyramid", level) for level in levels))]
+    size = classes if given[kind] == "classes" else whole(kind, given[kind])
+    if kind == "max_pool":
+        padding = whole("padding", given.get("padding", 0), 0)
+        if padding > size // 2:
+            raise InputError(
+                f"model.rows: {name}: padding={padding} is more than half the pool; give {size // 2} or less"
+            )
+        return [Row(name, kind, size, kernel=size, stride=whole("stride", given.get("stride", size)), padding=padding)]
+    if given[kind] != "classes":
+        size = max(1, round(size * width))
+    dropout = given.get("dropout", 0.0)
+    if not 0 <= dropout < 1:
+        raise InputError(f"model.rows: {name}: dropout={dropout} is not usable; give a number from 0 to below 1")
+    paddings = given.get("padding", 0)
+    paddings = paddings if isinstance(paddings, list) and paddings else [paddings]
+    repeat = whole("repeat", given.get("repeat", 1))
+    return [
+        Row(
+            name if repeat == 1 else f"{name}_{i + 1}",
+            kind,
+            size,
+            kernel=whole("kernel", given.get("kernel", 1)),
+            stride=whole("stride", given.get("stride", 1)),
+            padding=whole("padding", paddings[i % len(paddings)], 0),
+            dropout=dropout,
+        )
+        for i in range(repeat)
+    ]
+
+
+def trace(
+    layers: Sequence[Row], *, channels: int, input_px: int, pieces: int = 1, flat_input: int | None = None
+) -> tuple[Shape, ...]:
+    """Follow one image through `layers` and return a Shape for each.
+
+    channels, input_px: the image. flat_input: the length of the input where it is a vector and not an image.
+    pieces: responses that the activation reads a unit (Maxout); they multiply the layers before an activation.
+    Multiply-adds count padded positions and leave out biases and pooling, which is the convention that fits the
+    paper's Table 3.
+
+    Raises:
+        InputError: where a map would have no position left; the message names the smallest input that works.
+    """
+    shapes = _try_trace(layers, channels, input_px, pieces, flat_input)
+    if isinstance(shapes, str):
+        if flat_input is not None:
+            raise InputError(
+                f"{shapes} needs an image, and preprocess gives a vector; choose model=mlp or an image form"
+            )
+        smallest = smallest_input_px(layers)
+        raise InputError(
+            f"an input of {input_px} x {input_px} px leaves no position at {shapes}; the smallest input of this "
+            f"network is {smallest} px: raise data.crop_px"
+        )
+    return shapes
+
+
+def smallest_input_px(layers: Sequence[Row]) -> int:
+    """Return the smallest square input that leaves at least one position in every map."""
+    for side in range(1, LARGEST_SIDE):
+        if not isinstance(_try_trace(layers, 1, side, 1, None), str):
+            return side
+    stuck = _try_trace(layers, 1, LARGEST_SIDE, 1, None)
+    raise InputError(
+        f"model.rows: {stuck} gets no map whatever the input; conv, max_pool and pyramid rows stand before the first "
+        "linear or pyramid row, and shrink the map to no less than one position"
+    )
+
+
+def _try_trace(
+    layers: Sequence[Row], channels: int, side: int, pieces: int, flat_input: int | None
+) -> tuple[Shape, ...] | str:
+    """The shapes, or the name of the first layer that gets no position."""
+    shapes = []
+    if flat_input is not None:
+        channels, side = flat_input, 0
+    for i, row in enumerate(layers):
+        emitted = row.size * (pieces if i + 1 < len(layers) else 1)
+        parameters = multiply_adds = 0
+        if row.kind in ("conv", "max_pool"):
+            if side == 0 or side + 2 * row.padding < row.kernel:
+                return row.name
+            side = (side + 2 * row.padding - row.kernel) // row.stride + 1
+            if row.kind == "conv":
+                weights = row.kernel**2 * channels * emitted
+                parameters, multiply_adds, channels = weights + emitted, weights * side**2, row.size
+        elif row.kind == "pyramid":
+            if side == 0:
+                return row.name
+            channels, side = channels * sum(level**2 for level in row.levels), 0
+        else:
+            weights = channels * max(side, 1) ** 2 * emitted
+            parameters, multiply_adds, channels, side = weights + emitted, weights, row.size, 0
+        shapes.append(Shape(row, channels, side, parameters, multiply_adds))
+    return tuple(shapes)
+
+
+def map_sizes(shapes: Sequence[Shape], height: int, width: int) -> tuple[int, int]:
+    """Return the size of the last map for an image of this size."""
+    for row in (shape.row for shape in shapes if shape.row.kind in ("conv", "max_pool")):
+        height, width = ((side + 2 * row.padding - row.kernel) // row.stride + 1 for side in (height, width))
+    return height, width
+
+
+def multiply_adds(shapes: Sequence[Shape], height: int, width: int) -> tuple[int, int]:
+    """Return (those of the conv layers on an image of this size, those of the linear layers on one window)."""
+    trunk = 0
+    for i, shape in enumerate(shapes):
+        if shape.row.kind == "conv":
+            rows, columns = map_sizes(shapes[: i + 1], height, width)
+            trunk += shape.multiply_adds // shape.side**2 * rows * columns
+    return trunk, sum(shape.multiply_adds for shape in shapes if shape.row.kind == "linear")
+
+
+def depth(layers: Sequence[Row]) -> int:
+    """Return the number of layers with weights, the paper's count ("14-layer")."""
+    return sum(row.weighted for row in layers)

@@ -1,0 +1,69 @@
+"""A figure a claim: every seed's numbers, and the effect with its interval beside the criterion."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rectifiers.results.claims import Answer, Tested
+from rectifiers.results.verdicts import spans
+from rectifiers.runtime.files import atomic_file
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SUPPORTED, CONTRADICTED = "#2a9d5c", "#c0392b"
+
+
+def figure(answer: Answer) -> "Figure":
+    """Draw a claim: a row of two plots for each of its tests. Grey lines join the runs of one seed."""
+    from matplotlib.figure import Figure  # here and not above: a verdict is told without
+
+    tests = [tested for tested in answer.tested if tested.measured]
+    made = Figure(figsize=(7.2, 0.8 + 2.2 * len(tests)), layout="constrained")
+    made.suptitle(f"{answer.claim.name}: {answer.verdict}")
+    for tested, (seeds, effect) in zip(tests, made.subplots(len(tests), 2, squeeze=False), strict=True):
+        _draw_seeds(seeds, tested)
+        _draw_effect(effect, tested)
+    return made
+
+
+def _draw_seeds(axes: Any, tested: Tested) -> None:
+    test = tested.test
+    names = [name for name in (test.of, test.minus or test.over) if name]
+    for pair in tested.measured:
+        axes.plot(range(len(pair)), pair, "-", color="0.75", linewidth=1, zorder=1)
+    for place in range(len(names)):
+        values = [each[place] for each in tested.measured]
+        axes.plot([place] * len(values), values, "o", alpha=0.6, markersize=5, zorder=2)
+    axes.set(xlim=(-0.5, len(names) - 0.5), xticks=range(len(names)), xticklabels=names)
+    axes.set_ylabel(test.measure, fontsize="small")
+    axes.set_title(f"{test.says}, each seed", fontsize="small")
+
+
+def _draw_effect(axes: Any, tested: Tested) -> None:
+    test, found = tested.test, tested.finding
+    low = found.low if math.isfinite(found.low) else found.effect
+    high = found.high if math.isfinite(found.high) else found.effect
+    axes.errorbar(
+        [found.effect], [0], xerr=[[found.effect - low], [high - found.effect]], fmt="o", capsize=4, color="0.1"
+    )
+    borders = test.criterion.bounds()
+    left, right = min(low, *borders), max(high, *borders)
+    margin = 0.15 * (right - left or 1.0)
+    left, right = left - margin, right + margin
+    for region, color in ((test.criterion.supported, SUPPORTED), (test.criterion.contradicted, CONTRADICTED)):
+        for start, end in spans(region, left, right):
+            axes.axvspan(start, end, color=color, alpha=0.15, linewidth=0)
+    axes.set(xlim=(left, right), ylim=(-1, 1), yticks=[])
+    of = f"{test.of} minus {test.minus}" if test.minus else f"{test.of} over {test.over}" if test.over else test.of
+    axes.set_xlabel(f"{test.statistic}, {of}", fontsize="small")
+    axes.set_title(f"{found.verdict}, n = {found.n}; green supports, red contradicts", fontsize="small")
+
+
+def write(answer: Answer, path: Path) -> None:
+    """Write the figure as an SVG; the same records give the same bytes."""
+    import matplotlib as mpl
+
+    # the ids of an SVG are made when it is written
+    with atomic_file(path) as file, mpl.rc_context({"svg.hashsalt": answer.claim.name, "svg.fonttype": "none"}):
+        figure(answer).savefig(file, format="svg", metadata={"Date": None, "Creator": None})

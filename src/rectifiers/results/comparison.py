@@ -1,0 +1,79 @@
+"""What differs between two runs: configuration, provenance and results."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rectifiers.results.eligibility import Record
+from rectifiers.results.statistics import error_interval_pct, mcnemar
+
+MISSING = "(not there)"
+RUN_BY_RUN = ("wall_s", "images_per_second", "epochs", "train_images", "drop_epochs", "status")
+
+
+def flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the leaves of a nested mapping by dotted key; lists are leaves."""
+    leaves: dict[str, Any] = {}
+    for key, value in node.items():
+        leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return leaves
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return (its value in one, in the other) for every key that differs, in the order of the keys."""
+    pairs = {key: (one.get(key, MISSING), other.get(key, MISSING)) for key in sorted(one.keys() | other.keys())}
+    return {key: (a, b) for key, (a, b) in pairs.items() if a != b}
+
+
+def hits(result: Mapping[str, Any]) -> list[bool]:
+    """Return which images of the split a result has right, in the split's order."""
+    bits = "".join(f"{int(digit, 16):04b}" for digit in result["top1_hits"])
+    return [bit == "1" for bit in bits[: result["seen"]]]
+
+
+def why_not_paired(one: Record, other: Record, protocol: str) -> str | None:
+    """Return why two runs' hits by a protocol cannot be held against each other image by image, or None."""
+    if one["provenance"].get("data") != other["provenance"].get("data"):
+        return "other images"
+    ours, theirs = one["protocols"][protocol], other["protocols"][protocol]
+    if "top1_hits" not in ours or "top1_hits" not in theirs:
+        return "hits were not kept"
+    return None if ours["seen"] == theirs["seen"] else "other images"
+
+
+def compare(one: Record, other: Record) -> dict[str, Any]:
+    """Return all that differs between two runs, as plain data.
+
+    `results` holds, for each protocol that both were tested by: the two errors in percent with their intervals (Wilson,
+    95 %), the difference (other minus one, in points), and McNemar's test where both kept which images they had right.
+    """
+    return {
+        "runs": [one["run"], other["run"]],
+        "choices": differences(one["choices"], other["choices"]),
+        "configuration": differences(flat(one["science"]), flat(other["science"])),
+        "training": differences(*({key: record.get(key) for key in RUN_BY_RUN} for record in (one, other))),
+        "provenance": differences(flat(one["provenance"]), flat(other["provenance"])),
+        "results": {
+            name: _result(one, other, name) for name in sorted(one["protocols"].keys() & other["protocols"].keys())
+        },
+        "only_one_has": sorted(one["protocols"].keys() ^ other["protocols"].keys()),
+    }
+
+
+def _result(one: Record, other: Record, protocol: str) -> dict[str, Any]:
+    pair = one["protocols"][protocol], other["protocols"][protocol]
+    why_not = why_not_paired(one, other, protocol)
+    paired = None
+    if why_not is None:
+        first, second, p = mcnemar(*map(hits, pair))
+        paired = {"only_one_right": first, "only_other_right": second, "p": p}
+    return {
+        "top1_error_pct": [result["top1_error_pct"] for result in pair],
+        "interval_pct": [error_interval_pct(r["seen"] - r["top1_correct"], r["seen"]) for r in pair],
+        "seen": [result["seen"] for result in pair],
+        "difference": pair[1]["top1_error_pct"] - pair[0]["top1_error_pct"],
+        "top5_error_pct": [result["top5_error_pct"] for result in pair],
+        "nll": [result["nll"] for result in pair],
+        "paired": paired,
+        "why_not_paired": why_not,
+        "same_settings": pair[0]["settings"] == pair[1]["settings"],
+    }

@@ -1,0 +1,145 @@
+"""Runs on disk, chosen by what they are."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rectifiers.results.comparison import flat
+from rectifiers.results.eligibility import Record
+from rectifiers.runs import record as records
+from rectifiers.runtime.errors import InputError
+
+DIRECT = ("run", "status", "protocol")  # besides the choices and the keys of the science
+USUAL_PROTOCOL = "ten_view"  # of the paper's tables
+
+
+@dataclass(frozen=True)
+class Found:
+    """A record, the file that it was read from, and the run's folder where that is here."""
+
+    record: Record
+    path: Path
+    folder: Path | None = None
+
+
+def gather(*folders: Path) -> tuple[list[Found], list[str]]:
+    """Return the runs of folders that hold `*.json` or `*/record.json`, and a sentence for every file that is none.
+
+    Of two records of one run the one counts that was tested by more protocols, else that of the first folder.
+    """
+    kept: dict[str, Found] = {}
+    folders_of: dict[str, Path] = {}
+    faults = []
+    for folder in folders:
+        for path in sorted([*folder.glob("*.json"), *folder.glob("*/record.json")]):
+            try:
+                found = Found(records.load(path), path)
+            except InputError as fault:
+                faults.append(str(fault))
+                continue
+            name = found.record["run"]
+            if path.name == "record.json":
+                folders_of[name] = path.parent
+            if name not in kept or len(found.record["protocols"]) > len(kept[name].record["protocols"]):
+                kept[name] = found
+    whole = [replace(found, folder=folders_of.get(name)) for name, found in kept.items()]
+    return sorted(whole, key=_order), faults
+
+
+def _order(found: Found) -> tuple[Any, ...]:
+    choices = found.record["choices"]
+    groups = (str(choices.get(group) or "") for group in ("data", "experiment", "model", "activation", "init"))
+    return (*groups, found.record["science"].get("seed", -1), found.record["run"])
+
+
+def find(found: Sequence[Found], name: str) -> Found:
+    """Return the run of a name, of the beginning of one, or of a record's path.
+
+    Raises:
+        InputError: where there is none, or several.
+    """
+    path = Path(name)
+    if path.suffix == ".json" or (path / "record.json").is_file():
+        path = path / "record.json" if path.is_dir() else path
+        return Found(records.load(path), path, path.parent)
+    fitting = [each for each in found if each.record["run"].startswith(name)] if name else []
+    if len(fitting) == 1:
+        return fitting[0]
+    names = [each.record["run"] for each in fitting]
+    if names:
+        raise InputError(f"{name} begins the names of {len(names)} runs, {', '.join(names[:5])}; give more digits")
+    near = difflib.get_close_matches(name, [each.record["run"] for each in found], n=3, cutoff=0.5)
+    meant = f"did you mean {' or '.join(near)}?" if near else "scripts/report.py show prints what there is"
+    raise InputError(f"{name} is no run, nor the path of a record; {meant}")
+
+
+def facts(record: Record) -> dict[str, Any]:
+    """Return what a run can be chosen by: its name and status, the choices, and the keys of its science."""
+    return {
+        **flat(record["science"]),
+        **record["choices"],
+        "run": record["run"],
+        "status": record["status"],
+        "protocol": sorted(record["protocols"]),
+    }
+
+
+def select(found: Sequence[Found], filters: Iterable[str]) -> list[Found]:
+    """Return the runs that fit every `key=value`; `key=a,b` fits either value.
+
+    Raises:
+        InputError: for a key that no run has, or a value that no run has there.
+    """
+    told = [facts(each.record) for each in found]
+    fits = [True] * len(found)
+    for text in filters:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise InputError(f"{text} is no filter; give key=value, as in activation=prelu")
+        if found and not any(key in each for each in told):
+            raise InputError(_unknown(key, sorted({name for each in told for name in each})))
+        wanted = [value] if any(_fits(each.get(key), value) for each in told) else value.split(",")
+        for one in wanted:
+            if found and not any(_fits(each[key], one) for each in told if key in each):
+                there = sorted({text for each in told if key in each for text in _texts(each[key])})
+                raise InputError(f"no run has {key}={one}; there are: {', '.join(there[:20])}")
+        fits = [
+            ok and key in each and any(_fits(each[key], one) for one in wanted)
+            for ok, each in zip(fits, told, strict=True)
+        ]
+    return [each for each, ok in zip(found, fits, strict=True) if ok]
+
+
+def _unknown(key: str, known: Sequence[str]) -> str:
+    by_end = [name for name in known if name.rpartition(".")[2] == key]
+    near = by_end or difflib.get_close_matches(key, known, n=3)
+    meant = f"did you mean {' or '.join(near)}?" if near else f"the keys are: {', '.join(known)}"
+    return f"{key} is no key of these runs; {meant}"
+
+
+def _texts(value: Any) -> list[str]:
+    if value is None or isinstance(value, bool):
+        return [str(value).lower() if value is not None else "null"]
+    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
+
+
+def _fits(value: Any, text: str) -> bool:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            return float(text) == value
+        except ValueError:
+            return False
+    return text in _texts(value) or (isinstance(value, list) and text == str(value).replace(" ", ""))
+
+
+def usual_protocol(found: Sequence[Found]) -> str | None:
+    """Return the protocol to show where none is asked for: the paper's ten views, or what most runs were tested by."""
+    counts: dict[str, int] = {}
+    for each in found:
+        for name in each.record["protocols"]:
+            counts[name] = counts.get(name, 0) + 1
+    if USUAL_PROTOCOL in counts:
+        return USUAL_PROTOCOL
+    return max(sorted(counts), key=lambda name: counts[name], default=None)

@@ -1,0 +1,115 @@
+"""All runs as columns, for the page's list and its comparisons."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from rectifiers.results.commands import command
+from rectifiers.results.comparison import MISSING, flat
+from rectifiers.results.eligibility import Record, why_not
+from rectifiers.results.listing import Found, usual_protocol
+from rectifiers.results.page.blocks import short
+from rectifiers.results.page.embedding import column
+from rectifiers.results.page.images import classes_and_answers
+from rectifiers.results.statistics import Z_95
+from rectifiers.runtime.paths import ROOT
+
+GROUPS = ("experiment", "model", "activation", "init", "data")
+CURVES = ("val/top1_error_pct", "val/top5_error_pct", "train_loss")
+MOST_HITS = 6_000_000  # hexadecimal digits in one page; above it protocols are left out, the usual one last
+
+
+def rows(found: Sequence[Found], page: Path) -> dict[str, Any]:
+    """Return what the list shows: columns over runs, and the results of each protocol."""
+    records = [each.record for each in found]
+    names = sorted({name for record in records for name in record["protocols"]})
+    return {
+        "z": Z_95,
+        "usual": usual_protocol(found),
+        "run": [record["run"] for record in records],
+        "seed": [record["science"].get("seed") for record in records],
+        "epochs": [record.get("epochs") for record in records],
+        "status": column([record["status"] for record in records]),
+        "groups": {group: column([_text(record["choices"].get(group)) for record in records]) for group in GROUPS},
+        "link": column([_link(each, page) for each in found]),
+        "path": column([_shown(each.path).replace(each.record["run"], "{}") for each in found]),
+        "left_out": column([why_not(record) for record in records]),
+        "protocols": {name: _results(name, records) for name in names},
+    }
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else str(value)
+
+
+def _shown(path: Path) -> str:
+    return os.path.relpath(path, ROOT) if path.resolve().is_relative_to(ROOT) else path.as_posix()
+
+
+def _link(found: Found, page: Path) -> str:
+    relative = Path(os.path.relpath(found.path.absolute(), page.absolute().parent)).as_posix()
+    return quote(relative).replace(found.record["run"], "{}")
+
+
+def _results(name: str, records: Sequence[Record]) -> dict[str, Any]:
+    tested = [(i, record["protocols"][name]) for i, record in enumerate(records) if name in record["protocols"]]
+    results = [result for _, result in tested]
+    return {
+        "at": [i for i, _ in tested],
+        "errors": [r["seen"] - r["top1_correct"] for r in results],
+        "top5": [None if r.get("top5_correct") is None else r["seen"] - r["top5_correct"] for r in results],
+        "seen": column([r["seen"] for r in results]),
+        "cost": column([r["multiply_adds"] for r in results]),
+        "code": column([r.get("code") for r in results]),
+        "settings": column([r["settings"] for r in results]),
+        **{key: [None if r[key] is None else short(r[key]) for r in results] for key in ("nll", "ece", "brier")},
+    }
+
+
+def details(found: Sequence[Found]) -> dict[str, Any]:
+    """Return what is read only when a run is opened or compared."""
+    records = [each.record for each in found]
+    labels, answers = classes_and_answers(found)
+    return {
+        "command": [command(record) for record in records],
+        "science": _columns([flat(record["science"]) for record in records]),
+        "provenance": _columns([{**flat(record["provenance"]), "codes": record["codes"]} for record in records]),
+        "training": _columns([_training(record) for record in records]),
+        "curves": {key: [_curve(record, key) for record in records] for key in CURVES},
+        "slopes": [{k: short(s["mean"]) for k, s in record.get("slopes", {}).items()} for record in records],
+        "hits": _hits(records, usual_protocol(found)),
+        "labels": labels,
+        "answers": answers,
+    }
+
+
+def _training(record: Record) -> dict[str, Any]:
+    keys = ("status", "diverged", "epochs", "train_images", "drop_epochs", "wall_s", "images_per_second", "warnings")
+    kept = {key: record[key] for key in keys if record.get(key) not in (None, [])}
+    return {key: short(value) if isinstance(value, float) else value for key, value in kept.items()}
+
+
+def _columns(tables: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    keys = sorted({key for table in tables for key in table})
+    return {key: column([table.get(key, MISSING) for table in tables]) for key in keys}
+
+
+def _curve(record: Record, key: str) -> list[float | None]:
+    values = [row.get(key) for row in record.get("history", ())]
+    return [None if value is None else short(value) for value in values] if any(v is not None for v in values) else []
+
+
+def _hits(records: Sequence[Record], usual: str | None) -> dict[str, dict[str, str]]:
+    """Hits by protocol and run, as far as there is room."""
+    room, kept = MOST_HITS, {}
+    names = {name for record in records for name in record["protocols"]}
+    for name in sorted(names, key=lambda each: (each != usual, each)):
+        tested = {r["run"]: r["protocols"][name].get("top1_hits") for r in records if name in r["protocols"]}
+        bits = {run: hits for run, hits in tested.items() if hits is not None}
+        size = sum(map(len, bits.values()))
+        if size <= room:
+            room -= size
+            kept[name] = bits
+    return kept

@@ -1,0 +1,60 @@
+"""One run's errors beside the numbers that the paper prints for its experiment."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from rectifiers.results.eligibility import PAPERS_SETTING, setting, why_not
+from rectifiers.results.statistics import error_interval_pct
+from rectifiers.results.tables import label_of, layout, paper_value, result_of
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """An error of a run in percent, with its 95 % interval over the n test images, and the paper's value if it has one.
+
+    difference: ours minus the paper's, only where the run is at the paper's setting and the row can be compared.
+    """
+
+    row: str
+    protocol: str
+    measure: str
+    paper: float | None
+    measured: float
+    n: int
+    low: float
+    high: float
+    difference: float | None
+
+
+def against_paper(record: dict[str, Any]) -> list[Comparison]:
+    """Return every row of the tables that this run is a part of; then its other protocols, with no paper's value."""
+    found, used = [], set()
+    counts = why_not(record) is None
+    papers_setting = counts and setting(record) == PAPERS_SETTING
+    for table in layout() if counts else ():
+        for row in table["rows"]:
+            if record["choices"]["experiment"] in row["experiments"] and row["protocol"] in record["protocols"]:
+                used.add(row["protocol"])
+                comparable = papers_setting and row.get("comparable", True)
+                name = f"{table['title'].partition(':')[0]}: {label_of(row, [record])}"
+                result = result_of(row, record)
+                found += [_compare(name, row["protocol"], w, result, paper_value(row, w), comparable) for w in WHICH]
+    for name, result in sorted(record["protocols"].items()):
+        if name not in used:
+            found += [_compare("", name, which, result, None, False) for which in WHICH]
+    return [comparison for comparison in found if comparison is not None]
+
+
+WHICH = ("top1", "top5")
+
+
+def _compare(
+    row: str, protocol: str, which: str, result: dict[str, Any], paper: float | None, comparable: bool
+) -> Comparison | None:
+    measured = result[f"{which}_error_pct"]
+    if measured is None:
+        return None
+    seen = result["seen"]
+    low, high = error_interval_pct(seen - result[f"{which}_correct"], seen)
+    difference = measured - paper if comparable and paper is not None else None
+    return Comparison(row, protocol, which.replace("top", "top-"), paper, measured, seen, low, high, difference)

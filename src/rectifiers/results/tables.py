@@ -1,0 +1,217 @@
+"""`results/TABLES.md` from records and the paper's numbers: no torch, and the same bytes from the same records."""
+
+import functools
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rectifiers.results.comparison import hits
+from rectifiers.results.eligibility import PAPERS_SETTING, Record, seed, setting, why_not
+from rectifiers.results.layout import Estimate, Line, Table
+from rectifiers.results.paper import published
+from rectifiers.results.statistics import mcnemar, mean_of
+from rectifiers.results.structure import curves, networks, slopes
+from rectifiers.runs import record as records
+from rectifiers.runtime.errors import InputError
+
+Row = dict[str, Any]
+HEAD = """# Tables
+
+Made by `make table` from `results/records/`; do not edit. Errors are in percent; an interval is of 95 % over runs with
+different seeds (Student's t): it says what another seed would do, not what other test images would. Other data than
+ImageNet says nothing about the paper's numbers.
+"""
+
+
+def load(folder: Path) -> list[Record]:
+    """Read the records of a folder that belong into tables, in the order of their names.
+
+    Raises:
+        InputError: where a file is no record, or two are of one experiment, setting and seed.
+    """
+    found = [records.load(path) for path in sorted(folder.glob("*.json"))]
+    found = [record for record in found if why_not(record) is None]
+    seen: dict[tuple, str] = {}
+    for record in found:
+        key = (record["choices"]["experiment"], setting(record), seed(record))
+        if key in seen:
+            raise InputError(
+                f"{folder} has two records of {key[0]} on {key[1]} with seed {key[2]}, {seen[key]} and "
+                f"{record['run']}; remove one"
+            )
+        seen[key] = record["run"]
+    return found
+
+
+@functools.cache
+def layout() -> list[dict[str, Any]]:
+    """Return `tables.yaml`: the tables with their rows."""
+    return yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text())
+
+
+def tables(found: Sequence[Record]) -> str:
+    """Return the whole document as Markdown."""
+    return "\n".join([HEAD, *(table.markdown() for table in document(found))])
+
+
+def document(found: Sequence[Record]) -> list[Table]:
+    """Return every table in the order of TABLES.md."""
+    settings = sorted({setting(record) for record in found} - {PAPERS_SETTING})
+    groups = {name: [r for r in found if setting(r) == name] for name in (PAPERS_SETTING, *settings)}
+    parts = slopes(groups)
+    for table in layout():
+        parts.append(_against_paper(table["title"], table["rows"], groups[PAPERS_SETTING]))
+        for name, group in groups.items():
+            if sum(bool(_runs(row, group)) for row in table["rows"]) > 1:
+                parts.append(_own(f"{table['title'].split(':')[0]} on {name}", name, table["rows"], group))
+        if table["title"].startswith("Table 2"):
+            parts.append(networks())
+    return [*parts, *curves(groups), *(_protocols(name, group) for name, group in groups.items() if group)]
+
+
+def _of(row: Row, group: Iterable[Record]) -> list[Record]:
+    """The runs of a row's experiments in the order of their seeds, whatever became of them."""
+    return sorted((r for r in group if r["choices"]["experiment"] in row["experiments"]), key=seed)
+
+
+def _runs(row: Row, group: Iterable[Record]) -> list[Record]:
+    """Those of them that finished and were tested by the row's protocol."""
+    return [r for r in _of(row, group) if r["status"] == "finished" and row["protocol"] in r["protocols"]]
+
+
+def _lost(row: Row, group: Iterable[Record]) -> int:
+    return sum(r["status"] == "diverged" for r in _of(row, group))
+
+
+def result_of(row: Row, record: Record) -> dict[str, Any]:
+    """Return the protocol's result, or that of the row's scale in it: the first, the second ... of those it has."""
+    result = record["protocols"][row["protocol"]]
+    if "scale" not in row:
+        return result
+    at = sorted(map(int, result["by_scale"]))
+    return result["by_scale"][str(at[row["scale"]])]
+
+
+def label_of(row: Row, group: Sequence[Record]) -> str:
+    """Return the row's name, with the scale that its runs have, or the paper's."""
+    if "scale" not in row:
+        return row["label"]
+    at = next((sorted(map(int, r["protocols"][row["protocol"]]["by_scale"])) for r in _runs(row, group)), None)
+    return row["label"].format((at or row["papers_scales"])[row["scale"]])
+
+
+def paper_value(row: Row, which: str) -> float | None:
+    """Return the paper's number (`which` of top1, top5), or None where it prints none or it is only recalled."""
+    path = f"{row['paper']}{'' if row['paper'].endswith('_') else '.'}{which}"
+    *parents, leaf = path.split(".")
+    node: Any = published()
+    for key in parents:
+        node = node[key]
+    entry = node.get(leaf)
+    return None if entry is None or entry["confidence"] == "recalled" else entry["value"]
+
+
+def _against_paper(title: str, rows: Sequence[Row], group: Sequence[Record]) -> Table:
+    lines = []
+    for row in rows:
+        runs, lost = _runs(row, group), _lost(row, group)
+        for which in ("top1", "top5"):
+            paper = paper_value(row, which)
+            label = f"{label_of(row, group)}, {which.replace('top', 'top-')}"
+            line = [label, row["protocol"], "-" if paper is None else f"{paper:.2f}"]
+            ours: str | Estimate = f"({lost} diverged)" if lost else "not run"
+            difference = "-"
+            if runs:
+                mean = mean_of([result_of(row, r)[f"{which}_error_pct"] for r in runs])
+                ours = Estimate(mean, lost=lost)
+                if paper is not None and row.get("comparable", True):
+                    difference = f"{mean.mean - paper:+.2f}"
+            lines.append(Line([*line, ours, difference], _names(_of(row, group))))
+    head = ("ImageNet val", "protocol", "paper", "ours", "difference")
+    return Table("errors", PAPERS_SETTING, title, 2, head, lines)
+
+
+def _names(runs: Iterable[Record]) -> list[str]:
+    return [run["run"] for run in runs]
+
+
+def _own(title: str, name: str, rows: Sequence[Row], group: Sequence[Record]) -> Table:
+    """Our errors, each arm beside the one it is compared with, seed by seed on the same images."""
+    by_label = {row["label"]: row for row in rows}
+    lines, used = [], []
+    for row in rows:
+        runs, lost = _runs(row, group), _lost(row, group)
+        if not runs and not lost:
+            continue
+        used += _of(row, group)
+        errors = [result_of(row, r)["top1_error_pct"] for r in runs]
+        label = label_of(row, group) + (f" ({lost} diverged)" if lost else "")
+        line: list[str | Estimate] = [label, row["protocol"], Estimate(mean_of(errors)) if errors else "-"]
+        other = by_label.get(row.get("against", ""))
+        pairs = _pairs(row, other, group) if other else []
+        if pairs:
+            differences = [a["top1_error_pct"] - b["top1_error_pct"] for a, b in pairs]
+            line += [Estimate(mean_of(differences), sign="+"), _mcnemar(pairs)]
+        else:
+            line += ["-", "-"]
+        lines.append(Line(line, _names(_of(row, group))))
+    against = sorted({row["against"] for row in rows if "against" in row and _runs(row, group)})
+    minus = f"minus {' or '.join(against)}, paired by seed" if against else "paired difference"
+    head = ("", "protocol", "top-1 error", minus, "McNemar: only it right / only the other, p")
+    images = ", ".join(f"{n:,}" for n in sorted({x["seen"] for r in used for x in r["protocols"].values()}))
+    codes = ", ".join(sorted({code for r in used for code in r["codes"]}))
+    shas = ", ".join(sorted({r["provenance"]["git_sha"][:7] for r in used}))
+    note = f"On {images} test images. Trained by code {codes} (commit {shas})."
+    return Table("errors", name, title, 3, head, lines, note)
+
+
+def _pairs(row: Row, other: Row, group: Sequence[Record]) -> list[tuple[Any, Any]]:
+    """Results of both arms for the seeds that both have, on the same data."""
+    theirs = {(seed(r), r["provenance"]["data"]): r for r in _runs(other, group)}
+    pairs = []
+    for run in _runs(row, group):
+        partner = theirs.get((seed(run), run["provenance"]["data"]))
+        if partner is not None:
+            pairs.append((result_of(row, run), result_of(other, partner)))
+    return pairs
+
+
+def _mcnemar(pairs: Sequence[tuple[Any, Any]]) -> str:
+    """One test a seed; they share their images, so they are shown and not pooled."""
+    told = []
+    for ours, theirs in pairs:
+        if "top1_hits" not in ours or "top1_hits" not in theirs:
+            return "-"
+        first, second, p = mcnemar(hits(ours), hits(theirs))
+        told.append(f"{first}/{second} {p:.2g}")
+    return "; ".join(told)
+
+
+def _protocols(where: str, group: Sequence[Record]) -> Table:
+    """Error, calibration and cost of every protocol, over the seeds of each experiment."""
+    lines = []
+    for experiment in sorted({r["choices"]["experiment"] for r in group}):
+        runs = [r for r in group if r["choices"]["experiment"] == experiment and r["status"] == "finished"]
+        results: dict[str, list[dict[str, Any]]] = {}
+        for run in runs:
+            for name, result in run["protocols"].items():
+                results.setdefault(name, []).append(result)
+        for protocol, found in sorted(results.items(), key=lambda item: (item[1][0]["multiply_adds"], item[0])):
+            measures = [[x[key] for x in found if x[key] is not None] for key in ("ece", "nll", "brier")]
+            cost, error = f"{found[0]['multiply_adds']:,}", Estimate(mean_of([x["top1_error_pct"] for x in found]))
+            told = [Estimate(mean_of(values), 4) if values else "-" for values in measures]
+            lines.append(
+                Line([experiment, protocol, cost, error, *told], _names(r for r in runs if protocol in r["protocols"]))
+            )
+    head = (
+        "experiment",
+        "protocol",
+        "multiply-adds an image",
+        "top-1 error",
+        "calibration error",
+        "NLL",
+        "Brier score",
+    )
+    return Table("protocols", where, f"Protocols and their cost on {where}", 2, head, lines)

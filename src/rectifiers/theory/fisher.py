@@ -1,0 +1,170 @@
+"""The Fisher information of a small softmax network's weights: exact for the model, over given inputs.
+
+F = E_x E_{c ~ p(.|x)}[grad log p_c grad log p_c'], which is also the second derivative of the KL divergence between the
+network and one with other weights, and -E[Hessian of log p]. The paper's analysis (ICCV version) asks how far F is from
+block-diagonal: a unit whose mean is not 0 brings correlations between the weights that read it and others.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.func import functional_call, grad, vmap
+
+from rectifiers.nn.networks.network import Network
+from rectifiers.runtime.errors import InputError
+
+MOST = 2000  # weights: the matrix has the square of it, and its eigenvalues take the cube
+CHUNK = 2**24  # numbers of the Jacobian at a time
+DAMPING = 1e-3  # of the mean eigenvalue: F has none in directions that leave the softmax as it is
+
+
+def weights_of(network: Network) -> dict[str, Tensor]:
+    """Return the weights of conv and linear layers, by name; biases and slopes are held fixed here.
+
+    Raises:
+        InputError: where there are too many.
+    """
+    chosen = {id(site.module.weight) for site in network.sites()}
+    found = {name: p.detach().double() for name, p in network.named_parameters() if id(p) in chosen}
+    count = sum(p.numel() for p in found.values())
+    if count > MOST:
+        raise InputError(
+            f"the Fisher information of {count} weights has {count:,} x {count:,} entries, and the limit is {MOST} "
+            "weights; lower model.hidden or data.crop_px (with data.resize_px)"
+        )
+    return found
+
+
+def information(network: Network, inputs: Tensor) -> Tensor:
+    """Return F [P, P] in double precision; the weights stand in the order of `weights_of`, flattened."""
+    exact, x = network.double().eval(), inputs.double()
+    weights = weights_of(exact)
+    count = sum(p.numel() for p in weights.values())
+
+    fixed = {name: p.detach() for name, p in exact.named_parameters()}
+
+    def score(chosen: Mapping[str, Tensor], one: Tensor, label: int) -> Tensor:
+        return functional_call(exact, {**fixed, **chosen}, (one[None],))[0, label]
+
+    # a class at a time: torch's rule for PReLU under two vmaps, which jacrev would be, fails on shapes
+    row_of = vmap(grad(score), in_dims=(None, 0, None))
+    classes = exact(x[:1]).shape[1]
+    total = torch.zeros(count, count, dtype=torch.float64)
+    for part in x.split(max(1, CHUNK // (count * classes))):
+        rows = [row_of(weights, part, label) for label in range(classes)]
+        jacobian = torch.stack([torch.cat([g.flatten(1) for g in row.values()], dim=1) for row in rows], dim=1)
+        p = F.softmax(exact(part).detach(), dim=1)[:, :, None]
+        centred = (p.sqrt() * (jacobian - (p * jacobian).sum(1, keepdim=True))).flatten(0, 1)
+        total += centred.T @ centred
+    return total / len(x)
+
+
+def gradient(network: Network, inputs: Tensor, labels: Tensor) -> Tensor:
+    """Return the gradient [P] of the mean cross-entropy with respect to the weights, as `information` orders them."""
+    exact = network.double().eval()
+    names = list(weights_of(exact))
+    with torch.enable_grad():
+        loss = F.cross_entropy(exact(inputs.double()), labels)
+        parameters = dict(exact.named_parameters())
+        found = torch.autograd.grad(loss, [parameters[name] for name in names])
+    return torch.cat([g.flatten() for g in found])
+
+
+def angle(fisher: Tensor, gradient: Tensor, damping: float = DAMPING) -> float | None:
+    """Return the degrees between the gradient and the natural gradient, (F + damping mean(F_ii) 1)^-1 gradient.
+
+    None where one of them is zero.
+    """
+    floor = damping * float(fisher.diagonal().mean())
+    if floor <= 0 or not bool(gradient.any()):
+        return None
+    natural = torch.linalg.solve(fisher + floor * torch.eye(len(fisher), dtype=fisher.dtype), gradient)
+    cosine = float(gradient @ natural / gradient.norm() / natural.norm())
+    return math.degrees(math.acos(max(-1.0, min(1.0, cosine))))
+
+
+@dataclass(frozen=True)
+class Information:
+    """What F looks like. Off-diagonal masses are means of |F_ij| / sqrt(F_ii F_jj) over pairs of different weights.
+
+    output_units: pairs of output weights of one class and two hidden units, of which the theory speaks: at the start
+    (1 - a)^2 / (pi (1 + a^2)) if the units were independent. first, output, cross: within the first layer's block,
+    within the output's, between the two. off_over_diagonal: ||F - diag F|| / ||diag F||, Frobenius. largest_over_mean:
+    of the eigenvalues, 1 for a multiple of the unit matrix. effective_rank: (sum of eigenvalues)^2 / sum of squares,
+    as a share of their number. dead: weights that F knows nothing of.
+    """
+
+    output_units: float
+    first: float
+    output: float
+    cross: float
+    off_over_diagonal: float
+    largest_over_mean: float
+    effective_rank: float
+    dead: int
+
+
+def describe(fisher: Tensor, hidden: int, classes: int) -> tuple[Information, Tensor]:
+    """Return what a two-layer network's F looks like, and its eigenvalues [P], descending.
+
+    hidden, classes: the output layer's weight is [classes, hidden] and comes last.
+    """
+    diagonal = fisher.diagonal()
+    alive = diagonal > 1e-14 * diagonal.max()
+    scale = torch.where(alive, diagonal, torch.inf).rsqrt()
+    correlation = (fisher * scale[:, None] * scale).abs()
+    first = len(fisher) - hidden * classes
+
+    def off_diagonal(block: Tensor, known: Tensor) -> float:
+        pairs = int(known.sum()) * (int(known.sum()) - 1)
+        return float(block.sum() - block.diagonal().sum()) / pairs if pairs else math.nan
+
+    inner, outer, between = correlation[:first, :first], correlation[first:, first:], correlation[:first, first:]
+    by_class = [outer[i : i + hidden, i : i + hidden] for i in range(0, hidden * classes, hidden)]
+    known_by_class = alive[first:].split(hidden)
+    pairs = [off_diagonal(block, known) for block, known in zip(by_class, known_by_class, strict=True)]
+    values = torch.linalg.eigvalsh(fisher).flip(0).clamp_min(0)
+    known_pairs = int(alive[:first].sum()) * int(alive[first:].sum())
+    return (
+        Information(
+            output_units=sum(pairs) / len(pairs),
+            first=off_diagonal(inner, alive[:first]),
+            output=off_diagonal(outer, alive[first:]),
+            cross=float(between.sum()) / known_pairs if known_pairs else math.nan,
+            off_over_diagonal=float((fisher - fisher.diag().diag()).norm() / diagonal.norm()),
+            largest_over_mean=float(values[0] / values.mean()),
+            effective_rank=float(values.sum() ** 2 / values.square().sum() / len(values)),
+            dead=int((~alive).sum()),
+        ),
+        values,
+    )
+
+
+MEASURES = (*Information.__dataclass_fields__, "natural_angle")
+
+
+def refuse_other_than_two_layers(network: Network) -> None:
+    """Raise InputError for a network that `measure` does not speak of."""
+    layers = [site.name for site in network.sites()]
+    if len(layers) != 2 or network.pieces > 1:
+        raise InputError(
+            f"fisher speaks of networks with two layers of weights, and this one has {len(layers)} "
+            f"({', '.join(layers[:4])}{', ...' if len(layers) > 4 else ''}); give model=mlp model.depth=1"
+        )
+    weights_of(network)
+
+
+def measure(network: Network, inputs: Tensor, labels: Tensor) -> tuple[dict[str, float], Tensor]:
+    """Return every measure of a two-layer network by name, and the eigenvalues of its information.
+
+    The network is left in double precision. natural_angle: degrees between the gradient and the natural gradient.
+    """
+    matrix = information(network, inputs)
+    classes, hidden = network.sites()[-1].module.weight.shape
+    described, values = describe(matrix, hidden, classes)
+    natural = angle(matrix, gradient(network, inputs, labels))
+    return {**asdict(described), "natural_angle": math.nan if natural is None else natural}, values

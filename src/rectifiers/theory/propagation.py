@@ -1,0 +1,252 @@
+"""The paper's propagation of variance (section 2.2), for any activation, on maps with borders, before anything is run.
+
+Two predictions. The plain one is Eq. 9 and 13: one number a layer, as if every response had all of its n inputs. The
+other keeps a number a position, so that zero padding, strides and pooling are in it. Both are expectations over
+weights of mean zero: what they leave out is that a layer has finitely many units (`width_effect`).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rectifiers.nn.activations import Moments, moments
+from rectifiers.nn.initializers import Site
+from rectifiers.nn.networks.rows import Row, Shape
+from rectifiers.runtime.errors import InputError
+
+
+class _Scaled(nn.Module):
+    """z -> f(std z)."""
+
+    def __init__(self, activation: nn.Module, std: float) -> None:
+        super().__init__()
+        self.activation, self.std = activation, std
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.activation(z * self.std)
+
+
+def moments_at(activation: nn.Module, second: float, channels: int = 1) -> Moments:
+    """Return E[f(y)^2], E[f'(y)^2] and d ln E[f(y)^2] / d ln E[y^2] for y ~ N(0, `second`).
+
+    Raises:
+        InputError: for an activation that is known by its own `moments()` alone, and not at this variance.
+    """
+    unit = moments(activation, channels)
+    if abs(unit.map_slope - 1) < 1e-12 or second == 1:  # f(s y) = s f(y): rectifiers, Maxout
+        return replace(unit, second=unit.second * second)
+    if callable(getattr(activation, "moments", None)):
+        raise InputError(
+            f"activation {type(activation).__name__} says its moments for a variance of 1 alone, so nothing can be "
+            "predicted of deep networks; leave its method `moments()` out where it acts on each number by itself"
+        )
+    std = math.sqrt(second)
+    at = moments(_Scaled(activation, std), channels)
+    derivative = at.derivative_second / second if second else math.nan
+    return replace(at, derivative_second=derivative)
+
+
+class _Squared(nn.Module):
+    """z -> f(z)^2."""
+
+    def __init__(self, activation: nn.Module) -> None:
+        super().__init__()
+        self.activation = activation
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.activation(z) ** 2
+
+
+def fluctuation(activation: nn.Module, channels: int = 1) -> float | None:
+    """Return v = Var[f(z)^2] / E[f(z)^2]^2, z ~ N(0, 1): 5 for ReLU, 2 for a linear unit.
+
+    A layer of n units keeps E[y^2] only on average. For one input (or many that have become alike, as they do in deep
+    rectifier networks) ln E[y^2] moves by -v/(2n) a layer, with a variance of v/n. None where f does not act on each
+    number by itself, or has no such moments.
+    """
+    if callable(getattr(activation, "moments", None)):
+        return None
+    second, fourth = moments(activation, channels).second, moments(_Squared(activation), channels).second
+    return fourth / second**2 - 1 if second > 0 and math.isfinite(fourth) else None
+
+
+@dataclass(frozen=True)
+class WidthEffect:
+    """What `layers` layers of finite width add to ln E[y^2]: its mean and its standard deviation over draws."""
+
+    drift: float
+    spread: float
+
+
+def width_effect(steps: Sequence[tuple[float | None, int, float]]) -> WidthEffect | None:
+    """Return what finite width adds over `steps`, each (fluctuation v, units n, slope of the variance map).
+
+    An error of one layer is multiplied by the slopes of all later ones: it stays for rectifiers (1), fades for tanh
+    (0.46) and grows for GELU (1.14). To first order in 1/n. None where one of them is unknown, or has grown beyond what
+    a first order can say, a factor of ten.
+    """
+    drift = variance = 0.0
+    repelled = any(slope > 1 + 1e-9 for _, _, slope in steps)
+    for v, units, slope in steps:
+        if v is None or not math.isfinite(slope):
+            return None
+        drift, variance = slope * drift - v / (2 * units), slope**2 * variance + v / units
+    if repelled and variance > math.log(10) ** 2:
+        return None
+    return WidthEffect(drift, math.sqrt(variance))
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is predicted of one layer with weights: natural logarithms of means over its responses y.
+
+    fan_in, fan_out: n and n-hat. response: ln E[y^2] by Eq. 9, from the input on; response_on_maps: the same with
+    borders and strides. gradient: ln E[dy^2] by Eq. 13, from 0 at the last layer; gradient_on_maps: with borders,
+    strides and pooling, of whose inputs one in k^2 gets a gradient. width: what finite width adds to `response`, where
+    it is known. -inf: nothing arrives.
+    """
+
+    response: float
+    response_on_maps: float
+    gradient: float
+    gradient_on_maps: float
+    width: WidthEffect | None
+
+
+def log(number: float) -> float:
+    """Return the natural logarithm, -inf for 0."""
+    return math.log(number) if number > 0 else -math.inf
+
+
+@dataclass
+class _Forward:
+    """Of one weighted layer: Eq. 9's E[y^2] and its map, and the activation's moments at both."""
+
+    plain: float
+    on_map: Tensor
+    moments: Moments | None = None
+    map_moments: Moments | None = None
+
+
+def predict(sites: Sequence[Site], shapes: Sequence[Shape], stds: Sequence[float], power: Tensor) -> list[Step]:
+    """Return a Step for each of `sites`, before anything is run.
+
+    shapes: the network's rows and what they make of an image. stds: the weights' std, one a site. power: E[x^2] of the
+    input at every position, float64 [H, W]; [1, 1] where it is a vector. Biases count with their mean squares.
+
+    Maps are followed to first order in the logarithm where f is no rectifier.
+    """
+    forward = _forward(sites, shapes, stds, power)
+    gradients = _backward(
+        sites, shapes, stds, [(power.shape[0], power.shape[1]), *[(s.side or 1, s.side or 1) for s in shapes]], forward
+    )
+    widths: list[WidthEffect | None] = []
+    errors: list[tuple[float | None, int, float]] = []
+    for site, signal in zip(sites, forward, strict=True):
+        widths.append(width_effect(errors))
+        if site.after is not None and signal.moments is not None:
+            channels = _channels(site)
+            errors.append((fluctuation(site.after, channels), channels, signal.moments.map_slope))
+    return [
+        Step(log(signal.plain), log(float(signal.on_map.mean())), log(plain), log(float(on_map.mean())), width)
+        for signal, (plain, on_map), width in zip(forward, gradients, widths, strict=True)
+    ]
+
+
+def _channels(site: Site) -> int:
+    return site.module.weight.shape[0] // int(getattr(site.after, "pieces", 1))
+
+
+def _forward(sites: Sequence[Site], shapes: Sequence[Shape], stds: Sequence[float], power: Tensor) -> list[_Forward]:
+    plain, on_map, found = float(power.mean()), power, []
+    weighted = iter(zip(sites, stds, strict=True))
+    for shape in shapes:
+        if not shape.row.weighted:
+            on_map = _pooled(shape.row, on_map)
+            continue
+        site, std = next(weighted)
+        bias = 0.0 if site.module.bias is None else float(site.module.bias.detach().double().square().mean())
+        gain = site.fans[0] * std**2
+        signal = _Forward(gain * plain + bias, gain * _reached(shape.row, on_map) + bias)
+        if site.after is not None:
+            channels, mean = _channels(site), float(signal.on_map.mean())
+            signal.moments = moments_at(site.after, signal.plain, channels)
+            signal.map_moments = moments_at(site.after, mean, channels)
+            plain = signal.moments.second
+            if mean > 0:
+                on_map = signal.map_moments.second * (signal.on_map / mean) ** signal.map_moments.map_slope
+            else:
+                on_map = torch.full_like(signal.on_map, signal.map_moments.second)
+        found.append(signal)
+    return found
+
+
+def _reached(row: Row, on_map: Tensor) -> Tensor:
+    """The mean of E[x^2] over the window of each response, padding included."""
+    if row.kind == "linear":
+        return on_map.mean().view(1, 1)
+    window = torch.full((1, 1, row.kernel, row.kernel), 1 / row.kernel**2, dtype=on_map.dtype)
+    return F.conv2d(on_map[None, None], window, stride=row.stride, padding=row.padding)[0, 0]
+
+
+def _pooled(row: Row, on_map: Tensor) -> Tensor:
+    """What a pooled map holds if the largest of a window were any of it; measured is more, by no simple law."""
+    if row.kind == "pyramid":
+        bins = torch.cat([F.adaptive_avg_pool2d(on_map[None, None], n).flatten() for n in row.levels])
+        return bins.mean().view(1, 1)
+    return F.avg_pool2d(on_map[None, None], row.kernel, row.stride, row.padding, count_include_pad=False)[0, 0]
+
+
+def _backward(
+    sites: Sequence[Site],
+    shapes: Sequence[Shape],
+    stds: Sequence[float],
+    sizes: Sequence[tuple[int, int]],
+    forward: Sequence[_Forward],
+) -> list[tuple[float, Tensor]]:
+    """(E[dy^2] by Eq. 13, the same on a map) of every site; `sizes[i]` is the map that row i gets."""
+    plain, on_map = 1.0, torch.ones(1, 1, dtype=torch.float64)
+    found: list[tuple[float, Tensor]] = []
+    i = len(sites)
+    for shape, size in reversed(list(zip(shapes, sizes[:-1], strict=True))):
+        if shape.row.weighted:
+            i -= 1
+            own = forward[i]
+            if own.moments is not None and own.map_moments is not None:
+                plain, on_map = plain * own.moments.derivative_second, on_map * own.map_moments.derivative_second
+            found.append((plain, on_map))
+            gain = sites[i].fans[1] * stds[i] ** 2
+            plain, on_map = gain * plain, gain * _spread(shape.row, on_map, size)
+        else:
+            on_map = _unpooled(shape.row, on_map, size)
+    return found[::-1]
+
+
+def _spread(row: Row, gradient: Tensor, size: tuple[int, int]) -> Tensor:
+    """The mean of E[dy^2] over the responses that each input could reach, those beyond the border included."""
+    if row.kind == "linear":
+        return gradient.expand(size)
+    return _transposed(row, gradient, size) / row.kernel**2
+
+
+def _unpooled(row: Row, gradient: Tensor, size: tuple[int, int]) -> Tensor:
+    """One input of each window gets its gradient; on average each the same share."""
+    if row.kind == "pyramid":
+        bins = sum(n**2 for n in row.levels)
+        return gradient.mean() * bins / math.prod(size) * torch.ones(size, dtype=gradient.dtype)
+    return _transposed(row, gradient, size) / row.kernel**2
+
+
+def _transposed(row: Row, gradient: Tensor, size: tuple[int, int]) -> Tensor:
+    """Add each response's number to all inputs of its window."""
+    window = torch.ones(1, 1, row.kernel, row.kernel, dtype=gradient.dtype)
+    left = [
+        s - ((g - 1) * row.stride + row.kernel - 2 * row.padding) for s, g in zip(size, gradient.shape, strict=True)
+    ]
+    return F.conv_transpose2d(
+        gradient[None, None], window, stride=row.stride, padding=row.padding, output_padding=left
+    )[0, 0]

@@ -1,0 +1,71 @@
+"""A run's place in W&B: its address there, and whether W&B has the run as it is recorded."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rectifiers.runs.identity import canonical_json
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import write_text
+
+SYNC = "python scripts/report.py sync"
+ADDRESS, NOTE = "address.json", "sent.json"
+
+
+def place(folder: Path) -> Path:
+    """Return the folder within a run's that holds W&B's files and ours about them."""
+    return folder / "wandb"
+
+
+def address(folder: Path, project: str) -> dict[str, Any]:
+    """Return the run's id in W&B and its project, and entity where that is not the account's own.
+
+    The id is the run's name. A rerun is another run there, `<name>-2` and so on, since W&B keeps rows and gives no
+    deleted id again; and a sweep's agent gives its own id, which was noted.
+    """
+    try:
+        return json.loads((place(folder) / ADDRESS).read_text())
+    except (OSError, ValueError):
+        earlier = len(list((folder.parent / "replaced").glob(f"{folder.name}-*")))
+        return {"id": f"{folder.name}-{earlier + 1}" if earlier else folder.name, "project": project}
+
+
+def note_address(folder: Path, **known: str | None) -> None:
+    """Note where the run is in W&B, which a sweep decides."""
+    found = {name: value for name, value in known.items() if value}
+    write_text(place(folder) / ADDRESS, json.dumps(found, indent=1) + "\n")
+
+
+def has_address(folder: Path) -> bool:
+    """Return whether the run of `folder` was told to W&B before."""
+    return (place(folder) / ADDRESS).exists()
+
+
+def mark(folder: Path, record: Mapping[str, Any], url: str | None) -> None:
+    """Note that W&B has `record` of the run of `folder`, and where."""
+    write_text(place(folder) / NOTE, json.dumps({"record": _digest(record), "url": url}, indent=1) + "\n")
+
+
+def is_sent(folder: Path, record: Mapping[str, Any]) -> bool:
+    """Return whether W&B has this record; a run that was tested by more since then is not sent."""
+    try:
+        return json.loads((place(folder) / NOTE).read_text())["record"] == _digest(record)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def logged(runs: Path) -> Iterator[Path]:
+    """Yield the folders of the runs of `runs` that were logged to W&B.
+
+    Raises:
+        InputError: where `runs` is no folder.
+    """
+    if not runs.is_dir():
+        raise InputError(f"--runs={runs} is not a folder; give the one that holds the runs")
+    yield from (path.parent for path in sorted(runs.glob("*/wandb")) if path.is_dir())
+
+
+def _digest(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical_json(record).encode()).hexdigest()[:16]

@@ -1,0 +1,152 @@
+"""Callbacks that look at a training and change nothing: its signals, weights, their ranks and Fisher information."""
+
+import copy
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import Callback, Checkpoint
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from rectifiers.data.module import Batch, CenterDataset
+from rectifiers.runtime.errors import InputError
+from rectifiers.theory.fisher import MEASURES, measure, refuse_other_than_two_layers
+from rectifiers.training.module import Classifier
+
+BINS = 60
+QUANTILES = (0.02, 0.25, 0.5, 0.75, 0.98)
+MOST = 2**20  # numbers that a quantile is taken over; more are thinned out evenly
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Of all numbers of a tensor: mean, std, `QUANTILES`, and counts in `BINS` equal bins from `low` to `high`, which
+    leave out half a percent at either end.
+    """
+
+    mean: float
+    std: float
+    quantiles: list[float]
+    low: float
+    high: float
+    counts: list[int]
+
+
+def distribution(numbers: Tensor) -> Distribution:
+    """Return the distribution of `numbers`, of any shape, as far as they are finite; of a zero where none is."""
+    flat = numbers.detach().flatten()
+    thin = flat[:: -(-len(flat) // MOST)].double()
+    thin = thin[thin.isfinite()] if thin.isfinite().any() else torch.zeros_like(thin[:1])
+    points = torch.quantile(
+        thin, torch.tensor([*QUANTILES, 0.005, 0.995], dtype=thin.dtype, device=thin.device)
+    ).tolist()
+    low, high = points[-2], points[-1]
+    if low == high:  # nothing but one number
+        low, high = low - 0.5, high + 0.5
+    counts = torch.histc(thin.cpu(), BINS, low, high).long().tolist()
+    return Distribution(float(thin.mean()), float(thin.std(correction=0)), points[:-2], low, high, counts)
+
+
+class Signals(Callback):
+    """Keeps, at the beginning of each of `steps`, how activations and their gradients are distributed, by layer.
+
+    found[step][layer] = (activations f(y), gradients of the loss with respect to them).
+    """
+
+    def __init__(self, steps: Collection[int]) -> None:
+        self.steps, self.found = frozenset(steps), dict[int, dict[str, list[Distribution]]]()
+        self._handles: list[RemovableHandle] = []
+
+    def on_train_batch_start(self, trainer: pl.Trainer, module: Classifier, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+        if trainer.global_step not in self.steps:
+            return
+        found = self.found[trainer.global_step] = {}
+
+        def hook_of(layer: str) -> Any:
+            def take(_: nn.Module, __: Any, answers: Tensor) -> None:
+                if layer in found:  # computed again for the backward pass
+                    return
+                kept = found[layer] = [distribution(answers)]
+                answers.register_hook(lambda gradient: kept.append(distribution(gradient)))
+
+            return take
+
+        self._handles = [
+            activation.register_forward_hook(hook_of(layer))
+            for layer, (activation, _) in module.network.responding().items()
+        ]
+
+    def on_after_backward(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+
+class Weights(Callback):
+    """Keeps a copy of the network's parameters at the beginning of each of `steps`, and at the end of the training."""
+
+    def __init__(self, steps: Collection[int]) -> None:
+        self.steps, self.found = frozenset(steps), dict[int, dict[str, Tensor]]()
+
+    def on_train_batch_start(self, trainer: pl.Trainer, module: Classifier, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+        if trainer.global_step in self.steps:
+            self._take(trainer.global_step, module)
+
+    def on_train_end(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        self._take(trainer.global_step, module)
+
+    def _take(self, step: int, module: Classifier) -> None:
+        self.found[step] = {name: weight.detach().clone() for name, weight in module.network.named_parameters()}
+
+
+def fisher(images: int) -> Callback:
+    """Keep the Fisher information of every epoch's end; see `FisherRows`. `callbacks=fisher`."""
+    if images < 1:
+        raise InputError(f"callbacks.images={images} is not usable; give a whole number at least 1")
+    return FisherRows(images)
+
+
+class FisherRows(Checkpoint):
+    """Adds to every epoch's row what the Fisher information of the network looks like: `fisher/<measure>`.
+
+    Over the centre views of the first `images` training images, in double precision, of a copy. The measures are those
+    of `analysis.fisher`. A Lightning `Checkpoint` so that it runs after the module has made the row; it stands before
+    the one that keeps it.
+    """
+
+    def __init__(self, images: int) -> None:
+        self.images = images
+
+    def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        refuse_other_than_two_layers(module.network)
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        views = CenterDataset(data.source, "train", data.geometry, skip_bad=data.skip_bad)
+        self.batch: Batch = views.__getitems__(range(min(self.images, len(data.source.train.labels))))
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        with torch.enable_grad():
+            x = module.preprocess(self.batch.images.to(module.device)).cpu()
+            found, _ = measure(copy.deepcopy(module.network).cpu(), x, self.batch.labels)
+        module.history[-1] |= {f"fisher/{key}": float(found[key]) for key in MEASURES}
+
+
+def ranks() -> Callback:
+    """Keep the ranks of every epoch's end; see `RankRows`. `callbacks=ranks`."""
+    return RankRows()
+
+
+class RankRows(Checkpoint):
+    """Adds to every epoch's row the numerical rank of each layer's weights [units, inputs]: `rank/<layer>`.
+
+    In double precision, by torch's default tolerance for the weights' own. A Lightning `Checkpoint` as `FisherRows` is.
+    """
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        for site in module.network.sites():
+            weight = site.module.weight.detach().flatten(1)
+            singular = torch.linalg.svdvals(weight.double())
+            least = float(singular.max()) * max(weight.shape) * torch.finfo(weight.dtype).eps
+            module.history[-1][f"rank/{site.name}"] = int((singular > least).sum())

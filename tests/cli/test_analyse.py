@@ -1,0 +1,162 @@
+"""`scripts/analyse.py`: every analysis from the command line to its numbers and figures, and what it refuses."""
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from xml.etree import ElementTree
+
+import pytest
+import torch
+
+from conftest import load_script
+from rectifiers.analysis.responses import trained
+from rectifiers.analysis.setup import Subject
+from rectifiers.cli.composition import of_run
+from rectifiers.data.statistics import load
+from rectifiers.training.run import train
+
+SMALL = ("model=mlp", "model.depth=2", "model.hidden=16", "data.resize_px=8", "data.crop_px=8", "compute.threads=1")
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    return load_script("analyse")
+
+
+@pytest.fixture
+def call(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Call the script in this process; return what it printed."""
+
+    def make(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["analyse.py", *arguments, f"out={tmp_path}/out"])
+        script.main()
+        return capsys.readouterr().out
+
+    return make
+
+
+def files(told: str) -> list[Path]:
+    """The paths that were printed; all figures among them are drawn."""
+    paths = [Path(line) for line in told.splitlines() if line.startswith("/")]
+    for path in paths:
+        if path.suffix == ".svg":
+            assert len(list(ElementTree.parse(path).iter())) > 15  # an empty one has 9
+    return paths
+
+
+@pytest.mark.parametrize(
+    ("arguments", "figures", "words"),
+    [
+        (["propagation", "seeds=2", *SMALL], ["propagation"], ["fc_2", "Eq. 13 says 10^", "E[y²]"]),
+        (
+            ["propagation", "inputs=gaussian", "seeds=1", "images=4", "model.width=0.1", "activation=gelu"],
+            ["propagation"],
+            ["conv3_6", "borders", "maximum pooling"],
+        ),
+        (
+            ["gain", "seeds=2", "depth=10", "units=16", "activation=relu", "activation._target_=torch.nn.Mish"],
+            ["gain"],
+            ["Mish (yours)", "gelu, silu, Mish (yours): the gain is right layer by layer and the fixed point"],
+        ),
+        (["histograms", "snapshots=3", *SMALL, "optim.epochs=1"], ["histograms", "spread"], ["std of gradients"]),
+        (
+            ["fisher", "seeds=2", "slopes=[0,0.5]", "snapshots=1", "images=50", "model.hidden=5"],
+            ["fisher", "eigenvalues"],
+            ["ReLU", "fixed 0.5", "PReLU from"],
+        ),
+        (
+            ["preprocessing", "images=4", "components=[1,4]", "shown=4", *SMALL],
+            ["preprocessing", "components", "eigenvalues"],
+            ["64 numbers an image, 1,347 training images"],
+        ),
+    ],
+)  # fmt: skip
+def test_every_analysis_prints_a_table_and_keeps_numbers_and_figures(
+    call, tmp_path: Path, arguments: list[str], figures: list[str], words: list[str]
+) -> None:
+    told = call(*arguments, f"cache_dir={tmp_path}/cache")
+    for word in words:
+        assert word in told
+    numbers, *drawn = files(told)
+    assert [path.stem for path in drawn] == figures
+    kept = json.loads(numbers.read_text())
+    assert kept["analysis"] == arguments[0]
+    assert numbers.parent.name.startswith(f"{arguments[0]}-")
+
+
+def test_json_is_what_is_kept_and_another_question_has_another_folder(call, tmp_path: Path) -> None:
+    asked = ["propagation", "seeds=2", "images=4", f"cache_dir={tmp_path}/cache", *SMALL]
+    printed = json.loads(call(*asked, "--json"))
+    (folder,) = (tmp_path / "out").iterdir()
+    assert printed == json.loads((folder / "numbers.json").read_text())
+    call(*asked, "activation=relu")
+    assert len(list((tmp_path / "out").iterdir())) == 2
+
+
+def test_responses_of_a_finished_run_are_those_of_its_network_on_all_training_images(
+    call, tiny, tmp_path: Path
+) -> None:
+    outcome = train(tiny("activation=relu"), {"activation": "relu"})
+    folder = outcome.path.parent
+    printed = json.loads(call("responses", f"run={folder}", f"cache_dir={tmp_path}/cache", "--json"))
+    config, _ = of_run(str(folder), {"cache_dir": f"{tmp_path}/cache"})
+    subject = Subject(config)
+    images = torch.cat(list(subject.data.statistics_batches()))
+    network = trained(subject, folder)
+    with torch.no_grad():
+        y = network.head.fc_1(load(folder / "statistics.pt")(images).flatten(1))
+    first = printed["layers"][0]
+    assert printed["images"] == len(images) == 1347
+    assert first["mean"] == pytest.approx(float(y.relu().mean()), rel=1e-5)
+    assert first["active_share"] == pytest.approx(float((y > 0).double().mean()), rel=1e-9)
+    assert first["dead"] == int((y.amax(0) <= 0).sum())
+    assert first["slopes"] is None
+    assert printed["history"][-1]["active_share/fc_1"] == outcome.record["history"][-1]["active_share/fc_1"]
+    told = call("responses", f"run={folder}", f"cache_dir={tmp_path}/cache")
+    assert [path.stem for path in files(told)] == ["numbers", "responses", "history"]
+
+
+def test_learned_slopes_stand_with_their_distribution(call, tiny, tmp_path: Path) -> None:
+    outcome = train(tiny(), {"activation": "prelu"})
+    printed = json.loads(call("responses", f"run={outcome.path.parent}", f"cache_dir={tmp_path}/cache", "--json"))
+    for layer in printed["layers"]:
+        slopes, kept = layer["slopes"], outcome.record["slopes"][layer["layer"]]
+        assert slopes["mean"] == pytest.approx(kept["mean"], rel=1e-6)
+        assert (slopes["least"], slopes["most"]) == pytest.approx((kept["least"], kept["most"]))
+        assert slopes["least"] <= slopes["quarter"] <= slopes["median"] <= slopes["three_quarters"] <= slopes["most"]
+    (outcome.path.parent / "last.ckpt").unlink()
+    with pytest.raises(SystemExit, match=r"last.ckpt is gone, so no network can be asked; give rerun=true"):
+        call("responses", f"run={outcome.path.parent}")
+
+
+REFUSED = [
+    (["propagate"], "propagate is no analysis; choose one of: propagation, gain, "),
+    (["propagation", "seeds=0"], "seeds=0 is not usable; give a whole number at least 1 and at most 1000"),
+    (["propagation", "inputs=noise"], "inputs=noise is not known; choose one of: data, gaussian"),
+    (["propagation", "activaton=relu"], "activaton is not known; did you mean activation? "),
+    (["propagation", "activation=perlu"], "Could not find 'activation/perlu'"),
+    (["propagation", "activation=null"], "activation=null is not usable; leave it out, or give activation=<option> of"),
+    (["propagation", "model"], "model is not usable; write key=value"),
+    (
+        ["propagation", "model=mlp", "model.norm=batch", "images=1"],
+        "images=1 leaves model.norm=batch nothing to normalise",
+    ),
+    (["propagation", "optim.lr=-1"], "optim.lr=-1 is not usable; give a number above 0"),
+    (["fisher", "slopes=0.25"], "slopes=0.25 is not usable; give a list such as slopes=[0,0.01,0.1,0.25,0.5]"),
+    (["fisher", "slopes=[a]"], "slopes=a is not usable; give a number at least -10 and at most 10"),
+    (["responses"], "no run is given; call scripts/analyse.py responses run=<id or folder>"),
+    (["responses", "run=nowhere"], "run=nowhere is no finished run"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), REFUSED)
+def test_bad_input_gets_one_sentence_and_nothing_is_written(
+    call, tmp_path: Path, arguments: list[str], sentence: str
+) -> None:
+    with pytest.raises(SystemExit) as refusal:
+        call(*arguments)
+    assert str(refusal.value).startswith("error: ")
+    assert sentence in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert not (tmp_path / "out").exists()

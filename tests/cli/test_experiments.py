@@ -1,0 +1,128 @@
+"""The paper's rows: one definition a run, costs that follow from the networks, each run end to end at a small size."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import CONF, ROOT, compose_config
+from rectifiers.nn.networks.rows import expand, trace
+from rectifiers.runs import record as records
+from rectifiers.runs.config import protocols
+from rectifiers.runs.identity import run_id, science
+from rectifiers.runtime.errors import InputError
+from rectifiers.training.run import train
+
+EXPERIMENTS = sorted(  # claims have tests of their own
+    p.relative_to(CONF / "experiment").with_suffix("").as_posix()
+    for p in CONF.rglob("experiment/*/*.yaml")
+    if p.parent.name != "claim"
+)
+SAME_RUN = {
+    "table1/prelu": "table2/prelu",
+    "table1/prelu_shared": "table2/prelu_shared",
+    "table5/a_relu": "table4/relu",
+    "table5/a_prelu": "table4/prelu",
+    "table6/a_relu": "table4/relu",
+    "table6/a_prelu": "table4/prelu",
+    "table6/b_prelu": "table5/b_prelu",
+    "table6/c_prelu": "table5/c_prelu",
+}
+ENSEMBLE = "table7/ensemble"
+OWN = [name for name in EXPERIMENTS if name not in SAME_RUN and name != ENSEMBLE]
+
+
+def name(*overrides: str) -> str:
+    return run_id(science(compose_config("data.content=abc", *overrides)))
+
+
+def test_one_definition_of_a_run_serves_all_that_quote_it() -> None:
+    for quoting, defining in SAME_RUN.items():
+        assert name(f"experiment={quoting}") == name(f"experiment={defining}"), quoting
+    assert len({name(f"experiment={own}") for own in OWN}) == len(OWN)
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_a_head_comment_says_command_and_cost(experiment: str) -> None:
+    comment = (CONF / "experiment" / f"{experiment}.yaml").read_text()
+    assert f"python train.py experiment={experiment} data.root=" in comment
+    assert f"sbatch scripts/slurm/train.sbatch experiment={experiment} data.root=" in comment
+    config = compose_config(f"experiment={experiment}")
+    assert config["model"]["width"] == 1
+    assert (config["preprocess"]["scale"], config["init"]["fc_std"]) == (255, [0.01, 0.01, 0.001])
+    if experiment == ENSEMBLE:
+        assert set(config["members"]) < SAME_RUN.keys()
+        return
+    if experiment in SAME_RUN:
+        assert f"The run is that of {SAME_RUN[experiment]}," in comment
+        return
+    rows = expand(config["model"]["rows"], width=1, classes=1000)
+    macs = sum(shape.multiply_adds for shape in trace(rows, channels=3, input_px=224))
+    epochs = config["optim"]["epochs"]
+    assert f"{macs:,} multiply-adds an image" in comment
+    assert f"{epochs} epochs of 1,281,167 images" in comment
+    said = re.search(r"(\d+) GPU-hours at a sustained 20 TFLOP/s", comment)
+    assert said
+    assert int(said[1]) == pytest.approx(6 * macs * 1281167 * epochs / 20e12 / 3600, abs=0.5)
+
+
+def test_the_second_arm_takes_the_drops_of_the_first(tmp_path: Path) -> None:
+    """table4/prelu refers to the very run that table4/relu makes."""
+    options = (
+        "debug=smoke",
+        f"runs_dir={tmp_path}/runs",
+        f"cache_dir={tmp_path}",
+        "compute.threads=1",
+        "optim.epochs=3",
+    )
+    arms = [(f"experiment=table4/{arm}", *options) for arm in ("relu", "prelu")]
+    with pytest.raises(
+        InputError, match=r"optim\.drop_epochs_from=[0-9a-f]{12} has no record yet .*finish that run first"
+    ):
+        train(compose_config(*arms[1]), {})
+    first = train(compose_config(*arms[0], "optim.patience=1", "optim.lr=1e-9"), {})
+    second = train(compose_config(*arms[1], "optim.patience=1", "optim.lr=1e-9"), {})
+    assert second.record["drop_epochs"] == first.record["drop_epochs"] == [2]
+    assert set(second.record["protocols"]["dense_multi_scale"]["by_scale"]) == {"72", "96", "120"}
+
+
+@pytest.mark.parametrize("experiment", [own for own in OWN if not own.startswith("table4/")])
+def test_every_experiment_runs_end_to_end_at_the_smoke_size(experiment: str, tmp_path: Path) -> None:
+    config = compose_config(
+        f"experiment={experiment}",
+        "debug=smoke",
+        f"runs_dir={tmp_path}/runs",
+        f"cache_dir={tmp_path}",
+        "compute.threads=1",
+    )
+    outcome = train(config, {"experiment": experiment, "debug": "smoke"})
+    assert records.load(outcome.path)["status"] == "finished"
+    assert set(outcome.record["protocols"]) == set(protocols(config))
+    assert all(result["seen"] == 24 for result in outcome.record["protocols"].values())
+
+
+def test_the_ensemble_trains_what_it_lacks_and_averages_it(tmp_path: Path) -> None:
+    command = [
+        sys.executable, "train.py", f"experiment={ENSEMBLE}", "debug=smoke", f"runs_dir={tmp_path}/runs",
+        f"cache_dir={tmp_path}", "compute.threads=1", "optim.epochs=1",
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    whole = records.load(Path(done.stdout.splitlines()[-1]))
+    models = {member["choices"]["experiment"]: member["choices"]["model"] for member in whole["members"]}
+    assert models == {
+        "table6/a_relu": "model_a",
+        "table6/a_prelu": "model_a",
+        "table6/b_prelu": "model_b",
+        "table6/c_prelu": "model_c",
+    }
+    assert (whole["choices"]["experiment"], whole["choices"]["debug"]) == (ENSEMBLE, "smoke")
+    (found,) = whole["protocols"].values()
+    parts = [records.load(tmp_path / "runs" / m["run"] / "record.json") for m in whole["members"]]
+    assert found["seen"] == 24
+    assert found["multiply_adds"] == sum(part["protocols"]["dense_multi_scale"]["multiply_adds"] for part in parts)
+    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert "epoch" not in again.stderr  # nothing is trained twice
+    assert again.stdout == done.stdout

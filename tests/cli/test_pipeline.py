@@ -1,0 +1,251 @@
+"""The data pipeline as a user calls it, in a clone: reproduced to the pinned bytes, checked, shared, trained on."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT, load_script
+from rectifiers.data.imagenet.archives import Expected
+from rectifiers.runtime.files import write_text
+
+BIN = Path(sys.executable).parent
+VERIFY = load_script("verify_data")
+PARTS = ["src", "conf", "scripts", "pipelines", "train.py", "dvc.yaml", "dvc.lock", "data.dvc", ".dvcignore"]
+
+
+@dataclass(frozen=True)
+class Clone:
+    """A checkout of its own, with its own cache and DVC's notes of it."""
+
+    root: Path
+
+    def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("DVC_", "GIT_"))}
+        own = {
+            "PATH": f"{BIN}:{kept['PATH']}",
+            "PYTHONPATH": str(self.root / "src"),
+            "DVC_SITE_CACHE_DIR": str(self.root / ".dvc" / "tmp" / "site"),
+        }
+        return subprocess.run(
+            command, cwd=self.root, capture_output=True, text=True, env={**kept, **own, **environment}
+        )
+
+    def good(self, *command: str) -> str:
+        done = self.run(*command)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def commit(self) -> None:
+        self.good("git", "add", "--all", ".")
+        self.good("git", "-c", "user.name=x", "-c", "user.email=x@example.org", "commit", "--quiet", "--message=x")
+
+
+def clone(root: Path) -> Clone:
+    root.mkdir()
+    for name in PARTS:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, root / name)
+    (root / ".dvc").mkdir()
+    shutil.copy(ROOT / ".dvc" / "config", root / ".dvc" / "config")
+    made = Clone(root)
+    made.good("git", "init", "--quiet")
+    made.commit()
+    return made
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Clone:
+    """A clone in which `dvc repro` ran."""
+    here = clone(tmp_path_factory.mktemp("pipeline") / "clone")
+    here.good("dvc", "repro", "--quiet")
+    return here
+
+
+def test_a_bare_repro_gives_the_pinned_bytes_and_a_second_one_does_nothing(made: Clone) -> None:
+    assert (made.root / "dvc.lock").read_bytes() == (ROOT / "dvc.lock").read_bytes()
+    again = made.good("dvc", "repro")
+    assert again.count("didn't change, skipping") == 4
+    assert "Running stage" not in again
+    assert (made.root / "data.dvc").read_bytes() == (ROOT / "data.dvc").read_bytes()
+    assert "are as pinned" in made.good("python", "scripts/verify_data.py")
+
+
+@pytest.fixture(scope="module")
+def whole(miniature: Expected, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose data lie where dvc.yaml puts them."""
+    root = tmp_path_factory.mktemp("whole")
+    shutil.copytree(ROOT / "pipelines", root / "pipelines")
+    shutil.copy(ROOT / "dvc.lock", root)
+    shutil.copytree(miniature.archives["train"].path.parent, root / "data" / "raw" / "miniature")
+    shutil.copytree(prepared, root / "data" / "prepared" / "miniature")
+    script = load_script("prepare_imagenet")
+    verified = {archive.path.name: archive.md5 for archive in miniature.archives.values()}
+    write_text(root / "data" / "verified" / "miniature.json", json.dumps(verified, indent=1) + "\n")
+    settings = script.read_settings(ROOT / "pipelines" / "miniature" / "settings.yaml")
+    script.run_statistics({**settings, "root": str(prepared)}, root / "data" / "statistics" / "miniature", 2)
+    return root
+
+
+def found(root: Path) -> list[str]:
+    """What `make verify-data` says."""
+    return list(VERIFY.faults(root))
+
+
+def test_the_statistics_too_are_those_that_are_pinned(whole: Path) -> None:
+    assert found(whole) == []
+    subprocess.run(["git", "init", "--quiet"], cwd=whole, check=True)  # where nothing is committed yet
+    sentences = found(whole)
+    shutil.rmtree(whole / ".git")
+    manifest = "data/prepared/miniature/manifest.json"
+    assert sentences == [f"{manifest} is named by a lock that is not committed; commit that, or restore it"]
+
+
+VICTIMS = [
+    "data/raw/miniature/ILSVRC2012_img_train.tar",
+    "data/raw/miniature/ILSVRC2012_devkit_t12.tar.gz",
+    "data/prepared/miniature/train/shard-00002.bin",
+    "data/prepared/miniature/val/index.npy",
+    "data/prepared/miniature/manifest.json",
+    "data/statistics/miniature/mean.npy",
+    "data/statistics/miniature/statistics.json",
+]
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_a_flipped_byte_is_found_and_named_though_time_and_size_stay(
+    victim: str, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, cached = whole / victim, tmp_path / "cache" / "files" / "md5" / "00" / "11"
+    cached.parent.mkdir(parents=True)
+    os.link(path, cached)  # as DVC's cache has it
+    monkeypatch.setattr(VERIFY, "cache", lambda project: tmp_path / "cache")
+    before, times = path.read_bytes(), path.stat()
+    flipped = bytearray(before)
+    flipped[len(flipped) // 2] ^= 1
+    path.write_bytes(flipped)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    sentences = found(whole)
+    path.write_bytes(before)
+    stage = {"raw": "miniature", "prepared": "prepare", "statistics": "statistics"}[victim.split("/")[1]]
+    assert sentences[0].startswith(f"{victim} differs from its ")
+    assert f"remove it and {os.path.relpath(cached, whole)}, the same bytes, and give make data, or" in sentences[0]
+    assert f"dvc pull {stage}" in sentences[0]
+    assert all(victim in sentence for sentence in sentences)
+
+
+def test_the_cache_is_where_dvc_has_it(made: Clone, tmp_path: Path) -> None:
+    assert VERIFY.cache(made.root) == made.root / ".dvc" / "cache"
+    made.good("dvc", "cache", "dir", "--local", str(tmp_path / "moved"))
+    assert VERIFY.cache(made.root) == tmp_path / "moved"
+    (made.root / ".dvc" / "config.local").unlink()
+    assert VERIFY.cache(tmp_path) == tmp_path / ".dvc" / "cache"  # no checkout of DVC's
+
+
+def test_a_missing_file_is_named_with_what_brings_it_back(whole: Path) -> None:
+    path = whole / "data/statistics/miniature/mean.npy"
+    path.rename(path.with_suffix(".away"))
+    big = whole / "pipelines" / "imagenet" / "dvc.lock"
+    big.write_text("stages: {prepare: {outs: [{path: data/prepared/imagenet/manifest.json, md5: '0'}]}}")
+    sentences = found(whole)
+    big.unlink()
+    path.with_suffix(".away").rename(path)
+    stages = "pipelines/imagenet/dvc.yaml"
+    assert sentences == [
+        "data/statistics/miniature/mean.npy is missing; give make data, or dvc pull statistics",
+        f"data/prepared/imagenet/manifest.json is missing; give dvc repro {stages}, or dvc pull {stages}:prepare",
+    ]
+
+
+@pytest.mark.slow
+def test_a_damaged_archive_is_made_again_and_a_wrong_generator_does_not_pass(tmp_path: Path) -> None:
+    here = clone(tmp_path / "clone")
+    here.good("dvc", "repro", "--quiet")
+    script = here.root / "scripts" / "make_miniature.py"
+    script.write_text(script.read_text().replace("quality=90", "quality=89"))
+    done = here.run("dvc", "repro")
+    assert done.returncode != 0
+    assert "ILSVRC2012_img_train.tar has" in done.stderr
+    assert "the pinned archive" in done.stderr
+
+
+@pytest.mark.slow
+def test_prepared_shards_go_through_a_remote_to_a_fresh_clone_that_trains(made: Clone, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    made.good("dvc", "remote", "add", "--default", "store", str(store))
+    made.good("dvc", "remote", "modify", "store", "verify", "true")
+    made.good("dvc", "push", "--quiet", "prepare", "statistics")
+    there = clone(tmp_path / "there")
+    shutil.copy(made.root / ".dvc" / "config", there.root / ".dvc" / "config")
+    there.good("dvc", "pull", "--quiet", "prepare", "statistics")
+    shrunk = "model=mlp model.depth=2 model.hidden=16 data.resize_px=20 data.crop_px=16 optim.epochs=1 init.fc_std=null"
+    there.good(
+        "python", "train.py", "data=imagenet", "data.root=data/prepared/miniature", *shrunk.split(),
+        "preprocess.scale=unit_rms", "optim.global_batch=12", "evaluation=center",
+    )  # fmt: skip
+    (record,) = (there.root / "runs").glob("*/record.json")
+    assert json.loads(record.read_text())["provenance"]["data_pinned"] is True
+
+    # One bad byte in the remote is not let in.
+    sizes = {path: path.stat().st_size for path in store.rglob("*") if path.is_file()}
+    largest = max(sizes, key=lambda path: sizes[path])
+    largest.chmod(0o644)
+    body = bytearray(largest.read_bytes())
+    body[0] ^= 1
+    largest.write_bytes(body)
+    third = clone(tmp_path / "third")
+    shutil.copy(made.root / ".dvc" / "config", third.root / ".dvc" / "config")
+    assert third.run("dvc", "pull", "prepare", "statistics").returncode != 0
+
+
+@pytest.mark.slow
+def test_imagenets_own_stages_run_on_archives_in_its_place(miniature: Expected, tmp_path: Path) -> None:
+    """The stages of pipelines/imagenet with the miniature's archives and pins where ImageNet's would be."""
+    here = clone(tmp_path / "clone")
+    pins = here.root / "pipelines" / "imagenet" / "archives.yaml"
+    small = (here.root / "pipelines" / "miniature" / "archives.yaml").read_text()
+    pins.write_text(small.replace("data/raw/miniature", "data/raw"))
+    text = (here.root / "data.dvc").read_text()
+    official = [line.split()[1] for line in text.splitlines() if line.strip().startswith("md5")]
+    for md5, archive in zip(official, miniature.archives.values(), strict=True):
+        text = text.replace(md5, archive.md5)
+    (here.root / "data.dvc").write_text(text)
+    here.commit()
+    (here.root / "data" / "raw").mkdir(parents=True)
+    repro = ("dvc", "repro", "pipelines/imagenet/dvc.yaml")
+
+    missing = here.run(*repro)
+    assert missing.returncode != 0
+    assert "ILSVRC2012_img_train.tar is missing; put the archive (or a link to it) there" in missing.stderr
+
+    for archive in miniature.archives.values():
+        (here.root / "data" / "raw" / archive.path.name).symlink_to(archive.path)
+    wrong = here.root / "data" / "raw" / miniature.archives["val"].path.name
+    wrong.unlink()
+    body = bytearray(miniature.archives["val"].path.read_bytes())
+    body[-1] ^= 1
+    wrong.write_bytes(body)
+    refused = here.run(*repro)
+    assert refused.returncode != 0
+    assert "ILSVRC2012_img_val.tar has the md5" in refused.stderr
+    assert (here.root / "data.dvc").read_text() == text  # the pin was not rewritten
+    assert not (here.root / "data" / "prepared").exists()
+
+    shutil.copy(miniature.archives["val"].path, wrong)
+    here.good(*repro)
+    assert here.run("dvc", "status", "--quiet", "data.dvc").returncode == 0
+    again = here.good(*repro)
+    assert again.count("didn't change, skipping") == 2  # verify runs always, and costs nothing
+    manifest = json.loads((here.root / "data" / "prepared" / "imagenet" / "manifest.json").read_text())
+    assert manifest["splits"]["train"]["images"] == 72
+    opened = "from rectifiers.data.imagenet import imagenet; print(imagenet().pinned)"
+    assert here.good("python", "-c", opened).strip() == "True"  # by a lock that nobody has committed yet
+    body[0] ^= 1
+    wrong.write_bytes(body)
+    assert here.run(*repro).returncode != 0
+    assert (here.root / "data.dvc").read_text() == text

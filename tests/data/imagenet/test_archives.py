@@ -1,0 +1,192 @@
+"""Archives are untrusted: whatever is wrong with one ends in a sentence, and nothing is written."""
+
+import gzip
+import io
+import re
+import tarfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conftest import ROOT, load_script
+from rectifiers.data.imagenet import archives
+from rectifiers.data.imagenet.archives import (
+    Archive,
+    Expected,
+    list_members,
+    read_expected,
+    read_gzipped_members,
+    verify,
+)
+from rectifiers.runtime.errors import InputError
+
+WANTED = re.compile(r"a\d+\.JPEG")
+
+
+def tar_of(*entries: tuple[str, bytes] | tarfile.TarInfo) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for entry in entries:
+            if isinstance(entry, tarfile.TarInfo):
+                tar.addfile(entry)
+            else:
+                info = tarfile.TarInfo(entry[0])
+                info.size = len(entry[1])
+                tar.addfile(info, io.BytesIO(entry[1]))
+    return file.getvalue()
+
+
+def special(name: str, kind: bytes, link: str = "", size: int = 0) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, link, size
+    return info
+
+
+def listed(content: bytes, most: int = 3, most_bytes: int = 1000) -> list[archives.Member]:
+    return list_members(io.BytesIO(content), "x.tar", WANTED, size=len(content), most=most, most_bytes=most_bytes)
+
+
+def test_members_come_sorted_with_the_place_of_their_bytes() -> None:
+    content = tar_of(("a2.JPEG", b"two"), ("a10.JPEG", b"ten"), ("a1.JPEG", b"one"))
+    members = listed(content)
+    assert [m.name for m in members] == ["a1.JPEG", "a10.JPEG", "a2.JPEG"]
+    assert [content[m.offset : m.offset + m.bytes] for m in members] == [b"one", b"ten", b"two"]
+
+
+LONG = "a" * 3_000_000
+HOSTILE = [
+    (tar_of(("../a1.JPEG", b"x")), r"'\.\./a1\.JPEG' is not named as its files are"),
+    (tar_of(("/a1.JPEG", b"x")), "is not named"),
+    (tar_of(("b/a1.JPEG", b"x")), "is not named"),
+    (tar_of(("a1.JPEG\n", b"x")), r"'a1\.JPEG\\n' is not named"),
+    (tar_of((f"{LONG}1.JPEG", b"x")), r"cannot be read as a tar .*a header of 3,00"),
+    (tar_of(special("a1.JPEG", tarfile.SYMTYPE, "/etc/passwd")), r"'a1\.JPEG' is no regular file"),
+    (tar_of(special("a1.JPEG", tarfile.LNKTYPE, "a2.JPEG")), "is no regular file"),
+    (tar_of(special("a1.JPEG", tarfile.CHRTYPE)), "is no regular file"),
+    (tar_of(special("a1.JPEG", tarfile.FIFOTYPE)), "is no regular file"),
+    (tar_of(special("a1.JPEG", tarfile.DIRTYPE)), "is no regular file"),
+    (tar_of(("a1.JPEG", b"x"), ("a1.JPEG", b"y")), "is there twice"),
+    (tar_of(*((f"a{i}.JPEG", b"x") for i in range(4))), r"'a3\.JPEG' is one more than the 3 files"),
+    (tar_of(("a1.JPEG", bytes(1001))), "claims 1,001 bytes, more than the 1,000"),
+    (tar_of(("a1.JPEG", bytes(900)))[:1000], r"'a1\.JPEG' is cut short"),
+    (tar_of(special("a1.JPEG", tarfile.REGTYPE, size=-1)), "claims -1 bytes|cannot be read as a tar"),
+    (b"", "cannot be read as a tar"),
+    (b"no tar at all" * 100, "cannot be read as a tar"),
+]
+
+
+@pytest.mark.parametrize(("content", "sentence"), HOSTILE)
+def test_a_hostile_tar_is_a_sentence(content: bytes, sentence: str) -> None:
+    with pytest.raises(InputError, match=rf"^x\.tar.*{sentence}.*fetch the archive again"):
+        listed(content)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2047), st.integers(0, 255)), min_size=1, max_size=8), st.integers(0, 3072))
+def test_any_damage_is_a_sentence_or_harmless(changes: list[tuple[int, int]], cut: int) -> None:
+    content = bytearray(tar_of(("a1.JPEG", b"one"), ("a2.JPEG", b"two")))
+    for place, value in changes:
+        content[place] = value
+    content = content[: max(cut, 600)]
+    try:
+        for member in listed(bytes(content)):
+            assert WANTED.fullmatch(member.name)
+            assert 0 <= member.offset <= member.offset + member.bytes <= len(content)
+    except InputError:
+        pass
+
+
+def test_a_sparse_file_that_claims_terabytes_is_refused() -> None:
+    info = special("a1.JPEG", tarfile.GNUTYPE_SPARSE)
+    with pytest.raises(InputError, match=r"is no regular file|cannot be read as a tar"):
+        listed(tar_of(info))
+    pax = tarfile.TarInfo("a1.JPEG")
+    pax.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": str(2**42)}
+    with pytest.raises(InputError):
+        listed(tar_of(pax))
+
+
+# ---- pins ----
+
+
+def test_an_archive_is_its_pinned_bytes(miniature: Expected) -> None:
+    for archive in miniature.archives.values():
+        verify(archive)
+
+
+def test_what_is_wrong_with_an_archive_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.tar"
+    md5 = "9dd4e461268c8034f5c8564e155c67a6"  # of b"x"
+    with pytest.raises(InputError, match=r"x\.tar is missing; put the archive \(or a link to it\) there"):
+        verify(Archive(path, md5, None))
+    path.write_bytes(b"x")
+    verify(Archive(path, md5, 1))
+    with pytest.raises(InputError, match=r"x\.tar has 1 bytes and the pinned archive 2; fetch it again"):
+        verify(Archive(path, md5, 2))
+    path.write_bytes(b"y")
+    with pytest.raises(InputError, match=rf"x\.tar has the md5 \w+ and the pinned archive {md5}; fetch it again"):
+        verify(Archive(path, md5, 1))
+
+
+def test_the_official_archives_are_pinned_alike_for_dvc_and_for_us(tmp_path: Path) -> None:
+    script = load_script("prepare_imagenet")
+    expected = read_expected(ROOT / "pipelines" / "imagenet" / "archives.yaml")
+    assert {a.md5 for a in expected.archives.values()} == {
+        "1d675b47d978889d74fa0da5fadfb00e", "29b22e2961454d5413ddabcf34fc5622", "fa75699e90414af021442c21a62c3abf"
+    }  # fmt: skip
+    assert (expected.classes, expected.train_images, expected.val_images) == (1000, 1281167, 50000)
+    with pytest.raises(InputError, match=r"ILSVRC2012_img_train\.tar is missing"):  # and not: the pins differ
+        script.verify_all(
+            replace(
+                expected, archives={k: replace(a, path=tmp_path / a.path.name) for k, a in expected.archives.items()}
+            ),
+            ROOT / "data.dvc",
+        )
+    rewritten = tmp_path / "data.dvc"
+    rewritten.write_text((ROOT / "data.dvc").read_text().replace("1d675b", "000000"))
+    with pytest.raises(InputError, match=r"data\.dvc no longer pins the official archives; give git checkout"):
+        script.verify_all(expected, rewritten)
+
+
+def test_a_list_of_archives_that_is_none_is_a_sentence(tmp_path: Path) -> None:
+    for text in ("", "- 1", "folder: x\ntrain: {}", "{"):
+        (tmp_path / "a.yaml").write_text(text)
+        with pytest.raises(InputError, match=r"a\.yaml cannot be read as a list of archives"):
+            read_expected(tmp_path / "a.yaml")
+
+
+# ---- the devkit's tar.gz ----
+
+# gzip's own function keeps the time, and a test's name would differ between the processes of pytest-xdist.
+packed = partial(gzip.compress, mtime=0)
+NAMES = {"it": re.compile(r"kit/it\.txt")}
+
+
+def test_a_gzipped_tar_gives_the_files_that_are_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "kit.tar.gz"
+    path.write_bytes(packed(tar_of(special("kit", tarfile.DIRTYPE), ("kit/it.txt", b"it"), ("kit/x", b""))))
+    assert read_gzipped_members(path, NAMES) == {"it": b"it"}
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (packed(bytes(archives.DEVKIT_LIMIT + 1)), r"unpacks to more than 67,108,864 bytes"),
+        (packed(tar_of(("kit/it.txt", b"it")))[:-20], "cannot be unpacked"),
+        (b"no gzip", "cannot be unpacked"),
+        (packed(tar_of(("kit/x", b"it"))), r"has 0 files kit/it\\\.txt and must have one"),
+        (packed(tar_of(("kit/../../it.txt", b"it"))), "is not named"),
+        (packed(tar_of(("..", b"it"))), "is not named"),
+        (packed(tar_of(special("kit/it.txt", tarfile.SYMTYPE, "/etc/passwd"))), "is no regular file"),
+        (packed(tar_of(*((f"kit/{i}", b"") for i in range(1001)))), "is one more than the 1,000 files"),
+    ],
+)
+def test_a_hostile_devkit_is_a_sentence(content: bytes, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "kit.tar.gz"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=rf"kit\.tar\.gz.*{sentence}"):
+        read_gzipped_members(path, NAMES)

@@ -1,0 +1,88 @@
+"""From prepared shards to a run: what is not pinned is refused, or said in the record."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conftest import compose_config
+from rectifiers.data.imagenet import source as source
+from rectifiers.data.imagenet.source import imagenet
+from rectifiers.runtime.errors import InputError
+from rectifiers.training.assembly import build_source
+from rectifiers.training.run import train
+
+SHRUNK = (
+    "data=imagenet", "model=mlp", "model.depth=2", "model.hidden=16", "data.resize_px=20", "data.crop_px=16",
+    "preprocess.scale=unit_rms", "init.fc_std=null", "optim.epochs=2", "optim.global_batch=12", "evaluation=center",
+    "compute.threads=1",
+)  # fmt: skip
+
+
+@pytest.fixture
+def unpinned(prepared: Path, tmp_path: Path) -> Path:
+    """The same data with a manifest of other bytes."""
+    root = Path(shutil.copytree(prepared, tmp_path / "unpinned"))
+    (root / "manifest.json").write_text(json.dumps(json.loads((root / "manifest.json").read_text())))
+    return root
+
+
+def test_a_run_trains_on_the_prepared_miniature(prepared: Path, unpinned: Path, tmp_path: Path) -> None:
+    folders = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
+    outcome = train(compose_config(*SHRUNK, f"data.root={prepared}", *folders), {})
+    assert outcome.record["status"] == "finished"
+    assert outcome.record["train_images"] == 72
+    assert outcome.record["protocols"]["center"]["seen"] == 24
+    provenance = outcome.record["provenance"]
+    assert (provenance["data"], provenance["data_pinned"]) == (imagenet(str(prepared)).digest, True)
+    with pytest.raises(
+        InputError, match=r"data\.root=.*unpinned has a manifest that no committed dvc\.lock names, .*data\.allow_"
+    ):
+        train(compose_config(*SHRUNK, f"data.root={unpinned}", *folders), {})
+    again = train(compose_config(*SHRUNK, f"data.root={unpinned}", "data.allow_unpinned=true", *folders), {})
+    assert again.fresh
+    assert again.record["provenance"]["data_pinned"] is False
+    assert again.record["history"][-1]["train_loss"] == outcome.record["history"][-1]["train_loss"]
+
+
+def test_what_came_of_unpinned_data_never_passes_for_a_run_of_pinned_data(
+    prepared: Path, unpinned: Path, tmp_path: Path
+) -> None:
+    """Not its record, not its preprocessing, and no protocol that is added later: the manifest may claim any hash."""
+    folders = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
+    loose = (*SHRUNK, f"data.root={unpinned}", "data.allow_unpinned=true", *folders)
+    first = train(compose_config(*loose), {})
+    assert first.record["provenance"]["data"] == f"unpinned-{imagenet(str(prepared)).digest}"
+    assert not train(compose_config(*loose), {}).fresh
+    with pytest.raises(InputError, match=r"data\.allow_unpinned=true"):
+        train(compose_config(*SHRUNK, f"data.root={unpinned}", *folders), {})
+    second = train(compose_config(*SHRUNK, f"data.root={prepared}", *folders), {})
+    assert second.fresh
+    assert second.path != first.path
+    assert second.record["provenance"]["data_pinned"] is True
+    hashes = [outcome.record["provenance"]["statistics"] for outcome in (first, second)]
+    assert hashes[0] != hashes[1]
+    mixed = (*loose, f"data.content={second.record['provenance']['data']}", "evaluation=ten_view")
+    with pytest.raises(InputError, match=r"data\.content=\w+ is not the hash of the data, which is unpinned-"):
+        train(compose_config(*mixed), {})
+
+
+def test_labels_that_were_changed_are_refused(prepared: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(prepared, tmp_path / "changed"))
+    index = np.load(root / "train" / "index.npy")
+    index["label"] = 0
+    np.save(root / "train" / "index.npy", index)
+    with pytest.raises(InputError, match=r"train/index\.npy is not what was written there; pull the data anew"):
+        imagenet(str(root))
+
+
+def test_where_nothing_is_prepared_the_remedy_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"has no manifest\.json; prepare the archives first \(dvc repro pipelines"):
+        build_source(compose_config("data=imagenet", f"data.root={tmp_path}"))
+
+
+def test_a_project_without_locks_pins_nothing(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "PROJECT", tmp_path)
+    assert imagenet(str(prepared)).pinned is False

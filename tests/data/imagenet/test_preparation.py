@@ -1,0 +1,405 @@
+"""Preparation is a pure function of the archives: of no interruption, no thread, and nothing that lay there before."""
+
+import io
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from conftest import ROOT, load_script
+from rectifiers.data import jpeg
+from rectifiers.data.imagenet import preparation, store
+from rectifiers.data.imagenet.archives import Archive, Expected, file_md5
+from rectifiers.data.imagenet.preparation import prepare
+from rectifiers.data.imagenet.source import imagenet
+from rectifiers.data.imagenet.store import different_files
+from rectifiers.data.sources import folder
+from rectifiers.runtime.errors import InputError
+
+OPTIONS = {"store": "plain", "shard_bytes": 131072, "threads": 1}
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def unpacked(miniature: Expected, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What people do with the archives by hand: train/<wnid>/*.JPEG and val/<wnid>/*.JPEG."""
+    base = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(miniature.archives["train"].path) as outer:
+        for info in outer:
+            with tarfile.open(fileobj=io.BytesIO(outer.extractfile(info).read())) as inner:  # type: ignore[union-attr]
+                inner.extractall(base / "train" / info.name.removesuffix(".tar"), filter="data")
+    truth_of = load_script("make_miniature")
+    with tarfile.open(miniature.archives["devkit"].path) as kit:
+        truth = kit.extractfile("ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt").read().split()  # type: ignore[union-attr]
+    wnid_of = {number: wnid for wnid, number in truth_of.ID_OF.items()}
+    with tarfile.open(miniature.archives["val"].path) as flat:
+        for name, number in zip(sorted(flat.getnames()), truth, strict=True):
+            place = base / "val" / wnid_of[int(number)]
+            place.mkdir(parents=True, exist_ok=True)
+            (place / name).write_bytes(flat.extractfile(name).read())  # type: ignore[union-attr]
+    return base
+
+
+def test_the_prepared_data_are_the_unpacked_folder_image_by_image(prepared: Path, unpacked: Path) -> None:
+    here, there = imagenet(str(prepared)), folder(str(unpacked))
+    assert here.classes == there.classes
+    assert here.digest == there.digest
+    for ours, theirs in ((here.train, there.train), (here.val, there.val)):
+        assert list(ours.labels) == list(theirs.labels)
+        for i in range(len(ours.labels)):
+            assert ours.shape(i) == theirs.shape(i)
+            assert (ours.image(i) == theirs.image(i)).all()
+
+
+def test_the_bytes_are_those_that_are_pinned(prepared: Path) -> None:
+    lock = yaml.safe_load((ROOT / "dvc.lock").read_text())["stages"]["prepare"]["outs"]
+    pinned = {Path(out["path"]).name: out["md5"] for out in lock}
+    assert file_md5(prepared / "manifest.json") == pinned["manifest.json"]
+    assert different_files(prepared) == []
+
+
+def test_the_oddities_are_listed_with_what_was_done(prepared: Path) -> None:
+    manifest = json.loads((prepared / "manifest.json").read_text())
+    odd = {key: (facts["count"], list(facts["stored"].values())) for key, facts in manifest["oddities"].items()}
+    assert odd == {
+        "cmyk": (2, ["pixels"] * 2),
+        "not_jpeg": (1, ["pixels"]),
+        "greyscale": (3, ["kept"] * 3),
+        "broken_exif": (1, ["kept"]),
+        "progressive": (1, ["kept"]),
+        "chroma_444": (1, ["kept"]),
+        "not_tiled": (0, []),
+    }
+    assert list(manifest["oddities"]["not_jpeg"]["stored"]) == ["train/n01776313/n01776313_190.JPEG"]
+    assert {way: facts["count"] for way, facts in manifest["ways"].items()} == {"kept": 93, "tiled": 0, "pixels": 3}
+    assert all(facts["is"] for facts in (*manifest["oddities"].values(), *manifest["ways"].values()))
+    assert manifest["classes"][0] == {"wnid": "n01440764", "words": "stripes 4"}
+
+
+@pytest.mark.skipif(jpeg.fault() is not None, reason="tiling is the C library's")
+def test_where_files_are_tiled_the_manifest_says_of_each_what_became_of_it(
+    miniature: Expected, prepared: Path, tmp_path: Path
+) -> None:
+    """Broken EXIF does not outlive tiling; pixels, order and hashes are those of the plain store."""
+    prepare(miniature, tmp_path / "it", **OPTIONS | {"store": "tiled"})
+    manifest = json.loads((tmp_path / "it" / "manifest.json").read_text())
+    assert {way: facts["count"] for way, facts in manifest["ways"].items()} == {"kept": 0, "tiled": 93, "pixels": 3}
+    (broken,) = manifest["oddities"]["broken_exif"]["stored"].items()
+    plain, tiled = (imagenet(str(root)) for root in (prepared, tmp_path / "it"))
+    assert broken[1] == "tiled"
+    at = next(i for i in range(72) if b"Exif" in plain.train.encoded(i))
+    assert b"Exif" not in tiled.train.encoded(at)
+    assert tiled.train.digest() == plain.train.digest()
+    assert all((tiled.train.image(i) == plain.train.image(i)).all() for i in range(72))
+
+
+def test_a_common_oddity_is_counted_and_its_first_images_named(
+    miniature: Expected, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparation, "MOST_NAMED", 2)
+    prepare(miniature, tmp_path / "it", **OPTIONS)
+    here, whole = (json.loads((root / "manifest.json").read_text()) for root in (tmp_path / "it", prepared))
+    assert here["oddities"]["greyscale"]["count"] == 3
+    assert list(here["oddities"]["greyscale"]["stored"]) == list(whole["oddities"]["greyscale"]["stored"])[:2]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_change_nothing(threads: int, miniature: Expected, prepared: Path, tmp_path: Path) -> None:
+    prepare(miniature, tmp_path / "it", **OPTIONS | {"threads": threads})
+    assert tree(tmp_path / "it") == tree(prepared)
+    assert os.listdir(tmp_path) == ["it"]
+
+
+def test_a_shard_is_full_where_one_more_image_would_not_fit(miniature: Expected, tmp_path: Path) -> None:
+    prepare(miniature, tmp_path / "it", **OPTIONS | {"shard_bytes": 20000})
+    index = np.load(tmp_path / "it" / "train" / "index.npy")
+    sizes = {n: (tmp_path / "it" / "train" / store.shard_name(n)).stat().st_size for n in np.unique(index["shard"])}
+    for number, size in sizes.items():
+        here, after = index[index["shard"] == number], index[index["shard"] == number + 1]
+        assert size == here["length"].sum()
+        assert size <= 20000 or len(here) == 1  # a large image has a shard of its own
+        assert len(after) == 0 or size + after["length"][0] > 20000
+
+
+class Kill(BaseException):
+    """Stands for a process's end: nothing catches it."""
+
+
+def killed_at(monkeypatch: pytest.MonkeyPatch, n: float) -> Callable[[], int]:
+    """End at the n-th (from 0) of all the moments at which bytes reach a file, a file is moved, or a folder goes.
+
+    Returns what tells how many moments there have been.
+    """
+    moments = 0
+
+    def ending(function: Callable) -> Callable:
+        def run(*arguments, **options):
+            nonlocal moments
+            if moments >= n:
+                raise Kill
+            moments += 1
+            return function(*arguments, **options)
+
+        return run
+
+    for place, name in (
+        (os, "fsync"), (os, "replace"), (Path, "rename"), (shutil, "rmtree"),
+        (store.ShardWriter, "add"), (preparation, "file_sha256"),
+    ):  # fmt: skip
+        monkeypatch.setattr(place, name, ending(getattr(place, name)))
+    return lambda: moments
+
+
+def test_an_interruption_at_any_moment_is_gone_on_from(
+    miniature: Expected, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One preparation, killed again and again after a few moments."""
+    root, expected, kills = tmp_path / "it", tree(prepared), 0
+    draw = random.Random(0)
+    while not root.exists():
+        with monkeypatch.context() as patch:
+            killed_at(patch, draw.choice((1, 3, 8, 20)))
+            try:
+                prepare(miniature, root, **OPTIONS)
+            except Kill:
+                kills += 1
+                assert kills < 200
+    assert kills >= 10
+    prepare(miniature, root, **OPTIONS)
+    assert tree(root) == expected
+    assert os.listdir(tmp_path) == ["it"]
+
+
+def test_nothing_of_root_is_there_before_all_of_it_is(
+    miniature: Expected, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill at each of the last 18 moments, and at every 17th before."""
+    with monkeypatch.context() as patch:
+        count = killed_at(patch, float("inf"))
+        prepare(miniature, tmp_path / "it", **OPTIONS)
+        total = count()
+    for n in sorted({*range(0, total, 17), *range(total - 18, total)}):
+        root = tmp_path / str(n) / "it"
+        with monkeypatch.context() as patch:
+            killed_at(patch, n)
+            with pytest.raises(Kill):
+                prepare(miniature, root, **OPTIONS)
+        assert not root.exists() or tree(root) == tree(prepared)
+        prepare(miniature, root, **OPTIONS)
+        assert tree(root) == tree(prepared)
+        assert os.listdir(root.parent) == ["it"]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_sigkill_and_go_on(seed: int, miniature: Expected, prepared: Path, tmp_path: Path) -> None:
+    """The program itself, killed three times while it works, and then left alone."""
+    root = tmp_path / "it"
+    program = (
+        "import sys; sys.path.insert(0, 'tests')\n"
+        "from pathlib import Path\n"
+        "from dataclasses import replace\n"
+        "from rectifiers.data.archives import read_expected\n"
+        "from rectifiers.data.preparation import prepare\n"
+        "e = read_expected(Path('pipelines/miniature/archives.yaml'))\n"
+        f"f = Path({str(miniature.archives['train'].path.parent)!r})\n"
+        "e = replace(e, archives={k: replace(a, path=f / a.path.name) for k, a in e.archives.items()})\n"
+        "print('ready', flush=True)\n"
+        f"prepare(e, Path({str(root)!r}), store='plain', shard_bytes=131072, threads=2)\n"
+    )
+    draw = random.Random(seed)
+    for kill in (True, True, True, False):
+        process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE)
+        assert process.stdout
+        process.stdout.readline()
+        if kill:
+            time.sleep(draw.uniform(0.01, 0.25))
+            process.send_signal(signal.SIGKILL)
+        assert process.wait() == 0 or kill
+        process.stdout.close()
+    assert tree(root) == tree(prepared)
+
+
+def test_another_plan_starts_anew(miniature: Expected, prepared: Path, tmp_path: Path, monkeypatch) -> None:
+    root = tmp_path / "it"
+    with monkeypatch.context() as patch:
+        killed_at(patch, 60)
+        with pytest.raises(Kill):
+            prepare(miniature, root, **OPTIONS | {"shard_bytes": 50000})
+    assert (tmp_path / "it.part").is_dir()
+    prepare(miniature, root, **OPTIONS)
+    assert tree(root) == tree(prepared)
+    prepare(miniature, root, **OPTIONS | {"shard_bytes": 50000})  # and takes the place of what was there
+    assert json.loads((root / "manifest.json").read_text())["shard_bytes"] == 50000
+    assert os.listdir(tmp_path) == ["it"]
+
+
+def test_what_is_made_already_is_left_alone_unless_it_is_damaged(
+    miniature: Expected, prepared: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "it"
+    shutil.copytree(prepared, root)
+    before = (root / "manifest.json").stat().st_ino
+    prepare(miniature, root, **OPTIONS)
+    assert (root / "manifest.json").stat().st_ino == before
+    shard = root / "train" / "shard-00001.bin"
+    shard.write_bytes(shard.read_bytes()[:-1] + b"\0")
+    prepare(miniature, root, **OPTIONS)
+    assert tree(root) == tree(prepared)
+
+
+def test_a_part_that_was_changed_between_two_calls_is_noticed(miniature: Expected, tmp_path: Path, monkeypatch) -> None:
+    root = tmp_path / "it"
+    with monkeypatch.context() as patch:
+        killed_at(patch, 80)
+        with pytest.raises(Kill):
+            prepare(miniature, root, **OPTIONS)
+    shard = tmp_path / "it.part" / "store" / "train" / "shard-00000.bin"
+    body = bytearray(shard.read_bytes())
+    body[1000] ^= 1
+    shard.write_bytes(body)
+    with pytest.raises(InputError, match=r"shard-00000\.bin is not what was written there; remove .*it\.part"):
+        prepare(miniature, root, **OPTIONS)
+
+
+@pytest.mark.parametrize(("shard", "change"), [(0, lambda body: body + b"x"), (3, lambda body: body[:-1])])
+def test_a_shard_that_grew_or_shrank_is_not_passed_on(
+    shard: int, change: Callable[[bytes], bytes], miniature: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the last step and the check: no checksum of an image sees bytes behind the last one."""
+    write, path = preparation.np.save, tmp_path / "it.part" / "store" / "train" / store.shard_name(shard)
+
+    def saves(file, index, **options):
+        write(file, index, **options)
+        if "train" in file.name:
+            path.write_bytes(change(path.read_bytes()))
+
+    monkeypatch.setattr(preparation.np, "save", saves)
+    with pytest.raises(InputError, match=rf"{path.name} is not what was written there; remove .*it\.part"):
+        prepare(miniature, tmp_path / "it", **OPTIONS)
+
+
+def test_two_preparations_of_one_place_do_not_mix(miniature: Expected, tmp_path: Path) -> None:
+    import fcntl
+
+    part = tmp_path / "it.part"
+    part.mkdir()
+    held = os.open(part, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with pytest.raises(InputError, match=r"it\.part is in use by another preparation"):
+        prepare(miniature, tmp_path / "it", **OPTIONS)
+    os.close(held)
+
+
+# ---- archives that do not hold what they should ----
+
+
+def rebuilt(miniature: Expected, tmp_path: Path, role: str, change: Callable[[dict[str, bytes]], object]) -> Expected:
+    """The miniature with one archive's members changed, and its md5 with them."""
+    make = load_script("make_miniature")
+    with tarfile.open(miniature.archives[role].path) as tar:
+        members = {info.name: tar.extractfile(info).read() for info in tar}  # type: ignore[union-attr]
+    change(members)
+    path = tmp_path / miniature.archives[role].path.name
+    path.write_bytes(make.tar(members))
+    return replace(miniature, archives={**miniature.archives, role: Archive(path, file_md5(path), None)})
+
+
+def without_an_image(members: dict[str, bytes]) -> None:
+    make = load_script("make_miniature")
+    with tarfile.open(fileobj=io.BytesIO(members["n01440764.tar"])) as tar:
+        inner = {info.name: tar.extractfile(info).read() for info in tar}  # type: ignore[union-attr]
+    inner.popitem()
+    members["n01440764.tar"] = make.tar(inner)
+
+
+FIRST = "n01440764.tar"
+CHANGES = [
+    ("train", lambda m: m.pop("n01440764.tar"), "does not hold the classes of the devkit"),
+    ("train", lambda m: m.update({"n99999999.tar": b""}), "is one more than the 6 files"),
+    ("train", lambda m: m.update({FIRST: m["n01776313.tar"]}), r"n01440764\.tar: 'n01776313_\d+\.JPEG' is not named"),
+    ("train", lambda m: m.update({FIRST: m[FIRST][:9000]}), r"n01440764\.tar.* (is cut short|unexpected end of data)"),
+    ("train", without_an_image, r"n01440764\.tar holds 11 images, and a class has 12 to 12"),
+    ("val", lambda m: m.popitem(), r"holds 23 images and must hold 24"),
+    ("val", lambda m: m.update({m.popitem()[0]: b"no image"}), r"_val_\d+\.JPEG cannot be read as an image"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("role", "change", "sentence"), CHANGES)
+def test_an_archive_that_holds_something_else_leaves_nothing_half_made(
+    role: str, change: Callable, sentence: str, miniature: Expected, tmp_path: Path
+) -> None:
+    expected = rebuilt(miniature, tmp_path, role, change)
+    with pytest.raises(InputError, match=sentence):
+        prepare(expected, tmp_path / "it", **OPTIONS)
+    assert not (tmp_path / "it").exists()
+    assert not (tmp_path / "it.part").exists()
+
+
+def test_a_place_that_is_linked_to_is_written_where_it_is(miniature: Expected, tmp_path: Path) -> None:
+    (tmp_path / "large").mkdir()
+    (tmp_path / "it").symlink_to(tmp_path / "large", target_is_directory=True)
+    prepare(miniature, tmp_path / "it", **OPTIONS)
+    assert (tmp_path / "large" / "manifest.json").is_file()
+    assert (tmp_path / "it").is_symlink()
+
+
+def test_a_total_that_is_wrong_is_refused(miniature: Expected, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"holds 72 images and must hold 73"):
+        prepare(replace(miniature, train_images=73), tmp_path / "it", **OPTIONS)
+    with pytest.raises(InputError, match=r"the ground truth gives n01440764 4 images and must give 5"):
+        prepare(replace(miniature, class_val_images=5), tmp_path / "it", **OPTIONS)
+    assert not (tmp_path / "it").exists()
+    assert not (tmp_path / "it.part").exists()
+
+
+# ---- the program ----
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "prepare_imagenet.py"), *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_the_program_says_what_is_missing_in_a_sentence(tmp_path: Path) -> None:
+    settings, archives = (ROOT / "pipelines" / "miniature" / name for name in ("settings.yaml", "archives.yaml"))
+    done = run("prepare", f"--settings={settings}", f"--archives={archives}", cwd=tmp_path)
+    assert done.returncode == 1
+    assert re.fullmatch(r"error: data/raw/miniature/ILSVRC2012_img_train\.tar is missing; put the .*\n", done.stderr)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("data: {root: x}", r"cannot be read as settings of a data set \(KeyError\('store'\)\)"),
+        ("data: {root: x, store: zip, shard_bytes: 1, PX}", r"data\.store=zip is not known; give tiled or plain"),
+        (
+            "data: {root: x, store: plain, shard_bytes: 0, PX}",
+            r"data\.shard_bytes=0 is not usable; give a whole number",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_used_are_a_sentence(text: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(text.replace("PX", "resize_px: 9, crop_px: 9"))
+    with pytest.raises(InputError, match=sentence):
+        load_script("prepare_imagenet").read_settings(tmp_path / "s.yaml")

@@ -1,0 +1,144 @@
+"""Reading a prepared folder: any image by its index, from any process, and a sentence where it is not what it was."""
+
+import errno
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rectifiers.data.imagenet.shards import ShardSplit
+from rectifiers.data.imagenet.store import MANIFEST, read_manifest
+from rectifiers.data.module import ImageData
+from rectifiers.data.sources import Source
+from rectifiers.data.transforms import Geometry
+from rectifiers.runtime.errors import InputError
+
+
+@pytest.fixture
+def copied(prepared: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(prepared, tmp_path / "copied"))
+
+
+def opened(root: Path) -> ShardSplit:
+    return ShardSplit(root, "train", read_manifest(root))
+
+
+def rewrite(root: Path, **columns: int) -> None:
+    """Give the first row of the training index other numbers."""
+    index = np.load(root / "train" / "index.npy")
+    for name, value in columns.items():
+        index[name][0] = value
+    np.save(root / "train" / "index.npy", index)
+
+
+def test_labels_are_plain_numbers_in_the_order_of_classes(prepared: Path) -> None:
+    split = opened(prepared)
+    assert list(split.labels) == [label for label in range(6) for _ in range(12)]
+    assert type(split.labels[3]) is int
+
+
+def test_the_bytes_of_all_images_are_the_shards(prepared: Path) -> None:
+    split = opened(prepared)
+    shards = b"".join(path.read_bytes() for path in sorted((prepared / "train").glob("*.bin")))
+    assert b"".join(split.encoded(i) for i in range(72)) == shards
+
+
+def test_a_split_goes_to_other_processes(prepared: Path) -> None:
+    split = opened(prepared)
+    first = split.image(5)
+    copy = pickle.loads(pickle.dumps(split))
+    assert (copy.image(5) == first).all()
+    assert copy.digest() == split.digest()
+    source = Source("miniature", ("a",) * 6, 3, split, split)
+    here, there = (  # forked: the workers read from the same open files
+        list(ImageData(source, Geometry(64, 56, flip=False), global_batch=9, seed=0, workers=n).statistics_batches())
+        for n in (0, 2)
+    )
+    assert all(torch.equal(a, b) for a, b in zip(here, there, strict=True))
+
+
+def test_a_missing_or_cut_file_is_a_sentence(copied: Path) -> None:
+    split = opened(copied)
+    shard = copied / "train" / "shard-00000.bin"
+    body = shard.read_bytes()
+    shard.write_bytes(body[:100])
+    with pytest.raises(InputError, match=r"shard-00000\.bin is cut short; pull the data anew"):
+        split.encoded(3)
+    with pytest.raises(InputError, match=rf"shard-00000\.bin has 100 bytes and not {len(body):,}"):
+        opened(copied)
+    shard.unlink()
+    with pytest.raises(InputError, match=r"shard-00000\.bin is missing; prepare the archives again, or pull"):
+        opened(copied)
+    with pytest.raises(InputError, match=r"shard-00000\.bin cannot be read"):
+        pickle.loads(pickle.dumps(split)).encoded(3)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"shard": 4}, {"label": 6}, {"offset": 2**64 - 1}, {"offset": 106004}, {"length": 2**32 - 1}],
+)
+def test_an_index_that_points_out_of_the_shards_is_refused(columns: dict[str, int], copied: Path) -> None:
+    rewrite(copied, **columns)
+    with pytest.raises(InputError, match=r"index\.npy does not fit the shards beside it"):
+        opened(copied)
+
+
+def test_an_index_of_another_kind_is_refused(copied: Path) -> None:
+    path = copied / "train" / "index.npy"
+    size = path.stat().st_size
+    path.write_bytes(b"x" * size)
+    with pytest.raises(InputError, match=r"index\.npy cannot be read"):
+        opened(copied)
+    np.save(path, np.zeros((size - 128) // 8))
+    with pytest.raises(InputError, match=r"index\.npy (does not fit|has)"):
+        opened(copied)
+
+
+def test_a_damaged_image_is_named_by_its_index(copied: Path) -> None:
+    split = opened(copied)
+    row = np.load(copied / "train" / "index.npy")[7]
+    with open(copied / "train" / "shard-00000.bin", "r+b") as file:
+        file.seek(int(row["offset"]))
+        file.write(bytes(50))
+    sentence = r"image 7 of .*train \(shard-00000\.bin from byte \d+\) is not what was written there; see make"
+    with pytest.raises(InputError, match=sentence):
+        split.image(7)
+
+
+def test_a_disk_that_fails_is_a_sentence(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    split = opened(prepared)
+    monkeypatch.setattr(os, "pread", fail)
+    with pytest.raises(InputError, match=r"shard-00000\.bin cannot be read \(.*Input/output error\); see make verify"):
+        split.encoded(0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.pop("files"), lambda m: m.update(format=1), lambda m: m["splits"].pop("val"),
+        lambda m: m.update(files=[]), lambda m: m.update(classes=[1]),
+        lambda m: m["files"]["train/index.npy"].pop("sha256"),
+    ],
+)  # fmt: skip
+def test_a_manifest_that_is_none_is_a_sentence(change, copied: Path) -> None:
+    manifest = json.loads((copied / MANIFEST).read_text())
+    change(manifest)
+    (copied / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match=r"manifest\.json cannot be read as a manifest .*; prepare the archives again"):
+        read_manifest(copied)
+
+
+def test_a_manifest_leads_nowhere_else(copied: Path) -> None:
+    manifest = json.loads((copied / MANIFEST).read_text())
+    manifest["files"]["../../evil"] = {"bytes": 1, "sha256": "0"}
+    (copied / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match="cannot be read as a manifest"):
+        read_manifest(copied)

@@ -1,0 +1,192 @@
+import math
+from dataclasses import asdict
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from rectifiers.nn import activations as A
+from rectifiers.nn.activations import Maxout, gain, moments
+from rectifiers.runtime.errors import InputError
+
+
+def phi(x: float) -> float:
+    return 0.5 * math.erfc(-x / math.sqrt(2))
+
+
+@pytest.fixture
+def y() -> torch.Tensor:
+    return torch.randn(5, 3, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_prelu_is_the_papers_formula_forward_and_backward(y: torch.Tensor, shared: bool) -> None:
+    f = (A.prelu_shared if shared else A.prelu)(3).double()
+    slopes = torch.tensor([0.4] if shared else [0.1, 0.4, -0.7], dtype=torch.float64)
+    with torch.no_grad():
+        f.weight.copy_(slopes)
+    x = y.clone().requires_grad_()
+    upstream = torch.randn(y.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    out = f(x)
+    out.backward(upstream)
+
+    a = slopes.view(1, -1, 1, 1)
+    assert torch.equal(out, y.clamp_min(0) + a * y.clamp_max(0))  # Eq. 1
+    assert torch.allclose(x.grad, upstream * torch.where(y > 0, 1.0, a))
+    each = upstream * torch.where(y > 0, 0.0, y)  # Eq. 3
+    expected = each.sum().view(1) if shared else each.sum((0, 2, 3))  # Eq. 2, summed over channels where shared
+    assert torch.allclose(f.weight.grad, expected)
+
+
+@pytest.mark.parametrize("factory", [A.prelu, A.prelu_shared])
+def test_prelu_passes_gradcheck(y: torch.Tensor, factory) -> None:
+    f = factory(3).double()
+    away = torch.where(y.abs() < 0.1, 0.5, y).requires_grad_()  # off the kink, where the difference quotient is wrong
+    assert torch.autograd.gradcheck(
+        lambda x, a: nn.functional.prelu(x, a), (away, f.weight.detach().requires_grad_()), atol=1e-8
+    )
+
+
+def test_slope_zero_is_relu_and_slope_one_is_linear(y: torch.Tensor) -> None:
+    assert torch.equal(A.prelu(3, initial_slope=0.0).double()(y), A.relu(3)(y))
+    assert torch.equal(A.prelu(3, initial_slope=1.0).double()(y), A.identity(3)(y))
+
+
+def test_slopes_start_at_a_quarter_one_a_channel_or_one_a_layer() -> None:
+    assert torch.equal(A.prelu(7).weight, torch.full((7,), 0.25))
+    assert torch.equal(A.prelu_shared(7).weight, torch.full((1,), 0.25))
+
+
+def test_leaky_relu_has_the_fixed_slope_of_maas(y: torch.Tensor) -> None:
+    assert torch.equal(A.leaky_relu(3)(y), torch.where(y > 0, y, 0.01 * y))
+    assert not list(A.leaky_relu(3).parameters())
+
+
+def test_maxout_takes_the_largest_of_consecutive_responses() -> None:
+    y = torch.arange(12.0).view(1, 6, 2) * torch.tensor([1.0, -1.0])
+    assert torch.equal(Maxout(3)(y), torch.stack([y[:, 0:3].amax(1), y[:, 3:6].amax(1)], dim=1))
+    assert Maxout(2)(torch.randn(4, 10)).shape == (4, 5)
+
+
+def test_maxout_of_one_piece_is_refused() -> None:
+    with pytest.raises(InputError, match=r"activation\.pieces=1"):
+        A.maxout(3, pieces=1)
+
+
+ELU_SECOND = 0.5 + math.e**2 * phi(-2) - 2 * math.exp(0.5) * phi(-1) + 0.5
+ELU_DERIVATIVE = 0.5 + math.e**2 * phi(-2)
+GELU_SECOND = 1 / 3 + 1 / (2 * math.sqrt(3) * math.pi)
+GELU_DERIVATIVE = 1 / 3 + 2 / (3 * math.sqrt(3) * math.pi)
+
+CLOSED_FORMS = [
+    (A.relu, 0.5, 0.5),
+    (A.leaky_relu, (1 + 0.01**2) / 2, (1 + 0.01**2) / 2),
+    (A.prelu, (1 + 0.25**2) / 2, (1 + 0.25**2) / 2),
+    (A.prelu_shared, (1 + 0.25**2) / 2, (1 + 0.25**2) / 2),
+    (A.identity, 1.0, 1.0),
+    (A.elu, ELU_SECOND, ELU_DERIVATIVE),
+    (A.gelu, GELU_SECOND, GELU_DERIVATIVE),
+    (A.maxout, 1.0, 0.5),
+    (partial(A.maxout, pieces=3), 1 + math.sqrt(3) / (2 * math.pi), 1 / 3),
+]
+
+
+@pytest.mark.parametrize(("factory", "second", "derivative"), CLOSED_FORMS)
+def test_moments_equal_the_closed_forms(factory, second: float, derivative: float) -> None:
+    found = moments(factory(4), 4)
+    assert found.second == pytest.approx(second, rel=1e-12)
+    assert found.derivative_second == pytest.approx(derivative, rel=1e-12)
+
+
+@pytest.mark.parametrize("factory", [A.relu, A.leaky_relu, A.prelu, A.identity])
+def test_quadrature_agrees_with_the_rectifiers_closed_forms(factory) -> None:
+    assert asdict(A._quadrature(factory(4), 4)) == pytest.approx(asdict(moments(factory(4), 4)), rel=1e-12)
+
+
+def test_the_moments_of_prelu_follow_slopes_that_were_learned() -> None:
+    f = A.prelu(2)
+    with torch.no_grad():
+        f.weight.copy_(torch.tensor([0.0, 1.0]))
+    assert moments(f, 2).second == pytest.approx(0.75)
+    assert A._quadrature(f, 2).second == pytest.approx(0.75)
+
+
+def test_a_module_nobody_has_seen_gets_its_moments_by_quadrature() -> None:
+    class Square(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x**2
+
+    found = moments(Square())
+    assert found.second == pytest.approx(3)  # E[z^4]
+    assert found.derivative_second == pytest.approx(4)  # E[(2z)^2]
+    assert found.map_slope == pytest.approx(2)  # the variance map is q^2
+
+
+@pytest.mark.parametrize(
+    ("factory", "slope"),
+    [(A.relu, 1.0), (A.tanh, 0.46), (A.elu, 0.89), (A.softplus, 0.49), (A.gelu, 1.144), (A.silu, 1.173)],
+)
+def test_the_variance_maps_slope_says_which_fixed_points_repel(factory, slope: float) -> None:
+    """The derivative of q -> E[f(sqrt(q) z)^2] / E[f(z)^2] at q = 1, against a difference quotient."""
+    from rectifiers.nn.quadrature import normal_mean
+
+    f, h = factory(1).double(), 1e-4
+    up, down = (normal_mean(lambda z, q=q: f(math.sqrt(q) * z) ** 2) for q in (1 + h, 1 - h))
+    found = moments(factory(1))
+    assert found.map_slope == pytest.approx((up - down) / (2 * h) / found.second, rel=1e-6)
+    assert found.map_slope == pytest.approx(slope, abs=0.005)
+
+
+def test_activations_that_work_in_place_and_steps_have_moments() -> None:
+    class Step(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x > 0).to(x.dtype)
+
+    assert moments(nn.ELU(inplace=True)).second == pytest.approx(ELU_SECOND)
+    assert moments(Step()).second == pytest.approx(0.5)
+    assert moments(Step()).derivative_second == 0
+
+
+def test_an_activation_without_a_gain_is_named() -> None:
+    class Nothing(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 0
+
+    class Halves(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[:, ::2]
+
+    class Says(nn.Module):
+        def moments(self) -> float:
+            return 1.0
+
+    class NotANumber(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x / 0 - x / 0
+
+    for module in (Nothing(), NotANumber()):
+        for backward in (False, True):
+            with pytest.raises(InputError, match=f"{type(module).__name__} has E.* use an initialiser that needs none"):
+                gain(module, backward=backward)
+    assert gain(nn.ReLU()) == gain(nn.ReLU(), backward=True) == math.sqrt(2)
+    with pytest.raises(InputError, match="Halves maps"):
+        moments(Halves(), 4)
+    with pytest.raises(InputError, match=r"`moments\(\)` that returns 1\.0; let it return activations\.Moments"):
+        moments(Says())
+
+
+def test_moments_that_do_not_exist_are_infinite_and_those_that_do_are_found() -> None:
+    class Bell(nn.Module):
+        """exp(c z^2), whose square has a mean of 1 / sqrt(1 - 4 c) for c < 1/4 and none from there on."""
+
+        def __init__(self, c: float) -> None:
+            super().__init__()
+            self.c = c
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.exp(self.c * x**2)
+
+    assert moments(Bell(0.1)).second == pytest.approx(0.6**-0.5)
+    assert [moments(Bell(c)).second for c in (0.25, 1.0, 9.0)] == [math.inf] * 3
+    assert [moments(Bell(c)).derivative_second for c in (0.25, 1.0)] == [math.inf] * 2

@@ -1,0 +1,184 @@
+"""The page as text: the numbers of TABLES.md, and nothing that a record could slip in."""
+
+import base64
+import gzip
+import json
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import ROOT
+from rectifiers.results.claims import answer, claims
+from rectifiers.results.claims import load as load_claims
+from rectifiers.results.listing import gather
+from rectifiers.results.page.arms import arms
+from rectifiers.results.page.blocks import Material
+from rectifiers.results.page.document import page
+from rectifiers.results.page.embedding import column, packed, script_json
+from rectifiers.results.page.sections import SECTIONS, error_curves, propagation, slopes_by_depth
+from rectifiers.results.page.sections import claims as claims_section
+from rectifiers.results.tables import document, load
+
+RECORDS = ROOT / "results" / "records"
+
+
+@pytest.fixture(scope="module")
+def material() -> Material:
+    return Material(gather(RECORDS)[0], document(load(RECORDS)))
+
+
+@pytest.fixture(scope="module")
+def text(material: Material) -> str:
+    return page(material.found, load(RECORDS), ROOT / "results" / "report" / "index.html")
+
+
+class Cells(HTMLParser):
+    """The text of every table row of a page, by the heading above it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[tuple[str, list[str]]] = []
+        self.heading, self.inside = "", ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "h3":
+            self.heading = ""
+        if tag == "tr":
+            self.rows.append((self.heading, []))
+        if tag in ("th", "td"):
+            self.rows[-1][1].append("")
+        self.inside = tag if tag in ("h3", "th", "td") else self.inside
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("h3", "th", "td"):
+            self.inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self.inside == "h3":
+            self.heading += data
+        elif self.inside:
+            self.rows[-1][1][-1] += data
+
+
+def test_its_tables_hold_the_numbers_of_tables_md(text: str, material: Material) -> None:
+    read = Cells()
+    read.feed(text)
+    shown = {(heading.strip(), row[0].strip()): row for heading, row in read.rows if row}
+    lines = [(table, line) for table in material.tables for line in table.lines if table.kind != "protocols"]
+    assert len(lines) > 90
+    for table, line in lines:
+        row = shown[table.title, str(line.cells[0])]
+        for cell, told in zip(line.cells[1:], row[1:], strict=False):
+            folded = "tests" in told  # so many tests that they are behind a line which counts them
+            assert numbers(told)[folded:] == numbers(str(cell)), (table.title, line.cells[0])
+
+
+def numbers(text: str) -> list[str]:
+    return re.findall(r"[-+]?\d(?:[\d,]*\d)?(?:\.\d+)?(?:e-\d+)?", text)
+
+
+def test_every_number_that_was_measured_tells_its_runs(text: str, material: Material) -> None:
+    for table in material.tables:
+        for line in table.lines:
+            if line.runs:
+                assert f'data-runs="{" ".join(line.runs)}"' in text
+                assert set(line.runs) <= {found.record["run"] for found in material.found}
+
+
+def test_the_chart_of_slopes_has_table_1(material: Material) -> None:
+    block = slopes_by_depth(material)
+    assert block
+    shared = block.parts[0]
+    assert [series.name for series in shared.series] == ["paper, ImageNet", "ours, digits", "ours, fashion_mnist"]
+    paper, digits, _ = shared.series
+    assert (paper.x[0], paper.y[0]) == ("conv1", 0.681)
+    assert [round(value, 3) for value in (digits.y[0], digits.low[0], digits.high[0])] == [0.637, 0.569, 0.704]
+
+
+def test_curves_are_means_over_the_seeds_of_an_arm(material: Material) -> None:
+    block = error_curves(material)
+    assert block
+    errors = block.parts[0]
+    names = ["prelu · he, n = 5", "prelu_shared · he, n = 5", "relu · he, n = 5", "relu · xavier_forward, n = 5"]
+    assert [series.name for series in errors.series] == names
+    runs = [each.record for each in material.found if each.record["choices"]["experiment"] == "table2/prelu"]
+    last = [run["history"][-1]["val/top1_error_pct"] for run in runs if len(run["history"]) == 75]
+    assert errors.series[0].y[-1] == pytest.approx(sum(last) / 5, rel=1e-4)
+
+
+def test_arms_that_share_their_choices_are_told_apart_by_their_keys() -> None:
+    def run(**changed: Any) -> dict[str, Any]:
+        science = {"seed": 0, "optim": {"lr": 0.1, "epochs": 3}, "model": {"width": 1}}
+        science["optim"] |= changed
+        return {"choices": {"activation": "relu", "init": "he"}, "science": science}
+
+    found = arms([run(), run(lr=0.2), run(drop_epochs=[1])])
+    assert [(arm.name, len(arm.runs)) for arm in found] == [("relu · lr=0.1", 2), ("relu · lr=0.2", 1)]
+
+
+@pytest.fixture(scope="module")
+def answered() -> Material:
+    found = load_claims(ROOT / "results" / "claims")
+    return Material([], [], [answer(claim, found) for claim in claims()])
+
+
+def test_the_signal_falls_as_eq_9_says_and_he_keeps_it(answered: Material) -> None:
+    block = propagation(answered)
+    assert block
+    by_claim = {part.title.partition("claim/")[2].partition(" ")[0]: part for part in block.parts}
+    assert list(by_claim) == ["figure3", "mean_response", "signal"]
+    start = by_claim["signal"]
+    lines = {series.name.partition(",")[0] + ("*" if "Eq. 9" in series.name else ""): series for series in start.series}
+    assert list(lines) == ["he", "xavier", "less", "more", "he*", "xavier*", "less*", "more*"]
+    for arm, factor in (("he", 1.0), ("xavier", math.sqrt(0.5)), ("less", 0.9), ("more", 1.1)):
+        expected, measured = lines[f"{arm}*"], lines[arm]
+        assert expected.x == measured.x
+        assert expected.y[-1] - expected.y[0] == pytest.approx(29 * math.log10(factor), abs=1e-3)
+        assert abs(measured.y[-1] - expected.y[-1]) < 0.5  # of 30 layers of 128: finite width moves all arms alike
+
+
+def test_the_claims_stand_with_their_verdicts_as_in_claims_md(answered: Material) -> None:
+    block = claims_section(answered)
+    assert block
+    lines = (ROOT / "results" / "CLAIMS.md").read_text()
+    for line in block.parts[0].lines:
+        assert "| " + " | ".join(str(cell) for cell in line.cells) + " |" in lines
+    assert not any(line.runs for line in block.parts[0].lines)
+
+
+def test_a_section_without_records_is_none() -> None:
+    assert [section(Material([], [])) for section in SECTIONS] == [None] * len(SECTIONS)
+
+
+def test_json_in_a_script_can_neither_end_it_nor_a_line() -> None:
+    hostile = {"</script><script>alert(1)</script>": "<!-- & \N{LINE SEPARATOR} \N{PARAGRAPH SEPARATOR}"}
+    text = script_json(hostile)
+    assert not set("<>&\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}") & set(text)
+    assert json.loads(text) == hostile
+    assert json.loads(gzip.decompress(base64.b64decode(packed(hostile)))) == hostile
+
+
+def test_a_column_keeps_each_value_once_and_one_is_not_true() -> None:
+    assert column([1, True, "1", 1, None, [1]]) == {"values": [1, True, "1", None, [1]], "at": [0, 1, 2, 0, 3, 4]}
+
+
+def test_the_same_records_make_the_same_page(material: Material, text: str) -> None:
+    assert page(material.found, load(RECORDS), ROOT / "results" / "report" / "index.html") == text
+
+
+def test_the_page_knows_no_folder_of_this_machine(text: str) -> None:
+    assert str(ROOT) not in text
+    blob = re.search(r'id="packed">(.*?)<', text)
+    assert blob
+    assert str(ROOT) not in gzip.decompress(base64.b64decode(blob[1])).decode()
+
+
+def test_with_no_records_it_says_what_to_run(tmp_path: Path) -> None:
+    empty = page([], [], tmp_path / "index.html")
+    assert "make train" in empty
+    assert "make report" in empty
+    assert "<script" not in empty

@@ -1,0 +1,340 @@
+"""Claims on records made up so that the truth is known, and the claims of conf/."""
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from conftest import ROOT
+from rectifiers.results import claims as module
+from rectifiers.results.claim_figures import figure, write
+from rectifiers.results.claims import Claim, answer, arm_hash, claims, load, why_no_answer
+from rectifiers.results.claims_table import FIGURES, in_order, multiplicity, told
+from rectifiers.results.measures import MEASURES
+from rectifiers.results.verdicts import spans
+from rectifiers.runtime.errors import InputError
+
+DESCRIBED = """
+statement: The better arm is better
+source: nowhere
+seeds: 5
+arms: {better: [optim.lr=1], worse: []}
+tests:
+  - says: lower error
+    measure: error
+    of: better
+    minus: worse
+    supported: {below: -0.2}
+    contradicted: {above: 0}
+"""
+
+
+def science(arm: str, seed: int) -> dict[str, Any]:
+    return {"seed": seed, "data": {"split_seed": seed}, "optim": {"lr": float(len(arm)), "epochs": 3}}
+
+
+def record(arm: str, seed: int, error: float, losses: Sequence[float | None] = (2.0, 1.0, 0.4)) -> dict[str, Any]:
+    history = [{"train_loss": loss, "val/top1_error_pct": error} for loss in losses]
+    return {
+        "run": f"{arm}{seed}", "status": "finished",
+        "choices": {"experiment": "claim/made_up", "data": "digits8", "model": "mlp"},
+        "science": science(arm, seed), "history": history,
+        "network": {"classes": 10, "depth": 3, "parameters": 1000},
+        "protocols": {"center": {"top1_error_pct": error}}, "provenance": {"git_dirty": False}, "slopes": {},
+        "ledger": [],
+        "train_images": 1347, "images_per_second": 100.0,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Make a claim of this description whose arms are known."""
+
+    def make(**changes: Any) -> Claim:
+        described = yaml.safe_load(DESCRIBED) | changes
+        arms = {arm: arm_hash(science(arm, 0)) for arm in described["arms"]}
+        monkeypatch.setattr(module, "known", lambda: {"claims": {"made_up": arms}})
+        return module._claim("made_up", described)
+
+    return make
+
+
+def runs(better: list[float], worse: list[float]) -> list[dict[str, Any]]:
+    own = [record("better", seed, error) for seed, error in enumerate(better)]
+    return own + [record("worse", seed, error) for seed, error in enumerate(worse)]
+
+
+BASE = [5.0, 7.0, 6.0, 9.0, 4.0]  # seeds differ by more than arms do
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [
+        ([-1.0, -1.2, -0.9, -1.1, -1.0], "supported"),
+        ([1.0, 1.2, 0.9, 1.1, 1.0], "contradicted"),
+        ([-1.0, 1.0, 0.5, -0.5, 0.1], "null"),
+        ([-0.1, -0.11, -0.1, -0.09, -0.1], "null"),  # there, and smaller than what is of interest
+    ],
+)
+def test_arms_are_paired_by_seed(made_up: Any, change: list[float], verdict: str) -> None:
+    better = [b + c for b, c in zip(BASE, change, strict=True)]
+    found = answer(made_up(), reversed(runs(better, BASE)))
+    assert found.verdict == verdict
+    assert found.tested[0].finding.effect == pytest.approx(sum(change) / 5)
+
+
+def test_seeds_that_one_arm_lacks_are_no_verdict_and_others_than_planned_do_not_count(made_up: Any) -> None:
+    claim = made_up()
+    whole = runs([b - 1 for b in BASE], BASE)
+    assert answer(claim, []).verdict == "not run"
+    assert answer(claim, whole[1:]).verdict == "too few runs"
+    assert answer(claim, whole[1:]).tested[0].finding.n == 4
+    elsewhere = [record("better", 5, 99.0), record("worse", 5, 1.0)]
+    assert answer(claim, [*whole, *elsewhere]).tested[0].finding.effect == pytest.approx(-1)
+
+
+def test_a_run_that_diverged_has_the_error_of_guessing(made_up: Any) -> None:
+    whole = runs([b - 1 for b in BASE], BASE)
+    whole[0] |= {"status": "diverged", "protocols": {}, "history": []}
+    found = answer(made_up(), whole)
+    assert found.verdict == "null"  # one of five at 90 % makes the interval wide
+    assert found.tested[0].finding.effect == pytest.approx((90 - 5 - 4) / 5)
+    assert found.tested[0].lost == 1
+    for run in whole[:5]:
+        run |= {"status": "diverged", "protocols": {}}
+    assert answer(made_up(), whole).verdict == "contradicted"
+
+
+def test_a_measure_that_a_run_does_not_have_is_no_verdict_unless_what_diverged_may_be_left_out(made_up: Any) -> None:
+    (test,) = yaml.safe_load(DESCRIBED)["tests"]
+    strict, lenient = (test | {"measure": "images_per_second", "leave_out_diverged": x} for x in (False, True))
+    whole = [r | {"images_per_second": 1.0 if "better" in r["run"] else 2.0} for r in runs(BASE, BASE)]
+    lost = record("better", 5, 0.0) | {"images_per_second": None, "status": "diverged"}
+    whole += [lost, record("worse", 5, 0.0)]
+    assert answer(made_up(seeds=6, tests=[strict]), whole).verdict == "too few runs"
+    found = answer(made_up(seeds=6, tests=[lenient]), whole)
+    assert (found.verdict, found.tested[0].left_out, found.tested[0].finding.n) == ("supported", 1, 5)
+    never_run = [*whole[:4], *whole[5:]]
+    assert answer(made_up(seeds=6, tests=[lenient]), never_run).verdict == "too few runs"
+    silent = [*whole[:-2], lost | {"status": "finished"}, whole[-1]]
+    assert answer(made_up(seeds=6, tests=[lenient]), silent).verdict == "too few runs"
+
+
+def test_ratios_are_means_of_logarithms(made_up: Any) -> None:
+    (test,) = yaml.safe_load(DESCRIBED)["tests"]
+    del test["minus"]
+    ratio = test | {"over": "worse", "supported": {"below": 0.5}, "contradicted": {"above": 1}}
+    found = answer(made_up(tests=[ratio]), runs([1.0, 2.0, 1.0, 2.0, 1.0], [4.0, 8.0, 4.0, 8.0, 4.0]))
+    assert found.verdict == "supported"
+    assert (found.tested[0].finding.effect, found.tested[0].finding.high) == pytest.approx((0.25, 0.25))
+    within = test | {"over": "worse", "supported": {"within": [0.2, 0.3]}, "contradicted": {"outside": [0.2, 0.3]}}
+    assert answer(made_up(tests=[within]), runs([1.0] * 5, [4.0] * 5)).verdict == "supported"
+
+
+def test_measures_of_a_record() -> None:
+    whole = record("better", 0, 5.0)
+    lost = whole | {"status": "diverged", "protocols": {}, "history": whole["history"][:1]}
+    guess = math.log(10)
+    assert (MEASURES["error"](whole), MEASURES["error"](lost)) == (5, 90)
+    assert (MEASURES["final"](whole), MEASURES["final"](lost)) == (0.4, guess)
+    assert MEASURES["mean_over"](whole, epochs=2) == 1.5
+    assert MEASURES["mean_over"](lost, epochs=2) == pytest.approx((2 + guess) / 2)
+    assert [MEASURES["reached"](r, below=0.5) for r in (whole, lost)] == [1, 0]
+    assert [MEASURES["epochs_to"](r, below=1.5) for r in (whole, lost)] == [2, 4]  # 3 epochs, and one more
+    assert [MEASURES["diverged"](r) for r in (whole, lost)] == [0, 1]
+    none = record("better", 0, 5.0, [None, None, None])
+    assert MEASURES["final"](none) == guess
+    assert MEASURES["final"](lost, key="val/top1_error_pct") == 90
+    assert MEASURES["final"](lost, key="fisher/cross") is None  # of which guessing says nothing
+    assert MEASURES["mean_over"](lost, epochs=2, key="val/top1_error_pct") == (5 + 90) / 2
+    assert MEASURES["reached"](none, below=9) == 0
+    row = {
+        "response_mean/a": 3.0, "response_std/a": 4.0, "response_mean/b": -0.5, "response_std/b": 1.0,
+        "dead_units/a": 1, "dead_units/b": 4,
+    }  # fmt: skip
+    layers = [{"layer": n, "shape": [5, 9], "activation_after": "ReLU"} for n in "ab"]
+    out = {"layer": "out", "shape": [10, 5], "activation_after": None}
+    heard = whole | {"history": [row], "ledger": [*layers, out]}
+    assert MEASURES["dead_share"](heard) == 0.5
+    assert MEASURES["mean_response"](heard) == pytest.approx((0.75 + 0.5) / 2)
+    assert MEASURES["signal_kept"](heard) == pytest.approx(math.sqrt(1.25) / 5)
+    silent = heard | {"history": [row | {"response_std/b": 0.0}]}
+    assert MEASURES["mean_response"](silent) is MEASURES["signal_kept"](silent) is None
+    assert MEASURES["dead_share"](heard | {"status": "diverged"}) is None
+    means = {"conv1": 0.5, "conv2": 0.3, "conv10": 0.1, "fc1": 0.7}
+    kept = {layer: {"mean": means[layer]} for layer in sorted(means)}  # as JSON has them
+    slopes = whole | {"slopes": kept, "ledger": [{"layer": layer} for layer in means]}
+    assert MEASURES["slope_trend"](slopes) == -1
+    assert MEASURES["mean_slope"](slopes) == pytest.approx(0.4)
+    assert MEASURES["mean_slope"](whole) is MEASURES["slope_trend"](whole) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"arms": {"better": []}}, "tests an arm worse, which it does not have"),
+        ({"seeds": 4}, "has 4 seeds, too few for an interval; give 5"),
+        ({"seeds": "ten"}, "has ten seeds"),
+        ({"tests": []}, "has no tests"),
+        ({"tests": ["x"]}, "is not whole"),
+        ({"tests": [{"says": "x"}]}, r"is not whole \('supported'\)"),
+        ({"statemnt": "x"}, "is not whole .*statemnt"),
+    ],
+)
+def test_a_claim_that_is_not_whole_is_one_sentence(made_up: Any, change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=rf"claim/made_up.*{sentence}"):
+        made_up(**change)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("supported", {"within": [1, -1]}, "give 2 ascending"),
+        ("supported", {"outside": [-1, 1]}, "give one of: above, below, within"),
+        ("contradicted", {"above": "much"}, "give 1 ascending"),
+        ("measure", "luck", "measure=luck, .* cannot be used"),
+        ("statistic", "mode", "statistic=mode cannot be used"),
+        ("over", "better", "either minus or over"),
+        ("of", ["better"], r"tests an arm \['better'\]"),
+        ("with", {"protocl": "full"}, "does not fit error .*protocl"),
+        ("statistic", "share", "is of a yes or no of one arm; give one of reached, diverged"),
+        ("minsu", "better", "is not whole"),
+    ],
+)
+def test_a_test_that_is_not_usable_is_one_sentence(made_up: Any, key: str, value: Any, sentence: str) -> None:
+    (test,) = yaml.safe_load(DESCRIBED)["tests"]
+    with pytest.raises(InputError, match=rf"claim/made_up.*{sentence}"):
+        made_up(tests=[test | {key: value}])
+
+
+def test_a_ratio_has_bounds_above_zero_and_a_share_one_arm(made_up: Any) -> None:
+    (test,) = yaml.safe_load(DESCRIBED)["tests"]
+    with pytest.raises(InputError, match=r"a ratio is above 0, and its bounds are supported below -0\.2"):
+        made_up(tests=[test | {"minus": None, "over": "worse"}])
+    with pytest.raises(InputError, match="of a yes or no of one arm"):
+        made_up(tests=[test | {"measure": "diverged", "statistic": "share"}])
+
+
+def test_a_claim_that_is_new_asks_to_be_noted(made_up: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = made_up()
+    monkeypatch.setattr(module, "known", lambda: {"claims": {}})
+    with pytest.raises(InputError, match=r"claim/made_up has arms that are not known; call .*report.py experiments"):
+        answer(claim, [])
+
+
+def test_records_of_other_settings_or_of_uncommitted_code_answer_nothing(made_up: Any) -> None:
+    made_up()
+    good = record("better", 1, 5.0)
+    assert why_no_answer(good) is None
+    other_split = good | {"science": good["science"] | {"data": {"split_seed": 0}}}
+    for bad, why in (
+        (good | {"science": science("neither", 1)}, "no claim's"),
+        (other_split, "another seed"),
+        (good | {"provenance": {"git_dirty": True}}, "not committed"),
+        (good | {"provenance": {}}, "not committed"),  # of no checkout
+        (good | {"choices": good["choices"] | {"debug": "smoke"}}, "of no claim"),
+    ):
+        assert why in str(why_no_answer(bad))
+
+
+def test_the_document_tells_what_speaks_against_first_and_how_many_are_chance(made_up: Any) -> None:
+    claim, whole = made_up(), runs([b - 1 for b in BASE], BASE)
+    answers = [
+        answer(claim, whole),
+        answer(claim, []),
+        answer(claim, runs(BASE, BASE)),
+        answer(claim, runs([b + 1 for b in BASE], BASE)),
+    ]
+    assert [each.verdict for each in in_order(answers)] == ["contradicted", "null", "supported", "not run"]
+    assert "4 claims: 1 contradicted, 1 null, 1 supported, 0 too few runs, 1 not run" in multiplicity(answers)
+    assert "at most 0.1 would be found supported by chance" in multiplicity(answers)  # 3 at 2.5 %
+    assert "at most 0.1 contradicted if all held" in multiplicity(answers)
+    (test,) = yaml.safe_load(DESCRIBED)["tests"]
+    same = test | {"supported": {"within": [-9, 9]}, "contradicted": {"outside": [-9, 9]}}
+    both = answer(made_up(tests=[test, same]), whole)
+    assert "at most 0.5 would be found supported" in multiplicity([both] * 10)  # if only `same` did not hold: 5 %
+    text = told(answers)
+    (line,) = (line for line in text.splitlines() if line.startswith("| contradicted"))
+    scale = "digits8, mlp of 3 layers, 1,000 parameters, 3 epochs of 1,347 images"
+    criterion = "supported below -0.2, contradicted above 0"
+    for part in ("The better arm is better", "nowhere", "1 (1 to 1)", criterion, scale, "claims.py run made_up"):
+        assert part in line
+    assert told(answers) == text
+
+
+def test_the_claims_of_conf_are_whole_and_their_runs_known() -> None:
+    noted = yaml.safe_load((ROOT / "src" / "rectifiers" / "reporting" / "experiments.yaml").read_text())["claims"]
+    runnable = [claim for claim in claims() if claim.tests]
+    assert len(runnable) >= 30
+    for claim in runnable:
+        assert set(noted[claim.name]) == set(claim.arms), "run scripts/report.py experiments"
+        assert claim.statement[-1] != "."
+        used = {arm for test in claim.tests for arm in (test.of, test.minus, test.over)}
+        assert set(claim.arms) <= used, claim.name
+    for claim in claims():
+        assert claim.tests or claim.not_run
+
+
+def test_the_committed_document_is_what_the_records_say() -> None:
+    done = subprocess.run(
+        [sys.executable, "scripts/report.py", "claims", "--check"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_committed_record_answers_a_claim() -> None:
+    folder = ROOT / "results" / "claims"
+    assert len(load(folder)) == len(list(folder.glob("*.json")))
+    for path in folder.glob("*.json"):
+        assert json.loads(path.read_text())["run"] == Path(path).stem
+
+
+def test_a_claims_figure_shows_every_seed_and_the_effect(made_up: Any, tmp_path: Path) -> None:
+    found = answer(made_up(), runs([x - 1 for x in BASE], BASE))
+    (tested,) = found.tested
+    assert tested.measured == [(x - 1, x) for x in BASE]
+    drawn = figure(found)
+    seeds, effect = drawn.axes
+    joined = [line for line in seeds.lines if line.get_linestyle() == "-"]
+    assert [tuple(line.get_ydata()) for line in joined] == tested.measured
+    assert list(effect.containers[0].lines[0].get_xdata()) == [pytest.approx(-1)]
+    write(found, tmp_path / "a.svg")
+    write(found, tmp_path / "b.svg")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    assert f"({FIGURES}/made_up.svg)" in told([found])
+    assert "## Figures" not in told([answer(made_up(), [])])
+
+
+@pytest.mark.parametrize(
+    "regions",
+    [
+        {"supported": {"below": -0.2}, "contradicted": {"above": -5}},
+        {"supported": {"within": [-1, 1]}, "contradicted": {"above": 0}},
+        {"supported": {"above": True}},
+        {"supported": {"above": float("nan")}},
+        {"supported": {"within": [1, float("inf")]}},
+    ],
+)
+def test_regions_that_are_none_or_share_a_part_are_refused(made_up: Any, regions: dict[str, Any]) -> None:
+    test = yaml.safe_load(DESCRIBED)["tests"][0] | regions
+    with pytest.raises(InputError, match=r"share nothing|is not usable"):
+        made_up(tests=[test])
+
+
+@pytest.mark.parametrize(
+    ("region", "expected"),
+    [
+        ({"above": 1.0}, [(1.0, 5.0)]),
+        ({"below": 1.0}, [(-5.0, 1.0)]),
+        ({"within": (-1.0, 1.0)}, [(-1.0, 1.0)]),
+        ({"outside": (-1.0, 1.0)}, [(-5.0, -1.0), (1.0, 5.0)]),
+    ],
+)
+def test_what_supports_is_shaded(region: Any, expected: Any) -> None:
+    assert spans(region, -5.0, 5.0) == expected

@@ -1,0 +1,55 @@
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from rectifiers.results.figures import write_error_against_cost
+from rectifiers.runtime.errors import InputError
+
+
+def record(*protocols: str) -> dict[str, Any]:
+    result = {"seen": 100, "top1_correct": 90, "top1_error_pct": 10.0, "multiply_adds": 10**6}
+    return {"run": "0123456789ab", "protocols": dict.fromkeys(protocols, result)}
+
+
+def test_every_protocol_stands_in_the_figure_and_the_bytes_are_the_same_again(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_error_against_cost(record("center", "ten_view"), tmp_path / f"{name}.svg")
+    text = (tmp_path / "a.svg").read_text()
+    ElementTree.fromstring(text)
+    assert all(word in text for word in ("center", "ten_view", "multiply-adds an image", "top-1 error, %"))
+    assert (tmp_path / "b.svg").read_text() == text
+
+
+def test_one_protocol_makes_no_figure(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="was tested by 1 protocol, and a figure needs two; test it by evaluation="):
+        write_error_against_cost(record("center"), tmp_path / "a.svg")
+
+
+def test_bars_are_the_interval_and_costs_are_on_a_logarithmic_axis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.axes import Axes
+
+    drawn = []
+    original = Axes.errorbar
+
+    def look(self: Axes, x: float, y: float, yerr: list[list[float]], **more: Any) -> Any:
+        drawn.append((x, y, yerr[0][0], yerr[1][0]))
+        return original(self, x, y, yerr, **more)
+
+    monkeypatch.setattr(Axes, "errorbar", look)
+    made = record("center", "ten_view")
+    made["protocols"]["ten_view"] = {
+        **made["protocols"]["center"],
+        "top1_correct": 40,
+        "seen": 40,
+        "top1_error_pct": 0.0,
+    }
+    write_error_against_cost(made, tmp_path / "a.svg")
+    (x, y, down, up), (_, _, none, some) = drawn
+    assert (x, y) == (10**6, 10.0)
+    assert 0 < down < up  # Wilson's interval leans towards 50 %
+    assert (none, some > 0) == (0.0, True)
+    assert "$\\mathdefault{10^{6}}$" in (tmp_path / "a.svg").read_text()

@@ -1,0 +1,92 @@
+"""Runs are found, chosen and named."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+from rectifiers.results.listing import find, gather, select, usual_protocol
+from rectifiers.runtime.errors import InputError
+
+RECORDS = ROOT / "results" / "records"
+FOUND, FAULTS = gather(RECORDS)
+
+
+def test_all_committed_records_are_read() -> None:
+    assert FAULTS == []
+    assert len(FOUND) == len(list(RECORDS.glob("*.json")))
+
+
+def test_a_file_that_is_no_record_is_told_of_and_hides_none(tmp_path: Path) -> None:
+    shutil.copy(RECORDS / "6620acccce0a.json", tmp_path)
+    (tmp_path / "broken.json").write_text("{")
+    found, faults = gather(tmp_path)
+    assert [each.record["run"] for each in found] == ["6620acccce0a"]
+    assert len(faults) == 1
+    assert "broken.json" in faults[0]
+
+
+def test_of_two_records_of_a_run_the_one_with_more_protocols_counts(tmp_path: Path) -> None:
+    folder = tmp_path / "6620acccce0a"
+    folder.mkdir()
+    record = json.loads((RECORDS / "6620acccce0a.json").read_text())
+    (folder / "record.json").write_text(json.dumps(record))
+    same = find(gather(RECORDS, tmp_path)[0], "6620acccce0a")
+    assert (same.path.parent, same.folder) == (RECORDS, folder)
+    record["protocols"]["seventh"] = record["protocols"]["dense"]
+    (folder / "record.json").write_text(json.dumps(record))
+    assert find(gather(RECORDS, tmp_path)[0], "6620acccce0a").path.parent == folder
+
+
+@pytest.mark.parametrize(
+    ("filters", "count"),
+    [
+        ([], 35),
+        (["activation=relu"], 15),
+        (["activation=relu,prelu"], 25),
+        (["activation=relu", "init=xavier_forward"], 5),
+        (["seed=0"], 7),
+        (["optim.lr=0.01", "optim.epochs=1"], 15),
+        (["optim.lr=1e-2"], 35),
+        (["protocol=dense"], 20),
+        (["status=finished", "data=digits", "experiment=table2/relu"], 5),
+        (["run=6620acccce0a"], 1),
+        (["data.flip=true"], 35),
+        (["init.fc_std=null"], 35),
+    ],
+)
+def test_filters_narrow(filters: list[str], count: int) -> None:
+    assert len(select(FOUND, filters)) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("activatoin=relu", "activatoin is no key of these runs; did you mean activation"),
+        ("lr=0.1", "lr is no key of these runs; did you mean optim.lr?"),
+        ("activation=gelu", "no run has activation=gelu; there are: prelu, prelu_shared, relu"),
+        ("seed=zero", "no run has seed=zero; there are: 0, 1, 2, 3, 4"),
+        ("relu", "relu is no filter; give key=value, as in activation=prelu"),
+    ],
+)
+def test_a_filter_that_cannot_be_used_says_what_can(text: str, sentence: str) -> None:
+    with pytest.raises(InputError) as fault:
+        select(FOUND, [text])
+    assert str(fault.value).startswith(sentence)
+    assert "\n" not in str(fault.value)
+
+
+def test_a_run_is_named_by_its_beginning_or_its_path() -> None:
+    assert find(FOUND, "662").record["run"] == "6620acccce0a"
+    assert find([], str(RECORDS / "6620acccce0a.json")).record["run"] == "6620acccce0a"
+    with pytest.raises(InputError, match=r"6 begins the names of 4 runs, .*; give more digits"):
+        find(FOUND, "6")
+    with pytest.raises(InputError, match=r"6620acccce0b is no run.*; did you mean 6620acccce0a"):
+        find(FOUND, "6620acccce0b")
+
+
+def test_the_papers_protocol_is_shown_unless_no_run_has_it() -> None:
+    assert usual_protocol(FOUND) == "ten_view"
+    assert usual_protocol([]) is None

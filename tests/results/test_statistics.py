@@ -1,0 +1,29 @@
+import pytest
+from scipy import stats
+
+from rectifiers.results.statistics import Mean, error_interval_pct, mcnemar, mean_of
+
+
+@pytest.mark.parametrize(("errors", "seen"), [(0, 450), (12, 450), (225, 450), (450, 450), (3000, 50000)])
+def test_the_interval_is_wilsons(errors: int, seen: int) -> None:
+    expected = stats.binomtest(errors, seen).proportion_ci(0.95, method="wilson")
+    assert error_interval_pct(errors, seen) == pytest.approx((100 * expected.low, 100 * expected.high), abs=1e-9)
+
+
+def test_the_interval_of_a_mean_is_students() -> None:
+    values = [2.0, 4.0, 6.0, 8.0]
+    expected = stats.t.interval(0.95, 3, loc=5, scale=stats.sem(values))
+    found = mean_of(values)
+    assert (found.n, found.mean) == (4, 5)
+    assert (found.low, found.high) == pytest.approx(expected)
+    assert mean_of([3.0]) == Mean(1, 3.0, None, None)
+
+
+def test_mcnemar_is_the_exact_binomial_test_of_the_disagreements() -> None:
+    hits = [True] * 50 + [True] * 9 + [False] * 2
+    others = [True] * 50 + [False] * 9 + [True] * 2
+    first, second, p = mcnemar(hits, others)
+    assert (first, second) == (9, 2)
+    assert p == pytest.approx(stats.binomtest(2, 11, 0.5).pvalue)
+    assert mcnemar([True], [True]) == (0, 0, 1.0)
+    assert mcnemar([True, False], [False, True]) == (1, 1, 1.0)

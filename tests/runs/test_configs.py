@@ -1,0 +1,275 @@
+"""Every file in conf/ composes, passes the checks, and builds what it names."""
+
+import pytest
+import torch
+
+from conftest import CONF, compose_config
+from rectifiers.data.module import ImageData
+from rectifiers.data.preprocess import PixelMoments, fit
+from rectifiers.data.sources import digits
+from rectifiers.runs.config import check, protocols
+from rectifiers.runtime.errors import InputError
+from rectifiers.training import assembly
+
+GROUPS = {
+    path.name: sorted(p.relative_to(path).with_suffix("").as_posix() for p in path.rglob("*.yaml"))
+    for path in CONF.iterdir()
+    if path.is_dir() and path.name != "hydra"  # options of Hydra's own groups
+}
+OPTIONS = [(group, option) for group in sorted(GROUPS) for option in GROUPS[group]]
+SMALL = ("data.resize_px=36", "data.crop_px=32", "model.width=0.0625")
+
+
+CLAIMS = (
+    "batch_norm_bad_init batch_norm_cost batch_norm_time biases channel_shared dead_units dead_units_cure "
+    "dead_units_prelu depth_or_width equal_weights figure2 figure2_18 figure3 figure3_long first_layer "
+    "fisher_blocks_start fisher_output_start fisher_output_trained fisher_whole_trained fixed_slope "
+    "forward_or_backward greedy greedy_responses leaky_relu learned_slope mean_response mean_subtraction "
+    "natural_gradient redraw_layers relu_to_match revive_dead revive_dead_alone sigmoid_slower signal slope_decay "
+    "slopes_by_depth sparse_calibrated sparse_small std_001 table2 table2_long tanh_slower whitening xavier14"
+)
+EXPERIMENTS = [
+    *(f"claim/{name}" for name in CLAIMS.split()),
+    "figure2/he",
+    "figure2/xavier",
+    "figure3/he",
+    "figure3/xavier",
+    "table1/prelu",
+    "table1/prelu_shared",
+    "table2/prelu",
+    "table2/prelu_shared",
+    "table2/relu",
+    "table4/prelu",
+    "table4/relu",
+    "table5/a_prelu",
+    "table5/a_relu",
+    "table5/b_prelu",
+    "table5/c_prelu",
+    "table6/a_prelu",
+    "table6/a_relu",
+    "table6/b_prelu",
+    "table6/c_prelu",
+    "table7/ensemble",
+    "text/xavier14",
+]
+PROMISED = {
+    "activation": "elu gelu identity leaky_relu maxout prelu prelu_shared relu sigmoid silu softplus tanh",
+    "init": "constant gaussian he he_average he_backward he_scaled lecun orthogonal sparse torch_default xavier "
+    "xavier_forward zeros",
+    "preprocess": "channel_mean minmax none pca pca_reduce pca_whiten pixel_mean scalar_mean standardize zca",
+    "model": "mini mlp model_a model_b model_c small14 small30 vgg16 vgg19 vgg_b",
+    "data": "cifar10 digits digits8 fashion_mnist folder imagenet",
+    "callbacks": "fisher greedy ranks redraw_layers revive_dead",
+    "debug": "smoke",
+    "experiment": " ".join(EXPERIMENTS),
+    "logger": "csv none wandb",
+    "compute": "cpu multi_node node one_gpu slurm",
+    "sweep": "learning_rate",
+    "evaluation": "calibration center dense dense_multi_scale multi_view ten_view",
+    "optim": "paper plain",
+}
+
+
+def test_the_groups_hold_what_the_readme_promises() -> None:
+    assert {group: " ".join(options) for group, options in GROUPS.items()} == PROMISED
+
+
+@pytest.mark.parametrize(("group", "option"), OPTIONS)
+def test_every_option_composes_and_passes_the_checks(group: str, option: str) -> None:
+    check(compose_config(f"{group}={option}"))
+
+
+@pytest.mark.parametrize("option", GROUPS["data"])
+def test_every_source_takes_its_settings(option: str) -> None:
+    settings = compose_config(f"data={option}")["data"]
+    source = assembly.configured("data", settings, assembly.EVERY_SOURCE_KEYS)
+    assert source.func.__name__ == option.rstrip("8")  # digits8 are digits at another size
+
+
+@pytest.mark.parametrize("option", GROUPS["evaluation"])
+def test_every_protocol_cuts_views(option: str) -> None:
+    for name, settings in protocols(compose_config(f"evaluation={option}")).items():
+        protocol = assembly.configured(f"evaluation.{name}", settings)(32)
+        for px in protocol.scales_px:
+            views = protocol.views(torch.zeros(1, 40, 50, dtype=torch.uint8), px)
+            assert views.shape[1] == 1
+            assert min(views.shape[2:]) in (32, px)
+
+
+@pytest.mark.parametrize("option", GROUPS["preprocess"])
+def test_every_preprocess_fits_real_images(option: str) -> None:
+    config = compose_config(f"preprocess={option}", "data.resize_px=12", "data.crop_px=12")
+    source = digits()
+    data = ImageData(source, assembly.build_geometry(config), global_batch=8, seed=0, workers=0)
+    method = assembly.configured("preprocess", config["preprocess"], assembly.EVERY_PREPROCESS_KEYS)
+    fitted = fit(method, PixelMoments(data.statistics_batches), config["preprocess"]["scale"])
+    out = fitted(next(data.statistics_batches()))
+    assert torch.isfinite(out).all()
+    vector = {"pca": 144, "pca_whiten": 144, "pca_reduce": 100}
+    assert fitted.flat_output == vector.get(option)
+    assert out.shape[1:] == ((1, 12, 12) if fitted.flat_output is None else (fitted.flat_output,))
+
+
+@pytest.mark.filterwarnings("ignore:.*fixed point")
+@pytest.mark.parametrize("model", GROUPS["model"])
+@pytest.mark.parametrize("init", GROUPS["init"])
+@pytest.mark.parametrize("activation", ["prelu", "maxout", "tanh"])
+def test_every_model_initialiser_and_kind_of_activation_go_together(model: str, init: str, activation: str) -> None:
+    config = compose_config(f"model={model}", f"init={init}", f"activation={activation}", *SMALL)
+    network, ledger = assembly.build_network(config, digits(), None)
+    assert len(ledger) == len(network.sites())
+    scores = network.eval()(torch.randn(2, 1, 32, 32))
+    assert scores.shape == (2, 10)
+    assert torch.isfinite(scores).all()
+
+
+@pytest.mark.parametrize("activation", GROUPS["activation"])
+def test_every_activation_builds(activation: str) -> None:
+    config = compose_config(f"activation={activation}", "model=mlp", *SMALL)
+    network, _ = assembly.build_network(config, digits(), None)
+    assert network(torch.randn(2, 1, 32, 32)).shape == (2, 10)
+
+
+BAD = [
+    ("seed=-1", r"seed=-1 is not usable; give a whole number at least 0"),
+    ("seed=1.5", r"seed=1\.5 is not usable; give a whole number"),
+    ("seed=true", r"seed=True is not usable"),
+    ("optim.lr=fast", r"optim\.lr=fast is not usable; give a number above 0"),
+    ("optim.lr=nan", r"optim\.lr=nan is not usable"),
+    ("optim.lr=inf", r"optim\.lr=inf is not usable"),
+    ("optim.momentum=1", r"optim\.momentum=1 is not usable; give a number at least 0 and below 1"),
+    ("init=he_scaled init.beta=0", r"init\.beta=0 is not usable; give a number above 0"),
+    ("init=constant init.value=nan", r"init\.value=nan is not usable"),
+    (
+        "optim=plain optim.slope_weight_decay=-1",
+        r"optim\.slope_weight_decay=-1 is not usable; give a number at least 0",
+    ),
+    ("optim.epochs=null", r"optim\.epochs has no value; give a whole number at least 1"),
+    (
+        "compute.threads=0",
+        r"compute\.threads=0 is not usable; give a whole number at least 1 and at most 4096 \(or null\)",
+    ),
+    ("model.norm=layer", r"model\.norm=layer is not known; choose one of: none, batch"),
+    ("compute.fused=2", r"compute\.fused=2 is not known; choose one of: false, true"),
+    (
+        "compute.activation_checkpointing=on",
+        r"compute\.activation_checkpointing=.* is not known; choose one of: false, true",
+    ),
+    ("rerun=1", r"rerun=1 is not known; choose one of: false, true"),
+    ("compute.precision=16", r"compute\.precision=16 is not known; choose one of: 32-true"),
+    ("preprocess.scale=big", r"preprocess\.scale=big is not usable; give unit_rms or a number above 0"),
+    ("data.crop_px=37", r"data\.crop_px=37 is larger than data\.resize_px=36; .* lower data\.crop_px"),
+    ("optim.drop_epochs=[3,2]", r"optim\.drop_epochs=\[3, 2\] is not usable; give ascending epochs"),
+    ("optim.drop_epochs=[true]", r"optim\.drop_epochs=\[True\] is not usable"),
+    ("data.split_seed=-1", r"data\.split_seed=-1 is not usable"),
+    ("init.fc_std=5", r"init\.fc_std=5 is not usable; give numbers above 0"),
+    ("init.fc_std=[a,b,c]", r"init\.fc_std=\['a', 'b', 'c'\] is not usable"),
+    ("init.first_layer_linear=7", r"init\.first_layer_linear=7 is not known; choose one of: false, true"),
+    (
+        "evaluation.center=null",
+        r"evaluation\.center=None is not usable; give evaluation=\[.*\] of: calibration, center, dense",
+    ),
+    ("evaluation=[]", r"evaluation is not chosen; give evaluation=<option>"),
+    ("data.scale_jitter_px=[20,40]", r"data\.scale_jitter_px=\[20, 40\] is not usable; .*data\.crop_px=32 or above"),
+    ("data.scale_jitter_px=40", r"data\.scale_jitter_px=40 is not usable; give a range such as \[256,512\]"),
+    ("data.color_sigma=-1", r"data\.color_sigma=-1 is not usable"),
+    ("model.rows=3", r"model\.rows=3 is not usable"),
+    ("model.width=65", r"model\.width=65 is not usable; give a number above 0 and at most 64$"),
+    ("data.resize_px=8193", r"data\.resize_px=8193 is not usable; give a whole number at least 1 and at most 8192$"),
+    ("data.split_seed=4294967296", r"at least 0 and at most 4294967295$"),
+    ("compute.threads=4097", r"compute\.threads=4097 is not usable; .* at most 4096 \(or null\)$"),
+    ("compute.workers=1025", r"compute\.workers=1025 is not usable; .* at most 1024$"),
+    ("optim.epochs=100001", r"optim\.epochs=100001 is not usable; .* at most 100000$"),
+    ("optim.global_batch=1000001", r"optim\.global_batch=1000001 is not usable; .* at most 1000000$"),
+    ("optim.lr=1e31", r"optim\.lr=1e\+31 is not usable; give a number above 0 and at most 1e\+30$"),
+    ("optim.weight_decay=1e31", r"optim\.weight_decay=1e\+31 is not usable"),
+    ("optim.bias_lr_factor=1e31", r"optim\.bias_lr_factor=1e\+31 is not usable"),
+    ("optim.drop_factor=1e31", r"optim\.drop_factor=1e\+31 is not usable"),
+    ("preprocess.scale=1e31", r"preprocess\.scale=1e\+31 is not usable"),
+    ("init.bias=1e31", r"init\.bias=1e\+31 is not usable; .* at most 1e\+30, or torch_default$"),
+    ("init.bias=nan", r"init\.bias=nan is not usable"),
+    ("init.bias=big", r"init\.bias=big is not usable; give a number .*, or torch_default$"),
+    ("init.bias=null", r"init\.bias has no value; give a number"),
+    ("init.fc_std=[1,1,1e31]", r"init\.fc_std=\[1, 1, 1e\+31\] is not usable; .* at most 1e\+30"),
+    ("runs_dir=7", r"runs_dir=7 is not usable; give a folder's path"),
+    ("cache_dir=null", r"cache_dir=None is not usable; give a folder's path"),
+    ("optim.drop_epochs=[30,90]", r"optim\.drop_epochs=\[30, 90\] goes beyond .* optim\.epochs=75; give earlier"),
+    ("optim.drop_epochs=5", r"optim\.drop_epochs=5 is not usable"),
+]
+
+
+@pytest.mark.parametrize(("override", "sentence"), BAD)
+def test_a_value_that_cannot_be_used_is_one_sentence_with_the_remedy(override: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        check(compose_config(*override.split()))
+
+
+def test_keys_of_the_preparation_are_checked() -> None:
+    for override, sentence in (
+        ("data.store=zip", r"data\.store=zip is not known; choose one of: tiled, plain"),
+        ("data.shard_bytes=0", r"data\.shard_bytes=0 is not usable; give a whole number at least 1"),
+        ("data.allow_unpinned=1", r"data\.allow_unpinned=1 is not known; choose one of: false, true"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            check(compose_config("data=imagenet", override))
+
+
+def test_readings_and_bad_images_are_chosen_by_name() -> None:
+    for key, wrong, known in (
+        ("color_scale", "variance", "eigenvalues, roots"),
+        ("bad_images", "ignore", "error, skip"),
+    ):
+        check(compose_config("data=imagenet", f"data.{key}={known.split(', ')[1]}"))
+        with pytest.raises(InputError, match=rf"data\.{key}={wrong} is not known; choose one of: {known}$"):
+            check(compose_config("data=imagenet", f"data.{key}={wrong}"))
+    geometry = assembly.build_geometry(compose_config("data=imagenet", "data.color_scale=roots"))
+    assert (geometry.color_sigma, geometry.color_scale) == (0.1, "roots")
+
+
+def test_bounds_depend_on_where_a_value_comes_from() -> None:
+    check(compose_config("optim.drop_epochs=[75]", "init.bias=torch_default", "optim.lr=1e30"))
+    check(compose_config("optim.drop_epochs=[30,90]", "optim.drop_epochs_from=0123456789ab"))
+    for std in ("1e31", "-1", "nan"):
+        with pytest.raises(InputError, match=r"init\.std=.* is not usable; give a number at least 0 and at most"):
+            check(compose_config("init=sparse", f"init.std={std}"))
+
+
+def test_settings_that_a_function_does_not_take_are_named_with_those_it_takes() -> None:
+    with pytest.raises(InputError, match=r"activation\.slope is not known; .*prelu takes: initial_slope"):
+        assembly.configured("activation", {"_target_": "rectifiers.activations.prelu", "slope": 1})
+    for group, option, setting, sentence in (
+        ("activation", "prelu", "initial_slope=abc", r"activation\.initial_slope=abc is not usable; give a number$"),
+        ("activation", "maxout", "pieces=2.5", r"activation\.pieces=2\.5 is not usable; give a whole number$"),
+        ("init", "sparse", "std=x", r"init\.std=x is not usable; give a number or null$"),
+        ("init", "gaussian", "std=nan", r"init\.std=nan is not usable; give a number$"),
+        ("data", "folder", "root=7", r"data\.root=7 is not usable; give text or null$"),
+        ("data", "cifar10", "download=1", r"data\.download=1 is not usable; give true or false$"),
+    ):
+        settings = compose_config(f"{group}={option}", f"{group}.{setting}")[group]
+        with pytest.raises(InputError, match=sentence):
+            assembly.configured(group, settings, (*assembly.EVERY_SOURCE_KEYS, *assembly.EVERY_INIT_KEYS))
+    with pytest.raises(InputError, match=r"activation\.x is not known; .*relu takes: no settings"):
+        assembly.configured("activation", {"_target_": "rectifiers.activations.relu", "x": 1})
+    for target in ("nowhere.at.all", "rectifiers.activations.nothing", None, "rectifiers..x", "rectifiers.__name__"):
+        with pytest.raises(InputError, match=r"_target_=.* cannot be imported; give the dotted name of a function"):
+            assembly.configured("init", {"_target_": target})
+
+
+def no_rule(weight, layer, generator):
+    return None
+
+
+@pytest.mark.parametrize(
+    ("group", "target", "sentence"),
+    [
+        ("activation", "math.gcd", r"math\.gcd gives \d+; it must return a torch module"),
+        ("activation", "os.getcwd", r"os\.getcwd cannot be called with \(channels\)"),
+        ("init", "rectifiers.activations.relu", r"cannot be called with \(weight, layer, generator\)"),
+        ("init", "test_configs.no_rule", r"no_rule returns None for fc_1; it must return the std"),
+    ],
+)
+def test_a_target_of_the_wrong_kind_is_named(group: str, target: str, sentence: str) -> None:
+    config = compose_config("activation=relu", "model=mlp", *SMALL)
+    config[group] = {**config[group], "_target_": target}
+    with pytest.raises(InputError, match=rf"{group}\._target_=.*{sentence}"):
+        assembly.build_network(config, digits(), None)

@@ -1,0 +1,100 @@
+"""A signal at any stage of a run: it stops where nothing is lost, with a status, and the same command goes on."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import numbers, same_bits
+from rectifiers.data.module import ImageData
+from rectifiers.runs import record as records
+from rectifiers.runtime.distributed import command
+from rectifiers.runtime.signals import Stopped, heeded
+from rectifiers.training import run
+from rectifiers.training import testing as results
+from rectifiers.training.checkpoints import AtomicCheckpointIO, Checkpoints
+
+STAGES = {
+    "data": (run, "build_source", "while the data was opened"),
+    "statistics": (ImageData, "_in_order", "while learning the preprocessing"),
+    "set-up of the trainer": (Checkpoints, "setup", "after step 1"),
+    "last epoch": (Checkpoints, "on_train_epoch_end", "after step 10"),
+    "test": (results, "evaluate", "while testing"),
+    "record": (records, "write", "at its end"),
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    from conftest import TINY, compose_config
+
+    place = tmp_path_factory.mktemp("whole")
+    return run.train(compose_config(*TINY, *SHORT, f"runs_dir={place}/runs", f"cache_dir={place}/cache"), {})
+
+
+SHORT = ("optim.epochs=1", "optim.global_batch=128")
+
+
+@pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_signal_at_any_stage_stops_the_run_and_the_same_command_ends_with_the_same_bits(
+    tiny, whole, monkeypatch: pytest.MonkeyPatch, capfd, stage: str, asked: signal.Signals
+) -> None:
+    owner, name, where = STAGES[stage]
+    original = getattr(owner, name)
+
+    def interrupted(*arguments: Any, **settings: Any) -> Any:
+        signal.raise_signal(asked)
+        return original(*arguments, **settings)
+
+    former = signal.signal(asked, signal.SIG_DFL)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, interrupted)
+            with pytest.raises(Stopped) as stopped:
+                run.train(tiny(*SHORT), {})
+        assert signal.getsignal(asked) == signal.SIG_DFL
+    finally:
+        signal.signal(asked, former)
+    assert stopped.value.code == (130 if asked == signal.SIGINT else 75)
+    (told,) = [line for line in capfd.readouterr().err.splitlines() if "stopped by" in line]
+    assert told.startswith(f"stopped by {asked.name} {where}; go on with: ")
+    again = run.train(tiny(*SHORT), {})
+    assert again.fresh == (stage != "record")
+    states = [AtomicCheckpointIO().load_checkpoint(o.path.parent / "last.ckpt")["state_dict"] for o in (whole, again)]
+    assert same_bits(*states)
+    assert numbers(whole.record) == numbers(again.record)
+
+
+def test_a_second_ctrl_c_waits_for_nothing() -> None:
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background has it ignored
+
+    def twice() -> None:
+        with heeded():
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            pytest.fail("it waited")
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            twice()
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
+def test_what_is_ignored_stays_ignored() -> None:
+    """A shell starts what is in its background so, and nohup."""
+    former = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with heeded():
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
+def test_the_command_to_continue_can_be_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["/somewhere/train.py", "evaluation=[center]", "runs_dir=my runs"])
+    assert command(1, 1) == "python train.py 'evaluation=[center]' 'runs_dir=my runs'"
+    monkeypatch.setattr("sys.argv", [str(Path("scripts/sweep.py")), "run", "x.yaml"])
+    assert command(1, 1) == "python scripts/sweep.py run x.yaml"

@@ -1,0 +1,95 @@
+"""Callbacks that look on: they see what is there, and the run has the same bits with them and without."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from conftest import compose_config, numbers, same_bits
+from rectifiers.runtime.errors import InputError
+from rectifiers.theory.fisher import MEASURES
+from rectifiers.training.checkpoints import AtomicCheckpointIO
+from rectifiers.training.diagnostics import BINS, Signals, Weights, distribution
+from rectifiers.training.run import train
+
+
+def test_a_distribution_is_of_all_numbers() -> None:
+    draw = torch.randn(200, 300, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = distribution(draw)
+    assert (found.mean, found.std) == (float(draw.mean()), float(draw.std(correction=0)))
+    assert found.quantiles[2] == float(draw.flatten().quantile(0.5))
+    assert len(found.counts) == BINS
+    assert abs(sum(found.counts) / draw.numel() - 0.99) < 1e-3
+    one = distribution(torch.zeros(4, 5))
+    assert (one.std, sum(one.counts)) == (0, 20)
+
+
+def test_a_run_has_the_same_bits_with_those_who_look_on(tiny, tmp_path) -> None:
+    alone = train(tiny(), {})
+    kept = AtomicCheckpointIO().load_checkpoint(alone.path.parent / "last.ckpt")["state_dict"]
+    signals, weights = Signals([0, 3]), Weights([0, 3])
+    watched = train(tiny(f"runs_dir={tmp_path}/watched"), {}, [signals, weights])
+    assert numbers(watched.record) == numbers(alone.record)
+    again = AtomicCheckpointIO().load_checkpoint(watched.path.parent / "last.ckpt")["state_dict"]
+    assert same_bits(kept, again)
+
+    assert signals.found.keys() == {0, 3}
+    assert signals.found[3].keys() == {"fc_1", "fc_2"}
+    assert all(len(pair) == 2 for pair in signals.found[3].values())
+    answers, gradients = signals.found[0]["fc_1"]
+    assert 0.3 < answers.std < 3  # He's start
+    assert 0 < gradients.std < 0.1
+
+    last = max(weights.found)
+    assert weights.found.keys() == {0, 3, last}
+    own = {f"network.{name}": weight for name, weight in weights.found[last].items()}
+    assert all(torch.equal(again[name], weight) for name, weight in own.items())
+    assert not torch.equal(weights.found[0]["head.fc_1.weight"], weights.found[3]["head.fc_1.weight"])
+
+
+def small(folder: Path, *more: str) -> dict[str, Any]:
+    """A perceptron of 16-12-10 on digits of 4 px: two epochs."""
+    return compose_config(
+        "model=mlp", "model.depth=1", "model.hidden=12", "data=digits8", "data.resize_px=4", "data.crop_px=4",
+        "optim=plain", "optim.epochs=2", "evaluation=[center]", "logger=none", f"runs_dir={folder}",
+        *(more if any(each.startswith("callbacks=") for each in more) else ("callbacks=fisher", *more)),
+    )  # fmt: skip
+
+
+def test_fisher_information_is_kept_of_every_epoch_and_changes_no_bit(tmp_path) -> None:
+    watched = train(small(tmp_path), {})
+    config = small(tmp_path)
+    del config["callbacks"]
+    alone = train(config, {})
+    kept, again = (
+        AtomicCheckpointIO().load_checkpoint(run.path.parent / "last.ckpt")["state_dict"] for run in (alone, watched)
+    )
+    assert same_bits(kept, again)
+    first, last = watched.record["history"]
+    added = {key for key in last if key.startswith("fisher/")}
+    assert added == {f"fisher/{key}" for key in MEASURES}
+    assert set(last) - added == set(alone.record["history"][-1])
+    assert 0.1 < last["fisher/output_units"] < 0.6
+    assert 1 < last["fisher/natural_angle"] < 90
+    assert first["fisher/off_over_diagonal"] != last["fisher/off_over_diagonal"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("model.depth=2", "two layers of weights"),
+        ("model.hidden=100", "lower model.hidden"),
+        ("callbacks.images=0", "at least 1"),
+    ],
+)
+def test_what_it_cannot_be_made_of_is_said_before_the_training(given, words, tmp_path) -> None:
+    with pytest.raises(InputError, match=words):
+        train(small(tmp_path, given), {})
+
+
+@pytest.mark.parametrize(("init", "expected"), [("zeros", 0), ("constant", 1), ("he", 12)])
+def test_ranks_say_how_many_units_differ(init: str, expected: int, tmp_path) -> None:
+    record = train(small(tmp_path, f"init={init}", "callbacks=ranks"), {}).record
+    assert [row["rank/fc"] for row in record["history"]] == [expected] * 2
+    assert record["history"][-1]["rank/out"] <= max(1, expected)
