@@ -88,9 +88,9 @@ def described(rest: list[str]) -> dict[str, Any]:
 
 def propagation(own: dict[str, Any], rest: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     from rectifiers.analysis.propagation import propagate
-    from rectifiers.analysis.setup import Subject
+    from rectifiers.analysis.setup import AnalysisSetup
 
-    subject = Subject(configuration(rest))
+    subject = AnalysisSetup(configuration(rest))
     with bar("networks", own["seeds"]) as tell:
         return propagate(subject, **own, tell=tell), described(rest)
 
@@ -127,10 +127,10 @@ def responses(own: dict[str, Any], rest: list[str]) -> tuple[dict[str, Any], dic
 
 def histograms(own: dict[str, Any], rest: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     from rectifiers.analysis.histograms import histograms as drawn
-    from rectifiers.analysis.setup import Subject
+    from rectifiers.analysis.setup import AnalysisSetup
 
     config = configuration(rest)
-    steps = config["optim"]["epochs"] * Subject(config).steps_an_epoch
+    steps = config["optim"]["epochs"] * AnalysisSetup(config).steps_an_epoch
     return drawn(config, steps, **own), described(rest)
 
 
@@ -157,9 +157,9 @@ def fisher(own: dict[str, Any], rest: list[str]) -> tuple[dict[str, Any], dict[s
 
 def preprocessing(own: dict[str, Any], rest: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     from rectifiers.analysis.components import preprocessing as made
-    from rectifiers.analysis.setup import Subject
+    from rectifiers.analysis.setup import AnalysisSetup
 
-    return made(Subject(configuration(rest)), **own), described(rest)
+    return made(AnalysisSetup(configuration(rest)), **own), described(rest)
 
 
 ANALYSES: dict[str, Callable[[dict[str, Any], list[str]], tuple[dict[str, Any], dict[str, Any]]]] = {

@@ -19,7 +19,7 @@ from rectifiers.cli.train import unusable_choice
 from rectifiers.results.console import errors_table, print_record
 from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.signals import INTERRUPTED, heeded
+from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 
 
 def test(arguments: list[str]) -> None:
@@ -54,7 +54,7 @@ def test(arguments: list[str]) -> None:
 
 def main() -> None:
     try:
-        with heeded():
+        with deferring_signals():
             test(sys.argv[1:])
     except InputError as fault:
         sys.exit(f"error: {fault}")

@@ -33,7 +33,7 @@ from rectifiers.results.claims_table import FIGURES, drawn
 from rectifiers.results.claims_table import tables as claim_tables
 from rectifiers.results.claims_table import told as claims_told
 from rectifiers.results.comparison import compare
-from rectifiers.results.eligibility import CLAIM, described, why_not
+from rectifiers.results.eligibility import CLAIM, described, exclusion_reason
 from rectifiers.results.listing import Found, find, gather, select, usual_protocol
 from rectifiers.results.tables import document, load, tables
 from rectifiers.results.terminal import list_runs, print_comparison, summary
@@ -58,7 +58,7 @@ def collect(runs: Path) -> dict[str, Any]:
         try:
             record = records.load(path)
             of_claim = str(record["choices"].get("experiment")).startswith(CLAIM)
-            reason = why_no_answer(record) if of_claim else why_not(record)
+            reason = why_no_answer(record) if of_claim else exclusion_reason(record)
         except InputError as fault:  # the others are copied all the same
             reason = str(fault)
         if reason:

@@ -46,7 +46,7 @@ from rectifiers.runs.sweep import (
 )
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.paths import CONF
-from rectifiers.runtime.signals import INTERRUPTED, heeded, stop_if_asked
+from rectifiers.runtime.signals import INTERRUPTED, deferring_signals, stop_if_requested
 
 TO_START = (State.MISSING, State.FAILED, State.PRINTED)
 
@@ -148,14 +148,14 @@ def run_together(sweep: Path, cells: list[Cell], jobs: int) -> None:
     running = []
     (sweep / "logs").mkdir(exist_ok=True)
     try:
-        with heeded():
+        with deferring_signals():
             for job in range(jobs if paths else 0):
                 with open(sweep / "logs" / f"process-{job + 1}.log", "w") as log:
                     several = [sys.executable, __file__, "run", *paths]
                     running.append(subprocess.Popen(several, stderr=log, start_new_session=True))
             while any(process.poll() is None for process in running):
                 time.sleep(0.2)
-                stop_if_asked("with its runs")
+                stop_if_requested("with its runs")
     finally:
         for process in running:
             process.send_signal(signal.SIGTERM)
@@ -199,7 +199,7 @@ def run_local(sweep: Path, cells: list[Cell], jobs: int) -> None:
     tried: set[str] = set()
     by_name = {cell.name: cell for cell in cells}
     try:
-        with heeded():
+        with deferring_signals():
             while True:
                 for name, process in list(running.items()):
                     if process.poll() is not None:
@@ -220,7 +220,7 @@ def run_local(sweep: Path, cells: list[Cell], jobs: int) -> None:
                 if not running:
                     break
                 time.sleep(0.2)
-                stop_if_asked("with its runs")
+                stop_if_requested("with its runs")
     finally:
         try:
             for process in running.values():

@@ -5,14 +5,14 @@ import torch
 
 from conftest import compose_config
 from rectifiers.analysis.components import preprocessing, tiles, whitened
-from rectifiers.analysis.setup import Subject
+from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.data.preprocess import PixelMoments, eigenbasis
 from rectifiers.runtime.errors import InputError
 
 
 def made(tmp_path, *more: str, **settings):
     sizes = ("data.resize_px=8", "data.crop_px=8") if not more else ()
-    subject = Subject(compose_config("model=mlp", *sizes, f"cache_dir={tmp_path}", *more))
+    subject = AnalysisSetup(compose_config("model=mlp", *sizes, f"cache_dir={tmp_path}", *more))
     return preprocessing(subject, **{"images": 9, "components": [1, 10, 64], "shown": 5, **settings})
 
 
@@ -29,7 +29,7 @@ def test_all_components_make_the_images_again_and_fewer_make_less(tmp_path) -> N
 
 
 def test_whitened_training_images_have_a_unit_covariance_where_the_variance_is_far_above_epsilon(tmp_path) -> None:
-    subject = Subject(compose_config("model=mlp", "data.resize_px=8", "data.crop_px=8", f"cache_dir={tmp_path}"))
+    subject = AnalysisSetup(compose_config("model=mlp", "data.resize_px=8", "data.crop_px=8", f"cache_dir={tmp_path}"))
     moments = PixelMoments(subject.data.statistics_batches)
     values, rows = eigenbasis(moments)
     images = torch.cat(list(subject.data.statistics_batches())).double() / 255

@@ -12,7 +12,7 @@ from torch import nn
 from conftest import compose_config
 from rectifiers.analysis import tables
 from rectifiers.analysis.propagation import effects, listen, propagate
-from rectifiers.analysis.setup import Subject
+from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.nn import activations as A
 from rectifiers.nn import initializers as I
 from rectifiers.nn.initializers import initialize
@@ -92,7 +92,7 @@ def test_nothing_arrives_from_zero_weights_and_that_is_said(tmp_path) -> None:
     config = compose_config(
         "model=mlp", "init=zeros", "activation=relu", "data.resize_px=8", "data.crop_px=8", f"cache_dir={tmp_path}"
     )
-    numbers = propagate(Subject(config), seeds=2, images=4, inputs="gaussian", tell=lambda n: None)
+    numbers = propagate(AnalysisSetup(config), seeds=2, images=4, inputs="gaussian", tell=lambda n: None)
     assert numbers["total"]["forward"]["measured"] is None
     assert numbers["layers"][1]["response_second"] is None
     json.dumps(numbers, allow_nan=False)
@@ -129,10 +129,10 @@ def test_vgg_b_from_001_has_the_gradient_of_the_papers_worked_example() -> None:
 
 def test_dropout_is_off_and_normalisation_is_that_of_training(tmp_path) -> None:
     config = compose_config("model=small14", "model.width=0.0625", "model.norm=batch", f"cache_dir={tmp_path}")
-    numbers = propagate(Subject(config), seeds=2, images=8, inputs="data", tell=lambda n: None)
+    numbers = propagate(AnalysisSetup(config), seeds=2, images=8, inputs="data", tell=lambda n: None)
     assert numbers["layers"][0]["theory"] is None  # it is not what Eq. 9 speaks of
     seconds = [layer["response_second"]["mean"] for layer in numbers["layers"]]
     assert max(map(abs, seconds)) < 1  # each layer starts from a variance of 1 again
-    network, _ = Subject(config).network(0)
+    network, _ = AnalysisSetup(config).network(0)
     listen(network, torch.randn(4, 1, 32, 32), torch.randn(4, 10))
     assert not any(module.training for module in network.modules() if isinstance(module, nn.Dropout))

@@ -11,7 +11,7 @@ import torch
 
 from conftest import load_script
 from rectifiers.analysis.responses import trained
-from rectifiers.analysis.setup import Subject
+from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.cli.composition import of_run
 from rectifiers.data.statistics import load
 from rectifiers.training.run import train
@@ -101,7 +101,7 @@ def test_responses_of_a_finished_run_are_those_of_its_network_on_all_training_im
     folder = outcome.path.parent
     printed = json.loads(call("responses", f"run={folder}", f"cache_dir={tmp_path}/cache", "--json"))
     config, _ = of_run(str(folder), {"cache_dir": f"{tmp_path}/cache"})
-    subject = Subject(config)
+    subject = AnalysisSetup(config)
     images = torch.cat(list(subject.data.statistics_batches()))
     network = trained(subject, folder)
     with torch.no_grad():

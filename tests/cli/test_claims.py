@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT, compose_config, load_script
 from rectifiers.results.claims import arm_hash, claims, runs_of, why_no_answer
 from rectifiers.results.claims import load as load_claims
-from rectifiers.results.eligibility import known, why_not
+from rectifiers.results.eligibility import exclusion_reason, known
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.sweep import load
@@ -82,7 +82,7 @@ def test_a_claim_is_planned_run_broken_completed_and_judged(tmp_path: Path) -> N
     assert "missing runs: 0\n" in call("scripts/claims.py", "run", "signal")
 
     record = json.loads((place / "runs" / cells[0].name / "record.json").read_text())
-    assert why_not(record) == "it is of a claim"
+    assert exclusion_reason(record) == "it is of a claim"
     assert "not committed" in str(why_no_answer(record))  # a copy outside of any checkout
     assert "left out" in call("scripts/report.py", "collect")
     for cell in cells:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from conftest import ROOT
 from rectifiers.results.comparison import compare
-from rectifiers.results.eligibility import why_not
+from rectifiers.results.eligibility import exclusion_reason
 from rectifiers.results.listing import Found, facts, usual_protocol
 from rectifiers.results.page.blocks import Material
 from rectifiers.results.page.runs import details, rows
@@ -43,7 +43,7 @@ def shown(base: dict[str, Any], record: dict[str, Any]) -> None:
     print_comparison(compare(base, record), silent)
     rows([found], Path("/page/index.html"))
     details([found])
-    material = Material([found], document([record] if why_not(record) is None else []))
+    material = Material([found], document([record] if exclusion_reason(record) is None else []))
     for section in SECTIONS:
         section(material)
     payload.summary(record)

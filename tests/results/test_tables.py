@@ -12,7 +12,7 @@ import yaml
 
 from conftest import ROOT, compose_config
 from rectifiers.results.comparison import hits
-from rectifiers.results.eligibility import PLACE, setting, why_not
+from rectifiers.results.eligibility import PLACE, exclusion_reason, setting
 from rectifiers.results.tables import load, tables
 from rectifiers.runs import record as records
 from rectifiers.runs.config import protocols
@@ -131,7 +131,7 @@ def test_the_papers_own_setting_is_compared_by_seed_too() -> None:
 )
 def test_what_is_smaller_than_the_paper_is_not_held_against_it(key: str, value: Any) -> None:
     smaller = [changed(record(str(s), "table2/relu", s, 10.0), key, value) for s in (0, 1)]
-    assert [why_not(each) for each in smaller] == [None, None]
+    assert [exclusion_reason(each) for each in smaller] == [None, None]
     document = tables(smaller)
     assert row(document, "ReLU, top-1").endswith("| 33.82 | not run | - |")
 
@@ -154,9 +154,9 @@ def test_what_is_smaller_than_the_paper_is_not_held_against_it(key: str, value: 
 )
 def test_what_does_not_belong_says_why(key: str, value: Any, reason: str, tmp_path: Path) -> None:
     whole = record("a" * 12, "table2/relu", 0, 30.0)
-    assert why_not(whole) is None
+    assert exclusion_reason(whole) is None
     other = changed(whole, key, value)
-    assert reason in str(why_not(other))
+    assert reason in str(exclusion_reason(other))
     records.write(tmp_path / "a.json", whole)
     records.write(tmp_path / "b.json", {**other, "run": "b" * 12})
     assert [kept["run"] for kept in load(tmp_path)] == ["a" * 12]
@@ -222,7 +222,7 @@ def test_an_ensemble_has_its_row_and_is_not_subtracted_from_a_test_set() -> None
         "members": [{key: part[key] for key in ("run", "choices", "science", "train_images")}],
     }  # fmt: skip
     assert records.validate(whole) is None
-    assert why_not(whole) is None
+    assert exclusion_reason(whole) is None
     assert row(tables([whole]), "six models").endswith("| dense_multi_scale | - | 24.00 (n = 1) | - |")
     assert "| 4.94 | 12.00 (n = 1) | - |" in tables([whole])
 
@@ -261,7 +261,7 @@ def test_every_committed_record_is_named_by_its_run_and_belongs_into_a_table() -
     for path in paths:
         kept = json.loads(path.read_text())
         assert path.stem == kept["run"]
-        assert why_not(kept) is None
+        assert exclusion_reason(kept) is None
 
 
 def test_collect_copies_what_belongs_and_names_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

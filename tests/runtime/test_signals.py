@@ -10,7 +10,7 @@ from conftest import numbers, same_bits
 from rectifiers.data.module import ImageData
 from rectifiers.runs import record as records
 from rectifiers.runtime.distributed import command
-from rectifiers.runtime.signals import Stopped, heeded
+from rectifiers.runtime.signals import Stopped, deferring_signals
 from rectifiers.training import run
 from rectifiers.training import testing as results
 from rectifiers.training.checkpoints import AtomicCheckpointIO, Checkpoints
@@ -71,7 +71,7 @@ def test_a_second_ctrl_c_waits_for_nothing() -> None:
     former = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background has it ignored
 
     def twice() -> None:
-        with heeded():
+        with deferring_signals():
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
             pytest.fail("it waited")
@@ -87,7 +87,7 @@ def test_what_is_ignored_stays_ignored() -> None:
     """A shell starts what is in its background so, and nohup."""
     former = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with heeded():
+        with deferring_signals():
             signal.raise_signal(signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, former)

@@ -168,10 +168,10 @@ def test_a_rank_that_differs_stops_all_with_the_difference(tmp_path: Path, their
 # What each rank does of two calls, of which one fails on rank 1, and one on rank 0, as no one foresaw.
 UNFORESEEN = """
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.distributed import everywhere, from_rank_zero, join, world
+from rectifiers.runtime.distributed import run_on_all_ranks, broadcast_from_rank_zero, join, world
 here = world()
 join(here, "gloo", 60)
-for share, guilty in ((everywhere, 1), (from_rank_zero, 0)):
+for share, guilty in ((everywhere, 1), (broadcast_from_rank_zero, 0)):
     try:
         share(lambda: 1 / (here.rank != guilty))
     except (InputError, ZeroDivisionError) as fault:

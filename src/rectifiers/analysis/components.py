@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rectifiers.analysis.setup import Subject
+from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.data.preprocess import COVARIANCE_LIMIT, PixelMoments, eigenbasis
 from rectifiers.runtime.console import bar
 from rectifiers.runtime.errors import InputError
@@ -14,7 +14,7 @@ from rectifiers.runtime.errors import InputError
 EPSILONS = {"pca": 1e-5, "zca": 1e-2}  # the course notes', and conf/preprocess/zca.yaml's
 
 
-def preprocessing(subject: Subject, *, images: int, components: Sequence[int], shown: int) -> dict[str, Any]:
+def preprocessing(subject: AnalysisSetup, *, images: int, components: Sequence[int], shown: int) -> dict[str, Any]:
     """Return the numbers and the pictures, which are tensors below `pictures`: [N, C, H, W], of pixels from 0 to 1.
 
     images: of the training split to show. components: numbers k from which they are made again. shown: components to

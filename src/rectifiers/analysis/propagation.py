@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rectifiers.analysis.setup import Subject
+from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.nn.initializers import Site
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import Row
@@ -135,7 +135,9 @@ def effects(sites: Sequence[Site], stds: Sequence[float], heard: Sequence[Heard]
     return found
 
 
-def propagate(subject: Subject, *, seeds: int, images: int, inputs: str, tell: Callable[[int], None]) -> dict[str, Any]:
+def propagate(
+    subject: AnalysisSetup, *, seeds: int, images: int, inputs: str, tell: Callable[[int], None]
+) -> dict[str, Any]:
     """Return the numbers of the analysis: every layer's moments, measured and predicted, and what they come to.
 
     tell: is called with 1 after every network. Moments are log10, means over networks with 95 % intervals; None where

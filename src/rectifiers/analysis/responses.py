@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rectifiers.analysis.setup import Subject
+from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.data.statistics import load
 from rectifiers.evaluation.responses import ResponseMeter, Responses
 from rectifiers.nn.networks.network import Network
@@ -31,7 +31,7 @@ def responses(config: dict[str, Any], record: dict[str, Any], folder: Path) -> d
         raise InputError(
             f"{folder / LAST} is gone, so no network can be asked; give rerun=true to train this run again"
         )
-    subject = Subject(config)
+    subject = AnalysisSetup(config)
     network = trained(subject, folder)
     heard = heard_of(network, subject, folder)
     slopes = network.slopes()
@@ -49,7 +49,7 @@ def responses(config: dict[str, Any], record: dict[str, Any], folder: Path) -> d
     }
 
 
-def trained(subject: Subject, folder: Path) -> Network:
+def trained(subject: AnalysisSetup, folder: Path) -> Network:
     """Return the network with the weights of the run's last checkpoint."""
     preprocess = load(folder / "statistics.pt")
     network, _ = build_network(subject.config, subject.source, preprocess.flat_output)
@@ -61,7 +61,7 @@ def trained(subject: Subject, folder: Path) -> Network:
 
 
 @torch.inference_mode()
-def heard_of(network: Network, subject: Subject, folder: Path) -> dict[str, Responses]:
+def heard_of(network: Network, subject: AnalysisSetup, folder: Path) -> dict[str, Responses]:
     """Return what the network's activations answer to all training images, without dropout."""
     preprocess, meter = load(folder / "statistics.pt"), ResponseMeter(network.responding())
     with bar("training images", len(subject.source.train.labels)) as seen, meter.listening():

@@ -14,7 +14,7 @@ from rectifiers.runtime.seeds import mix
 from rectifiers.training.assembly import build_data, build_geometry, build_network, build_preprocess, build_source
 
 
-class Subject:
+class AnalysisSetup:
     """The parts of `config`, a resolved plain dict, each made when it is asked for."""
 
     def __init__(self, config: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rectifiers.analysis.histograms import spaced
-from rectifiers.analysis.setup import Subject
+from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.nn.networks.network import Network
 from rectifiers.results.statistics import mean_of
 from rectifiers.runtime.errors import InputError
@@ -60,7 +60,7 @@ def fisher(
     """
     if inputs == "gaussian" and snapshots > 1:
         raise InputError("inputs=gaussian has no labels to train on; give snapshots=1, or inputs=data")
-    first = Subject(config)
+    first = AnalysisSetup(config)
     refuse_other_than_two_layers(first.network(config["seed"])[0])
     steps = spaced(config["optim"]["epochs"] * first.steps_an_epoch, snapshots)
     found: dict[str, dict[int, list[dict[str, float]]]] = {}
@@ -102,7 +102,7 @@ def _networks(
     config: dict[str, Any], steps: Sequence[int], images: int, inputs: str
 ) -> list[tuple[int, Network, Tensor, Tensor]]:
     """(step, the network as it was, inputs, labels); a training that diverged has fewer."""
-    subject, seed = Subject(config), config["seed"]
+    subject, seed = AnalysisSetup(config), config["seed"]
     pictures, labels = subject.images(images, seed)
     if inputs == "gaussian":
         draw = torch.Generator().manual_seed(mix("analysis", "labels", seed))

@@ -20,10 +20,10 @@ from rectifiers.results.console import print_record
 from rectifiers.runs.config import options, protocols
 from rectifiers.runs.lookup import finished, prepare
 from rectifiers.runs.provenance import code_fingerprint
-from rectifiers.runtime.distributed import again, world
+from rectifiers.runtime.distributed import resume_command, world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.paths import CONF
-from rectifiers.runtime.signals import INTERRUPTED, heeded
+from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 
 _started = False
 
@@ -44,7 +44,7 @@ def launch(config: DictConfig) -> float:
         for override in task:
             if override[0] in "+~":
                 raise InputError(f"{override} adds or removes a key, which nothing here reads; write key=value")
-        with heeded():
+        with deferring_signals():
             return (
                 _launch_ensemble(config, choices, task) if "members" in config else _launch(config, choices, sweeping)
             )
@@ -170,7 +170,7 @@ def explain_refusal(arguments: list[str]) -> Iterator[None]:
         yield
     except KeyboardInterrupt:  # outside of a run, or a second one
         if world().rank == 0:
-            print(f"interrupted; what has a checkpoint goes on from it with: {again()}", file=sys.stderr)
+            print(f"interrupted; what has a checkpoint goes on from it with: {resume_command()}", file=sys.stderr)
         sys.exit(INTERRUPTED)
     except SystemExit as refusal:
         if refusal.code not in (0, None) and not _started and not os.environ.get("HYDRA_FULL_ERROR"):

@@ -20,7 +20,7 @@ from rectifiers.data.sources import Source
 from rectifiers.data.transforms import Geometry, center_plan, draw_plan
 from rectifiers.runtime.distributed import ALONE, World
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.signals import leave_signals_to_the_parent, stoppable
+from rectifiers.runtime.signals import iterate_until_stopped, leave_signals_to_the_parent
 
 MOST_IMAGES, MOST_BYTES = 512, 2**24  # of a batch of centre views: shared memory may be small
 
@@ -200,7 +200,7 @@ class ImageData(pl.LightningDataModule):
         crops = CenterDataset(self.source, "train", self.geometry, skip_bad=self.skip_bad)
         labels = self.source.train.labels
         longest = -(-math.ceil(len(labels) / self.here.size) // self._centre_batch)
-        for batch in stoppable(self._in_order(crops, labels), longest, "while learning the preprocessing"):
+        for batch in iterate_until_stopped(self._in_order(crops, labels), longest, "while learning the preprocessing"):
             self.unread.update(batch.unread)
             yield batch.images
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rectifiers.runtime.distributed import reduced
+from rectifiers.runtime.distributed import all_reduce
 from rectifiers.runtime.errors import InputError
 
 COVARIANCE_LIMIT = 4096  # numbers an image; the covariance of more than that does not fit
@@ -52,9 +52,9 @@ class PixelMoments:
             low, high = torch.minimum(low, batch.amin(0)), torch.maximum(high, batch.amax(0))
         if self.count == 0:
             raise InputError("the training split is empty; preprocess has nothing to learn from")
-        self.count = int(reduced(torch.tensor(self.count), "sum"))
-        total, square = reduced(total, "sum"), reduced(square, "sum")
-        low, high = reduced(low, "min").double(), reduced(high, "max").double()
+        self.count = int(all_reduce(torch.tensor(self.count), "sum"))
+        total, square = all_reduce(total, "sum"), all_reduce(square, "sum")
+        low, high = all_reduce(low, "min").double(), all_reduce(high, "max").double()
         self.mean, self.square = total / self.count / self.WHITE, square / self.count / self.WHITE**2
         self.low, self.high = low / self.WHITE, high / self.WHITE
 
@@ -79,7 +79,7 @@ class PixelMoments:
         for batch in self._batches():
             x = batch.double().flatten(1)
             product += x.T @ x
-        product = reduced(product, "sum")
+        product = all_reduce(product, "sum")
         flat = self.mean.flatten()
         return product / self.count / self.WHITE**2 - torch.outer(flat, flat)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rectifiers.data import preprocess, transforms
 from rectifiers.data.preprocess import Preprocess
-from rectifiers.runtime.distributed import from_rank_zero, gathered
+from rectifiers.runtime.distributed import all_gather, broadcast_from_rank_zero
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file
 
@@ -45,12 +45,12 @@ def load_or_fit(
         except OSError as fault:
             raise InputError(f"cache_dir cannot be written ({fault}); give another cache_dir") from fault
 
-    found = from_rank_zero(kept)
+    found = broadcast_from_rank_zero(kept)
     if found is not None:
         return found
     fitted = fit()
-    if all(gathered(is_whole())):
-        from_rank_zero(keep)
+    if all(all_gather(is_whole())):
+        broadcast_from_rank_zero(keep)
     return fitted
 
 

@@ -14,7 +14,7 @@ from rectifiers.evaluation.calibration import Calibration
 from rectifiers.evaluation.counters import ErrorCounter, Errors
 from rectifiers.evaluation.protocols import TestProtocol
 from rectifiers.runtime.distributed import world
-from rectifiers.runtime.signals import leave_signals_to_the_parent, stoppable
+from rectifiers.runtime.signals import iterate_until_stopped, leave_signals_to_the_parent
 
 PIXELS_A_BATCH = 2**19  # of views, whatever their size: 512 of 32 x 32, 10 of 224 x 224
 
@@ -120,7 +120,9 @@ def evaluate(
         timeout=timeout_s if workers else 0,
         worker_init_fn=leave_signals_to_the_parent,
     )
-    for at_scales, labels, indices in stoppable(loader, math.ceil(len(batches) / here.size), "while testing"):
+    for at_scales, labels, indices in iterate_until_stopped(
+        loader, math.ceil(len(batches) / here.size), "while testing"
+    ):
         labels = labels.to(device)
         total = torch.zeros((), device=device)
         for px, views in zip(protocol.scales_px, at_scales, strict=True):

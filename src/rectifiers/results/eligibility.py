@@ -53,7 +53,7 @@ def seed(record: Record) -> int:
     return trained(record)["science"]["seed"]
 
 
-def why_not(record: Record) -> str | None:
+def exclusion_reason(record: Record) -> str | None:
     """Return why a record does not belong into a table, or None."""
     choices = record["choices"]
     if choices.get("experiment") is None:

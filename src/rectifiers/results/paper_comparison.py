@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from rectifiers.results.eligibility import PAPERS_SETTING, setting, why_not
+from rectifiers.results.eligibility import PAPERS_SETTING, exclusion_reason, setting
 from rectifiers.results.statistics import error_interval_pct
 from rectifiers.results.tables import label_of, layout, paper_value, result_of
 
@@ -29,7 +29,7 @@ class Comparison:
 def against_paper(record: dict[str, Any]) -> list[Comparison]:
     """Return every row of the tables that this run is a part of; then its other protocols, with no paper's value."""
     found, used = [], set()
-    counts = why_not(record) is None
+    counts = exclusion_reason(record) is None
     papers_setting = counts and setting(record) == PAPERS_SETTING
     for table in layout() if counts else ():
         for row in table["rows"]:

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from rectifiers.results.comparison import hits
-from rectifiers.results.eligibility import PAPERS_SETTING, Record, seed, setting, why_not
+from rectifiers.results.eligibility import PAPERS_SETTING, Record, exclusion_reason, seed, setting
 from rectifiers.results.layout import Estimate, Line, Table
 from rectifiers.results.paper import published
 from rectifiers.results.statistics import mcnemar, mean_of
@@ -32,7 +32,7 @@ def load(folder: Path) -> list[Record]:
         InputError: where a file is no record, or two are of one experiment, setting and seed.
     """
     found = [records.load(path) for path in sorted(folder.glob("*.json"))]
-    found = [record for record in found if why_not(record) is None]
+    found = [record for record in found if exclusion_reason(record) is None]
     seen: dict[tuple, str] = {}
     for record in found:
         key = (record["choices"]["experiment"], setting(record), seed(record))

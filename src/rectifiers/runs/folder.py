@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from rectifiers.runtime.distributed import launch
+from rectifiers.runtime.distributed import launch_id
 from rectifiers.runtime.files import write_text
 
 MARK = "launch"  # which launch of several processes began it
@@ -19,7 +19,7 @@ def begin(folder: Path, *, anew: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for part in folder.glob("*.part"):
         part.unlink()  # what a kill left half written
-    began = launch()
+    began = launch_id()
     if began:
         write_text(folder / MARK, began)
 

@@ -57,7 +57,7 @@ def world(environment: Mapping[str, str] = os.environ) -> World:
     return found
 
 
-def launch(environment: Mapping[str, str] = os.environ) -> str | None:
+def launch_id(environment: Mapping[str, str] = os.environ) -> str | None:
     """Return a hash of what torchrun's restarts of this process, or those of a queued job, have in common; else None.
 
     A second launch by hand has another.
@@ -103,7 +103,7 @@ def join(here: World, backend: str, timeout_s: float) -> None:
         ) from fault
 
 
-def _alone() -> bool:
+def _is_single_process() -> bool:
     if "torch" not in sys.modules:
         return True
     import torch.distributed as dist
@@ -111,9 +111,9 @@ def _alone() -> bool:
     return not dist.is_initialized()
 
 
-def gathered(value: T) -> list[T]:
+def all_gather(value: T) -> list[T]:
     """Return every rank's value, in the order of ranks, on every rank. Values are picklable."""
-    if _alone():
+    if _is_single_process():
         return [value]
     import torch.distributed as dist
 
@@ -122,9 +122,9 @@ def gathered(value: T) -> list[T]:
     return values
 
 
-def reduced(tensor: Any, how: str) -> Any:
+def all_reduce(tensor: Any, how: str) -> Any:
     """Return the "sum", "min" or "max" over all ranks of a tensor in the processor's memory."""
-    if _alone():
+    if _is_single_process():
         return tensor
     import torch.distributed as dist
 
@@ -133,18 +133,18 @@ def reduced(tensor: Any, how: str) -> Any:
     return tensor
 
 
-def most(number: int) -> int:
+def all_reduce_max(number: int) -> int:
     """Return the largest of all ranks' numbers."""
-    if _alone():
+    if _is_single_process():
         return number
     import torch
 
-    return int(reduced(torch.tensor(number), "max"))
+    return int(all_reduce(torch.tensor(number), "max"))
 
 
-def from_rank_zero(make: Callable[[], T]) -> T:
+def broadcast_from_rank_zero(make: Callable[[], T]) -> T:
     """Call `make` on rank 0 alone and return what it gives on every rank; an error there is one on all."""
-    if _alone():
+    if _is_single_process():
         return make()
     import torch.distributed as dist
 
@@ -158,14 +158,14 @@ def from_rank_zero(make: Callable[[], T]) -> T:
     return box[0]
 
 
-def everywhere(make: Callable[[], T]) -> T:
+def run_on_all_ranks(make: Callable[[], T]) -> T:
     """Call `make` on every rank; an error on one is one on all, so that none waits for another."""
-    if _alone():
+    if _is_single_process():
         return make()
     import torch.distributed as dist
 
     made, fault = _attempt(make)
-    faults = gathered(fault and _for_all(dist.get_rank(), fault))
+    faults = all_gather(fault and _for_all(dist.get_rank(), fault))
     rank, told = next(((rank, told) for rank, told in enumerate(faults) if told is not None), (0, None))
     if told is None:
         return made
@@ -197,7 +197,7 @@ def _for_all(rank: int, fault: BaseException) -> BaseException:
 
 def refuse_disagreement(facts: Mapping[str, Any]) -> None:
     """Raise an InputError on every rank where one of the facts is not the same on all; it names the first."""
-    first, *others = gathered(dict(facts))
+    first, *others = all_gather(dict(facts))
     for rank, theirs in enumerate(others, start=1):
         for name in dict.fromkeys((*first, *theirs)):
             ours, other = first.get(name, "none"), theirs.get(name, "none")
@@ -221,7 +221,7 @@ def command(nodes: int, devices: int) -> str:
     return launch + ("" if nodes == 1 else " (on every node, or scripts/slurm/train.sbatch)")
 
 
-def again() -> str:
+def resume_command() -> str:
     """Return what to type to go on with what this process was started for."""
     here = world()
     if "SLURM_JOB_ID" in os.environ or "submitit" in sys.argv[0]:

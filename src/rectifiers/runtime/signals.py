@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from rectifiers.runtime.console import stderr
-from rectifiers.runtime.distributed import again, most, world
+from rectifiers.runtime.distributed import all_reduce_max, resume_command, world
 
 T = TypeVar("T")
 
 TRY_AGAIN, INTERRUPTED = 75, 130  # exit statuses: EX_TEMPFAIL, and what shells give for Ctrl-C
-ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 class Stopped(SystemExit):
@@ -26,80 +26,80 @@ class Stopped(SystemExit):
         return Stopped, (int(self.asked), self.where)
 
 
-_asked: int = 0  # the signal that came, until it is acted on
-_heeding = False
-_at_once: str | None = None
+_pending: int = 0  # the signal that came, until it is acted on
+_deferring = False
+_interruptible_where: str | None = None
 
 
 def _note(asked: int, _: Any) -> None:
-    global _asked
-    if asked == signal.SIGINT == _asked:
+    global _pending
+    if asked == signal.SIGINT == _pending:
         raise KeyboardInterrupt  # a second Ctrl-C does not wait for anything
-    _asked = asked
-    if _at_once is not None:
-        raise Stopped(asked, _at_once)
+    _pending = asked
+    if _interruptible_where is not None:
+        raise Stopped(asked, _interruptible_where)
 
 
 @contextmanager
-def heeded() -> Iterator[None]:
-    """Let SIGTERM, SIGUSR1 and Ctrl-C wait for the next `stop_if_asked` of the body, or its end, and say what to type.
+def deferring_signals() -> Iterator[None]:
+    """Let SIGTERM, SIGUSR1 and Ctrl-C wait for the next `stop_if_requested` of the body, or its end; say what to type.
 
     What is ignored stays so, and outside the main thread, which alone gets signals, nothing changes. Within another
     one it does nothing. Acting in the handler would leave other processes waiting in a collective.
     """
-    global _asked, _heeding, _at_once
-    if _heeding or threading.current_thread() is not threading.main_thread():
+    global _pending, _deferring, _interruptible_where
+    if _deferring or threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {s: signal.getsignal(s) for s in ASKING if signal.getsignal(s) != signal.SIG_IGN}
-    _asked, _heeding = 0, True
+    before = {s: signal.getsignal(s) for s in STOP_SIGNALS if signal.getsignal(s) != signal.SIG_IGN}
+    _pending, _deferring = 0, True
     try:
         for asking in before:
             signal.signal(asking, _note)
         yield
-        if _asked:
-            raise Stopped(_asked, "at its end")
+        if _pending:
+            raise Stopped(_pending, "at its end")
     except Stopped as stop:
         if world().rank == 0:
-            told = f"stopped by {stop.asked.name} {stop.where}; go on with: {again()}"
+            told = f"stopped by {stop.asked.name} {stop.where}; go on with: {resume_command()}"
             stderr.print(told, highlight=False, soft_wrap=True, markup=False)
         raise
     finally:
         for asking, handler in before.items():
             signal.signal(asking, handler)
-        _asked, _heeding, _at_once = 0, False, None
+        _pending, _deferring, _interruptible_where = 0, False, None
 
 
 @contextmanager
-def at_once(where: str) -> Iterator[None]:
+def interruptible(where: str) -> Iterator[None]:
     """Let a signal end the body where it stands: for long work that no other process takes part in."""
-    global _at_once
-    _at_once = where
+    global _interruptible_where
+    _interruptible_where = where
     try:
-        if _asked:
-            raise Stopped(_asked, where)
+        if _pending:
+            raise Stopped(_pending, where)
         yield
     finally:
-        _at_once = None
+        _interruptible_where = None
 
 
-def asked() -> int:
+def pending_signal() -> int:
     """Return the signal that has asked any process to stop, or 0. All processes ask this together."""
-    return most(_asked)
+    return all_reduce_max(_pending)
 
 
-def stop_if_asked(where: str) -> None:
+def stop_if_requested(where: str) -> None:
     """Leave, all processes together, where a signal has asked one of them to.
 
     Raises:
         Stopped: on every process.
     """
-    found = asked()
+    found = pending_signal()
     if found:
         raise Stopped(found, where)
 
 
-def stoppable(items: Iterable[T], longest: int, where: str) -> Iterator[T]:
+def iterate_until_stopped(items: Iterable[T], longest: int, where: str) -> Iterator[T]:
     """Yield `items`, and leave between two of them where a signal asks for it.
 
     longest: how many the process with the most of them has, for all must ask the same number of times.
@@ -108,9 +108,9 @@ def stoppable(items: Iterable[T], longest: int, where: str) -> Iterator[T]:
     for item in items:
         yield item
         done += 1
-        stop_if_asked(where)
+        stop_if_requested(where)
     for _ in range(longest - done):
-        stop_if_asked(where)
+        stop_if_requested(where)
 
 
 def leave_signals_to_the_parent(_: int = 0) -> None:
@@ -118,5 +118,5 @@ def leave_signals_to_the_parent(_: int = 0) -> None:
 
     A terminal, torchrun and SLURM signal whole groups of processes. A worker ends when its parent says so, or dies.
     """
-    for asking in ASKING:
+    for asking in STOP_SIGNALS:
         signal.signal(asking, signal.SIG_IGN)

@@ -14,7 +14,7 @@ class NoAnswerError(Exception):
     """The client did not come back in time, so nothing is known of what it has done."""
 
 
-def within(wait_s: float, action: Callable[[], T]) -> T:
+def call_with_timeout(wait_s: float, action: Callable[[], T]) -> T:
     """Return what `action` does, or raise what it raises; where it never comes back its thread stays behind.
 
     Raises:
@@ -22,7 +22,9 @@ def within(wait_s: float, action: Callable[[], T]) -> T:
     """
     found: list[T] = []
     faults: list[Exception | None] = []
-    thread = threading.Thread(target=lambda: faults.append(caught(lambda: found.append(action()))), daemon=True)
+    thread = threading.Thread(
+        target=lambda: faults.append(capture_exception(lambda: found.append(action()))), daemon=True
+    )
     thread.start()
     thread.join(wait_s)
     if not faults:
@@ -32,7 +34,7 @@ def within(wait_s: float, action: Callable[[], T]) -> T:
     return found[0]
 
 
-def caught(action: Callable[[], Any]) -> Exception | None:
+def capture_exception(action: Callable[[], Any]) -> Exception | None:
     """Return the exception that `action` ends with, or None."""
     try:
         action()

@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from rectifiers.runtime.timeouts import NoAnswerError, caught, end_processes, first_sentence, within
+from rectifiers.runtime.timeouts import (
+    NoAnswerError,
+    call_with_timeout,
+    capture_exception,
+    end_processes,
+    first_sentence,
+)
 from rectifiers.tracking import payload, sync_state
 
 CONNECT_TIMEOUT_S, INIT_TIMEOUT_S, ANSWER_S = 3, 20, 10
@@ -127,7 +133,7 @@ def _unreachable(url: str) -> str | None:
         return None
     place = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
     try:  # the time limit of a connection does not cover the look-up of the name
-        within(2 * CONNECT_TIMEOUT_S, lambda: socket.create_connection(place, CONNECT_TIMEOUT_S).close())
+        call_with_timeout(2 * CONNECT_TIMEOUT_S, lambda: socket.create_connection(place, CONNECT_TIMEOUT_S).close())
     except (OSError, NoAnswerError) as fault:
         return f"{parts.hostname} cannot be reached: {getattr(fault, 'strerror', None) or fault}"
     return None
@@ -179,7 +185,7 @@ def start(tracked: Tracked, mode: Literal["online", "offline"]) -> Any:
 
 def finish(run: Any, exit_code: int, wait_s: float) -> Exception | None:
     """End `run` and the client's own process; return what went wrong. A TimeoutError leaves all of it on disk."""
-    fault = caught(lambda: within(wait_s + ANSWER_S, lambda: run.finish(exit_code=exit_code)))
+    fault = capture_exception(lambda: call_with_timeout(wait_s + ANSWER_S, lambda: run.finish(exit_code=exit_code)))
     if isinstance(fault, NoAnswerError):
         end_processes(CORE)
     ended = _end_client(exit_code)
@@ -191,7 +197,7 @@ def _end_client(exit_code: int) -> Exception | None:
     wandb: Any = sys.modules.get("wandb")
     if wandb is None:  # it could not even be imported
         return None
-    fault = caught(lambda: within(ANSWER_S, lambda: wandb.teardown(exit_code=exit_code)))
+    fault = capture_exception(lambda: call_with_timeout(ANSWER_S, lambda: wandb.teardown(exit_code=exit_code)))
     end_processes(CORE)  # where it has not ended by itself
     return fault
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rectifiers.runtime.timeouts import caught, first_sentence, within
+from rectifiers.runtime.timeouts import call_with_timeout, capture_exception, first_sentence
 from rectifiers.tracking import client, payload, sync_state
 from rectifiers.tracking.client import Tracked
 
@@ -55,7 +55,7 @@ class WandbMirror(Mirror):
             if self._next and not known:
                 why = why or f"it has another run {self._run.id}, whose rows it keeps"
             where = {"id": self._run.id, "project": self._run.project, "entity": self._run.entity or None}
-            self._because(caught(lambda: sync_state.note_address(tracked.folder, **where)))
+            self._because(capture_exception(lambda: sync_state.note_address(tracked.folder, **where)))
         self._why = self._why or why
 
     def _because(self, fault: Exception | None) -> None:
@@ -83,7 +83,9 @@ class WandbMirror(Mirror):
 
     def _tell(self, row: Mapping[str, Any]) -> None:
         log = partial(self._run.log, payload.row(row), step=row["epoch"], commit=True)
-        fault = caught(lambda: within(client.ANSWER_S, log))  # it waits once some 64 KiB are not taken
+        fault = capture_exception(
+            lambda: call_with_timeout(client.ANSWER_S, log)
+        )  # it waits once some 64 KiB are not taken
         if fault is not None:  # whatever it is, no training ends for it
             self._because(fault)
             client.finish(self._run, 1, self._wait_s)
@@ -128,7 +130,7 @@ class WandbMirror(Mirror):
         if fault is None and log is not None:
             self._why = self._why or client.complaint(log)
         if self._why is None and online and self._record is not None:
-            self._because(caught(lambda: sync_state.mark(self._tracked.folder, self._record or {}, url)))
+            self._because(capture_exception(lambda: sync_state.mark(self._tracked.folder, self._record or {}, url)))
         whole = fault is None or isinstance(fault, TimeoutError)
         for path in self._superseded if whole else ():  # of processes before this one; all they were told is told again
             shutil.rmtree(path, ignore_errors=True)

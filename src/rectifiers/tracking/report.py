@@ -13,7 +13,7 @@ from rectifiers.results.tables import document
 from rectifiers.runs.config import project_fault
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
-from rectifiers.runtime.timeouts import first_sentence, within
+from rectifiers.runtime.timeouts import call_with_timeout, first_sentence
 from rectifiers.tracking import client, payload
 
 Record = dict[str, Any]
@@ -119,7 +119,7 @@ def save(found: Sequence[Record], *, entity: str | None, project: str, group: st
             why = client.why_not_online("online")
             if why:
                 raise RuntimeError(why)
-            return within(WAIT_S, lambda: _save(found, entity, project, group, kept))
+            return call_with_timeout(WAIT_S, lambda: _save(found, entity, project, group, kept))
         except InputError:
             raise
         except Exception as fault:

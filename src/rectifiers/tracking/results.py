@@ -9,7 +9,7 @@ from typing import Any
 from PIL import Image
 
 from rectifiers.results.figures import FIGURES, png
-from rectifiers.runtime.timeouts import caught, first_sentence, within
+from rectifiers.runtime.timeouts import call_with_timeout, capture_exception, first_sentence
 from rectifiers.tracking import payload
 
 
@@ -19,7 +19,7 @@ def conclude(run: Any, record: dict[str, Any], checkpoint: Path | None, wait_s: 
     if checkpoint is not None:
         steps.append(partial(_keep, run, record, checkpoint))
     until = time.monotonic() + wait_s
-    faults = [caught(partial(within, max(0.1, until - time.monotonic()), step)) for step in steps]
+    faults = [capture_exception(partial(call_with_timeout, max(0.1, until - time.monotonic()), step)) for step in steps]
     return next((first_sentence(fault) for fault in faults if fault), None)
 
 

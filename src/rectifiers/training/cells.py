@@ -9,7 +9,7 @@ from rectifiers.nn.networks.rows import trace
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.sweep import Cell, note_end, note_start
-from rectifiers.runtime.signals import Stopped, heeded
+from rectifiers.runtime.signals import Stopped, deferring_signals
 from rectifiers.training.assembly import build_layers, build_source
 from rectifiers.training.run import Outcome, train
 
@@ -68,7 +68,7 @@ class Job:
     def __call__(self) -> str:
         queue_again: Any = signal.getsignal(signal.SIGUSR2)  # submitit's, which would leave within a step
         try:
-            with heeded():
+            with deferring_signals():
                 signal.signal(signal.SIGUSR2, lambda *_: signal.raise_signal(signal.SIGUSR1))
                 return str(run_cell(self.sweep, self.cell).path)
         except Stopped:

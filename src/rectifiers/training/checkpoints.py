@@ -15,7 +15,7 @@ from torch import Tensor
 from rectifiers.runtime.console import stderr
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file
-from rectifiers.runtime.signals import Stopped, asked, stop_if_asked
+from rectifiers.runtime.signals import Stopped, pending_signal, stop_if_requested
 from rectifiers.training.callbacks import write_metrics
 from rectifiers.training.module import Classifier
 
@@ -149,7 +149,7 @@ class Checkpoints(Checkpoint):
     ) -> None:
         if trainer.is_last_batch:
             return
-        stop = asked()
+        stop = pending_signal()
         if stop or (self.every_n_steps and trainer.global_step % self.every_n_steps == 0):
             trainer.save_checkpoint(self.folder / LAST)
         if stop:
@@ -159,4 +159,4 @@ class Checkpoints(Checkpoint):
         trainer.save_checkpoint(self.folder / LAST)
         if self.metrics and trainer.is_global_zero:
             write_metrics(self.folder / "metrics.csv", module.history)
-        stop_if_asked(f"after step {trainer.global_step}")
+        stop_if_requested(f"after step {trainer.global_step}")

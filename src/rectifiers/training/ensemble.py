@@ -14,9 +14,9 @@ from rectifiers.runs.config import protocols
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.provenance import code_fingerprint, provenance, version
 from rectifiers.runs.shape import SCHEMA_VERSION
-from rectifiers.runtime.distributed import from_rank_zero
+from rectifiers.runtime.distributed import broadcast_from_rank_zero
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.signals import heeded, stop_if_asked
+from rectifiers.runtime.signals import deferring_signals, stop_if_requested
 from rectifiers.training.run import Outcome, train
 
 
@@ -34,15 +34,15 @@ def ensemble(
     """
     names = sorted(protocols(members[0][0]))
     outcomes = []
-    with heeded():
+    with deferring_signals():
         for config, chosen in members:
             config["evaluation"]["keep_scores"] = True
             outcomes.append(train(config, chosen))
             run = outcomes[-1].record
             if run["status"] != "finished":
                 raise InputError(f"run={run['run']} diverged, and cannot be in an ensemble; leave it out")
-        stop_if_asked("between its runs and their average")
-        return from_rank_zero(lambda: _averaged(outcomes, names, runs_dir, experiment))
+        stop_if_requested("between its runs and their average")
+        return broadcast_from_rank_zero(lambda: _averaged(outcomes, names, runs_dir, experiment))
 
 
 def _averaged(outcomes: list[Outcome], names: list[str], runs_dir: Path, experiment: str | None) -> Outcome:

@@ -17,7 +17,7 @@ from torch.utils.hooks import RemovableHandle
 from rectifiers.evaluation.responses import ResponseMeter
 from rectifiers.nn.initializers import Site, he, layers_of
 from rectifiers.nn.networks.rows import BESIDE
-from rectifiers.runtime.distributed import reduced
+from rectifiers.runtime.distributed import all_reduce
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import mix
 from rectifiers.training.module import Classifier
@@ -79,7 +79,7 @@ def dead_units(module: Classifier, data: Any) -> dict[str, Tensor]:
         for images in data.statistics_batches():
             network.forward(module.preprocess(images.to(module.device)))
     network.train(was_training)
-    alive = reduced(meter.positive.cpu(), "max") > 0
+    alive = all_reduce(meter.positive.cpu(), "max") > 0
     parts = alive.split([units for _, units in found.values()])
     return {name: ~part.to(module.device) for name, part in zip(found, parts, strict=True)}
 

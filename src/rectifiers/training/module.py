@@ -17,7 +17,7 @@ from rectifiers.data.preprocess import Preprocess
 from rectifiers.evaluation.counters import ErrorCounter
 from rectifiers.evaluation.responses import ResponseMeter
 from rectifiers.nn.networks.network import Network
-from rectifiers.runtime.distributed import gathered, most
+from rectifiers.runtime.distributed import all_gather, all_reduce_max
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import mix
 from rectifiers.training.divergence import Diverged, all_finite, first_bad_layer
@@ -105,9 +105,9 @@ class Classifier(pl.LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         inputs = self.preprocess(batch.images, batch.shifts)
         loss = F.cross_entropy(self.network(inputs), batch.labels)
-        if most(int(not torch.isfinite(loss))):  # none may leave a step that others wait in
+        if all_reduce_max(int(not torch.isfinite(loss))):  # none may leave a step that others wait in
             found = "" if torch.isfinite(loss) else first_bad_layer(self.network, inputs)
-            raise Diverged(self.global_step, next(filter(None, gathered(found))))
+            raise Diverged(self.global_step, next(filter(None, all_gather(found))))
         self.train_loss.update(loss.detach(), weight=len(batch.labels))
         self._seen += len(batch.labels)
         self.unread.update(batch.unread)
@@ -141,7 +141,7 @@ class Classifier(pl.LightningModule):
         val_loss = float(self.val_loss.compute())
         for metric in (self.val, self.val_loss, self.responses):
             metric.reset()
-        bad = next(filter(None, gathered(self._scores_not_finite)), None)
+        bad = next(filter(None, all_gather(self._scores_not_finite)), None)
         if bad:
             raise Diverged(self.global_step, bad)
         groups = self.trainer.optimizers[0].param_groups
@@ -179,12 +179,12 @@ class Classifier(pl.LightningModule):
             "codes": self.codes,
             "unread": self.all_unread(),
             # of each process by itself: summed here and added to later, a loss would be another in the last digit
-            "epoch_so_far": gathered(self._epoch_state()) if self._within_epoch() else None,
+            "epoch_so_far": all_gather(self._epoch_state()) if self._within_epoch() else None,
         }
 
     def all_unread(self) -> list[int]:
         """Return the training images that none of the processes could read."""
-        return sorted(set().union(*gathered(self.unread)))
+        return sorted(set().union(*all_gather(self.unread)))
 
     def _within_epoch(self) -> bool:
         return len(self.history) == self.current_epoch

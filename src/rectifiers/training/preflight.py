@@ -11,7 +11,7 @@ from rectifiers.data.sources import Source
 from rectifiers.runs.identity import without
 from rectifiers.runs.provenance import code_fingerprint, processor
 from rectifiers.runtime.console import stderr
-from rectifiers.runtime.distributed import World, command, gathered, refuse_disagreement
+from rectifiers.runtime.distributed import World, all_gather, command, refuse_disagreement
 from rectifiers.runtime.errors import InputError
 
 
@@ -63,7 +63,7 @@ def preflight(config: dict[str, Any], source: Source, run: str, here: World) -> 
     refuse_disagreement({"data": source.digest, "configuration": run})
     compute, batch = config["compute"], config["optim"]["global_batch"]
     gpu = compute["accelerator"] == "gpu"
-    devices = Counter(gathered(torch.cuda.get_device_name(here.local_rank) if gpu else processor()))
+    devices = Counter(all_gather(torch.cuda.get_device_name(here.local_rank) if gpu else processor()))
     if here.rank > 0:
         return
     share = f" = {here.size} x {batch // here.size}" if here.size > 1 else ""

@@ -27,10 +27,19 @@ from rectifiers.runs.lookup import finished, lacking, prepare, run_folder
 from rectifiers.runs.provenance import code_fingerprint, provenance
 from rectifiers.runs.shape import SCHEMA_VERSION
 from rectifiers.runtime.console import stderr
-from rectifiers.runtime.distributed import ALONE, World, everywhere, from_rank_zero, gathered, join, launch, world
+from rectifiers.runtime.distributed import (
+    ALONE,
+    World,
+    all_gather,
+    broadcast_from_rank_zero,
+    join,
+    launch_id,
+    run_on_all_ranks,
+    world,
+)
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
-from rectifiers.runtime.signals import at_once, heeded, stop_if_asked
+from rectifiers.runtime.signals import deferring_signals, interruptible, stop_if_requested
 from rectifiers.tracking.client import Tracked
 from rectifiers.tracking.mirror import Mirror, mirrored
 from rectifiers.training.assembly import (
@@ -75,34 +84,34 @@ def train(config: dict[str, Any], choices: dict[str, Any], callbacks: Sequence[C
         Stopped: where a signal asked for it; the same command goes on from the last checkpoint.
     """
     here = world()
-    with heeded(), _in_words(config, here), ExitStack() as stack:
+    with deferring_signals(), _in_words(config, here), ExitStack() as stack:
         prepare(config)
         check_compute(config["compute"], here)
         if config["compute"]["accelerator"] == "gpu":
             torch.cuda.set_device(here.local_rank)  # before anything is put on "the" GPU, by NCCL and pinning too
         join(here, BACKEND[config["compute"]["accelerator"]], config["compute"]["timeout_s"])
         agree(config)
-        source = everywhere(lambda: _opened(config))
+        source = run_on_all_ranks(lambda: _opened(config))
         prepare(config)  # once more: what waits for the data's hash
         folder = run_folder(config)
         assert folder is not None  # opening the source filled in the content's hash
-        launches = gathered(launch())
-        if config["rerun"] and from_rank_zero(lambda: begun_by(folder, launches)):
+        launches = all_gather(launch_id())
+        if config["rerun"] and broadcast_from_rank_zero(lambda: begun_by(folder, launches)):
             config["rerun"] = False  # that has been done, and this is a restart
-        found = from_rank_zero(lambda: finished(config))
+        found = broadcast_from_rank_zero(lambda: finished(config))
         if found is None:
             # after a restart, rank 0 may be on another node than the one that is still being ended
-            from_rank_zero(lambda: stack.enter_context(held(folder, 1 if here.size == 1 else 10)))
-            found = from_rank_zero(lambda: finished(config))  # it may have been finished a moment ago
+            broadcast_from_rank_zero(lambda: stack.enter_context(held(folder, 1 if here.size == 1 else 10)))
+            found = broadcast_from_rank_zero(lambda: finished(config))  # it may have been finished a moment ago
         if found is not None:
             return Outcome(*found, fresh=False)
         preflight(config, source, folder.name, here)
-        stop_if_asked("before it began")
+        stop_if_requested("before it began")
         return _train(config, choices, source, folder, callbacks)
 
 
 def _opened(config: dict[str, Any]) -> Source:
-    with at_once("while the data was opened"):
+    with interruptible("while the data was opened"):
         return build_source(config)
 
 
@@ -141,11 +150,11 @@ def _train(
     config: dict[str, Any], choices: dict[str, Any], source: Source, folder: Path, callbacks: Sequence[Callback]
 ) -> Outcome:
     path = folder / "record.json"
-    kept = from_rank_zero(lambda: records.load(path) if path.exists() and not config["rerun"] else None)
+    kept = broadcast_from_rank_zero(lambda: records.load(path) if path.exists() and not config["rerun"] else None)
     with isolated(config["compute"]["threads"]):
         run = _Run(config, choices, source, folder)
         if kept is None:
-            from_rank_zero(run.prepare_folder)
+            broadcast_from_rank_zero(run.prepare_folder)
         with mirrored(run.tracked()) as mirror:
             record = run.to_record(mirror, callbacks) if kept is None else run.with_more_protocols(kept)
 
@@ -154,7 +163,7 @@ def _train(
                 (folder / PREVIOUS).unlink(missing_ok=True)
                 return record
 
-            kept = from_rank_zero(keep)  # the others need not wait for what W&B takes
+            kept = broadcast_from_rank_zero(keep)  # the others need not wait for what W&B takes
             mirror.finished(kept)
     return Outcome(kept, path, fresh=True, note=mirror.note)
 
@@ -180,9 +189,9 @@ class _Run:
     def __init__(self, config: dict[str, Any], choices: dict[str, Any], source: Source, folder: Path) -> None:
         self.config, self.choices, self.source, self.folder = config, choices, source, folder
         self.geometry = build_geometry(config)
-        self.data = everywhere(lambda: build_data(config, source, self.geometry))
+        self.data = run_on_all_ranks(lambda: build_data(config, source, self.geometry))
         self.preprocess, self.statistics_hash = build_preprocess(config, self.data)
-        self.network, self.ledger = everywhere(lambda: build_network(config, source, self.preprocess.flat_output))
+        self.network, self.ledger = run_on_all_ranks(lambda: build_network(config, source, self.preprocess.flat_output))
         drift = warn_of_drift(self.network.sites()) if config["model"]["norm"] == "none" else None
         self.warnings = [] if drift is None else [drift]
         self.classifier = Classifier(
@@ -223,7 +232,7 @@ class _Run:
             raise InputError(f"{str(fault).partition(';')[0]}; give rerun=true to train this run again") from fault
         self.classifier.on_load_checkpoint(checkpoint)
         self.classifier.load_state_dict(checkpoint["state_dict"])
-        names = from_rank_zero(lambda: lacking(self.config, kept, self.folder))
+        names = broadcast_from_rank_zero(lambda: lacking(self.config, kept, self.folder))
         return {**kept, "protocols": kept["protocols"] | self._test(names)}
 
     def test_weights(self, weights: dict[str, torch.Tensor]) -> dict[str, Any]:
@@ -257,9 +266,9 @@ class _Run:
         }
 
     def _fit(self, mirror: Mirror, callbacks: Sequence[Callback]) -> Diverged | None:
-        stop_if_asked("before its next step")
+        stop_if_requested("before its next step")
         trainer = build_trainer(self.config, self.folder, mirror.epochs, world(), callbacks)
-        start = from_rank_zero(lambda: newest(self.folder))
+        start = broadcast_from_rank_zero(lambda: newest(self.folder))
         if start is not None and world().rank == 0:
             stderr.print(f"continuing from {start}", highlight=False, soft_wrap=True)
         try:
@@ -275,7 +284,7 @@ class _Run:
 
     def _record(self, diverged: Diverged | None, protocols: dict[str, Any]) -> dict[str, Any]:
         history = self.classifier.history
-        unread = self.classifier.all_unread() or sorted(set().union(*gathered(self.data.unread)))
+        unread = self.classifier.all_unread() or sorted(set().union(*all_gather(self.data.unread)))
         return {
             "schema_version": SCHEMA_VERSION,
             "run": self.folder.name,

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from rectifiers.results.commands import command
 from rectifiers.results.comparison import MISSING, flat
-from rectifiers.results.eligibility import Record, why_not
+from rectifiers.results.eligibility import Record, exclusion_reason
 from rectifiers.results.listing import Found, usual_protocol
 from rectifiers.results.page.blocks import short
 from rectifiers.results.page.embedding import column
@@ -35,7 +35,7 @@ def rows(found: Sequence[Found], page: Path) -> dict[str, Any]:
         "groups": {group: column([_text(record["choices"].get(group)) for record in records]) for group in GROUPS},
         "link": column([_link(each, page) for each in found]),
         "path": column([_shown(each.path).replace(each.record["run"], "{}") for each in found]),
-        "left_out": column([why_not(record) for record in records]),
+        "left_out": column([exclusion_reason(record) for record in records]),
         "protocols": {name: _results(name, records) for name in names},
     }
 
