@@ -1,5 +1,7 @@
 """One holder at a time; neither its children nor those who only look are in the way."""
 
+import errno
+import fcntl
 import multiprocessing
 import os
 import signal
@@ -63,3 +65,35 @@ def test_looking_does_not_keep_a_run_from_starting(tmp_path: Path) -> None:
     finally:
         over.set()
         watcher.join()
+
+
+def test_a_lock_that_is_a_symbolic_link_is_neither_followed_nor_truncated(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("words")
+    (tmp_path / ".locks").mkdir()
+    (tmp_path / ".locks" / "run").symlink_to(victim)
+    with pytest.raises(InputError, match=r"runs_dir=.* cannot be locked \(.*symbolic link"), held(tmp_path / "run"):
+        pass
+    assert not is_held(tmp_path / "run")
+    assert victim.read_text() == "words"
+
+
+@pytest.mark.parametrize("missing", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_gives_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(missing, os.strerror(missing))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(InputError, match=r"on a file system with locks"), held(tmp_path / "run"):
+        pass
+    assert not is_held(tmp_path / "run")
+
+
+def test_two_processes_that_look_do_not_take_each_other_for_a_holder(tmp_path: Path) -> None:
+    with held(tmp_path / "run"):
+        pass
+    with open(tmp_path / ".locks" / "run") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)  # as another process that looks has it
+        assert not is_held(tmp_path / "run")

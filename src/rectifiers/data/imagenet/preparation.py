@@ -1,6 +1,5 @@
 """From the official archives to a prepared folder (see `data.store`), in steps of one class that survive any kill."""
 
-import fcntl
 import hashlib
 import json
 import os
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from filelock import lock_descriptor
 
 from rectifiers.data.imagenet.archives import IMAGE_LIMIT, Expected, Member, list_members, read_member
 from rectifiers.data.imagenet.devkit import WNID, Devkit, read_devkit
@@ -117,9 +117,11 @@ def _continue_or_start(part: Path, plan: dict[str, Any], stack: ExitStack) -> No
     lock = os.open(part, os.O_RDONLY)
     stack.callback(os.close, lock)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as fault:
-        raise InputError(f"{part} is in use by another preparation; wait for it, or end it") from fault
+        is_ours = lock_descriptor(lock, blocking=False)
+    except OSError as error:
+        raise InputError(f"{part} cannot be locked ({error}); prepare on a file system with locks") from error
+    if not is_ours:
+        raise InputError(f"{part} is in use by another preparation; wait for it, or end it")
     try:
         known = json.loads((part / "plan.json").read_bytes())
     except (OSError, ValueError):
