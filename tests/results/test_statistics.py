@@ -1,7 +1,9 @@
+import math
+
 import pytest
 from scipy import stats
 
-from rectifiers.results.statistics import Mean, error_interval_pct, mcnemar, mean_of
+from rectifiers.results.statistics import Mean, Spread, error_interval_pct, mcnemar, mean_of, spread_of
 
 
 @pytest.mark.parametrize(("errors", "seen"), [(0, 450), (12, 450), (225, 450), (450, 450), (3000, 50000)])
@@ -27,3 +29,7 @@ def test_mcnemar_is_the_exact_binomial_test_of_the_disagreements() -> None:
     assert p == pytest.approx(stats.binomtest(2, 11, 0.5).pvalue)
     assert mcnemar([True], [True]) == (0, 0, 1.0)
     assert mcnemar([True, False], [False, True]) == (1, 1, 1.0)
+
+
+def test_spread_is_the_range_and_the_sample_standard_deviation() -> None:
+    assert spread_of([1.0, 2.0, 3.0, 6.0]) == Spread(4, 1.0, 6.0, math.sqrt(14 / 3))

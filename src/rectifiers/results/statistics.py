@@ -41,6 +41,21 @@ def mean_of(values: Sequence[float]) -> Mean:
     return Mean(n, mean, mean - half, mean + half)
 
 
+@dataclass(frozen=True)
+class Spread:
+    """How far n numbers that ought to be one lie apart: the least, the largest, and the standard deviation."""
+
+    n: int
+    low: float
+    high: float
+    sd: float
+
+
+def spread_of(values: Sequence[float]) -> Spread:
+    """Return the spread of at least two values."""
+    return Spread(len(values), min(values), max(values), stdev(values))
+
+
 def mcnemar(hits: Sequence[bool], others: Sequence[bool]) -> tuple[int, int, float]:
     """Compare two networks on the same images: (only the first right, only the second right, two-sided exact p).
 

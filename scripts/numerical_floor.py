@@ -1,0 +1,101 @@
+"""How far one result moves under changes that a run's name leaves out: `results/numerical_floor.csv`.
+
+The same run, 16 times: SGD fused or not, maps channels last or first, one or two threads, and the instructions of
+older processors in place of this one's. Each is a process `train.py` with a folder of its own, one after the other
+(about two minutes each); what is finished is not run again, so an interrupted measurement continues.
+
+python scripts/numerical_floor.py
+python scripts/numerical_floor.py --runs /elsewhere
+"""
+
+import argparse
+import csv
+import io
+import os
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+from rectifiers.results.statistics import Spread, spread_of
+from rectifiers.runs import record as records
+from rectifiers.runtime.files import write_text
+
+ROOT = Path(__file__).parents[1]
+TABLE = ROOT / "results" / "numerical_floor.csv"
+RUN = ("activation=prelu", "init=he", "data=digits", "logger=none")
+INSTRUCTIONS = {  # of torch's own kernels, oneDNN and MKL
+    "native": {},
+    "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    "sse4": {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2"},
+}
+# instructions, threads, channels last, fused; after one epoch no two of them have the same weights
+VARIANTS = (
+    *product(["native"], [1], [True, False], [True, False]),
+    *product(["avx2"], [1, 2], [True, False], [True]),
+    *product(["native"], [2], [True, False], [True, False]),
+    *product(["sse4"], [1, 2], [True, False], [True]),
+)
+
+
+def name_of(instructions: str, threads: int, channels_last: bool, fused: bool) -> str:
+    """Return what tells a variant from the others, as it stands in the table."""
+    maps = "channels-last" if channels_last else "channels-first"
+    return f"{instructions}, {threads} thread{'s'[: threads - 1]}, {maps}, {'fused' if fused else 'foreach'}"
+
+
+def folder_of(runs: Path, name: str) -> Path:
+    return runs / name.replace(", ", "_").replace(" ", "_")
+
+
+def train(runs: Path, variant: tuple[str, int, bool, bool]) -> None:
+    """Run a variant in a process of its own, unless its record is there."""
+    instructions, threads, channels_last, fused = variant
+    folder = folder_of(runs, name_of(*variant))
+    if any(folder.glob("*/record.json")):
+        return
+    print(name_of(*variant), file=sys.stderr)
+    how = f"threads={threads} channels_last={channels_last} fused={fused}".split()
+    command = [sys.executable, str(ROOT / "train.py"), *RUN, *(f"compute.{setting}" for setting in how)]
+    environment = {**os.environ, **INSTRUCTIONS[instructions], "OMP_WAIT_POLICY": "PASSIVE"}
+    subprocess.run([*command, f"runs_dir={folder}"], env=environment, cwd=ROOT, stdout=sys.stderr, check=True)
+
+
+def rows(runs: Path) -> list[dict[str, object]]:
+    """Return a row per variant: its run, code and machine, its errors in percent and its last epoch's training loss."""
+    found = []
+    for variant in VARIANTS:
+        (path,) = folder_of(runs, name_of(*variant)).glob("*/record.json")
+        record = records.load(path)
+        found.append(
+            {
+                "variant": name_of(*variant),
+                "run": record["run"],
+                "code": record["provenance"]["code"],
+                "machine": record["provenance"]["machine"]["cpu"],
+                **{f"{name}_error_pct": r["top1_error_pct"] for name, r in sorted(record["protocols"].items())},
+                "train_loss": record["history"][-1]["train_loss"],
+            }
+        )
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, default=Path("runs") / "numerical_floor", help="the folder of its runs")
+    asked = parser.parse_args()
+    for variant in VARIANTS:
+        train(asked.runs.absolute(), variant)
+    table = rows(asked.runs)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(table[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    write_text(TABLE, text.getvalue())
+    for measure in list(table[0])[4:]:
+        spread: Spread = spread_of([float(row[measure]) for row in table])
+        print(f"{measure}: n {spread.n}, {spread.low:.4g} to {spread.high:.4g}, sd {spread.sd:.3g}")
+
+
+if __name__ == "__main__":
+    main()
