@@ -1,8 +1,6 @@
 """A run from its configuration to its record."""
 
 import errno
-import math
-import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,8 +14,6 @@ from pytorch_lightning.callbacks import Callback
 from rectifiers.data.sources import Source
 from rectifiers.data.statistics import save
 from rectifiers.nn.initializers import warn_of_drift
-from rectifiers.nn.networks.network import Network
-from rectifiers.nn.networks.rows import depth
 from rectifiers.runs import record as records
 from rectifiers.runs.config import check, protocols
 from rectifiers.runs.folder import begin, begun_by
@@ -25,7 +21,6 @@ from rectifiers.runs.identity import science
 from rectifiers.runs.lock import held
 from rectifiers.runs.lookup import finished, lacking, prepare, run_folder
 from rectifiers.runs.provenance import code_fingerprint, provenance
-from rectifiers.runs.shape import SCHEMA_VERSION
 from rectifiers.runtime.console import stderr
 from rectifiers.runtime.distributed import (
     ALONE,
@@ -57,6 +52,7 @@ from rectifiers.training.divergence import Diverged
 from rectifiers.training.isolation import isolated
 from rectifiers.training.module import Classifier, refuse_other_network
 from rectifiers.training.preflight import agree, check_compute, preflight
+from rectifiers.training.recording import training_record, unread_warning
 from rectifiers.training.testing import protocol_result
 from rectifiers.training.trainer import BACKEND, build_trainer
 
@@ -257,7 +253,20 @@ class _Run:
         if self.config["logger"]["name"] != "none" and self.classifier.history and world().rank == 0:
             # a kill may have come before its last line
             write_metrics(self.folder / "metrics.csv", self.classifier.history)
-        return self._record(diverged, {} if diverged else self._test(protocols(self.config)))
+        results = {} if diverged else self._test(protocols(self.config))
+        unread = self.classifier.all_unread() or sorted(set().union(*all_gather(self.data.unread)))
+        return training_record(
+            run=self.folder.name,
+            config=self.config,
+            choices=self.choices,
+            source=self.source,
+            classifier=self.classifier,
+            ledger=self.ledger,
+            warnings=[*self.warnings, *unread_warning(unread)],
+            diverged=diverged,
+            results=results,
+            where=self._provenance(),
+        )
 
     def _test(self, names: Iterable[str]) -> dict[str, Any]:
         return {
@@ -282,74 +291,7 @@ class _Run:
             raise
         return None
 
-    def _record(self, diverged: Diverged | None, protocols: dict[str, Any]) -> dict[str, Any]:
-        history = self.classifier.history
-        unread = self.classifier.all_unread() or sorted(set().union(*all_gather(self.data.unread)))
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "run": self.folder.name,
-            "status": "diverged" if diverged else "finished",
-            "diverged": {"step": diverged.step, "layer": diverged.layer} if diverged else None,
-            "choices": self.choices,
-            "science": science(self.config),
-            "compute": {**self.config["compute"], "processes": world().size},
-            "protocols": protocols,
-            "network": _describe(self.network, self.source, self.config["data"]["crop_px"]),
-            "class_names": list(self.source.classes),
-            "ledger": [entry.as_dict() for entry in self.ledger],
-            "warnings": [*self.warnings, *_unread(unread)],
-            "slopes": {} if diverged else _slopes(self.network),
-            "drop_epochs": self.classifier.rule.drop_epochs,
-            "epochs": len(history),
-            "history": [{key: _finite(value) for key, value in row.items()} for row in history],
-            "train_images": len(self.source.train.labels),
-            "images_per_second": statistics.harmonic_mean([row["images_per_second"] for row in history])
-            if history
-            else None,
-            "wall_s": sum(part["seconds"] for part in (*history, *protocols.values())),
-            "codes": self.classifier.codes,
-            "provenance": self._provenance(),
-        }
-
     def _provenance(self) -> dict[str, Any]:
         gpu = self.config["compute"]["accelerator"] == "gpu"
         device = torch.cuda.get_device_name() if gpu else "cpu"
         return provenance(self.source.digest, self.statistics_hash, device, torch.get_num_threads(), self.source.pinned)
-
-
-def _finite(number: float | None) -> float | None:
-    """A diverged run's last numbers may be none; JSON says null."""
-    return number if number is not None and math.isfinite(number) else None
-
-
-def _unread(indices: list[int]) -> list[str]:
-    if not indices:
-        return []
-    named = ", ".join(str(index) for index in indices)
-    return [f"{len(indices)} training images could not be read; others took their places (by index: {named})"]
-
-
-def _describe(network: Network, source: Source, input_px: int) -> dict[str, Any]:
-    shapes = network.shapes
-    return {
-        "depth": depth([shape.row for shape in shapes]),
-        "input_px": input_px,
-        "channels": source.channels,
-        "classes": len(source.classes),
-        "parameters": sum(p.numel() for p in network.parameters()),
-        "slopes": sum(slope.numel() for slope in network.slopes().values()),
-        "multiply_adds": sum(shape.multiply_adds for shape in shapes),
-    }
-
-
-def _slopes(network: Network) -> dict[str, Any]:
-    return {
-        layer: {
-            "mean": float(slope.mean()),
-            "std": float(slope.std(correction=0)),
-            "least": float(slope.min()),
-            "most": float(slope.max()),
-            "channels": slope.numel(),
-        }
-        for layer, slope in network.slopes().items()
-    }
