@@ -27,11 +27,11 @@ PERCEPTRON = [{"name": "fc", "linear": UNITS, "repeat": DEPTH}, {"name": "out", 
 
 def heard_of(rows, activation, rule, seed: int, *, input_px: int = 12, images: int = 16, **options):
     network = Network(expand(rows, width=1, classes=10), activation, channels=1, input_px=input_px)
-    ledger = initialize(network.sites(), rule, seed=seed, name="", **options)
+    report = initialize(network.sites(), rule, seed=seed, name="", **options)
     draw = torch.Generator().manual_seed(seed)
     x = torch.randn(images, 1, input_px, input_px, generator=draw, dtype=torch.float64)
     gradient = torch.randn(images, 10, generator=draw, dtype=torch.float64)
-    return network, [entry.std_asked for entry in ledger], listen(network, x, gradient)
+    return network, [entry.std_asked for entry in report], listen(network, x, gradient)
 
 
 @pytest.mark.parametrize(

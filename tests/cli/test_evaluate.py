@@ -75,7 +75,7 @@ def test_several_runs_are_an_ensemble(tmp_path: Path) -> None:
             scored = Scored(config, part.path.parent)
             tested = evaluate(scored, source.val, protocol, classes=10, device=torch.device("cpu"))
             together = together + tested.scores
-        expected = Result.of(torch.as_tensor(together) / 3, torch.tensor(source.val.labels)).as_dict()
+        expected = Result.from_scores(torch.as_tensor(together) / 3, torch.tensor(source.val.labels)).as_dict()
         found = whole["protocols"][name]
         assert {key: found[key] for key in expected} == expected
         assert found["top1_correct"] != parts[0].record["protocols"]["center"]["top1_correct"]

@@ -13,12 +13,12 @@ def kept(*rows: list[float]) -> Scores:
     return Scores(np.array(rows, np.float32), np.array([0, 1]), "abc", "{}")
 
 
-def test_every_member_has_the_same_weight() -> None:
+def test_the_ensemble_weighs_all_members_equally() -> None:
     sure, unsure = kept([0.9, 0.1, 0.0], [0.0, 0.4, 0.6]), kept([0.3, 0.4, 0.3], [0.2, 0.5, 0.3])
     found = mean_result([sure, unsure])
     assert torch.allclose(found.scores, torch.tensor([[0.6, 0.25, 0.15], [0.1, 0.45, 0.45]]))
-    assert found.hits.tolist() == [True, False]  # a tie is an error
-    assert (found.errors.seen, found.errors.top1_correct) == (2, 1)
+    assert found.correct.tolist() == [True, False]  # a tie is an error
+    assert (found.errors.num_images, found.errors.top1_correct) == (2, 1)
     three = mean_result([sure, sure, unsure])
     assert torch.allclose(three.scores[0], torch.tensor([0.7, 0.2, 0.1]))
 

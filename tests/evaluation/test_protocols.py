@@ -35,26 +35,42 @@ def photo(height: int, width: int) -> torch.Tensor:
 @torch.inference_mode()
 @pytest.mark.parametrize("model", ["small14", "vgg16"])
 def test_dense_at_the_crops_own_size_is_the_centre_view(model: str) -> None:
-    scored, image = Small(model), photo(32, 32)
+    classifier, image = Small(model), photo(32, 32)
     at_once = dense(32, scales_px=[32], mirror=False)
     one = center(32, scale_px=32)
-    a = at_once.score(scored, at_once.views(image, 32)[None])
-    assert torch.allclose(a, one.score(scored, one.views(image, 32)[None]), atol=1e-6, rtol=0)
+    a = at_once.score(classifier, at_once.views(image, 32)[None])
+    assert torch.allclose(a, one.score(classifier, one.views(image, 32)[None]), atol=1e-6, rtol=0)
 
 
 @torch.inference_mode()
 def test_dense_scores_all_windows_of_the_image_and_of_its_mirror() -> None:
-    scored, image = Small(), photo(60, 90)
+    classifier, image = Small(), photo(60, 90)
     protocol = dense(32, scales_px=[54])
-    found = protocol.score(scored, protocol.views(image, 54)[None])
+    found = protocol.score(classifier, protocol.views(image, 54)[None])
     by_hand = []
     resized = resize_shorter(image, 54)
     for side in (resized, resized.flip(-1)):
-        maps = scored.network.trunk(scored.preprocess(side[None]))
+        maps = classifier.network.trunk(classifier.preprocess(side[None]))
         assert maps.shape[2:] == (4, 6)  # windows of 2 x 2, as the map of a 32 px crop has it
         cut = [maps[:, :, y : y + 2, x : x + 2] for y in range(3) for x in range(5)]
-        by_hand += [scored.network.head(window).softmax(1) for window in cut]
+        by_hand += [classifier.network.head(window).softmax(1) for window in cut]
     assert torch.allclose(found, torch.stack(by_hand).mean(0), atol=1e-5, rtol=0)
+
+
+def test_ten_views_of_an_odd_sized_image_are_ten_hand_cut_crops() -> None:
+    image = torch.arange(3 * 37 * 45).remainder(251).to(torch.uint8).view(3, 37, 45)
+    top, left = (37 - 32) // 2, round((45 - 32) / 2)  # 2 and 6
+    corners = [(0, 0), (0, 13), (5, 0), (5, 13), (top, left)]
+    cut = [image[:, y : y + 32, x : x + 32] for y, x in corners]
+    views = ten_view(32, scale_px=37).views(image, 37)
+    assert views.shape == (10, 3, 32, 32)
+    assert all(torch.equal(views[i], cut[i]) for i in range(5))
+    assert all(torch.equal(views[5 + i], cut[i].flip(-1)) for i in range(5))
+
+
+def test_center_is_one_view() -> None:
+    image = torch.arange(36 * 40).remainder(251).to(torch.uint8).view(1, 36, 40)
+    assert torch.equal(center(32, scale_px=36).views(image, 36), image[None, :, 2:34, 4:36])
 
 
 def test_costs_are_counted_in_multiply_adds() -> None:
@@ -81,36 +97,36 @@ def test_costs_are_counted_in_multiply_adds() -> None:
 
 
 @pytest.mark.parametrize("scales", [[], [31], [36, 36], ["a"], 36, [10**6], [36.5]])
-def test_scales_that_cannot_be_are_refused(scales: object) -> None:
+def test_unusable_scales_are_refused(scales: object) -> None:
     with pytest.raises(InputError, match=r"not usable; give different whole numbers from data\.crop_px=32"):
         dense(32, scales_px=scales)  # type: ignore[arg-type]
 
 
 def test_dense_testing_needs_maps_and_a_mean_that_can_be_warped() -> None:
-    scored, protocol = Small("mlp"), dense(32, scales_px=[36])
+    classifier, protocol = Small("mlp"), dense(32, scales_px=[36])
     with pytest.raises(InputError, match="this network has no conv layers; choose evaluation"):
-        protocol.score(scored, protocol.views(photo(36, 36), 36)[None])
-    scored = Small()
-    scored.preprocess.matrix = torch.eye(1024)
+        protocol.score(classifier, protocol.views(photo(36, 36), 36)[None])
+    classifier = Small()
+    classifier.preprocess.matrix = torch.eye(1024)
     with pytest.raises(InputError, match=r"rotates images of 32 x 32 px and has no meaning for 36 x 36"):
-        protocol.score(scored, protocol.views(photo(36, 36), 36)[None])
+        protocol.score(classifier, protocol.views(photo(36, 36), 36)[None])
 
 
 @torch.inference_mode()
-def test_views_are_cut_from_the_maps_of_the_image_and_of_its_mirror() -> None:
+def test_multi_view_cuts_from_the_maps_of_the_image_and_of_its_mirror() -> None:
     """Centre, corners and middles: at 68 x 102 px of a stride of 12 the map is 6 x 9, windows are 2 x 2."""
-    scored, image = Small(), photo(60, 90)
+    classifier, image = Small(), photo(60, 90)
     protocol = multi_view(32, scales_px=[68])
-    found = protocol.score(scored, protocol.views(image, 68)[None])
+    found = protocol.score(classifier, protocol.views(image, 68)[None])
     resized = resize_shorter(image, 68)
     by_hand = []
-    maps = scored.network.trunk(scored.preprocess(resized[None]))
-    mirrored = scored.network.trunk(scored.preprocess(resized.flip(-1)[None]))
+    maps = classifier.network.trunk(classifier.preprocess(resized[None]))
+    mirrored = classifier.network.trunk(classifier.preprocess(resized.flip(-1)[None]))
     rows = (0, 2, 3)  # 0, 18 and 36 px; nearest multiples of 12, halves up
     for y in rows:
         for x, mirror_x in ((0, 6), (3, 3), (6, 0)):  # 0, 35 and 70 px, and as far from the other end
             for side, left in ((maps, x), (mirrored, mirror_x)):
-                by_hand.append(scored.network.head(side[:, :, y : y + 2, left : left + 2]).softmax(1))
+                by_hand.append(classifier.network.head(side[:, :, y : y + 2, left : left + 2]).softmax(1))
     assert len(by_hand) == 18
     assert torch.allclose(found, torch.stack(by_hand).mean(0), atol=1e-6, rtol=0)
 
@@ -122,15 +138,15 @@ def test_the_six_scales_of_spp_net_have_96_views() -> None:
     assert sum(weights.values()) == pytest.approx(1)
 
 
-def test_windows_of_the_large_models_are_the_cells_whose_centres_a_view_covers() -> None:
-    """SPP-net's rule. The cell i of a stride of 16 has its centre at 16 i + 7 (7 x 7 / 2 and two of three pools)."""
+def test_windows_of_the_large_models_are_the_positions_whose_centres_a_view_covers() -> None:
+    """SPP-net's rule. Position i of a stride of 16 has its centre at 16 i + 7 (7 x 7 / 2 and two of three pools)."""
     for left in range(300):
         covered = [i for i in range(60) if left - 0.5 < 16 * i + 7 < left + 223.5]
         assert len(covered) == 14
         assert _nearest(left, 16, 60) == covered[0]
 
 
-def test_a_view_costs_a_head_and_a_scale_two_trunks() -> None:
+def test_multi_view_costs_a_head_per_view_and_two_trunks_per_scale() -> None:
     network = Small().network
     trunk, head = multiply_adds(network.shapes, 54, 81)
     assert multi_view(32, scales_px=[54]).multiply_adds(network, 60, 90) == 2 * trunk + 18 * head

@@ -1,4 +1,4 @@
-"""Means, spreads and dead units of responses, against what is computed from all of them at once."""
+"""Means, spreads and dead units, against the same computed from all responses at once."""
 
 import torch
 from torch import nn
@@ -18,16 +18,16 @@ def test_batches_add_up_to_the_whole() -> None:
         for part in range(0, 50, 20):
             conv(maps[part : part + 20])
             flat(vectors[part : part + 20])
-    heard = meter.by_layer()
+    found = meter.by_layer()
     for name, responses in (("conv1", conv(maps)), ("fc1", flat(vectors))):
-        torch.testing.assert_close(heard[name].mean, responses.double().mean().item(), rtol=1e-6, atol=0)
-        torch.testing.assert_close(heard[name].std, responses.double().std(correction=0).item(), rtol=1e-5, atol=0)
-        assert heard[name].active == (responses > 0).double().mean()
-    assert (heard["conv1"].dead, heard["conv1"].units) == (1, 6)
-    assert (heard["fc1"].dead, heard["fc1"].units) == (3, 4)
+        torch.testing.assert_close(found[name].mean, responses.double().mean().item(), rtol=1e-6, atol=0)
+        torch.testing.assert_close(found[name].std, responses.double().std(correction=0).item(), rtol=1e-5, atol=0)
+        assert found[name].active == (responses > 0).double().mean()
+    assert (found["conv1"].dead, found["conv1"].units) == (1, 6)
+    assert (found["fc1"].dead, found["fc1"].units) == (3, 4)
 
 
-def test_nothing_is_heard_outside() -> None:
+def test_forward_passes_outside_the_context_are_not_measured() -> None:
     activation = nn.ReLU()
     meter = ResponseMeter({"fc1": (activation, 3)})
     with meter.listening():
@@ -37,7 +37,7 @@ def test_nothing_is_heard_outside() -> None:
     assert not activation._forward_hooks
 
 
-def test_it_owns_no_weights() -> None:
+def test_the_meter_has_no_parameters_of_its_own() -> None:
     assert not list(ResponseMeter({"fc1": (nn.PReLU(3), 3)}).parameters())
 
 

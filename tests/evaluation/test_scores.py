@@ -20,7 +20,7 @@ def test_scores_come_back_as_they_were_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "text", "pickle", "no scores", "other shape"])
-def test_what_is_no_kept_scores_is_one_sentence(damage: str, tmp_path: Path) -> None:
+def test_a_damaged_scores_file_is_refused_in_one_sentence(damage: str, tmp_path: Path) -> None:
     path = tmp_path / "ten_view.npz"
     write(path, KEPT)
     content = path.read_bytes()

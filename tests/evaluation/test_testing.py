@@ -59,18 +59,18 @@ def test_scores_are_averaged_after_the_softmax() -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_ten_view_errors_equal_an_evaluation_by_hand(workers: int) -> None:
     network, split, protocol = PixelScores(64, 10), digits().val, ten_view(8, scale_px=11)
-    seen: list[int] = []
-    tested = evaluate(network, split, protocol, classes=10, device=CPU, workers=workers, on_batch=seen.append)
-    hits, scores = [], []
+    batch_sizes: list[int] = []
+    tested = evaluate(network, split, protocol, classes=10, device=CPU, workers=workers, on_batch=batch_sizes.append)
+    correct, scores = [], []
     for i, label in enumerate(split.labels):
         views = protocol.views(split.image(i), 11)
         scores.append(torch.stack([network(view[None])[0].softmax(0) for view in views]).mean(0))
-        hits.append(int(scores[-1].argmax() == label))
-    assert tested.errors.top1_correct == sum(hits)
-    assert tested.errors.seen == sum(seen) == 450
+        correct.append(int(scores[-1].argmax() == label))
+    assert tested.errors.top1_correct == sum(correct)
+    assert tested.errors.num_images == sum(batch_sizes) == 450
     assert torch.allclose(tested.scores, torch.stack(scores), atol=1e-6)
-    digits_of_hits = bin(int(tested.as_dict()["top1_hits"], 16))[2:].zfill(452)
-    assert [int(bit) for bit in digits_of_hits[:450]] == hits
+    bits = bin(int(tested.as_dict()["top1_hits"], 16))[2:].zfill(452)
+    assert [int(bit) for bit in bits[:450]] == correct
     assert "by_scale" not in tested.as_dict()
 
 
@@ -83,7 +83,7 @@ def test_images_of_many_shapes_are_each_counted_once_and_undistorted(tmp_path: P
     assert all(len({split.shape(index) for index in batch}) == 1 for batch in batches)
     assert len({split.shape(index) for index in range(24)}) > 10
     tested = evaluate(scored, split, protocol, classes=6, device=CPU)
-    assert tested.errors.seen == 24
+    assert tested.errors.num_images == 24
     right = {36: 0, 48: 0}
     with torch.inference_mode():
         for i, label in enumerate(split.labels):
@@ -102,9 +102,9 @@ def test_images_of_many_shapes_are_each_counted_once_and_undistorted(tmp_path: P
 
 def test_batches_are_bounded_in_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     split = digits().val
-    monkeypatch.setattr(testing, "PIXELS_A_BATCH", 10 * 8 * 8 * 7)
+    monkeypatch.setattr(testing, "PIXELS_PER_BATCH", 10 * 8 * 8 * 7)
     assert {len(b) for b in same_shape_batches(split, ten_view(8, scale_px=11))} == {7, 450 % 7}
-    monkeypatch.setattr(testing, "PIXELS_A_BATCH", 1)
+    monkeypatch.setattr(testing, "PIXELS_PER_BATCH", 1)
     assert {len(b) for b in same_shape_batches(split, ten_view(8, scale_px=11))} == {1}
 
 
@@ -123,7 +123,7 @@ def test_calibration_by_hand() -> None:
     assert tested["top1_hits"] == "8"  # right, wrong
 
 
-def test_scores_that_are_none_leave_calibration_empty() -> None:
+def test_nan_scores_have_no_calibration() -> None:
     class Nothing(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.full((len(x), 2), torch.nan)
@@ -133,7 +133,7 @@ def test_scores_that_are_none_leave_calibration_empty() -> None:
     assert (tested["nll"], tested["brier"], tested["ece"], tested["top1_correct"]) == (None, None, None, 0)
 
 
-def test_evaluation_switches_dropout_off_and_gradients_too() -> None:
+def test_evaluation_switches_dropout_and_gradients_off() -> None:
     class Watch(PixelScores):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             assert not self.training

@@ -9,8 +9,8 @@ from rectifiers.evaluation.windows import mean_window_scores
 from rectifiers.nn.networks.pyramid import SpatialPyramid
 
 
-def plain(head: nn.Module, maps: Tensor, window: int) -> Tensor:
-    """Cut every window out, pool it, score it, average the softmax."""
+def scores_by_cutting(head: nn.Module, maps: Tensor, window: int) -> Tensor:
+    """The same by cutting every window out, pooling it and scoring it."""
     scores = [
         head(maps[:, :, top : top + window, left : left + window]).softmax(1)
         for top in range(maps.shape[2] - window + 1)
@@ -30,14 +30,16 @@ def head(first: nn.Module, features: int) -> nn.Sequential:
 def test_dense_scores_are_those_of_every_window_cut_out(levels: Sequence[int], window: int, size: tuple) -> None:
     network = head(SpatialPyramid(levels), 8 * sum(n * n for n in levels))
     maps = torch.randn(3, 8, *size, generator=torch.Generator().manual_seed(1))
-    assert torch.allclose(mean_window_scores(network, maps, window), plain(network, maps, window), atol=1e-6, rtol=0)
+    assert torch.allclose(
+        mean_window_scores(network, maps, window), scores_by_cutting(network, maps, window), atol=1e-6, rtol=0
+    )
 
 
 @torch.inference_mode()
 def test_a_head_without_a_pyramid_scores_every_window_too() -> None:
     network = head(nn.Flatten(), 4 * 49)
     maps = torch.randn(2, 4, 9, 12, generator=torch.Generator().manual_seed(1))
-    assert torch.allclose(mean_window_scores(network, maps, 7), plain(network, maps, 7), atol=1e-6, rtol=0)
+    assert torch.allclose(mean_window_scores(network, maps, 7), scores_by_cutting(network, maps, 7), atol=1e-6, rtol=0)
 
 
 @torch.inference_mode()

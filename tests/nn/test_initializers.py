@@ -138,9 +138,9 @@ RECIPE = {
 
 @pytest.mark.parametrize(("rule", "column"), [(I.he_backward, 0), (I.he, 1), (I.lecun, 2)])
 def test_stds_of_the_small_model_are_those_of_the_recipe(full_size: Network, rule, column: int) -> None:
-    ledger = {entry.layer: entry for entry in initialize(full_size.sites(), rule, seed=0, name="rule")}
+    report = {entry.layer: entry for entry in initialize(full_size.sites(), rule, seed=0, name="rule")}
     for layer, row in RECIPE.items():
-        entry = ledger[layer]
+        entry = report[layer]
         assert entry.std_asked == pytest.approx(row[column], abs=5e-6)  # as printed
         spread = stats.norm.isf(FALSE_ALARM / 2) / math.sqrt(2 * math.prod(entry.shape))
         assert entry.std_drawn == pytest.approx(entry.std_asked, rel=spread)
@@ -223,9 +223,9 @@ def test_biases_are_the_constant_asked_for() -> None:
 
 
 def test_fc_std_replaces_the_rule_on_linear_layers_alone() -> None:
-    ledger = initialize(small14(1 / 16).sites(), I.he, seed=0, name="he", fc_std=[0.01, 0.01, 0.001])
-    assert [(e.rule, e.std_asked) for e in ledger[-3:]] == [("gaussian", 0.01), ("gaussian", 0.01), ("gaussian", 0.001)]
-    assert {e.rule for e in ledger[:-3]} == {"he"}
+    report = initialize(small14(1 / 16).sites(), I.he, seed=0, name="he", fc_std=[0.01, 0.01, 0.001])
+    assert [(e.rule, e.std_asked) for e in report[-3:]] == [("gaussian", 0.01), ("gaussian", 0.01), ("gaussian", 0.001)]
+    assert {e.rule for e in report[:-3]} == {"he"}
 
 
 def test_options_that_do_not_fit_are_refused_with_the_remedy() -> None:
@@ -236,15 +236,15 @@ def test_options_that_do_not_fit_are_refused_with_the_remedy() -> None:
         initialize(sites, I.he, seed=0, name="", bias="sometimes")
 
 
-def test_the_ledger_names_each_layers_surroundings() -> None:
-    ledger = initialize(small14(1 / 16, A.prelu).sites(), I.he, seed=0, name="he")
-    assert [e.layer for e in ledger] == [
+def test_the_init_report_names_the_activations_around_each_layer() -> None:
+    report = initialize(small14(1 / 16, A.prelu).sites(), I.he, seed=0, name="he")
+    assert [e.layer for e in report] == [
         "conv1", *(f"conv2_{i}" for i in range(1, 5)), *(f"conv3_{i}" for i in range(1, 7)), "fc1", "fc2", "fc3",
     ]  # fmt: skip
-    assert (ledger[0].activation_before, ledger[0].activation_after) == (None, "PReLU")
-    assert (ledger[-1].activation_before, ledger[-1].activation_after) == ("PReLU", None)
-    assert ledger[0].fan_in == 3 * 49
-    assert ledger[0].fan_out == 4 * 49
+    assert (report[0].activation_before, report[0].activation_after) == (None, "PReLU")
+    assert (report[-1].activation_before, report[-1].activation_after) == ("PReLU", None)
+    assert report[0].fan_in == 3 * 49
+    assert report[0].fan_out == 4 * 49
 
 
 @pytest.mark.parametrize("activation", [A.gelu, A.silu])
@@ -291,9 +291,9 @@ WITHOUT_GAIN = (I.xavier, I.lecun, I.gaussian, I.zeros, partial(I.sparse, std=0.
 @pytest.mark.parametrize("activation", [Step, Explosion, Maps, partial(nn.LeakyReLU, 1e200)])
 def test_rules_that_ask_for_no_gain_take_any_activation(activation) -> None:
     for rule in WITHOUT_GAIN:
-        ledger = initialize(small14(1 / 16, lambda channels: activation()).sites(), rule, seed=0, name="")
-        assert {entry.backward_gain for entry in ledger} == {None}
-        assert {entry.forward_gain for entry in ledger} == ({math.sqrt(2)} if activation is Step else {None})
+        report = initialize(small14(1 / 16, lambda channels: activation()).sites(), rule, seed=0, name="")
+        assert {entry.backward_gain for entry in report} == {None}
+        assert {entry.forward_gain for entry in report} == ({math.sqrt(2)} if activation is Step else {None})
 
 
 @pytest.mark.parametrize(
@@ -313,8 +313,8 @@ def test_rules_that_ask_for_a_gain_refuse_an_activation_without_it(activation, r
 
 
 def test_the_forward_gain_does_not_ask_for_the_backward_one() -> None:
-    ledger = initialize(small14(1 / 16, lambda channels: Step()).sites(), I.he, seed=0, name="he")
-    assert {(entry.forward_gain, entry.backward_gain) for entry in ledger} == {(math.sqrt(2), None)}
+    report = initialize(small14(1 / 16, lambda channels: Step()).sites(), I.he, seed=0, name="he")
+    assert {(entry.forward_gain, entry.backward_gain) for entry in report} == {(math.sqrt(2), None)}
 
 
 @pytest.mark.filterwarnings("error")

@@ -89,10 +89,10 @@ def test_the_papers_worked_example_on_vgg_b() -> None:
     with torch.device("meta"):
         network = Network(expand(rows, width=1.0, classes=10), A.relu, channels=3, input_px=32)
     sites = [site for site in network.to_empty(device="cpu").sites() if site.name.startswith("conv")]
-    ledger = initialize(sites, he_backward, seed=0, name="he_backward")
+    report = initialize(sites, he_backward, seed=0, name="he_backward")
     printed = {64: 0.059, 128: 0.042, 256: 0.029, 512: 0.021}
-    assert all(round(entry.std_asked, 3) == printed[entry.shape[0]] for entry in ledger)
-    ratio = torch.tensor([entry.std_asked / 0.01 for entry in ledger[1:]], dtype=torch.float64).prod()
+    assert all(round(entry.std_asked, 3) == printed[entry.shape[0]] for entry in report)
+    ratio = torch.tensor([entry.std_asked / 0.01 for entry in report[1:]], dtype=torch.float64).prod()
     assert float(ratio) == pytest.approx(16_729, rel=1e-4)
 
 

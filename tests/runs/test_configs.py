@@ -116,8 +116,8 @@ def test_every_preprocess_fits_real_images(option: str) -> None:
 @pytest.mark.parametrize("activation", ["prelu", "maxout", "tanh"])
 def test_every_model_initialiser_and_kind_of_activation_go_together(model: str, init: str, activation: str) -> None:
     config = compose_config(f"model={model}", f"init={init}", f"activation={activation}", *SMALL)
-    network, ledger = assembly.build_network(config, digits(), None)
-    assert len(ledger) == len(network.sites())
+    network, report = assembly.build_network(config, digits(), None)
+    assert len(report) == len(network.sites())
     scores = network.eval()(torch.randn(2, 1, 32, 32))
     assert scores.shape == (2, 10)
     assert torch.isfinite(scores).all()

@@ -24,8 +24,8 @@ ONE = torch.ones(1, 1, dtype=torch.float64)
 
 def built(rows: list[dict], activation, rule, *, input_px: int, channels: int = 1, seed: int = 0):
     network = Network(expand(rows, width=1, classes=10), activation, channels=channels, input_px=input_px)
-    ledger = initialize(network.sites(), rule, seed=seed, name="")
-    return network, [entry.std_asked for entry in ledger]
+    report = initialize(network.sites(), rule, seed=seed, name="")
+    return network, [entry.std_asked for entry in report]
 
 
 def predicted(rows: list[dict], activation, rule, *, input_px: int, channels: int = 1):

@@ -151,11 +151,11 @@ def propagate(
     first, plain = subject.config["seed"], subject.config["model"]["norm"] == "none"
     measured, found, powers = [], [], []
     for seed in range(first, first + seeds):
-        network, ledger = subject.network(seed)
+        network, init_report = subject.network(seed)
         given = subject.inputs(inputs, images, seed)
         powers.append(_power(given))
         heard = listen(network, given, subject.score_gradient(len(given), seed))
-        stds = [entry.std_asked for entry in ledger]
+        stds = [entry.std_asked for entry in init_report]
         measured.append(heard)
         found.append(effects(network.sites(), stds, heard))
         tell(1)
@@ -175,9 +175,9 @@ def propagate(
             "theory": None if steps is None else _theory(steps[i]),
             "effects": None if i == 0 else _mean_effects([each[i - 1] for each in found]),
         }
-        for i, (entry, shape) in enumerate(zip(ledger, (s for s in network.shapes if s.row.weighted), strict=True))
+        for i, (entry, shape) in enumerate(zip(init_report, (s for s in network.shapes if s.row.weighted), strict=True))
     ]
-    return {"layers": layers, "total": _total(measured, steps), "activation": ledger[0].activation_after}
+    return {"layers": layers, "total": _total(measured, steps), "activation": init_report[0].activation_after}
 
 
 def _power(inputs: Tensor) -> Tensor:

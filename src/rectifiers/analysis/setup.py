@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rectifiers.data.module import CenterDataset
 from rectifiers.data.preprocess import Preprocess
-from rectifiers.nn.initializers import Entry
+from rectifiers.nn.initializers import LayerReport
 from rectifiers.nn.networks.network import Network
 from rectifiers.runtime.seeds import mix
 from rectifiers.training.assembly import build_data, build_geometry, build_network, build_preprocess, build_source
@@ -32,8 +32,8 @@ class AnalysisSetup:
         """Of training."""
         return len(self.data.batches)
 
-    def network(self, seed: int) -> tuple[Network, list[Entry]]:
-        """Return the network as a run of this seed would start with it, and its ledger."""
+    def network(self, seed: int) -> tuple[Network, list[LayerReport]]:
+        """Return the network as a run of this seed would start with it, and its init report."""
         return build_network({**self.config, "seed": seed}, self.source, self.preprocess.flat_output)
 
     def images(self, count: int, seed: int) -> tuple[Tensor, Tensor]:

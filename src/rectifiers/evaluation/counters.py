@@ -1,6 +1,6 @@
-"""Exact error counting: integers, summed over processes, never a mean of means."""
+"""Exact error counts: integers that are summed over batches and processes, never a mean of means."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -9,60 +9,67 @@ from torchmetrics import Metric
 
 @dataclass(frozen=True)
 class Errors:
-    """What was counted. top5_correct is None where there are five classes or fewer, for every answer would be right."""
+    """Counts over `num_images` images; `top5_correct` is None for five classes or fewer, where it would be trivial."""
 
-    seen: int
+    num_images: int
     top1_correct: int
     top5_correct: int | None
 
     @property
     def top1_error_pct(self) -> float:
-        return 100 * (self.seen - self.top1_correct) / self.seen
+        return 100 * (self.num_images - self.top1_correct) / self.num_images
 
     @property
     def top5_error_pct(self) -> float | None:
-        return None if self.top5_correct is None else 100 * (self.seen - self.top5_correct) / self.seen
+        return None if self.top5_correct is None else 100 * (self.num_images - self.top5_correct) / self.num_images
 
-    def as_dict(self) -> dict:
-        """The counts and the errors in percent, as a record keeps them."""
-        return {**asdict(self), "top1_error_pct": self.top1_error_pct, "top5_error_pct": self.top5_error_pct}
+    def as_dict(self) -> dict[str, float | None]:
+        """Return the counts and the errors in percent, under the names that a record gives them."""
+        return {
+            "seen": self.num_images,
+            "top1_correct": self.top1_correct,
+            "top5_correct": self.top5_correct,
+            "top1_error_pct": self.top1_error_pct,
+            "top5_error_pct": self.top5_error_pct,
+        }
+
+
+def is_correct(scores: Tensor, labels: Tensor, top_k: int = 1) -> Tensor:
+    """Return whether each image's label is among its `top_k` highest scores, bool [N].
+
+    scores: [N, classes]; labels: [N]. The rank is strict: an answer is correct when fewer than `top_k` other classes
+    score at least as high as the label's. A tie with a wrong class is therefore an error, so that a network that gives
+    all classes the same score is wrong everywhere instead of being right by the order of the classes. An image with a
+    score that is infinite or NaN is an error.
+    """
+    rivals = (scores >= scores.gather(1, labels[:, None])).sum(1) - 1
+    return (rivals < top_k) & torch.isfinite(scores).all(1)
 
 
 class ErrorCounter(Metric):
-    """Counts top-1 and top-5 hits over everything it is shown.
-
-    update(scores [N, classes], labels [N]): higher is better, a softmax or not. An answer is right when fewer than k
-    classes score at least as high as the label's, so a tie with a wrong class counts as an error: a network that gives
-    all classes the same score is wrong everywhere, and not right by the order of the classes.
-    """
+    """Counts top-1 and top-5 answers by `is_correct`; update(scores [N, classes], labels [N])."""
 
     full_state_update = False
-    seen: Tensor
-    top1: Tensor
-    top5: Tensor
+    num_images: Tensor
+    top1_correct: Tensor
+    top5_correct: Tensor
 
-    def __init__(self, classes: int) -> None:
+    def __init__(self, num_classes: int) -> None:
         super().__init__()
-        self.classes = classes
-        for state in ("seen", "top1", "top5"):
+        self.num_classes = num_classes
+        for state in ("num_images", "top1_correct", "top5_correct"):
             self.add_state(state, torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
-    @staticmethod
-    def hits(scores: Tensor, labels: Tensor, k: int = 1) -> Tensor:
-        """Return which answers are right, bool [N]."""
-        rivals = (scores >= scores.gather(1, labels[:, None])).sum(1) - 1
-        return (rivals < k) & torch.isfinite(scores).all(1)  # an image with a score that is not a number is an error
-
     def update(self, scores: Tensor, labels: Tensor) -> None:
-        self.seen += len(labels)
-        self.top1 += self.hits(scores, labels).sum()
-        self.top5 += self.hits(scores, labels, 5).sum()
+        self.num_images += len(labels)
+        self.top1_correct += is_correct(scores, labels).sum()
+        self.top5_correct += is_correct(scores, labels, top_k=5).sum()
 
     def compute(self) -> Tensor:
-        """The counts (seen, top1, top5), int64 [3]; torchmetrics sums them over processes."""
-        return torch.stack([self.seen, self.top1, self.top5])
+        """Return the counts (images, top-1, top-5), int64 [3]; torchmetrics sums them over processes."""
+        return torch.stack([self.num_images, self.top1_correct, self.top5_correct])
 
     def errors(self) -> Errors:
-        """Return what has been counted so far, over all processes."""
-        seen, top1, top5 = self.compute().tolist()
-        return Errors(seen, top1, top5 if self.classes > 5 else None)
+        """Return the counts so far, over all processes."""
+        num_images, top1, top5 = self.compute().tolist()
+        return Errors(num_images, top1, top5 if self.num_classes > 5 else None)

@@ -1,4 +1,4 @@
-"""Several networks as one: the mean of their scores, every network with the same weight."""
+"""Several networks as one: the mean of their scores, with equal weights."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from rectifiers.runtime.errors import InputError
 
 
 def mean_result(members: Sequence[Scores]) -> Result:
-    """Return what the members find together (section 4.2; how the paper weighs its six models is not known).
+    """Return the result of the members' mean scores (section 4.2; how the paper weighs its six models is not known).
 
     Raises:
         InputError: where the scores are of other images, or by another protocol.
@@ -25,4 +25,4 @@ def mean_result(members: Sequence[Scores]) -> Result:
                 "test them by the same"
             )
     total = sum(torch.from_numpy(member.scores) for member in members)
-    return Result.of(torch.as_tensor(total) / len(members), torch.from_numpy(first.labels))
+    return Result.from_scores(torch.as_tensor(total) / len(members), torch.from_numpy(first.labels))

@@ -1,4 +1,4 @@
-"""What activations answer: the mean, spread and positive share of responses by layer, and units that never answer."""
+"""Statistics of activations' outputs per layer: mean, spread, positive share, and units that are never positive."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,11 +13,11 @@ from torchmetrics import Metric
 
 @dataclass(frozen=True)
 class Responses:
-    """Of one layer, over all that it was shown.
+    """Statistics of one layer's responses.
 
-    mean, std: over images, channels and places. active: the share of responses that are positive, a rectifier's measure
-    of sparsity. dead: how many of its `units` channels were not positive once, at no
-    place of no image. Without a slope on the negative side such a unit has no gradient; with one it learns on.
+    mean, std: over images, channels and positions. active: the share of responses that are positive, a rectifier's
+    measure of sparsity. dead: how many of its `units` channels were never positive anywhere. Without
+    a slope on the negative side such a unit gets no gradient; with one it still learns.
     """
 
     mean: float
@@ -28,9 +28,9 @@ class Responses:
 
 
 class ResponseMeter(Metric):
-    """Listens to activations while it is asked to: sums alone, so that processes and batches add up.
+    """Measures the outputs of activations while it is `listening`; its state is sums, so batches and processes add up.
 
-    activations: for each layer's name the module and its number of channels; it gives [N, channels, ...].
+    activations: for each layer's name the module and its number of channels; the module returns [N, channels, ...].
     """
 
     full_state_update = False
@@ -44,7 +44,7 @@ class ResponseMeter(Metric):
         self._names = list(activations)
         self._units = [units for _, units in activations.values()]
         self._ends = list(accumulate(self._units))
-        # In a tuple, which torch does not look into: a metric that owned these modules would own their weights.
+        # A tuple hides the modules from torch: registered as children, they would bring their weights along.
         self._activations = tuple(module for module, _ in activations.values())
         for name in ("total", "squares"):
             self.add_state(name, torch.zeros(len(activations), dtype=torch.float64), dist_reduce_fx="sum")
@@ -53,31 +53,31 @@ class ResponseMeter(Metric):
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take in every forward pass within."""
+        """Measure every forward pass in the body."""
 
-        def hook_of(place: int) -> Any:
-            return lambda _, __, output: self.update(place, output.detach())
+        def hook_of(layer: int) -> Any:
+            return lambda _, __, output: self.update(layer, output.detach())
 
-        handles = [module.register_forward_hook(hook_of(place)) for place, module in enumerate(self._activations)]
+        handles = [module.register_forward_hook(hook_of(layer)) for layer, module in enumerate(self._activations)]
         try:
             yield
         finally:
             for handle in handles:
                 handle.remove()
 
-    def update(self, place: int, responses: Tensor) -> None:
-        """Take in responses [N, channels, ...] of the layer at `place`."""
-        end = self._ends[place]
+    def update(self, layer: int, responses: Tensor) -> None:
+        """Add responses [N, channels, ...] of the layer with this position among `activations`."""
+        end = self._ends[layer]
         responses = responses if responses.dtype.itemsize >= 4 else responses.float()
-        # Each batch in its own precision, which is many times faster, and the batches in double.
-        self.total[place] += responses.sum().double()
-        self.squares[place] += torch.linalg.vector_norm(responses).double() ** 2
-        self.count[place] += responses.numel()
-        positive = (responses > 0).float().sum(0).long()  # over images first: the quickest way to a count of each unit
-        self.positive[end - self._units[place] : end] += positive.view(self._units[place], -1).sum(1)
+        # Each batch is summed in its own precision, which is many times faster, and the batches in double.
+        self.total[layer] += responses.sum().double()
+        self.squares[layer] += torch.linalg.vector_norm(responses).double() ** 2
+        self.count[layer] += responses.numel()
+        positive = (responses > 0).float().sum(0).long()  # over images first: the fastest way to a count per unit
+        self.positive[end - self._units[layer] : end] += positive.view(self._units[layer], -1).sum(1)
 
     def compute(self) -> Tensor:
-        """Return [layers, 4]: mean, std, active share, dead units; torchmetrics has added up the processes."""
+        """Return [layers, 4]: mean, std, active share, dead units; torchmetrics sums the states over processes."""
         mean = self.total / self.count
         std = (self.squares / self.count - mean**2).clamp(min=0).sqrt()
         by_layer = self.positive.split(self._units)
@@ -86,6 +86,6 @@ class ResponseMeter(Metric):
         return torch.stack([mean, std, active, dead], dim=1)
 
     def by_layer(self) -> dict[str, Responses]:
-        """Return what has been heard so far, over all processes."""
+        """Return the statistics so far per layer name, over all processes."""
         rows = zip(self._names, self.compute().tolist(), self._units, strict=True) if self._names else ()
         return {name: Responses(mean, std, active, int(dead), units) for name, (mean, std, active, dead), units in rows}

@@ -1,4 +1,4 @@
-"""Kept scores: one file a run and protocol, keyed by image, so that ensembles and paired tests need no second pass."""
+"""Kept scores: one file per run and protocol, by image, so that ensembles and paired tests need no second pass."""
 
 import hashlib
 import zipfile
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Scores:
     """Mean softmax scores of a whole split, float32 [images, classes], with its labels, int64 [images].
 
-    Row i is of the i-th image of the val split of the data whose content hash is `data`, which is what tells one image
-    from another. settings: the protocol's, as canonical JSON.
+    Row i belongs to the i-th image of the val split of the data whose content hash is `data`. settings: the protocol's,
+    as canonical JSON.
     """
 
     scores: "np.ndarray"
@@ -27,7 +27,7 @@ class Scores:
     settings: str
 
     def digest(self) -> str:
-        """Return 16 hex digits of all of it; a record holds them, so that a file of another test is noticed."""
+        """Return a hash of all fields, 16 hex digits; a record holds it, so that a file of another test is noticed."""
         content = hashlib.blake2b(f"{self.data} {self.settings} ".encode(), digest_size=8)
         content.update(self.scores.tobytes())
         content.update(self.labels.tobytes())
@@ -40,7 +40,7 @@ def scores_path(folder: Path, protocol: str) -> Path:
 
 
 def write(path: Path, kept: Scores) -> None:
-    """Write the file, whole or not at all: NumPy's own format, four bytes a score."""
+    """Write the file, whole or not at all, in NumPy's npz format: four bytes per score."""
     import numpy as np
 
     with atomic_file(path) as file:
@@ -48,10 +48,10 @@ def write(path: Path, kept: Scores) -> None:
 
 
 def load(path: Path) -> Scores:
-    """Read a file that `write` made; nothing in it is executed.
+    """Read a file that `write` made; no pickled code is executed.
 
     Raises:
-        InputError: where it cannot be read or holds something else.
+        InputError: where the file cannot be read or holds something else.
     """
     import numpy as np
 
@@ -60,6 +60,6 @@ def load(path: Path) -> Scores:
             kept = Scores(file["scores"], file["labels"], str(file["data"]), str(file["settings"]))
         if kept.scores.dtype != np.float32 or kept.scores.ndim != 2 or kept.labels.shape != kept.scores.shape[:1]:
             raise ValueError(f"scores of shape {kept.scores.shape}, labels of shape {kept.labels.shape}")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as fault:
-        raise InputError(f"{path} cannot be read as kept scores ({fault}); remove it and test the run again") from fault
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path} cannot be read as kept scores ({error}); remove it and test the run again") from error
     return kept

@@ -1,22 +1,23 @@
-"""A whole split through a protocol: images of one shape a batch, errors and calibration counted exactly."""
+"""A whole split through a test protocol: batches of images of one shape, errors and calibration counted exactly."""
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from rectifiers.data.sources import Split
-from rectifiers.evaluation.calibration import Calibration
-from rectifiers.evaluation.counters import ErrorCounter, Errors
+from rectifiers.evaluation.calibration import calibration
+from rectifiers.evaluation.counters import ErrorCounter, Errors, is_correct
 from rectifiers.evaluation.protocols import TestProtocol
-from rectifiers.runtime.distributed import world
+from rectifiers.runtime.distributed import all_reduce, world
 from rectifiers.runtime.signals import iterate_until_stopped, leave_signals_to_the_parent
 
-PIXELS_A_BATCH = 2**19  # of views, whatever their size: 512 of 32 x 32, 10 of 224 x 224
+PIXELS_PER_BATCH = 2**19  # of views, whatever their size: 512 of 32 x 32, 10 of 224 x 224
 
 
 class ViewDataset(Dataset[tuple[list[Tensor], int, int]]):
@@ -40,54 +41,48 @@ def same_shape_batches(split: Split, protocol: TestProtocol) -> Iterator[list[in
         groups.setdefault(split.shape(index), []).append(index)
     for indices in groups.values():
         image = split.image(indices[0])
-        pixels = [
-            views.shape[0] * views[0, 0].numel() for views in (protocol.views(image, s) for s in protocol.scales_px)
-        ]
-        size = max(1, PIXELS_A_BATCH // max(pixels))
+        pixels = [views[:, 0].numel() for views in (protocol.views(image, px) for px in protocol.scales_px)]
+        size = max(1, PIXELS_PER_BATCH // max(pixels))
         for start in range(0, len(indices), size):
             yield indices[start : start + size]
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a protocol found: errors over all scales, errors by scale where there are several, and calibration.
+    """The outcome of a protocol on a split.
 
-    hits: bool [images], whether each image of the split, in its order, is right (top-1). scores: [images, classes].
+    errors, calibration: of the scores averaged over all scales. correct: bool [images], whether each image's top-1
+    answer is. scores: float32 [images, classes]. by_scale: the errors at each scale (px) alone, where it was measured.
     """
 
     errors: Errors
-    by_scale: dict[int, Errors]
     calibration: dict[str, float | None]
-    hits: Tensor
+    correct: Tensor
     scores: Tensor
+    by_scale: dict[int, Errors] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, scores: Tensor, labels: Tensor) -> "Result":
-        """Count what scores [images, classes] say of images with `labels` [images]."""
-        hits, in_five = ErrorCounter.hits(scores, labels), ErrorCounter.hits(scores, labels, 5)
-        top5 = int(in_five.sum()) if scores.shape[1] > 5 else None
-        errors = Errors(len(labels), int(hits.sum()), top5)
-        return cls(errors, {}, Calibration.of(scores, labels).as_dict(), hits, scores)
+    def from_scores(cls, scores: Tensor, labels: Tensor) -> "Result":
+        """Judge scores [images, classes] by the images' labels [images]."""
+        correct = is_correct(scores, labels)
+        top5_correct = int(is_correct(scores, labels, top_k=5).sum()) if scores.shape[1] > 5 else None
+        errors = Errors(len(labels), int(correct.sum()), top5_correct)
+        return cls(errors, calibration(scores, labels), correct, scores)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain types for a record; `hits` as hexadecimal digits, the first image in the highest bit."""
+        """Return plain types for a record; `correct` in hexadecimal digits, the first image in the highest bit."""
         by_scale = {"by_scale": {str(px): errors.as_dict() for px, errors in self.by_scale.items()}}
         return {
             **self.errors.as_dict(),
             **(by_scale if len(self.by_scale) > 1 else {}),
             **self.calibration,
-            "top1_hits": _hexadecimal(self.hits),
+            "top1_hits": np.packbits(self.correct.numpy()).tobytes().hex()[: math.ceil(len(self.correct) / 4)],
         }
-
-
-def _hexadecimal(hits: Tensor) -> str:
-    padded = torch.nn.functional.pad(hits.int(), (0, -len(hits) % 4)).view(-1, 4)
-    return "".join(f"{digit:x}" for digit in (padded * torch.tensor([8, 4, 2, 1])).sum(1).tolist())
 
 
 @torch.inference_mode()
 def evaluate(
-    scored: nn.Module,
+    classifier: nn.Module,
     split: Split,
     protocol: TestProtocol,
     *,
@@ -97,20 +92,20 @@ def evaluate(
     timeout_s: float = 0,
     on_batch: Callable[[int], None] = lambda images: None,
 ) -> Result:
-    """Score a whole split; `scored` (see `protocols.Scored`) is put into eval mode.
+    """Test `classifier` (see `protocols.ImageClassifier`) on a whole split; it is put into eval mode.
 
-    timeout_s: how long a batch of a worker is waited for; 0 for ever. on_batch: told the number of images after every
-    batch, for a progress bar. Several processes share the batches, and each of them returns the result of all.
+    workers: processes that read images; timeout_s: how long to wait for a batch of theirs, 0 for ever. on_batch: called
+    with the number of images after every batch, for a progress bar. Several processes share the batches, and each of
+    them returns the result of all.
 
     Raises:
         Stopped: where a signal asks for it, on all processes.
         RuntimeError: where the number of images counted is not the size of the split.
     """
-    scored.eval()
+    classifier.eval()
     dataset = ViewDataset(split, protocol)
-    whole = ErrorCounter(classes).to(device)
-    by_scale = {px: ErrorCounter(classes).to(device) for px in protocol.scales_px}
-    kept = torch.zeros(len(dataset), classes)
+    counters = {px: ErrorCounter(classes).to(device) for px in protocol.scales_px}
+    all_scores = torch.zeros(len(dataset), classes)
     here = world()
     batches = list(same_shape_batches(split, protocol))
     loader = DataLoader(
@@ -120,24 +115,21 @@ def evaluate(
         timeout=timeout_s if workers else 0,
         worker_init_fn=leave_signals_to_the_parent,
     )
-    for at_scales, labels, indices in iterate_until_stopped(
-        loader, math.ceil(len(batches) / here.size), "while testing"
-    ):
-        labels = labels.to(device)
+    longest = math.ceil(len(batches) / here.size)
+    for views_by_scale, labels, indices in iterate_until_stopped(loader, longest, "while testing"):
         total = torch.zeros((), device=device)
-        for px, views in zip(protocol.scales_px, at_scales, strict=True):
-            scores = protocol.score(scored, views.to(device))  # type: ignore[arg-type]
-            by_scale[px].update(scores, labels)
-            total = total + protocol.scales_px[px] * scores
-        whole.update(total, labels)
-        kept[indices] = total.float().cpu()
+        for (px, weight), views in zip(protocol.scales_px.items(), views_by_scale, strict=True):
+            scores = protocol.score(classifier, views.to(device))  # type: ignore[arg-type]
+            counters[px].update(scores, labels.to(device))
+            total = total + weight * scores
+        all_scores[indices] = total.float().cpu()
         on_batch(len(labels))
-    errors = whole.errors()
-    if errors.seen != len(dataset):
-        raise RuntimeError(f"counted {errors.seen} images of a split of {len(dataset)}; the errors would be wrong")
-    if here.size > 1:
-        kept = kept.to(device)
-        torch.distributed.all_reduce(kept)  # every image has its scores on one process and zeros on the others
-        kept = kept.cpu()
-    found = Result.of(kept, torch.tensor(list(split.labels)))
-    return replace(found, errors=errors, by_scale={px: counter.errors() for px, counter in by_scale.items()})
+    by_scale = {px: counter.errors() for px, counter in counters.items()}
+    for errors in by_scale.values():
+        if errors.num_images != len(dataset):
+            raise RuntimeError(
+                f"counted {errors.num_images} images of a split of {len(dataset)}; the errors would be wrong"
+            )
+    # Each image has its scores on one process and zeros on the others.
+    all_scores = all_reduce(all_scores.to(device), "sum").cpu()
+    return replace(Result.from_scores(all_scores, torch.tensor(list(split.labels))), by_scale=by_scale)

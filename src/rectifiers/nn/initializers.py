@@ -157,10 +157,10 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A line of the ledger: what was asked of a layer and what was drawn.
+class LayerReport:
+    """One layer of the init report: its fans, its gains, the std its rule asked for and the weights that were drawn.
 
-    A gain is None where the activation has none; the rule did not ask for it then.
+    A gain is None where the activation has none, which a rule that does not read it never notices.
     """
 
     layer: str
@@ -221,13 +221,13 @@ def initialize(
     bias: float | str = 0.0,
     first_layer_linear: bool = False,
     fc_std: Sequence[float] | None = None,
-) -> list[Entry]:
-    """Fill every weight and bias of `sites` in order and return the ledger, one entry a layer.
+) -> list[LayerReport]:
+    """Fill every weight and bias of `sites` in order and return the init report, one LayerReport per layer.
 
     Every layer draws from its own stream, a function of (seed, position): two networks that differ in one layer agree
     in all others, and two activations are compared from the same draws.
 
-    name: the rule's name, for the ledger.
+    name: the rule's name, for the init report.
     bias: a constant, or "torch_default" for uniform(-1/sqrt(n), 1/sqrt(n)).
     first_layer_linear: no activation stands before the first layer, so forward rules give it Var = 1/n; False uses the
         gain of the activation after it, as the paper does: one factor on one layer does not add up with depth.
@@ -245,7 +245,7 @@ def initialize(
     if bias != "torch_default" and (isinstance(bias, bool) or not isinstance(bias, int | float)):
         raise InputError(f"init.bias={bias} is not usable; give a number such as 0 or 0.01, or torch_default")
     fixed = dict(zip(linears, fc_std or (), strict=False))
-    ledger = []
+    report = []
     for position, site in enumerate(sites):
         generator = torch.Generator().manual_seed(mix("weights", seed, position))
         layer = _layer(site, sites[position - 1] if position else None, first_layer_linear)
@@ -257,8 +257,8 @@ def initialize(
                 asked, used = rule(weight, layer, generator), name
             _fill_bias(site.module, bias, layer, generator)
         drawn = weight.detach().double()
-        ledger.append(
-            Entry(
+        report.append(
+            LayerReport(
                 layer=site.name,
                 shape=list(weight.shape),
                 fan_in=layer.fan_in,
@@ -274,7 +274,7 @@ def initialize(
                 bias=bias,
             )
         )
-    return ledger
+    return report
 
 
 def _fill_bias(module: nn.Conv2d | nn.Linear, bias: float | str, layer: Layer, generator: Generator) -> None:

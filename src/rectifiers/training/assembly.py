@@ -19,7 +19,7 @@ from rectifiers.data.preprocess import PixelMoments, Preprocess, fit
 from rectifiers.data.sources import Source
 from rectifiers.data.statistics import load_or_fit, statistics_key
 from rectifiers.data.transforms import Geometry
-from rectifiers.nn.initializers import Entry, initialize
+from rectifiers.nn.initializers import LayerReport, initialize
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import Row, expand
 from rectifiers.runtime.console import bar
@@ -175,8 +175,8 @@ def build_layers(config: dict[str, Any], classes: int) -> tuple[Row, ...]:
     return expand(config["model"]["rows"], width=config["model"]["width"], classes=classes)
 
 
-def build_network(config: dict[str, Any], source: Source, flat_input: int | None) -> tuple[Network, list[Entry]]:
-    """Build and initialise the network; return it with its ledger."""
+def build_network(config: dict[str, Any], source: Source, flat_input: int | None) -> tuple[Network, list[LayerReport]]:
+    """Build and initialise the network; return it with its init report."""
     chosen = config["activation"]
     factory = configured("activation", chosen)
     _called_with("activation", chosen, factory, ("channels",))
@@ -198,14 +198,14 @@ def build_network(config: dict[str, Any], source: Source, flat_input: int | None
     settings = config["init"]
     rule = configured("init", settings, EVERY_INIT_KEYS)
     _called_with("init", settings, rule, ("weight", "layer", "generator"))
-    ledger = initialize(
+    init_report = initialize(
         network.sites(),
         rule,
         seed=config["seed"],
         name=settings["_target_"].rpartition(".")[2],
         **{key: settings[key] for key in EVERY_INIT_KEYS},
     )
-    for entry in ledger:
+    for entry in init_report:
         if not isinstance(entry.std_asked, int | float) or not math.isfinite(entry.std_asked):
             raise InputError(
                 f"init._target_={settings['_target_']} returns {entry.std_asked} for {entry.layer}; "
@@ -214,7 +214,7 @@ def build_network(config: dict[str, Any], source: Source, flat_input: int | None
     if config["compute"]["channels_last"]:
         network.to(memory_format=torch.channels_last)  # what the weights are, convolutions make of maps
     network.activation_checkpointing = config["compute"]["activation_checkpointing"]
-    return network, ledger
+    return network, init_report
 
 
 def build_sgd_settings(config: dict[str, Any]) -> SgdSettings:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rectifiers.data.sources import Source
-from rectifiers.nn.initializers import Entry
+from rectifiers.nn.initializers import LayerReport
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import depth
 from rectifiers.runs.identity import science
@@ -23,7 +23,7 @@ def training_record(
     choices: dict[str, Any],
     source: Source,
     classifier: Classifier,
-    ledger: Sequence[Entry],
+    init_report: Sequence[LayerReport],
     warnings: list[str],
     diverged: Diverged | None,
     results: dict[str, Any],
@@ -45,7 +45,7 @@ def training_record(
         "protocols": results,
         "network": _describe(network, source, config["data"]["crop_px"]),
         "class_names": list(source.classes),
-        "ledger": [entry.as_dict() for entry in ledger],
+        "ledger": [entry.as_dict() for entry in init_report],
         "warnings": warnings,
         "slopes": {} if diverged else _slopes(network),
         "drop_epochs": classifier.rule.drop_epochs,

@@ -187,7 +187,9 @@ class _Run:
         self.geometry = build_geometry(config)
         self.data = run_on_all_ranks(lambda: build_data(config, source, self.geometry))
         self.preprocess, self.statistics_hash = build_preprocess(config, self.data)
-        self.network, self.ledger = run_on_all_ranks(lambda: build_network(config, source, self.preprocess.flat_output))
+        self.network, self.init_report = run_on_all_ranks(
+            lambda: build_network(config, source, self.preprocess.flat_output)
+        )
         drift = warn_of_drift(self.network.sites()) if config["model"]["norm"] == "none" else None
         self.warnings = [] if drift is None else [drift]
         self.classifier = Classifier(
@@ -208,7 +210,7 @@ class _Run:
         try:
             begin(self.folder, anew=self.config["rerun"])
             write_text(self.folder / "config.yaml", yaml.safe_dump(self.config, sort_keys=False))
-            ledger = yaml.safe_dump([entry.as_dict() for entry in self.ledger], sort_keys=False)
+            ledger = yaml.safe_dump([entry.as_dict() for entry in self.init_report], sort_keys=False)
             write_text(self.folder / "ledger.yaml", ledger)
             save(self.preprocess, self.folder / "statistics.pt")
         except OSError as fault:
@@ -261,7 +263,7 @@ class _Run:
             choices=self.choices,
             source=self.source,
             classifier=self.classifier,
-            ledger=self.ledger,
+            init_report=self.init_report,
             warnings=[*self.warnings, *unread_warning(unread)],
             diverged=diverged,
             results=results,

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-def spans(side: int, n: int) -> list[tuple[int, int]]:
+def bin_edges(side: int, n: int) -> list[tuple[int, int]]:
     """Return [start, stop) of each of `n` bins over `side` positions: floor(i side / n) to ceil((i + 1) side / n)."""
     return [(i * side // n, -(-(i + 1) * side // n)) for i in range(n)]
 
