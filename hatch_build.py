@@ -1,4 +1,4 @@
-"""Compiles the C sources when the package is installed. Without a compiler or libjpeg the install goes on without."""
+"""Compile the C sources when the package is installed, and put `conf` into a wheel."""
 
 import runpy
 from pathlib import Path
@@ -8,14 +8,20 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class CompileHook(BuildHookInterface):
-    """Makes the libraries anew for every wheel and editable install; a wheel that holds one is of this platform."""
+    """Rebuild the libraries for every wheel and editable install; a wheel that holds one is of this platform.
+
+    Without a compiler or libjpeg the installation goes on without them. An editable install reads the checkout's
+    `conf`.
+    """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         compiling = runpy.run_path(str(Path(self.root, "src/rectifiers/runtime/compiling.py")))
-        for fault in compiling["compile_all"]():
-            self.app.display_warning(fault)
+        for warning in compiling["compile_all"]():
+            self.app.display_warning(warning)
         made = [each.path for each in (compiling["JPEG"], compiling["KERNELS"]) if each.path.exists()]
         if made:
             build_data["artifacts"] += [str(path.relative_to(self.root)) for path in made]
             build_data["pure_python"] = False
             build_data["infer_tag"] = True
+        if version != "editable":
+            build_data["force_include"][str(Path(self.root, "conf"))] = "rectifiers/conf"

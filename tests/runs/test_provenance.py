@@ -23,7 +23,7 @@ def test_versions_lock_and_machine_are_recorded() -> None:
 
 
 def test_a_folder_that_is_no_checkout_has_no_sha(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
-    monkeypatch.setattr("rectifiers.runs.provenance.ROOT", tmp_path)
+    monkeypatch.setattr("rectifiers.runs.provenance.CHECKOUT", tmp_path)
     found = provenance("data", "statistics", "cpu", 1)
     assert (found["git_sha"], found["git_dirty"], found["lock"]) == (None, None, None)
 

@@ -98,3 +98,6 @@ def test_the_command_to_continue_can_be_typed(monkeypatch: pytest.MonkeyPatch) -
     assert command(1, 1) == "python train.py 'evaluation=[center]' 'runs_dir=my runs'"
     monkeypatch.setattr("sys.argv", [str(Path("scripts/sweep.py")), "run", "x.yaml"])
     assert command(1, 1) == "python scripts/sweep.py run x.yaml"
+    monkeypatch.setattr("sys.argv", ["/venv/bin/rectifiers-train", "seed=1"])
+    assert command(1, 1) == "rectifiers-train seed=1"
+    assert command(1, 2).endswith("torchrun --standalone --nproc-per-node=2 --no-python rectifiers-train seed=1")

@@ -1,4 +1,4 @@
-"""What `train.py --help` prints: the choices of every group, and all settings as the command line has them.
+"""What `--help` prints: the choices of every group, and all settings as the command line has them.
 
 Hydra's own takes four times as long (it copies its search path for every group, and again for its own groups).
 """
@@ -8,6 +8,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from rectifiers.cli.composition import composed
+from rectifiers.runtime.distributed import command
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.paths import CONF
 
@@ -15,11 +16,11 @@ HELP, SWEEP = {"--help", "-h"}, {"--multirun", "-m"}
 HEAD = "Train a network with a chosen activation and initialiser, test it, and keep a record of the run."
 EXAMPLES = """\
 Examples:
-  python train.py activation=prelu init=he
-  python train.py activation=gelu init=xavier model.norm=batch optim.epochs=10
-  python train.py --multirun activation=relu,prelu,prelu_shared seed=0,1,2
-  python train.py --cfg job activation=maxout        # show the configuration, run nothing
-  python train.py --hydra-help                       # Hydra's own flags"""
+  {program} activation=prelu init=he
+  {program} activation=gelu init=xavier model.norm=batch optim.epochs=10
+  {program} --multirun activation=relu,prelu,prelu_shared seed=0,1,2
+  {program} --cfg job activation=maxout        # show the configuration, run nothing
+  {program} --hydra-help                       # Hydra's own flags"""
 
 
 def wanted(arguments: list[str]) -> bool:
@@ -49,7 +50,7 @@ def text(arguments: list[str]) -> str:
             HEAD,
             f"Choices (group=option):\n\n{choices}",
             f"Settings (key=value), with their present values:\n\n{yaml.safe_dump(settings, sort_keys=False).rstrip()}",
-            EXAMPLES,
+            EXAMPLES.format(program=command(nodes=1, devices=1, arguments=[])),
         ]
     )
 

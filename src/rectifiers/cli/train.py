@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from rich.console import Console
 
-from rectifiers.cli.help import text
+from rectifiers.cli.help import text, wanted
 from rectifiers.results.console import print_record
 from rectifiers.runs.config import options, protocols
 from rectifiers.runs.lookup import finished, prepare
@@ -26,6 +27,18 @@ from rectifiers.runtime.paths import CONF
 from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 
 _started = False
+
+
+def main() -> None:
+    """Do what the command line says: `python train.py ...` in a checkout, `rectifiers-train ...` anywhere.
+
+    Nothing heavy is imported before the run starts, so `--help` and `--cfg job` answer at once.
+    """
+    with explain_refusal(sys.argv[1:]):
+        if wanted(sys.argv[1:]):
+            tell_help(sys.argv[1:])
+        else:
+            hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")(launch)()
 
 
 def launch(config: DictConfig) -> float:

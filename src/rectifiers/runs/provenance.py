@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rectifiers.runtime.git import git
-from rectifiers.runtime.paths import ROOT
+from rectifiers.runtime.paths import CHECKOUT
 
 PACKAGE = Path(__file__).parents[1]
 VERSIONS = (
@@ -43,8 +43,10 @@ def processor() -> str:
 
 def version() -> dict[str, Any]:
     """Return the commit and whether the tree departs from it (None outside a checkout)."""
-    status = git("status", "--porcelain", at=ROOT)
-    return {"git_sha": git("rev-parse", "HEAD", at=ROOT), "git_dirty": None if status is None else bool(status)}
+    if CHECKOUT is None:
+        return {"git_sha": None, "git_dirty": None}
+    status = git("status", "--porcelain", at=CHECKOUT)
+    return {"git_sha": git("rev-parse", "HEAD", at=CHECKOUT), "git_dirty": None if status is None else bool(status)}
 
 
 def provenance(
@@ -54,11 +56,11 @@ def provenance(
 
     data_pinned: of prepared data, whether a `dvc.lock` names it.
     """
-    lock = ROOT / "requirements.lock"
+    lock = CHECKOUT and CHECKOUT / "requirements.lock"
     return {
         **version(),
         "code": code_fingerprint(),
-        "lock": hashlib.sha256(lock.read_bytes()).hexdigest()[:12] if lock.is_file() else None,
+        "lock": hashlib.sha256(lock.read_bytes()).hexdigest()[:12] if lock and lock.is_file() else None,
         "data": data_hash,
         "data_pinned": data_pinned,
         "statistics": statistics_hash,

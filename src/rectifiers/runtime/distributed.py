@@ -9,13 +9,14 @@ import os
 import shlex
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rectifiers.runtime.errors import InputError
 
+CONSOLE_SCRIPT = "rectifiers-train"  # of an installed package, as pyproject.toml names it
 T = TypeVar("T")
 
 
@@ -210,14 +211,20 @@ def refuse_disagreement(facts: Mapping[str, Any]) -> None:
                 raise fault
 
 
-def command(nodes: int, devices: int) -> str:
-    """Return what to type to have this program run by so many processes on each of so many machines."""
+def command(nodes: int, devices: int, arguments: Sequence[str] | None = None) -> str:
+    """Return what to type to have this program run by so many processes on each of so many machines.
+
+    arguments: the program's; those that it was started with, where none are given.
+    """
     program = Path(sys.argv[0])
-    typed = shlex.join([f"scripts/{program.name}" if program.parent.name == "scripts" else "train.py", *sys.argv[1:]])
+    installed = program.name == CONSOLE_SCRIPT
+    name = f"scripts/{program.name}" if program.parent.name == "scripts" else "train.py"
+    typed = shlex.join([CONSOLE_SCRIPT if installed else name, *(sys.argv[1:] if arguments is None else arguments)])
     if nodes == devices == 1:
-        return f"python {typed}"
+        return typed if installed else f"python {typed}"
     where = "--standalone" if nodes == 1 else f"--nnodes={nodes} --rdzv-backend=c10d --rdzv-endpoint=<first node>:29500"
-    launch = f"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun {where} --nproc-per-node={devices} {typed}"
+    starter = f"torchrun {where} --nproc-per-node={devices}{' --no-python' if installed else ''}"
+    launch = f"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 {starter} {typed}"
     return launch + ("" if nodes == 1 else " (on every node, or scripts/slurm/train.sbatch)")
 
 

@@ -1,6 +1,12 @@
-"""Where the configuration and the checkout lie."""
+"""Where the configuration lies: inside an installed package, and beside `src` in a checkout."""
 
 from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
-CONF = ROOT / "conf"
+
+def locate(package: Path) -> tuple[Path, Path | None]:
+    """Return (the folder of configurations, the checkout that the package is in; None where it is installed)."""
+    installed, checkout = package / "conf", package.parents[1]
+    return (installed, None) if installed.is_dir() else (checkout / "conf", checkout)
+
+
+CONF, CHECKOUT = locate(Path(__file__).parents[1])

@@ -84,5 +84,5 @@ def test_where_nothing_is_prepared_the_remedy_is_named(tmp_path: Path) -> None:
 
 
 def test_a_project_without_locks_pins_nothing(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "PROJECT", tmp_path)
+    monkeypatch.setattr(source, "CHECKOUT", tmp_path)
     assert imagenet(str(prepared)).pinned is False

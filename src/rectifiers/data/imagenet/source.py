@@ -8,15 +8,13 @@ from rectifiers.data.imagenet.shards import ShardSplit
 from rectifiers.data.imagenet.store import MANIFEST, SPLITS, read_manifest
 from rectifiers.data.sources import Source
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.paths import CONF
-
-PROJECT = CONF.parent
+from rectifiers.runtime.paths import CHECKOUT
 
 
 def imagenet(root: str = "data/prepared/imagenet") -> Source:
     """Open a prepared folder, wherever it lies. Its splits' digests are those of the same images in `data=folder`.
 
-    `pinned` says whether the project answers for this very manifest (`data.pins`), and so for every byte.
+    `pinned` says whether a checkout answers for this very manifest (`pins`), and so for every byte.
 
     Raises:
         InputError: where the folder is not whole, or a lock cannot be read.
@@ -33,5 +31,5 @@ def imagenet(root: str = "data/prepared/imagenet") -> Source:
             raise InputError(f"{path} is not what was written there; pull the data anew, or prepare the archives again")
     classes = tuple(known["wnid"] for known in manifest["classes"])
     train, val = (ShardSplit(base, split, manifest) for split in SPLITS)
-    pinned = is_pinned((base / MANIFEST).read_bytes(), manifest, PROJECT)
+    pinned = CHECKOUT is not None and is_pinned((base / MANIFEST).read_bytes(), manifest, CHECKOUT)
     return Source("imagenet", classes, 3, train, val, pinned)

@@ -14,7 +14,7 @@ from rectifiers.results.page.blocks import short
 from rectifiers.results.page.embedding import column
 from rectifiers.results.page.images import classes_and_answers
 from rectifiers.results.statistics import Z_95
-from rectifiers.runtime.paths import ROOT
+from rectifiers.runtime.paths import CHECKOUT
 
 GROUPS = ("experiment", "model", "activation", "init", "data")
 CURVES = ("val/top1_error_pct", "val/top5_error_pct", "train_loss")
@@ -45,7 +45,8 @@ def _text(value: Any) -> str | None:
 
 
 def _shown(path: Path) -> str:
-    return os.path.relpath(path, ROOT) if path.resolve().is_relative_to(ROOT) else path.as_posix()
+    inside = CHECKOUT is not None and path.resolve().is_relative_to(CHECKOUT)
+    return os.path.relpath(path, CHECKOUT) if inside else path.as_posix()
 
 
 def _link(found: Found, page: Path) -> str:

@@ -1,0 +1,89 @@
+"""The wheel by itself: built from a copy of the checkout, unpacked elsewhere, it trains outside of any checkout."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from conftest import CONF, ROOT, TINY
+from rectifiers.runs.provenance import code_fingerprint
+from rectifiers.runtime.paths import locate
+
+ENTRY = "import sys; sys.argv[0] = '/bin/rectifiers-train'; from rectifiers.cli.train import main; main()"
+
+
+def test_the_configuration_lies_in_an_installed_package_and_beside_src_in_a_checkout(tmp_path: Path) -> None:
+    package = tmp_path / "src" / "rectifiers"
+    package.mkdir(parents=True)
+    (tmp_path / "conf").mkdir()
+    assert locate(package) == (tmp_path / "conf", tmp_path)
+    (package / "conf").mkdir()
+    assert locate(package) == (package / "conf", None)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked wheel."""
+    source, site = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("site")
+    for name in ("src", "conf"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", ".gitignore"):
+        shutil.copy(ROOT / name, source)
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel"], cwd=source, check=True, timeout=120)
+    (wheel,) = (source / "dist").glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(site)
+    return site
+
+
+def call(site: Path, place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """What `rectifiers-train` does of the wheel unpacked at `site`, with `place` as the current folder."""
+    return subprocess.run(
+        [sys.executable, "-c", ENTRY, *arguments], cwd=place, capture_output=True, text=True, timeout=240,
+        env={**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+def test_the_wheel_holds_the_package_the_whole_configuration_and_the_console_script(installed: Path) -> None:
+    def files(folder: Path) -> set[str]:
+        return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.suffix in (".py", ".yaml", ".c", ".h")}
+
+    package = installed / "rectifiers"
+    expected = files(ROOT / "src" / "rectifiers") | {f"conf/{name}" for name in files(CONF)}
+    assert files(package) == expected
+    (entry_points,) = installed.glob("*.dist-info/entry_points.txt")
+    assert "rectifiers-train = rectifiers.cli.train:main" in entry_points.read_text()
+    if shutil.which("cc"):
+        assert (package / "nn" / "kernels" / "library.so").is_file()
+
+
+def test_an_installed_package_trains_outside_a_checkout(installed: Path, tmp_path: Path) -> None:
+    done = call(installed, tmp_path, *TINY, "optim.epochs=1", "activation=prelu", "init=he")
+    assert done.returncode == 0, done.stderr
+    (path,) = (tmp_path / "runs").glob("*/record.json")
+    assert done.stdout.splitlines()[-1] == str(path.relative_to(tmp_path))
+    provenance = json.loads(path.read_text())["provenance"]
+    assert provenance["code"] == code_fingerprint()  # the code of the wheel is the checkout's
+    assert [provenance[key] for key in ("git_sha", "git_dirty", "lock")] == [None, None, None]
+
+
+def test_an_installed_package_sweeps_in_a_process_per_run(installed: Path, tmp_path: Path) -> None:
+    sweep = ("--multirun", "hydra/launcher=processes", *TINY, "optim.epochs=1", "seed=0,1")
+    done = call(installed, tmp_path, *sweep)
+    assert done.returncode == 0, done.stderr
+    seeds = [json.loads(path.read_text())["science"]["seed"] for path in (tmp_path / "runs").glob("*/record.json")]
+    assert sorted(seeds) == [0, 1]
+
+
+def test_an_installed_package_explains_itself_by_the_name_that_is_typed(installed: Path, tmp_path: Path) -> None:
+    done = call(installed, tmp_path, "--help")
+    assert "  rectifiers-train activation=prelu init=he\n" in done.stdout
+    assert "train.py" not in done.stdout
+    refused = call(installed, tmp_path, "activaton=relu")
+    assert refused.returncode == 1
+    assert "activaton is not known; did you mean activation? " in refused.stderr
+    assert not (tmp_path / "runs").exists()
