@@ -19,7 +19,7 @@ from rectifiers.runs.sweep import State, last_words, load, note_job, state
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import Stopped
 from rectifiers.training.cells import Job, run_cell
-from rectifiers.training.checkpoints import Checkpoints
+from rectifiers.training.epoch_end import EpochEnd
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -197,7 +197,7 @@ def test_a_job_that_must_make_room_stops_cleanly_and_is_queued_again(
     """submitit's own handler is a stand-in: its contract is to be called with the signal, and to queue the job."""
     sweep = planned(tmp_path, "optim.epochs=2", "optim.global_batch=128")
     (cell,) = load(sweep)
-    begin, queued = Checkpoints.on_train_epoch_end, []
+    begin, queued = EpochEnd.on_train_epoch_end, []
 
     def asked(*arguments: object) -> None:
         signal.raise_signal(signal.SIGUSR2)
@@ -207,7 +207,7 @@ def test_a_job_that_must_make_room_stops_cleanly_and_is_queued_again(
     try:
         job = Job(sweep, cell)
         with monkeypatch.context() as patch:
-            patch.setattr(Checkpoints, "on_train_epoch_end", asked)
+            patch.setattr(EpochEnd, "on_train_epoch_end", asked)
             with pytest.raises(Stopped):
                 job()
         assert queued == [job]

@@ -13,13 +13,14 @@ from rectifiers.runtime.distributed import command
 from rectifiers.runtime.signals import Stopped, deferring_signals
 from rectifiers.training import run
 from rectifiers.training import testing as results
-from rectifiers.training.checkpoints import AtomicCheckpointIO, Checkpoints
+from rectifiers.training.checkpoints import AtomicCheckpointIO
+from rectifiers.training.epoch_end import EpochEnd
 
 STAGES = {
     "data": (run, "build_source", "while the data was opened"),
     "statistics": (ImageData, "_in_order", "while learning the preprocessing"),
-    "set-up of the trainer": (Checkpoints, "setup", "after step 1"),
-    "last epoch": (Checkpoints, "on_train_epoch_end", "after step 10"),
+    "set-up of the trainer": (EpochEnd, "setup", "after step 1"),
+    "last epoch": (EpochEnd, "on_train_epoch_end", "after step 10"),
     "test": (results, "evaluate", "while testing"),
     "record": (records, "write", "at its end"),
 }

@@ -14,7 +14,7 @@ from rectifiers.nn.initializers import he, initialize, lecun
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import expand
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.checkpoints import Checkpoints
+from rectifiers.training.epoch_end import EpochEnd
 from rectifiers.training.interventions import Greedy, RedrawLayers, ReviveDead, dead_units
 from rectifiers.training.run import Outcome, train
 
@@ -152,7 +152,7 @@ def test_a_run_that_was_cut_goes_on_with_it(
 ) -> None:
     asked = (*RELU, *given, "checkpoint.every_n_steps=4")
     whole = train(tiny(*asked, f"runs_dir={tmp_path}/whole"), {})
-    step = Checkpoints.on_train_batch_end
+    step = EpochEnd.on_train_batch_end
 
     def cut(self: Any, trainer: Any, *rest: Any) -> None:
         step(self, trainer, *rest)
@@ -160,7 +160,7 @@ def test_a_run_that_was_cut_goes_on_with_it(
             raise Cut
 
     with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "on_train_batch_end", cut)
+        patch.setattr(EpochEnd, "on_train_batch_end", cut)
         with pytest.raises(Cut):
             train(tiny(*asked), {})
     continued = train(tiny(*asked), {})

@@ -27,8 +27,9 @@ from rectifiers.evaluation.testing import Result
 from rectifiers.runs import record as records
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.checkpoints import AtomicCheckpointIO, Checkpoints
+from rectifiers.training.checkpoints import AtomicCheckpointIO
 from rectifiers.training.diagnostics import Signals
+from rectifiers.training.epoch_end import EpochEnd
 from rectifiers.training.run import Outcome, train
 
 CHOICES = {"activation": "prelu", "init": "he", "model": "mlp", "data": "digits"}
@@ -240,7 +241,7 @@ def test_a_run_cut_and_continued_equals_one_that_was_not(
     whole = train(tiny(*options, f"runs_dir={tmp_path}/whole"), CHOICES)
     assert whole.record["drop_epochs"]
 
-    original = Checkpoints.on_train_epoch_end
+    original = EpochEnd.on_train_epoch_end
 
     def cut(self, trainer, module) -> None:
         original(self, trainer, module)
@@ -248,7 +249,7 @@ def test_a_run_cut_and_continued_equals_one_that_was_not(
             raise Cut
 
     with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "on_train_epoch_end", cut)
+        patch.setattr(EpochEnd, "on_train_epoch_end", cut)
         with pytest.raises(Cut):
             train(tiny(*options), CHOICES)
     folder = tmp_path / "runs" / whole.record["run"]

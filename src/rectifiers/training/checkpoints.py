@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or absent, and when they are written: epochs' ends, every few steps, on a signal."""
+"""Checkpoint files that are whole or absent, and the reading of weights."""
 
 import hashlib
 import os
@@ -6,18 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
 from rectifiers.runtime.console import stderr
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file
-from rectifiers.runtime.signals import Stopped, pending_signal, stop_if_requested
-from rectifiers.training.callbacks import write_metrics
-from rectifiers.training.module import Classifier
 
 LAST, PREVIOUS = "last.ckpt", "previous.ckpt"
 
@@ -129,34 +124,3 @@ def load_weights(path: Path) -> dict[str, Tensor]:
             f"{path} cannot be read as a state_dict ({first_line(fault)}); give what torch.save(net.state_dict()) wrote"
         ) from fault
     return {name.removeprefix("network."): weight for name, weight in weights.items()}
-
-
-class Checkpoints(Checkpoint):
-    """Keeps `last.ckpt` of the run, and `metrics.csv` where it is asked for.
-
-    A Lightning `Checkpoint` so that it runs after the module's own `on_train_epoch_end`, which applies the step rule.
-
-    A signal to any of the processes (see `stopping`) means: write a checkpoint after the step that is being done, and
-    leave. Within an epoch's last step the epoch is finished first, with its validation: Lightning would skip that in a
-    run that goes on from there.
-    """
-
-    def __init__(self, folder: Path, *, metrics: bool, every_n_steps: int | None) -> None:
-        self.folder, self.metrics, self.every_n_steps = folder, metrics, every_n_steps
-
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if trainer.is_last_batch:
-            return
-        stop = pending_signal()
-        if stop or (self.every_n_steps and trainer.global_step % self.every_n_steps == 0):
-            trainer.save_checkpoint(self.folder / LAST)
-        if stop:
-            raise Stopped(stop, f"after step {trainer.global_step}")
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
-        trainer.save_checkpoint(self.folder / LAST)
-        if self.metrics and trainer.is_global_zero:
-            write_metrics(self.folder / "metrics.csv", module.history)
-        stop_if_requested(f"after step {trainer.global_step}")

@@ -1,4 +1,4 @@
-"""Callbacks that look at a training and change nothing: its signals, weights, their ranks and Fisher information."""
+"""Callbacks that measure a training and change nothing: its signals, weights, their ranks and Fisher information."""
 
 import copy
 from collections.abc import Collection
@@ -7,13 +7,14 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import Callback, Checkpoint
+from pytorch_lightning.callbacks import Callback
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from rectifiers.data.module import Batch, CenterDataset
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory.fisher import MEASURES, measure, refuse_other_than_two_layers
+from rectifiers.training.epoch_end import EpochMeasure
 from rectifiers.training.module import Classifier
 
 BINS = 60
@@ -103,18 +104,16 @@ class Weights(Callback):
 
 
 def fisher(images: int) -> Callback:
-    """Keep the Fisher information of every epoch's end; see `FisherRows`. `callbacks=fisher`."""
+    """Measure the Fisher information after every epoch; see `FisherMeasure`. `callbacks=fisher`."""
     if images < 1:
         raise InputError(f"callbacks.images={images} is not usable; give a whole number at least 1")
-    return FisherRows(images)
+    return FisherMeasure(images)
 
 
-class FisherRows(Checkpoint):
-    """Adds to every epoch's row what the Fisher information of the network looks like: `fisher/<measure>`.
+class FisherMeasure(EpochMeasure):
+    """Measures the network's Fisher information: `fisher/<measure>`, with the measures of `theory.fisher`.
 
-    Over the centre views of the first `images` training images, in double precision, of a copy. The measures are those
-    of `analysis.fisher`. A Lightning `Checkpoint` so that it runs after the module has made the row; it stands before
-    the one that keeps it.
+    It is taken over the centre views of the first `images` training images, in double precision, of a copy.
     """
 
     def __init__(self, images: int) -> None:
@@ -126,27 +125,29 @@ class FisherRows(Checkpoint):
         views = CenterDataset(data.source, "train", data.geometry, skip_bad=data.skip_bad)
         self.batch: Batch = views.__getitems__(range(min(self.images, len(data.source.train.labels))))
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
+    def measure(self, module: Classifier) -> dict[str, float]:
         with torch.enable_grad():
             x = module.preprocess(self.batch.images.to(module.device)).cpu()
             found, _ = measure(copy.deepcopy(module.network).cpu(), x, self.batch.labels)
-        module.history[-1] |= {f"fisher/{key}": float(found[key]) for key in MEASURES}
+        return {f"fisher/{key}": float(found[key]) for key in MEASURES}
 
 
 def ranks() -> Callback:
-    """Keep the ranks of every epoch's end; see `RankRows`. `callbacks=ranks`."""
-    return RankRows()
+    """Measure the ranks of all layers' weights after every epoch; see `RankMeasure`. `callbacks=ranks`."""
+    return RankMeasure()
 
 
-class RankRows(Checkpoint):
-    """Adds to every epoch's row the numerical rank of each layer's weights [units, inputs]: `rank/<layer>`.
+class RankMeasure(EpochMeasure):
+    """Measures the numerical rank of each layer's weights [units, inputs]: `rank/<layer>`.
 
-    In double precision, by torch's default tolerance for the weights' own. A Lightning `Checkpoint` as `FisherRows` is.
+    In double precision, by torch's default tolerance for the weights' own precision.
     """
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
+    def measure(self, module: Classifier) -> dict[str, float]:
+        found: dict[str, float] = {}
         for site in module.network.sites():
             weight = site.module.weight.detach().flatten(1)
             singular = torch.linalg.svdvals(weight.double())
             least = float(singular.max()) * max(weight.shape) * torch.finfo(weight.dtype).eps
-            module.history[-1][f"rank/{site.name}"] = int((singular > least).sum())
+            found[f"rank/{site.name}"] = int((singular > least).sum())
+        return found

@@ -46,9 +46,9 @@ from rectifiers.training.assembly import (
     build_sgd_settings,
     build_source,
 )
-from rectifiers.training.callbacks import write_metrics
 from rectifiers.training.checkpoints import LAST, PREVIOUS, AtomicCheckpointIO, first_line, load_weights, newest
 from rectifiers.training.divergence import Diverged
+from rectifiers.training.epoch_end import write_metrics
 from rectifiers.training.isolation import isolated
 from rectifiers.training.module import Classifier, refuse_other_network
 from rectifiers.training.preflight import agree, check_compute, preflight

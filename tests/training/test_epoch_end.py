@@ -1,0 +1,64 @@
+"""What follows an epoch happens in one order."""
+
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pytorch_lightning.callbacks import Callback
+
+from rectifiers.runtime.signals import Stopped, deferring_signals
+from rectifiers.training.epoch_end import EpochEnd, EpochMeasure
+from rectifiers.training.run import train
+
+
+class Measure(EpochMeasure):
+    def measure(self, module: Any) -> dict[str, float]:
+        return {"measured": module.weight}
+
+
+def stand_ins(events: list[Any], rank: int = 0) -> tuple[Any, Any]:
+    module = SimpleNamespace(history=[{"epoch": 1}], weight=0.5)
+    trainer = SimpleNamespace(
+        callbacks=[Callback(), Measure()],
+        is_global_zero=rank == 0,
+        global_step=7,
+        save_checkpoint=lambda path: events.append((path.name, dict(module.history[-1]))),
+    )
+    return trainer, module
+
+
+def test_the_row_is_measured_then_kept_then_told_and_a_signal_is_acted_on_last(tmp_path: Path) -> None:
+    events: list[Any] = []
+    told = [lambda history: events.append(("first", len(history))), lambda history: events.append(("second", 1))]
+
+    def end_of_an_epoch() -> None:
+        with deferring_signals():
+            signal.raise_signal(signal.SIGTERM)
+            EpochEnd(tmp_path, tell=told).on_train_epoch_end(*stand_ins(events))
+
+    with pytest.raises(Stopped, match="75"):
+        end_of_an_epoch()
+    assert events == [("last.ckpt", {"epoch": 1, "measured": 0.5}), ("first", 1), ("second", 1)]
+
+
+def test_rank_zero_alone_tells_the_rows(tmp_path: Path) -> None:
+    events: list[Any] = []
+    EpochEnd(tmp_path, tell=[events.append]).on_train_epoch_end(*stand_ins(events, rank=1))
+    assert [name for name, _ in events] == ["last.ckpt"]
+
+
+def test_lightning_runs_it_after_the_module_has_made_the_row(tiny) -> None:
+    rows: list[int] = []
+
+    class Looks(EpochMeasure):
+        def measure(self, module: Any) -> dict[str, float]:
+            rows.append(module.history[-1]["epoch"])
+            return {"looked": float(len(module.history))}
+
+    outcome = train(tiny("optim.epochs=2"), {}, [Looks()])
+    assert rows == [1, 2]
+    assert [row["looked"] for row in outcome.record["history"]] == [1, 2]
+    header = (outcome.path.parent / "metrics.csv").read_text().splitlines()[0]
+    assert header.endswith(",looked")
