@@ -29,7 +29,7 @@ from rectifiers.cli.train import hints, unusable_choice
 from rectifiers.runs import record as records
 from rectifiers.runs.config import check, options
 from rectifiers.runs.lookup import run_folder
-from rectifiers.runtime.console import bar
+from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.paths import CONF
 from rectifiers.runtime.signals import INTERRUPTED
@@ -91,7 +91,7 @@ def propagation(own: dict[str, Any], rest: list[str]) -> tuple[dict[str, Any], d
     from rectifiers.analysis.setup import AnalysisSetup
 
     subject = AnalysisSetup(configuration(rest))
-    with bar("networks", own["seeds"]) as tell:
+    with progress_bar("networks", own["seeds"]) as tell:
         return propagate(subject, **own, tell=tell), described(rest)
 
 
@@ -108,7 +108,7 @@ def gain(own: dict[str, Any], rest: list[str]) -> tuple[dict[str, Any], dict[str
         target = config["activation"]["_target_"].rpartition(".")[2]
         known[f"{target} (yours)"] = config["activation"]
     factories = {name: configured("activation", settings) for name, settings in known.items()}
-    with bar("networks", own["seeds"] * len(factories)) as tell:
+    with progress_bar("networks", own["seeds"] * len(factories)) as tell:
         return gains(factories, **own, tell=tell), {"activation": config["activation"]}
 
 

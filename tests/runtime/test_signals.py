@@ -9,7 +9,7 @@ import pytest
 from conftest import numbers, same_bits
 from rectifiers.data.module import ImageData
 from rectifiers.runs import record as records
-from rectifiers.runtime.distributed import command
+from rectifiers.runtime.distributed import launch_command
 from rectifiers.runtime.signals import Stopped, deferring_signals
 from rectifiers.training import run
 from rectifiers.training import testing as results
@@ -59,8 +59,8 @@ def test_a_signal_at_any_stage_stops_the_run_and_the_same_command_ends_with_the_
     finally:
         signal.signal(asked, former)
     assert stopped.value.code == (130 if asked == signal.SIGINT else 75)
-    (told,) = [line for line in capfd.readouterr().err.splitlines() if "stopped by" in line]
-    assert told.startswith(f"stopped by {asked.name} {where}; go on with: ")
+    (message,) = [line for line in capfd.readouterr().err.splitlines() if "stopped by" in line]
+    assert message.startswith(f"stopped by {asked.name} {where}; go on with: ")
     again = run.train(tiny(*SHORT), {})
     assert again.fresh == (stage != "record")
     states = [AtomicCheckpointIO().load_checkpoint(o.path.parent / "last.ckpt")["state_dict"] for o in (whole, again)]
@@ -68,7 +68,7 @@ def test_a_signal_at_any_stage_stops_the_run_and_the_same_command_ends_with_the_
     assert numbers(whole.record) == numbers(again.record)
 
 
-def test_a_second_ctrl_c_waits_for_nothing() -> None:
+def test_a_second_ctrl_c_ends_the_process_at_once() -> None:
     former = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background has it ignored
 
     def twice() -> None:
@@ -84,8 +84,8 @@ def test_a_second_ctrl_c_waits_for_nothing() -> None:
         signal.signal(signal.SIGINT, former)
 
 
-def test_what_is_ignored_stays_ignored() -> None:
-    """A shell starts what is in its background so, and nohup."""
+def test_ignored_signals_stay_ignored() -> None:
+    """A shell ignores signals in its background jobs, and so does nohup."""
     former = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with deferring_signals():
@@ -94,11 +94,11 @@ def test_what_is_ignored_stays_ignored() -> None:
         signal.signal(signal.SIGINT, former)
 
 
-def test_the_command_to_continue_can_be_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_resume_command_can_be_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["/somewhere/train.py", "evaluation=[center]", "runs_dir=my runs"])
-    assert command(1, 1) == "python train.py 'evaluation=[center]' 'runs_dir=my runs'"
+    assert launch_command(1, 1) == "python train.py 'evaluation=[center]' 'runs_dir=my runs'"
     monkeypatch.setattr("sys.argv", [str(Path("scripts/sweep.py")), "run", "x.yaml"])
-    assert command(1, 1) == "python scripts/sweep.py run x.yaml"
+    assert launch_command(1, 1) == "python scripts/sweep.py run x.yaml"
     monkeypatch.setattr("sys.argv", ["/venv/bin/rectifiers-train", "seed=1"])
-    assert command(1, 1) == "rectifiers-train seed=1"
-    assert command(1, 2).endswith("torchrun --standalone --nproc-per-node=2 --no-python rectifiers-train seed=1")
+    assert launch_command(1, 1) == "rectifiers-train seed=1"
+    assert launch_command(1, 2).endswith("torchrun --standalone --nproc-per-node=2 --no-python rectifiers-train seed=1")

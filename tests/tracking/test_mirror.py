@@ -276,7 +276,7 @@ def test_a_client_that_takes_no_more_rows_does_not_hang_the_training(
         told.join(30)
         hung = told.is_alive()
         if hung:
-            client.end_processes(client.CORE)
+            client.kill_children(client.CORE)
     assert not hung
     assert "no answer for 1 s" in str(mirror.note)
     assert rows_of(inspected(folder)) == [{**row, **wide} for row in as_logged(record)]

@@ -22,7 +22,7 @@ from rectifiers.evaluation.scores import load, scores_path
 from rectifiers.runs import record as records
 from rectifiers.runs.lock import held
 from rectifiers.runs.provenance import processor
-from rectifiers.runtime.distributed import ALONE, World, world
+from rectifiers.runtime.distributed import SINGLE_PROCESS, World, world
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.checkpoints import AtomicCheckpointIO
 from rectifiers.training.preflight import check_compute, warn_of_stale_addresses
@@ -168,10 +168,10 @@ def test_a_rank_that_differs_stops_all_with_the_difference(tmp_path: Path, their
 # What each rank does of two calls, of which one fails on rank 1, and one on rank 0, as no one foresaw.
 UNFORESEEN = """
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.distributed import run_on_all_ranks, broadcast_from_rank_zero, join, world
+from rectifiers.runtime.distributed import run_on_all_ranks, broadcast_from_rank_zero, join_process_group, world
 here = world()
-join(here, "gloo", 60)
-for share, guilty in ((everywhere, 1), (broadcast_from_rank_zero, 0)):
+join_process_group(here, "gloo", 60)
+for share, guilty in ((run_on_all_ranks, 1), (broadcast_from_rank_zero, 0)):
     try:
         share(lambda: 1 / (here.rank != guilty))
     except (InputError, ZeroDivisionError) as fault:
@@ -224,8 +224,8 @@ def test_an_input_that_one_rank_cannot_use_stops_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("compute", "here", "command"),
     [
-        ({"devices": 4}, ALONE, r"torchrun --standalone --nproc-per-node=4 train\.py"),
-        ({"nodes": 2, "devices": 8}, ALONE, r"torchrun --nnodes=2 .*--nproc-per-node=8 train\.py"),
+        ({"devices": 4}, SINGLE_PROCESS, r"torchrun --standalone --nproc-per-node=4 train\.py"),
+        ({"nodes": 2, "devices": 8}, SINGLE_PROCESS, r"torchrun --nnodes=2 .*--nproc-per-node=8 train\.py"),
         (
             {"nodes": 1, "devices": 1},
             World(1, 4, 1, 2),
@@ -256,7 +256,7 @@ def test_the_launchers_variables_say_where_a_process_stands() -> None:
         "SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "8", "SLURM_LOCALID": "1", "SLURM_STEP_NUM_NODES": "2",
     }  # fmt: skip
     assert world(torchrun) == world(srun) == World(5, 8, 1, 2)
-    assert world({}) == world({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}) == ALONE  # a batch script is no task
+    assert world({}) == world({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}) == SINGLE_PROCESS  # a batch script is no task
     with pytest.raises(InputError, match="start the processes by torchrun or srun"):
         world({**torchrun, "RANK": "one"})
     with pytest.raises(InputError, match="not the same number on each"):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.data.preprocess import COVARIANCE_LIMIT, PixelMoments, eigenbasis
-from rectifiers.runtime.console import bar
+from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 
 EPSILONS = {"pca": 1e-5, "zca": 1e-2}  # the course notes', and conf/preprocess/zca.yaml's
@@ -35,7 +35,7 @@ def preprocessing(subject: AnalysisSetup, *, images: int, components: Sequence[i
         if k > size:
             raise InputError(f"components={k} is more than the {size} numbers an image; give {size} or fewer")
     passes = 2 * len(subject.source.train.labels)  # one for the mean, one for the covariance
-    with bar("training images, twice", passes) as seen:
+    with progress_bar("training images, twice", passes) as seen:
 
         def batches() -> Any:
             for batch in subject.data.statistics_batches():

@@ -11,7 +11,7 @@ from torch import nn
 
 from rectifiers.nn.activations import Moments, moments, pieces
 from rectifiers.results.statistics import mean_of
-from rectifiers.runtime.seeds import mix
+from rectifiers.runtime.seeds import derive_seed
 from rectifiers.theory.propagation import fluctuation, width_effect
 
 Factory = Callable[[int], nn.Module]
@@ -92,7 +92,7 @@ def chain(
     The inputs, N(0, 1), and the last gradients are drawn by `seed` too; the first layer has Var[w] = 1/n, so that
     E[y_1^2] = 1. None for what became 0 or more than a double holds.
     """
-    generator = torch.Generator().manual_seed(mix("analysis", "chain", seed))
+    generator = torch.Generator().manual_seed(derive_seed("analysis", "chain", seed))
     x = torch.randn(images, units, dtype=torch.float64, generator=generator)
     responses = []
     with torch.enable_grad():

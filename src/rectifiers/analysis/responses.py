@@ -10,7 +10,7 @@ from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.data.statistics import load
 from rectifiers.evaluation.responses import ResponseMeter, Responses
 from rectifiers.nn.networks.network import Network
-from rectifiers.runtime.console import bar
+from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.assembly import build_network
 from rectifiers.training.checkpoints import LAST, AtomicCheckpointIO
@@ -64,7 +64,7 @@ def trained(subject: AnalysisSetup, folder: Path) -> Network:
 def heard_of(network: Network, subject: AnalysisSetup, folder: Path) -> dict[str, Responses]:
     """Return what the network's activations answer to all training images, without dropout."""
     preprocess, meter = load(folder / "statistics.pt"), ResponseMeter(network.responding())
-    with bar("training images", len(subject.source.train.labels)) as seen, meter.listening():
+    with progress_bar("training images", len(subject.source.train.labels)) as seen, meter.listening():
         for images in subject.data.statistics_batches():
             network(preprocess(images))
             seen(len(images))

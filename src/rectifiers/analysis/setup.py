@@ -10,7 +10,7 @@ from rectifiers.data.module import CenterDataset
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.nn.initializers import LayerReport
 from rectifiers.nn.networks.network import Network
-from rectifiers.runtime.seeds import mix
+from rectifiers.runtime.seeds import derive_seed
 from rectifiers.training.assembly import build_data, build_geometry, build_network, build_preprocess, build_source
 
 
@@ -62,4 +62,4 @@ class AnalysisSetup:
 
 
 def _generator(*parts: str | int) -> torch.Generator:
-    return torch.Generator().manual_seed(mix("analysis", *parts))
+    return torch.Generator().manual_seed(derive_seed("analysis", *parts))

@@ -14,7 +14,7 @@ from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.nn.networks.network import Network
 from rectifiers.results.statistics import mean_of
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.seeds import mix
+from rectifiers.runtime.seeds import derive_seed
 from rectifiers.theory.fisher import MEASURES, measure, refuse_other_than_two_layers
 from rectifiers.training.diagnostics import Weights
 from rectifiers.training.run import train
@@ -105,7 +105,7 @@ def _networks(
     subject, seed = AnalysisSetup(config), config["seed"]
     pictures, labels = subject.images(images, seed)
     if inputs == "gaussian":
-        draw = torch.Generator().manual_seed(mix("analysis", "labels", seed))
+        draw = torch.Generator().manual_seed(derive_seed("analysis", "labels", seed))
         labels = torch.randint(len(subject.source.classes), (images,), generator=draw)
         return [(0, subject.network(seed)[0], subject.inputs(inputs, images, seed), labels)]
     x = subject.preprocess(pictures)

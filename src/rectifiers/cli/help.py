@@ -8,7 +8,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from rectifiers.cli.composition import composed
-from rectifiers.runtime.distributed import command
+from rectifiers.runtime.distributed import launch_command
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.paths import CONF
 
@@ -50,7 +50,7 @@ def text(arguments: list[str]) -> str:
             HEAD,
             f"Choices (group=option):\n\n{choices}",
             f"Settings (key=value), with their present values:\n\n{yaml.safe_dump(settings, sort_keys=False).rstrip()}",
-            EXAMPLES.format(program=command(nodes=1, devices=1, arguments=[])),
+            EXAMPLES.format(program=launch_command(nodes=1, devices=1, arguments=[])),
         ]
     )
 

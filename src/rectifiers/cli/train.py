@@ -64,7 +64,7 @@ def launch(config: DictConfig) -> float:
     except InputError as fault:
         if sweeping:  # Hydra tells of a sweep's failures at its end; say it when it happens
             print(f"error: {fault}", file=sys.stderr)
-            if world().size > 1 and not fault.of_all:
+            if world().size > 1 and not fault.on_all_ranks:
                 sys.exit(1)  # the others are still in this run, or gone; none may go on to the next one alone
         raise CompactHydraException(f"error: {fault}") from fault
     except Exception:

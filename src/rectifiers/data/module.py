@@ -18,7 +18,7 @@ from rectifiers.data.reading import PlanFor, Reader
 from rectifiers.data.samplers import ShuffledBatches
 from rectifiers.data.sources import Source
 from rectifiers.data.transforms import Geometry, center_plan, draw_plan
-from rectifiers.runtime.distributed import ALONE, World
+from rectifiers.runtime.distributed import SINGLE_PROCESS, World
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import iterate_until_stopped, leave_signals_to_the_parent
 
@@ -167,7 +167,7 @@ class ImageData(pl.LightningDataModule):
         timeout_s: float = 0,
         pinned: bool = False,
         skip_bad: bool = False,
-        here: World = ALONE,
+        here: World = SINGLE_PROCESS,
     ) -> None:
         super().__init__()
         self.source, self.geometry, self.skip_bad, self.here = source, geometry, skip_bad, here

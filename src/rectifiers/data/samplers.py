@@ -6,7 +6,7 @@ import torch
 from torch.utils.data import Sampler
 
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.seeds import mix
+from rectifiers.runtime.seeds import derive_seed
 
 
 class ShuffledBatches(Sampler[list[tuple[int, int]]]):
@@ -48,7 +48,7 @@ class ShuffledBatches(Sampler[list[tuple[int, int]]]):
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         first, self.skip = self.skip, 0
-        generator = torch.Generator().manual_seed(mix("order", self.seed, self.epoch))
+        generator = torch.Generator().manual_seed(derive_seed("order", self.seed, self.epoch))
         order = torch.randperm(self.size, generator=generator)[: len(self) * self.batch]
         for indices in order.view(-1, self.batch)[first:, self.rank :: self.world]:
             yield [(self.epoch, index) for index in indices.tolist()]  # not all at once: ImageNet's would take 50 MB

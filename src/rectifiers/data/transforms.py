@@ -12,7 +12,7 @@ from torchvision.transforms.v2 import functional as F
 
 from rectifiers.data.limits import LARGEST_PIXELS
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.seeds import mix
+from rectifiers.runtime.seeds import derive_seed
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def draw_plan(geometry: Geometry, seed: int, epoch: int, index: int, shape: tupl
 
     The number of workers, the rank and a restart therefore do not change what the network sees.
     """
-    stream = np.random.Generator(np.random.Philox(key=mix("augmentation", seed, epoch, index)))
+    stream = np.random.Generator(np.random.Philox(key=derive_seed("augmentation", seed, epoch, index)))
     jitter = geometry.scale_jitter_px
     px = geometry.resize_px if jitter is None else int(stream.integers(jitter[0], jitter[1] + 1))
     height, width = resized(*shape, px)

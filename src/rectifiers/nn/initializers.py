@@ -15,7 +15,7 @@ from torch import Generator, Tensor, nn
 
 from rectifiers.nn.activations import gain, moments, pieces
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.seeds import mix
+from rectifiers.runtime.seeds import derive_seed
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ def initialize(
     fixed = dict(zip(linears, fc_std or (), strict=False))
     report = []
     for position, site in enumerate(sites):
-        generator = torch.Generator().manual_seed(mix("weights", seed, position))
+        generator = torch.Generator().manual_seed(derive_seed("weights", seed, position))
         layer = _layer(site, sites[position - 1] if position else None, first_layer_linear)
         weight = site.module.weight
         with torch.no_grad():

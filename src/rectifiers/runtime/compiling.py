@@ -1,8 +1,7 @@
-"""Compile the C sources of this package, by `make native` or `python src/rectifiers/runtime/compiling.py`.
+"""Compile the package's C sources: `make native`, or `python src/rectifiers/runtime/compiling.py`.
 
-A library is never part of the repository or of a source distribution. It carries the hash of the sources that it was
-made of, so that one that is older than they are is not used. Nothing but the standard library is imported: this runs
-before anything is installed.
+The libraries are neither in the repository nor in a source distribution. Each carries the hash of its sources, so that
+an outdated one is not used. Only the standard library is imported, because this runs before anything is installed.
 """
 
 import ctypes
@@ -18,17 +17,17 @@ PACKAGE = Path(__file__).parents[1]
 FLAGS = ("-std=gnu11", "-O3", "-Wall", "-Wextra", "-ffp-contract=off", "-fvisibility=hidden", "-fPIC", "-shared")
 
 
-class Unusable(Exception):
-    """A library that is there and must not be used; the message says why."""
+class UnusableLibraryError(Exception):
+    """A library exists but must not be used; the message says why."""
 
 
 @dataclass(frozen=True)
 class Library:
-    """All C files of a folder, linked to `links`; without it, `otherwise`."""
+    """All C files of a folder, linked to `links`; `fallback` says what happens without the library."""
 
     folder: Path
     links: tuple[str, ...]
-    otherwise: str
+    fallback: str
 
     @property
     def path(self) -> Path:
@@ -46,7 +45,7 @@ class Library:
         return content.hexdigest()
 
     def compile(self) -> str | None:
-        """Make it anew; return None, or why there is none. An older one is gone either way."""
+        """Rebuild the library; return None, or the reason of a failure. The old library is deleted in any case."""
         self.path.unlink(missing_ok=True)
         part = self.path.with_suffix(f".{os.getpid()}.part")
         compiler = shlex.split(os.environ.get("CC", "cc"))
@@ -64,22 +63,22 @@ class Library:
                 return None
             lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
             return f"{compiler[0]} says: {lines[0]}" if lines else f"{compiler[0]} ends with {done.returncode}"
-        except (OSError, subprocess.TimeoutExpired) as fault:
-            return str(fault)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
         finally:
             part.unlink(missing_ok=True)
 
     def load(self) -> ctypes.CDLL:
-        """Open it.
+        """Open the library.
 
         Raises:
             OSError, AttributeError: where it is missing or something else.
-            Unusable: where it is older than its sources.
+            UnusableLibraryError: where it is older than its sources.
         """
         library = ctypes.CDLL(str(self.path))
         library.rectifiers_source_hash.restype = ctypes.c_char_p
         if library.rectifiers_source_hash().decode() != self.source_hash():
-            raise Unusable("it is older than its sources")
+            raise UnusableLibraryError("it is older than its sources")
         return library
 
 
@@ -88,11 +87,11 @@ KERNELS = Library(PACKAGE / "nn" / "kernels", (), "PReLU's gradient is torch's, 
 
 
 def compile_all() -> list[str]:
-    """Compile every library and return a sentence for each that could not be."""
-    faults = [(library, library.compile()) for library in (JPEG, KERNELS)]
-    return [f"{each.folder.name} was not built ({why}); {each.otherwise}." for each, why in faults if why]
+    """Compile every library; return a sentence for each one that failed."""
+    reasons = [(library, library.compile()) for library in (JPEG, KERNELS)]
+    return [f"{each.folder.name} was not built ({reason}); {each.fallback}." for each, reason in reasons if reason]
 
 
 if __name__ == "__main__":
-    for fault in compile_all():
-        print(fault, file=sys.stderr)
+    for sentence in compile_all():
+        print(sentence, file=sys.stderr)

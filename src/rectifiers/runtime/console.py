@@ -9,10 +9,10 @@ stderr = Console(stderr=True)
 
 
 @contextmanager
-def bar(what: str, images: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar over `images` on a terminal; call what it gives with the number of images just done."""
-    from rich.progress import Progress  # here and not above: --help does without
+def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar over `total` images where stderr is a terminal; yield a function that advances it."""
+    from rich.progress import Progress  # imported late: --help does not need it
 
-    with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as shown:
-        task = shown.add_task(what, total=images)
-        yield lambda done: shown.advance(task, done)
+    with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
+        task = progress.add_task(description, total=total)
+        yield lambda images: progress.advance(task, images)

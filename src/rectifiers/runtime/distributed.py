@@ -1,6 +1,6 @@
-"""The processes that share a run: who they are, and how they agree. They are started from outside (torchrun, srun).
+"""The processes of a run, which torchrun or srun starts: their ranks, and the collectives through which they agree.
 
-Without torch until there are several; alone, every function here is the plain thing it stands for.
+With one process the collectives do nothing, and torch is not imported.
 """
 
 import datetime
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class World:
-    """This process among all of a run: rank of `size`, on one of `nodes`, where it is the `local_rank`-th."""
+    """This process's place among the `size` processes of a run, on `nodes` machines."""
 
     rank: int = 0
     size: int = 1
@@ -30,38 +30,38 @@ class World:
     nodes: int = 1
 
 
-ALONE = World()
+SINGLE_PROCESS = World()
 
 
 def world(environment: Mapping[str, str] = os.environ) -> World:
-    """Return this process' place, as torchrun or srun (submitit uses it too) wrote it into the environment.
+    """Return this process's place from the environment variables of torchrun or srun (which submitit uses).
 
-    A SLURM batch script itself, and a shell in an allocation, are no tasks of a step and count as alone.
+    A SLURM batch script, or a shell in an allocation, is no task of a step and counts as a single process.
 
     Raises:
-        InputError: where the variables contradict each other.
+        InputError: where the variables are no numbers or contradict each other.
     """
     if "TORCHELASTIC_RUN_ID" in environment:
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_WORLD_SIZE")
     elif int(environment.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
         names = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_NUM_NODES")
     else:
-        return ALONE
+        return SINGLE_PROCESS
     try:
-        found = World(*(int(environment[name]) for name in names))
-    except (KeyError, ValueError) as fault:
-        raise InputError(f"{fault} of the launcher is no number; start the processes by torchrun or srun") from fault
-    if not (0 <= found.rank < found.size and found.size % found.nodes == 0):
+        place = World(*(int(environment[name]) for name in names))
+    except (KeyError, ValueError) as error:
+        raise InputError(f"{error} of the launcher is no number; start the processes by torchrun or srun") from error
+    if not (0 <= place.rank < place.size and place.size % place.nodes == 0):
         raise InputError(
-            f"{found.size} processes on {found.nodes} nodes is not the same number on each; start as many on every node"
+            f"{place.size} processes on {place.nodes} nodes is not the same number on each; start as many on every node"
         )
-    return found
+    return place
 
 
 def launch_id(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return a hash of what torchrun's restarts of this process, or those of a queued job, have in common; else None.
+    """Return a hash that torchrun's restarts of this process share, or those of a requeued job; None for one process.
 
-    A second launch by hand has another.
+    A second launch by hand gets another.
     """
     if "TORCHELASTIC_RUN_ID" in environment:
         parent = os.getppid()
@@ -75,11 +75,11 @@ def launch_id(environment: Mapping[str, str] = os.environ) -> str | None:
     return hashlib.blake2b(common.encode(), digest_size=8).hexdigest()
 
 
-def join(here: World, backend: str, timeout_s: float) -> None:
-    """Meet the other processes, once; a collective that waits for longer than `timeout_s` ends with an error.
+def join_process_group(here: World, backend: str, timeout_s: float) -> None:
+    """Initialise torch's process group, unless it is; a collective that waits longer than `timeout_s` is an error.
 
     Raises:
-        InputError: where they do not find each other.
+        InputError: where the processes do not find each other.
     """
     import torch.distributed as dist
 
@@ -88,20 +88,20 @@ def join(here: World, backend: str, timeout_s: float) -> None:
     own = {"RANK": here.rank, "WORLD_SIZE": here.size, "LOCAL_RANK": here.local_rank}
     os.environ.update({name: str(value) for name, value in own.items()})
     os.environ.setdefault("GROUP_RANK", str(here.rank // (here.size // here.nodes)))
-    if "MASTER_ADDR" not in os.environ:  # srun says only which nodes; torchrun says it all
+    if "MASTER_ADDR" not in os.environ:  # torchrun sets it; srun only lists the nodes
         from pytorch_lightning.plugins.environments import SLURMEnvironment
 
         os.environ["MASTER_ADDR"] = SLURMEnvironment.resolve_root_node_address(os.environ["SLURM_STEP_NODELIST"])
     os.environ.setdefault("MASTER_PORT", str(15000 + int(os.environ.get("SLURM_JOB_ID", "0")) % 10000))
     try:
         dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_s))
-    except (RuntimeError, ValueError) as fault:  # torch's own errors of the network are RuntimeErrors
-        place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-        why = str(fault).splitlines()[0]
+    except (RuntimeError, ValueError) as error:  # torch raises RuntimeError for failures of the network
+        address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise InputError(
-            f"the {here.size} processes did not meet at {place} ({why}); set MASTER_ADDR and MASTER_PORT to an address "
-            "of the first node that all others reach, and GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME to its interface"
-        ) from fault
+            f"the {here.size} processes did not meet at {address} ({str(error).splitlines()[0]}); set MASTER_ADDR and "
+            "MASTER_PORT to an address of the first node that all others reach, and GLOO_SOCKET_IFNAME or "
+            "NCCL_SOCKET_IFNAME to its interface"
+        ) from error
 
 
 def _is_single_process() -> bool:
@@ -123,14 +123,14 @@ def all_gather(value: T) -> list[T]:
     return values
 
 
-def all_reduce(tensor: Any, how: str) -> Any:
-    """Return the "sum", "min" or "max" over all ranks of a tensor in the processor's memory."""
+def all_reduce(tensor: Any, op: str) -> Any:
+    """Return the "sum", "min" or "max" of a tensor over all ranks; it lies where the backend reads (gloo: CPU)."""
     if _is_single_process():
         return tensor
     import torch.distributed as dist
 
     tensor = tensor.contiguous()
-    dist.all_reduce(tensor, {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}[how])
+    dist.all_reduce(tensor, {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}[op])
     return tensor
 
 
@@ -144,77 +144,81 @@ def all_reduce_max(number: int) -> int:
 
 
 def broadcast_from_rank_zero(make: Callable[[], T]) -> T:
-    """Call `make` on rank 0 alone and return what it gives on every rank; an error there is one on all."""
+    """Call `make` on rank 0 alone and return its result on every rank; an error on rank 0 is raised on all."""
     if _is_single_process():
         return make()
     import torch.distributed as dist
 
-    made, fault = _attempt(make) if dist.get_rank() == 0 else (None, None)
-    if isinstance(fault, InputError):
-        fault.of_all = True
-    box: list[Any] = [made, fault and _for_all(0, fault)]
+    result, error = _attempt(make) if dist.get_rank() == 0 else (None, None)
+    if isinstance(error, InputError):
+        error.on_all_ranks = True
+    box: list[Any] = [result, error and _as_shared_error(0, error)]
     dist.broadcast_object_list(box, src=0)
     if box[1] is not None:
-        raise fault or box[1]  # its own with its traceback
+        raise error or box[1]  # rank 0 raises its own error, with the traceback
     return box[0]
 
 
 def run_on_all_ranks(make: Callable[[], T]) -> T:
-    """Call `make` on every rank; an error on one is one on all, so that none waits for another."""
+    """Call `make` on every rank; an error on one rank is raised on all, so that none waits for another."""
     if _is_single_process():
         return make()
     import torch.distributed as dist
 
-    made, fault = _attempt(make)
-    faults = all_gather(fault and _for_all(dist.get_rank(), fault))
-    rank, told = next(((rank, told) for rank, told in enumerate(faults) if told is not None), (0, None))
-    if told is None:
-        return made
-    if isinstance(fault, Exception) and not isinstance(fault, InputError):
-        raise fault  # with its traceback
-    if isinstance(told, InputError) and told.of_all and len(set(map(str, faults))) > 1:
-        told.args = (f"rank {rank}: {told}",)
-    raise told
+    result, own = _attempt(make)
+    errors = all_gather(own and _as_shared_error(dist.get_rank(), own))
+    rank, first = next(((rank, error) for rank, error in enumerate(errors) if error is not None), (0, None))
+    if first is None:
+        return result
+    if isinstance(own, Exception) and not isinstance(own, InputError):
+        raise own  # with its traceback
+    if isinstance(first, InputError) and first.on_all_ranks and len(set(map(str, errors))) > 1:
+        first.args = (f"rank {rank}: {first}",)
+    raise first
 
 
 def _attempt(make: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     try:
         return make(), None
-    except (Exception, SystemExit) as fault:
-        return None, fault
+    except (Exception, SystemExit) as error:
+        return None, error
 
 
-def _for_all(rank: int, fault: BaseException) -> BaseException:
-    """Return `fault` as all ranks shall raise it; what is no sentence for people is told of in one."""
-    if isinstance(fault, SystemExit):
-        return fault
-    if isinstance(fault, InputError):
-        told = InputError(str(fault))
-        told.of_all = True
-        return told
-    said = (str(fault).splitlines() or [""])[0]
-    return InputError(f"rank {rank} failed ({type(fault).__name__}: {said}); its own lines say where")
+def _as_shared_error(rank: int, error: BaseException) -> BaseException:
+    """Return the error that all ranks raise for `error`; an unexpected exception becomes a one-line InputError."""
+    if isinstance(error, SystemExit):
+        return error
+    if isinstance(error, InputError):
+        shared = InputError(str(error))
+        shared.on_all_ranks = True
+        return shared
+    reason = (str(error).splitlines() or [""])[0]
+    return InputError(f"rank {rank} failed ({type(error).__name__}: {reason}); its own lines say where")
 
 
-def refuse_disagreement(facts: Mapping[str, Any]) -> None:
-    """Raise an InputError on every rank where one of the facts is not the same on all; it names the first."""
+def check_agreement(facts: Mapping[str, Any]) -> None:
+    """Check that every fact has the same value on all ranks.
+
+    Raises:
+        InputError: on every rank, naming the first fact that differs.
+    """
     first, *others = all_gather(dict(facts))
     for rank, theirs in enumerate(others, start=1):
         for name in dict.fromkeys((*first, *theirs)):
             ours, other = first.get(name, "none"), theirs.get(name, "none")
             if ours != other:
-                fault = InputError(
+                error = InputError(
                     f"rank {rank} has another {name} than rank 0 ({other} and {ours}); start all processes from "
                     "the same code, with the same command and the same data"
                 )
-                fault.of_all = True
-                raise fault
+                error.on_all_ranks = True
+                raise error
 
 
-def command(nodes: int, devices: int, arguments: Sequence[str] | None = None) -> str:
-    """Return what to type to have this program run by so many processes on each of so many machines.
+def launch_command(nodes: int, devices: int, arguments: Sequence[str] | None = None) -> str:
+    """Return the shell command that runs this program in `devices` processes on each of `nodes` machines.
 
-    arguments: the program's; those that it was started with, where none are given.
+    arguments: the program's; by default those that it was started with.
     """
     program = Path(sys.argv[0])
     installed = program.name == CONSOLE_SCRIPT
@@ -229,8 +233,8 @@ def command(nodes: int, devices: int, arguments: Sequence[str] | None = None) ->
 
 
 def resume_command() -> str:
-    """Return what to type to go on with what this process was started for."""
+    """Return the shell command that continues what this process was started for."""
     here = world()
     if "SLURM_JOB_ID" in os.environ or "submitit" in sys.argv[0]:
         return "the same job"
-    return command(here.nodes, here.size // here.nodes)
+    return launch_command(here.nodes, here.size // here.nodes)

@@ -1,12 +1,12 @@
-"""The one error that a user's input raises."""
+"""The one error that bad input raises."""
 
 
 class InputError(Exception):
-    """What the user gave cannot be used. The message is one sentence with the key, the value and the remedy."""
+    """The input cannot be used. The message is one sentence with the key, the value and the remedy."""
 
-    of_all = False  # whether all processes of a run have it, and can go on together with the next run
+    on_all_ranks = False  # whether all processes of a run raise it, so that they can go on to the next run together
 
     def __init__(self, message: str) -> None:
-        # A loader's worker hands an error over as its whole traceback; the sentence is all that the user needs.
+        # A DataLoader's worker sends an error as its whole traceback; only the sentence is for the user.
         _, marker, sentence = message.rpartition(f"{type(self).__name__}: ")
         super().__init__(sentence.strip() if marker else message)

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Writing files whole or not at all."""
 
 import os
 import socket

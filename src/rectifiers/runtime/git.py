@@ -1,11 +1,11 @@
-"""What git says of a checkout."""
+"""Calls of git."""
 
 import subprocess
 from pathlib import Path
 
 
 def git(*arguments: str, at: Path) -> str | None:
-    """Return what git says in a folder, or None where it refuses or is not there."""
+    """Return the output of a git command in a folder, or None where it fails or git is not installed."""
     try:
         done = subprocess.run(
             ["git", "--no-optional-locks", "-C", str(at), *arguments], capture_output=True, text=True, timeout=20

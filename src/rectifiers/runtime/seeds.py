@@ -3,8 +3,8 @@
 import hashlib
 
 
-def mix(*parts: int | str) -> int:
-    """Return a 63-bit seed that is a pure function of `parts`, e.g. `mix("order", seed, epoch)`.
+def derive_seed(*parts: int | str) -> int:
+    """Return a 63-bit seed that is a pure function of `parts`, e.g. `derive_seed("order", seed, epoch)`.
 
     Equal parts give equal seeds on every machine and Python version; any change of a part gives an unrelated seed.
     """

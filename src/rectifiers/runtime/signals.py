@@ -1,4 +1,4 @@
-"""A signal asks a run to stop; it does where nothing is lost and no process waits for another. Without torch."""
+"""Signals ask a run to stop; it stops where nothing is lost and no process waits for another. Imports no torch."""
 
 import signal
 import threading
@@ -11,68 +11,69 @@ from rectifiers.runtime.distributed import all_reduce_max, resume_command, world
 
 T = TypeVar("T")
 
-TRY_AGAIN, INTERRUPTED = 75, 130  # exit statuses: EX_TEMPFAIL, and what shells give for Ctrl-C
+TRY_AGAIN, INTERRUPTED = 75, 130  # exit statuses: EX_TEMPFAIL, and the shell's status after Ctrl-C
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 class Stopped(SystemExit):
-    """A signal asked the run to stop, and it has, `where`; its status is 130 after Ctrl-C, else 75, "try again"."""
+    """A signal stopped the run at the point that `where` names; exit status 130 after Ctrl-C, else 75, "try again"."""
 
-    def __init__(self, asked: int, where: str) -> None:
-        super().__init__(INTERRUPTED if asked == signal.SIGINT else TRY_AGAIN)
-        self.asked, self.where = signal.Signals(asked), where
+    def __init__(self, number: int, where: str) -> None:
+        super().__init__(INTERRUPTED if number == signal.SIGINT else TRY_AGAIN)
+        self.signal, self.where = signal.Signals(number), where
 
-    def __reduce__(self) -> tuple[Any, ...]:  # one process tells the others
-        return Stopped, (int(self.asked), self.where)
+    def __reduce__(self) -> tuple[Any, ...]:  # processes send it to each other
+        return Stopped, (int(self.signal), self.where)
 
 
-_pending: int = 0  # the signal that came, until it is acted on
+_pending: int = 0  # the last signal that came and was not yet acted on
 _deferring = False
 _interruptible_where: str | None = None
 
 
-def _note(asked: int, _: Any) -> None:
+def _handle(number: int, _: Any) -> None:
     global _pending
-    if asked == signal.SIGINT == _pending:
-        raise KeyboardInterrupt  # a second Ctrl-C does not wait for anything
-    _pending = asked
+    if number == signal.SIGINT == _pending:
+        raise KeyboardInterrupt  # a second Ctrl-C ends the process at once
+    _pending = number
     if _interruptible_where is not None:
-        raise Stopped(asked, _interruptible_where)
+        raise Stopped(number, _interruptible_where)
 
 
 @contextmanager
 def deferring_signals() -> Iterator[None]:
-    """Let SIGTERM, SIGUSR1 and Ctrl-C wait for the next `stop_if_requested` of the body, or its end; say what to type.
+    """Defer SIGTERM, SIGUSR1 and Ctrl-C to the next `stop_if_requested` in the body, or to its end.
 
-    What is ignored stays so, and outside the main thread, which alone gets signals, nothing changes. Within another
-    one it does nothing. Acting in the handler would leave other processes waiting in a collective.
+    Acting in the handler itself would leave other processes waiting in a collective. When the run stops, rank 0 prints
+    the command that continues it. Ignored signals stay ignored. Nested contexts, and contexts outside the main thread
+    (which alone receives signals), do nothing.
     """
     global _pending, _deferring, _interruptible_where
     if _deferring or threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {s: signal.getsignal(s) for s in STOP_SIGNALS if signal.getsignal(s) != signal.SIG_IGN}
+    handlers = {s: signal.getsignal(s) for s in STOP_SIGNALS if signal.getsignal(s) != signal.SIG_IGN}
     _pending, _deferring = 0, True
     try:
-        for asking in before:
-            signal.signal(asking, _note)
+        for number in handlers:
+            signal.signal(number, _handle)
         yield
         if _pending:
             raise Stopped(_pending, "at its end")
     except Stopped as stop:
         if world().rank == 0:
-            told = f"stopped by {stop.asked.name} {stop.where}; go on with: {resume_command()}"
-            stderr.print(told, highlight=False, soft_wrap=True, markup=False)
+            message = f"stopped by {stop.signal.name} {stop.where}; go on with: {resume_command()}"
+            stderr.print(message, highlight=False, soft_wrap=True, markup=False)
         raise
     finally:
-        for asking, handler in before.items():
-            signal.signal(asking, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         _pending, _deferring, _interruptible_where = 0, False, None
 
 
 @contextmanager
 def interruptible(where: str) -> Iterator[None]:
-    """Let a signal end the body where it stands: for long work that no other process takes part in."""
+    """Let a signal end the body at any line: for long work in which no other process takes part."""
     global _interruptible_where
     _interruptible_where = where
     try:
@@ -84,25 +85,25 @@ def interruptible(where: str) -> Iterator[None]:
 
 
 def pending_signal() -> int:
-    """Return the signal that has asked any process to stop, or 0. All processes ask this together."""
+    """Return the signal that has asked any process to stop, or 0; a collective call."""
     return all_reduce_max(_pending)
 
 
 def stop_if_requested(where: str) -> None:
-    """Leave, all processes together, where a signal has asked one of them to.
+    """Stop all processes together where a signal has asked one of them to; a collective call.
 
     Raises:
         Stopped: on every process.
     """
-    found = pending_signal()
-    if found:
-        raise Stopped(found, where)
+    number = pending_signal()
+    if number:
+        raise Stopped(number, where)
 
 
 def iterate_until_stopped(items: Iterable[T], longest: int, where: str) -> Iterator[T]:
-    """Yield `items`, and leave between two of them where a signal asks for it.
+    """Yield `items`, and call `stop_if_requested` after each.
 
-    longest: how many the process with the most of them has, for all must ask the same number of times.
+    longest: the largest number of items on any process, for all must make the collective call equally often.
     """
     done = 0
     for item in items:
@@ -114,9 +115,9 @@ def iterate_until_stopped(items: Iterable[T], longest: int, where: str) -> Itera
 
 
 def leave_signals_to_the_parent(_: int = 0) -> None:
-    """Ignore what asks a run to stop; for a loader's worker, whose batch is still wanted until the run has stopped.
+    """Ignore the stop signals in a DataLoader's worker, whose batch is still needed until the run has stopped.
 
-    A terminal, torchrun and SLURM signal whole groups of processes. A worker ends when its parent says so, or dies.
+    A terminal, torchrun and SLURM send signals to whole groups of processes. The parent ends its workers itself.
     """
-    for asking in STOP_SIGNALS:
-        signal.signal(asking, signal.SIG_IGN)
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Calls into a client that may fail, or never come back."""
+"""Calls of clients that may fail or never return."""
 
 import threading
 from collections.abc import Callable
@@ -11,46 +11,46 @@ T = TypeVar("T")
 
 
 class NoAnswerError(Exception):
-    """The client did not come back in time, so nothing is known of what it has done."""
+    """The call did not return in time; what it has done is unknown."""
 
 
 def call_with_timeout(wait_s: float, action: Callable[[], T]) -> T:
-    """Return what `action` does, or raise what it raises; where it never comes back its thread stays behind.
+    """Call `action` in a thread and return its result, or raise its exception; a thread that hangs is left behind.
 
     Raises:
-        NoAnswerError: where it takes longer.
+        NoAnswerError: where it takes longer than `wait_s`.
     """
-    found: list[T] = []
-    faults: list[Exception | None] = []
+    results: list[T] = []
+    errors: list[Exception | None] = []
     thread = threading.Thread(
-        target=lambda: faults.append(capture_exception(lambda: found.append(action()))), daemon=True
+        target=lambda: errors.append(capture_exception(lambda: results.append(action()))), daemon=True
     )
     thread.start()
     thread.join(wait_s)
-    if not faults:
+    if not errors:
         raise NoAnswerError(f"no answer for {wait_s:.0f} s")
-    if faults[0] is not None:
-        raise faults[0]
-    return found[0]
+    if errors[0] is not None:
+        raise errors[0]
+    return results[0]
 
 
 def capture_exception(action: Callable[[], Any]) -> Exception | None:
-    """Return the exception that `action` ends with, or None."""
+    """Call `action` and return the exception that it raises, or None."""
     try:
         action()
-    except Exception as fault:
-        return fault
+    except Exception as error:
+        return error
     return None
 
 
-def first_sentence(fault: Exception) -> str:
-    """Return what an error says, in a line; of a validation the key and what is wrong with it."""
-    lines = [line.strip() for line in str(fault).strip().splitlines()] or [type(fault).__name__]
+def first_sentence(error: Exception) -> str:
+    """Return an error's first line; for a validation error, the key and what is wrong with it."""
+    lines = [line.strip() for line in str(error).strip().splitlines()] or [type(error).__name__]
     return ": ".join(lines[1:3]) if "validation error" in lines[0] and len(lines) > 1 else lines[0]
 
 
-def end_processes(name: str) -> None:
-    """Kill this process' children of that name; for those that do not answer."""
+def kill_children(name: str) -> None:
+    """Kill this process's children whose names begin with `name`; for children that do not answer."""
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             if child.name().startswith(name):

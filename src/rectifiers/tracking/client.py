@@ -18,8 +18,8 @@ from rectifiers.runtime.timeouts import (
     NoAnswerError,
     call_with_timeout,
     capture_exception,
-    end_processes,
     first_sentence,
+    kill_children,
 )
 from rectifiers.tracking import payload, sync_state
 
@@ -187,7 +187,7 @@ def finish(run: Any, exit_code: int, wait_s: float) -> Exception | None:
     """End `run` and the client's own process; return what went wrong. A TimeoutError leaves all of it on disk."""
     fault = capture_exception(lambda: call_with_timeout(wait_s + ANSWER_S, lambda: run.finish(exit_code=exit_code)))
     if isinstance(fault, NoAnswerError):
-        end_processes(CORE)
+        kill_children(CORE)
     ended = _end_client(exit_code)
     return fault or ended
 
@@ -198,7 +198,7 @@ def _end_client(exit_code: int) -> Exception | None:
     if wandb is None:  # it could not even be imported
         return None
     fault = capture_exception(lambda: call_with_timeout(ANSWER_S, lambda: wandb.teardown(exit_code=exit_code)))
-    end_processes(CORE)  # where it has not ended by itself
+    kill_children(CORE)  # where it has not ended by itself
     return fault
 
 

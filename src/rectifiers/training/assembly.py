@@ -22,7 +22,7 @@ from rectifiers.data.transforms import Geometry
 from rectifiers.nn.initializers import LayerReport, initialize
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import Row, expand
-from rectifiers.runtime.console import bar
+from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.module import SgdSettings
@@ -157,7 +157,7 @@ def build_preprocess(config: dict[str, Any], data: ImageData) -> tuple[Preproces
     method = configured("preprocess", settings, EVERY_PREPROCESS_KEYS)
 
     def fit_now() -> Preprocess:
-        with bar("learning preprocess", len(data.source.train.labels) // world().size) as seen:
+        with progress_bar("learning preprocess", len(data.source.train.labels) // world().size) as seen:
 
             def batches() -> Iterator[Tensor]:
                 for images in data.statistics_batches():

@@ -19,7 +19,7 @@ from rectifiers.nn.initializers import Site, he, layers_of
 from rectifiers.nn.networks.rows import BESIDE
 from rectifiers.runtime.distributed import all_reduce
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.seeds import mix
+from rectifiers.runtime.seeds import derive_seed
 from rectifiers.training.module import Classifier
 
 
@@ -111,7 +111,7 @@ class ReviveDead(_Once):
         names = {id(p): name for name, p in module.network.named_parameters()}
         for position, layer in enumerate(layers_of(sites)[:-1]):
             own, following, which = sites[position].module, sites[position + 1].module, dead[layer.name]
-            generator = torch.Generator().manual_seed(mix("revive", module.seed, position))
+            generator = torch.Generator().manual_seed(derive_seed("revive", module.seed, position))
             drawn = torch.empty(own.weight.shape)
             he(drawn, layer, generator)
             own.weight[which] = drawn.to(own.weight)[which]
@@ -153,7 +153,7 @@ class RedrawLayers(_Once):
             if 1 / self.factor <= scale <= self.factor:
                 continue
             drawn = torch.empty(site.module.weight.shape)
-            he(drawn, layer, torch.Generator().manual_seed(mix("redraw", module.seed, position)))
+            he(drawn, layer, torch.Generator().manual_seed(derive_seed("redraw", module.seed, position)))
             site.module.weight.copy_(drawn)
             if site.module.bias is not None:
                 site.module.bias.zero_()

@@ -19,7 +19,7 @@ from rectifiers.evaluation.responses import ResponseMeter
 from rectifiers.nn.networks.network import Network
 from rectifiers.runtime.distributed import all_gather, all_reduce_max
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.seeds import mix
+from rectifiers.runtime.seeds import derive_seed
 from rectifiers.training.divergence import Diverged, all_finite, first_bad_layer
 from rectifiers.training.optim import build_sgd
 from rectifiers.training.schedule import StepRule
@@ -100,7 +100,7 @@ class Classifier(pl.LightningModule):
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         # Dropout depends on (seed, step, rank) alone: a run that was continued draws the masks it would have drawn.
         own = [self.global_rank] if self.global_rank else []
-        torch.manual_seed(mix("dropout", self.seed, self.global_step, *own))
+        torch.manual_seed(derive_seed("dropout", self.seed, self.global_step, *own))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         inputs = self.preprocess(batch.images, batch.shifts)

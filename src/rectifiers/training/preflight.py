@@ -11,7 +11,7 @@ from rectifiers.data.sources import Source
 from rectifiers.runs.identity import without
 from rectifiers.runs.provenance import code_fingerprint, processor
 from rectifiers.runtime.console import stderr
-from rectifiers.runtime.distributed import World, all_gather, command, refuse_disagreement
+from rectifiers.runtime.distributed import World, all_gather, check_agreement, launch_command
 from rectifiers.runtime.errors import InputError
 
 
@@ -27,7 +27,7 @@ def check_compute(compute: dict[str, Any], here: World) -> None:
         raise InputError(
             f"compute.nodes={nodes} compute.devices={devices} asks for {nodes * devices} processes, and "
             f"{here.size} on {here.nodes} {'node was' if here.nodes == 1 else 'nodes were'} started; type: "
-            f"{command(nodes, devices)}"
+            f"{launch_command(nodes, devices)}"
         )
     if compute["accelerator"] == "gpu" and started > torch.cuda.device_count():
         raise InputError(
@@ -44,7 +44,7 @@ def agree(config: dict[str, Any]) -> None:
     Raises:
         InputError: on every rank, with the key and both values.
     """
-    refuse_disagreement({"code": code_fingerprint(), **_flat(without(config, OWN))})
+    check_agreement({"code": code_fingerprint(), **_flat(without(config, OWN))})
 
 
 def _flat(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -60,7 +60,7 @@ def preflight(config: dict[str, Any], source: Source, run: str, here: World) -> 
     Raises:
         InputError: on every rank, where one has other data than rank 0, or comes to another name of the run.
     """
-    refuse_disagreement({"data": source.digest, "configuration": run})
+    check_agreement({"data": source.digest, "configuration": run})
     compute, batch = config["compute"], config["optim"]["global_batch"]
     gpu = compute["accelerator"] == "gpu"
     devices = Counter(all_gather(torch.cuda.get_device_name(here.local_rank) if gpu else processor()))

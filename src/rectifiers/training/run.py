@@ -23,11 +23,11 @@ from rectifiers.runs.lookup import finished, lacking, prepare, run_folder
 from rectifiers.runs.provenance import code_fingerprint, provenance
 from rectifiers.runtime.console import stderr
 from rectifiers.runtime.distributed import (
-    ALONE,
+    SINGLE_PROCESS,
     World,
     all_gather,
     broadcast_from_rank_zero,
-    join,
+    join_process_group,
     launch_id,
     run_on_all_ranks,
     world,
@@ -85,7 +85,7 @@ def train(config: dict[str, Any], choices: dict[str, Any], callbacks: Sequence[C
         check_compute(config["compute"], here)
         if config["compute"]["accelerator"] == "gpu":
             torch.cuda.set_device(here.local_rank)  # before anything is put on "the" GPU, by NCCL and pinning too
-        join(here, BACKEND[config["compute"]["accelerator"]], config["compute"]["timeout_s"])
+        join_process_group(here, BACKEND[config["compute"]["accelerator"]], config["compute"]["timeout_s"])
         agree(config)
         source = run_on_all_ranks(lambda: _opened(config))
         prepare(config)  # once more: what waits for the data's hash
@@ -173,7 +173,7 @@ def test_weights(config: dict[str, Any], path: Path) -> dict[str, Any]:
         InputError: where the file holds no weights, or those of another network than `config` describes.
     """
     check(config)
-    check_compute(config["compute"], ALONE)
+    check_compute(config["compute"], SINGLE_PROCESS)
     source = build_source(config)
     with isolated(config["compute"]["threads"]):
         return _Run(config, {}, source, path.with_name(f"{path.name}.tested")).test_weights(load_weights(path))

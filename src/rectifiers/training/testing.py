@@ -12,7 +12,7 @@ from rectifiers.evaluation.scores import Scores, scores_path, write
 from rectifiers.evaluation.testing import evaluate
 from rectifiers.runs.identity import canonical_json
 from rectifiers.runs.provenance import code_fingerprint, version
-from rectifiers.runtime.console import bar
+from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.distributed import world
 from rectifiers.training.assembly import configured
 from rectifiers.training.module import Classifier
@@ -29,7 +29,10 @@ def protocol_result(
     device = torch.device("cuda", world().local_rank) if compute["accelerator"] == "gpu" else torch.device("cpu")
     lower = AUTOCAST.get(compute["precision"])  # a result is of the precision that the run was trained in
     images, started = source.val, time.perf_counter()
-    with bar(f"testing {name}", len(images.labels)) as seen, torch.autocast(device.type, lower, enabled=bool(lower)):
+    with (
+        progress_bar(f"testing {name}", len(images.labels)) as seen,
+        torch.autocast(device.type, lower, enabled=bool(lower)),
+    ):
         tested = evaluate(
             classifier.to(device),
             images,

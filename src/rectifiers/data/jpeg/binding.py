@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from rectifiers.runtime.compiling import JPEG, Unusable
+from rectifiers.runtime.compiling import JPEG, UnusableLibraryError
 
 REMEDY = "install a C compiler and libjpeg-turbo's headers (Debian: gcc libjpeg62-turbo-dev) and call make native"
 
@@ -25,8 +25,8 @@ def _library() -> ctypes.CDLL | str:
         library.rectifiers_tile.argtypes = [ctypes.c_char_p, size, place, place]
         library.rectifiers_free.argtypes = [place]
         if not _agrees_with_pillow(library):
-            raise Unusable("its libjpeg and Pillow's decode to different pixels")
-    except (OSError, AttributeError, Unusable) as why:
+            raise UnusableLibraryError("its libjpeg and Pillow's decode to different pixels")
+    except (OSError, AttributeError, UnusableLibraryError) as why:
         return str(why)
     return library
 

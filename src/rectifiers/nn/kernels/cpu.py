@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rectifiers.runtime.compiling import KERNELS, Unusable
+from rectifiers.runtime.compiling import KERNELS, UnusableLibraryError
 
 NAMES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 WORTH_A_THREAD = 2**17  # numbers: handing work over takes as long as some thousands
@@ -25,7 +25,7 @@ def _library() -> ctypes.CDLL | str:
             for layout in ("maps", "last"):
                 function = getattr(library, f"rectifiers_prelu_{layout}_{name}")
                 function.argtypes, function.restype = [place, place, place, count, place, place, *[count] * 3], None
-    except (OSError, AttributeError, Unusable) as why:
+    except (OSError, AttributeError, UnusableLibraryError) as why:
         return str(why)
     return library
 
