@@ -2,6 +2,7 @@
 
 import os
 import socket
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,3 +28,16 @@ def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text, whole or not at all."""
     with atomic_file(path) as file:
         file.write(text.encode())
+
+
+def check_zip(path: Path) -> None:
+    """Read a zip file that torch wrote to its end, and compare every part with its checksum.
+
+    Raises:
+        zipfile.BadZipFile: where a part is not what was written. Other damage has other exceptions.
+    """
+    with zipfile.ZipFile(path) as parts:
+        # torch takes a part with such an attribute for a folder, and returns whatever its memory holds for the content
+        wrong = parts.testzip() or next((part.filename for part in parts.infolist() if part.external_attr), None)
+    if wrong is not None:
+        raise zipfile.BadZipFile(f"the checksum of {wrong} does not fit")
