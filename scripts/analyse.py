@@ -32,6 +32,7 @@ from rectifiers.runs.lookup import run_folder
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.paths import CONF
+from rectifiers.runtime.schema import keys
 from rectifiers.runtime.signals import INTERRUPTED
 
 RESULTS = Path(__file__).parents[1] / "results" / "analyses"
@@ -64,7 +65,8 @@ def chosen(arguments: list[str], group: str, default: str) -> str:
 
 def analyse(name: str, arguments: list[str]) -> tuple[dict[str, Any], Path]:
     """Do what is asked; return its numbers and where they belong."""
-    own, rest = split(name, arguments)
+    settings, rest = split(name, arguments)
+    own = settings.model_dump(mode="json")
     out = [argument.partition("=")[2] for argument in rest if argument.startswith("out=")]
     rest = [argument for argument in rest if not argument.startswith("out=")]
     numbers, asked = ANALYSES[name](own, rest)
@@ -176,8 +178,8 @@ def explained() -> str:
     """The analyses' own keys, for the help."""
     lines = []
     for name, settings in SETTINGS.items():
-        keys = [f"{key}={str(s.default).replace(' ', '')} ({s.meaning})" for key, s in settings.items()]
-        lines.append(f"  {name}: {'; '.join(keys) or 'none'}")
+        own = [f"{k}={json.dumps(f.default).replace(' ', '')} ({f.description})" for k, f in keys(settings).items()]
+        lines.append(f"  {name}: {'; '.join(own) or 'none'}")
     return "\n".join(lines)
 
 

@@ -14,36 +14,40 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import yaml
+from pydantic import ConfigDict
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
 from rectifiers.data.imagenet.archives import Expected, file_md5, read_expected, verify
-from rectifiers.runs.config import CHOICES, NUMBERS
+from rectifiers.runs.config import Pixels, ShardBytes, Store
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file, write_text
+from rectifiers.runtime.schema import Section, checked
 
 CONSOLE = Console(stderr=True)
-SETTINGS = ("root", "store", "shard_bytes", "resize_px", "crop_px")
 
 
-def read_settings(path: Path) -> dict[str, Any]:
+class Settings(Section):
+    """What of the group `data` is used here."""
+
+    model_config = ConfigDict(extra="ignore")
+    root: str
+    store: Store
+    shard_bytes: ShardBytes
+    resize_px: Pixels
+    crop_px: Pixels
+
+
+def read_settings(path: Path) -> Settings:
     """Return the group `data` of a file of `conf/data`, as far as it is used here."""
     try:
-        data = yaml.safe_load(path.read_text())["data"]
-        settings = {key: data[key] for key in SETTINGS}
-    except (OSError, yaml.YAMLError, KeyError, TypeError) as fault:
+        data = dict(yaml.safe_load(path.read_text())["data"])
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as fault:
         raise InputError(f"{path} cannot be read as settings of a data set ({fault!r}); restore it from git") from fault
-    for number in NUMBERS:
-        fault_found = number.fault(data[number.key[5:]]) if number.key[5:] in SETTINGS else None
-        if fault_found:
-            raise InputError(f"{path}: {fault_found}")
-    if settings["store"] not in CHOICES["data.store"]:
-        raise InputError(f"{path}: data.store={settings['store']} is not known; give tiled or plain")
-    return settings
+    return checked(Settings, data, f"{path}: data.")
 
 
 def cached_md5() -> Callable[[Path], str]:
@@ -86,7 +90,7 @@ def bar() -> Progress:
     return Progress(*columns, TimeRemainingColumn(), console=CONSOLE, disable=not CONSOLE.is_terminal)
 
 
-def run_prepare(expected: Expected, settings: dict[str, Any], threads: int) -> None:
+def run_prepare(expected: Expected, settings: Settings, threads: int) -> None:
     from rectifiers.data.imagenet.preparation import prepare
 
     total = sum(expected.archives[role].path.stat().st_size for role in ("train", "val"))
@@ -94,23 +98,23 @@ def run_prepare(expected: Expected, settings: dict[str, Any], threads: int) -> N
         tasks = {work: shown.add_task(work, total=total) for work in ("storing", "checking")}
         prepare(
             expected,
-            Path(settings["root"]),
-            store=settings["store"],
-            shard_bytes=settings["shard_bytes"],
+            Path(settings.root),
+            store=settings.store,
+            shard_bytes=settings.shard_bytes,
             threads=threads,
             on_bytes=lambda work, count: shown.advance(tasks[work], count),
         )
 
 
-def run_statistics(settings: dict[str, Any], place: Path, threads: int) -> None:
+def run_statistics(settings: Settings, place: Path, threads: int) -> None:
     from rectifiers.data.colors import measure_colors
     from rectifiers.data.imagenet.shards import ShardSplit
     from rectifiers.data.imagenet.store import read_manifest
     from rectifiers.data.transforms import Geometry
 
-    root = Path(settings["root"])
+    root = Path(settings.root)
     train = ShardSplit(root, "train", read_manifest(root))
-    geometry = Geometry(settings["resize_px"], settings["crop_px"], flip=False)
+    geometry = Geometry(settings.resize_px, settings.crop_px, flip=False)
     with Progress(console=CONSOLE, disable=not CONSOLE.is_terminal) as shown:
         task = shown.add_task("statistics", total=len(train.labels))
         statistics, mean_image = measure_colors(train, geometry, threads, lambda: shown.advance(task, 1))
@@ -138,7 +142,7 @@ def main() -> None:
             elif given.out:
                 write_text(given.out, verified)
         else:
-            run_statistics(settings, given.out or Path(settings["root"]).with_name("statistics"), given.threads)
+            run_statistics(settings, given.out or Path(settings.root).with_name("statistics"), given.threads)
     except InputError as fault:
         sys.exit(f"error: {fault}")
     except OSError as fault:

@@ -143,8 +143,11 @@ REFUSED = [
         "images=1 leaves model.norm=batch nothing to normalise",
     ),
     (["propagation", "optim.lr=-1"], "optim.lr=-1 is not usable; give a number above 0"),
-    (["fisher", "slopes=0.25"], "slopes=0.25 is not usable; give a list such as slopes=[0,0.01,0.1,0.25,0.5]"),
-    (["fisher", "slopes=[a]"], "slopes=a is not usable; give a number at least -10 and at most 10"),
+    (
+        ["fisher", "slopes=0.25"],
+        "slopes=0.25 is not usable; give numbers at least -10 and at most 10, such as [0,0.01",
+    ),
+    (["fisher", "slopes=[a]"], "slopes=['a'] is not usable; give numbers at least -10 and at most 10"),
     (["responses"], "no run is given; call scripts/analyse.py responses run=<id or folder>"),
     (["responses", "run=nowhere"], "run=nowhere is no finished run"),
 ]

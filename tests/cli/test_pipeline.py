@@ -88,7 +88,9 @@ def whole(miniature: Expected, prepared: Path, tmp_path_factory: pytest.TempPath
     verified = {archive.path.name: archive.md5 for archive in miniature.archives.values()}
     write_text(root / "data" / "verified" / "miniature.json", json.dumps(verified, indent=1) + "\n")
     settings = script.read_settings(ROOT / "pipelines" / "miniature" / "settings.yaml")
-    script.run_statistics({**settings, "root": str(prepared)}, root / "data" / "statistics" / "miniature", 2)
+    script.run_statistics(
+        settings.model_copy(update={"root": str(prepared)}), root / "data" / "statistics" / "miniature", 2
+    )
     return root
 
 

@@ -1,79 +1,86 @@
-"""The settings of each analysis beside the run's own: what they are, what they may be, and one sentence where not."""
+"""The settings of each analysis beside the run's own."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Literal
 
 import yaml
+from annotated_types import Ge, Le, MinLen
+from pydantic import Field
 
-from rectifiers.runs.config import Number
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.schema import Section, checked, keys
+
+Seeds = Annotated[int, Ge(1), Le(1000)]
+Images = Annotated[int, Ge(1), Le(100_000)]
+Inputs = Literal["data", "gaussian"]
 
 
-@dataclass(frozen=True)
-class Setting:
-    """One key. `allowed` is a Number, a tuple of words, or a Number in a list for several of it."""
+class Propagation(Section):
+    """Variance of responses and gradients, layer by layer."""
 
-    default: Any
-    allowed: Number | tuple[str, ...] | list[Number]
-    meaning: str
-
-    def fault(self, key: str, value: Any) -> str | None:
-        """Return what is wrong with `value`, or None."""
-        if isinstance(self.allowed, Number):
-            return self.allowed.fault(value)
-        if isinstance(self.allowed, tuple):
-            return (
-                None
-                if value in self.allowed
-                else f"{key}={value} is not known; choose one of: {', '.join(self.allowed)}"
-            )
-        if not isinstance(value, list) or not value:
-            example = str(self.default).replace(" ", "")
-            return f"{key}={value} is not usable; give a list such as {key}={example}"
-        return next((fault for fault in map(self.allowed[0].fault, value) if fault), None)
+    seeds: Seeds = Field(5, description="networks, each with images of its own")
+    images: Images = Field(64, description="per network")
+    inputs: Inputs = Field("data", description="preprocessed training images, or N(0, 1)")
 
 
-def _count(key: str, default: int, meaning: str, most: int, least: int = 1) -> dict[str, Setting]:
-    return {key: Setting(default, Number(key, int, least=least, most=most), meaning)}
+class Gain(Section):
+    """Gains and stability of every activation."""
+
+    seeds: Seeds = Field(5, description="networks per activation")
+    depth: Annotated[int, Ge(2), Le(1000)] = Field(50, description="layers")
+    units: Annotated[int, Ge(2), Le(4096)] = Field(256, description="per layer")
+    images: Images = Field(64, description="Gaussian inputs per network")
 
 
-SETTINGS: Mapping[str, Mapping[str, Setting]] = {
-    "propagation": {
-        **_count("seeds", 5, "networks, each with images of its own", 1000),
-        **_count("images", 64, "a network", 100_000),
-        "inputs": Setting("data", ("data", "gaussian"), "preprocessed training images, or N(0, 1)"),
-    },
-    "gain": {
-        **_count("seeds", 5, "networks an activation", 1000),
-        **_count("depth", 50, "layers", 1000, least=2),
-        **_count("units", 256, "a layer", 4096, least=2),
-        **_count("images", 64, "Gaussian inputs a network", 100_000),
-    },
-    "responses": {},
-    "histograms": {
-        **_count("snapshots", 5, "at logarithmically spaced steps, the first and the last included", 50, least=2),
-    },
-    "fisher": {
-        **_count("seeds", 5, "runs an arm", 1000, least=2),
-        **_count("images", 1000, "over which the information is taken", 100_000),
-        "inputs": Setting("data", ("data", "gaussian"), "preprocessed training images, or N(0, 1), at the start alone"),
-        "slopes": Setting(
-            [0, 0.01, 0.1, 0.25, 0.5], [Number("slopes", float, least=-10, most=10)], "0: ReLU; fixed: LReLU, and PReLU"
-        ),
-        **_count("snapshots", 3, "along the training, its start and its end included; 1: the start alone", 50),
-    },
-    "preprocessing": {
-        **_count("images", 16, "shown", 144),
-        "components": Setting(
-            [1, 4, 16, 64], [Number("components", int, least=1, most=4096)], "of which images are made again"
-        ),
-        **_count("shown", 40, "principal components as images", 400),
-    },
+class Responses(Section):
+    """What a finished run's activations answer."""
+
+
+class Histograms(Section):
+    """Activations and gradients along a training."""
+
+    snapshots: Annotated[int, Ge(2), Le(50)] = Field(
+        5, description="at logarithmically spaced steps, the first and the last included"
+    )
+
+
+class Fisher(Section):
+    """Fisher information of a small network, for several slopes."""
+
+    seeds: Annotated[int, Ge(2), Le(1000)] = Field(5, description="runs per arm")
+    images: Images = Field(1000, description="over which the information is taken")
+    inputs: Inputs = Field("data", description="preprocessed training images, or N(0, 1), at the start alone")
+    slopes: Annotated[tuple[Annotated[float, Ge(-10), Le(10)], ...], MinLen(1)] = Field(
+        (0.0, 0.01, 0.1, 0.25, 0.5),
+        description="0: ReLU; fixed: LReLU, and PReLU",
+        examples=[[0, 0.01, 0.1, 0.25, 0.5]],
+    )
+    snapshots: Annotated[int, Ge(1), Le(50)] = Field(
+        3, description="along the training, its start and its end included; 1: the start alone"
+    )
+
+
+class Preprocessing(Section):
+    """Mean image, components, reconstruction, whitened images."""
+
+    images: Annotated[int, Ge(1), Le(144)] = Field(16, description="shown")
+    components: Annotated[tuple[Annotated[int, Ge(1), Le(4096)], ...], MinLen(1)] = Field(
+        (1, 4, 16, 64), description="of which images are made again", examples=[[1, 4, 16, 64]]
+    )
+    shown: Annotated[int, Ge(1), Le(400)] = Field(40, description="principal components as images")
+
+
+SETTINGS: Mapping[str, type[Section]] = {
+    "propagation": Propagation,
+    "gain": Gain,
+    "responses": Responses,
+    "histograms": Histograms,
+    "fisher": Fisher,
+    "preprocessing": Preprocessing,
 }
 
 
-def split(name: str, arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
+def split(name: str, arguments: list[str]) -> tuple[Section, list[str]]:
     """Return (the settings of analysis `name` with `arguments` put in, the arguments that are the run's).
 
     Raises:
@@ -81,18 +88,14 @@ def split(name: str, arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
     """
     if name not in SETTINGS:
         raise InputError(f"{name} is no analysis; choose one of: {', '.join(SETTINGS)}")
-    own = {key: setting.default for key, setting in SETTINGS[name].items()}
-    rest = []
+    own, rest = {}, []
     for argument in arguments:
         key, _, text = argument.partition("=")
-        if key not in own:
+        if key not in keys(SETTINGS[name]):
             rest.append(argument)
             continue
         try:
             own[key] = yaml.safe_load(text)
         except yaml.YAMLError:
             own[key] = text
-        fault = SETTINGS[name][key].fault(key, own[key])
-        if fault:
-            raise InputError(fault)
-    return own, rest
+    return checked(SETTINGS[name], own), rest

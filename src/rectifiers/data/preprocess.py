@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from rectifiers.runtime.distributed import all_reduce
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.schema import Count, NonNegative
 
 COVARIANCE_LIMIT = 4096  # numbers an image; the covariance of more than that does not fit
 
@@ -155,7 +156,7 @@ def pca(moments: PixelMoments) -> Affine:
     return _pca(moments, eigenbasis(moments)[1])
 
 
-def pca_reduce(moments: PixelMoments, k: int = 100) -> Affine:
+def pca_reduce(moments: PixelMoments, k: Count = 100) -> Affine:
     """The first k coordinates in the eigenbasis, those of largest variance: a vector of k numbers."""
     _, rows = eigenbasis(moments)
     if k > len(rows):
@@ -163,13 +164,13 @@ def pca_reduce(moments: PixelMoments, k: int = 100) -> Affine:
     return _pca(moments, rows[:k].clone())
 
 
-def pca_whiten(moments: PixelMoments, epsilon: float = 1e-5) -> Affine:
+def pca_whiten(moments: PixelMoments, epsilon: NonNegative = 1e-5) -> Affine:
     """Rotate and divide each coordinate by sqrt(variance + epsilon): a vector, white where variance >> epsilon."""
     values, rows = eigenbasis(moments)
     return _pca(moments, rows / _floor(values, epsilon).sqrt()[:, None])
 
 
-def zca(moments: PixelMoments, epsilon: float = 1e-2) -> Affine:
+def zca(moments: PixelMoments, epsilon: NonNegative = 1e-2) -> Affine:
     """PCA whitening rotated back into the pixel basis: a whitened image."""
     values, rows = eigenbasis(moments)
     return _pca(moments, rows.T @ (rows / _floor(values, epsilon).sqrt()[:, None]), image_form=True)

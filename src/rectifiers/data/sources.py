@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol
 from urllib.error import URLError
 
 import numpy as np
 import torch
+from annotated_types import Ge, Gt, Le, Lt
 from PIL import Image
 from torch import Tensor
 from torchvision import datasets
@@ -175,7 +176,9 @@ def split_balanced(labels: Sequence[int], val_fraction: float, split_seed: int) 
     return sorted(train.tolist()), sorted(val.tolist())
 
 
-def digits(val_fraction: float = 0.25, split_seed: int = 0) -> Source:
+def digits(
+    val_fraction: Annotated[float, Gt(0), Lt(1)] = 0.25, split_seed: Annotated[int, Ge(0), Le(2**32 - 1)] = 0
+) -> Source:
     """scikit-learn's 1,797 handwritten digits, 8 x 8 grey levels 0..16 (UCI's optical recognition test set).
 
     Shipped in scikit-learn's wheel: nothing is downloaded. The split is ours (the set has none), stratified by class.

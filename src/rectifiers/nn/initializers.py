@@ -15,6 +15,7 @@ from torch import Generator, Tensor, nn
 
 from rectifiers.nn.activations import gain, moments, pieces
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.schema import Count, NonNegative, Positive, Real
 from rectifiers.runtime.seeds import derive_seed
 
 
@@ -63,7 +64,7 @@ def he(weight: Tensor, layer: Layer, generator: Generator) -> float:
     return _normal(weight, layer.forward_gain / math.sqrt(layer.fan_in), generator)
 
 
-def he_scaled(weight: Tensor, layer: Layer, generator: Generator, beta: float = 1.0) -> float:
+def he_scaled(weight: Tensor, layer: Layer, generator: Generator, beta: Positive = 1.0) -> float:
     """`he` with the std times beta: every layer scales the signal by beta, L layers by beta^L (section 2.2)."""
     if beta <= 0:
         raise InputError(f"init.beta={beta} is not usable; give a number above 0, or init=zeros")
@@ -91,7 +92,7 @@ def lecun(weight: Tensor, layer: Layer, generator: Generator) -> float:
     return _normal(weight, 1 / math.sqrt(layer.fan_in), generator)
 
 
-def gaussian(weight: Tensor, layer: Layer, generator: Generator, std: float = 0.01) -> float:
+def gaussian(weight: Tensor, layer: Layer, generator: Generator, std: NonNegative = 0.01) -> float:
     """N(0, std^2) whatever the layer, as in Krizhevsky's network."""
     if std <= 0:
         raise InputError(f"init.std={std} is not usable; give a number above 0, or init=zeros")
@@ -104,13 +105,13 @@ def zeros(weight: Tensor, layer: Layer, generator: Generator) -> float:
     return 0.0
 
 
-def constant(weight: Tensor, layer: Layer, generator: Generator, value: float = 0.01) -> float:
+def constant(weight: Tensor, layer: Layer, generator: Generator, value: Real = 0.01) -> float:
     """All `value`: the weights move, and the units of a layer stay copies of each other. The std asked is 0."""
     nn.init.constant_(weight, value)
     return 0.0
 
 
-def sparse(weight: Tensor, layer: Layer, generator: Generator, k: int = 10, std: float | None = None) -> float:
+def sparse(weight: Tensor, layer: Layer, generator: Generator, k: Count = 10, std: NonNegative | None = None) -> float:
     """`k` randomly chosen non-zero inputs a unit, all of them where it has fewer, drawn from N(0, std^2).
 
     `std=None` is calibrated to the k inputs, gain / sqrt(k), which survives depth; a fixed 0.01 does not.

@@ -1,140 +1,319 @@
-"""What a user may ask for: the checks that need no torch, and the one error that a user's input raises."""
+"""The configuration of a run, typed: what a user may ask for, in which range, and what it means.
 
+Torch-free, so that a run that exists is found, and a wrong value refused, at once. What the functions named by
+`_target_` take beside the keys here is checked against their own signatures, by `training.build`.
+"""
+
+import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from rectifiers.data.limits import LARGEST_PX
+from rectifiers.nn.networks.rows import Row, expand
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.paths import CONF
+from rectifiers.runtime.schema import LARGEST, Count, NonNegative, Positive, Real, Section, Words, checked
 
-
-def _plain(bound: float) -> str:
-    return str(bound) if isinstance(bound, int) else f"{bound:g}"
-
-
-@dataclass(frozen=True)
-class Number:
-    """A numeric key: its type and the range in which a value makes sense (`above` and `below` exclude the bound)."""
-
-    key: str
-    kind: type[int] | type[float]
-    least: float | None = None
-    above: float | None = None
-    most: float | None = None
-    below: float | None = None
-    optional: bool = False
-
-    def fault(self, value: Any) -> str | None:
-        """Return what is wrong with `value`, or None."""
-        if value is None:
-            return None if self.optional else f"{self.key} has no value; {self.remedy()}"
-        right_type = isinstance(value, int) or (self.kind is float and isinstance(value, float))
-        if isinstance(value, bool) or not right_type or not self._within(value):
-            return f"{self.key}={value} is not usable; {self.remedy()}"
-        return None
-
-    def _within(self, value: float) -> bool:
-        return (
-            value == value
-            and (self.least is None or value >= self.least)
-            and (self.above is None or value > self.above)
-            and (self.most is None or value <= self.most)
-            and (self.below is None or value < self.below)
-            and abs(value) != float("inf")
-        )
-
-    def remedy(self) -> str:
-        """Return the sentence's second half: what to give instead."""
-        bounds = [
-            ("at least", self.least),
-            ("above", self.above),
-            ("at most", self.most),
-            ("below", self.below),
-        ]
-        wanted = " and ".join(f"{word} {_plain(bound)}" for word, bound in bounds if bound is not None)
-        noun = "a whole number" if self.kind is int else "a number"
-        return f"give {noun} {wanted}".rstrip() + (" (or null)" if self.optional else "")
-
-
-LARGEST = 1e30  # of a number that float32 has to hold
-
-NUMBERS = (
-    Number("seed", int, least=0),
-    Number("model.width", float, above=0, most=64),
-    Number("model.dropout", float, least=0, below=1),
-    Number("data.shard_bytes", int, least=1, most=2**40),
-    Number("data.resize_px", int, least=1, most=LARGEST_PX),
-    Number("data.crop_px", int, least=1),
-    Number("data.color_sigma", float, least=0, most=10),
-    Number("data.split_seed", int, least=0, most=2**32 - 1),
-    Number("data.val_fraction", float, above=0, below=1),
-    Number("preprocess.epsilon", float, least=0, most=LARGEST),
-    Number("preprocess.k", int, least=1, optional=True),
-    Number("init.std", float, least=0, most=LARGEST, optional=True),
-    Number("init.beta", float, above=0, most=LARGEST),
-    Number("init.value", float, least=-LARGEST, most=LARGEST),
-    Number("optim.lr", float, above=0, most=LARGEST),
-    Number("optim.momentum", float, least=0, below=1),
-    Number("optim.weight_decay", float, least=0, most=LARGEST),
-    Number("optim.slope_weight_decay", float, least=0, most=LARGEST),
-    Number("optim.bias_lr_factor", float, above=0, most=LARGEST),
-    Number("optim.global_batch", int, least=1, most=1_000_000),
-    Number("optim.epochs", int, least=1, most=100_000),
-    Number("optim.drop_factor", float, above=1, most=LARGEST),
-    Number("optim.max_drops", int, least=0),
-    Number("optim.patience", int, least=1),
-    Number("checkpoint.every_n_steps", int, least=1, optional=True),
-    Number("logger.finish_timeout_s", float, above=0, most=86400),
-    Number("compute.nodes", int, least=1, optional=True),
-    Number("compute.devices", int, least=1, optional=True),
-    Number("compute.timeout_s", float, above=0, most=86400),
-    Number("compute.workers", int, least=0, most=1024),
-    Number("compute.threads", int, least=1, most=4096, optional=True),
-)
-
-GROUPS = ("activation", "init", "model", "preprocess", "optim", "evaluation", "compute", "logger", "data")
-
-CHOICES: Mapping[str, tuple[Any, ...]] = {
-    "model.norm": ("none", "batch"),
-    "compute.accelerator": ("cpu", "gpu"),
-    "compute.precision": ("32-true", "bf16-mixed", "16-mixed", "64-true"),
-    "compute.compile": (False, True),
-    "compute.channels_last": (False, True),
-    "compute.fused": (False, True),
-    "compute.activation_checkpointing": (False, True),
-    "data.flip": (False, True),
-    "evaluation.keep_scores": (False, True),
-    "data.store": ("tiled", "plain"),
-    "data.allow_unpinned": (False, True),
-    "data.color_scale": ("eigenvalues", "roots"),
-    "data.bad_images": ("error", "skip"),
-    "init.first_layer_linear": (False, True),
-    "logger.name": ("csv", "wandb", "none"),
-    "logger.mode": ("auto", "offline", "online"),
-    "logger.log_checkpoint": (False, True),
-    "rerun": (False, True),
-}
-
-
+Pixels = Annotated[int, Ge(1), Le(LARGEST_PX)]
+Store = Literal["tiled", "plain"]
+ShardBytes = Annotated[int, Ge(1), Le(2**40)]
+SOME_CLASSES = 2  # to look at rows before the data says how many there are
 FORBIDDEN_IN_PROJECTS = "/\\#?%:"  # by W&B
 
 
-def project_fault(name: Any) -> str | None:
-    """Return what is wrong with a W&B project's name, or None."""
-    usable = isinstance(name, str) and name.isprintable() and 0 < len(name) <= 128
-    if usable and not set(name) & set(FORBIDDEN_IN_PROJECTS):
-        return None
-    return f"logger.project={name} is not usable; give 1 to 128 characters without {' '.join(FORBIDDEN_IN_PROJECTS)}"
+def _usable_project(name: str) -> str:
+    if not name.isprintable() or not 0 < len(name) <= 128 or set(name) & set(FORBIDDEN_IN_PROJECTS):
+        raise ValueError
+    return name
 
 
-def _lookup(config: Mapping[str, Any], key: str) -> tuple[bool, Any]:
-    node: Any = config
-    for part in key.split("."):
-        if not isinstance(node, Mapping) or part not in node:
-            return False, None
-        node = node[part]
-    return True, node
+def _not_empty(path: Any) -> Any:
+    if path == "":
+        raise ValueError
+    return path
+
+
+Folder = Annotated[Path, BeforeValidator(_not_empty), Words("a folder's path, quoted where it is a number")]
+Project = Annotated[
+    str, AfterValidator(_usable_project), Words(f"1 to 128 characters without {' '.join(FORBIDDEN_IN_PROJECTS)}")
+]
+
+
+class Target(Section):
+    """A function by its dotted name, and the settings that it is called with."""
+
+    model_config = ConfigDict(extra="allow")
+    target: str = Field(alias="_target_", description="the function's dotted name")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The function's own settings."""
+        return dict(self.model_extra or {})
+
+
+class Init(Target):
+    """How weights and biases start."""
+
+    bias: Real | Literal["torch_default"] = Field(description="of every bias; torch_default: uniform up to 1/sqrt(n)")
+    first_layer_linear: bool = Field(
+        description="whether the first layer, which has no activation before it, gets variance 1/n"
+    )
+    fc_std: tuple[Positive, ...] | None = Field(
+        description="fixed standard deviations of the linear layers in order", examples=[[0.01, 0.01, 0.001]]
+    )
+
+
+class Model(Section):
+    """The network. Further keys are for its rows to refer to."""
+
+    model_config = ConfigDict(extra="allow")
+    rows: Annotated[tuple[Mapping[str, Any], ...], Words("a list of rows as in conf/model/<name>.yaml")] = Field(
+        description="the layers; see `rectifiers.nn.networks.rows`"
+    )
+    width: Annotated[float, Gt(0), Le(64)] = Field(description="factor on filters and units")
+    norm: Literal["none", "batch"] = Field(description="batch: batch normalisation before each activation")
+    dropout: Annotated[float, Ge(0), Lt(1)] = Field(description="share of units dropped, where the rows say so")
+
+    def layers(self, classes: int) -> tuple[Row, ...]:
+        """Return the rows at their width, the last one with a unit for each of `classes`."""
+        return expand(self.rows, width=self.width, classes=classes)
+
+
+class Preprocess(Target):
+    """What is done to pixels, fitted to the training split."""
+
+    scale: Literal["unit_rms"] | Positive = Field(
+        description="factor on the result, pixels from 0 to 1; unit_rms: divide by one root mean square"
+    )
+
+
+class Data(Target):
+    """The images, and how they are cut and varied."""
+
+    resize_px: Pixels = Field(description="shorter side of an image, in pixels")
+    crop_px: Count = Field(description="side of the square that the network sees, in pixels")
+    flip: bool = Field(description="whether half of the training images are mirrored")
+    scale_jitter_px: Annotated[tuple[Pixels, Pixels] | None, Words("a range such as [256,512]")] = Field(
+        description="range that the shorter side is drawn from in training, instead of resize_px"
+    )
+    color_sigma: Annotated[float, Ge(0), Le(10)] = Field(
+        description="standard deviation of the RGB shift in training; 0.1 in the paper"
+    )
+    color_scale: Literal["eigenvalues", "roots"] = Field(
+        "eigenvalues", description="what the numbers of the RGB shift multiply; roots: standard deviations"
+    )
+    dense_scales_px: tuple[Pixels, ...] = Field(description="shorter sides that dense testing at several scales uses")
+    view_scales_px: tuple[Pixels, ...] = Field(description="shorter sides that multi-view testing uses")
+    width: float = Field(description="what model.width is unless it is given")
+    content: str | None = Field(
+        None, description="hash of the data; null: filled in when the run starts, and part of its name"
+    )
+    bad_images: Literal["error", "skip"] = Field(
+        "error", description="skip: the next image replaces an unreadable one of training, and the record says so"
+    )
+    store: Store = Field(
+        "tiled", description="form of prepared images; tiled: JPEGs with restart markers, decoded faster"
+    )
+    shard_bytes: ShardBytes = Field(2**30, description="size of a file of prepared images")
+    allow_unpinned: bool = Field(False, description="whether to train on prepared data that no dvc.lock names")
+
+    @property
+    def awaits_content(self) -> bool:
+        """Whether the run's name waits for the data's hash."""
+        return "content" in self.model_fields_set and self.content is None
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Self:
+        if self.crop_px > self.resize_px:
+            raise InputError(
+                f"data.crop_px={self.crop_px} is larger than data.resize_px={self.resize_px}; "
+                "a crop is cut from the resized image: lower data.crop_px or raise data.resize_px"
+            )
+        jitter = self.scale_jitter_px
+        if jitter is not None and not self.crop_px <= jitter[0] <= jitter[1]:
+            raise InputError(
+                f"data.scale_jitter_px={list(jitter)} is not usable; give a range such as [256,512] that starts at "
+                f"data.crop_px={self.crop_px} or above, or null"
+            )
+        return self
+
+
+class Optim(Section):
+    """Stochastic gradient descent, and when its learning rate drops."""
+
+    lr: Positive = Field(description="learning rate of the first epoch")
+    momentum: Annotated[float, Ge(0), Lt(1)] = Field(description="momentum of every parameter")
+    weight_decay: NonNegative = Field(description="decay of the weights of conv and linear layers alone")
+    slope_weight_decay: NonNegative = Field(0.0, description="decay of learned slopes, which the paper leaves without")
+    bias_lr_factor: Positive = Field(description="factor on the learning rate of biases")
+    global_batch: Annotated[int, Ge(1), Le(1_000_000)] = Field(description="images of a step, over all processes")
+    epochs: Annotated[int, Ge(1), Le(100_000)] = Field(description="passes over the training images")
+    drop_factor: Annotated[float, Gt(1), Le(LARGEST)] = Field(description="what a drop divides the learning rate by")
+    max_drops: Annotated[int, Ge(0)] = Field(description="drops at most, unless drop_epochs is given")
+    patience: Count = Field(description="epochs without a new lowest error before a drop")
+    drop_epochs: Annotated[tuple[Count, ...] | None, Words("ascending epochs such as [30,60]")] = Field(
+        description="epochs after which the learning rate drops, whatever the error does"
+    )
+    drop_epochs_from: str | Mapping[str, Any] | None = Field(
+        description="a finished run whose drop epochs to take: its name, its record, or the groups that differ, "
+        "as {activation: {_target_: rectifiers.activations.relu}}"
+    )
+
+    @field_validator("drop_epochs_from", mode="before")
+    @classmethod
+    def _name_of_digits(cls, value: Any) -> Any:
+        return str(value) if type(value) is int else value
+
+    @model_validator(mode="after")
+    def _check_drops(self) -> Self:
+        drops = list(self.drop_epochs or ())
+        if drops != sorted(set(drops)):
+            raise InputError(f"optim.drop_epochs={drops} is not usable; give ascending epochs such as [30,60], or null")
+        if drops and drops[-1] > self.epochs and self.drop_epochs_from is None:
+            raise InputError(
+                f"optim.drop_epochs={drops} goes beyond the end of the run, optim.epochs={self.epochs}; "
+                "give earlier epochs, or raise optim.epochs"
+            )
+        return self
+
+
+class Evaluation(Section):
+    """The protocols that the trained network is tested by, each under its name."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Target]
+    keep_scores: bool = Field(
+        description="each image's scores are kept in <run>/scores/<protocol>.npz; four bytes per image and class"
+    )
+
+    @property
+    def protocols(self) -> dict[str, Target]:
+        """The protocols by name."""
+        return dict(self.__pydantic_extra__)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_protocols(cls, given: Any) -> Any:
+        protocols = {name: settings for name, settings in given.items() if name not in cls.model_fields}
+        if not protocols:
+            raise InputError(f"evaluation is not chosen; give evaluation=<option> of: {options('evaluation')}")
+        for name, settings in protocols.items():
+            if not isinstance(settings, Mapping):
+                raise InputError(
+                    f"evaluation.{name}={settings} is not usable; give evaluation=[<option>,...] of: "
+                    f"{options('evaluation')}"
+                )
+        return given
+
+
+class Compute(Section):
+    """The hardware, and how the same numbers are computed on it."""
+
+    accelerator: Literal["cpu", "gpu"] = Field(description="what trains and tests")
+    nodes: Count | None = Field(description="machines; null: as many as were started (torchrun, srun)")
+    devices: Count | None = Field(description="processes per machine; null: as many as were started")
+    precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = Field(
+        description="of numbers; part of what a run is. 16-mixed works on a GPU only"
+    )
+    workers: Annotated[int, Ge(0), Le(1024)] = Field(
+        description="processes that load images, for each process that trains; 0: it loads them itself"
+    )
+    threads: Annotated[int | None, Ge(1), Le(4096)] = Field(description="threads of torch; null: its own choice")
+    compile: bool = Field(description="whether torch.compile compiles the network")
+    channels_last: bool = Field(description="order of maps in memory; the same numbers but for rounding")
+    fused: bool = Field(description="SGD in one pass over each weight; the same numbers but for rounding")
+    activation_checkpointing: bool = Field(
+        description="whether maps are computed again in the backward pass instead of kept; the same bits"
+    )
+    timeout_s: Annotated[float, Gt(0), Le(86400)] = Field(
+        description="seconds that a process waits for another one, or for images, before the run ends"
+    )
+
+
+class Logger(Section):
+    """Where the numbers of an epoch go besides the record."""
+
+    name: Literal["csv", "wandb", "none"] = Field(
+        description="csv: metrics.csv in the run's folder; wandb: that, and Weights & Biases; none: the record alone"
+    )
+    project: Project = Field("rectifiers", description="the project in Weights & Biases")
+    mode: Literal["auto", "offline", "online"] = Field("auto", description="auto: online for who is logged in to W&B")
+    log_checkpoint: bool = Field(False, description="whether W&B gets last.ckpt as an artifact")
+    finish_timeout_s: Annotated[float, Gt(0), Le(86400)] = Field(
+        60.0, description="seconds to wait for W&B at the end; `scripts/report.py sync` sends the rest"
+    )
+
+
+class Checkpoint(Section):
+    """When last.ckpt is written."""
+
+    every_n_steps: Count | None = Field(description="steps between checkpoints within an epoch; null: at its end alone")
+
+
+class RunConfig(Section):
+    """All that makes a run: resolved and checked once, never changed. `replaced` and its like return another one."""
+
+    seed: Annotated[int, Ge(0)] = Field(
+        description="weights, data order, augmentation and dropout each get their own stream of it"
+    )
+    rerun: bool = Field(description="whether to run again although the run exists; the old one goes to runs/replaced")
+    runs_dir: Folder = Field(description="a run's folder is <runs_dir>/<hash of what it is>")
+    cache_dir: Folder = Field(description="fitted preprocessing, by a hash of its inputs")
+    activation: Target
+    init: Init
+    model: Model
+    preprocess: Preprocess
+    data: Data
+    optim: Optim
+    evaluation: Evaluation
+    compute: Compute
+    logger: Logger
+    checkpoint: Checkpoint
+    callbacks: Target | None = None
+    members: Annotated[tuple[str, ...] | None, Words("experiments such as [table6/a_relu,table6/a_prelu]")] = Field(
+        None, description="experiments whose runs are averaged, instead of a run of its own"
+    )
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "RunConfig":
+        """Return a resolved, plain configuration as a typed one.
+
+        Raises:
+            InputError: for the first value that cannot be used; the message names key, value and remedy.
+        """
+        for group in GROUPS:
+            if not given.get(group):
+                raise InputError(f"{group} is not chosen; give {group}=<option> of: {options(group)}")
+        return checked(cls, given)
+
+    def replaced(self, changes: Mapping[str, Any]) -> "RunConfig":
+        """Return a configuration with other values for these dotted keys, checked like any other."""
+        plain = self.as_dict()
+        for key, value in changes.items():
+            *parents, leaf = key.split(".")
+            functools.reduce(lambda node, part: node[part], parents, plain)[leaf] = value
+        return RunConfig.of(plain)
+
+    @model_validator(mode="after")
+    def _check_groups_together(self) -> Self:
+        layers = self.model.layers(SOME_CLASSES)
+        with_maps = any(row.kind == "conv" for row in layers)
+        if self.compute.activation_checkpointing and self.model.norm == "batch" and with_maps:
+            raise InputError(
+                "compute.activation_checkpointing=true computes maps twice, and model.norm=batch would count every "
+                "batch twice in its running statistics; give compute.activation_checkpointing=false or model.norm=none"
+            )
+        linears = [row.name for row in layers if row.kind == "linear"]
+        if self.init.fc_std is not None and len(self.init.fc_std) != len(linears):
+            raise InputError(
+                f"init.fc_std={list(self.init.fc_std)} has {len(self.init.fc_std)} values for {len(linears)} linear "
+                f"layers ({', '.join(linears)}); give one a layer, or null"
+            )
+        return self
 
 
 def protocols(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,90 +321,14 @@ def protocols(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: settings for name, settings in (config.get("evaluation") or {}).items() if name != "keep_scores"}
 
 
+def check(config: Mapping[str, Any]) -> None:
+    RunConfig.of({key: value for key, value in config.items() if key != "claim"})
+
+
+GROUPS = [name for name, field in RunConfig.model_fields.items() if field.is_required() and (CONF / name).is_dir()]
+
+
 def options(group: str) -> str:
     """Return the files that `group` can be chosen from, in words."""
     place = CONF / group
     return ", ".join(sorted(path.relative_to(place).with_suffix("").as_posix() for path in place.rglob("*.yaml")))
-
-
-def check(config: Mapping[str, Any]) -> None:
-    """Check the values that can be judged before anything is loaded.
-
-    Keys that a chosen group does not have are skipped (only `preprocess=zca` has an epsilon).
-
-    Raises:
-        InputError: for the first value that cannot be used; the message names key, value and remedy.
-    """
-    for group in GROUPS:
-        if not (protocols(config) if group == "evaluation" else config.get(group)):
-            raise InputError(f"{group} is not chosen; give {group}=<option> of: {options(group)}")
-    for name, protocol in protocols(config).items():
-        if not isinstance(protocol, Mapping):
-            raise InputError(
-                f"evaluation.{name}={protocol} is not usable; give evaluation=[<option>,...] of: "
-                f"{options('evaluation')}"
-            )
-    for key in ("runs_dir", "cache_dir"):
-        if not isinstance(config[key], str) or not config[key]:
-            raise InputError(f"{key}={config[key]} is not usable; give a folder's path, quoted where it is a number")
-    for number in NUMBERS:
-        present, value = _lookup(config, number.key)
-        fault = number.fault(value) if present else None
-        if fault:
-            raise InputError(fault)
-    for key, choices in CHOICES.items():
-        present, value = _lookup(config, key)
-        if present and (value not in choices or isinstance(value, bool) != isinstance(choices[0], bool)):
-            known = ", ".join(str(choice).lower() if isinstance(choice, bool) else choice for choice in choices)
-            raise InputError(f"{key}={value} is not known; choose one of: {known}")
-    if config["logger"]["name"] == "wandb" and (fault := project_fault(config["logger"]["project"])) is not None:
-        raise InputError(fault)
-    scale = config["preprocess"]["scale"]
-    if scale != "unit_rms" and Number("preprocess.scale", float, above=0, most=LARGEST).fault(scale):
-        raise InputError(
-            f"preprocess.scale={scale} is not usable; give unit_rms or a number above 0 and at most {LARGEST:g}"
-        )
-    bias = config["init"]["bias"]
-    fault = Number("init.bias", float, least=-LARGEST, most=LARGEST).fault(bias)
-    if bias != "torch_default" and fault:
-        raise InputError(f"{fault}, or torch_default")
-    stds = config["init"]["fc_std"]
-    usable = isinstance(stds, list) and not any(Number("", float, above=0, most=LARGEST).fault(std) for std in stds)
-    if stds is not None and not usable:
-        raise InputError(
-            f"init.fc_std={stds} is not usable; give numbers above 0 and at most {LARGEST:g}, such as "
-            "[0.01,0.01,0.001], or null"
-        )
-    if not isinstance(config["model"]["rows"], list):
-        raise InputError(
-            f"model.rows={config['model']['rows']} is not usable; rows are given in conf/model/<name>.yaml"
-        )
-    resize_px, crop_px = config["data"]["resize_px"], config["data"]["crop_px"]
-    if crop_px > resize_px:
-        raise InputError(
-            f"data.crop_px={crop_px} is larger than data.resize_px={resize_px}; "
-            "a crop is cut from the resized image: lower data.crop_px or raise data.resize_px"
-        )
-    jitter = config["data"]["scale_jitter_px"]
-    whole = isinstance(jitter, list) and len(jitter) == 2 and all(type(px) is int for px in jitter)
-    if jitter is not None and not (whole and crop_px <= jitter[0] <= jitter[1] <= LARGEST_PX):
-        raise InputError(
-            f"data.scale_jitter_px={jitter} is not usable; give a range such as [256,512] that starts at "
-            f"data.crop_px={crop_px} or above, or null"
-        )
-    maps = any("conv" in row for row in config["model"]["rows"] if isinstance(row, Mapping))
-    if config["compute"]["activation_checkpointing"] and config["model"]["norm"] == "batch" and maps:
-        raise InputError(
-            "compute.activation_checkpointing=true computes maps twice, and model.norm=batch would count every batch "
-            "twice in its running statistics; give compute.activation_checkpointing=false or model.norm=none"
-        )
-    drops = config["optim"]["drop_epochs"]
-    if drops is not None:
-        ascending = isinstance(drops, list) and all(type(e) is int and e >= 1 for e in drops)
-        if not ascending or sorted(set(drops)) != drops:
-            raise InputError(f"optim.drop_epochs={drops} is not usable; give ascending epochs such as [30,60], or null")
-        if drops and drops[-1] > config["optim"]["epochs"] and config["optim"]["drop_epochs_from"] is None:
-            raise InputError(
-                f"optim.drop_epochs={drops} goes beyond the end of the run, optim.epochs={config['optim']['epochs']}; "
-                "give earlier epochs, or raise optim.epochs"
-            )

@@ -10,9 +10,10 @@ import wandb_workspaces.reports.v2 as wr
 
 from rectifiers.results.layout import Table
 from rectifiers.results.tables import document
-from rectifiers.runs.config import project_fault
+from rectifiers.runs.config import Logger
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
+from rectifiers.runtime.schema import checked
 from rectifiers.runtime.timeouts import call_with_timeout, first_sentence
 from rectifiers.tracking import client, payload
 
@@ -34,8 +35,7 @@ def build(found: Sequence[Record], *, entity: str, project: str, group: str | No
     """
     if not found:
         raise InputError("results/records holds no records; run an experiment, then scripts/report.py collect")
-    if (wrong := project_fault(project)) is not None:
-        raise InputError(wrong.replace("logger.project", "--project"))
+    checked(Logger, {"name": "wandb", "project": project}, "--")
     groups = sorted({name for record in found if (name := payload.group(record["choices"]))})
     if group is not None and group not in groups:
         raise InputError(f"--table={group} has no records; give one of: {', '.join(groups)}")

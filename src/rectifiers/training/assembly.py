@@ -3,8 +3,6 @@
 import inspect
 import math
 import pkgutil
-import types
-import typing
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -25,6 +23,7 @@ from rectifiers.nn.networks.rows import Row, expand
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.schema import check_call
 from rectifiers.training.module import SgdSettings
 from rectifiers.training.schedule import StepRule
 
@@ -48,17 +47,10 @@ def configured(group: str, settings: dict[str, Any], apart: tuple[str, ...] = ()
     target = settings.get("_target_")
     try:
         function = pkgutil.resolve_name(str(target))
-        takes = inspect.signature(function).parameters
+        inspect.signature(function)
     except (ImportError, AttributeError, ValueError, TypeError) as fault:
         raise InputError(f"{group}._target_={target} cannot be imported; give the dotted name of a function") from fault
-    for key in options:
-        if key not in takes:
-            own = ", ".join(name for name, p in takes.items() if p.default is not p.empty)
-            raise InputError(f"{group}.{key} is not known; {target} takes: {own or 'no settings'}")
-    hints = typing.get_type_hints(function)
-    for key, value in options.items():
-        if not _fits(value, hints.get(key, Any)):
-            raise InputError(f"{group}.{key}={value} is not usable; give {_in_words(hints[key])}")
+    check_call(function, options, f"{group}.")
     return partial(function, **options)
 
 
@@ -71,29 +63,6 @@ def _called_with(group: str, settings: dict[str, Any], function: Callable[..., A
             f"{group}._target_={settings['_target_']} cannot be called with ({', '.join(names)}): {fault}; "
             "give a function that takes them"
         ) from fault
-
-
-WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", types.NoneType: "null"}
-
-
-def _kinds(hint: Any) -> tuple[Any, ...]:
-    return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value is of an annotated type; types that a configuration cannot hold are not judged."""
-    kinds = _kinds(hint)
-    if not set(kinds) <= WORDS.keys():
-        return True
-    if isinstance(value, int) and not isinstance(value, bool):
-        return int in kinds or float in kinds
-    if isinstance(value, float):
-        return float in kinds and math.isfinite(value)
-    return type(value) in kinds
-
-
-def _in_words(hint: Any) -> str:
-    return " or ".join(WORDS[kind] for kind in _kinds(hint))
 
 
 def build_source(config: dict[str, Any]) -> Source:

@@ -214,8 +214,8 @@ def test_sigkill_and_go_on(seed: int, miniature: Expected, prepared: Path, tmp_p
         "import sys; sys.path.insert(0, 'tests')\n"
         "from pathlib import Path\n"
         "from dataclasses import replace\n"
-        "from rectifiers.data.archives import read_expected\n"
-        "from rectifiers.data.preparation import prepare\n"
+        "from rectifiers.data.imagenet.archives import read_expected\n"
+        "from rectifiers.data.imagenet.preparation import prepare\n"
         "e = read_expected(Path('pipelines/miniature/archives.yaml'))\n"
         f"f = Path({str(miniature.archives['train'].path.parent)!r})\n"
         "e = replace(e, archives={k: replace(a, path=f / a.path.name) for k, a in e.archives.items()})\n"
@@ -391,8 +391,11 @@ def test_the_program_says_what_is_missing_in_a_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("data: {root: x}", r"cannot be read as settings of a data set \(KeyError\('store'\)\)"),
-        ("data: {root: x, store: zip, shard_bytes: 1, PX}", r"data\.store=zip is not known; give tiled or plain"),
+        ("data: {root: x}", r"data\.store=None is not known; choose one of: tiled, plain"),
+        (
+            "data: {root: x, store: zip, shard_bytes: 1, PX}",
+            r"data\.store=zip is not known; choose one of: tiled, plain",
+        ),
         (
             "data: {root: x, store: plain, shard_bytes: 0, PX}",
             r"data\.shard_bytes=0 is not usable; give a whole number",
