@@ -6,7 +6,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # bit-for-bit claims are made for one thread; two workers share two cores
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -102,3 +102,12 @@ def prepared(miniature: Expected, tmp_path_factory: pytest.TempPathFactory) -> P
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_running() -> Iterator[None]:
+    """A test that fails leaves no processes that wait for each other."""
+    yield
+    import processes  # which imports this file
+
+    processes.kill_what_is_left()

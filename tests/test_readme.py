@@ -28,6 +28,7 @@ def test_every_option_of_every_group_is_listed() -> None:
             assert f"`{name}`" in row, f"{folder.name}={name}"
 
 
+@pytest.mark.process
 def test_the_deviations_are_those_of_the_code() -> None:
     done = subprocess.run(
         [sys.executable, "scripts/deviations.py", "--check"], cwd=ROOT, capture_output=True, text=True
@@ -74,6 +75,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("command", [c for c in COMMANDS if "multirun" not in c])
 def test_commands_and_recipes_run_as_they_are_printed(copy: Path, command: str) -> None:
     done = subprocess.run(
@@ -127,6 +129,7 @@ def test_make_train_learns_the_digits(tmp_path: Path) -> None:
     assert len(record["drop_epochs"]) <= 2
 
 
+@pytest.mark.process
 def test_the_page_of_timings_is_what_the_measurements_say() -> None:
     done = subprocess.run(
         [sys.executable, "scripts/performance.py", "--check"], cwd=ROOT, capture_output=True, text=True

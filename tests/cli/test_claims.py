@@ -53,6 +53,7 @@ def test_an_unknown_claim_is_named_with_those_there_are() -> None:
         load_script("claims").chosen(["luck"])
 
 
+@pytest.mark.process
 def test_a_claim_is_planned_run_broken_completed_and_judged(tmp_path: Path) -> None:
     """The smallest claim, as `make claims` does it, in a copy of the project: 40 runs of half a second."""
     place = tmp_path / "project"

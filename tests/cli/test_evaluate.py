@@ -41,6 +41,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return trained(tmp_path_factory.mktemp("evaluate"))
 
 
+@pytest.mark.process
 def test_a_finished_run_is_tested_by_its_name_or_its_folder(finished: Outcome) -> None:
     folder = finished.path.parent
     checkpoint = (folder / "last.ckpt").read_bytes()
@@ -58,6 +59,7 @@ def test_a_finished_run_is_tested_by_its_name_or_its_folder(finished: Outcome) -
     assert (folder / "last.ckpt").read_bytes() == checkpoint
 
 
+@pytest.mark.process
 def test_several_runs_are_an_ensemble(tmp_path: Path) -> None:
     """From kept scores it says what the networks say together, by every protocol and through the command line."""
     parts = [trained(tmp_path, f"seed={seed}", "optim.epochs=3") for seed in (0, 1, 2)]
@@ -103,6 +105,7 @@ class Scored(torch.nn.Module):
         return self.network(self.preprocess(images))
 
 
+@pytest.mark.process
 def test_kept_scores_are_found_again_and_never_of_another_test(finished: Outcome) -> None:
     folder = finished.path.parent
     kept = folder / "scores" / "center.npz"
@@ -120,6 +123,7 @@ def test_kept_scores_are_found_again_and_never_of_another_test(finished: Outcome
     assert not kept.exists()  # they would be of the other scale
 
 
+@pytest.mark.process
 def test_a_plain_state_dict_is_tested(finished: Outcome, tmp_path: Path) -> None:
     checkpoint = torch.load(finished.path.parent / "last.ckpt", weights_only=True)["state_dict"]
     own = {name.removeprefix("network."): w for name, w in checkpoint.items() if name.startswith("network.")}
@@ -141,6 +145,7 @@ def test_a_plain_state_dict_is_tested(finished: Outcome, tmp_path: Path) -> None
         load_weights(finished.path.parent / "last.ckpt")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -160,6 +165,7 @@ def test_what_cannot_be_tested_is_one_sentence(arguments: tuple[str, ...], sente
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.process
 def test_a_damaged_checkpoint_is_one_sentence(finished: Outcome, tmp_path: Path) -> None:
     folder = finished.path.parent
     content = (folder / "last.ckpt").read_bytes()

@@ -103,6 +103,7 @@ def test_every_experiment_runs_end_to_end_at_the_smoke_size(experiment: str, tmp
     assert all(result["seen"] == 24 for result in outcome.record["protocols"].values())
 
 
+@pytest.mark.process
 def test_the_ensemble_trains_what_it_lacks_and_averages_it(tmp_path: Path) -> None:
     command = [
         sys.executable, "train.py", f"experiment={ENSEMBLE}", "debug=smoke", f"runs_dir={tmp_path}/runs",

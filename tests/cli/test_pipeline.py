@@ -14,6 +14,8 @@ from conftest import ROOT, load_script
 from rectifiers.data.imagenet.archives import Expected
 from rectifiers.runtime.files import write_text
 
+pytestmark = pytest.mark.process
+
 BIN = Path(sys.executable).parent
 VERIFY = load_script("verify_data")
 PARTS = ["src", "conf", "scripts", "pipelines", "train.py", "dvc.yaml", "dvc.lock", "data.dvc", ".dvcignore"]

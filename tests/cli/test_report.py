@@ -100,6 +100,7 @@ def test_a_record_cannot_command_the_terminal(said: Any, tmp_path: Path) -> None
     assert "\x07" not in text
 
 
+@pytest.mark.process
 def test_showing_and_comparing_do_without_torch() -> None:
     code = "import runpy, sys; sys.argv = ['report.py', 'diff', '662', '648']; "
     code += "runpy.run_path('scripts/report.py', run_name='__main__'); assert 'torch' not in sys.modules"

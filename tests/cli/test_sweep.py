@@ -44,6 +44,7 @@ def states(sweep: str) -> dict[str, str]:
     return {cell["overrides"][-1]: cell["state"] for cell in json.loads(call("status", sweep, "--json").stdout)}
 
 
+@pytest.mark.process
 def test_a_sweep_is_planned_launched_broken_and_completed(tmp_path: Path) -> None:
     sweep = plan(tmp_path, "optim.epochs=1", "seed=0,1", "optim.lr=0.01,1000000.0")
     cells = load(Path(sweep))
@@ -69,6 +70,7 @@ def test_a_sweep_is_planned_launched_broken_and_completed(tmp_path: Path) -> Non
     assert "2 of 2" in call("collect", sweep).stdout
 
 
+@pytest.mark.process
 def test_what_failed_is_named_and_what_waits_comes_after_what_it_waits_for(tmp_path: Path) -> None:
     sweep = plan(
         tmp_path, "optim.epochs=1", "activation=relu,prelu",
@@ -89,6 +91,7 @@ def test_what_failed_is_named_and_what_waits_comes_after_what_it_waits_for(tmp_p
     assert "optim.global_batch=1000000 is more than the 1347 training images" in told
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -107,6 +110,7 @@ def test_what_cannot_be_done_is_one_sentence(arguments: tuple[str, ...], sentenc
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.process
 def test_ctrl_c_stops_the_runs_which_go_on_when_launched_again(tmp_path: Path) -> None:
     sweep = plan(tmp_path, "optim.epochs=60", "checkpoint.every_n_steps=5")
     process = subprocess.Popen(

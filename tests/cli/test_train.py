@@ -13,6 +13,8 @@ from conftest import ROOT, TINY
 from rectifiers.cli.train import unusable_choice
 from rectifiers.runs.config import options
 
+pytestmark = pytest.mark.process
+
 HEAVY = ("torch", "torchvision", "pytorch_lightning", "wandb", "sklearn", "scipy")
 
 WHAT_WAS_IMPORTED = f"""
@@ -171,15 +173,3 @@ def test_a_run_that_diverges_says_where_and_ends_with_status_1(tmp_path: Path) -
     assert done.returncode == 1
     assert re.search(r"diverged at step \d+, first seen at", done.stdout)
     assert done.stdout.rstrip().endswith("record.json")
-
-
-def test_the_last_line_is_the_records_path(tmp_path: Path) -> None:
-    done = call("train.py", *TINY, *places(tmp_path))
-    assert done.returncode == 0, done.stderr
-    assert Path(done.stdout.splitlines()[-1]).is_file()
-    assert "ten_view" in done.stdout
-    again = call("train.py", *TINY, *places(tmp_path))
-    assert "This run exists already. rerun=true runs it again." in again.stdout
-    record = Path(done.stdout.splitlines()[-1])
-    record.write_text(record.read_text().replace('"codes": [\n  "', '"codes": [\n  "0'))
-    assert "It is of older code." in call("train.py", *TINY, *places(tmp_path)).stdout

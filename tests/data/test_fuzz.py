@@ -12,6 +12,8 @@ import pytest
 from rectifiers.data import jpeg
 from rectifiers.runtime.compiling import JPEG
 
+pytestmark = pytest.mark.process
+
 PROGRAM = Path(__file__).with_name("fuzz_reader.py")
 MEMORY = 4 << 30  # bytes that a reader may have; a hostile size must not fill the machine
 

@@ -285,6 +285,7 @@ def test_many_damaged_files_give_pillows_pixels_or_none() -> None:
     assert check_mutants(20_000, seed=1) > 1000
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_no_damaged_file_makes_the_c_code_leave_its_memory(tmp_path: Path) -> None:
     """30,000 mutants under the address and undefined-behaviour sanitizers, leaks included."""
@@ -321,6 +322,7 @@ def test_a_library_that_is_older_than_its_sources_is_not_used(monkeypatch: pytes
         binding._library.cache_clear()
 
 
+@pytest.mark.process
 def test_the_build_needs_no_more_than_a_compiler_and_says_what_it_misses(tmp_path: Path) -> None:
     place = tmp_path / "data" / "jpeg"
     for library in (JPEG, KERNELS):

@@ -14,6 +14,8 @@ import pytest
 from photos import jpeg, photo
 from rectifiers.data.imagenet.store import FORMAT, INDEX, MANIFEST, shard_name
 
+pytestmark = pytest.mark.process
+
 IMAGES, SHARDS = {"train": 1281167, "val": 50000}, {"train": 141, "val": 6}
 BAR_MB, BAR_S = 300, 2  # a worker; opening
 # The process that trains has imported all that a run does. A collection of garbage comes in every long run.

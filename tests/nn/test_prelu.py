@@ -289,6 +289,7 @@ for dtype in (torch.float32, torch.bfloat16, torch.float16):
 """
 
 
+@pytest.mark.process
 def test_the_gpus_kernels_compute_the_same_in_tritons_interpreter() -> None:
     pytest.importorskip("triton", reason="torch for the CPU comes without Triton")
     done = subprocess.run(

@@ -239,6 +239,7 @@ def report(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.process
 def test_the_committed_tables_are_what_the_committed_records_say() -> None:
     code = "import sys; sys.argv = ['report', 'tables', '--check']; sys.path.insert(0, 'scripts'); import report; "
     code += "report.main(); assert 'torch' not in sys.modules and 'hydra' not in sys.modules"
@@ -246,6 +247,7 @@ def test_the_committed_tables_are_what_the_committed_records_say() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.process
 def test_the_noted_experiments_are_what_the_configuration_says() -> None:
     before = PLACE.read_text()
     try:

@@ -117,6 +117,7 @@ while True:
 """
 
 
+@pytest.mark.process
 def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "file"
     for attempt in range(6):

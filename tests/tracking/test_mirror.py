@@ -20,6 +20,8 @@ from rectifiers.tracking.client import Tracked
 from rectifiers.tracking.mirror import mirrored, publish
 from tracking.stub import Stub, serving
 
+pytestmark = pytest.mark.process
+
 SETTINGS = {"name": "wandb", "project": "p", "mode": "auto", "log_checkpoint": False, "finish_timeout_s": 20}
 
 

@@ -5,9 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from conftest import ROOT, TINY
 from rectifiers.runs import record as records
 from tracking.stub import Stub
+
+pytestmark = pytest.mark.process
 
 
 def test_of_two_processes_the_first_alone_tells_of_their_run(server: Stub, tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from rectifiers.training.module import Classifier
 from rectifiers.training.run import train
 from tracking.stub import Stub
 
+pytestmark = pytest.mark.process
+
 CHOICES = {"activation": "prelu", "init": "he", "model": "mlp", "data": "digits"}
 
 

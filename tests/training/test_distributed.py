@@ -7,84 +7,24 @@ import resource
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from conftest import ROOT, TINY, compose_config, numbers, same_bits
+from conftest import ROOT, TINY, numbers, same_bits
+from processes import alone, finish, launched, ranks, record, start, together, wait_for, weights
 from rectifiers.evaluation.scores import load, scores_path
 from rectifiers.runs import record as records
 from rectifiers.runs.lock import held
-from rectifiers.runs.provenance import processor
-from rectifiers.runtime.distributed import SINGLE_PROCESS, World, world
-from rectifiers.runtime.errors import InputError
 from rectifiers.training.checkpoints import AtomicCheckpointIO
-from rectifiers.training.preflight import check_compute, warn_of_stale_addresses
+
+pytestmark = pytest.mark.process
 
 # 449 test images, which neither two nor three processes share evenly; batches that both do
 PLAIN = (*TINY, "model.dropout=0", "optim.epochs=6", "optim.global_batch=126", "data.val_fraction=0.2494")
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-
-
-def alone(place: Path, *overrides: str) -> list[str]:
-    return [sys.executable, "train.py", *overrides, f"runs_dir={place}/runs", f"cache_dir={place}/cache"]
-
-
-def together(processes: int, place: Path, *overrides: str, restarts: int = 0) -> list[str]:
-    torchrun = [
-        "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={processes}", "--rdzv-backend=c10d",
-        "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1", f"--max-restarts={restarts}",
-    ]  # fmt: skip
-    return [sys.executable, *torchrun, *alone(place, *overrides)[1:]]
-
-
-def start(command: Sequence[str], **more: Any) -> subprocess.Popen:
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    STARTED.append(subprocess.Popen(command, cwd=ROOT, **{"env": ENVIRONMENT, **pipes, **more}))
-    return STARTED[-1]
-
-
-STARTED: list[subprocess.Popen] = []
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left_running() -> Iterator[None]:
-    """A test that fails leaves no processes that wait for each other."""
-    yield
-    while STARTED:
-        process = STARTED.pop()
-        if process.poll() is None:
-            for pid in (*launched(process), process.pid):
-                os.kill(pid, signal.SIGKILL)
-            process.wait()  # and not for the end of its pipes, which a loader that hangs may hold
-
-
-def launched(torchrun: subprocess.Popen) -> list[int]:
-    """The processes that it started, in the order of their ranks."""
-    found = subprocess.run(["pgrep", "-P", str(torchrun.pid)], capture_output=True, text=True)
-    return [int(pid) for pid in found.stdout.split()]
-
-
-def finish(command: Sequence[str], **more: str) -> subprocess.CompletedProcess[str]:
-    process = start(command, env={**ENVIRONMENT, **more})
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
-    return subprocess.CompletedProcess(command, process.returncode, out, err)
-
-
-def record(place: Path) -> Path:
-    (found,) = place.glob("runs/*/record.json")
-    return found
-
-
-def weights(place: Path) -> dict[str, torch.Tensor]:
-    return torch.load(record(place).parent / "last.ckpt", weights_only=True)["state_dict"]
 
 
 @pytest.fixture(scope="module")
@@ -92,24 +32,6 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("one")
     finish(alone(place, *PLAIN))
     return place
-
-
-def test_two_processes_of_half_the_batch_train_like_one(one: Path, tmp_path: Path) -> None:
-    """60 steps from the same weights on the same images; what differs is the order of float32 sums."""
-    done = finish(together(2, tmp_path, *PLAIN))
-    first = done.stderr.splitlines()[0]
-    assert (
-        f"batch 126 = 2 x 63, 32-true, 1 node, 2 processes on 2 x {processor()}; all have this configuration" in first
-    )
-    assert done.stdout.count("record.json") == 1  # one of them speaks
-    assert record(tmp_path).parent.name == record(one).parent.name
-    ours, theirs = weights(tmp_path), weights(one)
-    for name, value in theirs.items():
-        assert torch.allclose(ours[name], value, atol=1e-5, rtol=0), name
-    assert records.load(record(tmp_path))["compute"]["processes"] == 2
-    history = [records.load(record(place))["history"] for place in (tmp_path, one)]
-    for a, b in zip(*history, strict=True):
-        assert a["train_loss"] == pytest.approx(b["train_loss"], rel=1e-5)
 
 
 def test_counts_and_scores_are_the_same_on_one_two_and_three_processes(one: Path, tmp_path: Path) -> None:
@@ -129,23 +51,6 @@ def test_counts_and_scores_are_the_same_on_one_two_and_three_processes(one: Path
     for counts, scores in found[1:]:
         assert counts == found[0][0]
         assert abs(scores - found[0][1]).max() < 1e-6  # matrix products of other batch sizes
-
-
-def ranks(*per_rank: Sequence[str]) -> list[subprocess.CompletedProcess[str]]:
-    """Start one process a rank without torchrun, each with a command of its own."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    started = []
-    for rank, command in enumerate(per_rank):
-        told = {
-            "TORCHELASTIC_RUN_ID": "test", "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": len(per_rank),
-            "GROUP_WORLD_SIZE": 1, "GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
-        }  # fmt: skip
-        environment = {**ENVIRONMENT, **{name: str(value) for name, value in told.items()}}
-        started.append(start(command, env=environment))
-    ended = [(process, *process.communicate(timeout=200)) for process in started]
-    return [subprocess.CompletedProcess(p.args, p.returncode, out, err) for p, out, err in ended]
 
 
 @pytest.mark.parametrize(
@@ -221,71 +126,25 @@ def test_an_input_that_one_rank_cannot_use_stops_all(tmp_path: Path) -> None:
         assert f"error: rank 1: {tmp_path}/nowhere is not a folder" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("compute", "here", "command"),
-    [
-        ({"devices": 4}, SINGLE_PROCESS, r"torchrun --standalone --nproc-per-node=4 train\.py"),
-        ({"nodes": 2, "devices": 8}, SINGLE_PROCESS, r"torchrun --nnodes=2 .*--nproc-per-node=8 train\.py"),
-        (
-            {"nodes": 1, "devices": 1},
-            World(1, 4, 1, 2),
-            r"asks for 1 processes, and 4 on 2 nodes were started; type: python train\.py",
-        ),
-    ],
-)
-def test_more_processes_than_were_started_get_the_command_to_type(compute: dict, here: World, command: str) -> None:
-    settings = compose_config()["compute"] | compute
-    with pytest.raises(InputError, match=command):
-        check_compute(settings, here)
-
-
-def test_restarts_that_would_look_for_the_dead_are_told(capfd: pytest.CaptureFixture[str]) -> None:
-    for restarts, shared in (("0", "True"), ("3", "False"), ("3", "True")):
-        warn_of_stale_addresses({"TORCHELASTIC_MAX_RESTARTS": restarts, "TORCHELASTIC_USE_AGENT_STORE": shared})
-    assert capfd.readouterr().err.count("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1") == 1
-
-
 def test_a_batch_that_does_not_divide_names_the_remedy(tmp_path: Path) -> None:
     for done in ranks(*[alone(tmp_path, *PLAIN, "optim.global_batch=127")] * 2):
         assert "error: optim.global_batch=127 does not divide over 2 processes; give a multiple of 2" in done.stderr
-
-
-def test_the_launchers_variables_say_where_a_process_stands() -> None:
-    torchrun = {"TORCHELASTIC_RUN_ID": "x", "RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "GROUP_WORLD_SIZE": "2"}
-    srun = {
-        "SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "8", "SLURM_LOCALID": "1", "SLURM_STEP_NUM_NODES": "2",
-    }  # fmt: skip
-    assert world(torchrun) == world(srun) == World(5, 8, 1, 2)
-    assert world({}) == world({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}) == SINGLE_PROCESS  # a batch script is no task
-    with pytest.raises(InputError, match="start the processes by torchrun or srun"):
-        world({**torchrun, "RANK": "one"})
-    with pytest.raises(InputError, match="not the same number on each"):
-        world({**torchrun, "WORLD_SIZE": "7"})
 
 
 def test_a_run_in_progress_is_left_alone_and_says_where(tmp_path: Path) -> None:
     first = start(alone(tmp_path, *PLAIN, "optim.epochs=500"))
     try:
         wait_for(lambda: list(tmp_path.glob("runs/*/last.ckpt")), first)
-        second = subprocess.run(
-            alone(tmp_path, *PLAIN, "optim.epochs=500"), cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True
-        )
+        second = start(alone(tmp_path, *PLAIN, "optim.epochs=500"))
+        _, err = second.communicate(timeout=60)
     finally:
         first.kill()
         first.communicate()
     assert second.returncode == 1
-    assert f"is in progress on {socket.gethostname()} (process {first.pid}, since " in second.stderr
+    assert f"is in progress on {socket.gethostname()} (process {first.pid}, since " in err
     folder = next(tmp_path.glob("runs/*/last.ckpt")).parent
     with held(folder):  # the one that was killed holds nothing any more
         pass
-
-
-def wait_for(seen: Callable[[], object], process: subprocess.Popen, seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not seen():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 WITHIN = (*TINY, "optim.epochs=6", "optim.global_batch=32", "checkpoint.every_n_steps=5")  # epochs of 42 steps

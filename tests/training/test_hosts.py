@@ -14,6 +14,8 @@ import pytest
 from conftest import ROOT, TINY
 from rectifiers.runs import record as records
 
+pytestmark = pytest.mark.process
+
 ADDRESS = {"a": "10.77.0.1", "b": "10.77.0.2"}
 
 

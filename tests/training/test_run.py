@@ -5,8 +5,6 @@ import errno
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -19,8 +17,9 @@ import yaml
 from PIL import Image
 from pytorch_lightning.callbacks import Callback
 
-from conftest import ROOT, TINY, compose_config, numbers, same_bits
+from conftest import TINY, compose_config, numbers, same_bits
 from photos import jpeg, photo
+from processes import alone, finish, record, start, wait_for
 from rectifiers.data.module import TrainDataset
 from rectifiers.evaluation.counters import Errors
 from rectifiers.evaluation.testing import Result
@@ -259,59 +258,10 @@ def test_a_run_cut_and_continued_equals_one_that_was_not(
     assert numbers(whole.record) == numbers(continued.record)
 
 
-def start(tmp_path: Path, *overrides: str) -> subprocess.Popen:
-    command = [
-        sys.executable,
-        "train.py",
-        *TINY,
-        f"runs_dir={tmp_path}/runs",
-        f"cache_dir={tmp_path}/cache",
-        *overrides,
-    ]
-    # A shell that starts the tests in the background hands them an ignored SIGINT, which a child would inherit.
-    return subprocess.Popen(
-        command,
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-
-
-LONGER = ("optim.epochs=30", "optim.patience=3")
-
-
-def test_a_run_killed_at_random_moments_ends_as_if_it_had_not_been(tiny, tmp_path: Path) -> None:
-    whole = train(tiny(*LONGER, f"runs_dir={tmp_path}/whole"), CHOICES)
-    folder = tmp_path / "runs" / whole.record["run"]
-    moments = random.Random(0)
-    for _ in range(3):
-        process = start(tmp_path, *LONGER)
-        written = (folder / "metrics.csv").stat().st_mtime_ns if (folder / "metrics.csv").exists() else 0
-        while not ((folder / "metrics.csv").exists() and (folder / "metrics.csv").stat().st_mtime_ns > written):
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.01)
-        time.sleep(moments.random() * 0.5)  # an epoch takes about a tenth of a second
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate()
-        assert not (folder / "record.json").exists() or records.load(folder / "record.json")
-    process = start(tmp_path, *LONGER)
-    out, err = process.communicate()
-    assert process.returncode == 0, err
-    continued = Outcome(records.load(folder / "record.json"), folder / "record.json", True)
-    assert same_bits(weights(whole), weights(continued))
-    ours, theirs = numbers(whole.record), numbers(continued.record)
-    del ours["choices"], theirs["choices"]
-    assert ours == theirs
-    assert out.rstrip().endswith("record.json")
-
-
+@pytest.mark.process
 def test_ctrl_c_stops_at_once_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    process = start(tmp_path, "optim.epochs=400")
-    while not list(tmp_path.glob("runs/*/metrics.csv")):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
+    process = start(alone(tmp_path, *TINY, "optim.epochs=400"))
+    wait_for(lambda: list(tmp_path.glob("runs/*/metrics.csv")), process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -526,14 +476,12 @@ def test_float32_is_float32_while_a_run_lasts(tiny) -> None:
     assert flags == [(True, False), (False, False)]
 
 
+@pytest.mark.process
 def test_the_second_run_in_a_process_equals_the_same_run_alone(tiny, tmp_path: Path) -> None:
     train(tiny("activation=tanh", "seed=5"), CHOICES)
     second = train(tiny(f"runs_dir={tmp_path}/after"), CHOICES)
-    alone = tmp_path / "alone"
-    process = start(alone, "compute.threads=1")
-    _, err = process.communicate()
-    assert process.returncode == 0, err
-    path = next(alone.glob("runs/*/record.json"))
+    finish(alone(tmp_path / "alone", *TINY))
+    path = record(tmp_path / "alone")
     assert same_bits(weights(second), weights(Outcome(records.load(path), path, True)))
 
 

@@ -10,6 +10,8 @@ import pytest
 from rectifiers.data.imagenet.pins import is_pinned, locked_outs
 from rectifiers.runtime.errors import InputError
 
+pytestmark = pytest.mark.process
+
 MD5 = {"train": "1" * 32, "val": "2" * 32, "devkit": "3" * 32}
 FACTS = {role: {"file": f"{role}.tar", "md5": md5, "bytes": None} for role, md5 in MD5.items()}
 COUNTS = {"classes": 1, "train_images": 1, "val_images": 1, "class_images": [1, 1], "class_val_images": 1}

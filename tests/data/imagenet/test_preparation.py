@@ -206,6 +206,7 @@ def test_nothing_of_root_is_there_before_all_of_it_is(
         assert os.listdir(root.parent) == ["it"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("seed", [0, 1])
 def test_sigkill_and_go_on(seed: int, miniature: Expected, prepared: Path, tmp_path: Path) -> None:
     """The program itself, killed three times while it works, and then left alone."""
@@ -380,6 +381,7 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:
     )
 
 
+@pytest.mark.process
 def test_the_program_says_what_is_missing_in_a_sentence(tmp_path: Path) -> None:
     settings, archives = (ROOT / "pipelines" / "miniature" / name for name in ("settings.yaml", "archives.yaml"))
     done = run("prepare", f"--settings={settings}", f"--archives={archives}", cwd=tmp_path)

@@ -24,7 +24,10 @@ from rectifiers.results.tables import load
 from rectifiers.runs.identity import run_id
 
 CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium; make browser installs it")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium; make browser installs it"),
+]
 FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
