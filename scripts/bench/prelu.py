@@ -108,8 +108,8 @@ def kept_bytes(make: Callable[[int], nn.Module], batch: int) -> float:
 
 
 def main(rounds: int, batch: int) -> None:
-    if cpu.fault():
-        sys.exit(f"error: there is no C library ({cpu.fault()}); call make native")
+    if cpu.unavailable_reason():
+        sys.exit(f"error: there is no C library ({cpu.unavailable_reason()}); call make native")
     torch.set_num_threads(1)
     torch.backends.cudnn.allow_tf32 = False  # as a run has it
     torch.manual_seed(0)

@@ -53,7 +53,7 @@ def test_slope_zero_is_relu_and_slope_one_is_linear(y: torch.Tensor) -> None:
     assert torch.equal(A.prelu(3, initial_slope=1.0).double()(y), A.identity(3)(y))
 
 
-def test_slopes_start_at_a_quarter_one_a_channel_or_one_a_layer() -> None:
+def test_slopes_start_at_a_quarter_one_per_channel_or_one_per_layer() -> None:
     assert torch.equal(A.prelu(7).weight, torch.full((7,), 0.25))
     assert torch.equal(A.prelu_shared(7).weight, torch.full((1,), 0.25))
 
@@ -112,7 +112,7 @@ def test_the_moments_of_prelu_follow_slopes_that_were_learned() -> None:
     assert A._quadrature(f, 2).second == pytest.approx(0.75)
 
 
-def test_a_module_nobody_has_seen_gets_its_moments_by_quadrature() -> None:
+def test_an_unknown_module_gets_its_moments_by_quadrature() -> None:
     class Square(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x**2
@@ -127,7 +127,7 @@ def test_a_module_nobody_has_seen_gets_its_moments_by_quadrature() -> None:
     ("factory", "slope"),
     [(A.relu, 1.0), (A.tanh, 0.46), (A.elu, 0.89), (A.softplus, 0.49), (A.gelu, 1.144), (A.silu, 1.173)],
 )
-def test_the_variance_maps_slope_says_which_fixed_points_repel(factory, slope: float) -> None:
+def test_the_slope_of_the_variance_map_tells_which_fixed_points_repel(factory, slope: float) -> None:
     """The derivative of q -> E[f(sqrt(q) z)^2] / E[f(z)^2] at q = 1, against a difference quotient."""
     from rectifiers.nn.quadrature import normal_mean
 
@@ -138,7 +138,7 @@ def test_the_variance_maps_slope_says_which_fixed_points_repel(factory, slope: f
     assert found.map_slope == pytest.approx(slope, abs=0.005)
 
 
-def test_activations_that_work_in_place_and_steps_have_moments() -> None:
+def test_in_place_activations_and_steps_have_moments() -> None:
     class Step(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return (x > 0).to(x.dtype)
@@ -176,7 +176,7 @@ def test_an_activation_without_a_gain_is_named() -> None:
         moments(Says())
 
 
-def test_moments_that_do_not_exist_are_infinite_and_those_that_do_are_found() -> None:
+def test_moments_that_diverge_are_infinite_and_the_others_finite() -> None:
     class Bell(nn.Module):
         """exp(c z^2), whose square has a mean of 1 / sqrt(1 - 4 c) for c < 1/4 and none from there on."""
 

@@ -62,7 +62,7 @@ def test_normal_rules_draw_the_normal_distribution_of_their_std(rule, std: float
     assert low < chi2 < high
 
 
-def test_torch_default_is_what_torch_does_by_itself() -> None:
+def test_torch_default_draws_as_torch_does() -> None:
     weights, asked = draw(I.torch_default)
     bound = 1 / math.sqrt(50)
     assert asked == pytest.approx(bound / math.sqrt(3))
@@ -211,7 +211,7 @@ def test_first_layer_linear_gives_the_first_layer_alone_one_over_n() -> None:
     assert [e.std_asked for e in linear[1:]] == [e.std_asked for e in paper[1:]]
 
 
-def test_biases_are_the_constant_asked_for() -> None:
+def test_biases_are_the_configured_constant() -> None:
     network = small14(1 / 16)
     for bias in (0.0, 0.01):
         initialize(network.sites(), I.he, seed=0, name="", bias=bias)
@@ -248,7 +248,7 @@ def test_the_init_report_names_the_activations_around_each_layer() -> None:
 
 
 @pytest.mark.parametrize("activation", [A.gelu, A.silu])
-def test_deep_plain_nets_with_a_repelling_activation_are_warned_of(activation) -> None:
+def test_deep_plain_nets_with_a_repelling_activation_cause_a_warning(activation) -> None:
     def chain(depth: int) -> list[Site]:
         acts = [None, *(activation(8) for _ in range(depth - 1)), None]
         return [Site(f"fc_{i}", nn.Linear(8, 8), a, b) for i, (a, b) in enumerate(pairwise(acts), start=1)]
@@ -259,7 +259,7 @@ def test_deep_plain_nets_with_a_repelling_activation_are_warned_of(activation) -
 
 
 @pytest.mark.filterwarnings("error")
-def test_rectifiers_and_shallow_nets_are_not_warned_of() -> None:
+def test_rectifiers_and_shallow_nets_cause_no_warning() -> None:
     assert warn_of_drift(small14(1 / 16, A.relu).sites()) is None
     assert warn_of_drift(small14(1 / 16, A.gelu).sites()) is None
 
@@ -279,7 +279,7 @@ class Explosion(nn.Module):
 
 
 class Maps(nn.Module):
-    """Works on maps only, so that quadrature has nothing to ask."""
+    """Works on maps only, so that quadrature fails."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return nn.functional.avg_pool2d(x, 1, 1) if x.dim() == 4 else x.unflatten(3, (1, 1))
@@ -289,7 +289,7 @@ WITHOUT_GAIN = (I.xavier, I.lecun, I.gaussian, I.zeros, partial(I.sparse, std=0.
 
 
 @pytest.mark.parametrize("activation", [Step, Explosion, Maps, partial(nn.LeakyReLU, 1e200)])
-def test_rules_that_ask_for_no_gain_take_any_activation(activation) -> None:
+def test_rules_that_read_no_gain_work_with_any_activation(activation) -> None:
     for rule in WITHOUT_GAIN:
         report = initialize(small14(1 / 16, lambda channels: activation()).sites(), rule, seed=0, name="")
         assert {entry.backward_gain for entry in report} == {None}
@@ -307,17 +307,17 @@ def test_rules_that_ask_for_no_gain_take_any_activation(activation) -> None:
         (partial(nn.LeakyReLU, 1e200), I.he, r"LeakyReLU has E\[f\(z\)\^2\] = inf"),
     ],
 )
-def test_rules_that_ask_for_a_gain_refuse_an_activation_without_it(activation, rule, sentence: str) -> None:
+def test_rules_that_read_a_gain_refuse_an_activation_without_one(activation, rule, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         initialize(small14(1 / 16, lambda channels: activation()).sites(), rule, seed=0, name="")
 
 
-def test_the_forward_gain_does_not_ask_for_the_backward_one() -> None:
+def test_reading_the_forward_gain_does_not_compute_the_backward_one() -> None:
     report = initialize(small14(1 / 16, lambda channels: Step()).sites(), I.he, seed=0, name="he")
     assert {(entry.forward_gain, entry.backward_gain) for entry in report} == {(math.sqrt(2), None)}
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("activation", [Step, Explosion, Maps])
-def test_activations_without_moments_are_not_warned_of(activation) -> None:
+def test_activations_without_moments_cause_no_warning(activation) -> None:
     assert warn_of_drift(small14(1 / 16, lambda channels: activation()).sites()) is None

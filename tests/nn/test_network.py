@@ -32,7 +32,7 @@ def test_any_activation_fits_any_network_and_every_parameter_gets_a_gradient(act
     assert counted == sum(shape.parameters for shape in network.shapes)
 
 
-def test_small14_has_thirteen_shared_slopes_or_one_a_channel() -> None:
+def test_small14_has_thirteen_shared_slopes_or_one_per_channel() -> None:
     with torch.device("meta"):
         shared, wise = (build(f, width=1.0, input_px=224) for f in (A.prelu_shared, A.prelu))
     assert sum(s.numel() for s in shared.slopes().values()) == 13
@@ -55,7 +55,7 @@ def test_the_order_is_weights_norm_activation_dropout() -> None:
     assert network.head.get_submodule("fc1_drop").p == 0.5
 
 
-def test_batch_norm_sees_maxouts_pieces() -> None:
+def test_batch_norm_normalises_every_maxout_piece() -> None:
     network = build(A.maxout, norm="batch")
     assert network.trunk.get_submodule("conv2_1_norm").num_features == 2 * 8
     assert network(torch.randn(4, 1, 32, 32)).shape == (4, 10)
@@ -122,7 +122,7 @@ def test_activation_checkpointing_keeps_less_and_changes_no_bit(activation, mode
         assert kept[1] < kept[0]
 
 
-def test_activation_checkpointing_is_of_training_alone() -> None:
+def test_activation_checkpointing_is_off_outside_training() -> None:
     network = build(A.relu, model="mini", norm="batch")
     network.activation_checkpointing = True
     calls: list[int] = []

@@ -18,9 +18,11 @@ from torch.fx import symbolic_trace
 
 from conftest import ROOT
 from rectifiers.nn.kernels import PReLU, cpu
-from rectifiers.nn.kernels.prelu import LEAST, _PReLU, kernels
+from rectifiers.nn.kernels.prelu import MIN_SLOPE, _PReLU, kernels
 
-needs_library = pytest.mark.skipif(cpu.fault() is not None, reason=f"there is no C library to test: {cpu.fault()}")
+needs_library = pytest.mark.skipif(
+    cpu.unavailable_reason() is not None, reason=f"there is no C library to test: {cpu.unavailable_reason()}"
+)
 SHAPES = {
     "maps": (3, 5, 7, 9),
     "wide maps": (2, 3, 20, 33),
@@ -34,7 +36,7 @@ SLOPES = {
     "positive": lambda n: torch.linspace(0.1, 1.5, n),
     "one is 0": lambda n: torch.linspace(0.0, 1.0, n),
     "negative": lambda n: torch.linspace(-0.7, 0.7, n),
-    "tiny": lambda n: torch.full((n,), LEAST / 3),
+    "tiny": lambda n: torch.full((n,), MIN_SLOPE / 3),
 }
 
 
@@ -66,7 +68,7 @@ def both(module: nn.Module, x: Tensor, dy: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("slopes", SLOPES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_it_is_torchs_layer(shape: str, slopes: str, dtype: torch.dtype, shared: bool) -> None:
+def test_prelu_equals_torchs_layer(shape: str, slopes: str, dtype: torch.dtype, shared: bool) -> None:
     x, dy = given(shape, dtype)
     a = SLOPES[slopes](1 if shared else x.shape[1])
     y, dx, da = both(layer(PReLU, a), x, dy)
@@ -102,7 +104,7 @@ def test_no_number_of_threads_changes_a_bit() -> None:
             found.append(both(module, x, dy))
     finally:
         torch.set_num_threads(before)
-    assert x.numel() > 3 * cpu.WORTH_A_THREAD
+    assert x.numel() > 3 * cpu.NUMBERS_PER_THREAD
     for other in found[1:]:
         assert all(map(torch.equal, found[0], other))
 
@@ -128,7 +130,7 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
 
 @needs_library
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_what_is_not_finite_goes_where_torch_lets_it(dtype: torch.dtype) -> None:
+def test_infinities_and_nans_propagate_as_in_torch(dtype: torch.dtype) -> None:
     x = torch.tensor([[float("nan"), 1.0], [float("inf"), -1.0], [-float("inf"), 2.0]]).to(dtype).requires_grad_()
     dy = torch.tensor([[1.0, float("nan")], [1.0, 1.0], [1.0, float("inf")]]).to(dtype)
     a = torch.tensor([0.25, 0.5])
@@ -139,7 +141,7 @@ def test_what_is_not_finite_goes_where_torch_lets_it(dtype: torch.dtype) -> None
 
 @pytest.mark.parametrize("slopes", SLOPES)
 @pytest.mark.parametrize("count", [1, 3])
-def test_its_derivatives_are_those_of_differences_twice(slopes: str, count: int) -> None:
+def test_first_and_second_derivatives_equal_finite_differences(slopes: str, count: int) -> None:
     x = torch.randn(2, 3, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
     if slopes == "tiny":
         x = (x.detach() * 4).requires_grad_()
@@ -162,7 +164,7 @@ def test_a_gradient_can_be_differentiated_again() -> None:
 
 
 @needs_library
-def test_many_gradients_at_once_are_torchs() -> None:
+def test_batched_gradients_are_torchs() -> None:
     x, _ = given("maps", torch.float32)
     dys = torch.randn(3, *x.shape, generator=torch.Generator().manual_seed(2))
     for slopes in ("positive", "negative"):
@@ -175,7 +177,7 @@ def test_many_gradients_at_once_are_torchs() -> None:
 
 
 def kept(module: nn.Module, x: Tensor) -> list[Tensor]:
-    """What a forward pass keeps for the backward pass, parameters apart."""
+    """Return the tensors that a forward pass keeps for the backward pass, without the parameters."""
     found: list[Tensor] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: (found.append(t), t)[1], lambda t: t):
         module(x)
@@ -183,7 +185,7 @@ def kept(module: nn.Module, x: Tensor) -> list[Tensor]:
 
 
 @needs_library
-def test_it_keeps_the_output_alone_where_the_input_can_be_made_from_it() -> None:
+def test_only_the_output_is_kept_where_the_input_can_be_recomputed() -> None:
     x, _ = given("maps", torch.float32)
     for slopes, expected in (("positive", False), ("one is 0", True), ("negative", True), ("tiny", True)):
         module = layer(PReLU, SLOPES[slopes](5))
@@ -193,8 +195,10 @@ def test_it_keeps_the_output_alone_where_the_input_can_be_made_from_it() -> None
 
 
 @pytest.mark.parametrize("change", [lambda m: m.double(), lambda m: m.bfloat16(), lambda m: m])
-def test_elsewhere_torch_is_asked(change: Callable[[nn.Module], nn.Module], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "fault", lambda: "it is not built")
+def test_torch_computes_where_the_kernel_does_not(
+    change: Callable[[nn.Module], nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "unavailable_reason", lambda: "it is not built")
     kernels.cache_clear()
     try:
         module = change(layer(PReLU, SLOPES["positive"](4)))
@@ -219,7 +223,7 @@ def test_gradients_of_single_images_by_vmap_are_torchs() -> None:
 
 @needs_library
 @pytest.mark.parametrize("given_as", [torch.float32, torch.bfloat16])
-def test_under_autocast_it_answers_in_what_torch_answers(given_as: torch.dtype) -> None:
+def test_the_dtype_under_autocast_is_torchs(given_as: torch.dtype) -> None:
     x = torch.randn(2, 4, 3).to(given_as).requires_grad_()
     a = torch.tensor([0.25, 0.5, 0.75, 1.0])
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -237,7 +241,7 @@ def test_bfloat16_without_autocast_is_refused_as_torch_refuses_it() -> None:
             kind(4)(x)
 
 
-def test_tensors_without_numbers_pass() -> None:
+def test_empty_tensors_pass() -> None:
     for device in ("meta", "cpu"):
         with FakeTensorMode() if device == "cpu" else nullcontext():
             x = torch.empty(2, 4, 3, device=device, requires_grad=True)
@@ -248,7 +252,7 @@ def test_tensors_without_numbers_pass() -> None:
 
 
 @needs_library
-def test_derivatives_go_forward_as_torchs() -> None:
+def test_forward_mode_derivatives_are_torchs() -> None:
     x, slopes = torch.randn(2, 4, 3), SLOPES["negative"](4)
     found = []
     for kind in (PReLU, nn.PReLU):
@@ -260,7 +264,7 @@ def test_derivatives_go_forward_as_torchs() -> None:
 
 
 @needs_library
-def test_a_copy_works_as_well() -> None:
+def test_a_deep_copy_works() -> None:
     x, dy = given("maps", torch.float32)
     module = layer(PReLU, SLOPES["positive"](5))
     assert all(map(torch.equal, both(module, x, dy), both(copy.deepcopy(module), x, dy)))

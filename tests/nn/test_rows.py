@@ -121,13 +121,13 @@ def test_a_name_that_torch_uses_is_refused(name: str) -> None:
         Network(rows, lambda channels: nn.ReLU(), channels=1, input_px=4)
 
 
-def test_a_map_after_a_pyramid_is_refused_and_not_searched_for_ever() -> None:
+def test_a_map_after_a_pyramid_is_refused_without_an_endless_search() -> None:
     rows = [{"name": "p", "pyramid": [2]}, {"name": "q", "max_pool": 2}, {"name": "out", "linear": "classes"}]
     with pytest.raises(InputError, match="q gets no map whatever the input"):
         trace(expand(rows, width=1, classes=3), channels=1, input_px=32)
 
 
-def test_the_last_row_gives_one_score_a_class() -> None:
+def test_the_last_row_gives_one_score_per_class() -> None:
     with pytest.raises(InputError, match="must end with a row `linear: classes`"):
         expand([{"name": "fc", "linear": 7}], width=1, classes=10)
 

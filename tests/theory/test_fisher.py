@@ -16,7 +16,7 @@ from rectifiers.nn.initializers import initialize
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import expand
 from rectifiers.runtime.errors import InputError
-from rectifiers.theory.fisher import angle, describe, gradient, information, weights_of
+from rectifiers.theory.fisher import angle, fisher_matrix, gradient, summarize, weights_of
 
 FALSE_ALARM = 1e-4
 
@@ -47,7 +47,7 @@ def log_p(network: Network, x: torch.Tensor, vector: torch.Tensor) -> torch.Tens
 
 
 @pytest.mark.parametrize("activation", [A.relu, A.prelu, A.tanh])
-def test_it_is_the_mean_outer_product_of_the_scores_gradients(activation) -> None:
+def test_fisher_matrix_is_the_mean_outer_product_of_the_scores_gradients(activation) -> None:
     network, x = two_layers(activation), inputs(7)
     expected = torch.zeros(28, 28, dtype=torch.float64)
     for one in x:
@@ -56,23 +56,23 @@ def test_it_is_the_mean_outer_product_of_the_scores_gradients(activation) -> Non
             logs = log_p(network, one[None], vector)[0]
             (found,) = torch.autograd.grad(logs[label], vector)
             expected += logs[label].detach().exp() * torch.outer(found, found) / len(x)
-    torch.testing.assert_close(information(network, x), expected)
+    torch.testing.assert_close(fisher_matrix(network, x), expected)
 
 
-def test_it_is_minus_the_expected_hessian() -> None:
+def test_fisher_matrix_is_minus_the_expected_hessian() -> None:
     network, x = two_layers(A.tanh), inputs(5)
     vector = flat(weights_of(network))
     p = log_p(network, x, vector).exp().detach()
     hessians = hessian(lambda v: (p * log_p(network, x, v)).sum() / len(x))(vector)
-    torch.testing.assert_close(information(network, x), -hessians)
+    torch.testing.assert_close(fisher_matrix(network, x), -hessians)
 
 
-def test_half_its_quadratic_form_is_the_kl_divergence_to_nearby_weights() -> None:
+def test_half_the_quadratic_form_is_the_kl_divergence_to_nearby_weights() -> None:
     """KL(theta | theta + d) = d' F d / 2 up to the third order, so that halving d halves the relative error."""
     network, x = two_layers(A.tanh), inputs(5)
     vector = flat(weights_of(network))
     direction = torch.randn(len(vector), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    form = float(direction @ information(network, x) @ direction) / 2
+    form = float(direction @ fisher_matrix(network, x) @ direction) / 2
     before = log_p(network, x, vector)
     errors = []
     for step in (1e-2, 5e-3, 2.5e-3):
@@ -91,7 +91,7 @@ def test_the_output_block_is_that_of_softmax_regression_on_the_hidden_units() ->
         p = network(x).softmax(1)
     blocks = torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
     expected = torch.einsum("nab,ni,nj->aibj", blocks, hidden, hidden).reshape(12, 12) / len(x)
-    torch.testing.assert_close(information(network, x)[16:, 16:], expected)
+    torch.testing.assert_close(fisher_matrix(network, x)[16:, 16:], expected)
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.25, 0.5, 1.0])
@@ -106,14 +106,14 @@ def test_pairs_of_hidden_units_have_the_closed_form_of_their_means(slope: float)
     with torch.no_grad():
         network.head.fc.weight.copy_(torch.eye(4))
         network.head.out.weight.zero_()
-    found, _ = describe(information(network, inputs(4000)), 4, 3)
+    found, _ = summarize(fisher_matrix(network, inputs(4000)), 4, 3)
     bound = NormalDist().inv_cdf(1 - FALSE_ALARM / 2) / math.sqrt(4000)
     assert found.output_units == pytest.approx(ideal(slope), abs=bound)
     assert ideal(0.0) == pytest.approx(0.3183, abs=1e-4)
     assert ideal(0.25) == pytest.approx(0.1685, abs=1e-4)
 
 
-def test_the_gradient_stands_in_the_same_order() -> None:
+def test_gradient_and_fisher_matrix_order_the_weights_alike() -> None:
     network, x = two_layers(A.prelu), inputs(6)
     labels = torch.tensor([0, 1, 2, 0, 1, 2])
     vector = flat(weights_of(network)).requires_grad_()
@@ -121,7 +121,7 @@ def test_the_gradient_stands_in_the_same_order() -> None:
     torch.testing.assert_close(gradient(network, x, labels), expected)
 
 
-def test_the_angle_is_zero_where_the_information_is_isotropic() -> None:
+def test_the_natural_angle_of_an_isotropic_matrix_is_zero() -> None:
     one = torch.tensor([1.0, 1.0], dtype=torch.float64)
     assert angle(3 * torch.eye(2, dtype=torch.float64), one) == pytest.approx(0, abs=1e-5)
     narrow = torch.diag(torch.tensor([1.0, 4.0], dtype=torch.float64))  # the natural direction is (1, 1/4)
@@ -129,13 +129,13 @@ def test_the_angle_is_zero_where_the_information_is_isotropic() -> None:
     assert angle(torch.zeros(2, 2, dtype=torch.float64), one) is None
 
 
-def test_what_is_said_of_a_matrix() -> None:
-    found, values = describe(torch.diag(torch.arange(1.0, 25.0, dtype=torch.float64)), 4, 3)
+def test_summary_of_a_matrix_by_hand() -> None:
+    found, values = summarize(torch.diag(torch.arange(1.0, 25.0, dtype=torch.float64)), 4, 3)
     assert (found.output_units, found.first, found.output, found.cross, found.off_over_diagonal) == (0, 0, 0, 0, 0)
     assert found.largest_over_mean == pytest.approx(24 / 12.5)
     assert values[0] == 24
     assert found.effective_rank == pytest.approx(300**2 / 4900 / 24)
-    full, _ = describe(torch.ones(24, 24, dtype=torch.float64), 4, 3)
+    full, _ = summarize(torch.ones(24, 24, dtype=torch.float64), 4, 3)
     assert (full.output_units, full.first, full.cross) == pytest.approx((1, 1, 1))
     assert full.effective_rank == pytest.approx(1 / 24)
 
@@ -160,7 +160,7 @@ def test_a_slope_brings_the_output_units_information_nearer_to_diagonal_at_the_s
     assert relu["against_first"] is None
 
 
-def test_along_a_training_the_arms_part(tmp_path) -> None:
+def test_the_measures_of_the_arms_diverge_during_training(tmp_path) -> None:
     found = asked(tmp_path, snapshots=2)
     assert [step["step"] for step in found["arms"][0]["steps"]] == [0, 20]
     _, fixed, learned = found["arms"]
@@ -178,6 +178,6 @@ def test_along_a_training_the_arms_part(tmp_path) -> None:
         ([], {"inputs": "gaussian", "snapshots": 2}, r"inputs=gaussian has no labels to train on; give snapshots=1"),
     ],
 )
-def test_what_it_does_not_speak_of_is_refused(tmp_path, more, settings, sentence: str) -> None:
+def test_networks_without_two_layers_are_refused(tmp_path, more, settings, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         asked(tmp_path, *more, **settings)

@@ -64,7 +64,7 @@ def test_moments_at_other_variances(second: float) -> None:
     assert (rectifier.second, rectifier.derivative_second) == pytest.approx((0.625 * second, 0.625))
 
 
-def test_an_activation_that_is_known_at_one_variance_alone_is_refused() -> None:
+def test_an_activation_with_moments_at_one_variance_only_is_refused() -> None:
     class Own(nn.Module):
         def moments(self) -> A.Moments:
             return A.Moments(0.4, 0.5, 0.7)
@@ -77,8 +77,8 @@ def test_an_activation_that_is_known_at_one_variance_alone_is_refused() -> None:
         moments_at(Own(), 2.0)
 
 
-def test_what_finite_width_adds() -> None:
-    """Rectifiers keep every layer's error: -v/(2n) and v/n a layer. tanh forgets them, GELU multiplies them."""
+def test_effect_of_finite_width() -> None:
+    """Rectifiers keep every layer's error: -v/(2n) and v/n per layer. tanh forgets them, GELU multiplies them."""
     relu = width_effect([(5.0, 256, 1.0)] * 49)
     assert relu is not None
     assert (relu.drift, relu.spread) == pytest.approx((-49 * 5 / 512, math.sqrt(49 * 5 / 256)))
@@ -115,7 +115,7 @@ def test_backward_weights_differ_from_forward_ones_by_the_first_and_last_width()
 
 
 def test_the_first_layer_behind_a_border_loses_what_its_windows_lack() -> None:
-    """3 x 3 windows with padding 1 on 7 x 7: 19 of 21 taps a direction lie within."""
+    """3 x 3 windows with padding 1 on 7 x 7: 19 of 21 taps per direction lie within."""
     rows = [{"name": "conv", "repeat": 2, "conv": 8, "kernel": 3, "padding": 1}, {"name": "out", "linear": "classes"}]
     steps = predicted(rows, A.identity, I.he, input_px=7)
     assert steps[0].response_on_maps - steps[0].response == pytest.approx(2 * math.log(19 / 21))
@@ -123,14 +123,14 @@ def test_the_first_layer_behind_a_border_loses_what_its_windows_lack() -> None:
 
 @pytest.mark.parametrize(("side", "kept"), [(7, 0.896), (14, 0.961), (28, 0.983)])
 def test_the_border_prediction_by_map_size(side: int, kept: float) -> None:
-    """Deep in a stack of padded 3 x 3 layers: the factor a layer, worked out beforehand to three digits."""
+    """Deep in a stack of padded 3 x 3 layers: the factor per layer, worked out beforehand to three digits."""
     rows = [{"name": "conv", "repeat": 22, "conv": 4, "kernel": 3, "padding": 1}, {"name": "out", "linear": "classes"}]
     steps = predicted(rows, A.relu, I.he, input_px=side)
     total = steps[21].response_on_maps - steps[0].response_on_maps
     assert math.exp(total / 21) == pytest.approx(kept, abs=1e-3)
 
 
-def test_maps_with_borders_strides_and_pooling_are_what_many_draws_average_to() -> None:
+def test_predicted_maps_with_borders_strides_and_pooling_equal_the_mean_over_many_draws() -> None:
     """A linear network, so that the expectation over weights is exact; only maximum pooling adds to responses.
 
     200 draws; every mean lies within the two-sided quantile of FALSE_ALARM of its standard error. Seeds start at 1000:

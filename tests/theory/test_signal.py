@@ -16,7 +16,7 @@ DEPTH, WIDTH, SEEDS = 50, 256, range(8)
 
 
 def last_responses(activation, rule, depth: int = DEPTH, first_layer_linear: bool = True) -> list[float]:
-    """ln E[y_L^2] of the last hidden layer's responses for E[x^2] = 1, one value a seed."""
+    """ln E[y_L^2] of the last hidden layer's responses for E[x^2] = 1, one value per seed."""
     logs = []
     for seed in SEEDS:
         rows = expand(

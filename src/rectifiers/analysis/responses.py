@@ -63,7 +63,7 @@ def trained(subject: AnalysisSetup, folder: Path) -> Network:
 @torch.inference_mode()
 def heard_of(network: Network, subject: AnalysisSetup, folder: Path) -> dict[str, Responses]:
     """Return what the network's activations answer to all training images, without dropout."""
-    preprocess, meter = load(folder / "statistics.pt"), ResponseMeter(network.responding())
+    preprocess, meter = load(folder / "statistics.pt"), ResponseMeter(network.activations())
     with progress_bar("training images", len(subject.source.train.labels)) as seen, meter.listening():
         for images in subject.data.statistics_batches():
             network(preprocess(images))

@@ -15,7 +15,7 @@ from rectifiers.nn.networks.network import Network
 from rectifiers.results.statistics import mean_of
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
-from rectifiers.theory.fisher import MEASURES, measure, refuse_other_than_two_layers
+from rectifiers.theory.fisher import MEASURES, check_two_layers, measure
 from rectifiers.training.diagnostics import Weights
 from rectifiers.training.run import train
 
@@ -61,7 +61,7 @@ def fisher(
     if inputs == "gaussian" and snapshots > 1:
         raise InputError("inputs=gaussian has no labels to train on; give snapshots=1, or inputs=data")
     first = AnalysisSetup(config)
-    refuse_other_than_two_layers(first.network(config["seed"])[0])
+    check_two_layers(first.network(config["seed"])[0])
     steps = spaced(config["optim"]["epochs"] * first.steps_an_epoch, snapshots)
     found: dict[str, dict[int, list[dict[str, float]]]] = {}
     spectra: dict[str, dict[int, list[float]]] = {}

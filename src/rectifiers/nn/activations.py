@@ -1,7 +1,8 @@
-"""Activations: each a factory `(channels) -> nn.Module`, and the Gaussian moments that an initialiser asks of them.
+"""Activations, each a factory `(channels) -> nn.Module`, and their Gaussian moments, from which the gains follow.
 
-One module a site, so slopes are never shared by accident. A new activation is a function here (or anywhere that can be
-imported) and a file in `conf/activation/` that names it; its moments come from quadrature unless it offers its own.
+Every layer gets a module of its own, so slopes are never shared by accident. A new activation is a function here (or in
+any importable module) and a file in `conf/activation/` that names it. Its moments come from quadrature, unless the
+module has a method `moments()` that returns them.
 """
 
 import copy
@@ -20,7 +21,7 @@ from rectifiers.runtime.errors import InputError
 class Maxout(nn.Module):
     """The largest of `pieces` linear responses (Goodfellow et al. 2013), from [N, channels * pieces, ...].
 
-    The layer before emits `pieces` times the channels; consecutive ones are the pieces of one unit.
+    The layer before emits `pieces` times as many channels; consecutive channels are the pieces of one unit.
     """
 
     def __init__(self, pieces: int = 2) -> None:
@@ -36,7 +37,7 @@ class Maxout(nn.Module):
         return f"pieces={self.pieces}"
 
     def moments(self) -> "Moments":
-        """The moments of the maximum of `pieces` independent N(0, 1); one piece in `pieces` gets the gradient."""
+        """Return the moments of the maximum of `pieces` independent N(0, 1); one of the pieces gets the gradient."""
         k = self.pieces
 
         def second(z: Tensor) -> Tensor:
@@ -56,7 +57,7 @@ def leaky_relu(channels: int, slope: float = 0.01) -> nn.Module:
 
 
 def prelu(channels: int, initial_slope: float = 0.25) -> nn.Module:
-    """PReLU with one learned slope a channel (Eq. 1, "channel-wise")."""
+    """PReLU with one learned slope per channel (Eq. 1, "channel-wise")."""
     return PReLU(channels, init=initial_slope)
 
 
@@ -107,11 +108,11 @@ def identity(channels: int) -> nn.Module:
 
 @dataclass(frozen=True)
 class Moments:
-    """What variance propagation asks of an activation f, with z ~ N(0, 1).
+    """Gaussian moments of an activation f, with z ~ N(0, 1), on which variance propagation rests.
 
     second: E[f(z)^2]; its inverse is the factor on Var[w] of the forward condition (1/2 for ReLU: Eq. 10).
     derivative_second: E[f'(z)^2]; the same for the backward condition (Eq. 14).
-    map_slope: by how much a relative error of the variance is multiplied a layer when the gain is 1/second. 1 for
+    map_slope: the factor by which a layer multiplies a relative error of the variance when the gain is 1/second. 1 for
         rectifiers; below 1 the fixed point attracts (tanh), above 1 it repels (GELU) and deep plain nets drift.
     """
 
@@ -121,7 +122,7 @@ class Moments:
 
 
 def _rectifier(slope_squared: float) -> Moments:
-    half = (1 + slope_squared) / 2  # infinite for a slope near float's end, and refused where a gain is asked for
+    half = (1 + slope_squared) / 2  # may overflow to infinity, which `gain` refuses
     return Moments(second=half, derivative_second=half, map_slope=1.0)
 
 
@@ -130,13 +131,13 @@ def _closed_form(activation: nn.Module) -> Moments | None:
     own = getattr(activation, "moments", None)
     if not callable(own):
         return None
-    found = own()
-    if not isinstance(found, Moments):
+    result = own()
+    if not isinstance(result, Moments):
         raise InputError(
-            f"activation {type(activation).__name__} has a method `moments()` that returns {found!r}; "
+            f"activation {type(activation).__name__} has a method `moments()` that returns {result!r}; "
             "let it return activations.Moments"
         )
-    return found
+    return result
 
 
 @_closed_form.register
@@ -160,7 +161,7 @@ def _(activation: nn.Identity) -> Moments:
 
 
 def _mean_square(f: Tensor) -> float:
-    """E[f(z)^2] of values at the nodes, [nodes, channels]; infinite where the sum has not settled at the last panel."""
+    """Return E[f(z)^2] from values at the nodes, [nodes, channels]; infinite where the tail has not decayed."""
     nodes, weights = normal_rule()
     terms = (weights[:, None] * f**2).mean(1)
     whole, tail = float(terms.sum()), float(terms[nodes.abs() > REACH - 1].sum())
@@ -168,24 +169,24 @@ def _mean_square(f: Tensor) -> float:
 
 
 def _quadrature(activation: nn.Module, channels: int) -> Moments:
-    """Moments of any elementwise module by quadrature; the mean over channels where channels differ."""
+    """Return the moments of an elementwise module by quadrature; the mean over channels where they differ."""
     exact = copy.deepcopy(activation).double().eval().requires_grad_(False)
     nodes, weights = normal_rule()
     with torch.enable_grad():
         z = nodes[:, None].repeat(1, channels).requires_grad_()
         try:
-            f = exact(z.clone())  # a copy, for activations that work in place
-        except Exception as fault:  # a module that asks for maps, say
+            f = exact(z.clone())  # a copy, because the activation may work in place
+        except Exception as error:  # for example, the module expects maps
             raise InputError(
                 f"activation {type(activation).__name__} cannot be asked for its moments on [nodes, channels] "
-                f"({fault}); give it a method `moments()` that returns activations.Moments"
-            ) from fault
+                f"({error}); give it a method `moments()` that returns activations.Moments"
+            ) from error
         if f.shape != z.shape:
             raise InputError(
                 f"activation {type(activation).__name__} maps {tuple(z.shape)} to {tuple(f.shape)}, so its moments "
                 "cannot be found by quadrature; give it a method `moments()` that returns activations.Moments"
             )
-        slope = torch.zeros_like(z)  # where f does not depend on z smoothly, as a step does not
+        slope = torch.zeros_like(z)  # where f is not differentiable in z, as a step function
         if f.requires_grad:
             slope = torch.autograd.grad(f.sum(), z, allow_unused=True, materialize_grads=True)[0]
     f, z = f.detach(), z.detach()
@@ -195,13 +196,12 @@ def _quadrature(activation: nn.Module, channels: int) -> Moments:
 
 
 def moments(activation: nn.Module, channels: int = 1) -> Moments:
-    """Return the Gaussian moments of `activation`, built for `channels` channels; zero, infinite or NaN where they are.
+    """Return the Gaussian moments of `activation`, built for `channels` channels; they may be zero, infinite or NaN.
 
-    Closed forms for the rectifiers, whatever `activation.moments()` says where it has that method (Maxout), quadrature
-    for every other module.
+    Closed forms for rectifiers, the module's own method `moments()` where it has one (Maxout), quadrature otherwise.
 
     Raises:
-        InputError: where the module does not act on each number by itself and has no `moments()`.
+        InputError: where the module is not elementwise and has no method `moments()`.
     """
     return _closed_form(activation) or _quadrature(activation, channels)
 
@@ -210,10 +210,10 @@ def gain(activation: nn.Module, channels: int = 1, *, backward: bool = False) ->
     """Return 1 / sqrt(E[f(z)^2]), or with `backward` 1 / sqrt(E[f'(z)^2]).
 
     Raises:
-        InputError: where that moment is zero, infinite or not a number, or cannot be found, so that no gain exists.
+        InputError: where that moment is zero, infinite or not a number, or cannot be found, so that there is no gain.
     """
-    found = moments(activation, channels)
-    name, moment = ("f'(z)^2", found.derivative_second) if backward else ("f(z)^2", found.second)
+    both = moments(activation, channels)
+    name, moment = ("f'(z)^2", both.derivative_second) if backward else ("f(z)^2", both.second)
     if not (0 < moment < math.inf):
         raise InputError(
             f"activation {type(activation).__name__} has E[{name}] = {moment} for z ~ N(0, 1), "
@@ -223,5 +223,5 @@ def gain(activation: nn.Module, channels: int = 1, *, backward: bool = False) ->
 
 
 def pieces(activation: nn.Module) -> int:
-    """Return how many responses a unit of this activation reads: 1, or Maxout's pieces."""
+    """Return how many channels of its input the activation reads per channel of its output: 1, or Maxout's pieces."""
     return int(getattr(activation, "pieces", 1))

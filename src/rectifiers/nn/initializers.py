@@ -1,7 +1,8 @@
-"""Initialisers: rules for one layer's weight, and the walk that applies a rule to a network and accounts for it.
+"""Initialisers: rules that fill one layer's weight, and `initialize`, which applies a rule to a network and reports it.
 
-A rule is a function `(weight, layer, generator) -> std asked`, which fills `weight` in place as `torch.nn.init` does.
-A new one is a function here (or anywhere that can be imported) and a file in `conf/init/` that names it.
+A rule is a function `(weight, layer, generator) -> std`. It fills `weight` in place, as `torch.nn.init` does, and
+returns the standard deviation that it aims at. A new rule is a function here (or in any importable module) and a file
+in `conf/init/` that names it.
 """
 
 import math
@@ -21,11 +22,11 @@ from rectifiers.runtime.seeds import derive_seed
 
 @dataclass(frozen=True)
 class Layer:
-    """What a rule may know of the layer it fills.
+    """The properties of a layer that a rule may use.
 
     fan_in: n = k^2 c, the inputs of one response; fan_out: n-hat = k^2 d, the responses that one input reaches.
-    find_forward_gain, find_backward_gain: called when a rule first reads a gain, so that one which reads none works
-        with any activation; they raise InputError where no gain exists.
+    find_forward_gain, find_backward_gain: called when a rule first reads a gain, so that a rule that reads none works
+        with any activation; they raise InputError where there is no gain.
     """
 
     name: str
@@ -36,7 +37,7 @@ class Layer:
 
     @cached_property
     def forward_gain(self) -> float:
-        """1 / sqrt(E[f^2]) of the activation before the layer; the first layer has none before it, see `initialize`.
+        """1 / sqrt(E[f^2]) of the activation before the layer; for the first layer, which has none, see `initialize`.
 
         std = forward_gain / sqrt(fan_in) keeps the variance of the responses (Eq. 10, 15).
         """
@@ -44,7 +45,7 @@ class Layer:
 
     @cached_property
     def backward_gain(self) -> float:
-        """1 / sqrt(E[f'^2]) of the activation after the layer; the last has none after it and takes the one before.
+        """1 / sqrt(E[f'^2]) of the activation after the layer; for the last layer, which has none, of the one before.
 
         std = backward_gain / sqrt(fan_out) keeps the variance of the gradients (Eq. 14).
         """
@@ -83,7 +84,7 @@ def he_average(weight: Tensor, layer: Layer, generator: Generator) -> float:
 
 
 def xavier(weight: Tensor, layer: Layer, generator: Generator) -> float:
-    """N(0, 2 / (n + n-hat)), Glorot and Bengio's compromise (2010), blind to the activation."""
+    """N(0, 2 / (n + n-hat)), Glorot and Bengio's compromise (2010), whatever the activation."""
     return _normal(weight, math.sqrt(2 / (layer.fan_in + layer.fan_out)), generator)
 
 
@@ -100,33 +101,33 @@ def gaussian(weight: Tensor, layer: Layer, generator: Generator, std: NonNegativ
 
 
 def zeros(weight: Tensor, layer: Layer, generator: Generator) -> float:
-    """All zero: the failure that nothing can break the symmetry of."""
+    """All zeros: symmetry is never broken, so training fails."""
     nn.init.zeros_(weight)
     return 0.0
 
 
 def constant(weight: Tensor, layer: Layer, generator: Generator, value: Real = 0.01) -> float:
-    """All `value`: the weights move, and the units of a layer stay copies of each other. The std asked is 0."""
+    """All `value`, of std 0: the weights are trained, but the units of a layer stay copies of each other."""
     nn.init.constant_(weight, value)
     return 0.0
 
 
 def sparse(weight: Tensor, layer: Layer, generator: Generator, k: Count = 10, std: NonNegative | None = None) -> float:
-    """`k` randomly chosen non-zero inputs a unit, all of them where it has fewer, drawn from N(0, std^2).
+    """`k` randomly chosen non-zero inputs per unit (at most all of them), drawn from N(0, std^2).
 
-    `std=None` is calibrated to the k inputs, gain / sqrt(k), which survives depth; a fixed 0.01 does not.
+    `std=None` means gain / sqrt(k), which keeps the variance of the responses at any depth; a fixed 0.01 does not.
     The returned std is that of all entries, zeros included.
     """
     if k < 1:
         raise InputError(f"init.k={k} leaves the units without inputs; give 1 or more, or init=zeros")
     rows = weight.flatten(1)
-    kept = min(k, rows.shape[1])
-    drawn = _normal(weight, layer.forward_gain / math.sqrt(kept) if std is None else std, generator)
-    chosen = torch.rand(rows.shape, generator=generator).argsort(dim=1)[:, :kept]
+    inputs = min(k, rows.shape[1])
+    nonzero_std = _normal(weight, layer.forward_gain / math.sqrt(inputs) if std is None else std, generator)
+    chosen = torch.rand(rows.shape, generator=generator).argsort(dim=1)[:, :inputs]
     mask = torch.zeros(rows.shape, dtype=torch.bool).scatter_(1, chosen, True).view_as(weight)
     with torch.no_grad():
         weight.mul_(mask.to(weight.device))
-    return drawn * math.sqrt(kept / rows.shape[1])
+    return nonzero_std * math.sqrt(inputs / rows.shape[1])
 
 
 def orthogonal(weight: Tensor, layer: Layer, generator: Generator) -> float:
@@ -136,7 +137,7 @@ def orthogonal(weight: Tensor, layer: Layer, generator: Generator) -> float:
 
 
 def torch_default(weight: Tensor, layer: Layer, generator: Generator) -> float:
-    """What `nn.Conv2d` and `nn.Linear` do by themselves: uniform with std 1 / sqrt(3 n)."""
+    """The default of `nn.Conv2d` and `nn.Linear`: uniform with std 1 / sqrt(3 n)."""
     nn.init.kaiming_uniform_(weight, a=math.sqrt(5), generator=generator)
     return 1 / math.sqrt(3 * layer.fan_in)
 
@@ -152,7 +153,7 @@ class Site:
 
     @property
     def fans(self) -> tuple[int, int]:
-        """(n, n-hat). Both count the weights' own rows, so a Maxout layer's pieces are in n-hat."""
+        """(fan_in, fan_out), n and n-hat; the pieces of a Maxout layer count in n-hat."""
         window = math.prod(self.module.weight.shape[2:])
         return self.module.weight.shape[1] * window, self.module.weight.shape[0] * window
 
@@ -192,7 +193,7 @@ def _linear_gain() -> float:
 
 
 def _layer(site: Site, previous: Site | None, first_layer_linear: bool) -> Layer:
-    """What a rule is told of `site`; `previous` is the site before it, None for the first."""
+    """Return the properties of `site` for a rule; `previous` is the site before it, None for the first."""
     before = partial(gain, site.before, _channels(site.before, previous.module)) if site.before and previous else None
     after = partial(gain, site.after, _channels(site.after, site.module)) if site.after else None
     forward = before or (None if first_layer_linear else after) or _linear_gain
@@ -202,7 +203,7 @@ def _layer(site: Site, previous: Site | None, first_layer_linear: bool) -> Layer
 
 
 def layers_of(sites: Sequence[Site]) -> list[Layer]:
-    """Return what a rule may know of each layer of a network."""
+    """Return each layer's properties, for a rule that is applied to single layers."""
     return [_layer(site, sites[i - 1] if i else None, False) for i, site in enumerate(sites)]
 
 
@@ -225,13 +226,14 @@ def initialize(
 ) -> list[LayerReport]:
     """Fill every weight and bias of `sites` in order and return the init report, one LayerReport per layer.
 
-    Every layer draws from its own stream, a function of (seed, position): two networks that differ in one layer agree
-    in all others, and two activations are compared from the same draws.
+    Every layer has a random stream of its own, a function of (seed, position): two networks that differ in one layer
+    agree in all others, and two activations are compared from the same draws.
 
     name: the rule's name, for the init report.
     bias: a constant, or "torch_default" for uniform(-1/sqrt(n), 1/sqrt(n)).
-    first_layer_linear: no activation stands before the first layer, so forward rules give it Var = 1/n; False uses the
-        gain of the activation after it, as the paper does: one factor on one layer does not add up with depth.
+    first_layer_linear: whether forward rules give the first layer, which has no activation before it, Var = 1/n; by
+        default it gets the gain of the activation after it, as in the paper: one factor on one layer does not add up
+        with depth.
     fc_std: fixed stds of the linear layers in order, instead of the rule (the paper's 0.01, 0.01, 0.001).
 
     Raises:
@@ -241,7 +243,7 @@ def initialize(
     if fc_std is not None and len(fc_std) != len(linears):
         raise InputError(
             f"init.fc_std={list(fc_std)} has {len(fc_std)} values for {len(linears)} linear layers "
-            f"({', '.join(linears)}); give one a layer, or null"
+            f"({', '.join(linears)}); give one per layer, or null"
         )
     if bias != "torch_default" and (isinstance(bias, bool) or not isinstance(bias, int | float)):
         raise InputError(f"init.bias={bias} is not usable; give a number such as 0 or 0.01, or torch_default")
@@ -292,7 +294,7 @@ DRIFT_LIMIT = 10.0
 
 
 def _drift(site: Site) -> float:
-    """By how much a relative error of the variance grows at the activation after `site`; 1 where nobody can say."""
+    """Return the variance map's slope at the activation after `site`; 1 where there is none or it is unknown."""
     if site.after is None:
         return 1.0
     try:
@@ -305,9 +307,9 @@ def _drift(site: Site) -> float:
 def warn_of_drift(sites: Sequence[Site]) -> str | None:
     """Warn where the activations' variance map repels so strongly that a deep plain net leaves its fixed point.
 
-    This speaks of the activation and the depth, whatever the initialiser. Even where the gain is right layer by layer,
-    a relative error of the variance is multiplied by `map_slope` a layer (1.14 for GELU, 1.17 for SiLU), and random
-    weights of finite width always bring one.
+    The warning concerns the activation and the depth, whatever the initialiser. Even where the gain is right layer by
+    layer, each layer multiplies a relative error of the variance by `map_slope` (1.14 for GELU, 1.17 for SiLU), and
+    random weights of finite width always cause one.
 
     Returns the sentence, or None.
     """

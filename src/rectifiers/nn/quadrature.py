@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-REACH = 12.0  # beyond it the normal density is below 1e-31
+REACH = 12.0  # the normal density beyond it is below 1e-31
 PANEL = 0.25  # panel edges fall on kinks at multiples of 1/4: 0 (ReLU), +-1 (hardtanh), +-3 (hardswish)
 NODES_PER_PANEL = 16
 
@@ -17,7 +17,7 @@ def normal_rule() -> tuple[Tensor, Tensor]:
     """Return nodes and weights, each float64 [nodes], with sum(weights * f(nodes)) = E[f(z)], z ~ N(0, 1).
 
     Gauss-Legendre on short panels, not Gauss-Hermite on the whole line: a global rule loses most of its digits at a
-    kink (200 Hermite nodes leave 1e-5 for ELU), and one with an odd number of nodes puts one right on ReLU's.
+    kink (200 Hermite nodes leave 1e-5 for ELU), and a rule with an odd number of nodes has one exactly at ReLU's.
     """
     x, w = np.polynomial.legendre.leggauss(NODES_PER_PANEL)
     left = np.arange(-REACH, REACH, PANEL)

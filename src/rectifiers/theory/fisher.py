@@ -1,8 +1,8 @@
-"""The Fisher information of a small softmax network's weights: exact for the model, over given inputs.
+"""The Fisher information matrix F of a small softmax network's weights, exact for the model over given inputs.
 
-F = E_x E_{c ~ p(.|x)}[grad log p_c grad log p_c'], which is also the second derivative of the KL divergence between the
+F = E_x E_{c ~ p(.|x)}[grad log p_c grad log p_c'] is also the second derivative of the KL divergence between the
 network and one with other weights, and -E[Hessian of log p]. The paper's analysis (ICCV version) asks how far F is from
-block-diagonal: a unit whose mean is not 0 brings correlations between the weights that read it and others.
+block-diagonal: a unit whose mean is not 0 correlates the weights that read it with others.
 """
 
 import math
@@ -17,30 +17,30 @@ from torch.func import functional_call, grad, vmap
 from rectifiers.nn.networks.network import Network
 from rectifiers.runtime.errors import InputError
 
-MOST = 2000  # weights: the matrix has the square of it, and its eigenvalues take the cube
+MAX_WEIGHTS = 2000  # the matrix grows with its square, the time for the eigenvalues with its cube
 CHUNK = 2**24  # numbers of the Jacobian at a time
-DAMPING = 1e-3  # of the mean eigenvalue: F has none in directions that leave the softmax as it is
+DAMPING = 1e-3  # of the mean eigenvalue: F is 0 in directions that leave the softmax unchanged
 
 
 def weights_of(network: Network) -> dict[str, Tensor]:
-    """Return the weights of conv and linear layers, by name; biases and slopes are held fixed here.
+    """Return the weights of conv and linear layers by name; biases and slopes count as constants.
 
     Raises:
-        InputError: where there are too many.
+        InputError: where there are more than MAX_WEIGHTS.
     """
     chosen = {id(site.module.weight) for site in network.sites()}
-    found = {name: p.detach().double() for name, p in network.named_parameters() if id(p) in chosen}
-    count = sum(p.numel() for p in found.values())
-    if count > MOST:
+    weights = {name: p.detach().double() for name, p in network.named_parameters() if id(p) in chosen}
+    count = sum(p.numel() for p in weights.values())
+    if count > MAX_WEIGHTS:
         raise InputError(
-            f"the Fisher information of {count} weights has {count:,} x {count:,} entries, and the limit is {MOST} "
-            "weights; lower model.hidden or data.crop_px (with data.resize_px)"
+            f"the Fisher information of {count} weights has {count:,} x {count:,} entries, and the limit is "
+            f"{MAX_WEIGHTS} weights; lower model.hidden or data.crop_px (with data.resize_px)"
         )
-    return found
+    return weights
 
 
-def information(network: Network, inputs: Tensor) -> Tensor:
-    """Return F [P, P] in double precision; the weights stand in the order of `weights_of`, flattened."""
+def fisher_matrix(network: Network, inputs: Tensor) -> Tensor:
+    """Return F [P, P] in double precision; the weights are in the order of `weights_of`, flattened."""
     exact, x = network.double().eval(), inputs.double()
     weights = weights_of(exact)
     count = sum(p.numel() for p in weights.values())
@@ -50,7 +50,7 @@ def information(network: Network, inputs: Tensor) -> Tensor:
     def score(chosen: Mapping[str, Tensor], one: Tensor, label: int) -> Tensor:
         return functional_call(exact, {**fixed, **chosen}, (one[None],))[0, label]
 
-    # a class at a time: torch's rule for PReLU under two vmaps, which jacrev would be, fails on shapes
+    # One class at a time: jacrev would nest two vmaps, and torch's rule for PReLU fails on the shapes under two.
     row_of = vmap(grad(score), in_dims=(None, 0, None))
     classes = exact(x[:1]).shape[1]
     total = torch.zeros(count, count, dtype=torch.float64)
@@ -64,18 +64,19 @@ def information(network: Network, inputs: Tensor) -> Tensor:
 
 
 def gradient(network: Network, inputs: Tensor, labels: Tensor) -> Tensor:
-    """Return the gradient [P] of the mean cross-entropy with respect to the weights, as `information` orders them."""
+    """Return the gradient [P] of the mean cross-entropy by the weights, in the order of `fisher_matrix`."""
     exact = network.double().eval()
     names = list(weights_of(exact))
     with torch.enable_grad():
         loss = F.cross_entropy(exact(inputs.double()), labels)
         parameters = dict(exact.named_parameters())
-        found = torch.autograd.grad(loss, [parameters[name] for name in names])
-    return torch.cat([g.flatten() for g in found])
+        gradients = torch.autograd.grad(loss, [parameters[name] for name in names])
+    return torch.cat([g.flatten() for g in gradients])
 
 
 def angle(fisher: Tensor, gradient: Tensor, damping: float = DAMPING) -> float | None:
-    """Return the degrees between the gradient and the natural gradient, (F + damping mean(F_ii) 1)^-1 gradient.
+    """Return the angle in degrees between the gradient and the natural gradient, (F + damping mean(F_ii) 1)^-1
+    gradient.
 
     None where one of them is zero.
     """
@@ -88,14 +89,14 @@ def angle(fisher: Tensor, gradient: Tensor, damping: float = DAMPING) -> float |
 
 
 @dataclass(frozen=True)
-class Information:
-    """What F looks like. Off-diagonal masses are means of |F_ij| / sqrt(F_ii F_jj) over pairs of different weights.
+class Summary:
+    """The structure of F. Off-diagonal masses are means of |F_ij| / sqrt(F_ii F_jj) over pairs of different weights.
 
-    output_units: pairs of output weights of one class and two hidden units, of which the theory speaks: at the start
-    (1 - a)^2 / (pi (1 + a^2)) if the units were independent. first, output, cross: within the first layer's block,
-    within the output's, between the two. off_over_diagonal: ||F - diag F|| / ||diag F||, Frobenius. largest_over_mean:
-    of the eigenvalues, 1 for a multiple of the unit matrix. effective_rank: (sum of eigenvalues)^2 / sum of squares,
-    as a share of their number. dead: weights that F knows nothing of.
+    output_units: the mass of output weights of one class and two hidden units, for which theory predicts
+    (1 - a)^2 / (pi (1 + a^2)) at the start if the units are independent. first, output, cross: within the first layer's
+    block, within the output's, between the two. off_over_diagonal: ||F - diag F|| / ||diag F||, Frobenius.
+    largest_over_mean: of the eigenvalues, 1 for a multiple of the unit matrix. effective_rank: (sum of eigenvalues)^2 /
+    sum of squares, as a share of their number. dead: the number of weights without information, F_ii = 0.
     """
 
     output_units: float
@@ -108,8 +109,8 @@ class Information:
     dead: int
 
 
-def describe(fisher: Tensor, hidden: int, classes: int) -> tuple[Information, Tensor]:
-    """Return what a two-layer network's F looks like, and its eigenvalues [P], descending.
+def summarize(fisher: Tensor, hidden: int, classes: int) -> tuple[Summary, Tensor]:
+    """Return the summary of a two-layer network's F and its eigenvalues [P], descending.
 
     hidden, classes: the output layer's weight is [classes, hidden] and comes last.
     """
@@ -130,7 +131,7 @@ def describe(fisher: Tensor, hidden: int, classes: int) -> tuple[Information, Te
     values = torch.linalg.eigvalsh(fisher).flip(0).clamp_min(0)
     known_pairs = int(alive[:first].sum()) * int(alive[first:].sum())
     return (
-        Information(
+        Summary(
             output_units=sum(pairs) / len(pairs),
             first=off_diagonal(inner, alive[:first]),
             output=off_diagonal(outer, alive[first:]),
@@ -144,11 +145,11 @@ def describe(fisher: Tensor, hidden: int, classes: int) -> tuple[Information, Te
     )
 
 
-MEASURES = (*Information.__dataclass_fields__, "natural_angle")
+MEASURES = (*Summary.__dataclass_fields__, "natural_angle")
 
 
-def refuse_other_than_two_layers(network: Network) -> None:
-    """Raise InputError for a network that `measure` does not speak of."""
+def check_two_layers(network: Network) -> None:
+    """Raise InputError for a network that `measure` cannot handle."""
     layers = [site.name for site in network.sites()]
     if len(layers) != 2 or network.pieces > 1:
         raise InputError(
@@ -159,12 +160,12 @@ def refuse_other_than_two_layers(network: Network) -> None:
 
 
 def measure(network: Network, inputs: Tensor, labels: Tensor) -> tuple[dict[str, float], Tensor]:
-    """Return every measure of a two-layer network by name, and the eigenvalues of its information.
+    """Return every measure of a two-layer network by name (MEASURES), and the eigenvalues of F.
 
-    The network is left in double precision. natural_angle: degrees between the gradient and the natural gradient.
+    The network stays in double precision. natural_angle: degrees between the gradient and the natural gradient.
     """
-    matrix = information(network, inputs)
+    fisher = fisher_matrix(network, inputs)
     classes, hidden = network.sites()[-1].module.weight.shape
-    described, values = describe(matrix, hidden, classes)
-    natural = angle(matrix, gradient(network, inputs, labels))
-    return {**asdict(described), "natural_angle": math.nan if natural is None else natural}, values
+    summary, values = summarize(fisher, hidden, classes)
+    natural = angle(fisher, gradient(network, inputs, labels))
+    return {**asdict(summary), "natural_angle": math.nan if natural is None else natural}, values

@@ -1,8 +1,8 @@
-"""The paper's propagation of variance (section 2.2), for any activation, on maps with borders, before anything is run.
+"""The paper's propagation of variance (section 2.2), predicted for any activation, on maps with borders.
 
-Two predictions. The plain one is Eq. 9 and 13: one number a layer, as if every response had all of its n inputs. The
-other keeps a number a position, so that zero padding, strides and pooling are in it. Both are expectations over
-weights of mean zero: what they leave out is that a layer has finitely many units (`width_effect`).
+There are two predictions. The plain one is Eq. 9 and 13: one number per layer, as if every response had all of its n
+inputs. The other keeps one number per position, so that it includes zero padding, strides and pooling. Both are
+expectations over weights of mean zero, without the effect of finite width (`width_effect`).
 """
 
 import math
@@ -34,7 +34,7 @@ def moments_at(activation: nn.Module, second: float, channels: int = 1) -> Momen
     """Return E[f(y)^2], E[f'(y)^2] and d ln E[f(y)^2] / d ln E[y^2] for y ~ N(0, `second`).
 
     Raises:
-        InputError: for an activation that is known by its own `moments()` alone, and not at this variance.
+        InputError: for an activation whose moments are known from its own method `moments()` only, for variance 1.
     """
     unit = moments(activation, channels)
     if abs(unit.map_slope - 1) < 1e-12 or second == 1:  # f(s y) = s f(y): rectifiers, Maxout
@@ -65,8 +65,8 @@ def fluctuation(activation: nn.Module, channels: int = 1) -> float | None:
     """Return v = Var[f(z)^2] / E[f(z)^2]^2, z ~ N(0, 1): 5 for ReLU, 2 for a linear unit.
 
     A layer of n units keeps E[y^2] only on average. For one input (or many that have become alike, as they do in deep
-    rectifier networks) ln E[y^2] moves by -v/(2n) a layer, with a variance of v/n. None where f does not act on each
-    number by itself, or has no such moments.
+    rectifier networks) ln E[y^2] moves by -v/(2n) per layer, with a variance of v/n. None where f is not elementwise,
+    or has no such moments.
     """
     if callable(getattr(activation, "moments", None)):
         return None
@@ -76,18 +76,18 @@ def fluctuation(activation: nn.Module, channels: int = 1) -> float | None:
 
 @dataclass(frozen=True)
 class WidthEffect:
-    """What `layers` layers of finite width add to ln E[y^2]: its mean and its standard deviation over draws."""
+    """What finite width adds to ln E[y^2]: the mean and the standard deviation over draws of the weights."""
 
     drift: float
     spread: float
 
 
 def width_effect(steps: Sequence[tuple[float | None, int, float]]) -> WidthEffect | None:
-    """Return what finite width adds over `steps`, each (fluctuation v, units n, slope of the variance map).
+    """Return the effect of finite width over `steps`, each (fluctuation v, units n, slope of the variance map).
 
-    An error of one layer is multiplied by the slopes of all later ones: it stays for rectifiers (1), fades for tanh
-    (0.46) and grows for GELU (1.14). To first order in 1/n. None where one of them is unknown, or has grown beyond what
-    a first order can say, a factor of ten.
+    To first order in 1/n. An error of one layer is multiplied by the slopes of all later ones: it stays for rectifiers
+    (1), fades for tanh (0.46) and grows for GELU (1.14). None where one of them is unknown, or where the error has
+    grown beyond the validity of the first order, a factor of ten.
     """
     drift = variance = 0.0
     repelled = any(slope > 1 + 1e-9 for _, _, slope in steps)
@@ -102,12 +102,11 @@ def width_effect(steps: Sequence[tuple[float | None, int, float]]) -> WidthEffec
 
 @dataclass(frozen=True)
 class Step:
-    """What is predicted of one layer with weights: natural logarithms of means over its responses y.
+    """The prediction for one layer with weights: natural logarithms of means over its responses y.
 
-    fan_in, fan_out: n and n-hat. response: ln E[y^2] by Eq. 9, from the input on; response_on_maps: the same with
-    borders and strides. gradient: ln E[dy^2] by Eq. 13, from 0 at the last layer; gradient_on_maps: with borders,
-    strides and pooling, of whose inputs one in k^2 gets a gradient. width: what finite width adds to `response`, where
-    it is known. -inf: nothing arrives.
+    response: ln E[y^2] by Eq. 9, from the input on; response_on_maps: the same with borders and strides. gradient: ln
+    E[dy^2] by Eq. 13, from 0 at the last layer; gradient_on_maps: with borders, strides and pooling, where one input in
+    k^2 gets a gradient. width: what finite width adds to `response`, where it is known. -inf: the signal is zero.
     """
 
     response: float
@@ -124,7 +123,7 @@ def log(number: float) -> float:
 
 @dataclass
 class _Forward:
-    """Of one weighted layer: Eq. 9's E[y^2] and its map, and the activation's moments at both."""
+    """Eq. 9's E[y^2] of one layer with weights and its map, and the activation's moments at both."""
 
     plain: float
     on_map: Tensor
@@ -133,12 +132,12 @@ class _Forward:
 
 
 def predict(sites: Sequence[Site], shapes: Sequence[Shape], stds: Sequence[float], power: Tensor) -> list[Step]:
-    """Return a Step for each of `sites`, before anything is run.
+    """Return the predicted Step of each of `sites`.
 
-    shapes: the network's rows and what they make of an image. stds: the weights' std, one a site. power: E[x^2] of the
-    input at every position, float64 [H, W]; [1, 1] where it is a vector. Biases count with their mean squares.
+    shapes: the network's rows with their shapes. stds: the weights' std, one per site. power: E[x^2] of the input at
+    every position, float64 [H, W]; [1, 1] for a vector. Biases count with their mean squares.
 
-    Maps are followed to first order in the logarithm where f is no rectifier.
+    For activations other than rectifiers, maps are followed to first order in the logarithm.
     """
     forward = _forward(sites, shapes, stds, power)
     gradients = _backward(
@@ -162,7 +161,7 @@ def _channels(site: Site) -> int:
 
 
 def _forward(sites: Sequence[Site], shapes: Sequence[Shape], stds: Sequence[float], power: Tensor) -> list[_Forward]:
-    plain, on_map, found = float(power.mean()), power, []
+    plain, on_map, signals = float(power.mean()), power, []
     weighted = iter(zip(sites, stds, strict=True))
     for shape in shapes:
         if not shape.row.weighted:
@@ -181,12 +180,12 @@ def _forward(sites: Sequence[Site], shapes: Sequence[Shape], stds: Sequence[floa
                 on_map = signal.map_moments.second * (signal.on_map / mean) ** signal.map_moments.map_slope
             else:
                 on_map = torch.full_like(signal.on_map, signal.map_moments.second)
-        found.append(signal)
-    return found
+        signals.append(signal)
+    return signals
 
 
 def _reached(row: Row, on_map: Tensor) -> Tensor:
-    """The mean of E[x^2] over the window of each response, padding included."""
+    """Return the mean of E[x^2] over the window of each response, padding included."""
     if row.kind == "linear":
         return on_map.mean().view(1, 1)
     window = torch.full((1, 1, row.kernel, row.kernel), 1 / row.kernel**2, dtype=on_map.dtype)
@@ -194,7 +193,7 @@ def _reached(row: Row, on_map: Tensor) -> Tensor:
 
 
 def _pooled(row: Row, on_map: Tensor) -> Tensor:
-    """What a pooled map holds if the largest of a window were any of it; measured is more, by no simple law."""
+    """Return the pooled map as if the maximum were a random element of its window; the true one is larger."""
     if row.kind == "pyramid":
         bins = torch.cat([F.adaptive_avg_pool2d(on_map[None, None], n).flatten() for n in row.levels])
         return bins.mean().view(1, 1)
@@ -208,9 +207,9 @@ def _backward(
     sizes: Sequence[tuple[int, int]],
     forward: Sequence[_Forward],
 ) -> list[tuple[float, Tensor]]:
-    """(E[dy^2] by Eq. 13, the same on a map) of every site; `sizes[i]` is the map that row i gets."""
+    """Return (E[dy^2] by Eq. 13, the same on a map) of every site; `sizes[i]` is the size of row i's input."""
     plain, on_map = 1.0, torch.ones(1, 1, dtype=torch.float64)
-    found: list[tuple[float, Tensor]] = []
+    gradients: list[tuple[float, Tensor]] = []
     i = len(sites)
     for shape, size in reversed(list(zip(shapes, sizes[:-1], strict=True))):
         if shape.row.weighted:
@@ -218,23 +217,23 @@ def _backward(
             own = forward[i]
             if own.moments is not None and own.map_moments is not None:
                 plain, on_map = plain * own.moments.derivative_second, on_map * own.map_moments.derivative_second
-            found.append((plain, on_map))
+            gradients.append((plain, on_map))
             gain = sites[i].fans[1] * stds[i] ** 2
             plain, on_map = gain * plain, gain * _spread(shape.row, on_map, size)
         else:
             on_map = _unpooled(shape.row, on_map, size)
-    return found[::-1]
+    return gradients[::-1]
 
 
 def _spread(row: Row, gradient: Tensor, size: tuple[int, int]) -> Tensor:
-    """The mean of E[dy^2] over the responses that each input could reach, those beyond the border included."""
+    """Return the mean of E[dy^2] over the responses that each input could reach, also beyond the border."""
     if row.kind == "linear":
         return gradient.expand(size)
     return _transposed(row, gradient, size) / row.kernel**2
 
 
 def _unpooled(row: Row, gradient: Tensor, size: tuple[int, int]) -> Tensor:
-    """One input of each window gets its gradient; on average each the same share."""
+    """Return the gradient before pooling: one input of each window gets it, on average each the same share."""
     if row.kind == "pyramid":
         bins = sum(n**2 for n in row.levels)
         return gradient.mean() * bins / math.prod(size) * torch.ones(size, dtype=gradient.dtype)
@@ -242,7 +241,7 @@ def _unpooled(row: Row, gradient: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def _transposed(row: Row, gradient: Tensor, size: tuple[int, int]) -> Tensor:
-    """Add each response's number to all inputs of its window."""
+    """Return the sum over the windows that contain each input."""
     window = torch.ones(1, 1, row.kernel, row.kernel, dtype=gradient.dtype)
     left = [
         s - ((g - 1) * row.stride + row.kernel - 2 * row.padding) for s, g in zip(size, gradient.shape, strict=True)

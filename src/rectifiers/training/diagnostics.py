@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from rectifiers.data.module import Batch, CenterDataset
 from rectifiers.runtime.errors import InputError
-from rectifiers.theory.fisher import MEASURES, measure, refuse_other_than_two_layers
+from rectifiers.theory.fisher import MEASURES, check_two_layers, measure
 from rectifiers.training.epoch_end import EpochMeasure
 from rectifiers.training.module import Classifier
 
@@ -77,7 +77,7 @@ class Signals(Callback):
 
         self._handles = [
             activation.register_forward_hook(hook_of(layer))
-            for layer, (activation, _) in module.network.responding().items()
+            for layer, (activation, _) in module.network.activations().items()
         ]
 
     def on_after_backward(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -120,7 +120,7 @@ class FisherMeasure(EpochMeasure):
         self.images = images
 
     def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
-        refuse_other_than_two_layers(module.network)
+        check_two_layers(module.network)
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         views = CenterDataset(data.source, "train", data.geometry, skip_bad=data.skip_bad)
         self.batch: Batch = views.__getitems__(range(min(self.images, len(data.source.train.labels))))

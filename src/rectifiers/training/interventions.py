@@ -71,7 +71,7 @@ class _Once(Callback):
 
 def dead_units(module: Classifier, data: Any) -> dict[str, Tensor]:
     """Return for every layer before an activation which units, bool [units], are positive on no training image."""
-    network, found = module.network, module.network.responding()
+    network, found = module.network, module.network.activations()
     meter = ResponseMeter(found).to(module.device)
     was_training = network.training
     network.eval()

@@ -69,7 +69,7 @@ class Classifier(pl.LightningModule):
         self.unread: set[int] = set()  # training images that could not be read, whose place others took
         self.val = ErrorCounter(classes)
         self.train_loss, self.val_loss = MeanMetric(), MeanMetric()
-        self.responses = ResponseMeter(network.responding())
+        self.responses = ResponseMeter(network.activations())
         self._seen, self._train_s = 0, 0.0
         self._epoch_so_far: list[dict[str, Any]] | None = None
         self._scores_not_finite = ""

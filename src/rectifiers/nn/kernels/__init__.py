@@ -1,4 +1,4 @@
-"""PReLU's backward pass in one pass over memory: by a C library on the CPU, by Triton on a GPU, else by torch."""
+"""PReLU with a backward pass in one pass over memory: a C library on the CPU, Triton on a GPU, torch elsewhere."""
 
 from rectifiers.nn.kernels.prelu import PReLU
 

@@ -1,4 +1,4 @@
-"""The C library's side of PReLU, through ctypes, which lets other threads run while it works."""
+"""PReLU's backward pass on the CPU: a C library, called through ctypes, which releases the GIL."""
 
 import ctypes
 import os
@@ -12,32 +12,35 @@ from torch import Tensor
 from rectifiers.runtime.compiling import KERNELS, UnusableLibraryError
 
 NAMES = {torch.float32: "f32", torch.bfloat16: "bf16"}
-WORTH_A_THREAD = 2**17  # numbers: handing work over takes as long as some thousands
+NUMBERS_PER_THREAD = 2**17  # at least: starting a thread takes as long as some thousands of them
 
 
 @cache
 def _library() -> ctypes.CDLL | str:
-    """Return the library, or why there is none."""
+    """Return the library, or the reason why there is none."""
     try:
         library = KERNELS.load()
-        place, count = ctypes.c_void_p, ctypes.c_int64
+        pointer, count = ctypes.c_void_p, ctypes.c_int64
         for name in NAMES.values():
             for layout in ("maps", "last"):
                 function = getattr(library, f"rectifiers_prelu_{layout}_{name}")
-                function.argtypes, function.restype = [place, place, place, count, place, place, *[count] * 3], None
-    except (OSError, AttributeError, UnusableLibraryError) as why:
-        return str(why)
+                function.argtypes, function.restype = (
+                    [pointer, pointer, pointer, count, pointer, pointer, *[count] * 3],
+                    None,
+                )
+    except (OSError, AttributeError, UnusableLibraryError) as error:
+        return str(error)
     return library
 
 
-def fault() -> str | None:
-    """Return None where the library is there, else why it is not."""
+def unavailable_reason() -> str | None:
+    """Return None where the library can be used, else the reason why not."""
     library = _library()
     return library if isinstance(library, str) else None
 
 
-def usable(x: Tensor) -> bool:
-    """Whether `backward` can be asked for gradients of an input of this kind."""
+def supports(x: Tensor) -> bool:
+    """Return whether `backward` handles inputs of this dtype."""
     return x.dtype in NAMES
 
 
@@ -46,27 +49,27 @@ def _threads(count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, thread_name_prefix="prelu")
 
 
-os.register_at_fork(after_in_child=_threads.cache_clear)  # a child has none of its parent's threads
+os.register_at_fork(after_in_child=_threads.cache_clear)  # a forked child has none of its parent's threads
 
 
 def memory_format(v: Tensor) -> torch.memory_format:
-    """Return in which order the numbers of [N, channels, ...] lie, or are to be brought."""
+    """Return the memory format of [N, channels, ...] in which the kernels work."""
     last = v.dim() == 4 and not v.is_contiguous() and v.is_contiguous(memory_format=torch.channels_last)
     return torch.channels_last if last else torch.contiguous_format
 
 
 def backward(v: Tensor, grad: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradient of PReLU's input, like `v`, and sums [N, channels], float32, of grad v over v <= 0.
+    """Return the gradient of PReLU's input, like `v`, and sums [N, channels], float32, of grad * v over v <= 0.
 
-    v: [N, channels, ...], the input, or the output where all slopes are positive; grad: that of the output; slopes:
-    float32 [channels] or [1]. The number of threads (torch's) changes no bit: images are summed apart.
+    v: [N, channels, ...], the input, or the output where all slopes are positive; grad: the gradient of the output;
+    slopes: float32 [channels] or [1]. The number of threads (torch's) changes no bit: each image has sums of its own.
     """
-    form = memory_format(v)
-    v, grad, slopes = v.contiguous(memory_format=form), grad.contiguous(memory_format=form), slopes.contiguous()
+    order = memory_format(v)
+    v, grad, slopes = v.contiguous(memory_format=order), grad.contiguous(memory_format=order), slopes.contiguous()
     images, channels = v.shape[:2]
     inner = v.numel() // max(1, images * channels)
-    found, sums = torch.empty_like(v), torch.empty(images, channels, dtype=torch.float32)
-    layout = "last" if form is torch.channels_last or inner == 1 else "maps"
+    grad_input, sums = torch.empty_like(v), torch.empty(images, channels, dtype=torch.float32)
+    layout = "last" if order is torch.channels_last or inner == 1 else "maps"
     function: Any = getattr(_library(), f"rectifiers_prelu_{layout}_{NAMES[v.dtype]}")
     stride = int(slopes.numel() > 1)
 
@@ -74,13 +77,13 @@ def backward(v: Tensor, grad: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
         at, size = first * channels * inner, v.element_size()
         function(
             v.data_ptr() + at * size, grad.data_ptr() + at * size, slopes.data_ptr(), stride,
-            found.data_ptr() + at * size, sums.data_ptr() + first * channels * 4, end - first, channels, inner,
+            grad_input.data_ptr() + at * size, sums.data_ptr() + first * channels * 4, end - first, channels, inner,
         )  # fmt: skip
 
-    count = min(torch.get_num_threads(), images, max(1, v.numel() // WORTH_A_THREAD))
+    count = min(torch.get_num_threads(), images, max(1, v.numel() // NUMBERS_PER_THREAD))
     if count < 2:
         work(0, images)
     else:
         ends = [images * i // count for i in range(count + 1)]
         list(_threads(count).map(work, ends, ends[1:]))
-    return found, sums
+    return grad_input, sums

@@ -1,4 +1,4 @@
-"""PReLU's backward pass on a GPU, by Triton: one pass, sums in float32, in an order that is always the same."""
+"""PReLU's backward pass on a GPU, by Triton: one pass, with sums in float32 in a fixed order."""
 
 import torch
 import triton
@@ -11,57 +11,57 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 BLOCK = 1024
 
 
-def usable(x: Tensor) -> bool:
-    """Whether `backward` can be asked for gradients of an input of this kind."""
+def supports(x: Tensor) -> bool:
+    """Return whether `backward` handles inputs of this dtype."""
     return x.dtype in DTYPES
 
 
 @triton.jit
-def _maps(v, grad, slopes, found, sums, channels, inner, stride, block: tl.constexpr):  # type: ignore[no-untyped-def]
-    """A program for `block` numbers of one map [inner]; sums: [images * channels, programs a map]."""
+def _maps(v, grad, slopes, grad_input, sums, channels, inner, stride, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    """One program per `block` numbers of a map [inner]; sums: [images * channels, programs per map]."""
     one, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     at = part * block + tl.arange(0, block)
     inside = at < inner
     x = tl.load(v + one * inner + at, mask=inside, other=0.0).to(tl.float32)
     dy = tl.load(grad + one * inner + at, mask=inside, other=0.0).to(tl.float32)
     slope = tl.load(slopes + one % channels * stride)
-    tl.store(found + one * inner + at, tl.where(x > 0, dy, slope * dy), mask=inside)
+    tl.store(grad_input + one * inner + at, tl.where(x > 0, dy, slope * dy), mask=inside)
     tl.store(sums + one * tl.num_programs(1) + part, tl.sum(tl.where(x > 0, 0.0, dy * x)))
 
 
 @triton.jit
-def _last(v, grad, slopes, found, sums, places, channels, stride, rows: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def]
-    """A program for `rows` places of `block` channels, channels last; sums: [programs, channels]."""
+def _last(v, grad, slopes, grad_input, sums, positions, channels, stride, rows: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    """One program per `rows` positions of `block` channels, channels last; sums: [programs, channels]."""
     part = tl.program_id(0).to(tl.int64)
-    place = (part * rows + tl.arange(0, rows))[:, None]
+    position = (part * rows + tl.arange(0, rows))[:, None]
     channel = (tl.program_id(1) * block + tl.arange(0, block))[None, :]
-    inside = (place < places) & (channel < channels)
-    at = place * channels + channel
+    inside = (position < positions) & (channel < channels)
+    at = position * channels + channel
     x = tl.load(v + at, mask=inside, other=0.0).to(tl.float32)
     dy = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
     slope = tl.load(slopes + channel * stride, mask=channel < channels, other=0.0)
-    tl.store(found + at, tl.where(x > 0, dy, slope * dy), mask=inside)
+    tl.store(grad_input + at, tl.where(x > 0, dy, slope * dy), mask=inside)
     own = tl.sum(tl.where(x > 0, 0.0, dy * x), axis=0)[None, :]
     tl.store(sums + part * channels + channel, own, mask=channel < channels)
 
 
 def backward(v: Tensor, grad: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what `cpu.backward` returns; the sums are [parts, channels]."""
-    form = memory_format(v)
-    v, grad, slopes = v.contiguous(memory_format=form), grad.contiguous(memory_format=form), slopes.contiguous()
+    """Return the same as `cpu.backward`; the sums are [parts, channels]."""
+    order = memory_format(v)
+    v, grad, slopes = v.contiguous(memory_format=order), grad.contiguous(memory_format=order), slopes.contiguous()
     images, channels = v.shape[:2]
     if not v.numel():
         return torch.empty_like(v), torch.zeros(images, channels, device=v.device)
     inner = v.numel() // max(1, images * channels)
-    found, stride = torch.empty_like(v), int(slopes.numel() > 1)
-    if form is torch.channels_last or inner == 1:
-        places, block = images * inner, min(128, triton.next_power_of_2(channels))
+    grad_input, stride = torch.empty_like(v), int(slopes.numel() > 1)
+    if order is torch.channels_last or inner == 1:
+        positions, block = images * inner, min(128, triton.next_power_of_2(channels))
         rows = max(1, 4 * BLOCK // block)
-        sums = torch.empty(triton.cdiv(places, rows), channels, dtype=torch.float32, device=v.device)
+        sums = torch.empty(triton.cdiv(positions, rows), channels, dtype=torch.float32, device=v.device)
         grid = (sums.shape[0], triton.cdiv(channels, block))
-        _last[grid](v, grad, slopes, found, sums, places, channels, stride, rows, block)
-        return found, sums
+        _last[grid](v, grad, slopes, grad_input, sums, positions, channels, stride, rows, block)
+        return grad_input, sums
     block = min(4 * BLOCK, triton.next_power_of_2(inner))
     sums = torch.empty(images, channels, triton.cdiv(inner, block), dtype=torch.float32, device=v.device)
-    _maps[(images * channels, sums.shape[2])](v, grad, slopes, found, sums, channels, inner, stride, block)
-    return found, sums.sum(2)
+    _maps[(images * channels, sums.shape[2])](v, grad, slopes, grad_input, sums, channels, inner, stride, block)
+    return grad_input, sums.sum(2)

@@ -1,4 +1,4 @@
-"""A spec's rows with an activation at every site, as a module."""
+"""A network built from rows, with an activation after every layer with weights but the last."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,9 +21,9 @@ class Network(nn.Module):
 
     Module names are the rows' own: trunk.conv1, trunk.conv1_norm, trunk.conv1_act, ..., head.fc3. Input
     [N, channels, input_px, input_px] (any larger side too where a pyramid ends the trunk), or [N, flat_input]; output
-    [N, classes], scores before the softmax. Weights are torch's own until `initializers.initialize` fills them.
+    [N, classes], scores before the softmax. Weights are torch's defaults until `initializers.initialize` fills them.
 
-    activation_checkpointing: whether training keeps only some maps and computes the others again in the backward pass.
+    activation_checkpointing: whether training keeps only some maps and recomputes the others in the backward pass.
     """
 
     activation_checkpointing = False
@@ -63,7 +63,7 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.activation_checkpointing and self.training and torch.is_grad_enabled() and len(self.trunk):
-            segments = round(math.sqrt(len(self.trunk)))  # what is kept and what is made again take about as much
+            segments = round(math.sqrt(len(self.trunk)))  # kept and recomputed maps take about as much memory
             return self.head(checkpoint_sequential(self.trunk, segments, x, use_reentrant=False))
         return self.head(self.trunk(x))
 
@@ -71,7 +71,7 @@ class Network(nn.Module):
         return {**dict(self.trunk.named_children()), **dict(self.head.named_children())}
 
     def sites(self) -> list[Site]:
-        """The layers with weights, in order, each with the activations around it."""
+        """Return the layers with weights, in order, each with the activations around it."""
         named = self._named()
         rows = [shape.row.name for shape in self.shapes if shape.row.weighted]
         around = [None, *(named.get(f"{name}_act") for name in rows)]
@@ -80,14 +80,14 @@ class Network(nn.Module):
             for name, before, after in zip(rows, around, around[1:], strict=False)
         ]
 
-    def responding(self) -> dict[str, tuple[nn.Module, int]]:
-        """The activations by layer, each with the number of channels that it gives."""
+    def activations(self) -> dict[str, tuple[nn.Module, int]]:
+        """Return each layer's activation with the number of its output channels, by the layer's name."""
         named = self._named()
-        found = {s.row.name: (named.get(f"{s.row.name}_act"), s.row.size) for s in self.shapes if s.row.weighted}
-        return {name: (module, units) for name, (module, units) in found.items() if module is not None}
+        modules = {s.row.name: (named.get(f"{s.row.name}_act"), s.row.size) for s in self.shapes if s.row.weighted}
+        return {name: (module, units) for name, (module, units) in modules.items() if module is not None}
 
     def slopes(self) -> dict[str, Tensor]:
-        """The learned slopes by layer, [channels] or [1] each; empty without PReLU."""
+        """Return the learned slopes, [channels] or [1] each, by layer; empty without PReLU."""
         return {site.name: site.after.weight.detach() for site in self.sites() if isinstance(site.after, nn.PReLU)}
 
 

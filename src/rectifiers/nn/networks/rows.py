@@ -1,13 +1,13 @@
-"""A network as rows, like a column of the paper's Table 1 or 3; its shapes, parameters and multiply-adds follow.
+"""A network as rows, like a column of the paper's Table 1 or 3; shapes, parameters and multiply-adds follow from them.
 
 A row of `conf/model/*.yaml` has a `name` and one of these keys:
 
     conv: filters       with kernel, stride (1), padding (0; a list is cycled over the repeats)
     max_pool: size      with stride (its size) and padding (0)
-    pyramid: levels     spatial pyramid pooling, e.g. [6, 3, 2, 1] -> 50 bins a channel
-    linear: units       or `classes`, which the data decides; dropout (0) after its activation
+    pyramid: levels     spatial pyramid pooling, e.g. [6, 3, 2, 1] -> 50 bins per channel
+    linear: units       or `classes`, as many as the data have; dropout (0) after its activation
 
-`repeat: r` stands for r such rows, named name_1 ... name_r. An activation follows every conv and linear row but the
+`repeat: r` means r such rows, named name_1 ... name_r. An activation follows every conv and linear row but the
 last. A width factor multiplies filters and units.
 """
 
@@ -24,10 +24,8 @@ KINDS = {
     "pyramid": (),
     "linear": ("dropout",),
 }
-
-
-BESIDE = ("act", "norm", "drop")  # what stands beside a row with weights, named <row>_act and so on
-LARGEST_SIDE = 2048  # an input that no network of the paper comes near
+BESIDE = ("act", "norm", "drop")  # modules after a row with weights, named <row>_act and so on
+LARGEST_SIDE = 2048  # px, far above the inputs of the paper's networks
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a row makes of its input: channels, map side (0 once flat), parameters and multiply-adds for one image."""
+    """A row's output and cost: channels, map side (0 once flat), parameters, multiply-adds for one image."""
 
     row: Row
     channels: int
@@ -60,7 +58,7 @@ class Shape:
 
 
 def expand(rows: Sequence[Mapping[str, Any]], *, width: float, classes: int) -> tuple[Row, ...]:
-    """Return the layers that `rows` stand for, with channels times `width` (at least 1) and the classes put in.
+    """Return the layers that `rows` describe, with `width` times the channels (at least 1) and the number of classes.
 
     Raises:
         InputError: where a row has no kind, two kinds, a key its kind does not know, or a value that makes no layer.
@@ -69,7 +67,7 @@ def expand(rows: Sequence[Mapping[str, Any]], *, width: float, classes: int) -> 
     for given in rows:
         layers += _repeats(dict(given), width, classes)
     if not layers or layers[-1].kind != "linear" or layers[-1].size != classes:
-        raise InputError("model.rows must end with a row `linear: classes`, which gives one score a class")
+        raise InputError("model.rows must end with a row `linear: classes`, which gives one score per class")
     names = [layer.name for layer in layers]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -147,9 +145,9 @@ def trace(
     """Follow one image through `layers` and return a Shape for each.
 
     channels, input_px: the image. flat_input: the length of the input where it is a vector and not an image.
-    pieces: responses that the activation reads a unit (Maxout); they multiply the layers before an activation.
-    Multiply-adds count padded positions and leave out biases and pooling, which is the convention that fits the
-    paper's Table 3.
+    pieces: input channels that the activation reads per output channel (Maxout); layers before one emit as many more.
+    Multiply-adds count padded positions and leave out biases and pooling, the convention that reproduces the paper's
+    Table 3.
 
     Raises:
         InputError: where a map would have no position left; the message names the smallest input that works.
@@ -183,7 +181,7 @@ def smallest_input_px(layers: Sequence[Row]) -> int:
 def _try_trace(
     layers: Sequence[Row], channels: int, side: int, pieces: int, flat_input: int | None
 ) -> tuple[Shape, ...] | str:
-    """The shapes, or the name of the first layer that gets no position."""
+    """Return the shapes, or the name of the first layer that would have no position."""
     shapes = []
     if flat_input is not None:
         channels, side = flat_input, 0
@@ -216,7 +214,7 @@ def map_sizes(shapes: Sequence[Shape], height: int, width: int) -> tuple[int, in
 
 
 def multiply_adds(shapes: Sequence[Shape], height: int, width: int) -> tuple[int, int]:
-    """Return (those of the conv layers on an image of this size, those of the linear layers on one window)."""
+    """Return the multiply-adds (of the conv layers on an image of this size, of the linear layers on one window)."""
     trunk = 0
     for i, shape in enumerate(shapes):
         if shape.row.kind == "conv":
