@@ -21,7 +21,8 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.table import Table
 
-from rectifiers.results.claims import Claim, claims, load, runs_of, why_no_answer
+from rectifiers.results.claim_records import load
+from rectifiers.results.claims import Claim, claim_exclusion_reason, claims, runs_of
 from rectifiers.runs import record as records
 from rectifiers.runs.config import check
 from rectifiers.runs.identity import run_id, science
@@ -79,7 +80,7 @@ def plan(wanted: Iterable[Claim], runs: Path, again: bool) -> list[Cell]:
                     check(plain)
                     name = run_id(science(plain))
                     path = runs / name / "record.json"
-                    why = why_no_answer(records.load(path)) if committed and path.exists() else None
+                    why = claim_exclusion_reason(records.load(path)) if committed and path.exists() else None
                     if why:  # of code that was not committed, say
                         print(f"{path} answers nothing, for {why}; it is run again", file=sys.stderr)
                         plain["rerun"] = True

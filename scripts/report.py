@@ -17,7 +17,7 @@ With --json each of them prints what it found or did as JSON.
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,13 @@ import yaml
 from rich.console import Console
 
 from rectifiers.nn.networks.rows import depth, expand, trace
-from rectifiers.results.claims import Answer, arm_hash, claims, why_no_answer
+from rectifiers.results import claim_records
+from rectifiers.results.claims import Answer, arm_hash, claim_exclusion_reason, claims
 from rectifiers.results.claims import answer as answer_claim
-from rectifiers.results.claims import load as load_claims
-from rectifiers.results.claims_table import FIGURES, drawn
+from rectifiers.results.claims_table import FIGURES, render_markdown, with_figures
 from rectifiers.results.claims_table import tables as claim_tables
-from rectifiers.results.claims_table import told as claims_told
 from rectifiers.results.comparison import compare
-from rectifiers.results.eligibility import CLAIM, described, exclusion_reason
+from rectifiers.results.eligibility import CLAIM, Record, described, exclusion_reason
 from rectifiers.results.listing import Found, find, gather, select, usual_protocol
 from rectifiers.results.tables import document, load, tables
 from rectifiers.results.terminal import list_runs, print_comparison, summary
@@ -54,20 +53,24 @@ def collect(runs: Path) -> dict[str, Any]:
     if not runs.is_dir():
         raise InputError(f"--runs={runs} is not a folder; give the one that holds the runs")
     copied, left_out = [], {}
+    of_claims = []
     for path in sorted(runs.glob("*/record.json")):
         try:
             record = records.load(path)
             of_claim = str(record["choices"].get("experiment")).startswith(CLAIM)
-            reason = why_no_answer(record) if of_claim else exclusion_reason(record)
-        except InputError as fault:  # the others are copied all the same
-            reason = str(fault)
+            reason = claim_exclusion_reason(record) if of_claim else exclusion_reason(record)
+        except InputError as error:  # the others are copied all the same
+            reason = str(error)
         if reason:
             left_out[str(path)] = reason
             print(f"left out {path}: {reason}", file=sys.stderr)
+        elif of_claim:
+            of_claims.append(record)
         else:
-            copied.append(str(RESULTS / ("claims" if of_claim else "records") / f"{record['run']}.json"))
+            copied.append(str(RESULTS / "records" / f"{record['run']}.json"))
             records.write(Path(copied[-1]), record)
-    return {"copied": copied, "left_out": left_out}
+    claim_records.add(RESULTS / "claims", of_claims)
+    return {"copied": copied, "claims": [record["run"] for record in of_claims], "left_out": left_out}
 
 
 def write_tables(check: bool) -> dict[str, Any]:
@@ -81,23 +84,32 @@ def write_tables(check: bool) -> dict[str, Any]:
     return {"path": str(path), "written": not check, "tables": [asdict(table) for table in document(found)]}
 
 
-def answers() -> list[Answer]:
-    """Return what the records of results/claims say of every claim."""
-    found = load_claims(RESULTS / "claims")
+def answers(found: Sequence[Record]) -> list[Answer]:
+    """Return what the records of claims say of every claim."""
     return [answer_claim(claim, found) for claim in claims()]
 
 
 def write_claims(check: bool) -> dict[str, Any]:
-    """Write results/CLAIMS.md with its figures, or say whether it is stale."""
-    judged = answers()
-    path, text = RESULTS / "CLAIMS.md", claims_told(judged)
-    if check and (not path.is_file() or path.read_text() != text):
-        raise InputError(f"{path} is not what the records say; run make claims")
-    if not check:
-        from rectifiers.results.claim_figures import write  # here and not above: others do without matplotlib
+    """Write results/CLAIMS.md with a table and a figure per claim, or say which of them are stale."""
+    from rectifiers.results import claim_figures  # here and not above: others do without matplotlib
 
-        for each in drawn(judged):
-            write(each, RESULTS / FIGURES / f"{each.claim.name}.svg")
+    folder, path, figures = RESULTS / "claims", RESULTS / "CLAIMS.md", RESULTS / FIGURES
+    found = claim_records.load(folder)
+    judged = answers(found)
+    text = render_markdown(judged)
+    stale = claim_records.stale_tables(folder, claims(), found)
+    drawn = {figures / f"{each.claim.name}.svg": each for each in with_figures(judged)}
+    if check:
+        stale += [path] if not path.is_file() or path.read_text() != text else []
+        stale += [figure for figure, each in drawn.items() if claim_figures.is_stale(each, figure)]
+        stale += sorted(set(figures.glob("*.svg")) - drawn.keys())
+        if stale:
+            named = ", ".join(map(str, stale[:5])) + f" and {len(stale) - 5} more" * (len(stale) > 5)
+            raise InputError(f"not what the records say: {named}; run make claims")
+    else:
+        claim_records.write_tables(folder, claims(), found)
+        for figure, each in drawn.items():
+            claim_figures.write(each, figure)
         write_text(path, text)
     verdicts = {each.claim.name: str(each.verdict) for each in judged}
     return {
@@ -148,7 +160,7 @@ def write_page(runs: Path) -> dict[str, Any]:
 
     path = RESULTS / "report" / "index.html"
     found = known_runs(runs)
-    write(path, found, load(RESULTS / "records"), answers())
+    write(path, found, load(RESULTS / "records"), answers(claim_records.load(RESULTS / "claims")))
     return {"path": str(path), "runs": len(found), "bytes": path.stat().st_size}
 
 
@@ -288,7 +300,7 @@ def answer(asked: argparse.Namespace, console: Console) -> tuple[Any, Callable[[
     """Do what is asked; return what came of it as plain data, and how to tell it in words."""
     if asked.command == "collect":
         done = collect(asked.runs)
-        return done, lambda: [print(path) for path in done["copied"]] and None
+        return done, lambda: [print(what) for what in (*done["copied"], *done["claims"])] and None
     if asked.command == "show":
         found, protocol = show(asked.runs, asked.filters)
         return [summary(each, protocol) for each in found], lambda: list_runs(found, protocol, console)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, compose_config, load_script
-from rectifiers.results.claims import arm_hash, claims, runs_of, why_no_answer
-from rectifiers.results.claims import load as load_claims
+from rectifiers.results import claim_records
+from rectifiers.results.claims import arm_hash, claim_exclusion_reason, claims, runs_of
 from rectifiers.results.eligibility import exclusion_reason, known
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
@@ -35,8 +35,8 @@ def test_a_plan_is_what_train_would_run_and_leaves_out_what_is_there(tmp_path: P
     assert all("claim" not in cell.config and cell.config["logger"]["name"] == "none" for cell in cells)
     done = tmp_path / cells[0].name
     done.mkdir()
-    kept = ROOT / "results" / "claims" / f"{cells[0].name}.json"
-    (done / "record.json").write_bytes(kept.read_bytes())
+    (kept,) = (r for r in claim_records.load(ROOT / "results" / "claims") if r["run"] == cells[0].name)
+    records.write(done / "record.json", kept)
     left = script.plan([by_name("table2")], tmp_path, again=True)
     assert {cell.name for cell in cells} - {cell.name for cell in left} == {cells[0].name}
 
@@ -84,12 +84,13 @@ def test_a_claim_is_planned_run_broken_completed_and_judged(tmp_path: Path) -> N
 
     record = json.loads((place / "runs" / cells[0].name / "record.json").read_text())
     assert exclusion_reason(record) == "it is of a claim"
-    assert "not committed" in str(why_no_answer(record))  # a copy outside of any checkout
+    assert "not committed" in str(claim_exclusion_reason(record))  # a copy outside of any checkout
     assert "left out" in call("scripts/report.py", "collect")
     for cell in cells:
         record = json.loads((place / "runs" / cell.name / "record.json").read_text())
         record["provenance"]["git_dirty"] = False
-        (place / "results" / "claims" / f"{cell.name}.json").write_text(json.dumps(record))
+        records.write(place / "runs" / cell.name / "record.json", record)
+    assert json.loads(call("scripts/report.py", "collect", "--json"))["claims"] == sorted(kept)
     verdicts = json.loads(call("scripts/report.py", "claims", "--json"))["verdicts"]
     assert verdicts["signal"] == "supported"
     assert verdicts["figure3"] == "not run"
@@ -100,7 +101,7 @@ def test_a_claim_is_planned_run_broken_completed_and_judged(tmp_path: Path) -> N
         cwd=place, env=environment, capture_output=True, text=True,
     )  # fmt: skip
     assert stale.returncode == 1
-    assert "CLAIMS.md is not what the records say; run make claims" in stale.stderr
+    assert f"not what the records say: {place / 'results' / 'CLAIMS.md'}; run make claims" in stale.stderr
 
 
 def test_a_run_of_code_that_was_not_committed_is_made_anew(
@@ -108,7 +109,7 @@ def test_a_run_of_code_that_was_not_committed_is_made_anew(
 ) -> None:
     script = load_script("claims")
     (signal,) = script.chosen(["signal"])
-    kept = runs_of(signal, load_claims(ROOT / "results" / "claims"))["he"][0]
+    kept = runs_of(signal, claim_records.load(ROOT / "results" / "claims"))["he"][0]
     path = tmp_path / kept["run"] / "record.json"
     records.write(path, {**kept, "provenance": {**kept["provenance"], "git_dirty": True}})
     monkeypatch.setattr(script, "RESULTS", tmp_path / "none")

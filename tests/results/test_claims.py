@@ -1,6 +1,5 @@
 """Claims on records made up so that the truth is known, and the claims of conf/."""
 
-import json
 import math
 import subprocess
 import sys
@@ -14,8 +13,8 @@ import yaml
 from conftest import ROOT
 from rectifiers.results import claims as module
 from rectifiers.results.claim_figures import figure, write
-from rectifiers.results.claims import Claim, answer, arm_hash, claims, load, why_no_answer
-from rectifiers.results.claims_table import FIGURES, in_order, multiplicity, told
+from rectifiers.results.claims import Claim, answer, arm_hash, claim_exclusion_reason, claims
+from rectifiers.results.claims_table import FIGURES, in_order, multiplicity, render_markdown
 from rectifiers.results.measures import MEASURES
 from rectifiers.results.verdicts import spans
 from rectifiers.runtime.errors import InputError
@@ -231,7 +230,7 @@ def test_a_claim_that_is_new_asks_to_be_noted(made_up: Any, monkeypatch: pytest.
 def test_records_of_other_settings_or_of_uncommitted_code_answer_nothing(made_up: Any) -> None:
     made_up()
     good = record("better", 1, 5.0)
-    assert why_no_answer(good) is None
+    assert claim_exclusion_reason(good) is None
     other_split = good | {"science": good["science"] | {"data": {"split_seed": 0}}}
     for bad, why in (
         (good | {"science": science("neither", 1)}, "no claim's"),
@@ -240,7 +239,7 @@ def test_records_of_other_settings_or_of_uncommitted_code_answer_nothing(made_up
         (good | {"provenance": {}}, "not committed"),  # of no checkout
         (good | {"choices": good["choices"] | {"debug": "smoke"}}, "of no claim"),
     ):
-        assert why in str(why_no_answer(bad))
+        assert why in str(claim_exclusion_reason(bad))
 
 
 def test_the_document_tells_what_speaks_against_first_and_how_many_are_chance(made_up: Any) -> None:
@@ -259,17 +258,17 @@ def test_the_document_tells_what_speaks_against_first_and_how_many_are_chance(ma
     same = test | {"supported": {"within": [-9, 9]}, "contradicted": {"outside": [-9, 9]}}
     both = answer(made_up(tests=[test, same]), whole)
     assert "at most 0.5 would be found supported" in multiplicity([both] * 10)  # if only `same` did not hold: 5 %
-    text = told(answers)
+    text = render_markdown(answers)
     (line,) = (line for line in text.splitlines() if line.startswith("| contradicted"))
     scale = "digits8, mlp of 3 layers, 1,000 parameters, 3 epochs of 1,347 images"
     criterion = "supported below -0.2, contradicted above 0"
     for part in ("The better arm is better", "nowhere", "1 (1 to 1)", criterion, scale, "claims.py run made_up"):
         assert part in line
-    assert told(answers) == text
+    assert render_markdown(answers) == text
 
 
 def test_the_claims_of_conf_are_whole_and_their_runs_known() -> None:
-    noted = yaml.safe_load((ROOT / "src" / "rectifiers" / "reporting" / "experiments.yaml").read_text())["claims"]
+    noted = yaml.safe_load((ROOT / "src" / "rectifiers" / "results" / "experiments.yaml").read_text())["claims"]
     runnable = [claim for claim in claims() if claim.tests]
     assert len(runnable) >= 30
     for claim in runnable:
@@ -289,13 +288,6 @@ def test_the_committed_document_is_what_the_records_say() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_every_committed_record_answers_a_claim() -> None:
-    folder = ROOT / "results" / "claims"
-    assert len(load(folder)) == len(list(folder.glob("*.json")))
-    for path in folder.glob("*.json"):
-        assert json.loads(path.read_text())["run"] == Path(path).stem
-
-
 def test_a_claims_figure_shows_every_seed_and_the_effect(made_up: Any, tmp_path: Path) -> None:
     found = answer(made_up(), runs([x - 1 for x in BASE], BASE))
     (tested,) = found.tested
@@ -308,8 +300,8 @@ def test_a_claims_figure_shows_every_seed_and_the_effect(made_up: Any, tmp_path:
     write(found, tmp_path / "a.svg")
     write(found, tmp_path / "b.svg")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
-    assert f"({FIGURES}/made_up.svg)" in told([found])
-    assert "## Figures" not in told([answer(made_up(), [])])
+    assert f"({FIGURES}/made_up.svg)" in render_markdown([found])
+    assert "## Figures" not in render_markdown([answer(made_up(), [])])
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_what_is_no_record_is_neither_written_nor_read(tmp_path: Path, change: d
 def test_a_damaged_record_is_named_with_the_remedy(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     path.write_text('{"schema_version": 1')
-    with pytest.raises(InputError, match=r"record\.json cannot be read .*; remove it, or give rerun=true"):
+    with pytest.raises(InputError, match=r"record\.json is not .* \(Expecting .*; remove it, or give rerun=true"):
         records.load(path)
     path.write_text(json.dumps({k: v for k, v in WHOLE.items() if k != "slopes"}))
     with pytest.raises(InputError, match="it has no slopes"):

@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from xml.sax.saxutils import escape
 
 from rectifiers.results.claims import Answer, Tested
 from rectifiers.results.verdicts import spans
@@ -29,7 +30,7 @@ def figure(answer: Answer) -> "Figure":
 
 def _draw_seeds(axes: Any, tested: Tested) -> None:
     test = tested.test
-    names = [name for name in (test.of, test.minus or test.over) if name]
+    names = test.arms()
     for pair in tested.measured:
         axes.plot(range(len(pair)), pair, "-", color="0.75", linewidth=1, zorder=1)
     for place in range(len(names)):
@@ -60,10 +61,27 @@ def _draw_effect(axes: Any, tested: Tested) -> None:
     axes.set_title(f"{found.verdict}, n = {found.n}; green supports, red contradicts", fontsize="small")
 
 
+def description(answer: Answer) -> str:
+    """Return the numbers of the figure as text: of every test its effect with the interval, and each seed's measure."""
+    parts = [str(answer.verdict)]
+    for tested in answer.tested:
+        found = tested.finding
+        seeds = ", ".join("/".join(f"{value:.6g}" for value in each) for each in tested.measured)
+        effect = f"{found.effect:.6g} ({found.low:.6g} to {found.high:.6g}), n = {found.n}"
+        parts.append(f"{tested.test.says}: {effect}; each seed: {seeds}")
+    return "; ".join(parts)
+
+
+def is_stale(answer: Answer, path: Path) -> bool:
+    """Return whether the file at `path` is missing, or shows other numbers than the claim's."""
+    return not path.is_file() or f">{escape(description(answer))}<" not in path.read_text()
+
+
 def write(answer: Answer, path: Path) -> None:
     """Write the figure as an SVG; the same records give the same bytes."""
     import matplotlib as mpl
 
+    metadata = {"Date": None, "Creator": None, "Description": description(answer)}
     # the ids of an SVG are made when it is written
     with atomic_file(path) as file, mpl.rc_context({"svg.hashsalt": answer.claim.name, "svg.fonttype": "none"}):
-        figure(answer).savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+        figure(answer).savefig(file, format="svg", metadata=metadata)

@@ -30,7 +30,6 @@ import yaml
 from rectifiers.results.eligibility import Record, known
 from rectifiers.results.measures import MEASURES, has_diverged
 from rectifiers.results.verdicts import STATISTICS, Criterion, Finding, Region, Verdict, judge, spans, together
-from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, without
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.paths import CONF
@@ -54,6 +53,15 @@ class Test:
     over: str | None = None
     statistic: str = "mean"
     leave_out_diverged: bool = False
+
+    def arms(self) -> list[str]:
+        """Return the arm that is tested, and the one that it is held against."""
+        return [arm for arm in (self.of, self.minus or self.over) if arm]
+
+    def measure_name(self) -> str:
+        """Return the measure with its settings, as in `reached(below=0.5)`."""
+        given = ", ".join(f"{key}={value}" for key, value in self.settings.items())
+        return f"{self.measure}({given})" if given else self.measure
 
 
 @dataclass(frozen=True)
@@ -183,7 +191,7 @@ def arm_hash(science: dict[str, Any]) -> str:
     return run_id(without(science, OF_A_SEED))
 
 
-def why_no_answer(record: Record) -> str | None:
+def claim_exclusion_reason(record: Record) -> str | None:
     """Return why a record answers no claim, or None."""
     if "members" in record or record["choices"].get("debug") is not None:
         return "it is of no claim"
@@ -193,12 +201,6 @@ def why_no_answer(record: Record) -> str | None:
     if record["science"]["data"].get("split_seed") != record["science"]["seed"]:
         return "its images are split by another seed than its own"
     return None if record["provenance"].get("git_dirty") is False else "its code was not committed"
-
-
-def load(folder: Path) -> list[Record]:
-    """Read the records of a folder that answer claims, in the order of their names."""
-    found = [records.load(path) for path in sorted(folder.glob("*.json"))]
-    return [record for record in found if why_no_answer(record) is None]
 
 
 Runs = Mapping[str, Mapping[int, Record]]  # by arm and seed
@@ -227,8 +229,7 @@ def answer(claim: Claim, found: Iterable[Record]) -> Answer:
 
 
 def _tested(test: Test, planned: int, runs: Runs) -> Tested:
-    against = test.minus or test.over
-    arms = [runs[test.of], *([runs[against]] if against else [])]
+    arms = [runs[arm] for arm in test.arms()]
     seeds = [seed for seed in sorted(arms[0]) if all(seed in arm for arm in arms)]
     pairs = [[arm[seed] for arm in arms] for seed in seeds]
     counted = [pair for pair in pairs if not (test.leave_out_diverged and any(map(has_diverged, pair)))]

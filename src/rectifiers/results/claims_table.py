@@ -28,12 +28,12 @@ and split of the images, so that an interval speaks of those too.
 """
 
 
-def told(answers: Sequence[Answer]) -> str:
+def render_markdown(answers: Sequence[Answer]) -> str:
     """Return the whole document as Markdown."""
     return "\n".join([HEAD, multiplicity(answers), *(table.markdown() for table in tables(answers)), figures(answers)])
 
 
-def drawn(answers: Sequence[Answer]) -> list[Answer]:
+def with_figures(answers: Sequence[Answer]) -> list[Answer]:
     """Return the claims that have something to draw, in the order of the tables."""
     return [each for each in in_order(answers) if any(tested.measured for tested in each.tested)]
 
@@ -41,7 +41,8 @@ def drawn(answers: Sequence[Answer]) -> list[Answer]:
 def figures(answers: Sequence[Answer]) -> str:
     """Return the links to every claim's figure, as Markdown."""
     links = [
-        f"- [{each.claim.name}]({FIGURES}/{each.claim.name}.svg): {each.claim.statement}" for each in drawn(answers)
+        f"- [{each.claim.name}]({FIGURES}/{each.claim.name}.svg): {each.claim.statement}"
+        for each in with_figures(answers)
     ]
     head = "## Figures\n\nEvery seed's numbers, and the effect with its interval beside the criterion.\n"
     return "\n".join([head, *links, ""]) if links else ""
@@ -115,7 +116,7 @@ def scale(answer: Answer) -> str:
 
 def _finding(tested: Tested) -> list[str]:
     test, found = tested.test, tested.finding
-    what = f"{test.measure}{_settings(test.settings)}, {test.of}"
+    what = f"{test.measure_name()}, {test.of}"
     what += f" minus {test.minus}" if test.minus else f" over {test.over}" if test.over else ""
     what += f" ({test.statistic})" if test.statistic != "mean" else ""
     effect = "-" if math.isnan(found.effect) else f"{found.effect:.3g}"
@@ -125,8 +126,3 @@ def _finding(tested: Tested) -> list[str]:
     counts += f", {tested.lost} diverged" if tested.lost else ""
     counts += f", {tested.left_out} left out" if tested.left_out else ""
     return [f"{test.says}: {what}", counts, effect, str(test.criterion), str(found.verdict)]
-
-
-def _settings(settings: object) -> str:
-    told = ", ".join(f"{key}={value}" for key, value in settings.items()) if isinstance(settings, dict) else ""
-    return f"({told})" if told else ""

@@ -9,12 +9,33 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 
 
+def to_json(record: dict[str, Any], indent: int | None = None) -> str:
+    """Return a record as JSON, which has no NaN.
+
+    Raises:
+        ValueError: where `parse` would refuse it.
+    """
+    if error := validate(record):
+        raise ValueError(f"this is not a record: {error}")
+    separators = (",", ":") if indent is None else None
+    return json.dumps(record, indent=indent, separators=separators, sort_keys=True, allow_nan=False)
+
+
+def parse(text: str | bytes) -> dict[str, Any]:
+    """Return the record of a JSON text.
+
+    Raises:
+        ValueError: where it is none; the message names the field.
+    """
+    record = json.loads(text)
+    if error := validate(record):
+        raise ValueError(error)
+    return record
+
+
 def write(path: Path, record: dict[str, Any]) -> None:
-    """Write a valid record atomically; JSON has no NaN, and neither has a record."""
-    fault = validate(record)
-    if fault:
-        raise ValueError(f"this is not a record: {fault}")
-    write_text(path, json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n")
+    """Write a valid record atomically."""
+    write_text(path, to_json(record, indent=1) + "\n")
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -24,10 +45,6 @@ def load(path: Path) -> dict[str, Any]:
         InputError: where the file cannot be read or is not a record of this schema.
     """
     try:
-        record = json.loads(path.read_bytes())
-    except (OSError, ValueError) as fault:
-        raise InputError(f"{path} cannot be read as a record ({fault}); remove it, or give rerun=true") from fault
-    fault_found = validate(record)
-    if fault_found:
-        raise InputError(f"{path} is not a usable record: {fault_found}; remove it, or give rerun=true")
-    return record
+        return parse(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is not a usable record ({error}); remove it, or give rerun=true") from error

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from conftest import ROOT
+from rectifiers.results.claim_records import load as load_claims
 from rectifiers.results.claims import answer, claims
-from rectifiers.results.claims import load as load_claims
 from rectifiers.results.listing import gather
 from rectifiers.results.page.arms import arms
 from rectifiers.results.page.blocks import Material

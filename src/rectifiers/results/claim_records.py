@@ -1,0 +1,86 @@
+"""The records of the claims' runs in one compressed file, and small tables of what the claims measure of them.
+
+`results/claims/records.jsonl.xz` holds a record per line, sorted by the runs' names; `results/claims/<claim>.csv`, made
+from it, a line per run of the claim. The former is the truth, the latter is for readers and reviews.
+"""
+
+import csv
+import io
+import lzma
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rectifiers.results.claims import Claim, claim_exclusion_reason, runs_of
+from rectifiers.results.eligibility import Record
+from rectifiers.results.measures import MEASURES, error, has_diverged
+from rectifiers.results.origin import code_of, machine_of
+from rectifiers.runs import record as records
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import atomic_file, write_text
+
+FILE = "records.jsonl.xz"
+
+
+def load(folder: Path) -> list[Record]:
+    """Return the records in `folder` that answer claims, in the order of their names; none where there is no file.
+
+    Raises:
+        InputError: where the file cannot be read, or a line is no record.
+    """
+    return [record for record in _load_all(folder) if claim_exclusion_reason(record) is None]
+
+
+def _load_all(folder: Path) -> list[Record]:
+    path = folder / FILE
+    if not path.exists():
+        return []
+    try:
+        return [records.parse(line) for line in lzma.decompress(path.read_bytes()).splitlines()]
+    except (OSError, ValueError, lzma.LZMAError) as error:
+        raise InputError(f"{path} is not a usable file of records ({error}); take the committed one") from error
+
+
+def add(folder: Path, new: Iterable[Record]) -> None:
+    """Add records to the file in `folder`, each in place of an earlier one of the same run; all of them or none."""
+    kept = {record["run"]: record for record in _load_all(folder)}
+    together = kept | {record["run"]: record for record in new}
+    if together == kept:
+        return
+    lines = [records.to_json(record) + "\n" for _, record in sorted(together.items())]
+    with atomic_file(folder / FILE) as file:
+        file.write(lzma.compress("".join(lines).encode()))
+
+
+def as_csv(claim: Claim, found: Iterable[Record]) -> str:
+    """Return the runs of a claim as CSV: where each comes from, what the tests measure of it, and its error in percent.
+
+    A measure is left empty where it does not exist, or where no test asks the arm for it.
+    """
+    measures = list(dict.fromkeys(test.measure_name() for test in claim.tests))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["seed", "arm", "run", "code", "machine", *measures, "top1_error_pct", "diverged"])
+    for arm, runs in runs_of(claim, found).items():
+        tests = {test.measure_name(): test for test in claim.tests if arm in test.arms()}
+        for seed, record in sorted(runs.items()):
+            values = {name: MEASURES[test.measure](record, **test.settings) for name, test in tests.items()}
+            where = [seed, arm, record["run"], code_of(record), machine_of(record)]
+            writer.writerow([*where, *map(values.get, measures), error(record), has_diverged(record)])
+    return text.getvalue()
+
+
+def _tables(folder: Path, claims: Sequence[Claim], found: Sequence[Record]) -> dict[Path, str]:
+    return {folder / f"{claim.name}.csv": as_csv(claim, found) for claim in claims if claim.tests}
+
+
+def write_tables(folder: Path, claims: Sequence[Claim], found: Sequence[Record]) -> None:
+    """Write `<claim>.csv` for every claim that has tests."""
+    for path, text in _tables(folder, claims, found).items():
+        write_text(path, text)
+
+
+def stale_tables(folder: Path, claims: Sequence[Claim], found: Sequence[Record]) -> list[Path]:
+    """Return the tables in `folder` that are not what the records say, and those of no claim."""
+    wanted = _tables(folder, claims, found)
+    there = {path: path.read_text() for path in folder.glob("*.csv")}
+    return sorted(path for path in wanted.keys() | there.keys() if wanted.get(path) != there.get(path))
