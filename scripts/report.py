@@ -34,6 +34,7 @@ from rectifiers.results.claims_table import tables as claim_tables
 from rectifiers.results.comparison import compare
 from rectifiers.results.eligibility import CLAIM, Record, described, exclusion_reason
 from rectifiers.results.listing import Found, find, gather, select, usual_protocol
+from rectifiers.results.numerical_floor import load_floor
 from rectifiers.results.tables import document, load, tables
 from rectifiers.results.terminal import list_runs, print_comparison, summary
 from rectifiers.runs import record as records
@@ -86,7 +87,7 @@ def write_tables(check: bool) -> dict[str, Any]:
 
 def answers(found: Sequence[Record]) -> list[Answer]:
     """Return what the records of claims say of every claim."""
-    return [answer_claim(claim, found) for claim in claims()]
+    return [answer_claim(claim, found, load_floor(RESULTS)) for claim in claims()]
 
 
 def write_claims(check: bool) -> dict[str, Any]:
@@ -96,7 +97,7 @@ def write_claims(check: bool) -> dict[str, Any]:
     folder, path, figures = RESULTS / "claims", RESULTS / "CLAIMS.md", RESULTS / FIGURES
     found = claim_records.load(folder)
     judged = answers(found)
-    text = render_markdown(judged)
+    text = render_markdown(judged, load_floor(RESULTS))
     stale = claim_records.stale_tables(folder, claims(), found)
     drawn = {figures / f"{each.claim.name}.svg": each for each in with_figures(judged)}
     if check:

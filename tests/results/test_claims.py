@@ -16,6 +16,8 @@ from rectifiers.results.claim_figures import figure, write
 from rectifiers.results.claims import Claim, answer, arm_hash, claim_exclusion_reason, claims
 from rectifiers.results.claims_table import FIGURES, in_order, multiplicity, render_markdown
 from rectifiers.results.measures import MEASURES
+from rectifiers.results.numerical_floor import NumericalFloor
+from rectifiers.results.statistics import Spread
 from rectifiers.results.verdicts import spans
 from rectifiers.runtime.errors import InputError
 
@@ -265,6 +267,23 @@ def test_the_document_tells_what_speaks_against_first_and_how_many_are_chance(ma
     for part in ("The better arm is better", "nowhere", "1 (1 to 1)", criterion, scale, "claims.py run made_up"):
         assert part in line
     assert render_markdown(answers) == text
+
+
+def test_an_effect_in_points_is_held_back_by_the_floor_and_said_so(made_up: Any) -> None:
+    claim, found = made_up(), runs([b - 1 for b in BASE], BASE)
+    spreads = {"center": Spread(16, 2.0, 4.0, 1.0)}
+    held = answer(claim, found, NumericalFloor(spreads))
+    assert (answer(claim, found).verdict, held.verdict) == ("supported", "null")
+    text = render_markdown([held], NumericalFloor(spreads))
+    assert "It prevents 1 verdicts: made_up (lower error)." in text
+    assert "-1 (-1 to -1), floor 1.3 |" in text
+    assert "null, by the floor" in text
+    (test,) = yaml.safe_load(DESCRIBED)["tests"]
+    for other in (
+        {"measure": "final"},
+        {"minus": None, "over": "worse", "supported": {"below": 0.9}, "contradicted": {"above": 1}},
+    ):
+        assert answer(made_up(tests=[test | other]), found, NumericalFloor(spreads)).tested[0].finding.floor == 0
 
 
 def test_the_claims_of_conf_are_whole_and_their_runs_known() -> None:

@@ -143,3 +143,30 @@ def test_the_sign_tests_interval_agrees_with_scipys_rank_test_where_signs_are_al
     values = [1.0, 1, 1, 1, 1, 1]
     assert (median_interval(values, 0.95)[0] > 0) == (wilcoxon(values).pvalue < 0.05)
     assert share_interval([1, 0], 0.95) == pytest.approx(tuple(binomtest(1, 2).proportion_ci(0.95, "exact")))
+
+
+@pytest.mark.parametrize(
+    ("effect", "floor", "verdict", "held_back"),
+    [
+        (1.0, 0.0, "supported", False),
+        (1.0, 0.7, "supported", False),
+        (1.0, 0.9, "null", True),  # 1.0 - 0.9 is not above 0.2, although the interval is
+        (-1.0, 0.7, "contradicted", False),
+        (-1.0, 1.1, "null", True),
+        (0.1, 0.5, "null", False),  # the interval alone shows nothing
+    ],
+)
+def test_a_verdict_needs_the_effect_to_be_clear_of_its_bound_by_the_floor(
+    effect: float, floor: float, verdict: str, held_back: bool
+) -> None:
+    wide = 3.0 if held_back is False and effect == 0.1 else 0.01
+    values = [effect + wide * x for x in (-1, -0.5, 0, 0.5, 1)]
+    found = judge(values, 5, "mean", Criterion({"above": 0.2}, {"below": 0.0}), floor)
+    assert (found.verdict, found.held_back, found.floor) == (verdict, held_back, floor)
+
+
+def test_equivalence_is_not_shown_within_bounds_that_rounding_exceeds() -> None:
+    values = [-0.01, 0.0, 0.01, 0.0, 0.0]
+    criterion = Criterion({"within": (-0.5, 0.5)}, {"outside": (-0.5, 0.5)})
+    assert judge(values, 5, "mean", criterion, 0.4).verdict is Verdict.SUPPORTED
+    assert judge(values, 5, "mean", criterion, 0.6).verdict is Verdict.NULL

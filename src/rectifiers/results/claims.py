@@ -29,6 +29,7 @@ import yaml
 
 from rectifiers.results.eligibility import Record, known
 from rectifiers.results.measures import MEASURES, has_diverged
+from rectifiers.results.numerical_floor import NumericalFloor
 from rectifiers.results.verdicts import STATISTICS, Criterion, Finding, Region, Verdict, judge, spans, together
 from rectifiers.runs.identity import run_id, without
 from rectifiers.runtime.errors import InputError
@@ -57,6 +58,11 @@ class Test:
     def arms(self) -> list[str]:
         """Return the arm that is tested, and the one that it is held against."""
         return [arm for arm in (self.of, self.minus or self.over) if arm]
+
+    def is_in_points(self) -> bool:
+        """Return whether the effect is an error in percent, or a difference of errors in points."""
+        of_error = self.measure == "error" or str(self.settings.get("key")).endswith("top1_error_pct")
+        return of_error and self.measure not in ("reached", "epochs_to") and not self.over
 
     def measure_name(self) -> str:
         """Return the measure with its settings, as in `reached(below=0.5)`."""
@@ -218,17 +224,20 @@ def runs_of(claim: Claim, found: Iterable[Record]) -> Runs:
     return {arm: by_hash.get(hashes[arm], {}) for arm in claim.arms}
 
 
-def answer(claim: Claim, found: Iterable[Record]) -> Answer:
-    """Return the claim's verdict on records that `load` took in."""
+def answer(claim: Claim, found: Iterable[Record], floor: NumericalFloor | None = None) -> Answer:
+    """Return the claim's verdict on records that answer claims.
+
+    floor: what an effect in points has to be clear of.
+    """
     if not claim.tests:
         return Answer(claim, Verdict.NOT_RUN, ())
     runs = runs_of(claim, found)
-    tested = [_tested(test, claim.seeds, runs) for test in claim.tests]
+    tested = [_tested(test, claim.seeds, runs, floor) for test in claim.tests]
     used = {record["run"]: record for arm in runs.values() for record in arm.values()}
     return Answer(claim, together([each.finding.verdict for each in tested]), tested, list(used.values()))
 
 
-def _tested(test: Test, planned: int, runs: Runs) -> Tested:
+def _tested(test: Test, planned: int, runs: Runs, floor: NumericalFloor | None) -> Tested:
     arms = [runs[arm] for arm in test.arms()]
     seeds = [seed for seed in sorted(arms[0]) if all(seed in arm for arm in arms)]
     pairs = [[arm[seed] for arm in arms] for seed in seeds]
@@ -237,11 +246,16 @@ def _tested(test: Test, planned: int, runs: Runs) -> Tested:
     values = [value for value in (_value(test, each) for each in measured) if value is not None]
     left_out = len(pairs) - len(counted)
     criterion = test.criterion.in_logs() if test.over else test.criterion
-    finding = judge(values, planned - left_out, test.statistic, criterion)
+    by_rounding = 0.0
+    if floor and values and test.is_in_points():
+        protocol = test.settings.get("protocol", "center")
+        by_rounding = floor.half_width(protocol, len(values), len(test.arms()))
+    finding = judge(values, planned - left_out, test.statistic, criterion, by_rounding)
     if seeds and finding.verdict is Verdict.NOT_RUN:
         finding = Finding(Verdict.TOO_FEW)
     if test.over and values:
-        finding = Finding(finding.verdict, finding.n, *map(_exp, (finding.effect, finding.low, finding.high)))
+        effect, low, high = map(_exp, (finding.effect, finding.low, finding.high))
+        finding = Finding(finding.verdict, finding.n, effect, low, high)
     used = [arm[seed] for arm in arms for seed in seeds]
     lost = sum(map(has_diverged, used))
     return Tested(test, finding, [record["run"] for record in used], lost, left_out, measured)

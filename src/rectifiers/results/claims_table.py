@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from rectifiers.results.claims import Answer, Tested
 from rectifiers.results.layout import Line, Table
+from rectifiers.results.numerical_floor import NumericalFloor
 from rectifiers.results.verdicts import Verdict
 
 FIGURES = "figures/claims"  # below results/
@@ -28,9 +29,21 @@ and split of the images, so that an interval speaks of those too.
 """
 
 
-def render_markdown(answers: Sequence[Answer]) -> str:
+def render_markdown(answers: Sequence[Answer], floor: NumericalFloor | None = None) -> str:
     """Return the whole document as Markdown."""
-    return "\n".join([HEAD, multiplicity(answers), *(table.markdown() for table in tables(answers)), figures(answers)])
+    told = [about_floor(answers, floor) + "\n"] if floor else []
+    parts = [HEAD, *told, multiplicity(answers), *(table.markdown() for table in tables(answers)), figures(answers)]
+    return "\n".join(parts)
+
+
+def about_floor(answers: Sequence[Answer], floor: NumericalFloor) -> str:
+    """Return what rounding alone does, and which verdicts it prevents."""
+    held = [f"{a.claim.name} ({t.test.says})" for a in in_order(answers) for t in a.tested if t.finding.held_back]
+    prevented = f"It prevents {len(held)} verdicts: {', '.join(held)}." if held else "It prevents no verdict."
+    return (
+        f"{floor} Where an effect is an error in points, its floor stands beside it, and a verdict also needs the "
+        f"effect to lie on its side of the criterion's bound by the floor. {prevented}"
+    )
 
 
 def with_figures(answers: Sequence[Answer]) -> list[Answer]:
@@ -122,7 +135,9 @@ def _finding(tested: Tested) -> list[str]:
     effect = "-" if math.isnan(found.effect) else f"{found.effect:.3g}"
     if math.isfinite(found.low):
         effect += f" ({found.low:.3g} to {found.high:.3g})"
+    effect += f", floor {found.floor:.2g}" if found.floor else ""
     counts = str(found.n)
     counts += f", {tested.lost} diverged" if tested.lost else ""
     counts += f", {tested.left_out} left out" if tested.left_out else ""
-    return [f"{test.says}: {what}", counts, effect, str(test.criterion), str(found.verdict)]
+    verdict = f"{found.verdict}{', by the floor' if found.held_back else ''}"
+    return [f"{test.says}: {what}", counts, effect, str(test.criterion), verdict]

@@ -30,15 +30,23 @@ class Mean:
     high: float | None
 
 
-def mean_of(values: Sequence[float]) -> Mean:
-    """Return the mean of at least one value with its interval."""
+def t_quantile(degrees: int, level: float) -> float:
+    """Return how many standard errors Student's two-sided interval of `level` reaches to either side."""
     from scipy.special import stdtrit  # here and not above: --help and a finished run's table do without scipy
 
-    mean, n = fmean(values), len(values)
-    if n < 2:
-        return Mean(n, mean, None, None)
-    half = float(stdtrit(n - 1, 0.975)) * stdev(values) / math.sqrt(n)
-    return Mean(n, mean, mean - half, mean + half)
+    return float(stdtrit(degrees, (1 + level) / 2))
+
+
+def t_interval(values: Sequence[float], level: float) -> tuple[float, float]:
+    """Return Student's interval of the mean of at least two values."""
+    mean, half = fmean(values), t_quantile(len(values) - 1, level) * stdev(values) / math.sqrt(len(values))
+    return mean - half, mean + half
+
+
+def mean_of(values: Sequence[float]) -> Mean:
+    """Return the mean of at least one value with its interval."""
+    low, high = t_interval(values, 0.95) if len(values) > 1 else (None, None)
+    return Mean(len(values), fmean(values), low, high)
 
 
 @dataclass(frozen=True)

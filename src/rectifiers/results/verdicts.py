@@ -4,7 +4,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import fmean, median, stdev
+from statistics import fmean, median
+
+from rectifiers.results.statistics import t_interval
 
 LEVEL = 0.95
 EQUIVALENCE_LEVEL = 0.90  # two one-sided tests at 5 % are one interval of 90 %
@@ -30,14 +32,6 @@ class Statistic:
     estimate: Callable[[Sequence[float]], float]
     interval: Callable[[Sequence[float], float], tuple[float, float]]
     fewest: int
-
-
-def t_interval(values: Sequence[float], level: float) -> tuple[float, float]:
-    """Return Student's interval of the mean of at least two values."""
-    from scipy.special import stdtrit  # here and not above: --help does without scipy
-
-    half = float(stdtrit(len(values) - 1, (1 + level) / 2)) * stdev(values) / math.sqrt(len(values))
-    return fmean(values) - half, fmean(values) + half
 
 
 def median_interval(values: Sequence[float], level: float) -> tuple[float, float]:
@@ -136,20 +130,28 @@ def lies(interval: tuple[float, float], region: Region) -> bool:
 
 @dataclass(frozen=True)
 class Finding:
-    """An effect over `n` seeds (None where there is none) with its 95 % interval, and what follows from it."""
+    """An effect over `n` seeds (NaN where there is none) with its 95 % interval, and what follows from it.
+
+    floor: how far rounding alone moves the effect. held_back: whether it, and not the interval, prevents a verdict.
+    """
 
     verdict: Verdict
     n: int = 0
     effect: float = math.nan
     low: float = -math.inf
     high: float = math.inf
+    floor: float = 0.0
+    held_back: bool = False
 
 
-def judge(values: Sequence[float], planned: int, statistic: str, criterion: Criterion) -> Finding:
-    """Return the finding of one value a seed: a difference where arms are paired, or a log ratio.
+def judge(values: Sequence[float], planned: int, statistic: str, criterion: Criterion, floor: float = 0.0) -> Finding:
+    """Return the finding from one value per seed: a difference where arms are paired, or a log ratio.
 
-    planned: the seeds that the configuration asks for. Fewer are no verdict: who could look before all are there could
-    stop when it suits him. `values` that are not finite have no place here.
+    planned: the seeds that the configuration asks for. Fewer are no verdict, which prevents optional stopping.
+    floor: a verdict also needs the effect to lie on its side by this much, or nothing is shown.
+
+    Raises:
+        ValueError: for a value that is not finite.
     """
     if not values:
         return Finding(Verdict.NOT_RUN)
@@ -161,12 +163,17 @@ def judge(values: Sequence[float], planned: int, statistic: str, criterion: Crit
         return Finding(Verdict.TOO_FEW, len(values), effect)
     interval = chosen.interval(values, LEVEL)
     narrow = chosen.interval(values, EQUIVALENCE_LEVEL) if "within" in criterion.supported else interval
-    verdict = Verdict.NULL
-    if lies(narrow, criterion.supported):
-        verdict = Verdict.SUPPORTED
-    elif lies(interval, criterion.contradicted):
-        verdict = Verdict.CONTRADICTED
-    return Finding(verdict, len(values), effect, *interval)
+    around = (effect - floor, effect + floor)
+    verdict, held_back = Verdict.NULL, False
+    for region, own, wanted in (
+        (criterion.supported, narrow, Verdict.SUPPORTED),
+        (criterion.contradicted, interval, Verdict.CONTRADICTED),
+    ):
+        if lies(own, region):
+            held_back = floor > 0 and not lies(around, region)
+            verdict = Verdict.NULL if held_back else wanted
+            break
+    return Finding(verdict, len(values), effect, *interval, floor, held_back)
 
 
 def together(verdicts: Sequence[Verdict]) -> Verdict:
