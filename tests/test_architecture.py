@@ -24,6 +24,8 @@ PACKAGES = {
 HOMED = set().union(*PACKAGES.values()) | {"dvc"}
 WITHOUT_TORCH = ("runtime", "runs", "results", "tracking", "cli")
 HEAVY = {"torch", "torchvision", "torchmetrics", "pytorch_lightning", "sklearn", "scipy", "wandb"}
+# The files that may use names which a library keeps to itself, one for each library.
+PRIVATE_NAMES = ("runtime.torch_internals", "training.lightning", "tracking.report")
 MODULES = {p.relative_to(SRC).with_suffix("").as_posix().replace("/", "."): p for p in SRC.rglob("*/*.py")}
 
 
@@ -65,6 +67,21 @@ def test_results_and_the_command_line_start_without_torch() -> None:
     for name, path in light.items():
         used = imports(path, top_level=True)
         assert not {i.partition(".")[0] for i in used} & HEAVY, name
+
+
+def private_names(path: Path) -> list[str]:
+    """The names with a leading underscore that belong to something else than the file's own objects."""
+    tree = ast.parse(path.read_text())
+    taken = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    others = [node.attr for node in taken if not (isinstance(node.value, ast.Name) and node.value.id == "self")]
+    parts = [part for name in imports(path) for part in name.split(".")]
+    return [name for name in (*others, *parts) if name.startswith("_") and not name.startswith("__")]
+
+
+def test_private_names_of_a_library_stand_in_one_file() -> None:
+    found = {name: private_names(path) for name, path in MODULES.items() if name not in PRIVATE_NAMES}
+    assert not {name: names for name, names in found.items() if names}
+    assert all(private_names(MODULES[name]) for name in PRIVATE_NAMES)
 
 
 def test_files_are_small() -> None:

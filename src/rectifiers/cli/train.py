@@ -224,13 +224,13 @@ def hints(arguments: list[str]) -> list[str]:
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         chosen = [f"{key}={value}" for key, value in pairs if (CONF / key / f"{value}.yaml").is_file()]
-        config = compose("train", overrides=chosen)
+        config = OmegaConf.to_container(compose("train", overrides=chosen))
     found = []
     for key, _ in pairs:
         node: Any = config
         path = ""
         for part in key.split("."):
-            if part == "hydra" or "/" in part or not isinstance(node, DictConfig):
+            if part == "hydra" or "/" in part or not isinstance(node, dict):
                 break
             if not path and part in groups and part not in node:
                 break  # Hydra itself lists a group's options
@@ -242,5 +242,5 @@ def hints(arguments: list[str]) -> list[str]:
                 found.append(f"{key} is not known; {meant}The keys {where} are: {', '.join(known)}")
                 break
             path += f"{part}."
-            node = node._get_node(part)
+            node = node[part]
     return found

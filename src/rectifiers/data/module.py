@@ -21,6 +21,7 @@ from rectifiers.data.transforms import Geometry, center_plan, draw_plan
 from rectifiers.runtime.distributed import SINGLE_PROCESS, World
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import iterate_until_stopped, leave_signals_to_the_parent
+from rectifiers.runtime.torch_internals import shared_bytes
 
 MOST_IMAGES, MOST_BYTES = 512, 2**24  # of a batch of centre views: shared memory may be small
 
@@ -106,7 +107,7 @@ def _buffer(images: int, channels: int, geometry: Geometry) -> Tensor:
     if get_worker_info() is None:
         return torch.empty(shape, dtype=torch.uint8)
     # Where the training process can read it: handing the batch over would copy it there otherwise.
-    return torch.empty(0, dtype=torch.uint8).set_(torch.UntypedStorage._new_shared(math.prod(shape))).view(shape)
+    return shared_bytes(math.prod(shape)).view(shape)
 
 
 def _as_it_is(batch: Batch) -> Batch:

@@ -195,7 +195,7 @@ class Greedy(Callback):
                 f"optim.epochs={trainer.max_epochs} is less than {len(hidden)} hidden layers times "
                 f"callbacks.epochs_a_layer={self.epochs_a_layer}; give at least {needed}"
             )
-        if module.network._compiled_call_impl is not None:
+        if module.network.is_compiled:
             raise InputError("callbacks=greedy changes the network as it trains; give compute.compile=false")
 
     def on_train_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]

@@ -1,26 +1,16 @@
 """A run leaves the process as it found it, so that the next one of a sweep starts like the first."""
 
-import logging
 import os
 import random
 import signal
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import torch
 
-QUIET = ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "lightning.fabric")
-# Advice of Lightning that does not hold here: loading is deterministic by design and cheap for small images.
-UNHELPFUL = (
-    ".*does not have many workers.*",
-    ".*is smaller than the logging interval.*",
-    ".*LeafSpec.*",
-    ".*`srun` command is available.*",
-    ".*sync_dist=True.*",  # what is logged is of all processes already
-)
+from rectifiers.training.lightning import quiet
 
 
 @contextmanager
@@ -36,16 +26,11 @@ def isolated(threads: int | None) -> Iterator[None]:
     tf32 = torch.backends.cudnn.allow_tf32
     interrupt = signal.getsignal(signal.SIGINT)  # Lightning ignores the signal once it has seen it
     numpy_state, python_state = np.random.get_state(), random.getstate()
-    levels = {name: logging.getLogger(name).level for name in QUIET}
     group_before = torch.distributed.is_available() and torch.distributed.is_initialized()
     try:
         # its own device alone: the states of the others are other processes', and asking for them takes their memory
         own = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
-        with torch.random.fork_rng(own), warnings.catch_warnings():
-            for message in UNHELPFUL:
-                warnings.filterwarnings("ignore", message)
-            for name in QUIET:
-                logging.getLogger(name).setLevel(logging.WARNING)
+        with torch.random.fork_rng(own), quiet():
             if threads is not None:
                 torch.set_num_threads(threads)
             torch.backends.cudnn.allow_tf32 = False
@@ -61,8 +46,6 @@ def isolated(threads: int | None) -> Iterator[None]:
         torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = benchmark, tf32
         np.random.set_state(numpy_state)
         random.setstate(python_state)
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
         for key in os.environ.keys() - environment.keys():
             del os.environ[key]
         os.environ.update(environment)

@@ -128,7 +128,7 @@ class Classifier(pl.LightningModule):
 
     def _heard(self, images: Tensor) -> Tensor:
         """The scores, while the activations are listened to."""
-        if self.network._compiled_call_impl is None:
+        if not self.network.is_compiled:
             with self.responses.listening():
                 return self(images)
         scores = self(images)

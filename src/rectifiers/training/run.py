@@ -50,11 +50,11 @@ from rectifiers.training.checkpoints import LAST, PREVIOUS, AtomicCheckpointIO, 
 from rectifiers.training.divergence import Diverged
 from rectifiers.training.epoch_end import write_metrics
 from rectifiers.training.isolation import isolated
+from rectifiers.training.lightning import BACKEND, build_trainer, fit
 from rectifiers.training.module import Classifier, refuse_other_network
 from rectifiers.training.preflight import agree, check_compute, preflight
 from rectifiers.training.recording import training_record, unread_warning
 from rectifiers.training.testing import protocol_result
-from rectifiers.training.trainer import BACKEND, build_trainer
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -283,14 +283,9 @@ class _Run:
         if start is not None and world().rank == 0:
             stderr.print(f"continuing from {start}", highlight=False, soft_wrap=True)
         try:
-            trainer.fit(self.classifier, datamodule=self.data, ckpt_path=start)
+            fit(trainer, self.classifier, self.data, start)
         except Diverged as found:
             return found
-        except SystemExit as left:
-            # Lightning turns Ctrl-C into exit(1); to the caller it shall be what it was.
-            if isinstance(left.__context__, KeyboardInterrupt):
-                raise KeyboardInterrupt from None
-            raise
         return None
 
     def _provenance(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from rectifiers.nn.kernels import cpu
+from rectifiers.runtime.torch_internals import functorch_is_active, is_batched
 
 MIN_SLOPE = 2.0**-10  # the smallest slope for which the input is recomputed from the output
 
@@ -43,8 +44,7 @@ class _PReLU(torch.autograd.Function):
         v, slopes = ctx.saved_tensors
         kernel = kernels(v.device.type)
         again = torch.is_grad_enabled()  # the gradients are to be differentiated
-        many = torch._C._functorch.is_legacy_batchedtensor(grad)  # it stands for several, and has no numbers of its own
-        if again or many or kernel is None or not kernel.supports(v):
+        if again or is_batched(grad) or kernel is None or not kernel.supports(v):
             return _differentiable(v, slopes, grad, ctx.saved_output)
         slopes = slopes.to(v.dtype).float()  # as rounded for the output
         grad_input, sums = kernel.backward(v, grad, slopes)
@@ -87,7 +87,7 @@ def _is_supported(x: Tensor, slopes: Tensor) -> bool:
         and x.dtype == (torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else slopes.dtype)
         and slopes.dtype == torch.float32
         and len(slopes) in (1, x.shape[1])
-        and not torch._C._are_functorch_transforms_active()
+        and not functorch_is_active()
         and not torch.jit.is_tracing()
-        and forward_ad._current_level < 0
+        and all(forward_ad.unpack_dual(tensor).tangent is None for tensor in (x, slopes))
     )

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +28,7 @@ class Network(nn.Module):
     """
 
     activation_checkpointing = False
+    is_compiled = False
 
     def __init__(
         self,
@@ -66,6 +68,11 @@ class Network(nn.Module):
             segments = round(math.sqrt(len(self.trunk)))  # kept and recomputed maps take about as much memory
             return self.head(checkpoint_sequential(self.trunk, segments, x, use_reentrant=False))
         return self.head(self.trunk(x))
+
+    def compile(self, *arguments: Any, **options: Any) -> None:
+        """Compile the forward pass in place, as `nn.Module.compile` does; hooks on its parts are not called then."""
+        super().compile(*arguments, **options)
+        self.is_compiled = True
 
     def _named(self) -> dict[str, nn.Module]:
         return {**dict(self.trunk.named_children()), **dict(self.head.named_children())}

@@ -1,8 +1,14 @@
-"""Lightning's Trainer for a run: one process, or its place among several that were started from outside."""
+"""Lightning's Trainer for a run, and everything that works around Lightning 2.6; its one private name stands here.
+
+The Trainer has one process, or its place among several that were started from outside.
+"""
 
 import datetime
+import logging
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,11 +18,22 @@ from pytorch_lightning.callbacks import Callback, RichProgressBar
 from pytorch_lightning.plugins.environments import TorchElasticEnvironment
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
+from rectifiers.data.module import ImageData
 from rectifiers.runtime.distributed import World
 from rectifiers.training.assembly import build_interventions
 from rectifiers.training.checkpoints import AtomicCheckpointIO
 from rectifiers.training.epoch_end import EpochEnd, History, print_progress, write_metrics
+from rectifiers.training.module import Classifier
 
+LOGGERS = ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "lightning.fabric")
+# Advice that does not hold here: loading is deterministic by design and cheap for small images.
+UNHELPFUL = (
+    ".*does not have many workers.*",
+    ".*is smaller than the logging interval.*",
+    ".*LeafSpec.*",
+    ".*`srun` command is available.*",
+    ".*sync_dist=True.*",  # what is logged is of all processes already
+)
 BACKEND = {"cpu": "gloo", "gpu": "cpu:gloo,cuda:nccl"}  # what is no gradient is agreed on by the processors
 
 
@@ -56,6 +73,44 @@ def build_trainer(
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
     )
-    # Lightning's handler of SIGTERM would broadcast while the others are within another collective; see `stopping`.
-    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+    _leave_signals_alone(trainer)
     return trainer
+
+
+def _leave_signals_alone(trainer: pl.Trainer) -> None:
+    """Keep the handlers of `runtime.signals` while `trainer` runs.
+
+    Lightning has no switch for its own handler of SIGTERM, which would broadcast while other ranks are within another
+    collective.
+    """
+    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+
+
+def fit(trainer: pl.Trainer, module: Classifier, data: ImageData, checkpoint: Path | None) -> None:
+    """Train to the end, from `checkpoint` where there is one.
+
+    Raises:
+        KeyboardInterrupt: on Ctrl-C, which Lightning turns into `exit(1)`.
+    """
+    try:
+        trainer.fit(module, datamodule=data, ckpt_path=checkpoint)
+    except SystemExit as exiting:
+        if isinstance(exiting.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hide Lightning's notes, and its advice that does not hold here, while the body runs."""
+    levels = {name: logging.getLogger(name).level for name in LOGGERS}
+    with warnings.catch_warnings():
+        for message in UNHELPFUL:
+            warnings.filterwarnings("ignore", message)
+        for name in LOGGERS:
+            logging.getLogger(name).setLevel(logging.WARNING)
+        try:
+            yield
+        finally:
+            for name, level in levels.items():
+                logging.getLogger(name).setLevel(level)

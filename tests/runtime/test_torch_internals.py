@@ -1,0 +1,48 @@
+"""torch's private names mean what this project takes them for; a torch without one fails here first."""
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from rectifiers.runtime.torch_internals import functorch_is_active, is_batched, shared_bytes
+
+
+def test_transforms_of_functions_are_noticed_while_they_run() -> None:
+    found: list[bool] = []
+
+    def look(x: Tensor) -> Tensor:
+        found.append(functorch_is_active())
+        return x.sum()
+
+    torch.func.vmap(look)(torch.ones(2, 3))
+    torch.func.grad(look)(torch.ones(3))
+    look(torch.ones(3))
+    assert found == [True, True, False]
+
+
+def test_a_batch_of_gradients_is_noticed() -> None:
+    found: list[bool] = []
+
+    class Identity(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: object, grad: Tensor) -> Tensor:
+            found.append(is_batched(grad))
+            return grad
+
+    x = torch.ones(3, requires_grad=True)
+    for many in (True, False):
+        grads = torch.eye(3) if many else torch.ones(3)
+        torch.autograd.grad(Identity.apply(x), x, grads, is_grads_batched=many)
+    assert found == [True, False]
+
+
+def test_shared_bytes_are_in_shared_memory() -> None:
+    made = shared_bytes(12)
+    assert (made.dtype, made.shape, made.is_shared()) == (torch.uint8, (12,), True)
+    made.fill_(7)
+    assert ctypes.string_at(made.data_ptr(), 12) == b"\7" * 12
