@@ -6,7 +6,6 @@ are not installed are left out; none of them is a requirement (`uv pip install t
 """
 
 import os
-import sys
 
 os.environ |= {
     "OMP_NUM_THREADS": "1",
@@ -14,53 +13,30 @@ os.environ |= {
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
 }
 
-from collections.abc import Callable
 from importlib import metadata
 from importlib.util import find_spec
 
 import torch
-import torch.nn.functional as F
 import torchvision
-from pairs import interleave, keep, median_of, ratios, show, spread
+from common import Way, composed, interleave, medians, paper_network, publish, ratios, settings, sgd, training_step
 from torch import nn
-from torch.optim import SGD, Optimizer
+from torch.optim import SGD
 
-from rectifiers.cli.composition import composed
 from rectifiers.nn.kernels import PReLU
-from rectifiers.nn.networks.network import Network
-from rectifiers.nn.networks.rows import expand
-from rectifiers.training.optim import build_sgd
+from rectifiers.nn.networks.network import ActivationFactory
 
 OURS = "rectifiers, compute=cpu"
 CONVS = (64, 64, None, 128, 128, None, *[256] * 4, None, *[512] * 4, None, *[512] * 4, None)
-Step = Callable[[], object]
 
 
-def loop(network: nn.Module, optimizer: Optimizer, batch: int) -> Step:
-    """A step as torchvision's and timm's training scripts make it, without automatic mixed precision."""
-    x, labels = torch.randn(batch, 3, 224, 224), torch.randint(1000, (batch,))
-    network.train()
-
-    def step() -> None:
-        loss = F.cross_entropy(network(x), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-    return step
+def ours(batch: int, activation: ActivationFactory) -> Way:
+    compute = composed(["model=vgg19", "data=imagenet"])["compute"]
+    memory = torch.channels_last if compute["channels_last"] else torch.contiguous_format
+    network = paper_network("vgg19", activation).to(memory_format=memory)
+    return training_step(network, sgd(network, compute["fused"]), batch)
 
 
-def ours(batch: int, activation: Callable[[int], nn.Module]) -> Step:
-    config = composed(["model=vgg19", "data=imagenet"])
-    rows = expand(config["model"]["rows"], width=1.0, classes=1000)
-    memory = torch.channels_last if config["compute"]["channels_last"] else torch.contiguous_format
-    network = Network(rows, activation, channels=3, input_px=224).to(memory_format=memory)
-    fused = config["compute"]["fused"]
-    optimizer = build_sgd(network, lr=1e-4, momentum=0.9, weight_decay=5e-4, bias_lr_factor=1.0, fused=fused)
-    return loop(network, optimizer, batch)
-
-
-def of_torchvision(batch: int) -> Step:
+def of_torchvision(batch: int) -> Way:
     """torchvision.models.vgg19, its ReLUs replaced; the reference's optimiser is torch.optim.SGD as it comes."""
     network = torchvision.models.vgg19()
     for part in (network.features, network.classifier):
@@ -70,19 +46,20 @@ def of_torchvision(batch: int) -> Step:
                 part[place] = nn.PReLU(before.out_channels if isinstance(before, nn.Conv2d) else before.out_features)
             elif isinstance(module, nn.Conv2d | nn.Linear):
                 before = module
-    return loop(network, SGD(network.parameters(), lr=1e-4, momentum=0.9, weight_decay=5e-4), batch)
+    return training_step(network, SGD(network.parameters(), lr=1e-4, momentum=0.9, weight_decay=5e-4), batch)
 
 
-def of_timm(batch: int) -> Step:
+def of_timm(batch: int) -> Way:
     """timm's vgg19 and its factory of optimisers. It calls `act_layer(inplace=True)`, without a number of channels."""
     import timm
     from timm.optim import create_optimizer_v2
 
     network = timm.create_model("vgg19", act_layer=lambda *_, **__: nn.PReLU(), drop_rate=0.5)
-    return loop(network, create_optimizer_v2(network, "momentum", lr=1e-4, momentum=0.9, weight_decay=5e-4), batch)
+    optimizer = create_optimizer_v2(network, "momentum", lr=1e-4, momentum=0.9, weight_decay=5e-4)
+    return training_step(network, optimizer, batch)
 
 
-def of_keras(batch: int) -> Step:
+def of_keras(batch: int) -> Way:
     """Layers of Keras on JAX, compiled by XLA, which `train_on_batch` does by itself."""
     import keras
     import numpy as np
@@ -109,12 +86,10 @@ def of_keras(batch: int) -> Step:
 
 
 def main(rounds: int, batch: int) -> None:
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
     ways = {
         OURS: ours(batch, PReLU),
         "the same with torch's PReLU": ours(batch, nn.PReLU),
-        "the same with ReLU": ours(batch, lambda channels: nn.ReLU()),
+        "the same with ReLU": ours(batch, lambda _: nn.ReLU()),
         "torchvision's vgg19, torch's PReLU": of_torchvision(batch),
     }
     if find_spec("timm"):
@@ -122,15 +97,17 @@ def main(rounds: int, batch: int) -> None:
     if find_spec("keras") and find_spec("jax"):
         ways["Keras on JAX"] = of_keras(batch)
     seconds = interleave(ways, rounds)
-    times = {name: ratios(seconds, name, OURS) for name in ways}
-    middle = median_of(seconds, batch)
-    rows = [(name, f"{middle[name]:.0f}", spread(times[name])) for name in ways]
-    show(f"a step of VGG-19, batch {batch}, {rounds} rounds", rows, ("", "ms an image", "times ours"))
-    there = {name: metadata.version(name) for name in ("torchvision", "timm", "keras", "jax") if find_spec(name)}
-    told = {"times_ours": times, "ms_an_image": middle, "libraries": there}
-    keep("frameworks", {"rounds": rounds, "batch": batch, **told})
+    numbers = {
+        "rounds": rounds,
+        "batch": batch,
+        "times_ours": {name: ratios(seconds, name, OURS) for name in ways},
+        "ms_an_image": medians(seconds, 1e3 / batch),
+        "libraries": {
+            name: metadata.version(name) for name in ("torchvision", "timm", "keras", "jax") if find_spec(name)
+        },
+    }
+    publish("frameworks", numbers)
 
 
 if __name__ == "__main__":
-    numbers = [int(given) for given in sys.argv[1:]]
-    main(*(numbers + [5, 8][len(numbers) :]))
+    main(**settings(__doc__, rounds=5, batch=8))

@@ -4,13 +4,14 @@ Those that are not installed are left out; none of them is a requirement. Shorte
 the same distribution everywhere.
 """
 
-import importlib.util
 import random
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import torch
+from common import Way
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 from torchvision.datasets import ImageFolder
@@ -21,7 +22,6 @@ from torchvision.transforms.v2 import functional as F
 from rectifiers.data.transforms import COLOR_VALUES, COLOR_VECTORS, resized
 
 BATCH, SIDE, JITTER = 64, 224, (256, 512)
-Pass = Callable[[], None]
 
 
 def _draw(height: int, width: int) -> tuple[tuple[int, int], tuple[int, int], bool]:
@@ -29,12 +29,12 @@ def _draw(height: int, width: int) -> tuple[tuple[int, int], tuple[int, int], bo
     return size, (random.randint(0, size[0] - SIDE), random.randint(0, size[1] - SIDE)), random.random() < 0.5
 
 
-def _drain(loader: DataLoader) -> None:
+def drain(loader: DataLoader) -> None:
     for _ in loader:
         pass
 
 
-def image_folder(root: Path) -> Pass:
+def image_folder(root: Path) -> Way:
     """What most training scripts do: ImageFolder, PIL transforms, float32, mean image and colour shift on the host."""
     mean = torch.rand(3, SIDE, SIDE)
 
@@ -46,7 +46,7 @@ def image_folder(root: Path) -> Pass:
         return pixels + torch.from_numpy(COLOR_VECTORS @ (COLOR_VALUES * alphas)).float()[:, None, None]
 
     folder = ImageFolder(str(root), transform)
-    return lambda: _drain(DataLoader(folder, BATCH, shuffle=True))
+    return lambda: drain(DataLoader(folder, BATCH, shuffle=True))
 
 
 class _Files(Dataset):
@@ -70,9 +70,9 @@ def _tensor_view(content: torch.Tensor) -> torch.Tensor:
     return F.horizontal_flip(crop) if mirrored else crop
 
 
-def torchvision_v2(root: Path) -> Pass:
+def torchvision_v2(root: Path) -> Way:
     files = _Files(root, lambda path: _tensor_view(read_file(path)))
-    return lambda: _drain(DataLoader(files, BATCH, shuffle=True))
+    return lambda: drain(DataLoader(files, BATCH, shuffle=True))
 
 
 def _region(image: np.ndarray) -> tuple[np.ndarray, bool]:
@@ -93,22 +93,22 @@ def _cv2_view(image: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(crop[:, ::-1] if mirrored else crop)).permute(2, 0, 1)
 
 
-def opencv(root: Path) -> Pass:
+def opencv(root: Path) -> Way:
     import cv2
 
     cv2.setNumThreads(1)
     files = _Files(root, lambda path: _cv2_view(cv2.imread(path)))
-    return lambda: _drain(DataLoader(files, BATCH, shuffle=True))
+    return lambda: drain(DataLoader(files, BATCH, shuffle=True))
 
 
-def simplejpeg_opencv(root: Path) -> Pass:
+def simplejpeg_opencv(root: Path) -> Way:
     import simplejpeg
 
     files = _Files(root, lambda path: _cv2_view(simplejpeg.decode_jpeg(Path(path).read_bytes())))
-    return lambda: _drain(DataLoader(files, BATCH, shuffle=True))
+    return lambda: drain(DataLoader(files, BATCH, shuffle=True))
 
 
-def dali(root: Path) -> Pass:
+def dali(root: Path) -> Way:
     """DALI on the CPU: decodes the crop's region and resizes it; one thread."""
     from nvidia.dali import fn, pipeline_def, types
 
@@ -136,7 +136,7 @@ def dali(root: Path) -> Pass:
     return work
 
 
-def webdataset(root: Path) -> Pass:
+def webdataset(root: Path) -> Way:
     """A tar read in order, shuffled in a buffer, decoded by torchvision."""
     import io
     import tarfile
@@ -157,10 +157,10 @@ def webdataset(root: Path) -> Pass:
     stream = (
         wds.WebDataset(str(tar), shardshuffle=False, empty_check=False).shuffle(200).to_tuple("jpg").map_tuple(view)
     )
-    return lambda: _drain(DataLoader(stream, BATCH))
+    return lambda: drain(DataLoader(stream, BATCH))
 
 
-def litdata(root: Path) -> Pass:
+def litdata(root: Path) -> Way:
     """litdata's own chunks of files, shuffled by it, decoded by torchvision."""
     import litdata as ld
 
@@ -175,10 +175,10 @@ def litdata(root: Path) -> Pass:
             return _tensor_view(torch.frombuffer(bytearray(super().__getitem__(index)), dtype=torch.uint8))
 
     loader = ld.StreamingDataLoader(Views(str(place), shuffle=True), batch_size=BATCH, num_workers=0)
-    return lambda: _drain(loader)
+    return lambda: drain(loader)
 
 
-def ffcv(root: Path) -> Pass:
+def ffcv(root: Path) -> Way:
     """ffcv's own file of JPEGs, encoded anew as it needs them: with loss, at the quality that the photos have."""
     from ffcv.fields import IntField, RGBImageField
     from ffcv.fields.rgb_image import ResizedCropRGBImageDecoder
@@ -204,20 +204,22 @@ def ffcv(root: Path) -> Pass:
     loader = Loader(
         str(place), BATCH, num_workers=1, order=OrderOption.RANDOM, pipelines={"image": steps, "label": None}
     )
-    return lambda: _drain(loader)
+    return lambda: drain(loader)
 
 
-def _there(*modules: str) -> bool:
-    return all(importlib.util.find_spec(module) for module in modules)
+# Each way with the modules that it needs beside torchvision.
+WAYS: dict[str, tuple[Callable[[Path], Way], tuple[str, ...]]] = {
+    "ImageFolder + PIL, float32": (image_folder, ()),
+    "torchvision v2 on tensors": (torchvision_v2, ()),
+    "OpenCV (not antialiased)": (opencv, ("cv2",)),
+    "simplejpeg + OpenCV (not antialiased)": (simplejpeg_opencv, ("cv2", "simplejpeg")),
+    "DALI CPU": (dali, ("nvidia", "nvidia.dali")),
+    "webdataset + torchvision v2": (webdataset, ("webdataset",)),
+    "litdata + torchvision v2": (litdata, ("litdata",)),
+    "ffcv, JPEG (encoded anew, not antialiased)": (ffcv, ("ffcv",)),
+}
 
 
-def installed(root: Path) -> dict[str, Pass]:
-    """Every way that this environment can go, by name."""
-    ways = {"ImageFolder + PIL, float32": image_folder, "torchvision v2 on tensors": torchvision_v2}
-    ways |= {"OpenCV (not antialiased)": opencv} if _there("cv2") else {}
-    ways |= {"simplejpeg + OpenCV (not antialiased)": simplejpeg_opencv} if _there("cv2", "simplejpeg") else {}
-    ways |= {"DALI CPU": dali} if _there("nvidia", "nvidia.dali") else {}
-    ways |= {"webdataset + torchvision v2": webdataset} if _there("webdataset") else {}
-    ways |= {"litdata + torchvision v2": litdata} if _there("litdata") else {}
-    ways |= {"ffcv, JPEG (encoded anew, not antialiased)": ffcv} if _there("ffcv") else {}
-    return {name: make(root) for name, make in ways.items()}
+def installed(root: Path) -> dict[str, Way]:
+    """Return every way whose libraries are installed, over the files in `root`."""
+    return {name: make(root) for name, (make, modules) in WAYS.items() if all(map(find_spec, modules))}

@@ -4,6 +4,7 @@
 CPU time of a whole process on one core, interleaved; files are in the page cache.
 """
 
+import itertools
 import os
 import random
 import sys
@@ -12,9 +13,8 @@ import time
 from importlib import metadata
 from pathlib import Path
 
-import torch
-from pairs import interleave, keep, ratios, show, spread
-from peers import BATCH, JITTER, SIDE, Pass, installed
+from common import Way, interleave, medians, publish, ratios, settings
+from peers import BATCH, JITTER, SIDE, drain, installed
 
 from photos import NOTE, write_photos, write_shards
 from rectifiers.data import jpeg
@@ -38,15 +38,14 @@ def sources(root: Path) -> dict[str, Source]:
     }
 
 
-def ours(source: Source, workers: int = 0) -> Pass:
-    """Our own pipeline: uint8 and a shift a photo; the device does the rest."""
+def ours(source: Source, workers: int = 0) -> Way:
+    """Return an epoch of our own pipeline: uint8 and a shift per photo; the device does the rest."""
     data = ImageData(source, PAPER, global_batch=BATCH, seed=0, workers=workers)
-    epoch = iter(range(10**9))
+    epoch = itertools.count()
 
     def work() -> None:
         data.batches.set_epoch(next(epoch))
-        for _ in data.train_dataloader():
-            pass
+        drain(data.train_dataloader())
 
     return work
 
@@ -65,6 +64,7 @@ def differing_bytes(source: Source) -> int:
 
 
 def one_core(root: Path, rounds: int) -> dict:
+    """Compare every way on one core."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
     try:
@@ -73,65 +73,47 @@ def one_core(root: Path, rounds: int) -> dict:
         seconds = interleave(ways, rounds)
     finally:
         os.sched_setaffinity(0, cores)
-    images = PHOTOS // BATCH * BATCH
-    rows = {}
-    for name, taken in seconds.items():
-        rows[name] = {
-            "us_an_image": 1e6 * sorted(taken)[len(taken) // 2] / images,
+    return {
+        name: {
+            "us_an_image": median,
             "reference_takes": ratios(seconds, REFERENCE, name),
             "takes_of_ours": ratios(seconds, name, OURS),
         }
-    return rows
+        for name, median in medians(seconds, 1e6 / (PHOTOS // BATCH * BATCH)).items()
+    }
 
 
-def scaling(root: Path, rounds: int) -> dict:
-    """Wall time of one and of two reading processes, over an epoch that is long enough for their start not to count."""
+def two_workers(root: Path, rounds: int) -> dict:
+    """Compare two reading processes with one by the clock, over an epoch long enough for their start not to count."""
     longer = imagenet(str(write_shards(root, times=40)))
-    ways = {f"{n} workers": ours(longer, workers=n) for n in (1, 2)}
-    return ratios(interleave(ways, rounds, clock=time.perf_counter), "1 workers", "2 workers")
+    ways = {str(n): ours(longer, workers=n) for n in (1, 2)}
+    return ratios(interleave(ways, rounds, clock=time.perf_counter), "1", "2")
 
 
 def main(rounds: int) -> None:
     if jpeg.fault():
         sys.exit(f"error: {jpeg.fault()}")
-    torch.set_num_threads(1)
     random.seed(0)
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         sizes = write_photos(root, PHOTOS)
-        wrong = {name: differing_bytes(source) for name, source in sources(root).items()}
-        before = os.getloadavg()[0]
-        more = scaling(root, max(3, rounds // 2))  # first, for what the others leave behind is forked with the workers
-        rows = one_core(root, rounds)
-    show(
-        f"{rounds} rounds, {PHOTOS} photos, {sizes['plain'] / 1e3:.0f} kB ({sizes['tiled'] / 1e3:.0f} tiled), one core",
-        [
-            (name, f"{row['us_an_image']:.0f}", spread(row["reference_takes"]), spread(row["takes_of_ours"]))
-            for name, row in rows.items()
-        ],
-        ("way", "us an image", "times as fast as the first", "times the shards' time"),
-    )
-    print(f"bytes that differ from Pillow's: {wrong}; two workers are {spread(more)} times as fast as one")
-    print(f"photos: {NOTE}")
-    told = {
+        differing = {name: differing_bytes(source) for name, source in sources(root).items()}
+        load = os.getloadavg()[0]
+        workers = two_workers(
+            root, max(3, rounds // 2)
+        )  # first: worker processes copy what other libraries leave behind
+        ways = one_core(root, rounds)
+    numbers = {
         "photos": {"count": PHOTOS, "mean_bytes": sizes, "note": NOTE},
         "rounds": rounds,
-        "one_core": rows,
-        "two_workers_times_one": more,
-        "load_before": before,
-        "differing_bytes": wrong,
-        "libraries": {name: metadata.version(name) for name in PEERS if _installed(name)},
+        "one_core": ways,
+        "two_workers_times_one": workers,
+        "load_before": load,
+        "differing_bytes": differing,
+        "libraries": {each.name: each.version for each in metadata.distributions() if each.name in PEERS},
     }
-    keep("pipeline", told)
-
-
-def _installed(name: str) -> bool:
-    try:
-        metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
+    publish("pipeline", numbers)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 7)
+    main(**settings(__doc__, rounds=7))

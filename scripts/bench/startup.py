@@ -1,7 +1,8 @@
 """What starting costs: `--help`, a run that is finished already, and a short run without logger, with csv, with W&B.
 
 `python scripts/bench/startup.py [rounds]` prints a table and writes results/bench/<machine>.json. Wall clock and CPU
-time of whole processes with all their children, interleaved; W&B is offline, and files are in the page cache.
+time of whole processes with all their children, interleaved; a first round warms up. W&B is offline, and files are in
+the page cache.
 """
 
 import resource
@@ -10,10 +11,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 
-from pairs import keep, show
+from common import publish, settings
 
 ROOT = Path(__file__).parents[2]
 TINY = (
@@ -23,7 +23,7 @@ TINY = (
 SWEEP, TWICE = "--multirun of one run", "--multirun of two runs"
 
 
-def command(*arguments: str) -> tuple[float, float]:
+def time_of(*arguments: str) -> tuple[float, float]:
     """Run train.py; return its (wall, CPU) seconds."""
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run([sys.executable, "train.py", *arguments], cwd=ROOT, check=True, capture_output=True)
@@ -33,38 +33,30 @@ def command(*arguments: str) -> tuple[float, float]:
 
 def main(rounds: int) -> None:
     with tempfile.TemporaryDirectory() as place:
-        there = (*TINY, f"runs_dir={place}/runs", f"cache_dir={place}/cache")
-        command(*there, "logger=none")
-        ways = {"--help": partial(command, "--help"), "a run that is finished": partial(command, *there, "logger=none")}
+        cache = f"cache_dir={place}/cache"
+        tiny = (*TINY, f"runs_dir={place}/runs", cache)
+        short = ("optim.epochs=1", "evaluation=center", f"runs_dir={place}/first", cache, "rerun=true", "logger=none")
+        ways: dict[str, tuple[str, ...]] = {"--help": ("--help",), "a run that is finished": (*tiny, "logger=none")}
         for logger in ("none", "csv", "wandb"):
-            given = (*there, f"runs_dir={place}/{logger}", "rerun=true", f"logger={logger}")
-            ways[f"a run of one epoch, logger={logger}"] = partial(
-                command, *given, *(["logger.mode=offline"] if logger == "wandb" else [])
-            )
-        one, two = (("--multirun", *there, "logger=none", f"seed={seeds}", "rerun=true") for seeds in ("0", "0,1"))
-        ways |= {SWEEP: partial(command, *one), TWICE: partial(command, *two)}
-        first = (f"runs_dir={place}/first", f"cache_dir={place}/cache", "optim.epochs=1", "evaluation=center")
-        ways["make train's run, its first epoch of 75"] = partial(command, *first, "rerun=true", "logger=none")
-        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-        for n in range(rounds + 1):  # the first warms up
-            for name, way in ways.items():
-                found = way()
-                if n:
-                    taken[name].append(found)
-    seconds = {
-        name: {
-            "wall_s": statistics.median(wall for wall, _ in kept),
-            "wall_range_s": [min(wall for wall, _ in kept), max(wall for wall, _ in kept)],
-            "cpu_s": statistics.median(cpu for _, cpu in kept),
+            offline = ("logger.mode=offline",) if logger == "wandb" else ()
+            own = (*TINY, f"runs_dir={place}/{logger}", cache, "rerun=true", f"logger={logger}", *offline)
+            ways[f"a run of one epoch, logger={logger}"] = own
+        for name, seeds in ((SWEEP, "0"), (TWICE, "0,1")):
+            ways[name] = ("--multirun", *tiny, "logger=none", f"seed={seeds}", "rerun=true")
+        ways["make train's run, its first epoch of 75"] = short
+        time_of(*tiny, "logger=none")  # the run that is finished
+        rounds_of = [{name: time_of(*arguments) for name, arguments in ways.items()} for _ in range(rounds + 1)][1:]
+    seconds = {}
+    for name in ways:
+        walls, cpus = zip(*(times[name] for times in rounds_of), strict=True)
+        seconds[name] = {
+            "wall_s": statistics.median(walls),
+            "wall_range_s": [min(walls), max(walls)],
+            "cpu_s": statistics.median(cpus),
         }
-        for name, kept in taken.items()
-    }
-    rows = [(name, f"{s['wall_s']:.2f}", f"{s['cpu_s']:.2f}") for name, s in seconds.items()]
-    show(f"medians of {rounds} rounds", rows, ("train.py", "wall s", "CPU s"))
-    second = [two - one for (one, _), (two, _) in zip(taken[SWEEP], taken[TWICE], strict=True)]
-    print(f"a second run of a sweep, from its start to its end: {statistics.median(second):.2f} s")
-    keep("startup", {"rounds": rounds, "seconds": seconds, "second_run_s": second})
+    second = [times[TWICE][0] - times[SWEEP][0] for times in rounds_of]
+    publish("startup", {"rounds": rounds, "seconds": seconds, "second_run_s": second})
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 7)
+    main(**settings(__doc__, rounds=7))

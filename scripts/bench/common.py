@@ -1,0 +1,167 @@
+"""What the benches share: settings, interleaved rounds and their ratios, a step on noise, and the file of results."""
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import re
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+import torch
+import torch.nn.functional as F
+from performance import RESULTS, section
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.progress import track
+from torch import nn
+from torch.optim import Optimizer
+
+from rectifiers.cli.composition import composed
+from rectifiers.nn.kernels import PReLU
+from rectifiers.nn.networks.network import ActivationFactory, Network
+from rectifiers.nn.networks.rows import Row, expand
+from rectifiers.runs.provenance import provenance
+from rectifiers.runtime.files import write_text
+from rectifiers.training import run
+from rectifiers.training.optim import build_sgd
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # of the benches that use a GPU where there is one
+CLOCK = time.perf_counter if DEVICE == "cuda" else time.process_time
+Way = Callable[[], object]
+Seconds = dict[str, list[float]]  # of every way, a number per round
+
+
+def settings(about: str | None, **defaults: int) -> dict[str, int]:
+    """Return the command line's numbers, in the order of `defaults`; from now on torch has one thread and a seed."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in defaults.items():
+        parser.add_argument(name, nargs="?", type=int, default=default, help=f"{default}, unless given")
+    torch.set_num_threads(1)
+    torch.backends.cudnn.allow_tf32 = False  # as in a run
+    torch.manual_seed(0)
+    return vars(parser.parse_args())
+
+
+def interleave(ways: dict[str, Way], rounds: int, clock: Callable[[], float] = time.process_time) -> Seconds:
+    """Return the seconds that each way takes, in random order within a round; a first round is dropped as warm-up."""
+    if rounds < 2:
+        sys.exit(f"error: rounds={rounds} gives no spread; give 2 or more")
+    order = random.Random(0)
+    seconds: Seconds = {name: [] for name in ways}
+    for n in track(range(rounds + 1), "rounds", console=Console(stderr=True), transient=True):
+        for name in order.sample(list(ways), len(ways)):
+            started = clock()
+            ways[name]()
+            if n > 0:
+                seconds[name].append(clock() - started)
+    return seconds
+
+
+def ratios(seconds: Seconds, name: str, other: str) -> dict[str, float]:
+    """Return how many times as long `name` takes as `other`: the median of the rounds' ratios, and their quartiles."""
+    values = [a / b for a, b in zip(seconds[name], seconds[other], strict=True)]
+    low, middle, high = statistics.quantiles(values, n=4)
+    return {"median": middle, "q25": low, "q75": high}
+
+
+def medians(seconds: Seconds, scale: float = 1.0) -> dict[str, float]:
+    """Return each way's median, times `scale`."""
+    return {name: scale * statistics.median(taken) for name, taken in seconds.items()}
+
+
+def waiting(way: Way) -> Way:
+    """Return `way` with the wait for the work that it gave to a GPU."""
+
+    def waited() -> None:
+        way()
+        if DEVICE == "cuda":
+            torch.cuda.synchronize()
+
+    return waited
+
+
+def paper_rows(model: str) -> list[Row]:
+    """Return the layers of one of the paper's networks at full width, for ImageNet's classes."""
+    return expand(composed([f"model={model}"])["model"]["rows"], width=1.0, classes=1000)
+
+
+def paper_network(model: str, activation: ActivationFactory = PReLU) -> Network:
+    """Return one of the paper's networks at full width, for photos of 224 px."""
+    return Network(paper_rows(model), activation, channels=3, input_px=224)
+
+
+def sgd(network: nn.Module, fused: bool = False) -> Optimizer:
+    """Return the optimiser of a run."""
+    return build_sgd(network, lr=1e-4, momentum=0.9, weight_decay=5e-4, bias_lr_factor=1.0, fused=fused)
+
+
+def training_step(network: nn.Module, optimizer: Optimizer, batch: int, device: str = "cpu", bf16: bool = False) -> Way:
+    """Return a function that makes a step on noise: forward, loss, backward and SGD."""
+    x, labels = torch.randn(batch, 3, 224, 224, device=device), torch.randint(1000, (batch,), device=device)
+    network.train()
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast(device, dtype=torch.bfloat16) if bf16 else contextlib.nullcontext():
+            loss = F.cross_entropy(network(x), labels)
+        loss.backward()
+        optimizer.step()
+
+    return waiting(step)
+
+
+def train(place: str, *overrides: str) -> None:
+    """Run what train.py would, with all its files below `place`."""
+    run.train(composed([*overrides, f"runs_dir={place}/runs", f"cache_dir={place}/cache", "rerun=true"]), {})
+
+
+class Stopwatch:
+    """CPU seconds per part. Where functions of several parts call each other, the outermost call's part has them."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._is_running = False
+
+    def timed(self, part: str, place: Any, name: str) -> contextlib.AbstractContextManager[Any]:
+        """Return a context in which the function `name` of `place` counts for `part`."""
+        original: Callable[..., Any] = getattr(place, name)
+
+        def measured(*arguments: Any, **keywords: Any) -> Any:
+            if self._is_running:
+                return original(*arguments, **keywords)
+            self._is_running, started = True, time.process_time()
+            try:
+                return original(*arguments, **keywords)
+            finally:
+                self._is_running = False
+                self.seconds[part] += time.process_time() - started
+
+        return mock.patch.object(place, name, measured)
+
+
+def publish(question: str, numbers: dict[str, Any], device: str = "cpu") -> None:
+    """Put `numbers` into results/bench/<machine>.json, with code and versions, and print their section of the document.
+
+    numbers: `rounds`, where there are any, and what the section of `question` in scripts/performance.py reads.
+    """
+    device = torch.cuda.get_device_name() if device == "cuda" else "cpu"
+    origin = provenance("", "", device, 1)
+    machine = {key: origin["machine"][key] for key in ("system", "cpu", "cores", "device")}
+    name = re.sub(r"\W+", "-", device if device != "cpu" else machine["cpu"].replace("(R)", "")).strip("-").lower()
+    path = RESULTS / f"{name}.json"
+    kept = json.loads(path.read_text()) if path.is_file() else {"machine": machine, "questions": {}}
+    about = {"code": origin["code"], "versions": origin["versions"], "load_average": os.getloadavg()[0]}
+    kept["questions"] = dict(sorted({**kept["questions"], question: {**numbers, **about}}.items()))
+    write_text(path, json.dumps(kept, indent=1) + "\n")
+    Console().print(Markdown(section(question, kept["questions"][question])))
+    print(path)
