@@ -48,6 +48,7 @@ def call(site: Path, place: Path, *arguments: str) -> subprocess.CompletedProces
     )  # fmt: skip
 
 
+@pytest.mark.process
 def test_the_wheel_holds_the_package_the_whole_configuration_and_the_console_script(installed: Path) -> None:
     def files(folder: Path) -> set[str]:
         return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.suffix in (".py", ".yaml", ".c", ".h")}
@@ -61,6 +62,7 @@ def test_the_wheel_holds_the_package_the_whole_configuration_and_the_console_scr
         assert (package / "nn" / "kernels" / "library.so").is_file()
 
 
+@pytest.mark.process
 def test_an_installed_package_trains_outside_a_checkout(installed: Path, tmp_path: Path) -> None:
     done = call(installed, tmp_path, *TINY, "optim.epochs=1", "activation=prelu", "init=he")
     assert done.returncode == 0, done.stderr
@@ -71,6 +73,7 @@ def test_an_installed_package_trains_outside_a_checkout(installed: Path, tmp_pat
     assert [provenance[key] for key in ("git_sha", "git_dirty", "lock")] == [None, None, None]
 
 
+@pytest.mark.process
 def test_an_installed_package_sweeps_in_a_process_per_run(installed: Path, tmp_path: Path) -> None:
     sweep = ("--multirun", "hydra/launcher=processes", *TINY, "optim.epochs=1", "seed=0,1")
     done = call(installed, tmp_path, *sweep)
@@ -79,6 +82,7 @@ def test_an_installed_package_sweeps_in_a_process_per_run(installed: Path, tmp_p
     assert sorted(seeds) == [0, 1]
 
 
+@pytest.mark.process
 def test_an_installed_package_explains_itself_by_the_name_that_is_typed(installed: Path, tmp_path: Path) -> None:
     done = call(installed, tmp_path, "--help")
     assert "  rectifiers-train activation=prelu init=he\n" in done.stdout

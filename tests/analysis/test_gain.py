@@ -4,10 +4,13 @@ from functools import partial
 
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
+from rectifiers.analysis import tables
 from rectifiers.analysis.gain import chain, gains, stability
 from rectifiers.nn import activations as A
+from rectifiers.runtime.errors import InputError
 
 # gain^2 = 1 / E[f^2] and the slope of the variance map, worked out beforehand by adaptive integration
 KNOWN = {
@@ -19,7 +22,7 @@ KNOWN = {
 
 
 def table(activations, **settings):
-    options = {"seeds": 3, "depth": 20, "units": 128, "images": 32, "tell": lambda n: None, **settings}
+    options = {"seeds": 3, "depth": 20, "units": 128, "images": 32, **settings}
     return {row["activation"]: row for row in gains(activations, **options)["rows"]}
 
 
@@ -65,3 +68,23 @@ def test_an_activation_without_a_gain_has_a_row_without_numbers() -> None:
 def test_activations_that_work_in_place_are_measured_alike() -> None:
     options = {"depth": 5, "units": 16, "images": 4, "seed": 0}
     assert chain(lambda c: nn.ReLU(inplace=True), 1.4, **options) == chain(A.relu, 1.4, **options)
+
+
+def test_an_activation_that_raises_is_named_and_the_others_are_measured() -> None:
+    def unfinished(channels: int) -> nn.Module:
+        raise NotImplementedError("to be\nwritten")
+
+    def missing(channels: int) -> nn.Module:
+        raise InputError("activation._target_=nowhere.f cannot be imported")
+
+    factories = {"unfinished": unfinished, "relu": A.relu, "missing": missing}
+    numbers = gains(factories, seeds=1, depth=3, units=8, images=4)
+    assert [row["activation"] for row in numbers["rows"]] == ["relu"]
+    assert numbers["failed"] == {
+        "unfinished": "NotImplementedError: to be written",
+        "missing": "activation._target_=nowhere.f cannot be imported",
+    }
+    console = Console(width=200)
+    with console.capture() as printed:
+        console.print(tables.gain({**numbers, "asked": {"depth": 3}}))
+    assert "unfinished cannot be measured: NotImplementedError: to be written" in printed.get()

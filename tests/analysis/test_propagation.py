@@ -11,7 +11,7 @@ from torch import nn
 
 from conftest import compose_config
 from rectifiers.analysis import tables
-from rectifiers.analysis.propagation import effects, listen, propagate
+from rectifiers.analysis.propagation import analyse, effects, measure_signal
 from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.nn import activations as A
 from rectifiers.nn import initializers as I
@@ -25,13 +25,13 @@ DEPTH, UNITS, SEEDS = 20, 128, 10
 PERCEPTRON = [{"name": "fc", "linear": UNITS, "repeat": DEPTH}, {"name": "out", "linear": "classes"}]
 
 
-def heard_of(rows, activation, rule, seed: int, *, input_px: int = 12, images: int = 16, **options):
+def signals_of(rows, activation, rule, seed: int, *, input_px: int = 12, images: int = 16, **options):
     network = Network(expand(rows, width=1, classes=10), activation, channels=1, input_px=input_px)
     report = initialize(network.sites(), rule, seed=seed, name="", **options)
     draw = torch.Generator().manual_seed(seed)
     x = torch.randn(images, 1, input_px, input_px, generator=draw, dtype=torch.float64)
     gradient = torch.randn(images, 10, generator=draw, dtype=torch.float64)
-    return network, [entry.std_asked for entry in report], listen(network, x, gradient)
+    return network, [entry.std_asked for entry in report], measure_signal(network, x, gradient)
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ def test_measured_moments_are_the_theorys_within_what_the_width_allows(activatio
     """
     logs, backs = [], []
     for seed in range(SEEDS):
-        network, stds, heard = heard_of(PERCEPTRON, activation, rule, seed)
-        logs.append(math.log(heard[DEPTH - 1].second / heard[0].second))
-        backs.append(math.log(heard[0].gradient_second / heard[DEPTH - 1].gradient_second))
+        network, stds, signals = signals_of(PERCEPTRON, activation, rule, seed)
+        logs.append(math.log(signals[DEPTH - 1].second / signals[0].second))
+        backs.append(math.log(signals[0].gradient_second / signals[DEPTH - 1].gradient_second))
     steps = predict(network.sites(), network.shapes, stds, torch.ones(1, 1, dtype=torch.float64))
     width = steps[DEPTH - 1].width
     assert width is not None
@@ -69,9 +69,9 @@ def test_effects_add_up_to_the_whole() -> None:
         {"name": "spp", "pyramid": [2, 1]},
         {"name": "out", "linear": "classes"},
     ]
-    network, stds, heard = heard_of(rows, A.prelu, I.xavier, 3)
-    found = effects(network.sites(), stds, heard)
-    for (before, own), each in zip(pairwise(heard), found, strict=True):
+    network, stds, signals = signals_of(rows, A.prelu, I.xavier, 3)
+    found = effects(network.sites(), stds, signals)
+    for (before, own), each in zip(pairwise(signals), found, strict=True):
         whole = each.weights + each.activation + each.pooling + each.border + each.draw
         assert whole == pytest.approx(math.log(own.second / before.second), abs=1e-9)
     assert found[0].border < -0.05  # padding takes
@@ -80,28 +80,28 @@ def test_effects_add_up_to_the_whole() -> None:
     assert found[2].border > 0  # windows without padding are more often in the middle
 
 
-def test_a_std_of_001_dies_in_fifty_layers_and_is_still_heard_in_double_precision() -> None:
+def test_a_std_of_001_dies_in_fifty_layers_and_is_still_measured_in_double_precision() -> None:
     """256 units: 0.01 ln factor a layer is 256 / 2 * 1e-4 = 0.0128; float32 would call E[y^2] 0 from layer 24 on."""
     rows = [{"name": "fc", "linear": 256, "repeat": 50}, {"name": "out", "linear": "classes"}]
-    _, _, heard = heard_of(rows, A.relu, I.gaussian, 0, input_px=16)
-    log10 = math.log10(heard[49].second / heard[0].second)
+    _, _, signals = signals_of(rows, A.relu, I.gaussian, 0, input_px=16)
+    log10 = math.log10(signals[49].second / signals[0].second)
     assert log10 == pytest.approx(49 * math.log10(0.0128), abs=4 * 0.42)  # four of its stds for this width
 
 
-def test_nothing_arrives_from_zero_weights_and_that_is_said(tmp_path) -> None:
+def test_zero_weights_let_nothing_arrive_and_the_table_says_so(tmp_path) -> None:
     config = compose_config(
         "model=mlp", "init=zeros", "activation=relu", "data.resize_px=8", "data.crop_px=8", f"cache_dir={tmp_path}"
     )
-    numbers = propagate(AnalysisSetup(config), seeds=2, images=4, inputs="gaussian", tell=lambda n: None)
+    numbers = analyse(config, seeds=2, images=4, inputs="gaussian")
     assert numbers["total"]["forward"]["measured"] is None
     assert numbers["layers"][1]["response_second"] is None
     json.dumps(numbers, allow_nan=False)
     from rich.console import Console
 
     console = Console(width=200)
-    with console.capture() as told:
+    with console.capture() as printed:
         console.print(tables.propagation({**numbers, "asked": {}}))
-    assert "forward: from fc_1 on the responses are zero" in told.get()
+    assert "forward: from fc_1 on the responses are zero" in printed.get()
 
 
 def test_vgg_b_from_001_has_the_gradient_of_the_papers_worked_example() -> None:
@@ -114,8 +114,8 @@ def test_vgg_b_from_001_has_the_gradient_of_the_papers_worked_example() -> None:
     rows = [*convs, {"name": "out", "linear": "classes"}]
 
     def gradients(rule):
-        _, stds, heard = heard_of(rows, A.relu, rule, 0, input_px=32, images=2, fc_std=[0.01])
-        return stds, heard
+        _, stds, signals = signals_of(rows, A.relu, rule, 0, input_px=32, images=2, fc_std=[0.01])
+        return stds, signals
 
     stds, he = gradients(I.he_backward)
     _, constant = gradients(I.gaussian)
@@ -129,10 +129,10 @@ def test_vgg_b_from_001_has_the_gradient_of_the_papers_worked_example() -> None:
 
 def test_dropout_is_off_and_normalisation_is_that_of_training(tmp_path) -> None:
     config = compose_config("model=small14", "model.width=0.0625", "model.norm=batch", f"cache_dir={tmp_path}")
-    numbers = propagate(AnalysisSetup(config), seeds=2, images=8, inputs="data", tell=lambda n: None)
+    numbers = analyse(config, seeds=2, images=8, inputs="data")
     assert numbers["layers"][0]["theory"] is None  # it is not what Eq. 9 speaks of
     seconds = [layer["response_second"]["mean"] for layer in numbers["layers"]]
     assert max(map(abs, seconds)) < 1  # each layer starts from a variance of 1 again
     network, _ = AnalysisSetup(config).network(0)
-    listen(network, torch.randn(4, 1, 32, 32), torch.randn(4, 10))
+    measure_signal(network, torch.randn(4, 1, 32, 32), torch.randn(4, 10))
     assert not any(module.training for module in network.modules() if isinstance(module, nn.Dropout))

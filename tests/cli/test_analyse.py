@@ -36,9 +36,9 @@ def call(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
     return make
 
 
-def files(told: str) -> list[Path]:
+def files(printed: str) -> list[Path]:
     """The paths that were printed; all figures among them are drawn."""
-    paths = [Path(line) for line in told.splitlines() if line.startswith("/")]
+    paths = [Path(line) for line in printed.splitlines() if line.startswith("/")]
     for path in paths:
         if path.suffix == ".svg":
             assert len(list(ElementTree.parse(path).iter())) > 15  # an empty one has 9
@@ -68,17 +68,17 @@ def files(told: str) -> list[Path]:
         (
             ["preprocessing", "images=4", "components=[1,4]", "shown=4", *SMALL],
             ["preprocessing", "components", "eigenvalues"],
-            ["64 numbers an image, 1,347 training images"],
+            ["64 numbers per image, 1,347 training images"],
         ),
     ],
 )  # fmt: skip
 def test_every_analysis_prints_a_table_and_keeps_numbers_and_figures(
     call, tmp_path: Path, arguments: list[str], figures: list[str], words: list[str]
 ) -> None:
-    told = call(*arguments, f"cache_dir={tmp_path}/cache")
+    printed = call(*arguments, f"cache_dir={tmp_path}/cache")
     for word in words:
-        assert word in told
-    numbers, *drawn = files(told)
+        assert word in printed
+    numbers, *drawn = files(printed)
     assert [path.stem for path in drawn] == figures
     kept = json.loads(numbers.read_text())
     assert kept["analysis"] == arguments[0]
@@ -101,9 +101,9 @@ def test_responses_of_a_finished_run_are_those_of_its_network_on_all_training_im
     folder = outcome.path.parent
     printed = json.loads(call("responses", f"run={folder}", f"cache_dir={tmp_path}/cache", "--json"))
     config, _ = of_run(str(folder), {"cache_dir": f"{tmp_path}/cache"})
-    subject = AnalysisSetup(config)
-    images = torch.cat(list(subject.data.statistics_batches()))
-    network = trained(subject, folder)
+    setup = AnalysisSetup(config)
+    images = torch.cat(list(setup.data.statistics_batches()))
+    network = trained(setup, load(folder / "statistics.pt"), folder)
     with torch.no_grad():
         y = network.head.fc_1(load(folder / "statistics.pt")(images).flatten(1))
     first = printed["layers"][0]
@@ -113,8 +113,8 @@ def test_responses_of_a_finished_run_are_those_of_its_network_on_all_training_im
     assert first["dead"] == int((y.amax(0) <= 0).sum())
     assert first["slopes"] is None
     assert printed["history"][-1]["active_share/fc_1"] == outcome.record["history"][-1]["active_share/fc_1"]
-    told = call("responses", f"run={folder}", f"cache_dir={tmp_path}/cache")
-    assert [path.stem for path in files(told)] == ["numbers", "responses", "history"]
+    printed = call("responses", f"run={folder}", f"cache_dir={tmp_path}/cache")
+    assert [path.stem for path in files(printed)] == ["numbers", "responses", "history"]
 
 
 def test_learned_slopes_stand_with_their_distribution(call, tiny, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_learned_slopes_stand_with_their_distribution(call, tiny, tmp_path: Path
         assert (slopes["least"], slopes["most"]) == pytest.approx((kept["least"], kept["most"]))
         assert slopes["least"] <= slopes["quarter"] <= slopes["median"] <= slopes["three_quarters"] <= slopes["most"]
     (outcome.path.parent / "last.ckpt").unlink()
-    with pytest.raises(SystemExit, match=r"last.ckpt is gone, so no network can be asked; give rerun=true"):
+    with pytest.raises(SystemExit, match=r"last.ckpt is gone, so there is no network to measure; give rerun=true"):
         call("responses", f"run={outcome.path.parent}")
 
 

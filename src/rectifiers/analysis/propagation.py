@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -11,21 +11,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rectifiers.analysis.setup import AnalysisSetup
+from rectifiers.analysis.setup import AnalysisSetup, finite, mean_and_interval
 from rectifiers.nn.initializers import Site
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import Row
-from rectifiers.results.statistics import mean_of
+from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
-from rectifiers.theory.propagation import Step, log, predict
+from rectifiers.theory.propagation import Step, WidthEffect, log, predict
 
 
 @dataclass(frozen=True)
-class Heard:
-    """Of one layer with weights, over images, channels and places, in double precision.
+class LayerSignal:
+    """What one layer with weights receives and emits, over images, channels and places, in double precision.
 
-    mean, second: E[y] and E[y^2] of its responses. gradient_second: E[dy^2]. input_second: E[x^2] of what it got.
-    answered_second: E[f(y)^2], None for the last layer. border: the mean power in the windows of its responses over
+    mean, second: E[y] and E[y^2] of its responses. gradient_second: E[dy^2]. input_second: E[x^2] of its input.
+    activated_second: E[f(y)^2], None for the last layer. border: the mean power in the windows of its responses over
     that of x. Zero padding takes from it; the next unpadded layer, whose windows are more often in the middle of a map
     with poor edges, gives some back.
     """
@@ -34,7 +34,7 @@ class Heard:
     second: float
     gradient_second: float
     input_second: float
-    answered_second: float | None
+    activated_second: float | None
     border: float
 
     @property
@@ -42,57 +42,53 @@ class Heard:
         return max(0.0, self.second - self.mean**2)
 
 
-def listen(network: Network, inputs: Tensor, gradient: Tensor) -> list[Heard]:
-    """Run `inputs` forward and `gradient`, that of the scores [N, classes], backward; return what each layer had.
+def measure_signal(network: Network, inputs: Tensor, gradient: Tensor) -> list[LayerSignal]:
+    """Run `inputs` forward and `gradient`, that of the scores [N, classes], backward; return every layer's signal.
 
     Both in double precision: a std of 0.01 leaves 1e-93 of E[y^2] after 50 layers of 256, which float32 calls 0.
     Dropout is off. Normalisation uses the statistics of these inputs, as it does in training.
     """
     sites, rows = network.sites(), [shape.row for shape in network.shapes if shape.row.weighted]
-    heard: list[dict[str, Any]] = [{} for _ in sites]
+    parts: list[dict[str, Any]] = [{"activated_second": None} for _ in sites]
     exact = network.double().train()
     for module in exact.modules():
         if isinstance(module, nn.Dropout):
             module.eval()
 
-    def before(place: int) -> Callable[..., None]:
-        def take(_: nn.Module, given: tuple[Tensor]) -> None:
-            heard[place]["input_second"] = float(given[0].detach().square().mean())
-            heard[place]["border"] = _border(rows[place], given[0].detach())
+    def power(x: Tensor) -> float:
+        return float(x.detach().square().mean())
 
-        return take
+    def at_weights(layer: int) -> Callable[..., None]:
+        def hook(_: nn.Module, inputs: tuple[Tensor], y: Tensor) -> None:
+            (x,) = inputs
+            parts[layer] |= {"input_second": power(x), "border": _border(rows[layer], x.detach())}
+            parts[layer] |= {"mean": float(y.detach().mean()), "second": power(y)}
+            y.register_hook(lambda g: parts[layer].update(gradient_second=power(g)))
 
-    def after(place: int) -> Callable[..., None]:
-        def take(_: nn.Module, __: Any, response: Tensor) -> None:
-            y = response.detach()
-            heard[place] |= {"mean": float(y.mean()), "second": float(y.square().mean()), "answered_second": None}
-            response.register_hook(lambda g: heard[place].update(gradient_second=float(g.square().mean())))
+        return hook
 
-        return take
-
-    def answered(place: int) -> Callable[..., None]:
-        return lambda _, __, x: heard[place].update(answered_second=float(x.detach().square().mean()))
+    def at_activation(layer: int) -> Callable[..., None]:
+        return lambda _, __, output: parts[layer].update(activated_second=power(output))
 
     with ExitStack() as hooks, torch.enable_grad():
-        for place, site in enumerate(sites):
-            hooks.enter_context(site.module.register_forward_pre_hook(before(place)))
-            hooks.enter_context(site.module.register_forward_hook(after(place)))
+        for layer, site in enumerate(sites):
+            hooks.enter_context(site.module.register_forward_hook(at_weights(layer)))
             if site.after is not None:
-                hooks.enter_context(site.after.register_forward_hook(answered(place)))
+                hooks.enter_context(site.after.register_forward_hook(at_activation(layer)))
         exact(inputs.double()).backward(gradient.double())
     exact.zero_grad(set_to_none=True)
-    return [Heard(**each) for each in heard]
+    return [LayerSignal(**part) for part in parts]
 
 
 def _border(row: Row, x: Tensor) -> float:
-    """The mean over responses of the power in their windows, over that of all of x."""
+    """Return the mean over responses of the power in their windows, over that of all of x."""
     if row.kind == "linear" or row.kernel == 1:
         return 1.0
     power = x.square().mean((0, 1), keepdim=True)
-    whole = float(power.mean())
+    total = float(power.mean())
     window = torch.full((1, 1, row.kernel, row.kernel), 1 / row.kernel**2, dtype=x.dtype)
-    reached = F.conv2d(power, window, stride=row.stride, padding=row.padding)
-    return float(reached.mean()) / whole if whole else math.nan
+    windows = F.conv2d(power, window, stride=row.stride, padding=row.padding)
+    return float(windows.mean()) / total if total else math.nan
 
 
 @dataclass(frozen=True)
@@ -100,9 +96,9 @@ class Effects:
     """Where ln E[y^2] of a layer comes from, as seen from the layer before; the five add up to the difference.
 
     weights: ln(n Var[w]), the initialiser's. activation: ln(E[f(y)^2] / E[y^2]), on average what its moments say.
-    pooling: what the maximum over windows adds. border: what zero padding takes (`Heard.border`). draw: what this draw
-    of finitely many weights does beside its variance (and what biases add). NaN where nothing arrived, which has no
-    logarithm.
+    pooling: what the maximum over windows adds. border: what zero padding takes (`LayerSignal.border`). draw: what this
+    draw of finitely many weights does beside its variance (and what biases add). NaN where nothing arrived, which has
+    no logarithm.
     """
 
     weights: float
@@ -112,72 +108,70 @@ class Effects:
     draw: float
 
 
-def effects(sites: Sequence[Site], stds: Sequence[float], heard: Sequence[Heard]) -> list[Effects]:
+def effects(sites: Sequence[Site], stds: Sequence[float], signals: Sequence[LayerSignal]) -> list[Effects]:
     """Return the Effects of every layer but the first."""
 
     def ratio(one: float, other: float) -> float:
         return math.log(one / other) if one > 0 and other > 0 else math.nan
 
-    found = []
-    for site, std, before, own in zip(sites[1:], stds[1:], heard, heard[1:], strict=False):
-        answered = before.answered_second or 0.0
-        weights, border = log(site.fans[0] * std**2), ratio(own.border, 1.0)
-        expected = site.fans[0] * std**2 * own.border * own.input_second
-        found.append(
+    of_layers = []
+    for site, std, before, own in zip(sites[1:], stds[1:], signals, signals[1:], strict=False):
+        activated = before.activated_second or 0.0
+        factor = site.fans[0] * std**2
+        of_layers.append(
             Effects(
-                weights=weights if math.isfinite(weights) else math.nan,
-                activation=ratio(answered, before.second),
-                pooling=ratio(own.input_second, answered),
-                border=border,
-                draw=ratio(own.second, expected),
+                weights=log(factor) if factor else math.nan,
+                activation=ratio(activated, before.second),
+                pooling=ratio(own.input_second, activated),
+                border=ratio(own.border, 1.0),
+                draw=ratio(own.second, factor * own.border * own.input_second),
             )
         )
-    return found
+    return of_layers
 
 
-def propagate(
-    subject: AnalysisSetup, *, seeds: int, images: int, inputs: str, tell: Callable[[int], None]
-) -> dict[str, Any]:
-    """Return the numbers of the analysis: every layer's moments, measured and predicted, and what they come to.
+def analyse(config: dict[str, Any], *, seeds: int, images: int, inputs: str) -> dict[str, Any]:
+    """Return every layer's moments, measured and predicted, and what they come to.
 
-    tell: is called with 1 after every network. Moments are log10, means over networks with 95 % intervals; None where
-    one of them was zero, which has no logarithm, or more than a double holds.
+    Moments are log10, means over networks with 95 % intervals; None where one of them was zero, which has no logarithm,
+    or more than a double holds.
 
     Raises:
         InputError: for one image and batch normalisation.
     """
-    if images == 1 and subject.config["model"]["norm"] == "batch":
+    norm = config["model"]["norm"]
+    if images == 1 and norm == "batch":
         raise InputError("images=1 leaves model.norm=batch nothing to normalise over; give images=2 or more")
-    first, plain = subject.config["seed"], subject.config["model"]["norm"] == "none"
-    measured, found, powers = [], [], []
-    for seed in range(first, first + seeds):
-        network, init_report = subject.network(seed)
-        given = subject.inputs(inputs, images, seed)
-        powers.append(_power(given))
-        heard = listen(network, given, subject.score_gradient(len(given), seed))
-        stds = [entry.std_asked for entry in init_report]
-        measured.append(heard)
-        found.append(effects(network.sites(), stds, heard))
-        tell(1)
-    sites = network.sites()
-    steps = predict(sites, network.shapes, stds, torch.stack(powers).mean(0)) if plain else None
+    setup = AnalysisSetup(config)
+    measured, causes, powers = [], [], []
+    with progress_bar("networks", seeds) as advance:
+        for seed in range(config["seed"], config["seed"] + seeds):
+            network, report = setup.network(seed)
+            x = setup.inputs(inputs, images, seed)
+            powers.append(_power(x))
+            measured.append(measure_signal(network, x, setup.score_gradient(len(x), seed)))
+            stds = [layer.std_asked for layer in report]
+            causes.append(effects(network.sites(), stds, measured[-1]))
+            advance(1)
+    steps = predict(network.sites(), network.shapes, stds, torch.stack(powers).mean(0)) if norm == "none" else None
+    shapes = [shape for shape in network.shapes if shape.row.weighted]
     layers = [
         {
-            "layer": entry.layer,
-            "fan_in": entry.fan_in,
-            "fan_out": entry.fan_out,
-            "map_px": shape.side or None,
-            "std": entry.std_asked,
-            "response_mean": _finite(fmean(heard[i].mean for heard in measured)),
-            "response_second": _log10([heard[i].second for heard in measured]),
-            "response_variance": _log10([heard[i].variance for heard in measured]),
-            "gradient_second": _log10([heard[i].gradient_second for heard in measured]),
-            "theory": None if steps is None else _theory(steps[i]),
-            "effects": None if i == 0 else _mean_effects([each[i - 1] for each in found]),
+            "layer": layer.layer,
+            "fan_in": layer.fan_in,
+            "fan_out": layer.fan_out,
+            "map_px": shapes[i].side or None,
+            "std": layer.std_asked,
+            "response_mean": finite(fmean(signals[i].mean for signals in measured)),
+            "response_second": _log10([signals[i].second for signals in measured]),
+            "response_variance": _log10([signals[i].variance for signals in measured]),
+            "gradient_second": _log10([signals[i].gradient_second for signals in measured]),
+            "theory": steps and _theory(steps[i]),
+            "effects": None if i == 0 else _mean_effects([of_layers[i - 1] for of_layers in causes]),
         }
-        for i, (entry, shape) in enumerate(zip(init_report, (s for s in network.shapes if s.row.weighted), strict=True))
+        for i, layer in enumerate(report)
     ]
-    return {"layers": layers, "total": _total(measured, steps), "activation": init_report[0].activation_after}
+    return {"layers": layers, "total": _total(measured, steps), "activation": report[0].activation_after}
 
 
 def _power(inputs: Tensor) -> Tensor:
@@ -185,57 +179,44 @@ def _power(inputs: Tensor) -> Tensor:
     return inputs.square().mean((0, 1)) if inputs.dim() == 4 else inputs.square().mean().view(1, 1)
 
 
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None
-
-
 def _log10(values: Sequence[float]) -> dict[str, Any] | None:
     usable = all(0 < value < math.inf for value in values)
-    return asdict(mean_of([math.log10(value) for value in values])) if usable else None
+    return mean_and_interval([math.log10(value) for value in values]) if usable else None
 
 
 def _in_log10(natural: float) -> float | None:
-    return natural / math.log(10) if math.isfinite(natural) else None
+    return finite(natural / math.log(10))
 
 
-def _theory(step: Step) -> dict[str, Any]:
-    width = step.width
+def _width(effect: WidthEffect | None) -> dict[str, float | None]:
     return {
-        "response": _in_log10(step.response),
-        "response_on_maps": _in_log10(step.response_on_maps),
-        "gradient": _in_log10(step.gradient),
-        "gradient_on_maps": _in_log10(step.gradient_on_maps),
-        "width_drift": width and _in_log10(width.drift),
-        "width_spread": width and _in_log10(width.spread),
+        "width_drift": _in_log10(effect.drift) if effect else None,
+        "width_spread": _in_log10(effect.spread) if effect else None,
     }
 
 
-def _mean_effects(found: Sequence[Effects]) -> dict[str, float | None]:
-    return {key: _in_log10(fmean(getattr(each, key) for each in found)) for key in Effects.__dataclass_fields__}
+def _theory(step: Step) -> dict[str, float | None]:
+    keys = ("response", "response_on_maps", "gradient", "gradient_on_maps")
+    return {key: _in_log10(getattr(step, key)) for key in keys} | _width(step.width)
 
 
-def _total(measured: Sequence[Sequence[Heard]], steps: Sequence[Step] | None) -> dict[str, Any]:
+def _mean_effects(draws: Sequence[Effects]) -> dict[str, float | None]:
+    return {key: _in_log10(fmean(getattr(draw, key) for draw in draws)) for key in Effects.__dataclass_fields__}
+
+
+def _total(measured: Sequence[Sequence[LayerSignal]], steps: Sequence[Step] | None) -> dict[str, Any]:
     """From the first layer's responses to the last's, and from the last's gradients to the first's, in log10."""
 
-    def change(ends: Sequence[tuple[float, float]]) -> dict[str, Any] | None:
-        return _log10([b / a if 0 < a < math.inf else 0.0 for a, b in ends])
+    def change(moment: str, theory: str, start: int, end: int) -> dict[str, Any]:
+        ends = [(getattr(signals[start], moment), getattr(signals[end], moment)) for signals in measured]
+        predicted = {
+            name: steps and _in_log10(getattr(steps[end], key) - getattr(steps[start], key))
+            for name, key in (("theory", theory), ("on_maps", f"{theory}_on_maps"))
+        }
+        return {"measured": _log10([b / a if 0 < a < math.inf else 0.0 for a, b in ends]), **predicted}
 
-    def predicted(key: str, first: int, last: int) -> float | None:
-        return None if steps is None else _in_log10(getattr(steps[last], key) - getattr(steps[first], key))
-
-    width = steps[-1].width if steps else None
     return {
         "steps": len(measured[0]) - 1,
-        "forward": {
-            "measured": change([(heard[0].second, heard[-1].second) for heard in measured]),
-            "theory": predicted("response", 0, -1),
-            "on_maps": predicted("response_on_maps", 0, -1),
-            "width_drift": width and _in_log10(width.drift),
-            "width_spread": width and _in_log10(width.spread),
-        },
-        "backward": {
-            "measured": change([(heard[-1].gradient_second, heard[0].gradient_second) for heard in measured]),
-            "theory": predicted("gradient", -1, 0),
-            "on_maps": predicted("gradient_on_maps", -1, 0),
-        },
+        "forward": change("second", "response", 0, -1) | _width(steps[-1].width if steps else None),
+        "backward": change("gradient_second", "gradient", -1, 0),
     }

@@ -1,4 +1,4 @@
-"""What a finished run's activations answer on its training images, and the slopes that it has learned."""
+"""What a finished run's activations respond to its training images, and the slopes that it has learned."""
 
 from pathlib import Path
 from typing import Any
@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from rectifiers.analysis.setup import AnalysisSetup
+from rectifiers.data.preprocess import Preprocess
 from rectifiers.data.statistics import load
 from rectifiers.evaluation.responses import ResponseMeter, Responses
 from rectifiers.nn.networks.network import Network
@@ -16,31 +17,40 @@ from rectifiers.training.assembly import build_network
 from rectifiers.training.checkpoints import LAST, AtomicCheckpointIO
 from rectifiers.training.module import refuse_other_network
 
-OF_THE_NETWORK = "network."  # how the module calls it in a checkpoint
+PREFIX = "network."  # of the network's weights in a checkpoint of the module
 BY_EPOCH = ("response_mean", "response_std", "active_share", "dead_units")
 
 
-def responses(config: dict[str, Any], record: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the numbers: every layer's mean, std, positive share and dead units after the last epoch, over the centre
-    views of the training split; its slopes over channels; and what each epoch heard of the validation split.
+def analyse(config: dict[str, Any], record: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return every layer's mean, std, positive share and dead units after the last epoch, over the centre views of the
+    training split; its slopes over channels; and what each epoch measured on the validation split.
 
     Raises:
         InputError: where the run's checkpoint or its preprocessing is gone or damaged.
     """
     if not (folder / LAST).exists():
         raise InputError(
-            f"{folder / LAST} is gone, so no network can be asked; give rerun=true to train this run again"
+            f"{folder / LAST} is gone, so there is no network to measure; give rerun=true to train this run again"
         )
-    subject = AnalysisSetup(config)
-    network = trained(subject, folder)
-    heard = heard_of(network, subject, folder)
+    setup = AnalysisSetup(config)
+    preprocess = load(folder / "statistics.pt")
+    network = trained(setup, preprocess, folder)
     slopes = network.slopes()
     return {
         "run": record["run"],
-        "images": len(subject.source.train.labels),
+        "images": len(setup.source.train.labels),
         "layers": [
-            {"layer": name, **_told(each), "slopes": _distribution(slopes[name]) if name in slopes else None}
-            for name, each in heard.items()
+            {
+                "layer": name,
+                "mean": layer.mean,
+                "std": layer.std,
+                "mean_over_std": layer.mean / layer.std if layer.std else None,
+                "active_share": layer.active,
+                "dead": layer.dead,
+                "units": layer.units,
+                "slopes": _distribution(slopes[name]) if name in slopes else None,
+            }
+            for name, layer in responses_of(network, preprocess, setup).items()
         ],
         "history": [
             {key: value for key, value in row.items() if key == "epoch" or key.partition("/")[0] in BY_EPOCH}
@@ -49,37 +59,25 @@ def responses(config: dict[str, Any], record: dict[str, Any], folder: Path) -> d
     }
 
 
-def trained(subject: AnalysisSetup, folder: Path) -> Network:
+def trained(setup: AnalysisSetup, preprocess: Preprocess, folder: Path) -> Network:
     """Return the network with the weights of the run's last checkpoint."""
-    preprocess = load(folder / "statistics.pt")
-    network, _ = build_network(subject.config, subject.source, preprocess.flat_output)
+    network, _ = build_network(setup.config, setup.source, preprocess.flat_output)
     state = AtomicCheckpointIO().load_checkpoint(folder / LAST)["state_dict"]
-    weights = {name.removeprefix(OF_THE_NETWORK): w for name, w in state.items() if name.startswith(OF_THE_NETWORK)}
+    weights = {name.removeprefix(PREFIX): weight for name, weight in state.items() if name.startswith(PREFIX)}
     refuse_other_network(network, weights)
     network.load_state_dict(weights)
     return network.eval()
 
 
 @torch.inference_mode()
-def heard_of(network: Network, subject: AnalysisSetup, folder: Path) -> dict[str, Responses]:
-    """Return what the network's activations answer to all training images, without dropout."""
-    preprocess, meter = load(folder / "statistics.pt"), ResponseMeter(network.activations())
-    with progress_bar("training images", len(subject.source.train.labels)) as seen, meter.listening():
-        for images in subject.data.statistics_batches():
+def responses_of(network: Network, preprocess: Preprocess, setup: AnalysisSetup) -> dict[str, Responses]:
+    """Return the statistics of the network's responses to all training images, without dropout."""
+    meter = ResponseMeter(network.activations())
+    with progress_bar("training images", len(setup.source.train.labels)) as advance, meter.listening():
+        for images in setup.data.statistics_batches():
             network(preprocess(images))
-            seen(len(images))
+            advance(len(images))
     return meter.by_layer()
-
-
-def _told(heard: Responses) -> dict[str, Any]:
-    return {
-        "mean": heard.mean,
-        "std": heard.std,
-        "mean_over_std": heard.mean / heard.std if heard.std else None,
-        "active_share": heard.active,
-        "dead": heard.dead,
-        "units": heard.units,
-    }
 
 
 def _distribution(slopes: Tensor) -> dict[str, Any]:

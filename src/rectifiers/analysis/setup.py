@@ -1,5 +1,9 @@
 """What an analysis looks at: the network, the images and the preprocessing that a configuration names."""
 
+import math
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
@@ -10,12 +14,15 @@ from rectifiers.data.module import CenterDataset
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.nn.initializers import LayerReport
 from rectifiers.nn.networks.network import Network
+from rectifiers.results.statistics import mean_of
 from rectifiers.runtime.seeds import derive_seed
 from rectifiers.training.assembly import build_data, build_geometry, build_network, build_preprocess, build_source
+from rectifiers.training.diagnostics import Signals, Weights
+from rectifiers.training.run import train
 
 
 class AnalysisSetup:
-    """The parts of `config`, a resolved plain dict, each made when it is asked for."""
+    """The parts of `config`, a resolved plain dict, each made when it is first needed."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
@@ -28,9 +35,9 @@ class AnalysisSetup:
         return build_preprocess(self.config, self.data)[0]
 
     @property
-    def steps_an_epoch(self) -> int:
-        """Of training."""
-        return len(self.data.batches)
+    def steps(self) -> int:
+        """Steps of the whole training."""
+        return self.config["optim"]["epochs"] * len(self.data.batches)
 
     def network(self, seed: int) -> tuple[Network, list[LayerReport]]:
         """Return the network as a run of this seed would start with it, and its init report."""
@@ -38,9 +45,9 @@ class AnalysisSetup:
 
     def images(self, count: int, seed: int) -> tuple[Tensor, Tensor]:
         """Return (centre views, uint8 [N, C, H, W]; labels, [N]) of `count` training images, or all there are."""
-        drawn = torch.randperm(len(self.source.train.labels), generator=_generator("images", seed))[:count]
+        order = torch.randperm(len(self.source.train.labels), generator=generator("images", seed))
         crops = CenterDataset(self.source, "train", self.data.geometry, skip_bad=self.data.skip_bad)
-        batch = crops.__getitems__(sorted(drawn.tolist()))
+        batch = crops.__getitems__(sorted(order[:count].tolist()))
         return batch.images, batch.labels
 
     def inputs(self, kind: str, count: int, seed: int) -> Tensor:
@@ -49,17 +56,35 @@ class AnalysisSetup:
             return self.preprocess(self.images(count, seed)[0]).double()
         flat, side = self.preprocess.flat_output, self.config["data"]["crop_px"]
         shape = (self.source.channels, side, side) if flat is None else (flat,)
-        return torch.randn(count, *shape, dtype=torch.float64, generator=_generator("inputs", seed))
+        return torch.randn(count, *shape, dtype=torch.float64, generator=generator("inputs", seed))
 
     def score_gradient(self, count: int, seed: int) -> Tensor:
         """Return N(0, 1) as the gradient of the scores, float64 [count, classes].
 
-        That of a loss would hang together with the weights, and vanish where large scores saturate the softmax; Eq. 13
-        speaks of neither, and says the same for gradients of any size.
+        The gradient of a loss would depend on the weights, and vanish where large scores saturate the softmax. Eq. 13
+        is about neither, and says the same for gradients of any size.
         """
-        generator = _generator("gradient", seed)
-        return torch.randn(count, len(self.source.classes), dtype=torch.float64, generator=generator)
+        classes = len(self.source.classes)
+        return torch.randn(count, classes, dtype=torch.float64, generator=generator("gradient", seed))
 
 
-def _generator(*parts: str | int) -> torch.Generator:
+def generator(*parts: str | int) -> torch.Generator:
+    """Return the analyses' own stream of random numbers for `parts`."""
     return torch.Generator().manual_seed(derive_seed("analysis", *parts))
+
+
+def observe_training(config: dict[str, Any], observer: Signals | Weights) -> dict[str, Any]:
+    """Train `config` once more while `observer` looks on, in a folder that is removed; return the record."""
+    with tempfile.TemporaryDirectory() as place:
+        own = {**config, "runs_dir": place, "rerun": False, "logger": {**config["logger"], "name": "none"}}
+        return train(own, {}, [observer]).record
+
+
+def finite(number: float) -> float | None:
+    """Return `number`, or None where JSON cannot hold it."""
+    return number if math.isfinite(number) else None
+
+
+def mean_and_interval(values: Sequence[float]) -> dict[str, Any]:
+    """Return the mean of at least one value with n and its 95 % interval, as plain numbers."""
+    return asdict(mean_of(values))

@@ -1,10 +1,10 @@
-"""Preprocessing as pictures: what the components are, what is made again from them, what whitening makes white."""
+"""Preprocessing as pictures: what the components are, what is rebuilt from them, and what whitening does."""
 
 import pytest
 import torch
 
 from conftest import compose_config
-from rectifiers.analysis.components import preprocessing, tiles, whitened
+from rectifiers.analysis.preprocessing import analyse, tiles, whitened
 from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.data.preprocess import PixelMoments, eigenbasis
 from rectifiers.runtime.errors import InputError
@@ -12,11 +12,11 @@ from rectifiers.runtime.errors import InputError
 
 def made(tmp_path, *more: str, **settings):
     sizes = ("data.resize_px=8", "data.crop_px=8") if not more else ()
-    subject = AnalysisSetup(compose_config("model=mlp", *sizes, f"cache_dir={tmp_path}", *more))
-    return preprocessing(subject, **{"images": 9, "components": [1, 10, 64], "shown": 5, **settings})
+    config = compose_config("model=mlp", *sizes, f"cache_dir={tmp_path}", *more)
+    return analyse(config, **{"images": 9, "components": [1, 10, 64], "shown": 5, **settings})
 
 
-def test_all_components_make_the_images_again_and_fewer_make_less(tmp_path) -> None:
+def test_all_components_rebuild_the_images_and_fewer_rebuild_less(tmp_path) -> None:
     numbers = made(tmp_path)
     pictures = numbers["pictures"]
     torch.testing.assert_close(pictures["from_64"], pictures["originals"])
@@ -29,10 +29,10 @@ def test_all_components_make_the_images_again_and_fewer_make_less(tmp_path) -> N
 
 
 def test_whitened_training_images_have_a_unit_covariance_where_the_variance_is_far_above_epsilon(tmp_path) -> None:
-    subject = AnalysisSetup(compose_config("model=mlp", "data.resize_px=8", "data.crop_px=8", f"cache_dir={tmp_path}"))
-    moments = PixelMoments(subject.data.statistics_batches)
+    setup = AnalysisSetup(compose_config("model=mlp", "data.resize_px=8", "data.crop_px=8", f"cache_dir={tmp_path}"))
+    moments = PixelMoments(setup.data.statistics_batches)
     values, rows = eigenbasis(moments)
-    images = torch.cat(list(subject.data.statistics_batches())).double() / 255
+    images = torch.cat(list(setup.data.statistics_batches())).double() / 255
     coordinates = (images - moments.mean).flatten(1) @ rows.T
     white = whitened(coordinates, values, rows, 1e-9) @ rows.T
     covariance = white.T @ white / len(white)
@@ -43,9 +43,11 @@ def test_whitened_training_images_have_a_unit_covariance_where_the_variance_is_f
 
 
 def test_images_of_imagenets_size_are_refused(tmp_path) -> None:
-    with pytest.raises(InputError, match=r"covariance of 50,176 numbers .* data.crop_px=224 is too large: lower data"):
+    with pytest.raises(
+        InputError, match=r"covariance of 50,176 numbers per image.* data.crop_px=224 is too large: lower data"
+    ):
         made(tmp_path, "data.resize_px=256", "data.crop_px=224")
-    with pytest.raises(InputError, match=r"components=65 is more than the 64 numbers an image"):
+    with pytest.raises(InputError, match=r"components=65 is more than the 64 numbers of an image"):
         made(tmp_path, components=[65])
 
 
