@@ -326,15 +326,17 @@ def test_a_library_that_is_older_than_its_sources_is_not_used(monkeypatch: pytes
 def test_the_build_needs_no_more_than_a_compiler_and_says_what_it_misses(tmp_path: Path) -> None:
     place = tmp_path / "data" / "jpeg"
     for library in (JPEG, KERNELS):
-        own = tmp_path / library.folder.relative_to(compiling.HERE)
+        own = tmp_path / library.folder.relative_to(compiling.PACKAGE)
         own.mkdir(parents=True)
         for path in [*library.sources(), *library.folder.glob("*.h")]:
             (own / path.name).write_bytes(path.read_bytes())
-    (tmp_path / "compiling.py").write_bytes(Path(compiling.__file__).read_bytes())
+    program = tmp_path / "runtime" / "compiling.py"
+    program.parent.mkdir()
+    program.write_bytes(Path(compiling.__file__).read_bytes())
 
     def run(compiler: str) -> str:
         done = subprocess.run(
-            [sys.executable, str(tmp_path / "compiling.py")],
+            [sys.executable, str(program)],
             env={"CC": compiler, "PATH": os.environ["PATH"]},
             capture_output=True,
         )
@@ -343,11 +345,11 @@ def test_the_build_needs_no_more_than_a_compiler_and_says_what_it_misses(tmp_pat
 
     assert run("cc") == ""
     assert (place / "library.so").is_file()
-    assert (tmp_path / "kernels" / "library.so").is_file()
+    assert (tmp_path / "nn" / "kernels" / "library.so").is_file()
     (place / "crop.c").write_text("int broken(")
     assert "jpeg was not built (cc says:" in run("cc")
     assert not (place / "library.so").exists()  # what is left would be stale
-    assert (tmp_path / "kernels" / "library.so").is_file()
+    assert (tmp_path / "nn" / "kernels" / "library.so").is_file()
     assert run("no-such-compiler").count("was not built (") == 2
     assert sorted(path.suffix for path in place.iterdir() if path.suffix not in (".c", ".h", ".py")) == []
     assert (ROOT / "hatch_build.py").is_file()
