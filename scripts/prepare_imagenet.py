@@ -1,10 +1,10 @@
-"""From the official archives to a folder to train from: the stages of `pipelines/imagenet/dvc.yaml` and `dvc.yaml`.
+"""Convert the official archives to a folder to train from: the stages of `pipelines/imagenet/dvc.yaml` and `dvc.yaml`.
 
     python scripts/prepare_imagenet.py verify       # the archives are the pinned bytes
-    python scripts/prepare_imagenet.py prepare      # archives -> shards, indexes, manifest; goes on where it was ended
+    python scripts/prepare_imagenet.py prepare      # archives -> shards, indexes, manifest; continues after a stop
     python scripts/prepare_imagenet.py statistics   # of the training images' centre crops
 
---settings names the file that says how (its group `data`), --archives the one that says from what.
+--settings names a file of `conf/data` with the settings, --archives the list of archives.
 """
 
 import argparse
@@ -42,16 +42,16 @@ class Settings(Section):
 
 
 def read_settings(path: Path) -> Settings:
-    """Return the group `data` of a file of `conf/data`, as far as it is used here."""
+    """Return the keys SETTINGS of the group `data` in a file of `conf/data`."""
     try:
         data = dict(yaml.safe_load(path.read_text())["data"])
-    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as fault:
-        raise InputError(f"{path} cannot be read as settings of a data set ({fault!r}); restore it from git") from fault
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} cannot be read as settings of a data set ({error!r}); restore it from git") from error
     return checked(Settings, data, f"{path}: data.")
 
 
 def cached_md5() -> Callable[[Path], str]:
-    """The md5 of a file from DVC's own notes where it knows the file, so that 150 GB are read once."""
+    """Return a function that takes md5s from DVC's cache where it knows the file, so that 150 GB are read once."""
     from dvc.repo import Repo
     from dvc_data.hashfile.hash import hash_file
     from dvc_objects.fs.local import LocalFileSystem
@@ -69,13 +69,13 @@ def cached_md5() -> Callable[[Path], str]:
 
 
 def verify_all(expected: Expected, pins: Path | None) -> str:
-    """Check every archive, and that DVC's file of pins still says what ours says: `dvc repro -P` rewrites that one."""
+    """Check every archive, and that DVC's file of pins, which `dvc repro -P` rewrites, agrees with `expected`."""
     wanted = {archive.path.name: archive.md5 for archive in expected.archives.values()}
     if pins is not None:
         try:
             found = {out["path"]: out["md5"] for out in yaml.safe_load(pins.read_text())["outs"]}
-        except (OSError, yaml.YAMLError, TypeError, KeyError) as fault:
-            raise InputError(f"{pins} cannot be read ({fault!r}); give git checkout {pins}") from fault
+        except (OSError, yaml.YAMLError, TypeError, KeyError) as error:
+            raise InputError(f"{pins} cannot be read ({error!r}); give git checkout {pins}") from error
         if found != wanted:
             raise InputError(f"{pins} no longer pins the official archives; give git checkout {pins}")
     md5 = cached_md5()
@@ -143,10 +143,10 @@ def main() -> None:
                 write_text(given.out, verified)
         else:
             run_statistics(settings, given.out or Path(settings.root).with_name("statistics"), given.threads)
-    except InputError as fault:
-        sys.exit(f"error: {fault}")
-    except OSError as fault:
-        sys.exit(f"error: {fault}; make room or give another place, and give the same command again: it goes on")
+    except InputError as error:
+        sys.exit(f"error: {error}")
+    except OSError as error:
+        sys.exit(f"error: {error}; make room or give another place, and give the same command again: it goes on")
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         sys.exit(130)

@@ -1,8 +1,8 @@
 """Read every pinned byte again and name the files that differ; `make verify-data`.
 
-DVC trusts a file whose time and size stay, and a cache that is linked to it. This trusts neither: archives are compared
-with `pipelines/*/archives.yaml`, other outputs with `dvc.lock`, and what is below them with the manifest.
-Archives of ImageNet that are not here are no fault; anything else that is pinned and missing is one.
+DVC trusts a file of unchanged time and size, and a cache that is linked to it. This program does not: it compares
+archives with `pipelines/*/archives.yaml`, other outputs with `dvc.lock`, and the files below them with the manifest.
+Missing archives of ImageNet are no error; any other missing pinned file is one.
 """
 
 import os
@@ -25,14 +25,14 @@ OPTIONAL = Path("pipelines/imagenet/archives.yaml")
 
 @dataclass(frozen=True)
 class Pin:
-    """The md5 that a file must have, and what brings it back."""
+    """The md5 that a file must have, and the command that restores it."""
 
     md5: str
     remedy: str
 
 
 def pinned_files(project: Path) -> dict[Path, Pin]:
-    """Return every single file that is pinned, by its path below the project."""
+    """Return every pinned file by its path below the project."""
     pins: dict[Path, Pin] = {}
     for lock in locks(project):
         stages = lock.with_suffix(".yaml").relative_to(project)
@@ -50,7 +50,7 @@ def pinned_files(project: Path) -> dict[Path, Pin]:
     return pins
 
 
-def faults(project: Path) -> Iterator[str]:
+def find_errors(project: Path) -> Iterator[str]:
     """Yield a sentence for every file that is missing or differs."""
     for path, pin in pinned_files(project).items():
         file = project / path
@@ -68,19 +68,19 @@ def faults(project: Path) -> Iterator[str]:
                     yield f"{path} is named by a lock that is not committed; commit that, or restore it"
                 for name in different_files(file.parent):
                     yield f"{path.parent / name} differs from its manifest; {remedy(project, file.parent / name, pin)}"
-            except InputError as fault:
-                yield str(fault)
+            except InputError as error:
+                yield str(error)
 
 
 def remedy(project: Path, file: Path, pin: Pin) -> str:
-    """What to remove before the file is brought back: a link's other end is as wrong as the file."""
+    """Return what to do: remove the file, and a copy in the cache that is linked to it, and restore it."""
     linked = next((copy for copy in cache(project).rglob("*") if copy.is_file() and copy.samefile(file)), None)
     also = "" if linked is None else f" and {os.path.relpath(linked, project)}, the same bytes"
     return f"remove it{also}, and {pin.remedy}"
 
 
 def cache(project: Path) -> Path:
-    """Return where DVC keeps copies, which `dvc cache dir` may have moved."""
+    """Return DVC's cache folder, which `dvc cache dir` may have moved."""
     done = subprocess.run([sys.executable, "-m", "dvc", "cache", "dir"], cwd=project, capture_output=True, text=True)
     return Path(done.stdout.strip()) if done.returncode == 0 else project / ".dvc" / "cache"
 
@@ -88,12 +88,12 @@ def cache(project: Path) -> Path:
 def main() -> None:
     project = Path.cwd()
     try:
-        found = list(faults(project))
-    except InputError as fault:
-        found = [str(fault)]
-    for sentence in found:
+        errors = list(find_errors(project))
+    except InputError as error:
+        errors = [str(error)]
+    for sentence in errors:
         print(f"error: {sentence}", file=sys.stderr)
-    if found:
+    if errors:
         sys.exit(1)
     count = len(pinned_files(project))
     print(f"{count} pinned files, and all that their manifests name, are as pinned")

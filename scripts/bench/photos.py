@@ -35,7 +35,7 @@ def write_photos(root: Path, count: int) -> dict[str, float]:
         file = io.BytesIO()
         Image.fromarray(pixels).save(file, "JPEG", quality=int(draw.integers(88, 97)), subsampling="4:2:0")
         tiled = jpeg.tile(file.getvalue())
-        assert tiled is not None, jpeg.fault()
+        assert tiled is not None, jpeg.unavailable_reason()
         for kind, content in (("plain", file.getvalue()), ("tiled", tiled)):
             for part in ("train", "val"):
                 path = root / kind / part / f"n{i % 2:08d}" / f"{i}.JPEG"

@@ -21,7 +21,7 @@ from rectifiers.data import jpeg
 from rectifiers.data.imagenet.source import imagenet
 from rectifiers.data.module import ImageData
 from rectifiers.data.sources import Source, folder
-from rectifiers.data.transforms import Geometry, draw_plan, follow
+from rectifiers.data.transforms import Geometry, apply_plan, draw_plan
 
 PHOTOS = 192
 PAPER = Geometry(256, SIDE, True, scale_jitter_px=JITTER, color_sigma=0.1)
@@ -58,7 +58,7 @@ def differing_bytes(source: Source) -> int:
         images = data.training.__getitems__(items).images
         for view, (epoch, index) in zip(images, items, strict=True):
             image = split.image(index)
-            expected = follow(draw_plan(PAPER, 0, epoch, index, (image.shape[1], image.shape[2])), image)
+            expected = apply_plan(draw_plan(PAPER, 0, epoch, index, (image.shape[1], image.shape[2])), image)
             wrong += int((view != expected).sum())
     return wrong
 
@@ -91,8 +91,8 @@ def two_workers(root: Path, rounds: int) -> dict:
 
 
 def main(rounds: int) -> None:
-    if jpeg.fault():
-        sys.exit(f"error: {jpeg.fault()}")
+    if jpeg.unavailable_reason():
+        sys.exit(f"error: {jpeg.unavailable_reason()}")
     random.seed(0)
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)

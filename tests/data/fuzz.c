@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "native.h"
+#include "decoder.h"
 
 static uint64_t state = 88172645463325252ULL;
 

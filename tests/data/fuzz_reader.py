@@ -26,7 +26,7 @@ from rectifiers.data.imagenet.shards import ShardSplit
 from rectifiers.data.imagenet.source import imagenet
 from rectifiers.data.imagenet.store import INDEX, read_manifest
 from rectifiers.data.reading import Reader
-from rectifiers.data.transforms import Geometry, Plan, center_plan, follow
+from rectifiers.data.transforms import Geometry, Plan, apply_plan, center_plan
 from rectifiers.runtime.compiling import Library
 from rectifiers.runtime.errors import InputError
 
@@ -94,7 +94,7 @@ class Images:
         if found is None:
             return "refused"
         image = split.image(0)
-        assert torch.equal(found, follow(PLAN_FOR((image.shape[-2], image.shape[-1])), image)), "other pixels"
+        assert torch.equal(found, apply_plan(PLAN_FOR((image.shape[-2], image.shape[-1])), image)), "other pixels"
         return "read"
 
 
@@ -142,7 +142,7 @@ def main(prepared: Path, work: Path, count: int, seed: int, library: Path | None
     faulthandler.enable()
     if library is not None:
         Library.path = property(lambda _: library)  # type: ignore[assignment]
-        assert jpeg.fault() is None, jpeg.fault()
+        assert jpeg.unavailable_reason() is None, jpeg.unavailable_reason()
     kinds: dict[str, Callable[[np.random.Generator], str]] = {
         "image": Images(prepared, work).read,
         "index": Damaged(prepared, work, "train/index.npy", head=128).read,

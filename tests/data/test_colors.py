@@ -10,15 +10,17 @@ from rectifiers.data import jpeg
 from rectifiers.data.colors import measure_colors
 from rectifiers.data.imagenet.source import imagenet
 from rectifiers.data.sources import ArraySplit
-from rectifiers.data.transforms import COLOR_VALUES, COLOR_VECTORS, Geometry, center_plan, follow
+from rectifiers.data.transforms import COLOR_VALUES, COLOR_VECTORS, Geometry, apply_plan, center_plan
 from rectifiers.runtime.errors import InputError
 
 
-def test_they_are_those_of_the_centre_crops_of_the_training_images(prepared: Path) -> None:
+def test_colour_statistics_are_those_of_the_training_images_centre_crops(prepared: Path) -> None:
     split, geometry = imagenet(str(prepared)).train, Geometry(72, 64, flip=False)
     found, mean = measure_colors(split, geometry, threads=2)
     plans = [center_plan(geometry, split.shape(i)) for i in range(72)]
-    crops = np.stack([follow(plan, split.image(i)).numpy() for i, plan in enumerate(plans)]).astype(np.float64) / 255
+    crops = (
+        np.stack([apply_plan(plan, split.image(i)).numpy() for i, plan in enumerate(plans)]).astype(np.float64) / 255
+    )
     assert np.allclose(mean, crops.mean(0), rtol=0, atol=1e-14)
     pixels = crops.transpose(1, 0, 2, 3).reshape(3, -1)
     assert found["channels"]["mean"] == pytest.approx(pixels.mean(1), abs=1e-13)
@@ -33,7 +35,7 @@ def test_they_are_those_of_the_centre_crops_of_the_training_images(prepared: Pat
     assert found["quoted_for_imagenet"]["eigenvalues"] == COLOR_VALUES.tolist()
 
 
-def test_threads_cannot_change_a_bit(prepared: Path) -> None:
+def test_the_number_of_threads_changes_no_bit(prepared: Path) -> None:
     split, geometry = imagenet(str(prepared)).train, Geometry(72, 64, flip=False)
     one, mean_of_one = measure_colors(split, geometry, threads=1)
     three, mean_of_three = measure_colors(split, geometry, threads=3)
@@ -41,16 +43,16 @@ def test_threads_cannot_change_a_bit(prepared: Path) -> None:
     assert (mean_of_one == mean_of_three).all()
 
 
-def test_the_c_library_cannot_change_a_bit(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_c_library_changes_no_bit(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     split, geometry = imagenet(str(prepared)).train, Geometry(72, 64, flip=False)
     found, mean = measure_colors(split, geometry, threads=1)
-    monkeypatch.setattr(jpeg, "fault", lambda: "no library today")
+    monkeypatch.setattr(jpeg, "unavailable_reason", lambda: "no library today")
     slowly, mean_slowly = measure_colors(split, geometry, threads=1)
     assert found == slowly
     assert (mean == mean_slowly).all()
 
 
-def test_an_image_that_cannot_be_read_is_named_and_not_left_out(prepared: Path, tmp_path: Path) -> None:
+def test_an_unreadable_image_is_named_and_not_left_out(prepared: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(prepared, tmp_path / "copied"))
     shard = root / "train" / "shard-00001.bin"
     shard.write_bytes(bytes(shard.stat().st_size))
@@ -58,7 +60,7 @@ def test_an_image_that_cannot_be_read_is_named_and_not_left_out(prepared: Path, 
         measure_colors(imagenet(str(root)).train, Geometry(72, 64, flip=False), threads=2)
 
 
-def test_images_drawn_from_the_quoted_components_give_them_back() -> None:
+def test_images_drawn_from_the_quoted_components_reproduce_them() -> None:
     """20,000 pixels of N(1/2, V diag(values) V' / 16): an eigenvalue is off by more than 5 % once in 10^6 draws."""
     import torch
 

@@ -42,20 +42,22 @@ def check(found: dict, count: int) -> None:
         assert found[kind]["refused"] > count / 10, found
 
 
-def test_damaged_files_are_read_as_they_were_or_refused(prepared: Path, tmp_path: Path) -> None:
+def test_damaged_files_are_read_correctly_or_refused(prepared: Path, tmp_path: Path) -> None:
     check(read_damaged(prepared, tmp_path, 120, 0), 120)
 
 
 @pytest.mark.slow
-def test_twenty_thousand_damaged_files_of_each_kind_are_read_as_they_were_or_refused(
+def test_twenty_thousand_damaged_files_of_each_kind_are_read_correctly_or_refused(
     prepared: Path, tmp_path: Path
 ) -> None:
     check(read_damaged(prepared, tmp_path, 20_000, 1), 20_000)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(jpeg.fault() is not None, reason=f"there is no C library to test: {jpeg.fault()}")
-def test_no_damaged_file_makes_the_reader_leave_its_memory(prepared: Path, tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    jpeg.unavailable_reason() is not None, reason=f"there is no C library to test: {jpeg.unavailable_reason()}"
+)
+def test_no_damaged_file_makes_the_reader_access_foreign_memory(prepared: Path, tmp_path: Path) -> None:
     """21,000 files; Python's own memory comes from malloc, so that a step beyond a file's bytes is seen."""
     library = tmp_path / "library.so"
     flags = ["-std=gnu11", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g", "-DPLAIN", "-fPIC"]

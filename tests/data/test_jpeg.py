@@ -21,7 +21,9 @@ from rectifiers.data.jpeg import binding
 from rectifiers.runtime import compiling
 from rectifiers.runtime.compiling import JPEG, KERNELS, Library
 
-pytestmark = pytest.mark.skipif(decoder.fault() is not None, reason=f"there is no C library to test: {decoder.fault()}")
+pytestmark = pytest.mark.skipif(
+    decoder.unavailable_reason() is not None, reason=f"there is no C library to test: {decoder.unavailable_reason()}"
+)
 Pair = tuple[int, int]
 FLAVOURS = ["4:4:4", "4:2:2", "4:2:0", "grey"]
 
@@ -69,7 +71,7 @@ def test_crops_are_pillows_bit_for_bit(data: st.DataObject) -> None:
     tiled = decoder.tile(plain)
     assert tiled is not None
     for content in (plain, tiled):
-        assert decoder.measure(content) == shape
+        assert decoder.read_size(content) == shape
         out = crop(content, size, corner, side, mirrored)
         if out is None:
             assert pillow_shrinks_columns_first(shape, size)
@@ -78,7 +80,7 @@ def test_crops_are_pillows_bit_for_bit(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("shape", [(60, 20), (60, 31), (120, 60), (121, 60), (300, 101)])
-def test_tall_images_are_pillows_bit_for_bit_or_left_to_it(shape: Pair) -> None:
+def test_tall_images_equal_pillows_bit_for_bit_or_fall_back_to_it(shape: Pair) -> None:
     """Pillow shrinks the columns of a tall image first; noise shows it in nearly every pixel."""
     noise = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
     content = jpeg(Image.fromarray(noise))
@@ -95,7 +97,7 @@ def test_tall_images_are_pillows_bit_for_bit_or_left_to_it(shape: Pair) -> None:
     assert left_to_pillow > 0
 
 
-def test_a_library_of_other_pixels_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_decodes_to_other_pixels_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     def other(*arguments: object) -> bool:
         done = original(*arguments)
         arguments[-1][0, 0, 0] += 1  # type: ignore[index]
@@ -105,11 +107,11 @@ def test_a_library_of_other_pixels_is_not_used(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(binding, "_crop", other)
     binding._library.cache_clear()
     try:
-        assert "Pillow" in str(decoder.fault())
+        assert "Pillow" in str(decoder.unavailable_reason())
     finally:
         monkeypatch.undo()
         binding._library.cache_clear()
-    assert decoder.fault() is None
+    assert decoder.unavailable_reason() is None
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
@@ -138,14 +140,14 @@ def test_a_tiled_file_is_read_only_where_the_crop_lies() -> None:
     assert crop(bytes(tiled), (384, 512), (320, 448), 64, False) is None
 
 
-def test_what_is_not_certain_is_left_to_pillow() -> None:
+def test_unsupported_files_fall_back_to_pillow() -> None:
     image = photo(90, 120)
     file = io.BytesIO()
     image.save(file, "PNG")
     cmyk = jpeg(image.convert("CMYK"))
     truncated = jpeg(image)[:-500]
     for content in (file.getvalue(), cmyk, b"", b"\xff\xd8", jpeg(image)[:100]):
-        assert decoder.measure(content) is None
+        assert decoder.read_size(content) is None
         assert decoder.tile(content) is None
     for content in (truncated, jpeg(image, progressive=True), cmyk):
         assert crop(content, (90, 120), (0, 0), 64, False) is None
@@ -165,7 +167,7 @@ def test_crops_outside_the_image_and_foreign_buffers_are_refused() -> None:
             decoder.crop(content, (90, 120), (0, 0), False, wrong)
 
 
-def test_metadata_is_no_obstacle() -> None:
+def test_files_with_metadata_are_supported() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # a rotation, which the reference does not apply either
     plain = jpeg(photo(90, 120), exif=exif, icc_profile=b"p" * 3000, comment=b"hello")
@@ -197,11 +199,11 @@ def with_segment(content: bytes, marker: int, body: bytes) -> bytes:
         (0xE7, b"anything", True),
     ],
 )
-def test_only_markers_that_pillow_takes_for_sure_are_taken(marker: int, body: bytes, handled: bool) -> None:
+def test_only_markers_that_pillow_certainly_accepts_are_accepted(marker: int, body: bytes, handled: bool) -> None:
     """A file that Pillow may refuse, or open as another kind, must not be decoded in its place."""
     plain = jpeg(photo(90, 120))
     content = with_segment(plain, marker, body)
-    assert (decoder.measure(content) == (90, 120)) is handled
+    assert (decoder.read_size(content) == (90, 120)) is handled
     out = crop(content, (90, 120), (3, 5), 64, True)
     assert (out is not None) is handled
     if handled:
@@ -261,7 +263,7 @@ def check_mutants(count: int, seed: int) -> int:
     for i in range(count):
         draw = np.random.default_rng([seed, i])
         mutant = mutate(seeds[i % len(seeds)], draw)
-        shape = decoder.measure(mutant)
+        shape = decoder.read_size(mutant)
         tiled = decoder.tile(mutant)
         if tiled is not None:
             assert np.array_equal(pixels(tiled), pixels(mutant)), f"tile of mutant {seed}, {i}"
@@ -287,7 +289,7 @@ def test_many_damaged_files_give_pillows_pixels_or_none() -> None:
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_no_damaged_file_makes_the_c_code_leave_its_memory(tmp_path: Path) -> None:
+def test_no_damaged_file_makes_the_c_code_access_foreign_memory(tmp_path: Path) -> None:
     """30,000 mutants under the address and undefined-behaviour sanitizers, leaks included."""
     program = tmp_path / "fuzz"
     sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g", "-DPLAIN"]
@@ -314,16 +316,16 @@ def test_a_library_that_is_older_than_its_sources_is_not_used(monkeypatch: pytes
     monkeypatch.setattr(Library, "source_hash", lambda _: "0" * 16)
     binding._library.cache_clear()
     try:
-        assert "older than its sources" in str(decoder.fault())
-        assert "make native" in str(decoder.fault())
+        assert "older than its sources" in str(decoder.unavailable_reason())
+        assert "make native" in str(decoder.unavailable_reason())
         assert decoder.tile(jpeg(photo(9, 9))) is None
-        assert decoder.measure(jpeg(photo(9, 9))) is None
+        assert decoder.read_size(jpeg(photo(9, 9))) is None
     finally:
         binding._library.cache_clear()
 
 
 @pytest.mark.process
-def test_the_build_needs_no_more_than_a_compiler_and_says_what_it_misses(tmp_path: Path) -> None:
+def test_the_build_needs_only_a_compiler_and_names_what_is_missing(tmp_path: Path) -> None:
     place = tmp_path / "data" / "jpeg"
     for library in (JPEG, KERNELS):
         own = tmp_path / library.folder.relative_to(compiling.PACKAGE)

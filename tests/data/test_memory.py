@@ -88,7 +88,7 @@ def full_size(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="memory is read from Linux' /proc")
-def test_imagenets_index_opens_at_once_and_its_workers_stay_small(full_size: Path) -> None:
+def test_imagenets_index_opens_at_once_and_workers_use_little_memory(full_size: Path) -> None:
     """A worker's share counts what it has by itself, and of what several have in common its part.
 
     Resident, it has over 500 MB whatever is read: torch alone has that, and it is the training process' own.

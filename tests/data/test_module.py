@@ -9,7 +9,7 @@ from photos import jpeg, photo
 from rectifiers.data import jpeg as decoder
 from rectifiers.data.module import Batch, ImageData, TrainDataset
 from rectifiers.data.sources import Source, digits, folder
-from rectifiers.data.transforms import Geometry, draw_plan, follow
+from rectifiers.data.transforms import Geometry, apply_plan, draw_plan
 from rectifiers.runtime.errors import InputError
 
 PAPER = Geometry(72, 64, True, scale_jitter_px=(72, 144), color_sigma=0.1)
@@ -61,7 +61,7 @@ def test_the_number_of_workers_changes_no_pixel_label_or_shift(photos: Source, w
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_ranks_that_share_a_batch_see_what_one_would(photos: Source, ranks: int) -> None:
+def test_ranks_that_share_a_batch_read_the_images_of_a_single_process(photos: Source, ranks: int) -> None:
     data = ImageData(photos, PAPER, global_batch=8, seed=3, workers=0)
     data.batches.set_epoch(4)
     for items, whole in zip(data.batches, photo_batches(photos.train.root, 0), strict=True):
@@ -70,7 +70,7 @@ def test_ranks_that_share_a_batch_see_what_one_would(photos: Source, ranks: int)
             assert same(part, Batch(*(parts[rank::ranks] for parts in whole[:3]), []))
 
 
-def test_a_restart_goes_on_with_the_images_it_would_have_seen(photos: Source) -> None:
+def test_a_restart_continues_with_the_same_images(photos: Source) -> None:
     """Another object, which has read nothing of the epochs before and other images just now."""
     again = TrainDataset(photos, PAPER, 3, skip_bad=False)
     again.__getitems__([(0, 5), (9, 1)])
@@ -80,23 +80,23 @@ def test_a_restart_goes_on_with_the_images_it_would_have_seen(photos: Source) ->
     assert same(again.__getitems__(last), photo_batches(photos.train.root, 0)[-1])
 
 
-def test_every_image_is_the_one_that_pillow_makes(photos: Source) -> None:
+def test_every_image_equals_pillows(photos: Source) -> None:
     """Training, validation and what preprocessing learns from, with and without the C library."""
     for epoch in range(3):
         batch = TrainDataset(photos, PAPER, 3, skip_bad=False).__getitems__([(epoch, i) for i in range(16)])
         for i in range(16):
             image = photos.train.image(i)
             plan = draw_plan(PAPER, 3, epoch, i, (image.shape[1], image.shape[2]))
-            assert torch.equal(batch.images[i], follow(plan, image))
+            assert torch.equal(batch.images[i], apply_plan(plan, image))
             assert torch.equal(batch.shifts[i], torch.from_numpy(plan.shift).float())
             assert batch.labels[i] == photos.train.labels[i]
 
 
-def test_without_the_library_the_images_are_the_same_and_it_is_said(
+def test_without_the_library_the_images_are_the_same_and_a_warning_says_so(
     photos: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_it = photo_batches(photos.train.root, 0)
-    monkeypatch.setattr(decoder, "fault", lambda: "no library today")
+    monkeypatch.setattr(decoder, "unavailable_reason", lambda: "no library today")
     with pytest.warns(UserWarning, match="no library today"):
         data = ImageData(photos, PAPER, global_batch=8, seed=3, workers=0)
     assert data.training.reader.encoded is None
@@ -113,7 +113,7 @@ def test_the_epoch_may_be_set_after_the_iterator_was_made() -> None:
     assert torch.equal(next(iterator).images, batches(0, 5)[0].images)
 
 
-def test_batches_of_small_images_are_those_that_results_were_made_with() -> None:
+def test_batches_of_small_images_are_those_of_the_committed_results() -> None:
     import hashlib
 
     data = ImageData(digits(), Geometry(36, 32, True), global_batch=128, seed=3, workers=0)
@@ -126,7 +126,7 @@ def test_batches_of_small_images_are_those_that_results_were_made_with() -> None
     assert content.hexdigest() == "d7c307c6644eb988"
 
 
-def test_validation_sees_every_image_once_in_order() -> None:
+def test_validation_reads_every_image_once_in_order() -> None:
     labels = torch.cat([batch.labels for batch in digit_data(0, 0).val_dataloader()])
     assert labels.tolist() == list(digits().val.labels)
 
@@ -143,7 +143,7 @@ def damaged(tmp_path: Path) -> Source:
     return folder(str(tmp_path))
 
 
-def test_an_unreadable_image_stays_one_sentence_across_a_workers_border(damaged: Source) -> None:
+def test_an_unreadable_image_in_a_worker_is_reported_in_one_sentence(damaged: Source) -> None:
     data = ImageData(damaged, Geometry(36, 32, True), global_batch=6, seed=0, workers=2)
     with pytest.raises(InputError) as raised:
         list(data.train_dataloader())
@@ -151,7 +151,7 @@ def test_an_unreadable_image_stays_one_sentence_across_a_workers_border(damaged:
     assert "Traceback" not in str(raised.value)
 
 
-def test_an_unreadable_image_gives_its_place_to_the_next_and_is_named_when_asked_to(damaged: Source) -> None:
+def test_skip_bad_replaces_an_unreadable_image_by_the_next_and_names_it(damaged: Source) -> None:
     data = ImageData(damaged, Geometry(36, 32, True), global_batch=6, seed=0, workers=0, skip_bad=True)
     with pytest.warns(UserWarning, match=r"1\.jpg cannot be read .* the next image takes its place"):
         batch = data.training.__getitems__([(0, 0), (0, 1), (0, 2)])
@@ -162,7 +162,7 @@ def test_an_unreadable_image_gives_its_place_to_the_next_and_is_named_when_asked
     assert len(crops) == 4
 
 
-def test_validation_never_skips(damaged: Source) -> None:
+def test_validation_never_skips_an_image(damaged: Source) -> None:
     (damaged.val.root / "val" / "a" / "0.jpg").write_bytes(b"broken")
     data = ImageData(damaged, Geometry(36, 32, True), global_batch=6, seed=0, workers=0, skip_bad=True)
     with pytest.raises(InputError, match=r"0\.jpg cannot be read as an image"):
@@ -181,7 +181,7 @@ def test_a_split_without_a_readable_image_is_an_error(damaged: Source) -> None:
 
 
 @pytest.mark.parametrize("library", [True, False])
-def test_an_image_that_is_long_and_thin_is_a_sentence_and_not_the_end_of_memory(
+def test_a_long_thin_image_is_refused_instead_of_exhausting_memory(
     library: bool, damaged: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1 x 65,000 px would have 13 GB at the paper's size."""
@@ -189,7 +189,7 @@ def test_an_image_that_is_long_and_thin_is_a_sentence_and_not_the_end_of_memory(
     for path in damaged.train.paths:
         path.write_bytes(thin)
     if not library:
-        monkeypatch.setattr(decoder, "fault", lambda: "no library today")
+        monkeypatch.setattr(decoder, "unavailable_reason", lambda: "no library today")
     data = ImageData(damaged, Geometry(256, 224, True), global_batch=6, seed=0, workers=0)
     sentence = (
         r"image 0 cannot be used: an image of 65000 x 1 px would have more than 89,000,000 px .* side is 256; remove"

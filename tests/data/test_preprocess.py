@@ -42,7 +42,7 @@ def test_means(moments: PixelMoments, images: torch.Tensor, flat: np.ndarray) ->
     assert torch.allclose(found.double(), colour.double() / 255 - means, atol=1e-6)
 
 
-def test_standardize_gives_every_pixel_that_varies_unit_variance(
+def test_standardize_gives_every_varying_pixel_unit_variance(
     moments: PixelMoments, images: torch.Tensor, flat: np.ndarray
 ) -> None:
     z, varies = result(P.standardize, moments, images), flat.std(0) > 0
@@ -109,7 +109,7 @@ def test_unit_rms_is_one_over_the_training_images(method, moments: PixelMoments,
     assert np.sqrt((result(method, moments, images, "unit_rms") ** 2).mean()) == pytest.approx(1, rel=1e-5)
 
 
-def test_a_number_scales_the_pixels(moments: PixelMoments, images: torch.Tensor, flat: np.ndarray) -> None:
+def test_a_number_as_scale_multiplies_the_pixels(moments: PixelMoments, images: torch.Tensor, flat: np.ndarray) -> None:
     z = result(P.pixel_mean, moments, images, 255)
     assert np.allclose(z, 255 * (flat - flat.mean(0)), atol=1e-3)
 
@@ -128,9 +128,9 @@ def test_the_order_and_the_batches_of_the_images_change_no_bit(moments: PixelMom
     assert torch.equal(other.covariance, moments.covariance)
 
 
-def test_a_covariance_that_does_not_fit_is_refused() -> None:
+def test_a_covariance_that_is_too_large_is_refused() -> None:
     large = torch.zeros(2, 3, 40, 40, dtype=torch.uint8)
-    with pytest.raises(InputError, match=r"4800 numbers an image, and the limit is 4096; lower data\.crop_px"):
+    with pytest.raises(InputError, match=r"4800 numbers per image, and the limit is 4096; lower data\.crop_px"):
         fit(P.zca, PixelMoments(lambda: [large]), 1.0)
 
 

@@ -54,7 +54,7 @@ def test_a_fraction_that_empties_a_class_is_refused() -> None:
         digits(val_fraction=0.001)
 
 
-def test_a_digest_sees_every_pixel_and_label() -> None:
+def test_a_digest_depends_on_every_pixel_and_label() -> None:
     images = torch.zeros(3, 1, 2, 2, dtype=torch.uint8)
     other = images.clone()
     other[2, 0, 1, 1] = 1
@@ -94,7 +94,7 @@ def test_a_folder_gives_rgb_images_with_trains_sorted_classes(photos: Path) -> N
     assert shapes == {(3, 20 + i, 24) for i in range(6)}
 
 
-def test_a_folders_digest_does_not_know_where_it_lies(photos: Path, tmp_path: Path) -> None:
+def test_a_folders_digest_does_not_depend_on_its_path(photos: Path, tmp_path: Path) -> None:
     before = folder(str(photos)).digest
     moved = photos.rename(tmp_path / "elsewhere")
     assert folder(str(moved)).digest == before
@@ -140,7 +140,7 @@ def test_sixteen_bit_images_are_refused_and_not_clipped_to_white(photos: Path) -
         folder(str(photos)).train.image(0)
 
 
-def test_links_to_nothing_and_folders_with_an_images_name_are_no_images(photos: Path) -> None:
+def test_dangling_links_and_folders_named_like_images_are_no_images(photos: Path) -> None:
     (photos / "train" / "cat" / "gone.png").symlink_to(photos / "nowhere.png")
     (photos / "train" / "cat" / "folder.png").mkdir()
     source = folder(str(photos))
@@ -162,7 +162,7 @@ def test_an_image_of_absurd_size_is_refused_before_it_is_decoded(photos: Path, m
         (lambda root: (root / "val" / "dog").rename(root / "val" / "wolf"), "val/wolf is a class that .*train has not"),
     ],
 )
-def test_a_folder_that_is_not_whole_is_named_with_the_remedy(photos: Path, spoil, sentence: str) -> None:
+def test_an_incomplete_folder_is_named_with_the_remedy(photos: Path, spoil, sentence: str) -> None:
     spoil(photos)
     with pytest.raises(InputError, match=sentence):
         folder(str(photos))
@@ -273,7 +273,7 @@ def test_a_tampered_cifar10_is_never_unpickled(cifar_root: Path) -> None:
 
 
 @pytest.mark.parametrize("source", [cifar10, fashion_mnist])
-def test_a_download_that_fails_is_a_sentence(source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_download_is_reported_in_one_sentence(source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for dataset in (datasets.CIFAR10, datasets.FashionMNIST):
         monkeypatch.setattr(dataset, "url", "http://127.0.0.1:9/none.tar.gz", raising=False)
     monkeypatch.setattr(datasets.FashionMNIST, "mirrors", ["http://127.0.0.1:9/"])
@@ -302,7 +302,7 @@ def test_torchvisions_fashion_mnist_layout_is_read(tmp_path: Path) -> None:
     assert source.val.labels == list(range(8))
 
 
-def test_a_damaged_raw_file_is_a_sentence(tmp_path: Path) -> None:
+def test_a_damaged_raw_file_is_reported_in_one_sentence(tmp_path: Path) -> None:
     raw = tmp_path / "FashionMNIST" / "raw"
     raw.mkdir(parents=True)
     for part in ("train", "t10k"):

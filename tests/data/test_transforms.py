@@ -11,9 +11,9 @@ from rectifiers.data.transforms import (
     COLOR_VALUES,
     COLOR_VECTORS,
     Geometry,
+    apply_plan,
     center_plan,
     draw_plan,
-    follow,
     resize_shorter,
 )
 
@@ -24,7 +24,7 @@ VARIED_SHIFT = [1.5990808095309739, 1.8065309561168146, 1.960561658563559]
 
 
 def train_view(image: torch.Tensor, geometry: Geometry, seed: int, epoch: int, index: int) -> torch.Tensor:
-    return follow(draw_plan(geometry, seed, epoch, index, (image.shape[-2], image.shape[-1])), image)
+    return apply_plan(draw_plan(geometry, seed, epoch, index, (image.shape[-2], image.shape[-1])), image)
 
 
 def ramp(height: int, width: int) -> torch.Tensor:
@@ -84,12 +84,12 @@ def test_without_flip_nothing_is_mirrored_and_the_crops_stay() -> None:
 
 
 def test_the_centre_view_is_the_centre() -> None:
-    view = follow(center_plan(Geometry(36, 32, True), (36, 40)), ramp(36, 40))
+    view = apply_plan(center_plan(Geometry(36, 32, True), (36, 40)), ramp(36, 40))
     assert (int(view[0, 0, 0]), int(view[1, 0, 0])) == (2, 4)
     assert view.shape == (3, 32, 32)
 
 
-def test_the_jittered_side_is_uniform_over_the_range_and_both_its_ends() -> None:
+def test_the_jittered_side_is_uniform_over_the_closed_range() -> None:
     geometry, draws = Geometry(40, 32, False, scale_jitter_px=(32, 36)), 3000
     image = ramp(80, 80)
     rows = [int(v[0, -1, 0]) - int(v[0, 0, 0]) for v in (train_view(image, geometry, 0, 0, i) for i in range(draws))]
@@ -103,7 +103,7 @@ def test_the_jittered_side_is_uniform_over_the_range_and_both_its_ends() -> None
 def test_the_centre_view_is_torchvisions(height: int, width: int, px: int, side: int) -> None:
     image = torch.randint(0, 256, (3, height, width), dtype=torch.uint8)
     expected = center_crop(resize_shorter(image, px), [side])
-    assert torch.equal(follow(center_plan(Geometry(px, side, True), (height, width)), image), expected)
+    assert torch.equal(apply_plan(center_plan(Geometry(px, side, True), (height, width)), image), expected)
 
 
 def shifts(geometry: Geometry, draws: int) -> np.ndarray:
@@ -128,7 +128,7 @@ def test_color_shifts_are_independent_normals_along_the_eigenvectors(scale: str)
     assert np.std(drawn @ COLOR_VECTORS[:, 0]) == pytest.approx(expected, rel=0.06)
 
 
-def test_a_draw_does_not_depend_on_another() -> None:
+def test_draws_are_independent_of_each_other() -> None:
     """Neighbouring indices and epochs are unrelated: lag-1 correlation of 3,000 corners, 1 false alarm in 10,000."""
     geometry = Geometry(296, 32, True, color_sigma=0.1)
     for keys in ([(0, i) for i in range(3000)], [(epoch, 0) for epoch in range(3000)]):
@@ -148,7 +148,7 @@ def test_the_papers_jitter_reaches_every_side_from_256_to_512() -> None:
     assert stats.chisquare(counts[256:]).pvalue > FALSE_ALARM
 
 
-def test_the_plans_of_small_images_are_those_that_results_were_made_with() -> None:
+def test_the_plans_of_small_images_are_those_of_the_committed_results() -> None:
     """Committed records rest on these draws; a change of their order or number would move them silently."""
     plans = [draw_plan(Geometry(36, 32, True), 0, epoch, index, (8, 8)) for epoch, index in ((0, 0), (3, 7), (74, 99))]
     assert [(p.corner, p.mirrored) for p in plans] == FROZEN

@@ -18,7 +18,7 @@ from rectifiers.training.epoch_end import EpochEnd
 
 STAGES = {
     "data": (run, "build_source", "while the data was opened"),
-    "statistics": (ImageData, "_in_order", "while learning the preprocessing"),
+    "statistics": (ImageData, "_ordered_loader", "while learning the preprocessing"),
     "set-up of the trainer": (EpochEnd, "setup", "after step 1"),
     "last epoch": (EpochEnd, "on_train_epoch_end", "after step 10"),
     "test": (results, "evaluate", "while testing"),

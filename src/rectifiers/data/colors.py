@@ -1,4 +1,4 @@
-"""What a training split says of its pixels: the mean image, and mean, spread and principal components of RGB."""
+"""Colour statistics of a training split: the mean image, and mean, spread and principal components of RGB."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from rectifiers.data.parallel import in_order
+from rectifiers.data.parallel import map_in_order
 from rectifiers.data.reading import Reader
 from rectifiers.data.sources import Split
 from rectifiers.data.transforms import COLOR_VALUES, COLOR_VECTORS, Geometry, center_plan
 from rectifiers.runtime.errors import InputError
 
-DIGITS = 9  # of what comes out of an eigensolver, whose last bits differ between machines; the file is pinned
+DIGITS = 9  # of the pinned eigenvalues and eigenvectors; an eigensolver's last bits differ between machines
 
 
 def measure_colors(
@@ -21,10 +21,10 @@ def measure_colors(
 ) -> tuple[dict[str, Any], np.ndarray]:
     """Return (statistics, mean image) of the centre crops of a split, RGB with white at 1.
 
-    The mean image is float64 [3, crop, crop]. All sums are of integers, so neither threads nor machines can change
-    them. The covariance is that of the RGB values of single pixels over all crops; the constants that everybody quotes
-    for ImageNet stand beside its eigenvalues (variances, descending) and eigenvectors (columns, rows R, G, B). Each
-    says how many images went in.
+    The mean image is float64 [3, crop, crop]. All sums are of integers, so neither threads nor machines change them.
+    The covariance is that of the RGB values of single pixels over all crops, with its eigenvalues (variances,
+    descending), its eigenvectors (columns; rows R, G, B) and the constants commonly quoted for ImageNet. Every
+    statistic names its number of images.
 
     Raises:
         InputError: for an image that cannot be read.
@@ -37,25 +37,25 @@ def measure_colors(
 
     def center(index: int) -> np.ndarray:
         views = torch.empty(1, 3, geometry.crop_px, geometry.crop_px, dtype=torch.uint8)
-        (found,) = reader.read([index], [plan_for], views)
-        if isinstance(found, InputError):
-            raise found
+        (plan,) = reader.read([index], [plan_for], views)
+        if isinstance(plan, InputError):
+            raise plan
         return views[0].numpy()
 
-    for crop in in_order(center, range(images), threads):
+    for crop in map_in_order(center, range(images), threads):
         total += crop
         pixels = crop.reshape(3, -1).astype(np.float64)
         products += (pixels @ pixels.T).astype(np.int64)  # exact: below 2^53
         on_image()
     count = images * geometry.crop_px**2
     sums = [int(channel.sum()) for channel in total]
-    # In whole numbers as far as it goes: count^2 cov = count sum(xy) - sum(x) sum(y).
+    # In integers as far as possible: count^2 cov = count sum(xy) - sum(x) sum(y).
     covariance = np.array(
         [[(count * int(products[a, b]) - sums[a] * sums[b]) / (count * 255) ** 2 for b in range(3)] for a in range(3)]
     )
     values, vectors = np.linalg.eigh(covariance)
     values, vectors = values[::-1], vectors[:, ::-1]
-    vectors = vectors * np.sign((vectors * COLOR_VECTORS).sum(0))  # the sign that is nearer to the quoted one
+    vectors = vectors * np.sign((vectors * COLOR_VECTORS).sum(0))  # the sign nearer to the quoted vector
     statistics = {
         "data": split.digest(),
         "resize_px": geometry.resize_px,

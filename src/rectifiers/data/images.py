@@ -1,4 +1,4 @@
-"""Image files: what may be opened, and the hash of many. Without torch."""
+"""Limits on image files, and the hash of many files. Imports no torch."""
 
 import hashlib
 from collections.abc import Iterable
@@ -9,17 +9,17 @@ from rectifiers.data.limits import LARGEST_PIXELS
 
 
 def check_pixels(image: Image.Image) -> None:
-    """Refuse an opened image that would not fit, or would be clipped to 8 bits, before it is decoded.
+    """Check, before it is decoded, that an opened image is not too large and has 8 bits per channel.
 
     Raises:
-        ValueError: saying why.
+        ValueError: with the reason.
     """
     if image.width * image.height > LARGEST_PIXELS:
         raise ValueError(f"it has {image.width} x {image.height} px, more than {LARGEST_PIXELS:,} in all")
     if image.mode.startswith(("I", "F")):  # Pillow clips these to 255: a grey photo would turn white
-        raise ValueError(f"it has more than 8 bits a channel, mode {image.mode}")
+        raise ValueError(f"it has more than 8 bits per channel, mode {image.mode}")
     if any("16" in str(tile[3]) for tile in getattr(image, "tile", [])):  # a PNG of 16 bits opens as RGB
-        raise ValueError("it has 16 bits a channel")
+        raise ValueError("it has 16 bits per channel")
 
 
 def digest_files(files: Iterable[tuple[str, int, bytes]]) -> str:

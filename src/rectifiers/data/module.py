@@ -1,4 +1,4 @@
-"""The LightningDataModule: a source's splits through the geometry, in batches that depend on the seed alone."""
+"""The LightningDataModule: transformed batches of a source's splits, which depend on the seed alone."""
 
 import gc
 import math
@@ -23,14 +23,14 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import iterate_until_stopped, leave_signals_to_the_parent
 from rectifiers.runtime.torch_internals import shared_bytes
 
-MOST_IMAGES, MOST_BYTES = 512, 2**24  # of a batch of centre views: shared memory may be small
+MAX_IMAGES, MAX_BYTES = 512, 2**24  # of a batch of centre views: shared memory may be small
 
 
 class Batch(NamedTuple):
-    """Images as bytes, and what the device does to them.
+    """Images as bytes, and the colour shifts that the device adds to them.
 
     images: uint8 [N, C, H, W]; labels: int64 [N]; shifts: float32 [N, 3], grey levels to add to red, green and blue
-    before the preprocessing, or None; unread: indices of images that could not be read, whose place others took.
+    before the preprocessing, or None; unread: indices of images that could not be read and were replaced.
     """
 
     images: Tensor
@@ -47,25 +47,25 @@ class TrainDataset(Dataset[Batch]):
         self.geometry, self.seed, self.skip_bad = geometry, seed, skip_bad
 
     def __getitems__(self, items: Sequence[tuple[int, int]]) -> Batch:
-        """Return the batch of `items`, as torch's loader asks for it.
+        """Return the batch of `items`, pairs of (epoch, index); torch's loader calls this.
 
         Raises:
-            InputError: for an image that cannot be read. With `skip_bad`, the next one that can takes its place.
+            InputError: for an image that cannot be read. With `skip_bad`, the next readable image replaces it.
         """
         images = _buffer(len(items), self.channels, self.geometry)
         indices = [index for _, index in items]
         plans = self.reader.read(indices, [self._plan_for(*item) for item in items], images)
         unread: list[int] = []
-        for place, (epoch, asked) in enumerate(items):
+        for place, (epoch, wanted) in enumerate(items):
             for step in range(1, len(self.labels) + 1):
-                fault = plans[place]
-                if not isinstance(fault, InputError):
+                error = plans[place]
+                if not isinstance(error, InputError):
                     break
                 if not self.skip_bad:
-                    raise fault
-                warnings.warn(f"{fault}; the next image takes its place (data.bad_images=skip)", stacklevel=2)
+                    raise error
+                warnings.warn(f"{error}; the next image takes its place (data.bad_images=skip)", stacklevel=2)
                 unread.append(indices[place])
-                index = indices[place] = (asked + step) % len(self.labels)
+                index = indices[place] = (wanted + step) % len(self.labels)
                 plans[place : place + 1] = self.reader.read(
                     [index], [self._plan_for(epoch, index)], images[place : place + 1]
                 )
@@ -81,7 +81,7 @@ class TrainDataset(Dataset[Batch]):
 
 
 class CenterDataset(Dataset[Batch]):
-    """The centre view of every image of a split, in whole batches; with `skip_bad`, of every one that can be read."""
+    """The centre view of every image of a split, in whole batches; with `skip_bad`, of every readable image."""
 
     def __init__(self, source: Source, part: str, geometry: Geometry, *, skip_bad: bool) -> None:
         split = source.train if part == "train" else source.val
@@ -94,42 +94,42 @@ class CenterDataset(Dataset[Batch]):
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         images = _buffer(len(indices), self.channels, self.geometry)
         plans = self.reader.read(indices, [partial(center_plan, self.geometry)] * len(indices), images)
-        faults = {index: plan for index, plan in zip(indices, plans, strict=True) if isinstance(plan, InputError)}
-        if faults and not self.skip_bad:
-            raise next(iter(faults.values()))
-        read = [place for place, index in enumerate(indices) if index not in faults]
+        errors = {index: plan for index, plan in zip(indices, plans, strict=True) if isinstance(plan, InputError)}
+        if errors and not self.skip_bad:
+            raise next(iter(errors.values()))
+        read = [place for place, index in enumerate(indices) if index not in errors]
         labels = torch.tensor([self.labels[indices[place]] for place in read])
-        return Batch(images[read] if faults else images, labels, None, list(faults))
+        return Batch(images[read] if errors else images, labels, None, list(errors))
 
 
 def _buffer(images: int, channels: int, geometry: Geometry) -> Tensor:
     shape = (images, channels, geometry.crop_px, geometry.crop_px)
     if get_worker_info() is None:
         return torch.empty(shape, dtype=torch.uint8)
-    # Where the training process can read it: handing the batch over would copy it there otherwise.
+    # In shared memory, from which the training process reads without a copy.
     return shared_bytes(math.prod(shape)).view(shape)
 
 
-def _as_it_is(batch: Batch) -> Batch:
-    """What torch calls to make a batch of images; ours are batches already."""
+def _identity(batch: Batch) -> Batch:
+    """Collate function for items that are batches already."""
     return batch
 
 
-def _as_worker(_: int) -> None:
-    """Leave signals to the training process, and the objects shared with it unwritten by any collection of garbage.
+def _start_worker(_: int) -> None:
+    """Leave signals to the training process, and exempt the objects shared with it from garbage collection.
 
-    That would copy 110 MB into each worker.
+    A collection would write to them and so copy 110 MB into each worker.
     """
     leave_signals_to_the_parent()
     gc.freeze()
 
 
 class EpochLoader(DataLoader):
-    """A loader whose workers start at the first batch asked for, which is after Lightning's `set_epoch`.
+    """A loader whose workers start with the first batch, which is after Lightning's `set_epoch`.
 
-    A plain DataLoader starts them in `iter()`, before it: a run resumed with workers would see epoch 0's order again.
-    Lightning keeps `state_dict` in its checkpoints, so that a run goes on within an epoch; it counts the batches handed
-    out, not those that workers have ready.
+    A plain DataLoader starts them in `iter()`, before `set_epoch`: a resumed run would repeat the order of epoch 0.
+    Lightning stores `state_dict` in its checkpoints, so that a run goes on within an epoch; it counts the batches that
+    were yielded, not those that workers have prefetched.
     """
 
     taken = 0
@@ -141,20 +141,20 @@ class EpochLoader(DataLoader):
             yield batch
 
     def state_dict(self) -> dict[str, int]:
-        """What the epoch has given so far."""
+        """Return the number of batches that the epoch has yielded."""
         return {"taken": self.taken % len(self)}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Start the next epoch behind what was taken."""
+        """Let the next epoch start after the batches that were taken."""
         self.batch_sampler.skip = state["taken"]  # type: ignore[union-attr]
 
 
 class ImageData(pl.LightningDataModule):
     """Training batches shuffled by (seed, epoch), and the validation split's centre views in order.
 
-    workers: processes that read ahead, 0 for none; timeout_s: how long a batch of theirs is waited for, 0 for ever.
-    pinned: batches lie where a GPU can fetch them by itself. skip_bad: a training image that cannot be read is replaced
-    and named instead of ending the run; one of validation never is.
+    workers: processes that read ahead, 0 for none; timeout_s: how long to wait for a batch of theirs, 0 for ever.
+    pinned: whether batches lie in pinned memory. skip_bad: whether a training image that cannot be read is replaced and
+    named instead of ending the run; a validation image always ends it.
     """
 
     def __init__(
@@ -176,40 +176,44 @@ class ImageData(pl.LightningDataModule):
             raise InputError(
                 f"{len(source.val.labels)} validation images are fewer than the {here.size} processes; start fewer"
             )
-        self.unread: set[int] = set()  # training images that the statistics had to leave out
+        self.unread: set[int] = set()  # training images that the statistics left out
         self.batches = ShuffledBatches(len(source.train.labels), global_batch, seed, rank=here.rank, world=here.size)
         self.training = TrainDataset(source, geometry, seed, skip_bad=skip_bad)
         self._loading: dict[str, Any] = {
             "num_workers": workers,
             "timeout": timeout_s if workers else 0,
             "pin_memory": pinned,
-            "collate_fn": _as_it_is,
-            "worker_init_fn": _as_worker,
+            "collate_fn": _identity,
+            "worker_init_fn": _start_worker,
         }
-        why_slow = jpeg.fault() if hasattr(source.train, "encoded") else None
-        if why_slow:
-            warnings.warn(why_slow, stacklevel=2)
+        reason = jpeg.unavailable_reason() if hasattr(source.train, "encoded") else None
+        if reason:
+            warnings.warn(reason, stacklevel=2)
 
     def train_dataloader(self) -> DataLoader:
         return EpochLoader(self.training, batch_sampler=self.batches, **self._loading)
 
     def val_dataloader(self) -> DataLoader:
-        return self._in_order(CenterDataset(self.source, "val", self.geometry, skip_bad=False), self.source.val.labels)
+        return self._ordered_loader(
+            CenterDataset(self.source, "val", self.geometry, skip_bad=False), self.source.val.labels
+        )
 
     def statistics_batches(self) -> Iterator[Tensor]:
-        """The training split's centre views, uint8 [N, C, crop, crop]: what preprocessing learns from."""
+        """Yield the training split's centre views, uint8 [N, C, crop, crop], to which preprocessing is fitted."""
         crops = CenterDataset(self.source, "train", self.geometry, skip_bad=self.skip_bad)
         labels = self.source.train.labels
         longest = -(-math.ceil(len(labels) / self.here.size) // self._centre_batch)
-        for batch in iterate_until_stopped(self._in_order(crops, labels), longest, "while learning the preprocessing"):
+        for batch in iterate_until_stopped(
+            self._ordered_loader(crops, labels), longest, "while learning the preprocessing"
+        ):
             self.unread.update(batch.unread)
             yield batch.images
 
-    def _in_order(self, crops: CenterDataset, labels: Sequence[int]) -> DataLoader:
-        """This process' share: no image twice, none left out."""
+    def _ordered_loader(self, crops: CenterDataset, labels: Sequence[int]) -> DataLoader:
+        """Return a loader of this process's share: no image twice, none left out."""
         own = range(self.here.rank, len(labels), self.here.size)
         return DataLoader(crops, batch_size=self._centre_batch, sampler=own, **self._loading)
 
     @property
     def _centre_batch(self) -> int:
-        return max(1, min(MOST_IMAGES, MOST_BYTES // (self.source.channels * self.geometry.crop_px**2)))
+        return max(1, min(MAX_IMAGES, MAX_BYTES // (self.source.channels * self.geometry.crop_px**2)))

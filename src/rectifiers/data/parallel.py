@@ -1,4 +1,4 @@
-"""Work on a stream of items in threads, with the results in order and few of them in memory."""
+"""Parallel work on a stream of items, with results in order and few of them in memory."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -9,10 +9,10 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def in_order(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
-    """Yield `work(item)` for every item, in the order of the items; at most 2 a thread are waiting or worked on.
+def map_in_order(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
+    """Yield `work(item)` for every item, in the order of the items; at most 2 per thread are in memory.
 
-    Threads and not processes: decoders release Python's lock, and no process outlives a kill.
+    Threads instead of processes: decoders release the GIL, and no process outlives a kill.
     """
     waiting: deque[Future[Result]] = deque()
     pool = ThreadPoolExecutor(threads)

@@ -1,7 +1,8 @@
-"""Preprocessing learned from the training split alone: means, scales, PCA and whitening.
+"""Preprocessing that is fitted to the training split alone: means, scales, PCA and whitening.
 
 Every method is an affine map of the pixels, fitted from exact sums over the centre crops of the training images. A new
-method is a function `(moments, **options) -> Affine` and a file in `conf/preprocess/`.
+method is a function `(moments, **options) -> Affine` (here or in any importable module) and a file in
+`conf/preprocess/` that names it.
 """
 
 import math
@@ -17,20 +18,18 @@ from rectifiers.runtime.distributed import all_reduce
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import Count, NonNegative
 
-COVARIANCE_LIMIT = 4096  # numbers an image; the covariance of more than that does not fit
-
-
-EXACT_IMAGES = 256  # whose squares add up to less than 2^24, so that float32 holds the sum exactly
+COVARIANCE_LIMIT = 4096  # numbers per image; the covariance of more does not fit into memory
+EXACT_IMAGES = 256  # their squares add up to less than 2^24, so that float32 holds the sum exactly
 
 
 class PixelMoments:
-    """What a split's crops say of each pixel, float64, in units where a white pixel is 1.
+    """Moments of each pixel over a split's crops, float64, in units where a white pixel is 1.
 
-    count; mean, square (E[x^2]), low, high: [C, H, W]. The sums are of integers and exact, so no order of the images
-    and no number of threads can change them.
+    count: the number of images. mean, square (E[x^2]), low, high: [C, H, W]. The sums are of integers and exact, so
+    neither the order of the images nor the number of threads changes them.
 
-    batches: called for a pass over the crops, uint8 [N, C, H, W] each. Several processes each pass over a share of
-    their own, at least one image, and get the moments of all.
+    batches: a function that returns an iterator over the crops, uint8 [N, C, H, W] each. Several processes each pass
+    over a share of their own, at least one image, and get the moments of all.
 
     Raises:
         InputError: for an empty split.
@@ -65,7 +64,8 @@ class PixelMoments:
 
     @cached_property
     def covariance(self) -> Tensor:
-        """The [D, D] covariance, D = C H W, divided by N as in the course notes; a second pass, made when asked for.
+        """The [D, D] covariance, D = C H W, divided by N as in the course notes; computed in a second pass when it is
+        first read.
 
         Raises:
             InputError: where the images are too large for it.
@@ -73,7 +73,7 @@ class PixelMoments:
         size = self.mean.numel()
         if size > COVARIANCE_LIMIT:
             raise InputError(
-                f"this preprocess needs the covariance of {size} numbers an image, and the limit is "
+                f"this preprocess needs the covariance of {size} numbers per image, and the limit is "
                 f"{COVARIANCE_LIMIT}; lower data.crop_px, or choose preprocess=pixel_mean"
             )
         product = torch.zeros(size, size, dtype=torch.float64)
@@ -140,7 +140,7 @@ def _inverse(spread: Tensor) -> Tensor:
 
 
 def eigenbasis(moments: PixelMoments) -> tuple[Tensor, Tensor]:
-    """Return the covariance's eigenvalues, descending, and eigenvectors as rows, the largest component positive."""
+    """Return the covariance's eigenvalues [D], descending, and eigenvectors as rows, largest component positive."""
     values, vectors = torch.linalg.eigh(moments.covariance)
     values, rows = values.flip(0).clamp_min(0), vectors.T.flip(0)
     largest = rows.gather(1, rows.abs().argmax(1, keepdim=True))
@@ -160,7 +160,7 @@ def pca_reduce(moments: PixelMoments, k: Count = 100) -> Affine:
     """The first k coordinates in the eigenbasis, those of largest variance: a vector of k numbers."""
     _, rows = eigenbasis(moments)
     if k > len(rows):
-        raise InputError(f"preprocess.k={k} is more than the {len(rows)} numbers an image; give {len(rows)} or fewer")
+        raise InputError(f"preprocess.k={k} is more than the {len(rows)} numbers per image; give {len(rows)} or fewer")
     return _pca(moments, rows[:k].clone())
 
 
@@ -195,9 +195,9 @@ def residual_power(affine: Affine, moments: PixelMoments) -> float:
 
 
 class Preprocess(nn.Module):
-    """A fitted map as a module: uint8 [N, C, H, W] -> float [N, C, H, W], or [N, k] for the vector forms.
+    """A fitted affine map as a module: uint8 [N, C, H, W] -> float [N, C, H, W], or [N, k] for the vector forms.
 
-    Its tensors are kept with the run and not in checkpoints.
+    Its tensors are stored with the run, not in checkpoints.
     """
 
     offset: Tensor
@@ -229,7 +229,7 @@ class Preprocess(nn.Module):
         return y.view_as(x) if self.image_form else y
 
     def _sized(self, fitted: Tensor, images: Tensor) -> Tensor:
-        """What was learned a pixel, warped to images of another size, as SPP-net does with the mean image."""
+        """Return per-pixel statistics, interpolated to images of another size as SPP-net does with the mean image."""
         size = images.shape[-2:]
         if fitted.shape[-2:] in ((1, 1), size):
             return fitted
@@ -241,7 +241,7 @@ class Preprocess(nn.Module):
         return F.interpolate(fitted[None], size, mode="bilinear", align_corners=False)[0]
 
     def fitted(self) -> dict[str, Tensor | bool | None]:
-        """What `Preprocess(**fitted)` needs to make this map again; tensors on the CPU."""
+        """Return the arguments that rebuild this map by `Preprocess(**fitted)`; tensors on the CPU."""
         matrix = None if self.matrix is None else self.matrix.cpu()
         return {
             "offset": self.offset.cpu(),
@@ -255,8 +255,8 @@ def fit(method: Method, moments: PixelMoments, scale: float | str) -> Preprocess
     """Fit `method` to a training split's moments.
 
     scale: a factor on the result (255 gives the paper's pixel range to a centring method), or "unit_rms": divide by the
-    root mean square of the training images' result, one number for all, so that methods differ in centring and
-    conditioning alone and the first layer sees a second moment of 1.
+    root mean square of the training images' result, one number for all, so that methods differ only in centring
+    and conditioning, and the second moment of the first layer's input is 1.
     """
     affine = method(moments)
     if scale == "unit_rms":

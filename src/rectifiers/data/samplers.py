@@ -1,4 +1,4 @@
-"""Which images make a batch: a pure function of (seed, epoch), whatever the workers and the restarts."""
+"""The order of the training images: a pure function of (seed, epoch), whatever the workers and the restarts."""
 
 from collections.abc import Iterator
 
@@ -12,14 +12,14 @@ from rectifiers.runtime.seeds import derive_seed
 class ShuffledBatches(Sampler[list[tuple[int, int]]]):
     """A batch sampler of (epoch, index) pairs: a fresh permutation each epoch, whole batches only.
 
-    DEVIATION: the images left over by whole batches, others in every epoch, are not seen in it; Caffe wraps around.
-    The epoch travels with the index, so that a worker draws its augmentation from it.
+    DEVIATION: the images that do not fill a whole batch, others in every epoch, are left out; Caffe wraps around.
+    The epoch is part of the item, because a worker derives the augmentation from it.
 
-    rank, world: of every batch this process takes each `world`-th image, from the `rank`-th on. Setting `skip` leaves
-    out the first batches of the epoch that is iterated next.
+    rank, world: this process takes every `world`-th image of a batch, from the `rank`-th on. `skip` is the number of
+    batches that the next iteration leaves out at its beginning.
 
     Raises:
-        InputError: where the split is smaller than one batch, or a batch does not divide over the processes.
+        InputError: where the split is smaller than a batch, or the processes do not divide a batch.
     """
 
     def __init__(self, size: int, batch: int, seed: int, *, rank: int = 0, world: int = 1) -> None:
@@ -37,7 +37,7 @@ class ShuffledBatches(Sampler[list[tuple[int, int]]]):
 
     @property
     def sampler(self) -> "ShuffledBatches":
-        """Itself: Lightning calls `set_epoch` on a batch sampler's `sampler`, never on the batch sampler."""
+        """Itself: Lightning calls `set_epoch` on a batch sampler's `sampler`, not on the batch sampler."""
         return self
 
     def set_epoch(self, epoch: int) -> None:
@@ -51,4 +51,6 @@ class ShuffledBatches(Sampler[list[tuple[int, int]]]):
         generator = torch.Generator().manual_seed(derive_seed("order", self.seed, self.epoch))
         order = torch.randperm(self.size, generator=generator)[: len(self) * self.batch]
         for indices in order.view(-1, self.batch)[first:, self.rank :: self.world]:
-            yield [(self.epoch, index) for index in indices.tolist()]  # not all at once: ImageNet's would take 50 MB
+            yield [
+                (self.epoch, index) for index in indices.tolist()
+            ]  # batch by batch: all of ImageNet's would take 50 MB

@@ -1,6 +1,7 @@
-"""Sources of real images: a train and a val split of uint8 images with their classes.
+"""Sources of images: a train and a val split of uint8 images with their classes.
 
-A new source is a function here (or anywhere that can be imported) that returns a `Source`, and a file in `conf/data/`.
+A new source is a function here (or in any importable module) that returns a `Source`, and a file in `conf/data/` that
+names it.
 """
 
 import gzip
@@ -31,7 +32,8 @@ UNPINNED = "unpinned-"
 class Split(Protocol):
     """Images with labels, by index.
 
-    One that also has `encoded(index) -> bytes`, the file that `image` decodes to RGB, is read faster if it is a JPEG.
+    A split that also has `encoded(index) -> bytes`, the file that `image` decodes to RGB, is read faster for JPEG
+    files.
     """
 
     @property
@@ -54,7 +56,7 @@ class Split(Protocol):
 
 @dataclass(frozen=True)
 class ArraySplit:
-    """Images of one size held in memory, uint8 [N, C, H, W]."""
+    """Images of one size in memory, uint8 [N, C, H, W]."""
 
     images: Tensor
     labels: Sequence[int]
@@ -78,24 +80,24 @@ def read_rgb(
 ) -> Tensor:
     """Decode an image file to uint8 [3, H, W].
 
-    name: what to call it. formats: the decoders that may be tried, all of Pillow's where None. remedy: what to do about
-    one that cannot be read.
+    name: its name in messages. formats: the decoders to try, by default all of Pillow's. remedy: the end of the message
+    where it cannot be read.
 
     Raises:
-        InputError: for a file that no decoder reads, is too large, or has more than 8 bits a channel.
+        InputError: for a file that no decoder reads, is too large, or has more than 8 bits per channel.
     """
     try:
         with Image.open(file, formats=formats) as image:
             check_pixels(image)
             return pil_to_tensor(image.convert("RGB"))
-    except Exception as fault:  # a hostile file can make a decoder raise anything
-        why = str(fault).partition(" <_io")[0]  # Pillow names the object that it was given
-        raise InputError(f"{name} cannot be read as an image ({why}); {remedy}") from fault
+    except Exception as error:  # a hostile file can raise anything
+        reason = str(error).partition(" <_io")[0]  # Pillow appends the file object
+        raise InputError(f"{name} cannot be read as an image ({reason}); {remedy}") from error
 
 
 @dataclass(frozen=True)
 class FolderSplit:
-    """Image files of any size below a folder, read as RGB when asked for."""
+    """Image files of any size below a folder, each read as RGB when it is needed."""
 
     root: Path
     paths: Sequence[Path]
@@ -105,20 +107,20 @@ class FolderSplit:
         return read_rgb(self.paths[index], str(self.paths[index]))
 
     def encoded(self, index: int) -> bytes:
-        """Return the file as it is; a JPEG may then be decoded in part."""
+        """Return the bytes of the file, of which a JPEG decoder may read a part."""
         try:
             return self.paths[index].read_bytes()
-        except OSError as fault:
-            raise InputError(f"{self.paths[index]} cannot be read ({fault}); repair or remove it") from fault
+        except OSError as error:
+            raise InputError(f"{self.paths[index]} cannot be read ({error}); repair or remove it") from error
 
     def shape(self, index: int) -> tuple[int, int]:
         try:
             with Image.open(self.paths[index]) as image:
                 return image.height, image.width
-        except Exception as fault:
+        except Exception as error:
             raise InputError(
-                f"{self.paths[index]} cannot be read as an image ({fault}); repair or remove it"
-            ) from fault
+                f"{self.paths[index]} cannot be read as an image ({error}); repair or remove it"
+            ) from error
 
     def digest(self) -> str:
         return digest_files(
@@ -131,8 +133,8 @@ class FolderSplit:
 class Source:
     """A data set: its class names in label order, channels (1 or 3) and its two splits.
 
-    pinned: of prepared data, whether a `dvc.lock` names them; None where there is nothing to compare with. The hashes
-    of unpinned data begin with UNPINNED, so that neither a run nor anything fitted passes for one of pinned data.
+    pinned: for prepared data, whether a `dvc.lock` names them; None for other data. Hashes of unpinned data begin with
+    UNPINNED, so that no run and no cached statistics of theirs pass for those of pinned data.
     """
 
     name: str
@@ -149,7 +151,7 @@ class Source:
 
     @cached_property
     def digest(self) -> str:
-        """A hash of classes and all content of both splits: what a record calls the data's hash."""
+        """The data's hash in a record: of the classes and all content of both splits."""
         parts = "\n".join([*self.classes, self.train_digest.removeprefix(self._mark), self.val.digest()])
         return self._mark + hashlib.blake2b(parts.encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
@@ -159,20 +161,20 @@ class Source:
 
 
 def split_balanced(labels: Sequence[int], val_fraction: float, split_seed: int) -> tuple[list[int], list[int]]:
-    """Return ascending (train, val) indices, disjoint and complete, with the same share of every class in val.
+    """Return ascending (train, val) indices, disjoint and complete, with the same share of each class in val.
 
-    A pure function of its arguments. Each class gives its share to val to within one image.
+    A pure function of its arguments. A class's share is exact to within one image.
     """
     from sklearn.model_selection import StratifiedShuffleSplit
 
     splitter = StratifiedShuffleSplit(n_splits=1, test_size=val_fraction, random_state=split_seed)
     try:
         train, val = next(splitter.split(np.zeros(len(labels)), labels))
-    except ValueError as fault:
+    except ValueError as error:
         raise InputError(
             f"data.val_fraction={val_fraction} leaves a class without images in one split "
             f"({len(labels)} images of {len(set(labels))} classes); give a fraction nearer to 0.5"
-        ) from fault
+        ) from error
     return sorted(train.tolist()), sorted(val.tolist())
 
 
@@ -181,7 +183,8 @@ def digits(
 ) -> Source:
     """scikit-learn's 1,797 handwritten digits, 8 x 8 grey levels 0..16 (UCI's optical recognition test set).
 
-    Shipped in scikit-learn's wheel: nothing is downloaded. The split is ours (the set has none), stratified by class.
+    They are part of scikit-learn's wheel, so nothing is downloaded. The set has no split; this one is stratified by
+    class.
     """
     from sklearn.datasets import load_digits
 
@@ -200,8 +203,8 @@ IDX_SHAPES = {"train": (60000, 28, 28), "t10k": (10000, 28, 28)}
 def fashion_mnist(root: str | None = None, download: bool = True) -> Source:
     """Fashion-MNIST (Xiao et al. 2017): 60,000 + 10,000 grey images, 28 x 28, ten classes.
 
-    root: a folder with the four `.gz` files (Debian's package `dataset-fashion-mnist` is found by itself), or
-    torchvision's own layout, downloaded into `data/` where neither is there and `download` allows it.
+    root: a folder with the four `.gz` files (by default that of Debian's package `dataset-fashion-mnist`), or one in
+    torchvision's layout. Where neither exists, the files are downloaded into `data/` if `download` allows it.
     """
     folder = Path(root or DEBIAN_FASHION_MNIST)
     if (folder / "train-images-idx3-ubyte.gz").is_file():
@@ -220,7 +223,7 @@ def cifar10(root: str | None = None, download: bool = True) -> Source:
 
 
 def _fetch(name: str, dataset: type, root: str | None, download: bool) -> list:
-    """Both splits of a torchvision data set, downloaded where they are not there yet."""
+    """Return both splits of a torchvision data set, downloaded if they are missing."""
     place = Path(root or "data")
     if root is not None and not place.is_dir():
         raise InputError(f"data.root={root} is not a folder; create it, or leave data.root out to use data/")
@@ -232,17 +235,17 @@ def _fetch(name: str, dataset: type, root: str | None, download: bool) -> list:
                 f"data={name} has no whole files under data.root={place} and data.download=false; "
                 "put them there or allow the download"
             ) from missing
-    except Exception as fault:  # a damaged file fails in as many ways as there are readers
+    except Exception as error:  # damage can raise anything
         raise InputError(
-            f"data={name} under data.root={place} is damaged ({fault}); remove it and fetch it anew"
-        ) from fault
+            f"data={name} under data.root={place} is damaged ({error}); remove it and fetch it again"
+        ) from error
     try:
         return [dataset(place, train=train, download=True) for train in (True, False)]
-    except (URLError, OSError, RuntimeError) as fault:
+    except (URLError, OSError, RuntimeError) as error:
         raise InputError(
-            f"data={name} is not under data.root={place} and could not be downloaded ({' '.join(str(fault).split())}); "
+            f"data={name} is not under data.root={place} and could not be downloaded ({' '.join(str(error).split())}); "
             "put torchvision's files there, or choose data=digits, which needs none"
-        ) from fault
+        ) from error
 
 
 def _read_gz(folder: Path, part: str) -> ArraySplit:
@@ -253,14 +256,14 @@ def _read_gz(folder: Path, part: str) -> ArraySplit:
 
 
 def _read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """A gzipped IDX file of bytes; its header must say `shape`, and no more than that is ever unpacked."""
+    """Read a gzipped IDX file of bytes; its header must give `shape`, and no more than that is unpacked."""
     header = np.array([0x00000800 + len(shape), *shape], dtype=">u4").tobytes()
     size = int(np.prod(shape))
     try:
         with gzip.open(path) as file:
             content = file.read(len(header) + size + 1)
-    except (OSError, EOFError) as fault:
-        raise InputError(f"{path} cannot be read ({fault}); install the data again") from fault
+    except (OSError, EOFError) as error:
+        raise InputError(f"{path} cannot be read ({error}); install the data again") from error
     if content[: len(header)] != header or len(content) != len(header) + size:
         raise InputError(f"{path} is not the IDX file of {shape} bytes that Fashion-MNIST has; install the data again")
     return np.frombuffer(content, np.uint8, offset=len(header)).reshape(shape).copy()
@@ -269,10 +272,11 @@ def _read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 def folder(root: str | None = None) -> Source:
     """Any folder with `train/<class>/*` and `val/<class>/*`; classes are the sorted names below train, images are RGB.
 
-    Transparency is dropped, and an EXIF rotation is not applied. Warns of files whose extension is not read.
+    Transparency is dropped, and an EXIF rotation is not applied. Warns of files with another extension.
 
     Raises:
-        InputError: for a missing folder, a single class, a class without images, or a class in val that train has not.
+        InputError: for a missing folder, a single class, a class without images, or a class of val that is not in
+        train.
     """
     if root is None:
         raise InputError("data=folder needs data.root=<a folder with train/<class>/* and val/<class>/*>")
@@ -314,13 +318,13 @@ def _read_folder(root: Path, part: str, classes: tuple[str, ...], unread: list[P
     return FolderSplit(root, paths, labels)
 
 
-PHOTO_CLASSES, PHOTOS_A_CLASS = 6, {"train": 12, "val": 4}
+PHOTO_CLASSES, PHOTOS_PER_CLASS = 6, {"train": 12, "val": 4}
 
 
 def photos(root: str | None = None) -> Source:
     """Generated JPEG photos of many sizes in ImageNet's layout, 6 classes with 12 + 4 each, written to `root` once.
 
-    A class is a hue and a direction of its stripes. They try out the machinery; no number from them means anything.
+    A class is a hue and a direction of stripes. The photos only exercise the code; results on them mean nothing.
     """
     base = Path(root or ".cache/photos")
     stamp = base / "complete"
@@ -328,14 +332,14 @@ def photos(root: str | None = None) -> Source:
         try:
             _write_photos(base)
             stamp.touch()
-        except OSError as fault:
-            raise InputError(f"data.root={base} cannot be written ({fault}); give another") from fault
+        except OSError as error:
+            raise InputError(f"data.root={base} cannot be written ({error}); give another") from error
     return replace(folder(str(base)), name="photos")
 
 
 def _write_photos(base: Path) -> None:
     for label in range(PHOTO_CLASSES):
-        for part, count in PHOTOS_A_CLASS.items():
+        for part, count in PHOTOS_PER_CLASS.items():
             place = base / part / f"n{label:08d}"
             place.mkdir(parents=True, exist_ok=True)
             for i in range(count):

@@ -1,7 +1,7 @@
 """From a source's image to the network's input size: resize the shorter side, crop, flip. All on uint8 [C, H, W].
 
-What happens to an image is planned first (`draw_plan`, `center_plan`) and done then, here by Pillow (`follow`) or, bit
-for bit the same, by `data.native` while it decodes.
+A plan of the transform comes first (`draw_plan`, `center_plan`). Pillow executes it here (`apply_plan`), or `data.jpeg`
+does, with equal bits, while it decodes.
 """
 
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from rectifiers.runtime.seeds import derive_seed
 
 @dataclass(frozen=True)
 class Geometry:
-    """Shorter side after resizing, side of the square crop, and how a training image may differ from its file.
+    """The shorter side after resizing, the side of the square crop, and the augmentation of training images.
 
-    flip: mirrored in half of the cases. scale_jitter_px: the shorter side is drawn from this range, both ends included,
-    instead of `resize_px`. color_sigma: the colour shift of Krizhevsky et al. (2012), 0.1 there; 0 for none.
-    color_scale: what the drawn numbers are multiplied by, a key of `COLOR_SCALES`.
+    flip: whether half of the images are mirrored. scale_jitter_px: the shorter side is drawn from this range, both ends
+    included, instead of `resize_px`. color_sigma: the colour shift of Krizhevsky et al. (2012), 0.1 there; 0 for none.
+    color_scale: the factors of the drawn numbers, a key of `COLOR_SCALES`.
     """
 
     resize_px: int
@@ -34,9 +34,9 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one image goes through: resized to `size` (height, width), cut at `corner` (row, column), mirrored.
+    """The transform of one image: resize to `size` (height, width), crop `side` px at `corner` (row, column), mirror.
 
-    shift: what is added to red, green and blue afterwards, float64 [3] in grey levels; None for nothing.
+    shift: grey levels that are added to red, green and blue afterwards, float64 [3]; None for none.
     """
 
     size: tuple[int, int]
@@ -46,9 +46,9 @@ class Plan:
     shift: np.ndarray | None
 
 
-# The covariance of RGB over ImageNet's training pixels in [0, 1], as everybody quotes it: eigenvalues, and eigenvectors
-# as columns. Krizhevsky et al. write "times the eigenvalue", and their released code multiplies by the roots; which one
-# the paper used it does not say ("as in [Krizhevsky]").
+# The covariance of RGB over ImageNet's training pixels in [0, 1], as commonly quoted: eigenvalues, and eigenvectors
+# as columns. Krizhevsky et al. write "times the eigenvalue", but their released code multiplies by the roots; which of
+# the two this paper used is unknown ("as in [Krizhevsky]").
 COLOR_VALUES = np.array([0.2175, 0.0188, 0.0045])
 COLOR_VECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
 COLOR_SCALES = {"eigenvalues": COLOR_VALUES, "roots": np.sqrt(COLOR_VALUES)}
@@ -59,7 +59,7 @@ def resized(height: int, width: int, px: int) -> tuple[int, int]:
     """Return the height and width whose shorter side is `px`, the longer one rounded down, as torchvision does.
 
     Raises:
-        InputError: for an image so long and thin that the result would not fit into memory.
+        InputError: for an image so long and thin that the result would exceed LARGEST_PIXELS.
     """
     longer = int(px * max(height, width) / min(height, width))
     if px * longer > LARGEST_PIXELS:
@@ -73,7 +73,7 @@ def resized(height: int, width: int, px: int) -> tuple[int, int]:
 def resize_shorter(image: Tensor, px: int) -> Tensor:
     """Scale so that the shorter side is `px`: Pillow's bilinear (antialiased), the aspect ratio kept.
 
-    Pillow computes in whole numbers, so every machine gets the same bytes; torch's own kernels differ between machines.
+    Pillow computes in integers, so every machine gets the same bytes; torch's kernels differ between machines.
     """
     return _resize(image, resized(image.shape[-2], image.shape[-1], px))
 
@@ -85,9 +85,9 @@ def _resize(image: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def draw_plan(geometry: Geometry, seed: int, epoch: int, index: int, shape: tuple[int, int]) -> Plan:
-    """Draw what a training image of `shape` (height, width) goes through: a pure function of its arguments.
+    """Draw the plan of a training image of `shape` (height, width): a pure function of the arguments.
 
-    The number of workers, the rank and a restart therefore do not change what the network sees.
+    Neither the number of workers nor the rank or a restart, therefore, changes the network's input.
     """
     stream = np.random.Generator(np.random.Philox(key=derive_seed("augmentation", seed, epoch, index)))
     jitter = geometry.scale_jitter_px
@@ -103,15 +103,15 @@ def draw_plan(geometry: Geometry, seed: int, epoch: int, index: int, shape: tupl
     return Plan((height, width), (top, left), geometry.crop_px, mirrored, shift)
 
 
-def follow(plan: Plan, image: Tensor) -> Tensor:
-    """Return the crop that `plan` says, uint8 [C, side, side]; its colour shift is for the device to add."""
+def apply_plan(plan: Plan, image: Tensor) -> Tensor:
+    """Return the view that `plan` describes, uint8 [C, side, side]; the device adds the colour shift."""
     top, left = plan.corner
     crop = _resize(image, plan.size)[:, top : top + plan.side, left : left + plan.side]
     return crop.flip(-1) if plan.mirrored else crop
 
 
 def center_plan(geometry: Geometry, shape: tuple[int, int]) -> Plan:
-    """Return the plan of the central crop: what validation and preprocessing see of an image."""
+    """Return the plan of the central crop, the view that validation and preprocessing use."""
     height, width = resized(*shape, geometry.resize_px)
     top, left = (round((length - geometry.crop_px) / 2) for length in (height, width))
     return Plan((height, width), (top, left), geometry.crop_px, False, None)

@@ -157,6 +157,11 @@ class Site:
         window = math.prod(self.module.weight.shape[2:])
         return self.module.weight.shape[1] * window, self.module.weight.shape[0] * window
 
+    @property
+    def channels(self) -> int:
+        """The number of channels of the activation after the layer, or of the layer's output where there is none."""
+        return self.module.weight.shape[0] // (pieces(self.after) if self.after else 1)
+
 
 @dataclass(frozen=True)
 class LayerReport:
@@ -184,18 +189,14 @@ class LayerReport:
         return asdict(self)
 
 
-def _channels(activation: nn.Module, layer: nn.Conv2d | nn.Linear) -> int:
-    return layer.weight.shape[0] // pieces(activation)
-
-
 def _linear_gain() -> float:
     return 1.0
 
 
 def _layer(site: Site, previous: Site | None, first_layer_linear: bool) -> Layer:
     """Return the properties of `site` for a rule; `previous` is the site before it, None for the first."""
-    before = partial(gain, site.before, _channels(site.before, previous.module)) if site.before and previous else None
-    after = partial(gain, site.after, _channels(site.after, site.module)) if site.after else None
+    before = partial(gain, site.before, previous.channels) if site.before and previous else None
+    after = partial(gain, site.after, site.channels) if site.after else None
     forward = before or (None if first_layer_linear else after) or _linear_gain
     neighbour = after or before
     backward = partial(neighbour, backward=True) if neighbour else _linear_gain
@@ -298,7 +299,7 @@ def _drift(site: Site) -> float:
     if site.after is None:
         return 1.0
     try:
-        slope = moments(site.after, _channels(site.after, site.module)).map_slope
+        slope = moments(site.after, site.channels).map_slope
     except InputError:
         return 1.0
     return slope if math.isfinite(slope) else 1.0

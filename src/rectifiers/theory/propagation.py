@@ -19,15 +19,15 @@ from rectifiers.nn.networks.rows import Row, Shape
 from rectifiers.runtime.errors import InputError
 
 
-class _Scaled(nn.Module):
-    """z -> f(std z)."""
+class _Wrapped(nn.Module):
+    """z -> f(std z)^power."""
 
-    def __init__(self, activation: nn.Module, std: float) -> None:
+    def __init__(self, activation: nn.Module, std: float = 1.0, power: int = 1) -> None:
         super().__init__()
-        self.activation, self.std = activation, std
+        self.activation, self.std, self.power = activation, std, power
 
     def forward(self, z: Tensor) -> Tensor:
-        return self.activation(z * self.std)
+        return self.activation(z * self.std) ** self.power
 
 
 def moments_at(activation: nn.Module, second: float, channels: int = 1) -> Moments:
@@ -45,20 +45,9 @@ def moments_at(activation: nn.Module, second: float, channels: int = 1) -> Momen
             "predicted of deep networks; leave its method `moments()` out where it acts on each number by itself"
         )
     std = math.sqrt(second)
-    at = moments(_Scaled(activation, std), channels)
+    at = moments(_Wrapped(activation, std=std), channels)
     derivative = at.derivative_second / second if second else math.nan
     return replace(at, derivative_second=derivative)
-
-
-class _Squared(nn.Module):
-    """z -> f(z)^2."""
-
-    def __init__(self, activation: nn.Module) -> None:
-        super().__init__()
-        self.activation = activation
-
-    def forward(self, z: Tensor) -> Tensor:
-        return self.activation(z) ** 2
 
 
 def fluctuation(activation: nn.Module, channels: int = 1) -> float | None:
@@ -70,7 +59,7 @@ def fluctuation(activation: nn.Module, channels: int = 1) -> float | None:
     """
     if callable(getattr(activation, "moments", None)):
         return None
-    second, fourth = moments(activation, channels).second, moments(_Squared(activation), channels).second
+    second, fourth = moments(activation, channels).second, moments(_Wrapped(activation, power=2), channels).second
     return fourth / second**2 - 1 if second > 0 and math.isfinite(fourth) else None
 
 
@@ -148,16 +137,12 @@ def predict(sites: Sequence[Site], shapes: Sequence[Shape], stds: Sequence[float
     for site, signal in zip(sites, forward, strict=True):
         widths.append(width_effect(errors))
         if site.after is not None and signal.moments is not None:
-            channels = _channels(site)
+            channels = site.channels
             errors.append((fluctuation(site.after, channels), channels, signal.moments.map_slope))
     return [
         Step(log(signal.plain), log(float(signal.on_map.mean())), log(plain), log(float(on_map.mean())), width)
         for signal, (plain, on_map), width in zip(forward, gradients, widths, strict=True)
     ]
-
-
-def _channels(site: Site) -> int:
-    return site.module.weight.shape[0] // int(getattr(site.after, "pieces", 1))
 
 
 def _forward(sites: Sequence[Site], shapes: Sequence[Shape], stds: Sequence[float], power: Tensor) -> list[_Forward]:
@@ -172,7 +157,7 @@ def _forward(sites: Sequence[Site], shapes: Sequence[Shape], stds: Sequence[floa
         gain = site.fans[0] * std**2
         signal = _Forward(gain * plain + bias, gain * _reached(shape.row, on_map) + bias)
         if site.after is not None:
-            channels, mean = _channels(site), float(signal.on_map.mean())
+            channels, mean = site.channels, float(signal.on_map.mean())
             signal.moments = moments_at(site.after, signal.plain, channels)
             signal.map_moments = moments_at(site.after, mean, channels)
             plain = signal.moments.second

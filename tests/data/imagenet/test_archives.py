@@ -50,7 +50,7 @@ def listed(content: bytes, most: int = 3, most_bytes: int = 1000) -> list[archiv
     return list_members(io.BytesIO(content), "x.tar", WANTED, size=len(content), most=most, most_bytes=most_bytes)
 
 
-def test_members_come_sorted_with_the_place_of_their_bytes() -> None:
+def test_members_are_sorted_and_have_the_offsets_of_their_bytes() -> None:
     content = tar_of(("a2.JPEG", b"two"), ("a10.JPEG", b"ten"), ("a1.JPEG", b"one"))
     members = listed(content)
     assert [m.name for m in members] == ["a1.JPEG", "a10.JPEG", "a2.JPEG"]
@@ -80,14 +80,14 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize(("content", "sentence"), HOSTILE)
-def test_a_hostile_tar_is_a_sentence(content: bytes, sentence: str) -> None:
+def test_a_hostile_tar_is_refused_in_one_sentence(content: bytes, sentence: str) -> None:
     with pytest.raises(InputError, match=rf"^x\.tar.*{sentence}.*fetch the archive again"):
         listed(content)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2047), st.integers(0, 255)), min_size=1, max_size=8), st.integers(0, 3072))
-def test_any_damage_is_a_sentence_or_harmless(changes: list[tuple[int, int]], cut: int) -> None:
+def test_any_damage_is_refused_in_one_sentence_or_harmless(changes: list[tuple[int, int]], cut: int) -> None:
     content = bytearray(tar_of(("a1.JPEG", b"one"), ("a2.JPEG", b"two")))
     for place, value in changes:
         content[place] = value
@@ -113,12 +113,12 @@ def test_a_sparse_file_that_claims_terabytes_is_refused() -> None:
 # ---- pins ----
 
 
-def test_an_archive_is_its_pinned_bytes(miniature: Expected) -> None:
+def test_an_archive_must_have_its_pinned_bytes(miniature: Expected) -> None:
     for archive in miniature.archives.values():
         verify(archive)
 
 
-def test_what_is_wrong_with_an_archive_is_named(tmp_path: Path) -> None:
+def test_a_wrong_archive_is_named_with_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "x.tar"
     md5 = "9dd4e461268c8034f5c8564e155c67a6"  # of b"x"
     with pytest.raises(InputError, match=r"x\.tar is missing; put the archive \(or a link to it\) there"):
@@ -132,7 +132,7 @@ def test_what_is_wrong_with_an_archive_is_named(tmp_path: Path) -> None:
         verify(Archive(path, md5, 1))
 
 
-def test_the_official_archives_are_pinned_alike_for_dvc_and_for_us(tmp_path: Path) -> None:
+def test_dvc_and_archives_yaml_pin_the_same_official_archives(tmp_path: Path) -> None:
     script = load_script("prepare_imagenet")
     expected = read_expected(ROOT / "pipelines" / "imagenet" / "archives.yaml")
     assert {a.md5 for a in expected.archives.values()} == {
@@ -152,7 +152,7 @@ def test_the_official_archives_are_pinned_alike_for_dvc_and_for_us(tmp_path: Pat
         script.verify_all(expected, rewritten)
 
 
-def test_a_list_of_archives_that_is_none_is_a_sentence(tmp_path: Path) -> None:
+def test_an_unreadable_list_of_archives_is_reported_in_one_sentence(tmp_path: Path) -> None:
     for text in ("", "- 1", "folder: x\ntrain: {}", "{"):
         (tmp_path / "a.yaml").write_text(text)
         with pytest.raises(InputError, match=r"a\.yaml cannot be read as a list of archives"):
@@ -166,7 +166,7 @@ packed = partial(gzip.compress, mtime=0)
 NAMES = {"it": re.compile(r"kit/it\.txt")}
 
 
-def test_a_gzipped_tar_gives_the_files_that_are_asked_for(tmp_path: Path) -> None:
+def test_a_gzipped_tar_yields_the_requested_files(tmp_path: Path) -> None:
     path = tmp_path / "kit.tar.gz"
     path.write_bytes(packed(tar_of(special("kit", tarfile.DIRTYPE), ("kit/it.txt", b"it"), ("kit/x", b""))))
     assert read_gzipped_members(path, NAMES) == {"it": b"it"}
@@ -185,7 +185,7 @@ def test_a_gzipped_tar_gives_the_files_that_are_asked_for(tmp_path: Path) -> Non
         (packed(tar_of(*((f"kit/{i}", b"") for i in range(1001)))), "is one more than the 1,000 files"),
     ],
 )
-def test_a_hostile_devkit_is_a_sentence(content: bytes, sentence: str, tmp_path: Path) -> None:
+def test_a_hostile_devkit_is_refused_in_one_sentence(content: bytes, sentence: str, tmp_path: Path) -> None:
     path = tmp_path / "kit.tar.gz"
     path.write_bytes(content)
     with pytest.raises(InputError, match=rf"kit\.tar\.gz.*{sentence}"):

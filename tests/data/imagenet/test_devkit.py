@@ -38,14 +38,14 @@ def kit(path: Path, rows: tuple = LEAVES + INNER, truth: str = "1\n2\n3\n1\n", m
     return path
 
 
-def test_a_label_is_the_place_among_sorted_wnids_and_not_the_id(tmp_path: Path) -> None:
+def test_a_label_is_the_position_among_sorted_wnids_and_not_the_id(tmp_path: Path) -> None:
     devkit = read_devkit(kit(tmp_path / "kit.tar.gz"), 3, 4)
     assert devkit.wnids == ("n00000001", "n00000002", "n00000003")
     assert devkit.words == ("word n00000001", "word n00000002", "word n00000003")
     assert devkit.val_labels == (2, 0, 1, 2)  # the trap would give (0, 1, 2, 0)
 
 
-def test_the_miniature_has_the_trap_in_it(miniature: Expected) -> None:
+def test_the_ids_of_the_miniature_differ_from_its_labels(miniature: Expected) -> None:
     devkit = read_devkit(miniature.archives["devkit"].path, 6, 24)
     ids = load_script("make_miniature").ID_OF
     assert list(devkit.wnids) == sorted(ids)
@@ -67,7 +67,7 @@ def test_the_miniature_has_the_trap_in_it(miniature: Expected) -> None:
         ({"rows": (*LEAVES[:2], (3, "../evil", 0))}, r"names a class '\.\./evil', which is no WNID"),
     ],
 )
-def test_a_devkit_that_does_not_add_up_is_a_sentence(changed: dict, sentence: str, tmp_path: Path) -> None:
+def test_an_inconsistent_devkit_is_reported_in_one_sentence(changed: dict, sentence: str, tmp_path: Path) -> None:
     path = kit(tmp_path / "kit.tar.gz", **changed)
     with pytest.raises(InputError, match=rf"kit\.tar\.gz.*{sentence}.*fetch it again"):
         read_devkit(path, 3, 4)

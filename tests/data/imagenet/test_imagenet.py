@@ -47,7 +47,7 @@ def test_a_run_trains_on_the_prepared_miniature(prepared: Path, unpinned: Path, 
     assert again.record["history"][-1]["train_loss"] == outcome.record["history"][-1]["train_loss"]
 
 
-def test_what_came_of_unpinned_data_never_passes_for_a_run_of_pinned_data(
+def test_a_run_on_unpinned_data_never_passes_for_one_on_pinned_data(
     prepared: Path, unpinned: Path, tmp_path: Path
 ) -> None:
     """Not its record, not its preprocessing, and no protocol that is added later: the manifest may claim any hash."""
@@ -69,16 +69,16 @@ def test_what_came_of_unpinned_data_never_passes_for_a_run_of_pinned_data(
         train(compose_config(*mixed), {})
 
 
-def test_labels_that_were_changed_are_refused(prepared: Path, tmp_path: Path) -> None:
+def test_changed_labels_are_refused(prepared: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(prepared, tmp_path / "changed"))
     index = np.load(root / "train" / "index.npy")
     index["label"] = 0
     np.save(root / "train" / "index.npy", index)
-    with pytest.raises(InputError, match=r"train/index\.npy is not what was written there; pull the data anew"):
+    with pytest.raises(InputError, match=r"train/index\.npy is not what was written there; pull the data again"):
         imagenet(str(root))
 
 
-def test_where_nothing_is_prepared_the_remedy_is_named(tmp_path: Path) -> None:
+def test_missing_prepared_data_is_reported_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no manifest\.json; prepare the archives first \(dvc repro pipelines"):
         build_source(compose_config("data=imagenet", f"data.root={tmp_path}"))
 

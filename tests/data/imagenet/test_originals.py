@@ -58,7 +58,7 @@ def test_sound_exif_is_no_oddity_and_rotates_nothing() -> None:
     assert (stored.height, stored.width) == PIXELS.shape[:2]
 
 
-def test_a_transcoder_is_believed_only_as_far_as_its_pixels_are_the_same() -> None:
+def test_a_transcoder_that_changes_pixels_is_refused() -> None:
     original = MINIATURE.encoded(PIXELS, None)
     same = original[:2] + b"\xff\xfe\0\4hi" + original[2:]  # with a comment
     assert rgb(same) == rgb(original)
@@ -74,14 +74,14 @@ def test_a_transcoder_is_believed_only_as_far_as_its_pixels_are_the_same() -> No
     assert not called
 
 
-def test_tiled_without_its_tool_is_refused_and_never_silently_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiled_without_the_c_library_is_refused_and_never_silently_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     assert transcoder("plain") is None
-    monkeypatch.setattr(jpeg, "fault", lambda: "it is not built; call make native")
+    monkeypatch.setattr(jpeg, "unavailable_reason", lambda: "it is not built; call make native")
     with pytest.raises(
         InputError, match=r"data\.store=tiled needs the C extension, and it is not built; .*store=plain"
     ):
         transcoder("tiled")
-    monkeypatch.setattr(jpeg, "fault", lambda: None)
+    monkeypatch.setattr(jpeg, "unavailable_reason", lambda: None)
     assert transcoder("tiled") is jpeg.tile
 
 
@@ -116,6 +116,6 @@ def huge() -> bytes:
         (MINIATURE.encoded(PIXELS, "png")[:-900], "truncated|incomplete"),
     ],
 )
-def test_what_is_no_whole_image_is_named(body: bytes, why: str) -> None:
+def test_a_broken_image_is_named(body: bytes, why: str) -> None:
     with pytest.raises(InputError, match=rf"^x\.tar: it\.JPEG cannot be read as an image \(.*({why})"):
         to_stored(body, "x.tar: it.JPEG", None)

@@ -53,7 +53,7 @@ def project(tmp_path: Path) -> Project:
     return made
 
 
-def test_a_committed_lock_pins_whichever_it_is(project: Project) -> None:
+def test_any_committed_lock_pins(project: Project) -> None:
     assert not project.pins()
     other = json.dumps({"archives": {}}).encode()
     project.top.write_text(lock(other))
@@ -67,7 +67,7 @@ def test_a_committed_lock_pins_whichever_it_is(project: Project) -> None:
     assert not project.pins()
 
 
-def test_a_lock_that_was_just_rewritten_pins_nothing_new_and_what_is_committed_still(project: Project) -> None:
+def test_a_rewritten_lock_pins_what_its_committed_version_names(project: Project) -> None:
     project.top.write_text(lock(b"{}"))
     project.commit()
     project.top.write_text(lock(BODY))
@@ -80,7 +80,7 @@ def test_a_lock_that_was_just_rewritten_pins_nothing_new_and_what_is_committed_s
     assert not project.pins()
 
 
-def test_a_first_lock_pins_what_was_made_of_the_official_archives(project: Project) -> None:
+def test_a_lock_that_was_never_committed_pins_data_made_from_the_official_archives(project: Project) -> None:
     project.big.write_text(lock(BODY))
     assert project.pins()
     other = BODY.replace(b"1111", b"9999", 1)
@@ -93,14 +93,14 @@ def test_a_first_lock_pins_what_was_made_of_the_official_archives(project: Proje
     assert not project.pins()
 
 
-def test_without_git_the_lock_is_what_came_with_the_code(tmp_path: Path) -> None:
+def test_without_git_the_present_lock_counts(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.top.write_text(lock(BODY))
     assert project.pins()
     assert not project.pins(b"{}")
 
 
-def test_a_lock_that_is_none_is_a_sentence(tmp_path: Path) -> None:
+def test_an_unreadable_lock_is_reported_in_one_sentence(tmp_path: Path) -> None:
     for text in ("stages: 3", "{", "- 1", "stages: {a: {outs: [{path: x}]}}"):
         (tmp_path / "dvc.lock").write_text(text)
         with pytest.raises(InputError, match=r"dvc\.lock cannot be read as a lock of DVC .*; restore it from git"):

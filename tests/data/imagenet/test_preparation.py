@@ -67,14 +67,14 @@ def test_the_prepared_data_are_the_unpacked_folder_image_by_image(prepared: Path
             assert (ours.image(i) == theirs.image(i)).all()
 
 
-def test_the_bytes_are_those_that_are_pinned(prepared: Path) -> None:
+def test_the_bytes_are_the_pinned_ones(prepared: Path) -> None:
     lock = yaml.safe_load((ROOT / "dvc.lock").read_text())["stages"]["prepare"]["outs"]
     pinned = {Path(out["path"]).name: out["md5"] for out in lock}
     assert file_md5(prepared / "manifest.json") == pinned["manifest.json"]
     assert different_files(prepared) == []
 
 
-def test_the_oddities_are_listed_with_what_was_done(prepared: Path) -> None:
+def test_the_manifest_lists_oddities_and_their_treatment(prepared: Path) -> None:
     manifest = json.loads((prepared / "manifest.json").read_text())
     odd = {key: (facts["count"], list(facts["stored"].values())) for key, facts in manifest["oddities"].items()}
     assert odd == {
@@ -92,8 +92,8 @@ def test_the_oddities_are_listed_with_what_was_done(prepared: Path) -> None:
     assert manifest["classes"][0] == {"wnid": "n01440764", "words": "stripes 4"}
 
 
-@pytest.mark.skipif(jpeg.fault() is not None, reason="tiling is the C library's")
-def test_where_files_are_tiled_the_manifest_says_of_each_what_became_of_it(
+@pytest.mark.skipif(jpeg.unavailable_reason() is not None, reason="tiling is the C library's")
+def test_the_manifest_of_a_tiled_store_counts_how_each_file_was_stored(
     miniature: Expected, prepared: Path, tmp_path: Path
 ) -> None:
     """Broken EXIF does not outlive tiling; pixels, order and hashes are those of the plain store."""
@@ -120,7 +120,9 @@ def test_a_common_oddity_is_counted_and_its_first_images_named(
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_threads_change_nothing(threads: int, miniature: Expected, prepared: Path, tmp_path: Path) -> None:
+def test_the_number_of_threads_changes_no_byte(
+    threads: int, miniature: Expected, prepared: Path, tmp_path: Path
+) -> None:
     prepare(miniature, tmp_path / "it", **OPTIONS | {"threads": threads})
     assert tree(tmp_path / "it") == tree(prepared)
     assert os.listdir(tmp_path) == ["it"]
@@ -166,7 +168,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, n: float) -> Callable[[], int]:
     return lambda: moments
 
 
-def test_an_interruption_at_any_moment_is_gone_on_from(
+def test_a_preparation_continues_after_an_interruption_at_any_moment(
     miniature: Expected, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One preparation, killed again and again after a few moments."""
@@ -186,7 +188,7 @@ def test_an_interruption_at_any_moment_is_gone_on_from(
     assert os.listdir(tmp_path) == ["it"]
 
 
-def test_nothing_of_root_is_there_before_all_of_it_is(
+def test_root_appears_only_when_it_is_complete(
     miniature: Expected, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kill at each of the last 18 moments, and at every 17th before."""
@@ -208,7 +210,7 @@ def test_nothing_of_root_is_there_before_all_of_it_is(
 
 @pytest.mark.process
 @pytest.mark.parametrize("seed", [0, 1])
-def test_sigkill_and_go_on(seed: int, miniature: Expected, prepared: Path, tmp_path: Path) -> None:
+def test_a_preparation_continues_after_sigkill(seed: int, miniature: Expected, prepared: Path, tmp_path: Path) -> None:
     """The program itself, killed three times while it works, and then left alone."""
     root = tmp_path / "it"
     program = (
@@ -236,7 +238,9 @@ def test_sigkill_and_go_on(seed: int, miniature: Expected, prepared: Path, tmp_p
     assert tree(root) == tree(prepared)
 
 
-def test_another_plan_starts_anew(miniature: Expected, prepared: Path, tmp_path: Path, monkeypatch) -> None:
+def test_another_plan_starts_from_the_beginning(
+    miniature: Expected, prepared: Path, tmp_path: Path, monkeypatch
+) -> None:
     root = tmp_path / "it"
     with monkeypatch.context() as patch:
         killed_at(patch, 60)
@@ -250,9 +254,7 @@ def test_another_plan_starts_anew(miniature: Expected, prepared: Path, tmp_path:
     assert os.listdir(tmp_path) == ["it"]
 
 
-def test_what_is_made_already_is_left_alone_unless_it_is_damaged(
-    miniature: Expected, prepared: Path, tmp_path: Path
-) -> None:
+def test_finished_data_are_rebuilt_only_when_damaged(miniature: Expected, prepared: Path, tmp_path: Path) -> None:
     root = tmp_path / "it"
     shutil.copytree(prepared, root)
     before = (root / "manifest.json").stat().st_ino
@@ -264,7 +266,7 @@ def test_what_is_made_already_is_left_alone_unless_it_is_damaged(
     assert tree(root) == tree(prepared)
 
 
-def test_a_part_that_was_changed_between_two_calls_is_noticed(miniature: Expected, tmp_path: Path, monkeypatch) -> None:
+def test_a_change_of_the_work_in_progress_is_noticed(miniature: Expected, tmp_path: Path, monkeypatch) -> None:
     root = tmp_path / "it"
     with monkeypatch.context() as patch:
         killed_at(patch, 80)
@@ -279,7 +281,7 @@ def test_a_part_that_was_changed_between_two_calls_is_noticed(miniature: Expecte
 
 
 @pytest.mark.parametrize(("shard", "change"), [(0, lambda body: body + b"x"), (3, lambda body: body[:-1])])
-def test_a_shard_that_grew_or_shrank_is_not_passed_on(
+def test_a_shard_that_grew_or_shrank_is_refused(
     shard: int, change: Callable[[bytes], bytes], miniature: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the last step and the check: no checksum of an image sees bytes behind the last one."""
@@ -295,7 +297,7 @@ def test_a_shard_that_grew_or_shrank_is_not_passed_on(
         prepare(miniature, tmp_path / "it", **OPTIONS)
 
 
-def test_two_preparations_of_one_place_do_not_mix(miniature: Expected, tmp_path: Path) -> None:
+def test_two_preparations_of_one_folder_exclude_each_other(miniature: Expected, tmp_path: Path) -> None:
     import fcntl
 
     part = tmp_path / "it.part"
@@ -342,7 +344,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("role", "change", "sentence"), CHANGES)
-def test_an_archive_that_holds_something_else_leaves_nothing_half_made(
+def test_an_unexpected_archive_leaves_nothing_incomplete(
     role: str, change: Callable, sentence: str, miniature: Expected, tmp_path: Path
 ) -> None:
     expected = rebuilt(miniature, tmp_path, role, change)
@@ -352,7 +354,7 @@ def test_an_archive_that_holds_something_else_leaves_nothing_half_made(
     assert not (tmp_path / "it.part").exists()
 
 
-def test_a_place_that_is_linked_to_is_written_where_it_is(miniature: Expected, tmp_path: Path) -> None:
+def test_a_linked_root_is_written_at_its_target(miniature: Expected, tmp_path: Path) -> None:
     (tmp_path / "large").mkdir()
     (tmp_path / "it").symlink_to(tmp_path / "large", target_is_directory=True)
     prepare(miniature, tmp_path / "it", **OPTIONS)
@@ -382,7 +384,7 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.process
-def test_the_program_says_what_is_missing_in_a_sentence(tmp_path: Path) -> None:
+def test_the_program_reports_a_missing_archive_in_one_sentence(tmp_path: Path) -> None:
     settings, archives = (ROOT / "pipelines" / "miniature" / name for name in ("settings.yaml", "archives.yaml"))
     done = run("prepare", f"--settings={settings}", f"--archives={archives}", cwd=tmp_path)
     assert done.returncode == 1
@@ -404,7 +406,7 @@ def test_the_program_says_what_is_missing_in_a_sentence(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_settings_that_cannot_be_used_are_a_sentence(text: str, sentence: str, tmp_path: Path) -> None:
+def test_unusable_settings_are_reported_in_one_sentence(text: str, sentence: str, tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(text.replace("PX", "resize_px: 9, crop_px: 9"))
     with pytest.raises(InputError, match=sentence):
         load_script("prepare_imagenet").read_settings(tmp_path / "s.yaml")

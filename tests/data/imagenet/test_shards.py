@@ -42,13 +42,13 @@ def test_labels_are_plain_numbers_in_the_order_of_classes(prepared: Path) -> Non
     assert type(split.labels[3]) is int
 
 
-def test_the_bytes_of_all_images_are_the_shards(prepared: Path) -> None:
+def test_the_images_bytes_fill_the_shards(prepared: Path) -> None:
     split = opened(prepared)
     shards = b"".join(path.read_bytes() for path in sorted((prepared / "train").glob("*.bin")))
     assert b"".join(split.encoded(i) for i in range(72)) == shards
 
 
-def test_a_split_goes_to_other_processes(prepared: Path) -> None:
+def test_a_split_can_be_pickled_to_other_processes(prepared: Path) -> None:
     split = opened(prepared)
     first = split.image(5)
     copy = pickle.loads(pickle.dumps(split))
@@ -62,12 +62,12 @@ def test_a_split_goes_to_other_processes(prepared: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(here, there, strict=True))
 
 
-def test_a_missing_or_cut_file_is_a_sentence(copied: Path) -> None:
+def test_a_missing_or_truncated_file_is_reported_in_one_sentence(copied: Path) -> None:
     split = opened(copied)
     shard = copied / "train" / "shard-00000.bin"
     body = shard.read_bytes()
     shard.write_bytes(body[:100])
-    with pytest.raises(InputError, match=r"shard-00000\.bin is cut short; pull the data anew"):
+    with pytest.raises(InputError, match=r"shard-00000\.bin is cut short; pull the data again"):
         split.encoded(3)
     with pytest.raises(InputError, match=rf"shard-00000\.bin has 100 bytes and not {len(body):,}"):
         opened(copied)
@@ -110,7 +110,7 @@ def test_a_damaged_image_is_named_by_its_index(copied: Path) -> None:
         split.image(7)
 
 
-def test_a_disk_that_fails_is_a_sentence(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_disk_is_reported_in_one_sentence(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> bytes:
         raise OSError(errno.EIO, "Input/output error")
 
@@ -128,7 +128,7 @@ def test_a_disk_that_fails_is_a_sentence(prepared: Path, monkeypatch: pytest.Mon
         lambda m: m["files"]["train/index.npy"].pop("sha256"),
     ],
 )  # fmt: skip
-def test_a_manifest_that_is_none_is_a_sentence(change, copied: Path) -> None:
+def test_an_unreadable_manifest_is_reported_in_one_sentence(change, copied: Path) -> None:
     manifest = json.loads((copied / MANIFEST).read_text())
     change(manifest)
     (copied / MANIFEST).write_text(json.dumps(manifest))
@@ -136,7 +136,7 @@ def test_a_manifest_that_is_none_is_a_sentence(change, copied: Path) -> None:
         read_manifest(copied)
 
 
-def test_a_manifest_leads_nowhere_else(copied: Path) -> None:
+def test_a_manifest_cannot_name_files_elsewhere(copied: Path) -> None:
     manifest = json.loads((copied / MANIFEST).read_text())
     manifest["files"]["../../evil"] = {"bytes": 1, "sha256": "0"}
     (copied / MANIFEST).write_text(json.dumps(manifest))

@@ -1,4 +1,4 @@
-"""The official archives as untrusted files: their pins, and what lies where in them. Nothing is ever unpacked."""
+"""The official archives as untrusted files: their pins, and where their members lie. Nothing is unpacked to disk."""
 
 import gzip
 import hashlib
@@ -15,15 +15,15 @@ import yaml
 from rectifiers.runtime.errors import InputError
 
 ROLES = ("train", "val", "devkit")
-HEADER_LIMIT = 1 << 20  # bytes that a tar's header (long names, pax records) may have
-IMAGE_LIMIT = 1 << 26  # bytes of an image file; ImageNet's largest has 15 MB
+HEADER_LIMIT = 1 << 20  # bytes of a tar's header (long names, pax records)
+IMAGE_LIMIT = 1 << 26  # bytes of an image file; the largest of ImageNet has 15 MB
 DEVKIT_LIMIT = 1 << 26  # bytes of the devkit, unpacked
 DEVKIT_MEMBERS = 1000
 
 
 @dataclass(frozen=True)
 class Archive:
-    """One archive: where it should lie, the md5 that it should have, and its size where that is known."""
+    """One archive: its path, its pinned md5, and its size where that is known."""
 
     path: Path
     md5: str
@@ -32,9 +32,9 @@ class Archive:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the archives of a data set are and hold.
+    """The archives of a data set and their contents.
 
-    class_images: the least and the most training images a class. class_val_images: of every class.
+    class_images: the least and the most training images per class. class_val_images: validation images per class.
     """
 
     archives: Mapping[str, Archive]
@@ -47,7 +47,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Member:
-    """A file in an archive: its name, and where its bytes are."""
+    """A file in an archive: its name, and the offset and number of its bytes."""
 
     name: str
     offset: int
@@ -57,10 +57,10 @@ class Member:
 def read_expected(path: Path, text: str | None = None) -> Expected:
     """Read a file of pins and counts, such as `pipelines/imagenet/archives.yaml`.
 
-    text: what it says, where that is not what lies there.
+    text: its content, where that is not the file's present one.
 
     Raises:
-        InputError: where it cannot be read as one.
+        InputError: where the file cannot be read.
     """
     try:
         content = yaml.safe_load(path.read_text() if text is None else text)
@@ -71,8 +71,8 @@ def read_expected(path: Path, text: str | None = None) -> Expected:
         counts: dict[str, Any] = {key: content[key] for key in ("classes", "train_images", "val_images")}
         least, most = content["class_images"]
         return Expected(archives, **counts, class_images=(least, most), class_val_images=content["class_val_images"])
-    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as fault:
-        raise InputError(f"{path} cannot be read as a list of archives ({fault!r}); restore it from git") from fault
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} cannot be read as a list of archives ({error!r}); restore it from git") from error
 
 
 def file_md5(path: Path) -> str:
@@ -82,10 +82,10 @@ def file_md5(path: Path) -> str:
 
 
 def verify(archive: Archive, md5: Callable[[Path], str] = file_md5) -> None:
-    """Check that an archive has the bytes that it is pinned to.
+    """Check that an archive has its pinned size and md5.
 
     Raises:
-        InputError: naming the archive that is missing or another, and what to do.
+        InputError: where it is missing or differs, with the remedy.
     """
     path = archive.path
     if not path.is_file():
@@ -95,13 +95,13 @@ def verify(archive: Archive, md5: Callable[[Path], str] = file_md5) -> None:
         raise InputError(
             f"{path} has {size:,} bytes and the pinned archive {archive.bytes:,}; fetch it again, it may be cut short"
         )
-    found = md5(path)
-    if found != archive.md5:
-        raise InputError(f"{path} has the md5 {found} and the pinned archive {archive.md5}; fetch it again")
+    actual = md5(path)
+    if actual != archive.md5:
+        raise InputError(f"{path} has the md5 {actual} and the pinned archive {archive.md5}; fetch it again")
 
 
 class _Section(io.RawIOBase):
-    """A part of a file as a file of its own, which gives no more at once than a tar's header may have."""
+    """A part of a file as a file of its own; a single read is limited to the size of a tar's header."""
 
     def __init__(self, file: BinaryIO, start: int, size: int) -> None:
         self._file, self._start, self._size, self._at = file, start, size, 0
@@ -141,13 +141,13 @@ def list_members(
 ) -> list[Member]:
     """Return the files of the tar that lies at `start` in `file` and is `size` bytes long, sorted by name.
 
-    archive: what to call it. wanted: what every name must match as a whole. most, most_bytes: how many files there may
-    be, and how large each. folders: skip folders instead of refusing them.
+    archive: its name in messages. wanted: a pattern that every whole name must match. most, most_bytes: limits on the
+    number of files and on the size of each. folders: whether to skip folders instead of refusing them.
 
     Raises:
-        InputError: for a file that is no tar, is cut short, or holds anything but `wanted` regular files once each.
+        InputError: for a file that is no tar, is cut short, or contains anything but `wanted` regular files once each.
     """
-    found: dict[str, Member] = {}
+    members: dict[str, Member] = {}
     try:
         with tarfile.open(fileobj=_Section(file, start, size), mode="r:") as tar:
             for info in tar:
@@ -155,32 +155,32 @@ def list_members(
                     continue
                 name = info.name
                 if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.issparse():
-                    fault = "is no regular file"
+                    problem = "is no regular file"
                 elif not wanted.fullmatch(name):
-                    fault = f"is not named as its files are ({wanted.pattern})"
-                elif name in found:
-                    fault = "is there twice"
+                    problem = f"is not named as its files are ({wanted.pattern})"
+                elif name in members:
+                    problem = "is there twice"
                 elif info.size < 0:
-                    fault = f"claims {info.size:,} bytes"
+                    problem = f"claims {info.size:,} bytes"
                 elif info.size > most_bytes:
-                    fault = f"claims {info.size:,} bytes, more than the {most_bytes:,} that such a file may have"
+                    problem = f"claims {info.size:,} bytes, more than the {most_bytes:,} that such a file may have"
                 elif info.offset_data + info.size > size:
-                    fault = "is cut short"
-                elif len(found) == most:
-                    fault = f"is one more than the {most:,} files that belong there"
+                    problem = "is cut short"
+                elif len(members) == most:
+                    problem = f"is one more than the {most:,} files that belong there"
                 else:
-                    found[name] = Member(name, start + info.offset_data, info.size)
+                    members[name] = Member(name, start + info.offset_data, info.size)
                     continue
-                raise InputError(f"{archive}: {_printable(name)} {fault}; fetch the archive again from its source")
-    except (tarfile.TarError, OSError, ValueError, OverflowError) as fault_found:
+                raise InputError(f"{archive}: {_printable(name)} {problem}; fetch the archive again from its source")
+    except (tarfile.TarError, OSError, ValueError, OverflowError) as error:
         raise InputError(
-            f"{archive} cannot be read as a tar ({_printable(str(fault_found))}); fetch the archive again"
-        ) from fault_found
-    return [found[name] for name in sorted(found)]
+            f"{archive} cannot be read as a tar ({_printable(str(error))}); fetch the archive again"
+        ) from error
+    return [members[name] for name in sorted(members)]
 
 
 def _printable(name: str) -> str:
-    """A name from an archive, safe to print: no control characters, no surrogates, and not long."""
+    """Return a name from an archive without control characters and surrogates, at most 120 characters long."""
     shown = ascii(name)
     return shown if len(shown) <= 120 else f"{shown[:117]}..."
 
@@ -189,7 +189,7 @@ def read_member(file: BinaryIO, archive: str, member: Member) -> bytes:
     """Return a member's bytes.
 
     Raises:
-        InputError: where the archive ends before they do.
+        InputError: where the archive ends early.
     """
     file.seek(member.offset)
     body = file.read(member.bytes)
@@ -207,8 +207,8 @@ def read_gzipped_members(path: Path, names: Mapping[str, re.Pattern[str]]) -> di
     try:
         with gzip.open(path) as packed:
             content = packed.read(DEVKIT_LIMIT + 1)
-    except (OSError, EOFError, ValueError) as fault:
-        raise InputError(f"{path} cannot be unpacked ({fault}); fetch it again") from fault
+    except (OSError, EOFError, ValueError) as error:
+        raise InputError(f"{path} cannot be unpacked ({error}); fetch it again") from error
     if len(content) > DEVKIT_LIMIT:
         raise InputError(f"{path} unpacks to more than {DEVKIT_LIMIT:,} bytes, which no devkit has; fetch it again")
     file = io.BytesIO(content)
@@ -216,10 +216,10 @@ def read_gzipped_members(path: Path, names: Mapping[str, re.Pattern[str]]) -> di
     members = list_members(
         file, path.name, inside, size=len(content), most=DEVKIT_MEMBERS, most_bytes=DEVKIT_LIMIT, folders=True
     )
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     for key, pattern in names.items():
         matching = [member for member in members if pattern.fullmatch(member.name)]
         if len(matching) != 1:
             raise InputError(f"{path} has {len(matching)} files {pattern.pattern} and must have one; fetch it again")
-        found[key] = read_member(file, path.name, matching[0])
-    return found
+        contents[key] = read_member(file, path.name, matching[0])
+    return contents

@@ -1,4 +1,4 @@
-"""What the ILSVRC 2012 devkit says: which classes there are, and the class of every validation image."""
+"""The ILSVRC 2012 devkit: the classes, and the class of every validation image."""
 
 import io
 import re
@@ -20,7 +20,7 @@ WNID = re.compile(r"n\d{8}")
 
 @dataclass(frozen=True)
 class Devkit:
-    """Classes in label order, which is that of their sorted WordNet ids, and validation labels in file-name order."""
+    """Classes in label order (sorted WordNet ids), and validation labels in the order of file names."""
 
     wnids: tuple[str, ...]
     words: tuple[str, ...]
@@ -30,11 +30,11 @@ class Devkit:
 def read_devkit(path: Path, classes: int, val_images: int) -> Devkit:
     """Read the devkit's archive.
 
-    The trap in it: an ILSVRC2012_ID counts in an order of its own, and the ground truth is in these ids. A label is the
-    place of the class among the sorted WNIDs; `meta.mat` leads from one to the other. It lists inner nodes too.
+    The ground truth is given in ILSVRC2012_IDs, whose order is not that of the labels: a label is the position of the
+    class among the sorted WNIDs. `meta.mat` maps one to the other; it lists inner nodes, too.
 
     Raises:
-        InputError: where it does not hold `classes` classes and `val_images` labels.
+        InputError: where the devkit does not contain `classes` classes and `val_images` labels.
     """
     content = read_gzipped_members(path, FILES)
     try:
@@ -43,8 +43,8 @@ def read_devkit(path: Path, classes: int, val_images: int) -> Devkit:
         wnid_of = {int(s["ILSVRC2012_ID"]): str(s["WNID"]) for s in leaves}
         words_of = {str(s["WNID"]): str(s["words"]) for s in leaves}
         truth = [int(line) for line in content["truth"].decode("ascii").split()]
-    except Exception as fault:  # a hostile file can make a reader of MATLAB's format raise anything
-        raise InputError(f"{path} cannot be read as the devkit ({fault!r}); fetch it again") from fault
+    except Exception as error:  # a hostile MATLAB file can raise anything
+        raise InputError(f"{path} cannot be read as the devkit ({error!r}); fetch it again") from error
     wnids = tuple(sorted(words_of))
     if len(leaves) != classes or sorted(wnid_of) != list(range(1, classes + 1)) or len(wnids) != classes:
         raise InputError(

@@ -1,4 +1,4 @@
-"""From an original image file to the bytes that are stored: the same pixels, in a form that libjpeg reads."""
+"""Conversion of an original image file to its stored bytes: the same pixels, in a form that libjpeg reads."""
 
 import hashlib
 import io
@@ -13,7 +13,8 @@ from rectifiers.data import jpeg
 from rectifiers.data.images import check_pixels
 from rectifiers.runtime.errors import InputError
 
-# What there is to say of an original, and, apart from that, what was done to it. `not_tiled` is asked of "tiled" alone.
+# Properties of an original, and what was done with it; the manifest contains these texts. `not_tiled` applies only to
+# the store "tiled".
 ODDITIES = {
     "cmyk": "four inks; libjpeg gives no RGB for them",
     "not_jpeg": "a PNG by its content",
@@ -29,7 +30,7 @@ WAYS = {
     "pixels": "the RGB pixels of Pillow's convert, an uncompressed PPM, without metadata",
 }
 Transcoder = Callable[[bytes], bytes | None]
-# Pillow tells of broken EXIF by warnings, and Python keeps one list of them for all threads.
+# Pillow reports broken EXIF by warnings, and Python has one list of warnings for all threads.
 _headers = threading.Lock()
 
 
@@ -50,21 +51,21 @@ class Stored:
 
 
 def transcoder(store: str) -> Transcoder | None:
-    """Return what makes restart-tiled JPEGs for store="tiled", and None for "plain".
+    """Return the function that makes restart-tiled JPEGs for store="tiled", and None for "plain".
 
     Raises:
-        InputError: where the extension that does it is not there; the bytes must not depend on that silently.
+        InputError: where the C library is missing; the stored bytes must not depend on that silently.
     """
     if store == "plain":
         return None
-    fault = jpeg.fault()
-    if fault is not None:
-        raise InputError(f"data.store={store} needs the C extension, and {fault}; or give data.store=plain")
+    reason = jpeg.unavailable_reason()
+    if reason is not None:
+        raise InputError(f"data.store={store} needs the C extension, and {reason}; or give data.store=plain")
     return jpeg.tile
 
 
 def to_stored(original: bytes, name: str, tile: Transcoder | None) -> Stored:
-    """Bring one image into its stored form. Every image is decoded, and again where its bytes change.
+    """Convert one image to its stored form. Every image is decoded, and once more where its bytes change.
 
     Raises:
         InputError: for a file that is no whole JPEG or PNG of at most 8 bits a channel, or whose pixels would change.
@@ -76,10 +77,10 @@ def to_stored(original: bytes, name: str, tile: Transcoder | None) -> Stored:
             exif_is_broken = "exif" in image.info and (_exif_is_unreadable(image) or bool(caught))
         check_pixels(image)
         pixels = image.convert("RGB")
-    except Exception as fault:  # a hostile file can make a decoder raise anything
-        raise InputError(f"{name} cannot be read as an image ({fault}); fetch the archive again") from fault
+    except Exception as error:  # a hostile file can raise anything
+        raise InputError(f"{name} cannot be read as an image ({error}); fetch the archive again") from error
     jpeg = image.format in ("JPEG", "MPO")
-    found = {
+    oddities = {
         "cmyk": image.mode == "CMYK",
         "not_jpeg": not jpeg,
         "greyscale": image.mode == "L",
@@ -88,21 +89,21 @@ def to_stored(original: bytes, name: str, tile: Transcoder | None) -> Stored:
         "chroma_444": jpeg and JpegImagePlugin.get_sampling(image) == 0,
     }
     body, way = original, "kept"
-    if found["cmyk"] or not jpeg:
+    if oddities["cmyk"] or not jpeg:
         file = io.BytesIO()
-        pixels.save(file, "PPM")  # and no PNG: zlib's builds compress differently, and the bytes are pinned
+        pixels.save(file, "PPM")  # not PNG: builds of zlib compress differently, and the bytes are pinned
         body, way = file.getvalue(), "pixels"
     elif tile is not None:
         tiled = tile(original)
-        found["not_tiled"] = tiled is None
+        oddities["not_tiled"] = tiled is None
         if tiled is not None:
             body, way = tiled, "tiled"
     if way != "kept":
         with Image.open(io.BytesIO(body), formats=("JPEG", "PPM")) as after:
             if after.convert("RGB").tobytes() != pixels.tobytes():
-                raise InputError(f"storing {name} would change its pixels, a fault of ours; give data.store=plain")
+                raise InputError(f"storing {name} would change its pixels, which is a bug; give data.store=plain")
     digest = hashlib.blake2b(original, digest_size=16).digest()
-    return Stored(body, image.height, image.width, way, tuple(key for key in ODDITIES if found.get(key)), digest)
+    return Stored(body, image.height, image.width, way, tuple(key for key in ODDITIES if oddities.get(key)), digest)
 
 
 def _exif_is_unreadable(image: Image.Image) -> bool:
@@ -110,6 +111,6 @@ def _exif_is_unreadable(image: Image.Image) -> bool:
         exif = image.getexif()
         dict(exif)
         exif.get_ifd(ExifTags.IFD.Exif)
-    except Exception:  # fails in as many ways as there are bytes
+    except Exception:  # damage can raise anything
         return True
     return False

@@ -1,4 +1,4 @@
-"""What pinned means, as far as training asks: read from `dvc.lock` and from git. DVC itself is never asked."""
+"""Which data are pinned, read from `dvc.lock` and from git, without DVC."""
 
 import hashlib
 from dataclasses import dataclass
@@ -22,16 +22,16 @@ def locks(project: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Out:
-    """What a lock says of an out: its md5, which ends in `.dir` for a folder, and the stage that makes it."""
+    """An output in a lock: its md5, which ends in `.dir` for a folder, and the stage that makes it."""
 
     md5: str
     stage: str
 
 
 def locked_outs(lock: Path, text: str | None = None) -> dict[Path, Out]:
-    """Return the outs of a lock by their paths below the project.
+    """Return the outputs of a lock by their paths below the project.
 
-    text: what the lock says, where that is not what lies there.
+    text: the lock's content, where that is not the file's present one.
 
     Raises:
         InputError: for a lock that cannot be read.
@@ -41,39 +41,41 @@ def locked_outs(lock: Path, text: str | None = None) -> dict[Path, Out]:
         return {
             Path(out["path"]): Out(str(out["md5"]), name) for name, stage in stages for out in stage.get("outs", [])
         }
-    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as fault:
-        raise InputError(f"{lock} cannot be read as a lock of DVC ({fault!r}); restore it from git") from fault
+    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{lock} cannot be read as a lock of DVC ({error!r}); restore it from git") from error
 
 
 def is_pinned(body: bytes, manifest: dict[str, Any], project: Path) -> bool:
-    """Whether a manifest, `body` as a file, is one that a lock of the project names and that somebody answers for.
+    """Return whether a lock of the project that can be trusted names a manifest, whose file has the content `body`.
 
-    For a lock that is committed, its commit does, and what lies there does not count: `dvc repro` writes into it
-    whatever came out. One that was never committed, as ImageNet's at first, counts where the manifest was made of the
-    archives whose md5 are committed beside it.
+    Of a committed lock the commit counts, not the present file, because `dvc repro` writes whatever came out into it. A
+    lock that was never committed, as ImageNet's at first, counts where the manifest was made from the archives whose
+    md5 are committed beside it.
 
     Raises:
         InputError: for a lock that cannot be read.
     """
     md5 = hashlib.md5(body).hexdigest()
     for lock in locks(project):
-        text = committed(lock)
-        named = {out.md5 for path, out in locked_outs(lock, text).items() if path.name == MANIFEST}
-        if md5 in named and (text is not None or manifest.get("archives") == _official(lock.with_name(ARCHIVES))):
+        text = committed_text(lock)
+        manifests = {out.md5 for path, out in locked_outs(lock, text).items() if path.name == MANIFEST}
+        if md5 in manifests and (
+            text is not None or manifest.get("archives") == _official_archives(lock.with_name(ARCHIVES))
+        ):
             return True
     return False
 
 
-def _official(path: Path) -> dict[str, dict[str, str]] | None:
-    """The archives that are committed, as a manifest names those that it was made of."""
-    text = committed(path)
+def _official_archives(path: Path) -> dict[str, dict[str, str]] | None:
+    """Return the committed archives in the form in which a manifest names its sources."""
+    text = committed_text(path)
     if text is None:
         return None
     return {archive.path.name: {"md5": archive.md5} for archive in read_expected(path, text).archives.values()}
 
 
-def committed(path: Path) -> str | None:
-    """Return what git's HEAD has at a path, or None. Without git, what lies there came with the code."""
+def committed_text(path: Path) -> str | None:
+    """Return a file's content in git's HEAD, or None; outside a git repository, its present content."""
     if git("rev-parse", "--git-dir", at=path.parent) is None:
         return path.read_text() if path.is_file() else None
     return git("show", f"HEAD:./{path.name}", at=path.parent)

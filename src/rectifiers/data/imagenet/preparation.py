@@ -1,4 +1,4 @@
-"""From the official archives to a prepared folder (see `data.store`), in steps of one class that survive any kill."""
+"""Conversion of the official archives to a prepared folder (see `store`), one class at a time, restartable."""
 
 import hashlib
 import json
@@ -31,17 +31,17 @@ from rectifiers.data.imagenet.store import (
     shard_name,
 )
 from rectifiers.data.images import digest_files
-from rectifiers.data.parallel import in_order
+from rectifiers.data.parallel import map_in_order
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file, write_text
 
-MOST_NAMED = 1000  # images of an oddity in the manifest, the first ones: half of ImageNet may have a common one
+MOST_NAMED = 1000  # images that the manifest names per oddity; half of ImageNet may have a common one
 VAL_NAME = re.compile(r"ILSVRC2012_val_\d{8}\.JPEG")
 
 
 @dataclass(frozen=True)
 class _Step:
-    """One class of one split: what is stored between two commits."""
+    """One class of one split, the unit of work between two commits."""
 
     split: str
     wnid: str
@@ -60,17 +60,19 @@ def prepare(
     threads: int,
     on_bytes: Callable[[str, int], None] = lambda work, count: None,
 ) -> None:
-    """Make `root` from verified archives. All work lies in `<root>.part` until it is whole, and goes on from there.
+    """Make the folder `root` from verified archives. Work in progress is in `<root>.part`, and a later call continues
+    it.
 
-    The bytes are a function of the archives, `store` and `shard_bytes`: not of the threads, nor of interruptions.
-    on_bytes: told ("storing", bytes of the archives that a step has read, or had read before this call), and then
-    ("checking", bytes of what is stored).
+    The bytes depend on the archives, `store` and `shard_bytes`, neither on the threads nor on interruptions. on_bytes:
+    called with ("storing", bytes of the archives that a step has read, also by an earlier call), and then with
+    ("checking", bytes that are stored).
 
     Raises:
-        InputError: for archives that do not hold what is expected; `root` is as it was then, and the work so far is
-            removed, for other archives would make other bytes.
+        InputError: for archives with unexpected contents; `root` is unchanged then, and the work in progress is
+        removed,
+            because other archives make other bytes.
     """
-    root = root.resolve()  # the folder itself where it is linked to from elsewhere, as to a larger disk
+    root = root.resolve()  # the target, where `root` is a link to a larger disk
     tile = transcoder(store)
     archives = {archive.path.name: {"md5": archive.md5} for archive in expected.archives.values()}
     plan = {"format": FORMAT, "store": store, "shard_bytes": shard_bytes, "archives": archives}
@@ -112,7 +114,7 @@ def _is_made(root: Path, plan: dict[str, Any]) -> bool:
 
 
 def _continue_or_start(part: Path, plan: dict[str, Any], stack: ExitStack) -> None:
-    """Keep what was done for the same plan; whatever else lies there goes. One process at a time."""
+    """Keep the work in progress of the same plan and remove any other; refuse a second process."""
     part.mkdir(parents=True, exist_ok=True)
     lock = os.open(part, os.O_RDONLY)
     stack.callback(os.close, lock)
@@ -127,11 +129,11 @@ def _continue_or_start(part: Path, plan: dict[str, Any], stack: ExitStack) -> No
     except (OSError, ValueError):
         known = None
     if known != plan:
-        (part / "plan.json").unlink(missing_ok=True)  # first: without it, what a kill leaves of the rest goes too
+        (part / "plan.json").unlink(missing_ok=True)  # first, so that a killed removal is completed by the next call
     for path in part.iterdir():
         if known != plan or path.name == "replaced":
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    for path in part.rglob("*.part"):  # what a kill left half written
+    for path in part.rglob("*.part"):  # left incomplete by a killed process
         path.unlink()
     for split in SPLITS:
         (part / "store" / split).mkdir(parents=True, exist_ok=True)
@@ -140,7 +142,7 @@ def _continue_or_start(part: Path, plan: dict[str, Any], stack: ExitStack) -> No
 
 
 def _train_steps(expected: Expected, file: BinaryIO, devkit: Devkit) -> Iterator[_Step]:
-    """The tar of tars, class by class: each inner tar is listed when its turn comes."""
+    """Yield the classes of the tar of tars; each inner tar is listed when its turn comes."""
     archive = expected.archives["train"].path
     size = os.fstat(file.fileno()).st_size
     inner = list_members(
@@ -152,7 +154,7 @@ def _train_steps(expected: Expected, file: BinaryIO, devkit: Devkit) -> Iterator
     for label, (wnid, tar) in enumerate(zip(devkit.wnids, inner, strict=True)):
 
         def members(wnid: str = wnid, tar: Member = tar) -> list[Member]:
-            found = list_members(
+            images = list_members(
                 file,
                 f"{archive.name}/{tar.name}",
                 re.compile(rf"{wnid}_\d{{1,9}}\.JPEG"),
@@ -161,25 +163,27 @@ def _train_steps(expected: Expected, file: BinaryIO, devkit: Devkit) -> Iterator
                 most=most,
                 most_bytes=IMAGE_LIMIT,
             )
-            if len(found) < least:
+            if len(images) < least:
                 raise InputError(
-                    f"{archive.name}/{tar.name} holds {len(found)} images, and a class has {least} to {most}; "
+                    f"{archive.name}/{tar.name} holds {len(images)} images, and a class has {least} to {most}; "
                     "fetch the archive again"
                 )
-            return found
+            return images
 
         yield _Step("train", wnid, label, archive.name, file, members)
 
 
 def _val_steps(expected: Expected, file: BinaryIO, devkit: Devkit) -> Iterator[_Step]:
-    """The flat tar, whose images in the order of their names have the ground truth's labels."""
+    """Yield the classes of the flat tar, whose images, in the order of their names, have the ground truth's labels."""
     archive = expected.archives["val"].path
     size = os.fstat(file.fileno()).st_size
-    found = list_members(file, archive.name, VAL_NAME, size=size, most=expected.val_images, most_bytes=IMAGE_LIMIT)
-    if len(found) != expected.val_images:
-        raise InputError(f"{archive} holds {len(found):,} images and must hold {expected.val_images:,}; fetch it again")
+    images = list_members(file, archive.name, VAL_NAME, size=size, most=expected.val_images, most_bytes=IMAGE_LIMIT)
+    if len(images) != expected.val_images:
+        raise InputError(
+            f"{archive} holds {len(images):,} images and must hold {expected.val_images:,}; fetch it again"
+        )
     for label, wnid in enumerate(devkit.wnids):
-        members = [member for member, its_label in zip(found, devkit.val_labels, strict=True) if its_label == label]
+        members = [member for member, its_label in zip(images, devkit.val_labels, strict=True) if its_label == label]
         if len(members) != expected.class_val_images:
             raise InputError(
                 f"the ground truth gives {wnid} {len(members)} images and must give {expected.class_val_images}; "
@@ -196,9 +200,9 @@ def _run(
     shard_bytes: int,
     threads: int,
 ) -> tuple[tuple[int, int], int]:
-    """Store one class from `end`, a (shard, byte), on, unless that is done: the step's own file is written last.
+    """Store one class from `end`, a (shard, byte), on, unless the step's file, which is written last, exists.
 
-    Returns the new end, and how many bytes of originals the class has.
+    Returns the new end and the number of bytes of the class's originals.
     """
     path = part / "steps" / step.split / f"{step.label:05d}.json"
     if not path.is_file():
@@ -210,7 +214,7 @@ def _run(
                 for member in members:
                     yield read_member(step.file, step.archive, member), f"{step.archive}: {member.name}"
 
-            kept = in_order(lambda original: convert(*original), originals(), threads)
+            kept = map_in_order(lambda original: convert(*original), originals(), threads)
             for member, stored in zip(members, kept, strict=True):
                 shard, offset = shards.add(stored.body)
                 images.append(
@@ -236,7 +240,7 @@ def _images(part: Path, split: str) -> Iterator[dict[str, Any]]:
 def _finish(
     part: Path, plan: dict[str, Any], expected: Expected, devkit: Devkit, on_bytes: Callable[[int], None]
 ) -> None:
-    """Write the indexes, and the manifest with the hash of every file. The names of all images are never in memory."""
+    """Write the indexes, and the manifest with the hash of every file; never hold all images' names in memory."""
     ways: dict[str, dict[str, Any]] = {way: {"is": text, "count": 0} for way, text in WAYS.items()}
     oddities: dict[str, dict[str, Any]] = {
         key: {"is": text, "count": 0, "stored": {}} for key, text in ODDITIES.items()
@@ -275,17 +279,17 @@ def _finish(
 
 
 def _check_shards(folder: Path, index: np.ndarray, on_bytes: Callable[[int], None]) -> dict[str, str]:
-    """Read back what lies in the shards, for much can have happened to it between two calls; return their SHA-256."""
+    """Check the stored bytes, which may have changed between two calls, and return the SHA-256 of the shards."""
     hashes: dict[str, str] = {}
     for number in range(int(index["shard"][-1]) + 1):
-        path, content, sound = folder / shard_name(number), hashlib.sha256(), True
+        path, content, is_sound = folder / shard_name(number), hashlib.sha256(), True
         with open(path, "rb") as file:
             for row in index[index["shard"] == number]:
                 body = file.read(int(row["length"]))
                 content.update(body)
-                sound &= zlib.crc32(body) == row["crc32"]
-            sound &= not file.read(1)
-        if not sound:
+                is_sound &= zlib.crc32(body) == row["crc32"]
+            is_sound &= not file.read(1)
+        if not is_sound:
             raise InputError(f"{path} is not what was written there; remove {folder.parents[1]} and prepare again")
         hashes[path.name] = content.hexdigest()
         on_bytes(path.stat().st_size)

@@ -1,4 +1,4 @@
-"""The images of a prepared folder (see `data.store` for its layout), by index."""
+"""The images of a prepared folder (`store` describes its layout), by index."""
 
 import io
 import os
@@ -19,8 +19,8 @@ from rectifiers.runtime.errors import InputError
 class ShardSplit:
     """One split of a prepared folder, opened in milliseconds whatever its size; a `Split` of `data.sources`.
 
-    Bytes are read by position (pread): a shard that is cut short is a sentence and not a dead process, forked workers
-    share the open files, and one that is sent to another process opens its own.
+    Bytes are read by pread: a truncated shard is an error message instead of a dead process (as under mmap), forked
+    workers share the open files, and a pickled split opens its own.
 
     Raises:
         InputError: where the index does not fit the shards.
@@ -34,8 +34,8 @@ class ShardSplit:
         sizes = [files[shard]["bytes"] for shard in shards]
         try:
             self._index = np.load(self.folder / "index.npy", mmap_mode="r", allow_pickle=False)
-        except Exception as fault:  # numpy reads a header as Python's own text, which fails in many ways
-            raise InputError(f"{self.folder / 'index.npy'} cannot be read ({fault}); pull the data anew") from fault
+        except Exception as error:  # numpy evaluates the header as Python text
+            raise InputError(f"{self.folder / 'index.npy'} cannot be read ({error}); pull the data again") from error
         self._check(sizes, classes=len(manifest["classes"]), images=manifest["splits"][name]["images"])
         self.labels: Sequence[int] = array("H", np.ascontiguousarray(self._index["label"]).astype("=u2").tobytes())
         self._files: dict[int, int] = {}
@@ -70,7 +70,7 @@ class ShardSplit:
         """Return the stored bytes of one image: a JPEG, or a PPM where libjpeg could not read the original.
 
         Raises:
-            InputError: where the shard ends before they do, or they are not what was written.
+            InputError: where the shard ends early, or the bytes are not those that were written.
         """
         row = self._index[index]
         shard, length = int(row["shard"]), int(row["length"])
@@ -78,22 +78,22 @@ class ShardSplit:
         if file is None:
             path = self.folder / shard_name(shard)
             try:
-                # Two threads may both open it; the one that comes second gives its own back.
+                # Two threads may both open it; the second one closes its own again.
                 opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            except OSError as fault:
-                raise InputError(f"{path} cannot be read ({fault}); pull the data anew") from fault
+            except OSError as error:
+                raise InputError(f"{path} cannot be read ({error}); pull the data again") from error
             file = self._files.setdefault(shard, opened)
             if file != opened:
                 os.close(opened)
         try:
             body = os.pread(file, length, int(row["offset"]))
-        except OSError as fault:
+        except OSError as error:
             raise InputError(
-                f"{self.folder / shard_name(shard)} cannot be read ({fault}); see make verify-data"
-            ) from fault
+                f"{self.folder / shard_name(shard)} cannot be read ({error}); see make verify-data"
+            ) from error
         if len(body) != length:
-            raise InputError(f"{self.folder / shard_name(shard)} is cut short; pull the data anew")
-        if crc32(body) != row["crc32"]:  # a decoder would often not notice
+            raise InputError(f"{self.folder / shard_name(shard)} is cut short; pull the data again")
+        if crc32(body) != row["crc32"]:  # decoders often overlook such damage
             raise InputError(f"{self._name(index)} is not what was written there; see make verify-data")
         return body
 
@@ -114,5 +114,5 @@ class ShardSplit:
         return int(row["height"]), int(row["width"])
 
     def digest(self) -> str:
-        """Return the hash of the original files' content and labels: that of the same images in a folder."""
+        """Return the hash of the original files and labels, equal to that of the same images in a folder."""
         return self._digest

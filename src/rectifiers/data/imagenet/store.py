@@ -1,11 +1,11 @@
-"""A prepared data set: a few large shards of image files, one index a split, and a manifest that pins every byte.
+"""A prepared data set: a few large shards of image files, one index per split, and a manifest that pins every byte.
 
-    <root>/manifest.json                 what it is made of and what it holds, with the hash of every other file
-    <root>/<split>/index.npy             a row an image: where its bytes are, its label and size
+    <root>/manifest.json                 its sources and contents, with the hash of every other file
+    <root>/<split>/index.npy             one row per image: where its bytes are, its label and size
     <root>/<split>/shard-00000.bin, ...  image files one after another, nothing between them
 
-Images stand in the order that an unpacked folder has, by WNID and then by name: the same image has the same index, and
-so the same augmentation, whether it is read from here or by `data=folder`. What is trained on is shuffled anyway.
+Images have the order of an unpacked folder, by WNID and then by name: an image has the same index, and so the same
+augmentation, whether it is read from here or by `data=folder`.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ INDEX = np.dtype(
 )
 MANIFEST = "manifest.json"
 FILE = re.compile(r"(train|val)/(index\.npy|shard-\d{5}\.bin)")
-STORED_AS = ("JPEG", "PPM")  # and nothing else is ever tried: some of the decoders of Pillow start programs
+STORED_AS = ("JPEG", "PPM")  # the only formats that are tried: some of Pillow's decoders start programs
 
 
 def shard_name(number: int) -> str:
@@ -49,10 +49,11 @@ def file_sha256(path: Path) -> str:
 
 
 def read_manifest(root: Path) -> dict[str, Any]:
-    """Read and check a prepared folder's manifest; the sizes of its files are checked against it, their bytes are not.
+    """Read a prepared folder's manifest and check the sizes of the files that it names, not their bytes.
 
     Raises:
-        InputError: where there is none, or it is damaged or of another format, or a file is missing or of another size.
+        InputError: where the manifest is missing, damaged or of another format, or a file is missing or of another
+        size.
     """
     path = root / MANIFEST
     if not path.is_file():
@@ -71,19 +72,19 @@ def read_manifest(root: Path) -> dict[str, Any]:
             str(manifest["splits"][split]["digest"]), int(manifest["splits"][split]["images"])
         [str(facts["sha256"]) for facts in manifest["files"].values()]
         [str(known["wnid"]) for known in manifest["classes"]]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
-        raise InputError(f"{path} cannot be read as a manifest ({fault!r}); prepare the archives again") from fault
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} cannot be read as a manifest ({error!r}); prepare the archives again") from error
     for name, size in files.items():
         file = root / name
-        found = file.stat().st_size if file.is_file() else None
-        if found != size:
-            state = "is missing" if found is None else f"has {found:,} bytes and not {size:,}"
-            raise InputError(f"{file} {state}; prepare the archives again, or pull the data anew")
+        actual = file.stat().st_size if file.is_file() else None
+        if actual != size:
+            state = "is missing" if actual is None else f"has {actual:,} bytes and not {size:,}"
+            raise InputError(f"{file} {state}; prepare the archives again, or pull the data again")
     return manifest
 
 
 def different_files(root: Path) -> list[str]:
-    """Return the files of a prepared folder whose bytes are not those that its manifest names, as paths below root.
+    """Return the files of a prepared folder whose bytes differ from the manifest's hashes, as paths below root.
 
     Raises:
         InputError: as `read_manifest` does.
@@ -93,12 +94,12 @@ def different_files(root: Path) -> list[str]:
 
 
 class ShardWriter:
-    """Appends files to a split's shards from a given place on; all of it is on the disk at the end."""
+    """Appends files to a split's shards, from (shard, byte) `start` on, and syncs them to disk at the end."""
 
     def __init__(self, folder: Path, start: tuple[int, int], limit: int) -> None:
         self._folder, self._limit = folder, limit
         self._shard, self._end = start
-        for path in folder.iterdir():  # what a kill left behind the last whole step
+        for path in folder.iterdir():  # left by a killed process after the last complete step
             if path.name > shard_name(self._shard):
                 path.unlink()
         self._file = self._open()
@@ -109,16 +110,16 @@ class ShardWriter:
         return open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b")
 
     def add(self, body: bytes) -> tuple[int, int]:
-        """Append one file, and return (shard, offset): a new shard where this one would grow beyond the limit."""
+        """Append one file and return its (shard, offset); start a new shard where this one would exceed the limit."""
         if self._end and self._end + len(body) > self._limit:
             self._close()
             self._shard, self._end = self._shard + 1, 0
             self._file = self._open()
-        place = self._shard, self._end
+        position = self._shard, self._end
         self._file.seek(self._end)
         self._file.write(body)
         self._end += len(body)
-        return place
+        return position
 
     def _close(self) -> None:
         self._file.flush()

@@ -1,4 +1,4 @@
-"""The C library through ctypes, which lets other threads run while it works."""
+"""The C library, called through ctypes, which releases the GIL."""
 
 import ctypes
 import io
@@ -16,23 +16,23 @@ REMEDY = "install a C compiler and libjpeg-turbo's headers (Debian: gcc libjpeg6
 
 @cache
 def _library() -> ctypes.CDLL | str:
-    """Return the library, or why there is none."""
+    """Return the library, or the reason why there is none."""
     try:
         library = JPEG.load()
-        size, whole, place = ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
-        library.rectifiers_measure.argtypes = [ctypes.c_char_p, size, place, place]
-        library.rectifiers_crop.argtypes = [ctypes.c_char_p, size, *[whole] * 6, place]
-        library.rectifiers_tile.argtypes = [ctypes.c_char_p, size, place, place]
-        library.rectifiers_free.argtypes = [place]
+        size, integer, pointer = ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
+        library.rectifiers_measure.argtypes = [ctypes.c_char_p, size, pointer, pointer]
+        library.rectifiers_crop.argtypes = [ctypes.c_char_p, size, *[integer] * 6, pointer]
+        library.rectifiers_tile.argtypes = [ctypes.c_char_p, size, pointer, pointer]
+        library.rectifiers_free.argtypes = [pointer]
         if not _agrees_with_pillow(library):
             raise UnusableLibraryError("its libjpeg and Pillow's decode to different pixels")
-    except (OSError, AttributeError, UnusableLibraryError) as why:
-        return str(why)
+    except (OSError, AttributeError, UnusableLibraryError) as error:
+        return str(error)
     return library
 
 
 def _agrees_with_pillow(library: ctypes.CDLL) -> bool:
-    """Whether an image of noise comes out the same: the two may be linked to different versions of libjpeg."""
+    """Return whether both decode noise to the same pixels; they may be linked to different versions of libjpeg."""
     noise = np.random.default_rng(0).integers(0, 256, (90, 120, 3), dtype=np.uint8)
     for subsampling in (0, 1, 2):
         file = io.BytesIO()
@@ -47,15 +47,15 @@ def _agrees_with_pillow(library: ctypes.CDLL) -> bool:
     return True
 
 
-def fault() -> str | None:
-    """Return None where the library is there, else one sentence with the reason and the remedy."""
+def unavailable_reason() -> str | None:
+    """Return None where the library can be used, else one sentence with the reason and the remedy."""
     library = _library()
     if isinstance(library, ctypes.CDLL):
         return None
     return f"JPEG files are read by Pillow, several times slower, for want of the C library ({library}); {REMEDY}"
 
 
-def measure(jpeg: bytes) -> tuple[int, int] | None:
+def read_size(jpeg: bytes) -> tuple[int, int] | None:
     """Return the height and width of a JPEG file that `crop` may handle; None for any other content."""
     library = _library()
     if not isinstance(library, ctypes.CDLL):
@@ -67,14 +67,14 @@ def measure(jpeg: bytes) -> tuple[int, int] | None:
 
 
 def crop(jpeg: bytes, size: tuple[int, int], corner: tuple[int, int], mirrored: bool, out: Tensor) -> bool:
-    """Write a crop of a JPEG file, resized as by Pillow, into `out`; False where Pillow itself has to be asked.
+    """Write a crop of a resized JPEG file into `out`, with Pillow's bits; return False for files it does not support.
 
-    size: height and width that the whole image is resized to; corner: row and column in that of the crop's first pixel;
-    out: uint8 [3, side, side], contiguous. It may hold anything after False. Files that restart (`tile`) are read only
-    where the crop lies.
+    size: height and width to which the whole image is resized; corner: row and column of the crop's first pixel in the
+    resized image; out: uint8 [3, side, side], contiguous, undefined after False. Of files with restart markers (`tile`)
+    only the part under the crop is read.
 
-    A file is handled only where the result is certain to be Pillow's: every marker to the end of the image is checked,
-    and a warning of libjpeg's is enough to give up.
+    A file is supported only where the result is certain to equal Pillow's: every marker to the end of the image is
+    checked, and any warning of libjpeg's means False.
     """
     library = _library()
     return isinstance(library, ctypes.CDLL) and _crop(library, jpeg, size, corner, mirrored, out)
@@ -90,21 +90,21 @@ def _crop(
 
 
 def tile(jpeg: bytes) -> bytes | None:
-    """Return the same JPEG with a restart marker about every 64 px, so that `crop` can skip what it does not need.
+    """Return the same JPEG with a restart marker about every 64 px, so that `crop` can skip the rest of the image.
 
-    Lossless: the coefficients are written as they were, so every decoder gives the same pixels; progressive files
-    become sequential ones. Metadata is dropped. About as large as before, as the Huffman tables are optimised.
+    Lossless: the coefficients stay the same, so every decoder gives the same pixels; progressive files become
+    sequential. Metadata is dropped. The size hardly changes, because the Huffman tables are optimised.
 
-    None for what is no whole greyscale or YCbCr JPEG of the usual samplings (4:4:4, 4:2:2, 4:2:0), and where the C
-    library is missing (see `fault`).
+    None for anything but a whole greyscale or YCbCr JPEG of the usual samplings (4:4:4, 4:2:2, 4:2:0), and where the C
+    library is missing (see `unavailable_reason`).
     """
     library = _library()
     if not isinstance(library, ctypes.CDLL):
         return None
-    place, size = ctypes.c_void_p(), ctypes.c_size_t()
-    if library.rectifiers_tile(jpeg, len(jpeg), ctypes.byref(place), ctypes.byref(size)) != 0:
+    data, size = ctypes.c_void_p(), ctypes.c_size_t()
+    if library.rectifiers_tile(jpeg, len(jpeg), ctypes.byref(data), ctypes.byref(size)) != 0:
         return None
     try:
-        return ctypes.string_at(place, size.value)
+        return ctypes.string_at(data, size.value)
     finally:
-        library.rectifiers_free(place)
+        library.rectifiers_free(data)

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "native.h"
+#include "decoder.h"
 
 static void leave(j_common_ptr decoder) { longjmp(((struct trap *)decoder->err)->escape, 1); }
 

@@ -1,7 +1,7 @@
 /* The markers of a JPEG file, without decoding it. Whatever is unusual is left to the reference path. */
 #include <string.h>
 
-#include "native.h"
+#include "decoder.h"
 
 static int number(const uint8_t *bytes) { return bytes[0] << 8 | bytes[1]; }
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "native.h"
+#include "decoder.h"
 
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && !defined(PLAIN)
 #define FOR_EACH_PROCESSOR __attribute__((target_clones("avx2", "default")))

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "native.h"
+#include "decoder.h"
 
 #define TILE_PX 64     /* a tile's width is near this: measured fastest, and the file is no larger than the original */
 #define MOST_SCANS 200 /* of a progressive file; a hostile one has thousands, and each is a pass over the image */

@@ -2,8 +2,8 @@
 
    Every function returns DONE, or says why the caller has to take the reference path (Pillow). None of them writes to
    stderr, keeps state between calls, or reads or writes outside the buffers it is given. */
-#ifndef RECTIFIERS_NATIVE_H
-#define RECTIFIERS_NATIVE_H
+#ifndef RECTIFIERS_DECODER_H
+#define RECTIFIERS_DECODER_H
 
 #include <setjmp.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 
 enum outcome {
     DONE = 0,
-    NOT_HANDLED = 1, /* another format or flavour, or a file that libjpeg finds a fault with */
+    NOT_HANDLED = 1, /* another format or flavour, or a file that libjpeg finds an error in */
     NO_MEMORY = 2,
 };
 
