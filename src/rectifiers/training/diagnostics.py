@@ -19,13 +19,14 @@ from rectifiers.training.module import Classifier
 
 BINS = 60
 QUANTILES = (0.02, 0.25, 0.5, 0.75, 0.98)
-MOST = 2**20  # numbers that a quantile is taken over; more are thinned out evenly
+MAX_NUMBERS = 2**20  # of a quantile; larger tensors are thinned out evenly
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """Of all numbers of a tensor: mean, std, `QUANTILES`, and counts in `BINS` equal bins from `low` to `high`, which
-    leave out half a percent at either end.
+    """The mean, std and `QUANTILES` of all numbers of a tensor, and their counts in `BINS` equal bins.
+
+    low, high: the ends of the bins, which leave out half a percent of the numbers on either side.
     """
 
     mean: float
@@ -37,24 +38,24 @@ class Distribution:
 
 
 def distribution(numbers: Tensor) -> Distribution:
-    """Return the distribution of `numbers`, of any shape, as far as they are finite; of a zero where none is."""
+    """Return the distribution of the finite numbers of a tensor of any shape; that of a zero where none is finite."""
     flat = numbers.detach().flatten()
-    thin = flat[:: -(-len(flat) // MOST)].double()
+    thin = flat[:: -(-len(flat) // MAX_NUMBERS)].double()
     thin = thin[thin.isfinite()] if thin.isfinite().any() else torch.zeros_like(thin[:1])
     points = torch.quantile(
         thin, torch.tensor([*QUANTILES, 0.005, 0.995], dtype=thin.dtype, device=thin.device)
     ).tolist()
     low, high = points[-2], points[-1]
-    if low == high:  # nothing but one number
+    if low == high:  # all numbers are equal
         low, high = low - 0.5, high + 0.5
     counts = torch.histc(thin.cpu(), BINS, low, high).long().tolist()
     return Distribution(float(thin.mean()), float(thin.std(correction=0)), points[:-2], low, high, counts)
 
 
 class Signals(Callback):
-    """Keeps, at the beginning of each of `steps`, how activations and their gradients are distributed, by layer.
+    """Keeps the distributions of activations and of their gradients, by layer, at the beginning of each of `steps`.
 
-    found[step][layer] = (activations f(y), gradients of the loss with respect to them).
+    found[step][layer] = [activations f(y), gradients of the loss with respect to them].
     """
 
     def __init__(self, steps: Collection[int]) -> None:
@@ -67,13 +68,13 @@ class Signals(Callback):
         found = self.found[trainer.global_step] = {}
 
         def hook_of(layer: str) -> Any:
-            def take(_: nn.Module, __: Any, answers: Tensor) -> None:
-                if layer in found:  # computed again for the backward pass
+            def keep(_: nn.Module, __: Any, output: Tensor) -> None:
+                if layer in found:  # recomputed for the backward pass
                     return
-                kept = found[layer] = [distribution(answers)]
-                answers.register_hook(lambda gradient: kept.append(distribution(gradient)))
+                kept = found[layer] = [distribution(output)]
+                output.register_hook(lambda gradient: kept.append(distribution(gradient)))
 
-            return take
+            return keep
 
         self._handles = [
             activation.register_forward_hook(hook_of(layer))
@@ -94,12 +95,12 @@ class Weights(Callback):
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: Classifier, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
         if trainer.global_step in self.steps:
-            self._take(trainer.global_step, module)
+            self._keep(trainer.global_step, module)
 
     def on_train_end(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
-        self._take(trainer.global_step, module)
+        self._keep(trainer.global_step, module)
 
-    def _take(self, step: int, module: Classifier) -> None:
+    def _keep(self, step: int, module: Classifier) -> None:
         self.found[step] = {name: weight.detach().clone() for name, weight in module.network.named_parameters()}
 
 

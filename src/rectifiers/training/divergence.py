@@ -1,11 +1,11 @@
-"""Where a loss that is not finite came from."""
+"""Where a non-finite loss came from."""
 
 import torch
 from torch import Tensor, nn
 
 
 class Diverged(Exception):
-    """Training stopped because the loss of `step` was not finite; `layer` is the first one it can be seen at."""
+    """Training stopped because a number was not finite at `step`; `layer` is the first layer where that shows."""
 
     def __init__(self, step: int, layer: str) -> None:
         super().__init__(f"the loss stopped being finite at step {step}, first seen at {layer}")
@@ -17,7 +17,7 @@ def _finite(x: object) -> bool:
 
 
 def all_finite(numbers: Tensor) -> bool:
-    """Whether no number is infinite or none: seen in most cases from their sum, in a tenth of the time."""
+    """Return whether all numbers are finite. In most cases their sum shows it, in a tenth of the time."""
     return bool(torch.isfinite(numbers.sum())) or bool(torch.isfinite(numbers).all())
 
 
@@ -29,19 +29,19 @@ def first_bad_layer(network: nn.Module, x: Tensor) -> str:
     """
     if not _finite(x):
         return "input"
-    found: list[str] = []
+    bad: list[str] = []
     handles = []
     for name, module in network.named_modules():
         if not list(module.children()):
 
-            def look(module: nn.Module, _: object, output: object, name: str = name) -> None:
-                if not found and not (_finite(output) and all(_finite(p) for p in module.parameters())):
-                    found.append(name)
+            def check(module: nn.Module, _: object, output: object, name: str = name) -> None:
+                if not bad and not (_finite(output) and all(_finite(p) for p in module.parameters())):
+                    bad.append(name)
 
-            handles.append(module.register_forward_hook(look))
+            handles.append(module.register_forward_hook(check))
     try:
-        network.forward(x)  # not network(x): that may be compiled, and compiled code calls no hooks
+        network.forward(x)  # not network(x), which may be compiled and then calls no hooks
     finally:
         for handle in handles:
             handle.remove()
-    return found[0] if found else "loss"
+    return bad[0] if bad else "loss"

@@ -1,8 +1,8 @@
-"""What may be done to a network while it trains, by a rule: `callbacks=<option>`, of the user's open questions.
+"""Interventions: callbacks that change a network while it trains, by a rule; `callbacks=<option>`.
 
-Each is a function of the settings that returns a Lightning callback, and a file in `conf/callbacks/`. What it decides
-depends on the weights, the seed and the epoch alone, and what it remembers lies in the checkpoint, so that a run that
-was killed goes on as it would have.
+Each is a function of the settings that returns a Lightning callback, and a file in `conf/callbacks/`. Its decisions
+depend on the weights, the seed and the epoch alone, and its state lies in the checkpoint, so that a killed run
+continues as it would have.
 """
 
 import math
@@ -24,30 +24,30 @@ from rectifiers.training.module import Classifier
 
 
 def revive_dead(after_epoch: int, freeze_rest: bool = False) -> Callback:
-    """Draw units anew that are positive on no training image, once; see `ReviveDead`."""
-    return ReviveDead(_an_epoch("after_epoch", after_epoch), freeze_rest)
+    """Redraw the units that are positive on no training image, once; see `ReviveDead`."""
+    return ReviveDead(_at_least_one("after_epoch", after_epoch), freeze_rest)
 
 
 def redraw_layers(after_epoch: int, factor: float = 2.0) -> Callback:
-    """Draw layers anew whose weights scale the signal wrongly, once; see `RedrawLayers`."""
+    """Redraw the layers whose weights scale the signal wrongly, once; see `RedrawLayers`."""
     if not factor > 1:
         raise InputError(f"callbacks.factor={factor} is not usable; give a number above 1")
-    return RedrawLayers(_an_epoch("after_epoch", after_epoch), factor)
+    return RedrawLayers(_at_least_one("after_epoch", after_epoch), factor)
 
 
 def greedy(epochs_a_layer: int) -> Callback:
     """Train one hidden layer after the other; see `Greedy`."""
-    return Greedy(_an_epoch("epochs_a_layer", epochs_a_layer))
+    return Greedy(_at_least_one("epochs_a_layer", epochs_a_layer))
 
 
-def _an_epoch(key: str, value: int) -> int:
+def _at_least_one(key: str, value: int) -> int:
     if value < 1:
         raise InputError(f"callbacks.{key}={value} is not usable; give a whole number at least 1")
     return value
 
 
 class _Once(Callback):
-    """Does something once, before the epoch that follows the `after_epoch`-th."""
+    """Intervenes once, before the epoch that follows the `after_epoch`-th."""
 
     def __init__(self, after_epoch: int) -> None:
         self.after_epoch = after_epoch
@@ -59,7 +59,7 @@ class _Once(Callback):
                 f"{trainer.max_epochs}; give an earlier epoch, or raise optim.epochs"
             )
 
-    # Lightning does not call this where a run goes on within an epoch, so nothing is done twice.
+    # Lightning does not call this where a run continues within an epoch, so nothing is done twice.
     def on_train_epoch_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
         if trainer.current_epoch == self.after_epoch:
             with torch.no_grad():
@@ -70,7 +70,7 @@ class _Once(Callback):
 
 
 def dead_units(module: Classifier, data: Any) -> dict[str, Tensor]:
-    """Return for every layer before an activation which units, bool [units], are positive on no training image."""
+    """Return which units of every layer with an activation are positive on no training image: bool [units]."""
     network, found = module.network, module.network.activations()
     meter = ResponseMeter(found).to(module.device)
     was_training = network.training
@@ -85,18 +85,20 @@ def dead_units(module: Classifier, data: Any) -> dict[str, Tensor]:
 
 
 class ReviveDead(_Once):
-    """Gives every dead unit new weights: He's into it, bias 0, and zeros out of it, so that no score of a ReLU network
-    on its training images changes at first (a leaky unit that is never positive has had a say, which ends here).
+    """Gives every dead unit new weights: He's for its inputs, bias 0, and zeros for its outputs.
 
-    Where the next layer does not read the units themselves (behind a pyramid), what leads out stays.
+    At first no score of a ReLU network on its training images changes. (A leaky unit that is never positive did
+    contribute, and no longer does.) Where the next layer does not read the units themselves, as behind a pyramid, its
+    weights stay.
+
     freeze_rest: from then on only those weights are trained, and every other parameter keeps its value; the statistics
-    of batch normalisation go on.
+    of batch normalisation are still updated.
     """
 
     def __init__(self, after_epoch: int, freeze_rest: bool) -> None:
         super().__init__(after_epoch)
         self.freeze_rest = freeze_rest
-        self.trained: dict[str, Tensor] = {}  # by parameter, which of its numbers are trained; empty for all
+        self.trained: dict[str, Tensor] = {}  # which numbers of each parameter are trained; empty: all
         self.kept: dict[str, Tensor] = {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -107,24 +109,24 @@ class ReviveDead(_Once):
 
     def intervene(self, trainer: pl.Trainer, module: Classifier) -> None:
         sites, dead = module.network.sites(), dead_units(module, trainer.datamodule)  # type: ignore[attr-defined]
-        touched = {name: torch.zeros_like(p, dtype=torch.bool) for name, p in module.network.named_parameters()}
+        redrawn = {name: torch.zeros_like(p, dtype=torch.bool) for name, p in module.network.named_parameters()}
         names = {id(p): name for name, p in module.network.named_parameters()}
         for position, layer in enumerate(layers_of(sites)[:-1]):
-            own, following, which = sites[position].module, sites[position + 1].module, dead[layer.name]
+            own, following, units = sites[position].module, sites[position + 1].module, dead[layer.name]
             generator = torch.Generator().manual_seed(derive_seed("revive", module.seed, position))
             drawn = torch.empty(own.weight.shape)
             he(drawn, layer, generator)
-            own.weight[which] = drawn.to(own.weight)[which]
-            touched[names[id(own.weight)]][which] = True
+            own.weight[units] = drawn.to(own.weight)[units]
+            redrawn[names[id(own.weight)]][units] = True
             if own.bias is not None:
-                own.bias[which] = 0.0
-                touched[names[id(own.bias)]][which] = True
-            if following.weight.shape[1] == len(which):
-                following.weight[:, which] = 0.0
-                touched[names[id(following.weight)]][:, which] = True
+                own.bias[units] = 0.0
+                redrawn[names[id(own.bias)]][units] = True
+            if following.weight.shape[1] == len(units):
+                following.weight[:, units] = 0.0
+                redrawn[names[id(following.weight)]][:, units] = True
         _forget_momentum(trainer)
         if self.freeze_rest:
-            self.trained = touched
+            self.trained = redrawn
             self.kept = {name: p.detach().clone() for name, p in module.network.named_parameters()}
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Classifier, *_: Any) -> None:  # type: ignore[override]
@@ -136,10 +138,10 @@ class ReviveDead(_Once):
 
 
 class RedrawLayers(_Once):
-    """Draws a layer anew, from He, where its weights violate the forward condition by more than `factor` in std.
+    """Redraws a layer from He where its weights violate the forward condition by more than `factor` in std.
 
     That is where sqrt(n Var[w]) is above `factor` times its gain or below the gain divided by it (Eq. 10). Its biases
-    become 0. Layers that keep the condition are left as they are.
+    become 0. Layers that satisfy the condition are left as they are.
     """
 
     def __init__(self, after_epoch: int, factor: float) -> None:
@@ -161,30 +163,30 @@ class RedrawLayers(_Once):
 
 
 def _forget_momentum(trainer: pl.Trainer) -> None:
-    """What the optimiser remembers is of weights that are no longer there."""
+    """Clear the optimiser's state, which belongs to weights that are gone."""
     for optimizer in trainer.optimizers:
         optimizer.state.clear()
 
 
 class Greedy(Callback):
-    """Greedy layer-wise training: the k-th hidden layer and the last layer for `epochs_a_layer` epochs, then the next.
+    """Greedy layer-wise training: each hidden layer with the output layer for `epochs_a_layer` epochs, one by one.
 
-    Hidden layers that have had their turn are fixed, those that have not are passed by; so all hidden layers but the
-    first must have as many inputs as outputs, as `model=mlp` has them. The last one keeps its turn to the end.
+    Hidden layers before the current one are frozen, those after it are bypassed; so all hidden layers but the first
+    must have as many inputs as outputs, as in `model=mlp`. The last hidden layer is trained to the end.
     """
 
     def __init__(self, epochs_a_layer: int) -> None:
         self.epochs_a_layer = epochs_a_layer
-        self._passed_by: list[RemovableHandle] = []
+        self._bypasses: list[RemovableHandle] = []
 
     def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
         if trainer.world_size > 1:
             raise InputError(
                 f"callbacks=greedy changes which weights are trained, and {trainer.world_size} processes agree on "
-                "those once; start one process"
+                "those once, at the start; start one process"
             )
         hidden = module.network.sites()[:-1]
-        if any(not isinstance(s.module, nn.Linear) for s in hidden) or any(_side(s) is None for s in hidden[1:]):
+        if any(not isinstance(s.module, nn.Linear) for s in hidden) or not all(_is_square(s) for s in hidden[1:]):
             raise InputError(
                 "callbacks=greedy passes layers by, so all hidden layers must be linear and of one width; "
                 "give model=mlp"
@@ -199,7 +201,7 @@ class Greedy(Callback):
             raise InputError("callbacks=greedy changes the network as it trains; give compute.compile=false")
 
     def on_train_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
-        self._to_stage(trainer, module)  # also where a run goes on within an epoch
+        self._to_stage(trainer, module)  # also where a run continues within an epoch
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
         self._to_stage(trainer, module)
@@ -209,12 +211,12 @@ class Greedy(Callback):
         stage = min(trainer.current_epoch // self.epochs_a_layer, len(sites) - 2)
         self._release()
         named = dict(module.network.head.named_children())
-        for turn, site in enumerate(sites[:-1]):
+        for position, site in enumerate(sites[:-1]):
             own = [part for name, part in named.items() if name in _parts(site.name)]
             for part in own:
-                part.requires_grad_(turn == stage)
-                if turn > stage:
-                    self._passed_by.append(part.register_forward_hook(lambda _, inputs, __: inputs[0]))
+                part.requires_grad_(position == stage)
+                if position > stage:
+                    self._bypasses.append(part.register_forward_hook(lambda _, inputs, __: inputs[0]))
 
     def on_fit_end(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
         self._release()
@@ -223,15 +225,14 @@ class Greedy(Callback):
         self._release()
 
     def _release(self) -> None:
-        for handle in self._passed_by:
+        for handle in self._bypasses:
             handle.remove()
-        self._passed_by = []
+        self._bypasses = []
 
 
-def _side(site: Site) -> int | None:
-    """The width of a square layer, else None."""
+def _is_square(site: Site) -> bool:
     outputs, inputs = site.module.weight.shape[:2]
-    return inputs if inputs == outputs else None
+    return inputs == outputs
 
 
 def _parts(name: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""A run leaves the process as it found it, so that the next one of a sweep starts like the first."""
+"""Leave the process as a run found it, so that the next run of a sweep starts like the first."""
 
 import os
 import random
@@ -15,11 +15,11 @@ from rectifiers.training.lightning import quiet
 
 @contextmanager
 def isolated(threads: int | None) -> Iterator[None]:
-    """Run the body with `threads` torch threads, and put back whatever a training changes in a process.
+    """Run the body with `threads` torch threads, and restore whatever a training changes in a process.
 
     That is: random states (torch, numpy, random), thread count, default dtype, determinism flags, the environment
-    (Lightning leaves LOCAL_RANK there), Lightning's log levels, warning filters, a process group.
-    Float32 means float32: by default cuDNN's convolutions keep ten of its 23 bits (TF32) where a GPU can.
+    (Lightning leaves LOCAL_RANK there), Lightning's log levels, warning filters, and the process group.
+    Float32 means float32: by default cuDNN's convolutions keep only ten of its 23 bits (TF32) where a GPU can.
     """
     environment, count, dtype = dict(os.environ), torch.get_num_threads(), torch.get_default_dtype()
     deterministic, benchmark = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
@@ -28,7 +28,7 @@ def isolated(threads: int | None) -> Iterator[None]:
     numpy_state, python_state = np.random.get_state(), random.getstate()
     group_before = torch.distributed.is_available() and torch.distributed.is_initialized()
     try:
-        # its own device alone: the states of the others are other processes', and asking for them takes their memory
+        # this process' device only: reading another device's state would take memory there
         own = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
         with torch.random.fork_rng(own), quiet():
             if threads is not None:

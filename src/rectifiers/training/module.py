@@ -29,9 +29,10 @@ LOSS_STATES = ("mean_value", "weight")  # of torchmetrics' MeanMetric
 
 @dataclass(frozen=True)
 class SgdSettings:
-    """The numbers of `conf/optim/`: learning rate, momentum, decay, biases' factor, and what a drop divides by.
+    """The settings of `conf/optim/`.
 
-    fused: whether one pass over each weight makes the step, which is quicker and rounds otherwise.
+    bias_lr_factor: the biases' learning rate over that of the weights. drop_factor: what a drop divides all rates by.
+    fused: whether one pass over each weight makes the step, which is faster and rounds differently.
     """
 
     lr: float
@@ -44,9 +45,9 @@ class SgdSettings:
 
 
 class Classifier(pl.LightningModule):
-    """Trains a network on uint8 image batches; `history` holds one row of numbers an epoch and survives a restart.
+    """Trains a network on uint8 image batches. `history` holds one row of numbers per epoch and survives a restart.
 
-    Plain `val` is the centre view while training: it drives the step rule and is not a table's protocol.
+    `val` is the error on centre views during training: it drives the step rule, and no table shows it.
     """
 
     def __init__(
@@ -66,13 +67,13 @@ class Classifier(pl.LightningModule):
         self.seed, self.run = seed, run
         self.codes = [code]
         self.history: list[dict[str, Any]] = []
-        self.unread: set[int] = set()  # training images that could not be read, whose place others took
+        self.unreadable: set[int] = set()  # indices of training images that could not be read and were replaced
         self.val = ErrorCounter(classes)
         self.train_loss, self.val_loss = MeanMetric(), MeanMetric()
         self.responses = ResponseMeter(network.activations())
-        self._seen, self._train_s = 0, 0.0
+        self._num_images, self._train_s = 0, 0.0
         self._epoch_so_far: list[dict[str, Any]] | None = None
-        self._scores_not_finite = ""
+        self._bad_layer = ""
 
     def forward(self, images: Tensor) -> Tensor:
         return self.network(self.preprocess(images))
@@ -95,44 +96,44 @@ class Classifier(pl.LightningModule):
 
     def on_train_epoch_start(self) -> None:
         self.train_loss.reset()
-        self._seen, self._started = 0, time.perf_counter()
+        self._num_images, self._started = 0, time.perf_counter()
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        # Dropout depends on (seed, step, rank) alone: a run that was continued draws the masks it would have drawn.
+        # Dropout depends on (seed, step, rank) alone, so a continued run draws the masks that it would have drawn.
         own = [self.global_rank] if self.global_rank else []
         torch.manual_seed(derive_seed("dropout", self.seed, self.global_step, *own))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         inputs = self.preprocess(batch.images, batch.shifts)
         loss = F.cross_entropy(self.network(inputs), batch.labels)
-        if all_reduce_max(int(not torch.isfinite(loss))):  # none may leave a step that others wait in
+        if all_reduce_max(int(not torch.isfinite(loss))):  # no rank may leave a step in which others wait
             found = "" if torch.isfinite(loss) else first_bad_layer(self.network, inputs)
             raise Diverged(self.global_step, next(filter(None, all_gather(found))))
         self.train_loss.update(loss.detach(), weight=len(batch.labels))
-        self._seen += len(batch.labels)
-        self.unread.update(batch.unread)
+        self._num_images += len(batch.labels)
+        self.unreadable.update(batch.unread)
         return loss
 
     def on_validation_start(self) -> None:
-        if self.trainer.world_size > 1:  # all score with what the checkpoint will hold, rank 0's running statistics
+        if self.trainer.world_size > 1:  # all ranks score with rank 0's running statistics, as the checkpoint has them
             for buffer in self.network.buffers():
                 torch.distributed.broadcast(buffer, src=0)
         self._train_s = time.perf_counter() - self._started
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        scores = self._heard(batch.images)
-        if not torch.isfinite(scores).all() and not self._scores_not_finite:
-            self._scores_not_finite = first_bad_layer(self.network, self.preprocess(batch.images))
+        scores = self._score(batch.images)
+        if not torch.isfinite(scores).all() and not self._bad_layer:
+            self._bad_layer = first_bad_layer(self.network, self.preprocess(batch.images))
         self.val.update(scores, batch.labels)
         self.val_loss.update(F.cross_entropy(scores.float(), batch.labels), weight=len(batch.labels))
 
-    def _heard(self, images: Tensor) -> Tensor:
-        """The scores, while the activations are listened to."""
+    def _score(self, images: Tensor) -> Tensor:
+        """Return the scores, and measure the activations' responses."""
         if not self.network.is_compiled:
             with self.responses.listening():
                 return self(images)
         scores = self(images)
-        with self.responses.listening():  # a compiled network is one piece, so once more as it is written
+        with self.responses.listening():  # a compiled network calls no hooks, so the plain one runs too
             self.network.forward(self.preprocess(images))
         return scores
 
@@ -141,9 +142,9 @@ class Classifier(pl.LightningModule):
         val_loss = float(self.val_loss.compute())
         for metric in (self.val, self.val_loss, self.responses):
             metric.reset()
-        bad = next(filter(None, all_gather(self._scores_not_finite)), None)
-        if bad:
-            raise Diverged(self.global_step, bad)
+        bad_layer = next(filter(None, all_gather(self._bad_layer)), None)
+        if bad_layer:
+            raise Diverged(self.global_step, bad_layer)
         groups = self.trainer.optimizers[0].param_groups
         row = {
             "epoch": self.current_epoch + 1,
@@ -152,22 +153,22 @@ class Classifier(pl.LightningModule):
             "val/loss": val_loss,
             "val/top1_error_pct": errors.top1_error_pct,
             "val/top5_error_pct": errors.top5_error_pct,
-            "images_per_second": self.trainer.world_size * self._seen / self._train_s,
+            "images_per_second": self.trainer.world_size * self._num_images / self._train_s,
             "seconds": time.perf_counter() - self._started,
             **{f"slope/{layer}": float(slope.mean()) for layer, slope in self.network.slopes().items()},
-            **{f"response_mean/{layer}": heard.mean for layer, heard in responses.items()},
-            **{f"response_std/{layer}": heard.std for layer, heard in responses.items()},
-            **{f"active_share/{layer}": heard.active for layer, heard in responses.items()},
-            **{f"dead_units/{layer}": heard.dead for layer, heard in responses.items()},
+            **{f"response_mean/{layer}": each.mean for layer, each in responses.items()},
+            **{f"response_std/{layer}": each.std for layer, each in responses.items()},
+            **{f"active_share/{layer}": each.active for layer, each in responses.items()},
+            **{f"dead_units/{layer}": each.dead for layer, each in responses.items()},
         }
         self.history.append(row)
         logged = {key: float(value) for key, value in row.items() if value is not None and key != "epoch"}
         self.log_dict(logged, on_step=False, on_epoch=True)
         for name, parameter in self.network.named_parameters():
-            if not all_finite(parameter):  # the last update has no later loss that would tell
+            if not all_finite(parameter):  # no later loss would show what the last update did
                 raise Diverged(self.global_step, name.rpartition(".")[0])
-        more = self.trainer.max_epochs is None or self.current_epoch + 1 < self.trainer.max_epochs
-        if more and self.rule.after_epoch(errors.top1_error_pct):
+        has_next = self.trainer.max_epochs is None or self.current_epoch + 1 < self.trainer.max_epochs
+        if has_next and self.rule.after_epoch(errors.top1_error_pct):
             for group in groups:
                 group["lr"] /= self.sgd.drop_factor
 
@@ -177,33 +178,33 @@ class Classifier(pl.LightningModule):
             "history": self.history,
             "rule": self.rule.state(),
             "codes": self.codes,
-            "unread": self.all_unread(),
-            # of each process by itself: summed here and added to later, a loss would be another in the last digit
+            "unread": self.unreadable_images(),
+            # of each process by itself, because sums in another order differ in their last digit
             "epoch_so_far": all_gather(self._epoch_state()) if self._within_epoch() else None,
         }
 
-    def all_unread(self) -> list[int]:
-        """Return the training images that none of the processes could read."""
-        return sorted(set().union(*all_gather(self.unread)))
+    def unreadable_images(self) -> list[int]:
+        """Return the indices of the training images that any process could not read."""
+        return sorted(set().union(*all_gather(self.unreadable)))
 
     def _within_epoch(self) -> bool:
         return len(self.history) == self.current_epoch
 
     def _epoch_state(self) -> dict[str, Any]:
         loss = {name: getattr(self.train_loss, name).item() for name in LOSS_STATES}
-        return {"loss": loss, "seen": self._seen, "train_s": time.perf_counter() - self._started}
+        return {"loss": loss, "seen": self._num_images, "train_s": time.perf_counter() - self._started}
 
     def _restore_epoch(self, states: list[dict[str, Any]]) -> None:
         if len(states) == self.trainer.world_size:
             own = states[self.global_rank]
-        elif self.global_rank == 0:  # other processes than before: one of them takes all that was counted
+        elif self.global_rank == 0:  # another number of processes than before: rank 0 takes all that was counted
             loss = {name: sum(state["loss"][name] for state in states) for name in LOSS_STATES}
             own = {"loss": loss, "seen": sum(state["seen"] for state in states), "train_s": states[0]["train_s"]}
         else:
             own = {"loss": dict.fromkeys(LOSS_STATES, 0.0), "seen": 0, "train_s": states[0]["train_s"]}
         for name, value in own["loss"].items():
             getattr(self.train_loss, name).fill_(value)
-        self._seen, self._started = own["seen"], time.perf_counter() - own["train_s"]
+        self._num_images, self._started = own["seen"], time.perf_counter() - own["train_s"]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         kept = checkpoint["rectifiers"]
@@ -215,12 +216,12 @@ class Classifier(pl.LightningModule):
         self.history = list(kept["history"])
         self._epoch_so_far = kept["epoch_so_far"]
         self.rule.restore(kept["rule"])
-        self.unread = set(kept["unread"])
+        self.unreadable = set(kept["unread"])
         self.codes = kept["codes"] + [code for code in self.codes if code not in kept["codes"]]
 
 
 def refuse_other_network(module: torch.nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Raise an InputError that names the first weight which `module` does not have in this shape, or has alone."""
+    """Raise an InputError where `weights` are of another network than `module`; it names the first that differs."""
     own = {name: tuple(value.shape) for name, value in module.state_dict().items()}
     theirs = {name: tuple(value.shape) for name, value in weights.items()}
     if own != theirs:

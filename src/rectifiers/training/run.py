@@ -256,7 +256,7 @@ class _Run:
             # a kill may have come before its last line
             write_metrics(self.folder / "metrics.csv", self.classifier.history)
         results = {} if diverged else self._test(protocols(self.config))
-        unread = self.classifier.all_unread() or sorted(set().union(*all_gather(self.data.unread)))
+        unread = self.classifier.unreadable_images() or sorted(set().union(*all_gather(self.data.unread)))
         return training_record(
             run=self.folder.name,
             config=self.config,

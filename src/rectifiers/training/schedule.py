@@ -1,16 +1,19 @@
 """The paper's learning-rate rule: divide by 10 when the error stops falling, at most twice, or at fixed epochs."""
 
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
+
+STATE = ("drop_epochs", "epoch", "lowest", "waited")  # what changes while training
 
 
 @dataclass
 class StepRule:
-    """Decides after every epoch whether the learning rate drops; a pure function of the errors it was shown.
+    """Decides after every epoch whether the learning rate drops; a pure function of the errors so far.
 
     patience: epochs without a new lowest error before a drop (the paper does not print its rule; this is ours).
-    max_drops: drops at most. fixed: drop after these epochs (counted from 1) instead, whatever the error does, as the
-    paper did for the second arm of its ReLU / PReLU pairs.
+    max_drops: the largest number of drops. fixed: drop after these epochs (counted from 1) whatever the error is, as
+    the paper did for the second arm of its ReLU / PReLU pairs.
     """
 
     patience: int
@@ -22,7 +25,7 @@ class StepRule:
     waited: int = 0
 
     def after_epoch(self, error: float) -> bool:
-        """Take one more epoch's error into account; return whether the learning rate drops now."""
+        """Record the error of the next epoch; return whether the learning rate drops now."""
         self.epoch += 1
         if self.lowest is None or error < self.lowest:
             self.lowest, self.waited = error, 0
@@ -38,15 +41,10 @@ class StepRule:
         return self.waited >= self.patience and len(self.drop_epochs) < self.max_drops
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint needs to go on from here; plain types."""
-        return {
-            "drop_epochs": list(self.drop_epochs),
-            "epoch": self.epoch,
-            "lowest": self.lowest,
-            "waited": self.waited,
-        }
+        """Return what a checkpoint needs to continue from here, as plain types."""
+        return {name: copy(getattr(self, name)) for name in STATE}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint's `state()`."""
-        self.drop_epochs, self.epoch = list(state["drop_epochs"]), state["epoch"]
-        self.lowest, self.waited = state["lowest"], state["waited"]
+        """Continue from a checkpoint's `state()`."""
+        for name in STATE:
+            setattr(self, name, copy(state[name]))
