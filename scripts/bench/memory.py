@@ -10,11 +10,10 @@ import torch
 import torch.nn.functional as F
 from common import paper_network, publish, settings, sgd
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.distributed._tools.mem_tracker import MemTracker
 
 from rectifiers.nn.kernels import PReLU
 from rectifiers.nn.networks.network import ActivationFactory
+from rectifiers.runtime.torch_internals import fake_tensor_mode, memory_tracker
 
 MODELS = ("small14", "small30", "model_a", "model_b", "model_c", "vgg16", "vgg19")
 RELU = "ReLU or PReLU"
@@ -33,7 +32,7 @@ def peak_bytes(model: str, batch: int, activation: ActivationFactory, checkpoint
     for parameter in network.parameters():  # momentum comes with the first step
         optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     x, labels = torch.randn(batch, 3, 224, 224), torch.zeros(batch, dtype=torch.long)
-    tracker = MemTracker()
+    tracker = memory_tracker()
     tracker.track_external(network, optimizer, x, labels)
     with tracker:
         F.cross_entropy(network(x), labels).backward()
@@ -44,7 +43,7 @@ def peak_bytes(model: str, batch: int, activation: ActivationFactory, checkpoint
 
 def main(batch: int) -> None:
     peaks = {}
-    with FakeTensorMode():
+    with fake_tensor_mode():
         for model in MODELS:
             peaks[model] = {name: peak_bytes(model, batch, *way)[0] for name, way in WAYS.items()}
             peaks[model]["weights and momentum"] = peak_bytes(model, 1, *WAYS[RELU])[1]

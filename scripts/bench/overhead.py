@@ -16,9 +16,7 @@ import torch
 import torch.nn.functional as F
 from common import Stopwatch, publish, settings, train
 from pytorch_lightning import Trainer
-from pytorch_lightning.loops.evaluation_loop import _EvaluationLoop
-from pytorch_lightning.loops.training_epoch_loop import _TrainingEpochLoop
-from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
+from torch.utils.data import DataLoader
 
 from photos import write_photos
 from rectifiers.data.preprocess import Preprocess
@@ -33,7 +31,7 @@ PARTS = {
     "forward": [(Network, "forward"), (Preprocess, "forward"), (F, "cross_entropy")],
     "backward": [(torch.Tensor, "backward")],
     "optimiser": [(importlib.import_module("torch.optim.sgd"), "sgd"), (torch.optim.Optimizer, "zero_grad")],
-    "reading images": [(_SingleProcessDataLoaderIter, "_next_data")],
+    "reading images": [(type(iter(DataLoader([0]))), "__next__")],
 }
 REST = "Lightning, callbacks, metrics, logging"
 STEPS, EPOCHS = 16, 2
@@ -42,14 +40,15 @@ STEPS, EPOCHS = 16, 2
 def once(place: str) -> tuple[dict[str, float], dict[str, float]]:
     """Return milliseconds of the parts (a training step, what comes once an epoch), each with its rest."""
     parts, steps, ends, whole = (Stopwatch() for _ in range(4))
+    epoch_loop = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False).fit_loop.epoch_loop
     with ExitStack() as patched:
         for part, functions in PARTS.items():
             for owner, name in functions:
                 patched.enter_context(parts.timed(part, owner, name))
         for watch in (parts, ends):  # the forward passes of the validation are its own
-            patched.enter_context(watch.timed("validation", _EvaluationLoop, "run"))
+            patched.enter_context(watch.timed("validation", type(epoch_loop.val_loop), "run"))
         patched.enter_context(ends.timed("checkpoint", AtomicCheckpointIO, "save_checkpoint"))
-        patched.enter_context(steps.timed("steps", _TrainingEpochLoop, "run"))
+        patched.enter_context(steps.timed("steps", type(epoch_loop), "run"))
         patched.enter_context(whole.timed("fit", Trainer, "fit"))
         train(place, *RUN, f"data.root={place}/plain")
     a_step = {part: 1e3 * parts.seconds[part] / STEPS for part in PARTS}

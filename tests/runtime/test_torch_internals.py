@@ -5,7 +5,13 @@ import ctypes
 import torch
 from torch import Tensor
 
-from rectifiers.runtime.torch_internals import functorch_is_active, is_batched, shared_bytes
+from rectifiers.runtime.torch_internals import (
+    fake_tensor_mode,
+    functorch_is_active,
+    is_batched,
+    memory_tracker,
+    shared_bytes,
+)
 
 
 def test_transforms_of_functions_are_noticed_while_they_run() -> None:
@@ -46,3 +52,13 @@ def test_shared_bytes_are_in_shared_memory() -> None:
     assert (made.dtype, made.shape, made.is_shared()) == (torch.uint8, (12,), True)
     made.fill_(7)
     assert ctypes.string_at(made.data_ptr(), 12) == b"\7" * 12
+
+
+def test_the_tracker_counts_the_bytes_of_tensors_without_numbers() -> None:
+    with fake_tensor_mode():
+        layer, x, tracker = torch.nn.Linear(1000, 1000, bias=False), torch.ones(10, 1000), memory_tracker()
+        tracker.track_external(layer, x)
+        with tracker:
+            layer(x)
+        (peak,) = tracker.get_tracker_snapshot("peak").values()
+    assert peak["Total"] == 4 * (1000 * 1000 + 2 * 10 * 1000)
