@@ -6,9 +6,13 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # bit-for-bit claims are made for one thread; two workers share two cores
 
 import importlib.util
+import runpy
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from subprocess import CompletedProcess
 from types import ModuleType
 from typing import Any
 
@@ -39,6 +43,15 @@ TINY = (
 
 def compose_config(*overrides: str) -> dict[str, Any]:
     """The resolved configuration that `python train.py <overrides>` would run."""
+    folders = {
+        key: value for key, _, value in (o.partition("=") for o in overrides) if key in ("runs_dir", "cache_dir")
+    }
+    return copy.deepcopy(_composed(*(o for o in overrides if o.partition("=")[0] not in folders))) | folders
+
+
+@cache
+def _composed(*overrides: str) -> dict[str, Any]:
+    """Hydra takes a quarter of a second, and many tests ask for the same but for their folders."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = OmegaConf.to_container(compose("train", overrides=list(overrides)), resolve=True)
     assert isinstance(config, dict)
@@ -69,6 +82,28 @@ def tiny(tmp_path: Path) -> Callable[..., dict[str, Any]]:
         return compose_config(*TINY, f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache", *overrides)
 
     return make
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., CompletedProcess[str]]:
+    """Run `train.py` or a script in the test's own process, as `python <program> <arguments>` would in a new one."""
+
+    def run(program: str, *arguments: object, cwd: Path = ROOT) -> CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", [str(ROOT / program), *map(str, arguments)])
+        monkeypatch.setattr("rectifiers.cli.train._started", False, raising=False)
+        monkeypatch.chdir(cwd)
+        capfd.readouterr()
+        status: object = 0
+        try:
+            runpy.run_path(str(ROOT / program), run_name="__main__")
+        except SystemExit as left:
+            status = left.code or 0
+        out, err = capfd.readouterr()
+        if isinstance(status, str):  # a sentence, which the interpreter prints
+            status, err = 1, f"{err}{status}\n"
+        return CompletedProcess([program, *arguments], int(status), out, err)
+
+    return run
 
 
 def load_script(name: str) -> ModuleType:

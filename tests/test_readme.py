@@ -28,11 +28,8 @@ def test_every_option_of_every_group_is_listed() -> None:
             assert f"`{name}`" in row, f"{folder.name}={name}"
 
 
-@pytest.mark.process
-def test_the_deviations_are_those_of_the_code() -> None:
-    done = subprocess.run(
-        [sys.executable, "scripts/deviations.py", "--check"], cwd=ROOT, capture_output=True, text=True
-    )
+def test_the_deviations_are_those_of_the_code(call) -> None:
+    done = call("scripts/deviations.py", "--check")
     assert done.returncode == 0, done.stderr
 
 
@@ -129,9 +126,6 @@ def test_make_train_learns_the_digits(tmp_path: Path) -> None:
     assert len(record["drop_epochs"]) <= 2
 
 
-@pytest.mark.process
-def test_the_page_of_timings_is_what_the_measurements_say() -> None:
-    done = subprocess.run(
-        [sys.executable, "scripts/performance.py", "--check"], cwd=ROOT, capture_output=True, text=True
-    )
+def test_the_page_of_timings_is_what_the_measurements_say(call) -> None:
+    done = call("scripts/performance.py", "--check")
     assert done.returncode == 0, done.stderr

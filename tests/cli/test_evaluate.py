@@ -1,15 +1,16 @@
 """`scripts/evaluate.py` tests a finished run without training."""
 
 import pickle
-import subprocess
-import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 import torch
 
-from conftest import ROOT, compose_config
+from conftest import compose_config
 from rectifiers.data.statistics import load as load_statistics
 from rectifiers.evaluation.scores import load
 from rectifiers.evaluation.testing import Result, evaluate
@@ -25,10 +26,9 @@ SIZES = (
 )  # fmt: skip
 
 
-def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "scripts/evaluate.py", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
+@pytest.fixture
+def evaluate_py(call) -> Callable[..., CompletedProcess[str]]:
+    return partial(call, "scripts/evaluate.py")
 
 
 def trained(place: Path, *more: str) -> Outcome:
@@ -41,11 +41,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return trained(tmp_path_factory.mktemp("evaluate"))
 
 
-@pytest.mark.process
-def test_a_finished_run_is_tested_by_its_name_or_its_folder(finished: Outcome) -> None:
+def test_a_finished_run_is_tested_by_its_name_or_its_folder(evaluate_py, finished: Outcome) -> None:
     folder = finished.path.parent
     checkpoint = (folder / "last.ckpt").read_bytes()
-    done = call(f"run={folder.name}", f"runs_dir={folder.parent}", "evaluation=dense_multi_scale")
+    done = evaluate_py(f"run={folder.name}", f"runs_dir={folder.parent}", "evaluation=dense_multi_scale")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == str(finished.path)
     found = records.load(finished.path)
@@ -53,18 +52,19 @@ def test_a_finished_run_is_tested_by_its_name_or_its_folder(finished: Outcome) -
     assert found["protocols"]["dense_multi_scale"]["settings"]["scales_px"] == [36, 54, 68]  # of the run's own data
     assert set(found["protocols"]["dense_multi_scale"]["by_scale"]) == {"36", "54", "68"}
     assert {**found, "protocols": 0} == {**finished.record, "protocols": 0}
-    done = call(f"run={folder}", "evaluation=dense", "evaluation.dense.scales_px=[40]", "compute.workers=1")
+    done = evaluate_py(f"run={folder}", "evaluation=dense", "evaluation.dense.scales_px=[40]", "compute.workers=1")
     assert done.returncode == 0, done.stderr
     assert records.load(finished.path)["protocols"]["dense"]["settings"]["scales_px"] == [40]
     assert (folder / "last.ckpt").read_bytes() == checkpoint
 
 
-@pytest.mark.process
-def test_several_runs_are_an_ensemble(tmp_path: Path) -> None:
+def test_several_runs_are_an_ensemble(evaluate_py, tmp_path: Path) -> None:
     """From kept scores it says what the networks say together, by every protocol and through the command line."""
-    parts = [trained(tmp_path, f"seed={seed}", "optim.epochs=3") for seed in (0, 1, 2)]
+    parts = [trained(tmp_path, f"seed={seed}") for seed in (0, 1, 2)]
     ids = [part.path.parent.name for part in parts]
-    done = call(f"run=[{','.join(ids)}]", f"runs_dir={tmp_path}/runs", "evaluation=[center,dense]", "compute.threads=1")
+    done = evaluate_py(
+        f"run=[{','.join(ids)}]", f"runs_dir={tmp_path}/runs", "evaluation=[center,dense]", "compute.threads=1"
+    )
     assert done.returncode == 0, done.stderr
     whole = records.load(Path(done.stdout.splitlines()[-1]))
     assert whole["science"] == {"members": sorted(ids)}
@@ -81,12 +81,14 @@ def test_several_runs_are_an_ensemble(tmp_path: Path) -> None:
         found = whole["protocols"][name]
         assert {key: found[key] for key in expected} == expected
         assert found["top1_correct"] != parts[0].record["protocols"]["center"]["top1_correct"]
-    once_more = call(f"run=[{','.join(ids)}]", f"runs_dir={tmp_path}/runs", "evaluation=center", "compute.threads=1")
+    once_more = evaluate_py(
+        f"run=[{','.join(ids)}]", f"runs_dir={tmp_path}/runs", "evaluation=center", "compute.threads=1"
+    )
     assert set(records.load(Path(once_more.stdout.splitlines()[-1]))["protocols"]) == {"center", "dense"}
 
-    same = call(f"run=[{ids[0]},{ids[0]}]", f"runs_dir={tmp_path}/runs", "evaluation=center")
+    same = evaluate_py(f"run=[{ids[0]},{ids[0]}]", f"runs_dir={tmp_path}/runs", "evaluation=center")
     assert same.stderr.splitlines()[-1].startswith(f"error: an ensemble of {ids[0]} needs different runs")
-    nested = call(f"run={whole['run']}", f"runs_dir={tmp_path}/runs", "evaluation=center")
+    nested = evaluate_py(f"run={whole['run']}", f"runs_dir={tmp_path}/runs", "evaluation=center")
     assert nested.stderr.startswith(f"error: run={whole['run']} is an ensemble; give its runs: ")
 
 
@@ -105,36 +107,34 @@ class Scored(torch.nn.Module):
         return self.network(self.preprocess(images))
 
 
-@pytest.mark.process
-def test_kept_scores_are_found_again_and_never_of_another_test(finished: Outcome) -> None:
+def test_kept_scores_are_found_again_and_never_of_another_test(evaluate_py, finished: Outcome) -> None:
     folder = finished.path.parent
     kept = folder / "scores" / "center.npz"
     assert not kept.exists()
-    assert call(f"run={folder}", "evaluation=center", "evaluation.keep_scores=true").returncode == 0
+    assert evaluate_py(f"run={folder}", "evaluation=center", "evaluation.keep_scores=true").returncode == 0
     first = kept.stat().st_mtime_ns
     found = load(kept)
     assert found.scores.shape == (450, 10)
     assert found.data == finished.record["provenance"]["data"]
     right = int((found.scores.argmax(1) == found.labels).sum())
     assert right == records.load(finished.path)["protocols"]["center"]["top1_correct"]
-    assert call(f"run={folder}", "evaluation=center", "evaluation.keep_scores=true").returncode == 0
+    assert evaluate_py(f"run={folder}", "evaluation=center", "evaluation.keep_scores=true").returncode == 0
     assert kept.stat().st_mtime_ns == first  # they were there: nothing was tested
-    assert call(f"run={folder}", "evaluation=center", "evaluation.center.scale_px=40").returncode == 0
+    assert evaluate_py(f"run={folder}", "evaluation=center", "evaluation.center.scale_px=40").returncode == 0
     assert not kept.exists()  # they would be of the other scale
 
 
-@pytest.mark.process
-def test_a_plain_state_dict_is_tested(finished: Outcome, tmp_path: Path) -> None:
+def test_a_plain_state_dict_is_tested(evaluate_py, finished: Outcome, tmp_path: Path) -> None:
     checkpoint = torch.load(finished.path.parent / "last.ckpt", weights_only=True)["state_dict"]
     own = {name.removeprefix("network."): w for name, w in checkpoint.items() if name.startswith("network.")}
     torch.save(own, tmp_path / "net.pt")
     known = ("model.width=0.0625", f"cache_dir={tmp_path}", "compute.threads=1", "evaluation=[center,ten_view]")
-    done = call(f"run={tmp_path}/net.pt", *known, "data=digits")
+    done = evaluate_py(f"run={tmp_path}/net.pt", *known, "data=digits")
     assert done.returncode == 0, done.stderr
     error = finished.record["protocols"]["center"]["top1_error_pct"]
     assert f"{error:.2f}" in next(line for line in done.stdout.splitlines() if "center" in line)
     assert {p.name for p in tmp_path.iterdir()} == {"net.pt", "statistics"}
-    done = call(f"run={tmp_path}/net.pt", *known, "activation=relu")
+    done = evaluate_py(f"run={tmp_path}/net.pt", *known, "activation=relu")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("error: the weights are of another network: head.fc1_act.weight is")
     for content in (b"", b"text", (tmp_path / "net.pt").read_bytes()[:-100], pickle.dumps({"a": Path("b")})):
@@ -145,7 +145,6 @@ def test_a_plain_state_dict_is_tested(finished: Outcome, tmp_path: Path) -> None
         load_weights(finished.path.parent / "last.ckpt")
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -158,20 +157,19 @@ def test_a_plain_state_dict_is_tested(finished: Outcome, tmp_path: Path) -> None
         (("run=x", "compute.precision=64-true"), "error: compute.precision belongs to the run"),
     ],
 )
-def test_what_cannot_be_tested_is_one_sentence(arguments: tuple[str, ...], sentence: str) -> None:
-    done = call(*arguments)
+def test_what_cannot_be_tested_is_one_sentence(evaluate_py, arguments: tuple[str, ...], sentence: str) -> None:
+    done = evaluate_py(*arguments)
     assert done.returncode == 1
     assert done.stderr.startswith(sentence)
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.process
-def test_a_damaged_checkpoint_is_one_sentence(finished: Outcome, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_one_sentence(evaluate_py, finished: Outcome, tmp_path: Path) -> None:
     folder = finished.path.parent
     content = (folder / "last.ckpt").read_bytes()
     try:
         (folder / "last.ckpt").write_bytes(content[: len(content) // 2])
-        done = call(f"run={folder}", "evaluation=ten_view")
+        done = evaluate_py(f"run={folder}", "evaluation=ten_view")
     finally:
         (folder / "last.ckpt").write_bytes(content)
     assert done.returncode == 1

@@ -1,19 +1,18 @@
-"""The command line as a user meets it, in processes of its own."""
+"""The command line as a user meets it; what it refuses is asked in the test's own process."""
 
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
+from subprocess import CompletedProcess, run
 
 import pytest
 
+import forkserver
 from conftest import ROOT, TINY
 from rectifiers.cli.train import unusable_choice
 from rectifiers.runs.config import options
-
-pytestmark = pytest.mark.process
 
 HEAVY = ("torch", "torchvision", "pytorch_lightning", "wandb", "sklearn", "scipy")
 
@@ -27,27 +26,31 @@ finally:
 """
 
 
-def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, env={**os.environ, **environment}
-    )
+def start(*arguments: str) -> CompletedProcess[str]:
+    """Run a new interpreter, for what it imports."""
+    return run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True)
+
+
+def train(*arguments: str, **environment: str) -> CompletedProcess[str]:
+    return forkserver.run([sys.executable, "train.py", *arguments], cwd=ROOT, env={**os.environ, **environment})
 
 
 def places(tmp_path: Path) -> tuple[str, str]:
     return f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "question", [["--help"], ["--cfg", "job"], ["--cfg", "job", "activation=maxout", "init=sparse"]]
 )
 def test_questions_are_answered_without_the_heavy_imports(question: list[str]) -> None:
-    done = call("-c", WHAT_WAS_IMPORTED, *question)
+    done = start("-c", WHAT_WAS_IMPORTED, *question)
     assert done.returncode == 0, done.stderr
     assert "IMPORTED []" in done.stdout
     assert "prelu" in done.stdout or "maxout" in done.stdout
 
 
-def test_help_lists_groups_choices_and_examples() -> None:
+def test_help_lists_groups_choices_and_examples(call) -> None:
     text = call("train.py", "--help").stdout
     for line in (
         "activation: elu, gelu, identity, leaky_relu, maxout, prelu, prelu_shared, relu",
@@ -58,7 +61,7 @@ def test_help_lists_groups_choices_and_examples() -> None:
         assert line in text
 
 
-def test_help_shows_what_the_overrides_make_and_refuses_bad_ones() -> None:
+def test_help_shows_what_the_overrides_make_and_refuses_bad_ones(call) -> None:
     assert "  std: 0.01" in call("train.py", "init=gaussian", "-h").stdout
     done = call("train.py", "--help", "activation=perlu")
     assert done.returncode == 1
@@ -101,7 +104,9 @@ def test_other_arguments_are_left_to_hydra(argument: str) -> None:
 
 
 @pytest.mark.parametrize(("argument", "sentence"), REFUSED)
-def test_a_bad_argument_gets_one_sentence_and_a_non_zero_status(argument: str, sentence: str, tmp_path: Path) -> None:
+def test_a_bad_argument_gets_one_sentence_and_a_non_zero_status(
+    call, argument: str, sentence: str, tmp_path: Path
+) -> None:
     done = call("train.py", *places(tmp_path), argument)
     assert done.returncode == 1
     assert sentence in done.stderr
@@ -109,48 +114,48 @@ def test_a_bad_argument_gets_one_sentence_and_a_non_zero_status(argument: str, s
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.process
 def test_a_run_writes_nothing_outside_its_folders(tmp_path: Path) -> None:
     place = tmp_path / "elsewhere"
     place.mkdir()
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "train.py"), *TINY, *places(tmp_path)], cwd=place, capture_output=True, text=True
-    )
+    done = forkserver.run([sys.executable, str(ROOT / "train.py"), *TINY, *places(tmp_path)], cwd=place)
     assert done.returncode == 0, done.stderr
     assert list(place.iterdir()) == []
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "elsewhere", "runs"]
 
 
-def test_a_wrong_choice_lists_the_choices() -> None:
+def test_a_wrong_choice_lists_the_choices(call) -> None:
     text = call("train.py", "activation=perlu").stderr
     assert {"relu", "prelu_shared", "maxout", "softplus"} <= set(re.findall(r"\w+", text))
 
 
+@pytest.mark.process
 def test_bad_data_gets_one_sentence_and_a_traceback_only_on_request(tmp_path: Path) -> None:
-    arguments = ("train.py", *places(tmp_path), "data=folder", f"data.root={tmp_path}/nowhere")
-    done = call(*arguments)
+    arguments = (*places(tmp_path), "data=folder", f"data.root={tmp_path}/nowhere")
+    done = train(*arguments)
     assert done.returncode == 1
     assert f"error: {tmp_path}/nowhere is not a folder; data.root must hold train/<class>/*" in done.stderr
     assert "Traceback" not in done.stderr
-    assert "Traceback" in call(*arguments, HYDRA_FULL_ERROR="1").stderr
+    assert "Traceback" in train(*arguments, HYDRA_FULL_ERROR="1").stderr
 
 
+@pytest.mark.process
 def test_nine_runs_of_a_sweep_each_in_its_folder_and_none_of_them_twice(tmp_path: Path) -> None:
-    sweep = ("train.py", "--multirun", *TINY, *places(tmp_path), "activation=relu,prelu,prelu_shared", "seed=0,1,2")
-    first = call(*sweep)
+    small = (*TINY, "optim.epochs=1")
+    sweep = ("--multirun", *small, *places(tmp_path), "activation=relu,prelu,prelu_shared", "seed=0,1,2")
+    first = train(*sweep)
     assert first.returncode == 0, first.stderr
     paths = sorted(tmp_path.glob("runs/*/record.json"))
     found = {(r["choices"]["activation"], r["science"]["seed"]) for r in (json.loads(p.read_text()) for p in paths)}
     assert found == {(a, s) for a in ("relu", "prelu", "prelu_shared") for s in range(3)}
     assert all(json.loads(p.read_text())["run"] == p.parent.name for p in paths)
     stamps = [p.stat().st_mtime_ns for p in paths]
-    second = call("-c", WHAT_WAS_IMPORTED, *sweep[1:])
+    second = start("-c", WHAT_WAS_IMPORTED, *sweep)
     assert second.stdout.count("This run exists already. rerun=true runs it again.") == 9
     assert "IMPORTED []" in second.stdout  # what is done is answered without torch
     assert [p.stat().st_mtime_ns for p in paths] == stamps
     # the last run of the sweep is the same run as one alone
-    alone = call(
-        "train.py", *TINY, f"runs_dir={tmp_path}/alone", f"cache_dir={tmp_path}/c", "activation=prelu_shared", "seed=2"
-    )
+    alone = train(*small, f"runs_dir={tmp_path}/alone", f"cache_dir={tmp_path}/c", "activation=prelu_shared", "seed=2")
     assert alone.returncode == 0, alone.stderr
     one = json.loads(next(tmp_path.glob("alone/*/record.json")).read_text())
     same = json.loads((tmp_path / "runs" / one["run"] / "record.json").read_text())
@@ -160,16 +165,18 @@ def test_nine_runs_of_a_sweep_each_in_its_folder_and_none_of_them_twice(tmp_path
     assert [r["train_loss"] for r in one["history"]] == [r["train_loss"] for r in same["history"]]
 
 
+@pytest.mark.process
 def test_a_run_that_fails_does_not_take_the_sweep_with_it(tmp_path: Path) -> None:
-    done = call("train.py", "--multirun", *TINY, *places(tmp_path), "optim.lr=abc,1e6,0.01", "activation=relu")
+    done = train("--multirun", *TINY, *places(tmp_path), "optim.lr=abc,1e6,0.01", "activation=relu")
     assert done.returncode == 1
     assert "error: optim.lr=abc is not usable" in done.stderr
     statuses = sorted(json.loads(p.read_text())["status"] for p in tmp_path.glob("runs/*/record.json"))
     assert statuses == ["diverged", "finished"]
 
 
+@pytest.mark.process
 def test_a_run_that_diverges_says_where_and_ends_with_status_1(tmp_path: Path) -> None:
-    done = call("train.py", *TINY, *places(tmp_path), "optim.lr=1e6", "activation=relu")
+    done = train(*TINY, *places(tmp_path), "optim.lr=1e6", "activation=relu")
     assert done.returncode == 1
     assert re.search(r"diverged at step \d+, first seen at", done.stdout)
     assert done.stdout.rstrip().endswith("record.json")

@@ -1,8 +1,6 @@
 """Claims on records made up so that the truth is known, and the claims of conf/."""
 
 import math
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -299,11 +297,8 @@ def test_the_claims_of_conf_are_whole_and_their_runs_known() -> None:
         assert claim.tests or claim.not_run
 
 
-@pytest.mark.process
-def test_the_committed_document_is_what_the_records_say() -> None:
-    done = subprocess.run(
-        [sys.executable, "scripts/report.py", "claims", "--check"], cwd=ROOT, capture_output=True, text=True
-    )
+def test_the_committed_document_is_what_the_records_say(call) -> None:
+    done = call("scripts/report.py", "claims", "--check")
     assert done.returncode == 0, done.stderr
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+import forkserver
 from conftest import ROOT, compose_config
 from rectifiers.results.comparison import hits
 from rectifiers.results.eligibility import PLACE, exclusion_reason, setting
@@ -233,12 +234,6 @@ def test_numbers_of_the_text_have_rows_too() -> None:
     assert row(document, "30 layers, Xavier (1/n), top-1").endswith("| - | not run | - |")
 
 
-def report(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "scripts/report.py", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
-
-
 @pytest.mark.process
 def test_the_committed_tables_are_what_the_committed_records_say() -> None:
     code = "import sys; sys.argv = ['report', 'tables', '--check']; sys.path.insert(0, 'scripts'); import report; "
@@ -251,7 +246,7 @@ def test_the_committed_tables_are_what_the_committed_records_say() -> None:
 def test_the_noted_experiments_are_what_the_configuration_says() -> None:
     before = PLACE.read_text()
     try:
-        assert report("experiments").returncode == 0
+        assert forkserver.run([sys.executable, "scripts/report.py", "experiments"], cwd=ROOT).returncode == 0
         assert yaml.safe_load(PLACE.read_text()) == yaml.safe_load(before)
     finally:
         PLACE.write_text(before)
@@ -282,8 +277,8 @@ def test_collect_copies_what_belongs_and_names_the_rest(tmp_path: Path, monkeypa
     assert [path.name for path in (tmp_path / "results" / "records").iterdir()] == ["aa.json"]
 
 
-def test_a_folder_that_is_none_is_one_sentence() -> None:
-    done = report("collect", "--runs", "nowhere")
+def test_a_folder_that_is_none_is_one_sentence(call) -> None:
+    done = call("scripts/report.py", "collect", "--runs", "nowhere")
     assert done.returncode == 1
     assert done.stderr == "error: --runs=nowhere is not a folder; give the one that holds the runs\n"
 

@@ -3,7 +3,10 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -20,10 +23,9 @@ pytestmark = pytest.mark.process
 CHOICES = {"activation": "prelu", "init": "he", "model": "mlp", "data": "digits"}
 
 
-def report(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, ROOT / "scripts" / "report.py", *arguments], capture_output=True, text=True, timeout=300
-    )
+@pytest.fixture
+def report(call) -> Callable[..., CompletedProcess[str]]:
+    return partial(call, "scripts/report.py")
 
 
 def test_a_run_is_mirrored_epoch_by_epoch(tiny, server: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +75,7 @@ def test_a_protocol_that_is_added_later_is_told_to_the_same_run(tiny, server: St
     assert server.summaries[name]["ten_view/seen"] == 450
 
 
-def test_sync_sends_what_was_offline_once(tiny, server: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_sends_what_was_offline_once(report, tiny, server: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny("logger=wandb", "logger.mode=offline", "optim.epochs=2")
     outcome = train(config, CHOICES)
     assert outcome.note is None
@@ -92,7 +94,7 @@ def test_sync_sends_what_was_offline_once(tiny, server: Stub, monkeypatch: pytes
     assert (again.returncode, again.stdout, len(server.calls)) == (0, "0 sent, 0 not sent\n", calls)
 
 
-def test_sync_makes_runs_of_any_records(server: Stub) -> None:
+def test_sync_makes_runs_of_any_records(report, server: Stub) -> None:
     path = sorted((ROOT / "results" / "records").glob("*.json"))[0]
     record: dict[str, Any] = records.load(path)
     done = report("sync", str(path), "--project=ours")
@@ -101,7 +103,7 @@ def test_sync_makes_runs_of_any_records(server: Stub) -> None:
     assert len(server.steps(record["run"])) == record["epochs"]
 
 
-def test_sync_of_no_folder_is_one_sentence(tmp_path: Path) -> None:
+def test_sync_of_no_folder_is_one_sentence(report, tmp_path: Path) -> None:
     done = report("sync", f"--runs={tmp_path}/none")
     assert done.returncode == 1
     assert done.stderr == f"error: --runs={tmp_path}/none is not a folder; give the one that holds the runs\n"

@@ -374,19 +374,10 @@ def test_a_total_that_is_wrong_is_refused(miniature: Expected, tmp_path: Path) -
 # ---- the program ----
 
 
-def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "prepare_imagenet.py"), *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-    )
-
-
-@pytest.mark.process
-def test_the_program_reports_a_missing_archive_in_one_sentence(tmp_path: Path) -> None:
+def test_the_program_reports_a_missing_archive_in_one_sentence(call, tmp_path: Path) -> None:
     settings, archives = (ROOT / "pipelines" / "miniature" / name for name in ("settings.yaml", "archives.yaml"))
-    done = run("prepare", f"--settings={settings}", f"--archives={archives}", cwd=tmp_path)
+    given = (f"--settings={settings}", f"--archives={archives}")
+    done = call("scripts/prepare_imagenet.py", "prepare", *given, cwd=tmp_path)
     assert done.returncode == 1
     assert re.fullmatch(r"error: data/raw/miniature/ILSVRC2012_img_train\.tar is missing; put the .*\n", done.stderr)
     assert os.listdir(tmp_path) == []
