@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch.func import functional_call, hessian
 
 from conftest import compose_config
-from rectifiers.analysis.slopes import fisher, ideal
+from rectifiers.analysis.fisher import analyse, ideal
 from rectifiers.nn import activations as A
 from rectifiers.nn import initializers as I
 from rectifiers.nn.initializers import initialize
@@ -145,8 +145,8 @@ SMALL = ("model=mlp", "model.depth=1", "model.hidden=6", "data.resize_px=4", "da
 
 def asked(tmp_path, *more: str, **settings):
     config = compose_config(*SMALL, f"cache_dir={tmp_path}", "evaluation=center", "compute.threads=1", *more)
-    own = {"slopes": [0, 0.25], "seeds": 2, "snapshots": 1, "images": 100, "inputs": "data", "tell": lambda n: None}
-    return fisher(config, **{**own, **settings})
+    own = {"slopes": [0, 0.25], "seeds": 2, "snapshots": 1, "images": 100, "inputs": "data"}
+    return analyse(config, **{**own, **settings})
 
 
 def test_a_slope_brings_the_output_units_information_nearer_to_diagonal_at_the_start(tmp_path) -> None:

@@ -8,7 +8,7 @@ import torch
 from scipy import integrate
 from torch import Tensor, nn
 
-from rectifiers.analysis.propagation import listen
+from rectifiers.analysis.propagation import measure_signal
 from rectifiers.nn import activations as A
 from rectifiers.nn import initializers as I
 from rectifiers.nn.activations import moments
@@ -151,7 +151,7 @@ def test_predicted_maps_with_borders_strides_and_pooling_equal_the_mean_over_man
         network, _ = built(rows, A.identity, I.lecun, input_px=13, channels=2, seed=seed)
         draw = torch.Generator().manual_seed(seed)
         x = torch.randn(4, 2, 13, 13, generator=draw, dtype=torch.float64)
-        heard = listen(network, x, torch.randn(4, 10, generator=draw, dtype=torch.float64))
+        heard = measure_signal(network, x, torch.randn(4, 10, generator=draw, dtype=torch.float64))
         responses.append([layer.second for layer in heard])
         gradients.append([layer.gradient_second for layer in heard])
 
