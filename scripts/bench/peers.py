@@ -8,12 +8,13 @@ import random
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from common import Way
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 from torchvision.io import ImageReadMode, decode_jpeg, read_file
 from torchvision.transforms import functional as F1
@@ -34,6 +35,11 @@ def drain(loader: DataLoader) -> None:
         pass
 
 
+def _folder(root: Path, **options: Any) -> Way:
+    folder = ImageFolder(str(root), **options)
+    return lambda: drain(DataLoader(folder, BATCH, shuffle=True))
+
+
 def image_folder(root: Path) -> Way:
     """What most training scripts do: ImageFolder, PIL transforms, float32, mean image and colour shift on the host."""
     mean = torch.rand(3, SIDE, SIDE)
@@ -45,22 +51,7 @@ def image_folder(root: Path) -> Way:
         alphas = np.random.default_rng().normal(0, 0.1, 3)
         return pixels + torch.from_numpy(COLOR_VECTORS @ (COLOR_VALUES * alphas)).float()[:, None, None]
 
-    folder = ImageFolder(str(root), transform)
-    return lambda: drain(DataLoader(folder, BATCH, shuffle=True))
-
-
-class _Files(Dataset):
-    """Files through a function from a path to uint8 [3, side, side]."""
-
-    def __init__(self, root: Path, read: Callable[[str], torch.Tensor]) -> None:
-        self.samples, self.read = ImageFolder(str(root)).samples, read
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        path, label = self.samples[index]
-        return self.read(path), label
+    return _folder(root, transform=transform)
 
 
 def _tensor_view(content: torch.Tensor) -> torch.Tensor:
@@ -71,8 +62,7 @@ def _tensor_view(content: torch.Tensor) -> torch.Tensor:
 
 
 def torchvision_v2(root: Path) -> Way:
-    files = _Files(root, lambda path: _tensor_view(read_file(path)))
-    return lambda: drain(DataLoader(files, BATCH, shuffle=True))
+    return _folder(root, loader=lambda path: _tensor_view(read_file(path)))
 
 
 def _region(image: np.ndarray) -> tuple[np.ndarray, bool]:
@@ -97,15 +87,13 @@ def opencv(root: Path) -> Way:
     import cv2
 
     cv2.setNumThreads(1)
-    files = _Files(root, lambda path: _cv2_view(cv2.imread(path)))
-    return lambda: drain(DataLoader(files, BATCH, shuffle=True))
+    return _folder(root, loader=lambda path: _cv2_view(cv2.imread(path)))
 
 
 def simplejpeg_opencv(root: Path) -> Way:
     import simplejpeg
 
-    files = _Files(root, lambda path: _cv2_view(simplejpeg.decode_jpeg(Path(path).read_bytes())))
-    return lambda: drain(DataLoader(files, BATCH, shuffle=True))
+    return _folder(root, loader=lambda path: _cv2_view(simplejpeg.decode_jpeg(Path(path).read_bytes())))
 
 
 def dali(root: Path) -> Way:
