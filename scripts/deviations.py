@@ -1,4 +1,4 @@
-"""Collect every `DEVIATION:` of conf/ and src/ into the README, so that no step away from the paper goes unsaid.
+"""Collect every `DEVIATION:` of conf/ and src/ in the README, so that every deviation from the paper is documented.
 
 python scripts/deviations.py           # write them into README.md
 python scripts/deviations.py --check   # exit with 1 where README.md is not up to date
@@ -14,7 +14,7 @@ TAG = "DEVIATION:"
 
 
 def deviations(path: Path) -> list[str]:
-    """Return the text behind every tag of a file: the rest of its line, and of its comment or docstring below."""
+    """Return the text after every tag of a file: the rest of the line and of the comment or docstring below it."""
     lines = path.read_text().splitlines()
     found = []
     for i, line in enumerate(lines):
@@ -40,7 +40,7 @@ def section() -> str:
 
 
 def updated(readme: str) -> str:
-    """Return `readme` with the present list in its place."""
+    """Return `readme` with the current list."""
     pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
     return re.sub(pattern, lambda _: BEGIN + section() + END, readme, count=1, flags=re.DOTALL)
 

@@ -1,8 +1,8 @@
 """Make small archives in the official layout of ILSVRC 2012, oddities included, the same bytes on any machine.
 
 `python scripts/make_miniature.py [folder]`. Six classes of generated photos, 12 + 4 each; a class is a hue and a
-direction of its stripes. Everything is computed in whole numbers and compressed by nobody: sines, gzip and PNG differ
-between builds of their libraries, and the archives' md5 is pinned. JPEG is libjpeg-turbo's, which is exact.
+direction of its stripes. Everything is computed in integers and stored uncompressed, because sines, gzip and PNG
+differ between builds of their libraries, and the archives' md5 is pinned. JPEG is libjpeg-turbo's, which is exact.
 """
 
 import io
@@ -17,7 +17,7 @@ from PIL import Image
 from scipy.io import savemat
 
 CLASSES, TRAIN, VAL = 6, 12, 4
-# Labels count in the order of sorted WNIDs; the devkit's ids count in another one, as they do in the real devkit.
+# Labels follow the order of sorted WNIDs; the devkit's ids have another order, as in the real devkit.
 WNIDS = [f"n{number:08d}" for number in (1440764, 1776313, 2105855, 3018349, 4258138, 13037406)]
 ID_OF = dict(zip(WNIDS, (4, 3, 6, 1, 2, 5), strict=True))
 INNER = {7: "n00001740", 8: "n00015388", 9: "n03575240"}  # WordNet's inner nodes
@@ -25,7 +25,7 @@ ODD = ("cmyk", "png", "grey", "exif", "progressive", "444", "422")
 
 
 def photo(label: int, number: int, part: int) -> np.ndarray:
-    """Stripes in the direction and hue of the class, with noise: uint8 [H, W, 3] of 70 to 129 px a side."""
+    """Return stripes in the direction and hue of the class, with noise: uint8 [H, W, 3], sides of 70 to 129 px."""
     draw = np.random.default_rng([label, number, part])
     height, width = (int(side) for side in draw.integers(70, 130, 2))
     y, x = np.mgrid[:height, :width]
@@ -37,7 +37,7 @@ def photo(label: int, number: int, part: int) -> np.ndarray:
 
 
 def stored(body: bytes) -> bytes:
-    """A deflate stream of `body` that compresses nothing."""
+    """Return a deflate stream of `body` without compression."""
     parts = [body[i : i + 65535] for i in range(0, len(body), 65535)] or [b""]
     last = len(parts) - 1
     return b"".join(struct.pack("<BHH", i == last, len(p), len(p) ^ 0xFFFF) + p for i, p in enumerate(parts))
@@ -61,12 +61,12 @@ def png(pixels: np.ndarray) -> bytes:
 
 
 def encoded(pixels: np.ndarray, odd: str | None) -> bytes:
-    """An image file, odd in the way that is asked for."""
+    """Return an image file with the oddity `odd`."""
     if odd == "png":
         return png(pixels)
     image = Image.fromarray(pixels).convert({"cmyk": "CMYK", "grey": "L"}.get(odd or "", "RGB"))
     options = {
-        # Five entries are promised; the first one points beyond the end.
+        # It announces five entries, of which the first points beyond the end.
         "exif": {"exif": b"Exif\0\0II*\0\x08\0\0\0\x05\0\x0f\x01\x02\0\xff\0\0\0\xff\xff\0\0"},
         "progressive": {"progressive": True},
         "444": {"subsampling": 0},
@@ -109,14 +109,14 @@ def meta() -> bytes:
         synsets[row, 0] = (float(number), ids[number], kind, f"{kind}, generated", *counts)
     file = io.BytesIO()
     savemat(file, {"synsets": synsets}, do_compression=False)
-    return b"MATLAB 5.0 MAT-file, generated".ljust(116) + file.getvalue()[116:]  # its own text holds the time
+    return b"MATLAB 5.0 MAT-file, generated".ljust(116) + file.getvalue()[116:]  # scipy's own header contains the time
 
 
 def main(folder: Path) -> None:
     """Write the three archives."""
     odd = {(label, 5): kind for label, kind in enumerate(ODD[:CLASSES])} | {(0, 7): ODD[6], (1, 7): "grey"}
     outer = {}
-    for label in (2, 0, 5, 1, 4, 3):  # classes and images in no order at all: nothing may lean on that of an archive
+    for label in (2, 0, 5, 1, 4, 3):  # classes and images in random order: no code may rely on that of an archive
         numbers = np.random.default_rng(label).permutation(TRAIN)
         outer[f"{WNIDS[label]}.tar"] = tar(
             {f"{WNIDS[label]}_{n * 37 + 5}.JPEG": encoded(photo(label, n, 0), odd.get((label, n))) for n in numbers}

@@ -18,16 +18,14 @@ from pathlib import Path
 import numpy as np
 import yaml
 from pydantic import ConfigDict
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
 from rectifiers.data.imagenet.archives import Expected, file_md5, read_expected, verify
 from rectifiers.runs.config import Pixels, ShardBytes, Store
+from rectifiers.runtime.console import progress_bar, stderr
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file, write_text
 from rectifiers.runtime.schema import Section, checked
-
-CONSOLE = Console(stderr=True)
 
 
 class Settings(Section):
@@ -73,36 +71,36 @@ def verify_all(expected: Expected, pins: Path | None) -> str:
     wanted = {archive.path.name: archive.md5 for archive in expected.archives.values()}
     if pins is not None:
         try:
-            found = {out["path"]: out["md5"] for out in yaml.safe_load(pins.read_text())["outs"]}
+            pinned = {out["path"]: out["md5"] for out in yaml.safe_load(pins.read_text())["outs"]}
         except (OSError, yaml.YAMLError, TypeError, KeyError) as error:
             raise InputError(f"{pins} cannot be read ({error!r}); give git checkout {pins}") from error
-        if found != wanted:
+        if pinned != wanted:
             raise InputError(f"{pins} no longer pins the official archives; give git checkout {pins}")
     md5 = cached_md5()
     for archive in expected.archives.values():
-        with CONSOLE.status(f"reading {archive.path.name}"):
+        with stderr.status(f"reading {archive.path.name}"):
             verify(archive, md5)
     return json.dumps(wanted, indent=1) + "\n"
 
 
-def bar() -> Progress:
+def byte_progress() -> Progress:
     columns = ("[progress.description]{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    return Progress(*columns, TimeRemainingColumn(), console=CONSOLE, disable=not CONSOLE.is_terminal)
+    return Progress(*columns, TimeRemainingColumn(), console=stderr, disable=not stderr.is_terminal)
 
 
 def run_prepare(expected: Expected, settings: Settings, threads: int) -> None:
     from rectifiers.data.imagenet.preparation import prepare
 
     total = sum(expected.archives[role].path.stat().st_size for role in ("train", "val"))
-    with bar() as shown:
-        tasks = {work: shown.add_task(work, total=total) for work in ("storing", "checking")}
+    with byte_progress() as progress:
+        tasks = {work: progress.add_task(work, total=total) for work in ("storing", "checking")}
         prepare(
             expected,
             Path(settings.root),
             store=settings.store,
             shard_bytes=settings.shard_bytes,
             threads=threads,
-            on_bytes=lambda work, count: shown.advance(tasks[work], count),
+            on_bytes=lambda work, count: progress.advance(tasks[work], count),
         )
 
 
@@ -115,9 +113,8 @@ def run_statistics(settings: Settings, place: Path, threads: int) -> None:
     root = Path(settings.root)
     train = ShardSplit(root, "train", read_manifest(root))
     geometry = Geometry(settings.resize_px, settings.crop_px, flip=False)
-    with Progress(console=CONSOLE, disable=not CONSOLE.is_terminal) as shown:
-        task = shown.add_task("statistics", total=len(train.labels))
-        statistics, mean_image = measure_colors(train, geometry, threads, lambda: shown.advance(task, 1))
+    with progress_bar("statistics", len(train.labels)) as advance:
+        statistics, mean_image = measure_colors(train, geometry, threads, lambda: advance(1))
     with atomic_file(place / "mean.npy") as file:
         np.save(file, mean_image, allow_pickle=False)
     write_text(place / "statistics.json", json.dumps(statistics, indent=1) + "\n")

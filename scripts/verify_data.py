@@ -12,14 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
 from rectifiers.data.imagenet.archives import file_md5, read_expected
 from rectifiers.data.imagenet.pins import is_pinned, locked_outs, locks
 from rectifiers.data.imagenet.store import MANIFEST, different_files, read_manifest
+from rectifiers.runtime.console import stderr
 from rectifiers.runtime.errors import InputError
 
-CONSOLE = Console(stderr=True)
 OPTIONAL = Path("pipelines/imagenet/archives.yaml")
 
 
@@ -54,7 +52,7 @@ def find_errors(project: Path) -> Iterator[str]:
     """Yield a sentence for every file that is missing or differs."""
     for path, pin in pinned_files(project).items():
         file = project / path
-        with CONSOLE.status(f"reading {path}"):
+        with stderr.status(f"reading {path}"):
             if not file.is_file():
                 yield f"{path} is missing; {pin.remedy}"
                 continue

@@ -143,15 +143,15 @@ def test_summary_of_a_matrix_by_hand() -> None:
 SMALL = ("model=mlp", "model.depth=1", "model.hidden=6", "data.resize_px=4", "data.crop_px=4", "optim.epochs=2")
 
 
-def asked(tmp_path, *more: str, **settings):
+def compare(tmp_path, *more: str, **settings):
     config = compose_config(*SMALL, f"cache_dir={tmp_path}", "evaluation=center", "compute.threads=1", *more)
     own = {"slopes": [0, 0.25], "seeds": 2, "snapshots": 1, "images": 100, "inputs": "data"}
     return analyse(config, **{**own, **settings})
 
 
 def test_a_slope_brings_the_output_units_information_nearer_to_diagonal_at_the_start(tmp_path) -> None:
-    """Beforehand, with 8 seeds and 12 units on Gaussian inputs, it was -0.125 +- 0.010; and more between the layers."""
-    found = asked(tmp_path, "model.hidden=12", inputs="gaussian", images=500, seeds=3)
+    """A pilot with 8 seeds and 12 units on Gaussian inputs gave -0.125 +- 0.010, and more between the layers."""
+    found = compare(tmp_path, "model.hidden=12", inputs="gaussian", images=500, seeds=3)
     relu, fixed, learned = (arm["steps"][0] for arm in found["arms"])
     assert fixed["measures"] == learned["measures"]  # until it learns
     assert fixed["against_first"]["output_units"]["high"] < 0
@@ -161,12 +161,12 @@ def test_a_slope_brings_the_output_units_information_nearer_to_diagonal_at_the_s
 
 
 def test_the_measures_of_the_arms_diverge_during_training(tmp_path) -> None:
-    found = asked(tmp_path, snapshots=2)
+    found = compare(tmp_path, snapshots=2)
     assert [step["step"] for step in found["arms"][0]["steps"]] == [0, 20]
     _, fixed, learned = found["arms"]
     assert fixed["steps"][0]["measures"] == learned["steps"][0]["measures"]
     assert fixed["steps"][1]["measures"] != learned["steps"][1]["measures"]
-    start = asked(tmp_path, snapshots=1)
+    start = compare(tmp_path, snapshots=1)
     assert start["arms"][0]["steps"][0]["measures"] == found["arms"][0]["steps"][0]["measures"]
 
 
@@ -180,4 +180,4 @@ def test_the_measures_of_the_arms_diverge_during_training(tmp_path) -> None:
 )
 def test_networks_without_two_layers_are_refused(tmp_path, more, settings, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        asked(tmp_path, *more, **settings)
+        compare(tmp_path, *more, **settings)

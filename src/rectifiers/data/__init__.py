@@ -1,0 +1,1 @@
+"""Images: sources, transforms, reading, shuffling and preprocessing."""

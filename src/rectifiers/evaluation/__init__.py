@@ -1,0 +1,1 @@
+"""Testing: protocols, exact error counts, calibration and ensembles."""

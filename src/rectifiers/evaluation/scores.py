@@ -39,12 +39,12 @@ def scores_path(folder: Path, protocol: str) -> Path:
     return folder / "scores" / f"{protocol}.npz"
 
 
-def write(path: Path, kept: Scores) -> None:
+def write(path: Path, scores: Scores) -> None:
     """Write the file, whole or not at all, in NumPy's npz format: four bytes per score."""
     import numpy as np
 
     with atomic_file(path) as file:
-        np.savez(file, **vars(kept))
+        np.savez(file, **vars(scores))
 
 
 def load(path: Path) -> Scores:
@@ -57,9 +57,13 @@ def load(path: Path) -> Scores:
 
     try:
         with np.load(path, allow_pickle=False) as file:
-            kept = Scores(file["scores"], file["labels"], str(file["data"]), str(file["settings"]))
-        if kept.scores.dtype != np.float32 or kept.scores.ndim != 2 or kept.labels.shape != kept.scores.shape[:1]:
-            raise ValueError(f"scores of shape {kept.scores.shape}, labels of shape {kept.labels.shape}")
+            loaded = Scores(file["scores"], file["labels"], str(file["data"]), str(file["settings"]))
+        if (
+            loaded.scores.dtype != np.float32
+            or loaded.scores.ndim != 2
+            or loaded.labels.shape != loaded.scores.shape[:1]
+        ):
+            raise ValueError(f"scores of shape {loaded.scores.shape}, labels of shape {loaded.labels.shape}")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} cannot be read as kept scores ({error}); remove it and test the run again") from error
-    return kept
+    return loaded

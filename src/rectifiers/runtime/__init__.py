@@ -1,0 +1,1 @@
+"""What every process of a run needs: errors, console, ranks, signals, seeds and files. No science."""

@@ -1,0 +1,1 @@
+"""Predictions without training: variance propagation and the Fisher information."""

@@ -203,34 +203,27 @@ def _backward(
             if own.moments is not None and own.map_moments is not None:
                 plain, on_map = plain * own.moments.derivative_second, on_map * own.map_moments.derivative_second
             gradients.append((plain, on_map))
-            gain = sites[i].fans[1] * stds[i] ** 2
-            plain, on_map = gain * plain, gain * _spread(shape.row, on_map, size)
-        else:
-            on_map = _unpooled(shape.row, on_map, size)
+            plain, on_map = sites[i].fans[1] * stds[i] ** 2 * plain, sites[i].fans[1] * stds[i] ** 2 * on_map
+        on_map = _to_inputs(shape.row, on_map, size)
     return gradients[::-1]
 
 
-def _spread(row: Row, gradient: Tensor, size: tuple[int, int]) -> Tensor:
-    """Return the mean of E[dy^2] over the responses that each input could reach, also beyond the border."""
+def _to_inputs(row: Row, gradient: Tensor, size: tuple[int, int]) -> Tensor:
+    """Return the gradient at a row's inputs, a map of `size`, from the gradient at its outputs.
+
+    For a layer with weights: the mean over the outputs that each input could reach, also beyond the border. For
+    pooling: one input of each window gets the gradient, on average each the same share.
+    """
     if row.kind == "linear":
         return gradient.expand(size)
-    return _transposed(row, gradient, size) / row.kernel**2
-
-
-def _unpooled(row: Row, gradient: Tensor, size: tuple[int, int]) -> Tensor:
-    """Return the gradient before pooling: one input of each window gets it, on average each the same share."""
     if row.kind == "pyramid":
         bins = sum(n**2 for n in row.levels)
         return gradient.mean() * bins / math.prod(size) * torch.ones(size, dtype=gradient.dtype)
-    return _transposed(row, gradient, size) / row.kernel**2
-
-
-def _transposed(row: Row, gradient: Tensor, size: tuple[int, int]) -> Tensor:
-    """Return the sum over the windows that contain each input."""
     window = torch.ones(1, 1, row.kernel, row.kernel, dtype=gradient.dtype)
     left = [
         s - ((g - 1) * row.stride + row.kernel - 2 * row.padding) for s, g in zip(size, gradient.shape, strict=True)
     ]
-    return F.conv_transpose2d(
+    total = F.conv_transpose2d(
         gradient[None, None], window, stride=row.stride, padding=row.padding, output_padding=left
-    )[0, 0]
+    )
+    return total[0, 0] / row.kernel**2

@@ -1,0 +1,1 @@
+"""ImageNet: from the official archives to shards that training reads."""

@@ -68,7 +68,8 @@ def to_stored(original: bytes, name: str, tile: Transcoder | None) -> Stored:
     """Convert one image to its stored form. Every image is decoded, and once more where its bytes change.
 
     Raises:
-        InputError: for a file that is no whole JPEG or PNG of at most 8 bits a channel, or whose pixels would change.
+        InputError: for a file that is not a complete JPEG or PNG of at most 8 bits per channel, or whose pixels would
+        change.
     """
     try:
         with _headers, warnings.catch_warnings(record=True) as caught:
