@@ -98,7 +98,7 @@ def whole(miniature: Expected, prepared: Path, tmp_path_factory: pytest.TempPath
 
 def found(root: Path) -> list[str]:
     """What `make verify-data` says."""
-    return list(VERIFY.faults(root))
+    return list(VERIFY.find_errors(root))
 
 
 def test_the_statistics_too_are_those_that_are_pinned(whole: Path) -> None:

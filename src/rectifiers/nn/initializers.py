@@ -8,6 +8,7 @@ in `conf/init/` that names it.
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 
@@ -296,13 +297,10 @@ DRIFT_LIMIT = 10.0
 
 def _drift(site: Site) -> float:
     """Return the variance map's slope at the activation after `site`; 1 where there is none or it is unknown."""
-    if site.after is None:
-        return 1.0
-    try:
-        slope = moments(site.after, site.channels).map_slope
-    except InputError:
-        return 1.0
-    return slope if math.isfinite(slope) else 1.0
+    with suppress(InputError):
+        slope = moments(site.after, site.channels).map_slope if site.after else 1.0
+        return slope if math.isfinite(slope) else 1.0
+    return 1.0
 
 
 def warn_of_drift(sites: Sequence[Site]) -> str | None:

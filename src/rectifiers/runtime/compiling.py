@@ -10,15 +10,12 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
 FLAGS = ("-std=gnu11", "-O3", "-Wall", "-Wextra", "-ffp-contract=off", "-fvisibility=hidden", "-fPIC", "-shared")
-
-
-class UnusableLibraryError(Exception):
-    """A library exists but must not be used; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -68,18 +65,19 @@ class Library:
         finally:
             part.unlink(missing_ok=True)
 
-    def load(self) -> ctypes.CDLL:
-        """Open the library.
+    def open(self, declare: Callable[[ctypes.CDLL], str | None]) -> ctypes.CDLL | str:
+        """Return the library, or the reason why it cannot be used: it is missing, or older than its sources.
 
-        Raises:
-            OSError, AttributeError: where it is missing or something else.
-            UnusableLibraryError: where it is older than its sources.
+        declare: sets the signatures of its functions; it may return another reason.
         """
-        library = ctypes.CDLL(str(self.path))
-        library.rectifiers_source_hash.restype = ctypes.c_char_p
-        if library.rectifiers_source_hash().decode() != self.source_hash():
-            raise UnusableLibraryError("it is older than its sources")
-        return library
+        try:
+            library = ctypes.CDLL(str(self.path))
+            library.rectifiers_source_hash.restype = ctypes.c_char_p
+            if library.rectifiers_source_hash().decode() != self.source_hash():
+                return "it is older than its sources"
+            return declare(library) or library
+        except (OSError, AttributeError) as error:
+            return str(error)
 
 
 JPEG = Library(PACKAGE / "data" / "jpeg", ("jpeg", "m"), "images are read by Pillow")

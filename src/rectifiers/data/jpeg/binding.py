@@ -9,26 +9,24 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from rectifiers.runtime.compiling import JPEG, UnusableLibraryError
+from rectifiers.runtime.compiling import JPEG
 
 REMEDY = "install a C compiler and libjpeg-turbo's headers (Debian: gcc libjpeg62-turbo-dev) and call make native"
 
 
 @cache
 def _library() -> ctypes.CDLL | str:
-    """Return the library, or the reason why there is none."""
-    try:
-        library = JPEG.load()
-        size, integer, pointer = ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
-        library.rectifiers_measure.argtypes = [ctypes.c_char_p, size, pointer, pointer]
-        library.rectifiers_crop.argtypes = [ctypes.c_char_p, size, *[integer] * 6, pointer]
-        library.rectifiers_tile.argtypes = [ctypes.c_char_p, size, pointer, pointer]
-        library.rectifiers_free.argtypes = [pointer]
-        if not _agrees_with_pillow(library):
-            raise UnusableLibraryError("its libjpeg and Pillow's decode to different pixels")
-    except (OSError, AttributeError, UnusableLibraryError) as error:
-        return str(error)
-    return library
+    """Return the library, or the reason why it cannot be used."""
+    return JPEG.open(_declare)
+
+
+def _declare(library: ctypes.CDLL) -> str | None:
+    size, integer, pointer = ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
+    library.rectifiers_measure.argtypes = [ctypes.c_char_p, size, pointer, pointer]
+    library.rectifiers_crop.argtypes = [ctypes.c_char_p, size, *[integer] * 6, pointer]
+    library.rectifiers_tile.argtypes = [ctypes.c_char_p, size, pointer, pointer]
+    library.rectifiers_free.argtypes = [pointer]
+    return None if _agrees_with_pillow(library) else "its libjpeg and Pillow's decode to different pixels"
 
 
 def _agrees_with_pillow(library: ctypes.CDLL) -> bool:

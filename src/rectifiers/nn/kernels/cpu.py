@@ -9,39 +9,33 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rectifiers.runtime.compiling import KERNELS, UnusableLibraryError
+from rectifiers.runtime.compiling import KERNELS
 
-NAMES = {torch.float32: "f32", torch.bfloat16: "bf16"}
+DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}  # of the inputs, with their names in C
 NUMBERS_PER_THREAD = 2**17  # at least: starting a thread takes as long as some thousands of them
 
 
 @cache
 def _library() -> ctypes.CDLL | str:
-    """Return the library, or the reason why there is none."""
-    try:
-        library = KERNELS.load()
-        pointer, count = ctypes.c_void_p, ctypes.c_int64
-        for name in NAMES.values():
-            for layout in ("maps", "last"):
-                function = getattr(library, f"rectifiers_prelu_{layout}_{name}")
-                function.argtypes, function.restype = (
-                    [pointer, pointer, pointer, count, pointer, pointer, *[count] * 3],
-                    None,
-                )
-    except (OSError, AttributeError, UnusableLibraryError) as error:
-        return str(error)
-    return library
+    """Return the library, or the reason why it cannot be used."""
+    return KERNELS.open(_declare)
+
+
+def _declare(library: ctypes.CDLL) -> None:
+    pointer, count = ctypes.c_void_p, ctypes.c_int64
+    for name in DTYPES.values():
+        for layout in ("maps", "last"):
+            function = getattr(library, f"rectifiers_prelu_{layout}_{name}")
+            function.argtypes, function.restype = (
+                [pointer, pointer, pointer, count, pointer, pointer, *[count] * 3],
+                None,
+            )
 
 
 def unavailable_reason() -> str | None:
     """Return None where the library can be used, else the reason why not."""
     library = _library()
     return library if isinstance(library, str) else None
-
-
-def supports(x: Tensor) -> bool:
-    """Return whether `backward` handles inputs of this dtype."""
-    return x.dtype in NAMES
 
 
 @cache
@@ -70,7 +64,7 @@ def backward(v: Tensor, grad: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
     inner = v.numel() // max(1, images * channels)
     grad_input, sums = torch.empty_like(v), torch.empty(images, channels, dtype=torch.float32)
     layout = "last" if order is torch.channels_last or inner == 1 else "maps"
-    function: Any = getattr(_library(), f"rectifiers_prelu_{layout}_{NAMES[v.dtype]}")
+    function: Any = getattr(_library(), f"rectifiers_prelu_{layout}_{DTYPES[v.dtype]}")
     stride = int(slopes.numel() > 1)
 
     def work(first: int, end: int) -> None:

@@ -11,11 +11,6 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 BLOCK = 1024
 
 
-def supports(x: Tensor) -> bool:
-    """Return whether `backward` handles inputs of this dtype."""
-    return x.dtype in DTYPES
-
-
 @triton.jit
 def _maps(v, grad, slopes, grad_input, sums, channels, inner, stride, block: tl.constexpr):  # type: ignore[no-untyped-def]
     """One program per `block` numbers of a map [inner]; sums: [images * channels, programs per map]."""

@@ -44,7 +44,7 @@ class _PReLU(torch.autograd.Function):
         v, slopes = ctx.saved_tensors
         kernel = kernels(v.device.type)
         again = torch.is_grad_enabled()  # the gradients are to be differentiated
-        if again or is_batched(grad) or kernel is None or not kernel.supports(v):
+        if again or is_batched(grad) or kernel is None or v.dtype not in kernel.DTYPES:
             return _differentiable(v, slopes, grad, ctx.saved_output)
         slopes = slopes.to(v.dtype).float()  # as rounded for the output
         grad_input, sums = kernel.backward(v, grad, slopes)
@@ -82,7 +82,7 @@ def _is_supported(x: Tensor, slopes: Tensor) -> bool:
     device = x.device.type
     return (
         (kernel := kernels(device)) is not None
-        and kernel.supports(x)
+        and x.dtype in kernel.DTYPES
         and x.dim() > 1
         and x.dtype == (torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else slopes.dtype)
         and slopes.dtype == torch.float32
