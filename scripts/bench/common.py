@@ -163,5 +163,6 @@ def publish(question: str, numbers: dict[str, Any], device: str = "cpu") -> None
     about = {"code": origin["code"], "versions": origin["versions"], "load_average": os.getloadavg()[0]}
     kept["questions"] = dict(sorted({**kept["questions"], question: {**numbers, **about}}.items()))
     write_text(path, json.dumps(kept, indent=1) + "\n")
-    Console().print(Markdown(section(question, kept["questions"][question])))
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(Markdown(section(question, kept["questions"][question])))
     print(path)

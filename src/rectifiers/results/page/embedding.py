@@ -11,25 +11,25 @@ ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\N{LINE SEPARATOR}\N
 
 
 def script_json(value: Any) -> str:
-    """Return JSON that can stand in a <script>, whatever its strings hold; what is escaped occurs nowhere else."""
+    """Return JSON that can stand in a <script>, whatever its strings hold. Only strings can hold what is escaped."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).translate(ESCAPES)
 
 
 def packed(value: Any) -> str:
-    """Return JSON, gzipped, in base64: what a page reads when it is asked for, at a third of the size."""
+    """Return JSON, gzipped, in base64: what the page unpacks on demand, at a third of the size."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def column(values: Sequence[Any]) -> dict[str, list[Any]]:
-    """Return a column as its different values, in order of appearance, and the place of each entry among them."""
+    """Return a column as its different values, in order of appearance, and each entry's place among them."""
     places: dict[Hashable, int] = {}
-    found: list[Any] = []
+    different: list[Any] = []
     at: list[int] = []
     for value in values:
         key = value if isinstance(value, str) else json.dumps(value, sort_keys=True) + "\0"
         if key not in places:
-            places[key] = len(found)
-            found.append(value)
+            places[key] = len(different)
+            different.append(value)
         at.append(places[key])
-    return {"values": found, "at": at}
+    return {"values": different, "at": at}

@@ -4,7 +4,7 @@ const DASHES = [[1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [5, 2], [1, 3], [12, 3], [
 const SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left"];
 const TIP = el("div", { class: "tip", hidden: true });
 
-const FONT = "system-ui, sans-serif"; // named, for Vega measures its labels in it
+const FONT = "system-ui, sans-serif"; // by name, because Vega measures labels in it
 
 const CONFIG = {
   background: "transparent", font: FONT, view: { stroke: null }, padding: { left: 0, right: 4, top: 4, bottom: 0 },
@@ -33,10 +33,10 @@ function specification(chart) {
   const dash = { field: "s", type: "nominal", scale: { domain: names, range: DASHES }, legend: null };
   const shape = { field: "s", type: "nominal", scale: { domain: names, range: SHAPES }, legend: null };
   const between = { x, y: { ...y, field: "low" }, y2: { field: "high" } };
-  const kept = { transform: [{ filter: "datum.low != null" }] };
+  const withInterval = { transform: [{ filter: "datum.low != null" }] };
   const layer = [];
-  if (several && chart.band) layer.push({ ...kept, mark: { type: "area", opacity: 0.16, aria: false, clip: true }, encoding: { ...between, fill: color, detail: { field: "s" } } });
-  if (several && !chart.band) layer.push({ ...kept, mark: { type: "rule", strokeWidth: 1.5, opacity: 0.75, aria: false, clip: true }, encoding: { ...between, stroke: color } });
+  if (several && chart.band) layer.push({ ...withInterval, mark: { type: "area", opacity: 0.16, aria: false, clip: true }, encoding: { ...between, fill: color, detail: { field: "s" } } });
+  if (several && !chart.band) layer.push({ ...withInterval, mark: { type: "rule", strokeWidth: 1.5, opacity: 0.75, aria: false, clip: true }, encoding: { ...between, stroke: color } });
   layer.push({ mark: { type: "line", strokeWidth: 1.75, aria: false, opacity: chart.scale === "log" ? 0.45 : 1, clip: true }, encoding: { x, y, stroke: color, strokeDash: dash, detail: { field: "s" }, order: { field: "x" } } });
   if (type === "ordinal") delete layer.at(-1).encoding.order;
   const few = chart.series.every((series) => series.x.length <= 30);
@@ -110,7 +110,7 @@ function drawWhenSeen(figures) {
     for (const { isIntersecting, target } of entries) {
       if (!isIntersecting) continue;
       watch.unobserve(target);
-      details().then((kept) => draw(target, kept.charts[Number(target.dataset.chart)]));
+      details().then(({ charts }) => draw(target, charts[Number(target.dataset.chart)]));
     }
   }, { rootMargin: "300px" });
   for (const figure of figures) watch.observe(figure);

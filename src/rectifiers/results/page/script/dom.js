@@ -1,22 +1,22 @@
-// Elements are made here and nowhere else, and text goes in as text: what stands in a record cannot become markup.
+// Elements are made only here, and text is inserted as text, so that nothing in a record can become markup.
 const byId = (id) => document.getElementById(id);
 
 function el(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
+  const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (name === "on") for (const [event, act] of Object.entries(value)) made.addEventListener(event, act);
-    else if (value === true) made.setAttribute(name, "");
-    else if (value !== false && value != null) made.setAttribute(name, value);
+    if (name === "on") for (const [event, act] of Object.entries(value)) element.addEventListener(event, act);
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value != null) element.setAttribute(name, value);
   }
-  made.append(...children.flat().filter((child) => child != null).map((child) => (child instanceof Node ? child : String(child))));
-  return made;
+  element.append(...children.flat().filter((child) => child != null).map((child) => (child instanceof Node ? child : String(child))));
+  return element;
 }
 
 function svg(tag, attributes, ...children) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
 }
 
 let scrolls = 0;
@@ -36,15 +36,15 @@ function table(title, head, rows, { level = "h4", wraps = false, tall = false } 
 // A command and a button that copies it; where the browser refuses, the text is selected instead.
 function command(text) {
   const shown = el("pre", { tabindex: "0" }, el("code", {}, text));
-  const told = el("span", { role: "status", class: "note" });
+  const status = el("span", { role: "status", class: "note" });
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(text);
-      told.textContent = " Copied.";
+      status.textContent = " Copied.";
     } catch {
       getSelection().selectAllChildren(shown);
-      told.textContent = " Selected; copy it with Ctrl+C.";
+      status.textContent = " Selected; copy it with Ctrl+C.";
     }
   };
-  return el("div", { class: "command" }, shown, el("button", { type: "button", on: { click: copy } }, "Copy"), told);
+  return el("div", { class: "command" }, shown, el("button", { type: "button", on: { click: copy } }, "Copy"), status);
 }

@@ -8,7 +8,7 @@ listeners.push(
   (keys) => keys.some((key) => key === "a" || key === "b") && showComparison(),
   (keys) => keys.includes("run") && (state.run ? showRun(state.run) : SOURCE.open && SOURCE.close()),
 );
-for (const tell of listeners) tell(KEYS);
+for (const notify of listeners) notify(KEYS);
 drawWhenSeen(document.querySelectorAll("figure[data-chart]"));
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button[data-runs]");

@@ -1,11 +1,11 @@
 // The statistics of results/statistics.py, digit for digit; a test compares the two.
-const percent = (errors, seen) => (100 * errors) / seen;
+const percent = (errors, images) => (100 * errors) / images;
 
-function wilson(errors, seen, z) {
-  const rate = errors / seen, z2 = (z * z) / seen;
+function wilson(errors, images, z) {
+  const rate = errors / images, z2 = (z * z) / images;
   const centre = (rate + z2 / 2) / (1 + z2);
-  const half = (z / (1 + z2)) * Math.sqrt((rate * (1 - rate)) / seen + z2 / (4 * seen));
-  return [errors === 0 ? 0 : 100 * (centre - half), errors === seen ? 100 : 100 * (centre + half)];
+  const half = (z / (1 + z2)) * Math.sqrt((rate * (1 - rate)) / images + z2 / (4 * images));
+  return [errors === 0 ? 0 : 100 * (centre - half), errors === images ? 100 : 100 * (centre + half)];
 }
 
 // Two-sided exact p of McNemar's test: each of the n images that one alone has right is a fair coin.

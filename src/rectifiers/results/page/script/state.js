@@ -1,4 +1,4 @@
-// What is chosen, in the fragment of the address: #section&key=value&...
+// The reader's choices, in the fragment of the address: #section&key=value&...
 const KEYS = ["find", "experiment", "activation", "init", "model", "data", "protocol", "sort", "page", "run", "a", "b"];
 const state = {};
 let section = "";
@@ -7,22 +7,22 @@ const listeners = [];
 function readAddress() {
   const parts = decodeURIComponent(location.hash.slice(1)) === "" ? [] : location.hash.slice(1).split("&");
   section = parts.length && !parts[0].includes("=") ? parts.shift() : section;
-  const given = new URLSearchParams(parts.join("&"));
+  const query = new URLSearchParams(parts.join("&"));
   if (parts.length || !Object.keys(state).length) {
     for (const key of KEYS) {
-      if (given.has(key)) state[key] = given.get(key);
+      if (query.has(key)) state[key] = query.get(key);
       else delete state[key];
     }
   }
 }
 
 function address() {
-  const given = new URLSearchParams(KEYS.filter((key) => state[key]).map((key) => [key, state[key]]));
-  const text = [section, given.toString()].filter(Boolean).join("&");
+  const query = new URLSearchParams(KEYS.filter((key) => state[key]).map((key) => [key, state[key]]));
+  const text = [section, query.toString()].filter(Boolean).join("&");
   return text ? `#${text}` : "#";
 }
 
-// changes: null or "" takes a key away. A key other than the page's number goes back to the first page.
+// changes: null or "" removes a key. Any key but the page's number leads back to the first page.
 function choose(changes) {
   if (!("page" in changes) && Object.keys(changes).some((key) => !["run", "a", "b"].includes(key))) delete state.page;
   for (const [key, value] of Object.entries(changes)) {
@@ -30,11 +30,11 @@ function choose(changes) {
     else state[key] = String(value);
   }
   history.replaceState(null, "", address());
-  for (const tell of listeners) tell(Object.keys(changes));
+  for (const notify of listeners) notify(Object.keys(changes));
 }
 
 addEventListener("hashchange", () => {
-  readAddress(); // an anchor of this page, or an address that was pasted
+  readAddress(); // an anchor of this page, or a pasted address
   history.replaceState(null, "", address());
-  for (const tell of listeners) tell(KEYS);
+  for (const notify of listeners) notify(KEYS);
 });
