@@ -1,6 +1,7 @@
 """Shared fixtures: the configuration as the command line composes it, small enough to run in seconds."""
 
 import copy
+import gc
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # bit-for-bit claims are made for one thread; two workers share two cores
@@ -39,6 +40,15 @@ TINY = (
     "logger=csv",
     "compute.threads=1",
 )
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from walking through all of torch again and again: a third of a composition's time."""
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
 
 
 def compose_config(*overrides: str) -> dict[str, Any]:

@@ -15,6 +15,20 @@ from rectifiers.nn.networks.rows import expand
 DEPTH, WIDTH, SEEDS = 50, 256, range(8)
 
 
+@pytest.fixture(autouse=True)
+def _one_gain_per_kind_of_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute a test's gains once: all layers have the same activation, and each quadrature takes 10 ms."""
+    gains: dict[tuple, float] = {}
+
+    def remembered(activation: torch.nn.Module, channels: int, *, backward: bool = False) -> float:
+        key = (repr(activation), channels, backward)
+        if key not in gains:
+            gains[key] = A.gain(activation, channels, backward=backward)
+        return gains[key]
+
+    monkeypatch.setattr(I, "gain", remembered)
+
+
 def last_responses(activation, rule, depth: int = DEPTH, first_layer_linear: bool = True) -> list[float]:
     """ln E[y_L^2] of the last hidden layer's responses for E[x^2] = 1, one value per seed."""
     logs = []
