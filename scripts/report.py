@@ -26,7 +26,7 @@ import yaml
 from rich.console import Console
 
 from rectifiers.nn.networks.rows import depth, expand, trace
-from rectifiers.results import claim_records
+from rectifiers.results import claim_records, tables
 from rectifiers.results.claims import Answer, arm_hash, claim_exclusion_reason, claims
 from rectifiers.results.claims import answer as answer_claim
 from rectifiers.results.claims_table import FIGURES, render_markdown, with_figures
@@ -35,7 +35,7 @@ from rectifiers.results.comparison import compare
 from rectifiers.results.eligibility import CLAIM, Record, described, exclusion_reason
 from rectifiers.results.listing import Found, find, gather, select, usual_protocol
 from rectifiers.results.numerical_floor import load_floor
-from rectifiers.results.tables import document, load, tables
+from rectifiers.results.tables import document, load
 from rectifiers.results.terminal import list_runs, print_comparison, summary
 from rectifiers.runs import record as records
 from rectifiers.runs.config import protocols
@@ -77,7 +77,7 @@ def collect(runs: Path) -> dict[str, Any]:
 def write_tables(check: bool) -> dict[str, Any]:
     """Write results/TABLES.md, or say whether it is stale."""
     found = load(RESULTS / "records")
-    path, text = RESULTS / "TABLES.md", tables(found)
+    path, text = RESULTS / "TABLES.md", tables.render_markdown(found, load_floor(RESULTS))
     if check and (not path.is_file() or path.read_text() != text):
         raise InputError(f"{path} is not what the records say; run make table")
     if not check:
@@ -161,7 +161,8 @@ def write_page(runs: Path) -> dict[str, Any]:
 
     path = RESULTS / "report" / "index.html"
     found = known_runs(runs)
-    write(path, found, load(RESULTS / "records"), answers(claim_records.load(RESULTS / "claims")))
+    answered = answers(claim_records.load(RESULTS / "claims"))
+    write(path, found, load(RESULTS / "records"), answered, load_floor(RESULTS))
     return {"path": str(path), "runs": len(found), "bytes": path.stat().st_size}
 
 
@@ -307,7 +308,10 @@ def answer(asked: argparse.Namespace, console: Console) -> tuple[Any, Callable[[
         return [summary(each, protocol) for each in found], lambda: list_runs(found, protocol, console)
     if asked.command == "diff":
         known = known_runs(asked.runs)
-        told = compare(find(known, asked.A).record, find(known, asked.B).record)
+        one, other = find(known, asked.A), find(known, asked.B)
+        told = compare(one.record, other.record)
+        if one.record["run"] == other.record["run"]:
+            told["runs"] = [f"{each.record['run']} ({each.origin})" for each in (one, other)]
         return told, lambda: print_comparison(told, console)
     if asked.command == "sync":
         done = send(asked.runs, asked.record, asked.project)

@@ -46,6 +46,7 @@ def said(report: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 def test_show_prints_a_line_a_run(said: Any) -> None:
     lines = said("show", "data=digits").splitlines()
     assert lines[0] == "3 runs  model=small14 init=he data=digits epochs=75"
+    assert lines[1] == "origin committed, code 68d58b6e9806, machine Intel(R) Xeon(R) Processor, 1 thread"
     (line,) = (line for line in lines if FIRST in line)
     assert line.split() == [FIRST, "table2/prelu", "prelu", "0", "1.56", "0.76", "to", "3.18"]
 
@@ -59,10 +60,25 @@ def test_show_by_another_protocol(said: Any) -> None:
 def test_diff_in_words_and_as_json(said: Any) -> None:
     text, told = said("diff", "66", "1f"), json.loads(said("diff", "66", "1f", "--json"))
     assert told["runs"] == [FIRST, "1fd564cecf6d"]
+    assert f"{FIRST}: code 68d58b6e9806 on Intel(R) Xeon(R) Processor, 1 thread" in text
     assert all(key in text for key in told["configuration"])
     assert "provenance: no difference" in text
     (line,) = (line for line in text.splitlines() if line.startswith(" ten_view"))
     assert line.split() == ["ten_view", "1.56", "1.11", "-0.44", "1", "/", "3", "0.62"]
+
+
+def test_an_own_run_stands_beside_the_committed_record_of_its_name(said: Any, tmp_path: Path) -> None:
+    record = json.loads((tmp_path / "results" / "records" / f"{FIRST}.json").read_text())
+    record["protocols"]["ten_view"] |= {"top1_correct": 441, "top1_error_pct": 2.0}
+    record |= {"codes": ["0123456789ab"]}
+    (tmp_path / "runs" / FIRST).mkdir(parents=True)
+    (tmp_path / "runs" / FIRST / "record.json").write_text(json.dumps(record))
+    own, committed = (line.split() for line in said("show", f"run={FIRST}").splitlines() if FIRST in line)
+    assert own == [FIRST, "own", "0123456789ab", "2.00", "1.06", "to", "3.76"]
+    assert committed == [FIRST, "committed", "68d58b6e9806", "1.56", "0.76", "to", "3.18"]
+    told = json.loads(said("diff", FIRST[:5], f"results/records/{FIRST}.json", "--json"))
+    assert told["runs"] == [f"{FIRST} (own)", f"{FIRST} (committed)"]
+    assert told["results"]["ten_view"]["top1_error_pct"] == [2.0, pytest.approx(14 / 9)]
 
 
 def test_json_of_what_is_written(said: Any, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ RECORD = {
     "status": "finished",
     "diverged": None,
     "choices": {"model": "small14", "activation": "prelu", "init": "he", "data": "digits"},
+    "codes": ["0123456789ab"],
+    "provenance": {"machine": {"cpu": "a processor", "threads": 2, "device": "cpu"}},
     "science": {"seed": 3, "optim": {"epochs": 75}},
     "protocols": {
         "center": {"seen": 450, "top1_correct": 441, "top5_correct": 450, "top1_error_pct": 2.0, "top5_error_pct": 0.0}
@@ -68,6 +70,13 @@ def test_what_is_not_there_is_not_made_up(missing: str) -> None:
     else:
         record["slopes"] = {}
         assert "conv1" not in printed(record)
+
+
+def test_a_run_is_printed_with_its_code_and_machine() -> None:
+    assert "code 0123456789ab on a processor, 2 threads\n" in printed(RECORD)
+    machine = {"cpu": "a processor", "threads": 1, "device": "NVIDIA H100"}
+    restarted = RECORD | {"codes": ["0123456789ab", "ba9876543210"], "provenance": {"machine": machine}}
+    assert "code 0123456789ab+ba9876543210 on NVIDIA H100, 1 thread\n" in printed(restarted)
 
 
 def test_a_diverged_run_says_where() -> None:

@@ -28,16 +28,25 @@ def test_a_file_that_is_no_record_is_told_of_and_hides_none(tmp_path: Path) -> N
     assert "broken.json" in faults[0]
 
 
-def test_of_two_records_of_a_run_the_one_with_more_protocols_counts(tmp_path: Path) -> None:
+def test_an_own_run_comes_before_a_committed_record_of_its_name_unless_they_are_equal(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "6620acccce0a"
     folder.mkdir()
     record = json.loads((RECORDS / "6620acccce0a.json").read_text())
     (folder / "record.json").write_text(json.dumps(record))
-    same = find(gather(RECORDS, tmp_path)[0], "6620acccce0a")
-    assert (same.path.parent, same.folder) == (RECORDS, folder)
-    record["protocols"]["seventh"] = record["protocols"]["dense"]
+    found, _ = gather(RECORDS, tmp_path)
+    assert len(found) == len(FOUND)
+    assert find(found, "6620acccce0a").folder == folder
+    record["protocols"]["center"]["nll"] = 1.5
+    del record["protocols"]["dense"]
     (folder / "record.json").write_text(json.dumps(record))
-    assert find(gather(RECORDS, tmp_path)[0], "6620acccce0a").path.parent == folder
+    found, _ = gather(RECORDS, tmp_path)
+    assert len(found) == len(FOUND) + 1
+    both = [each for each in found if each.record["run"] == "6620acccce0a"]
+    assert [(each.origin, each.path.parent) for each in both] == [("own", folder), ("committed", RECORDS)]
+    assert find(found, "6620").folder == folder
+    assert find(found, str(RECORDS / "6620acccce0a.json")).origin == "committed"
 
 
 @pytest.mark.parametrize(

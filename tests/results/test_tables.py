@@ -14,7 +14,7 @@ import forkserver
 from conftest import ROOT, compose_config
 from rectifiers.results.comparison import hits
 from rectifiers.results.eligibility import PLACE, exclusion_reason, setting
-from rectifiers.results.tables import load, tables
+from rectifiers.results.tables import load, render_markdown
 from rectifiers.runs import record as records
 from rectifiers.runs.config import protocols
 from rectifiers.runs.identity import science
@@ -38,6 +38,9 @@ def result(error: float, top1_hits: str = "f", *, seen: int, settings: dict[str,
     }  # fmt: skip
 
 
+MACHINE = {"cpu": "a processor", "threads": 1, "device": "cpu"}
+
+
 def record(
     name: str, experiment: str, seed: int, error: float, *, data: str = "imagenet", bits: str = "f",
     protocol: str = "ten_view",
@@ -50,7 +53,7 @@ def record(
         "epochs": 75, "history": [], "images_per_second": None, "network": NETWORK, "wall_s": 1.0, "codes": ["c0de"],
         "choices": {"experiment": experiment, "debug": None, "data": data},
         "science": {**science(config), "seed": seed}, "protocols": tested, "train_images": train_images,
-        "provenance": {"git_dirty": False, "git_sha": "0123456789", "data": "same"},
+        "provenance": {"git_dirty": False, "git_sha": "0123456789", "data": "same", "machine": MACHINE},
     }  # fmt: skip
 
 
@@ -71,7 +74,7 @@ def row(document: str, start: str) -> str:
 
 def test_a_row_has_the_papers_value_ours_with_interval_and_n_and_the_difference() -> None:
     errors = (33.0, 34.0, 35.0)  # mean 34, std 1, t = 4.303: +- 2.48
-    document = tables([record(str(i), "table2/relu", i, e) for i, e in enumerate(errors)])
+    document = render_markdown([record(str(i), "table2/relu", i, e) for i, e in enumerate(errors)])
     assert row(document, "ReLU, top-1") == "| ReLU, top-1 | ten_view | 33.82 | 34.00 (31.52 to 36.48, n = 3) | +0.18 |"
     assert (
         row(document, "PReLU, channel-wise, top-1") == "| PReLU, channel-wise, top-1 | ten_view | 32.64 | not run | - |"
@@ -80,7 +83,7 @@ def test_a_row_has_the_papers_value_ours_with_interval_and_n_and_the_difference(
 
 
 def test_every_name_of_one_run_finds_its_rows() -> None:
-    document = tables([record("a", "table1/prelu", 0, 32.0)])
+    document = render_markdown([record("a", "table1/prelu", 0, 32.0)])
     assert row(document, "PReLU, channel-wise, top-1").endswith("| 32.64 | 32.00 (n = 1) | -0.64 |")
 
 
@@ -89,7 +92,7 @@ def test_a_scale_of_dense_testing_has_its_own_row(data: str, labels: tuple[str, 
     run = record("a", "table6/a_relu", 0, 24.0, data=data, protocol="dense_multi_scale")
     found = run["protocols"]["dense_multi_scale"]
     found["by_scale"] = {str(px): {**found, "top1_error_pct": px / 10} for px in found["settings"]["scales_px"]}
-    document = tables([run, {**run, "run": "b", "choices": {**run["choices"], "experiment": "table4/relu"}}])
+    document = render_markdown([run, {**run, "run": "b", "choices": {**run["choices"], "experiment": "table4/relu"}}])
     if data == "imagenet":
         assert "| 26.25 | 25.60 (25.60 to 25.60, n = 2) | -0.65 |" in row(document, f"ReLU, {labels[0]}, top-1")
         assert "| 24.02 | 24.00 (24.00 to 24.00, n = 2) | -0.02 |" in row(document, "ReLU, multi-scale, top-1")
@@ -105,7 +108,7 @@ def test_arms_are_compared_by_seed_and_by_image(data: str) -> None:
     found.append(changed(record("q0", "table2/prelu", 0, 90, data=data), "provenance.data", "other images"))
     for each in found:
         each["protocols"]["ten_view"]["seen"] = 4  # as many as there are bits
-    document = tables(found)
+    document = render_markdown(found)
     assert "### Table 2 on imagenet (width 1, 224 px, 75 epochs of 1,281,167 images)" in document or data == "digits"
     own = row(document, "PReLU, channel-wise | ten_view")
     assert "| -1.00 (-1.00 to -1.00, n = 2) |" in own  # the seeds' own spread is taken out
@@ -115,7 +118,7 @@ def test_arms_are_compared_by_seed_and_by_image(data: str) -> None:
 def test_the_papers_own_setting_is_compared_by_seed_too() -> None:
     found = [record(f"r{s}", "table2/relu", s, 33 + s, bits="0" * 12500) for s in (0, 1)]
     found += [record(f"p{s}", "table2/prelu", s, 32 + s, bits="0" * 12500) for s in (0, 1)]
-    document = tables(found)
+    document = render_markdown(found)
     assert "### Table 2 on the paper's setting" in document
     assert "| -1.00 (-1.00 to -1.00, n = 2) |" in row(document, "PReLU, channel-wise | ten_view")
 
@@ -133,7 +136,7 @@ def test_the_papers_own_setting_is_compared_by_seed_too() -> None:
 def test_what_is_smaller_than_the_paper_is_not_held_against_it(key: str, value: Any) -> None:
     smaller = [changed(record(str(s), "table2/relu", s, 10.0), key, value) for s in (0, 1)]
     assert [exclusion_reason(each) for each in smaller] == [None, None]
-    document = tables(smaller)
+    document = render_markdown(smaller)
     assert row(document, "ReLU, top-1").endswith("| 33.82 | not run | - |")
 
 
@@ -175,11 +178,11 @@ def test_two_records_of_one_seed_are_refused(tmp_path: Path) -> None:
 def test_diverged_runs_are_counted_and_not_averaged(data: str) -> None:
     lost = {**record("x", "table2/relu", 1, 99.0, data=data), "status": "diverged", "protocols": {}}
     other = record("z", "table2/prelu", 0, 9.0, data=data)
-    document = tables([record("y", "table2/relu", 0, 10.0, data=data), lost, other])
+    document = render_markdown([record("y", "table2/relu", 0, 10.0, data=data), lost, other])
     assert "| ReLU (1 diverged) | ten_view | 10.00 (n = 1) |" in document
     if data == "imagenet":
         assert row(document, "ReLU, top-1").endswith("| 33.82 | 10.00 (n = 1) (1 diverged) | -23.82 |")
-        assert row(tables([lost]), "ReLU, top-1").endswith("| 33.82 | (1 diverged) | - |")
+        assert row(render_markdown([lost]), "ReLU, top-1").endswith("| 33.82 | (1 diverged) | - |")
 
 
 def test_a_run_of_no_experiment_has_a_setting_too() -> None:
@@ -207,7 +210,7 @@ def test_slopes_sizes_and_curves_stand_beside_the_papers() -> None:
     run["slopes"] = {"conv1": {"mean": 0.5, "std": 0.1, "least": 0.0, "most": 1.0, "channels": 64}}
     he, xavier = (record(name, f"figure3/{name}", 0, 80.0) for name in ("he", "xavier"))
     he["history"] = [{"val/top1_error_pct": error} for error in (99.0, 95.0)]
-    document = tables([run, he, xavier])
+    document = render_markdown([run, he, xavier])
     assert row(document, "conv1 |") == "| conv1 | 0.681 | not run | 0.596 | 0.500 (n = 1) |"
     assert row(document, "C | 22") == "| C | 22 | 22 | 5.30 | 5.3463 | 330,603,368 |"
     assert "## Figure 2: the 22-layer model with ReLU\n\nNot run." in document
@@ -224,12 +227,12 @@ def test_an_ensemble_has_its_row_and_is_not_subtracted_from_a_test_set() -> None
     }  # fmt: skip
     assert records.validate(whole) is None
     assert exclusion_reason(whole) is None
-    assert row(tables([whole]), "six models").endswith("| dense_multi_scale | - | 24.00 (n = 1) | - |")
-    assert "| 4.94 | 12.00 (n = 1) | - |" in tables([whole])
+    assert row(render_markdown([whole]), "six models").endswith("| dense_multi_scale | - | 24.00 (n = 1) | - |")
+    assert "| 4.94 | 12.00 (n = 1) | - |" in render_markdown([whole])
 
 
 def test_numbers_of_the_text_have_rows_too() -> None:
-    document = tables([record("a", "text/xavier14", 0, 34.0)])
+    document = render_markdown([record("a", "text/xavier14", 0, 34.0)])
     assert row(document, "14 layers, Xavier (1/n), top-1").endswith("| 33.90 | 34.00 (n = 1) | +0.10 |")
     assert row(document, "30 layers, Xavier (1/n), top-1").endswith("| - | not run | - |")
 

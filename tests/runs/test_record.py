@@ -36,7 +36,7 @@ WHOLE = {
     "images_per_second": 1000.5,
     "wall_s": 1.5,
     "codes": [],
-    "provenance": {},
+    "provenance": {"machine": {"cpu": "a processor", "threads": 1, "device": "cpu"}},
 }
 
 RESULT = {

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from conftest import ROOT
+from rectifiers.results.origin import machine_of
 from rectifiers.runs import record as records
 from rectifiers.tracking import client, results, sync_state
 from rectifiers.tracking.client import Tracked
@@ -107,6 +108,7 @@ def test_online_it_holds_what_the_record_holds(record: dict[str, Any], folder: P
     assert ours["n"] == record["protocols"]["ten_view"]["seen"]
     assert (ours["paper"], ours["row"]) == (32.64, "Table 2: PReLU, channel-wise")
     assert ours["difference"] is None  # digits are not ImageNet
+    assert (ours["code"], ours["machine"]) == (record["codes"][0], machine_of(record))
     assert {"slopes_against_depth", "error_against_cost"} <= summary.keys()
     kinds = {made["artifactCollectionName"]: made for made in server.artifacts}
     assert kinds[f"checkpoint-{name}"]["committed"]

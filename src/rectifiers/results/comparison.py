@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rectifiers.results.eligibility import Record
+from rectifiers.results.origin import code_of, machine_of
 from rectifiers.results.statistics import error_interval_pct, mcnemar
 
 MISSING = "(not there)"
@@ -48,6 +49,7 @@ def compare(one: Record, other: Record) -> dict[str, Any]:
     """
     return {
         "runs": [one["run"], other["run"]],
+        "origins": [{"code": code_of(record), "machine": machine_of(record)} for record in (one, other)],
         "choices": differences(one["choices"], other["choices"]),
         "configuration": differences(flat(one["science"]), flat(other["science"])),
         "training": differences(*({key: record.get(key) for key in RUN_BY_RUN} for record in (one, other))),

@@ -6,24 +6,27 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from rectifiers.results.origin import code_of, machine_of
 from rectifiers.results.paper import table_1_slopes
 from rectifiers.results.statistics import error_interval_pct
 
 
 def print_record(record: dict[str, Any], console: Console) -> None:
-    """Print what a run found: errors by protocol, size, effort, and the slopes beside the paper's.
+    """Print what a run found, and by which code on which machine: errors, size, effort, slopes beside the paper's.
 
     Of an ensemble: its errors, and which runs it is made of.
     """
+    origin = Text(f"code {code_of(record)} on {machine_of(record)}")
     if "members" in record:
         runs = ", ".join(member["run"] for member in record["members"])
-        console.print(Text(f"ensemble {record['run']} of {runs}", style="bold"), errors_table(record["protocols"]))
+        head = Text(f"ensemble {record['run']} of {runs}", style="bold")
+        console.print(head, origin, errors_table(record["protocols"]))
         return
     choices = record["choices"]
     title = " ".join(
         f"{group}={choices[group]}" for group in ("model", "activation", "init", "data") if group in choices
     )
-    parts: list[Any] = [Text(f"run {record['run']}  {title}  seed={record['science']['seed']}", style="bold")]
+    parts: list[Any] = [Text(f"run {record['run']}  {title}  seed={record['science']['seed']}", style="bold"), origin]
     if record["status"] == "diverged":
         where = record["diverged"]
         parts.append(Text(f"diverged at step {where['step']}, first seen at {where['layer']}", style="red"))

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,45 +17,50 @@ USUAL_PROTOCOL = "ten_view"  # of the paper's tables
 
 @dataclass(frozen=True)
 class Found:
-    """A record, the file that it was read from, and the run's folder where that is here."""
+    """A record, the file that it was read from, and the run's folder where that is here: then it is the user's own."""
 
     record: Record
     path: Path
     folder: Path | None = None
 
+    @property
+    def origin(self) -> str:
+        """`own` for a run that is here, `committed` for a record alone."""
+        return "committed" if self.folder is None else "own"
+
+
+def _read(path: Path) -> Found:
+    return Found(records.load(path), path, path.parent if path.name == "record.json" else None)
+
 
 def gather(*folders: Path) -> tuple[list[Found], list[str]]:
     """Return the runs of folders that hold `*.json` or `*/record.json`, and a sentence for every file that is none.
 
-    Of two records of one run the one counts that was tested by more protocols, else that of the first folder.
+    One name can have two results, an own one and a committed one, by other code or on another machine: both are kept,
+    the own one first. A committed record that is equal to the own one is left out.
     """
-    kept: dict[str, Found] = {}
-    folders_of: dict[str, Path] = {}
-    faults = []
+    found, errors = [], []
     for folder in folders:
         for path in sorted([*folder.glob("*.json"), *folder.glob("*/record.json")]):
             try:
-                found = Found(records.load(path), path)
-            except InputError as fault:
-                faults.append(str(fault))
-                continue
-            name = found.record["run"]
-            if path.name == "record.json":
-                folders_of[name] = path.parent
-            if name not in kept or len(found.record["protocols"]) > len(kept[name].record["protocols"]):
-                kept[name] = found
-    whole = [replace(found, folder=folders_of.get(name)) for name, found in kept.items()]
-    return sorted(whole, key=_order), faults
+                found.append(_read(path))
+            except InputError as error:
+                errors.append(str(error))
+    own = {each.record["run"]: each.record for each in found if each.folder}
+    kept = [each for each in found if each.folder or own.get(each.record["run"]) != each.record]
+    return sorted(kept, key=_order), errors
 
 
 def _order(found: Found) -> tuple[Any, ...]:
     choices = found.record["choices"]
     groups = (str(choices.get(group) or "") for group in ("data", "experiment", "model", "activation", "init"))
-    return (*groups, found.record["science"].get("seed", -1), found.record["run"])
+    return (*groups, found.record["science"].get("seed", -1), found.record["run"], found.folder is None)
 
 
 def find(found: Sequence[Found], name: str) -> Found:
     """Return the run of a name, of the beginning of one, or of a record's path.
+
+    A name that is of an own run and of a committed record is the own run's; the other one has a path.
 
     Raises:
         InputError: where there is none, or several.
@@ -63,14 +68,14 @@ def find(found: Sequence[Found], name: str) -> Found:
     path = Path(name)
     if path.suffix == ".json" or (path / "record.json").is_file():
         path = path / "record.json" if path.is_dir() else path
-        return Found(records.load(path), path, path.parent)
-    fitting = [each for each in found if each.record["run"].startswith(name)] if name else []
-    if len(fitting) == 1:
-        return fitting[0]
-    names = [each.record["run"] for each in fitting]
+        return _read(path)
+    by_name = {each.record["run"]: each for each in reversed(found)}  # of two the first, which is the own one
+    names = [run for run in dict.fromkeys(each.record["run"] for each in found) if name and run.startswith(name)]
+    if len(names) == 1:
+        return by_name[names[0]]
     if names:
         raise InputError(f"{name} begins the names of {len(names)} runs, {', '.join(names[:5])}; give more digits")
-    near = difflib.get_close_matches(name, [each.record["run"] for each in found], n=3, cutoff=0.5)
+    near = difflib.get_close_matches(name, by_name, n=3, cutoff=0.5)
     meant = f"did you mean {' or '.join(near)}?" if near else "scripts/report.py show prints what there is"
     raise InputError(f"{name} is no run, nor the path of a record; {meant}")
 

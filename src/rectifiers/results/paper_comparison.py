@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from rectifiers.results.eligibility import PAPERS_SETTING, exclusion_reason, setting
+from rectifiers.results.eligibility import PAPERS_SETTING, Record, exclusion_reason, setting
+from rectifiers.results.origin import code_of, machine_of
 from rectifiers.results.statistics import error_interval_pct
 from rectifiers.results.tables import label_of, layout, paper_value, result_of
 
@@ -13,6 +14,7 @@ class Comparison:
     """An error of a run in percent, with its 95 % interval over the n test images, and the paper's value if it has one.
 
     difference: ours minus the paper's, only where the run is at the paper's setting and the row can be compared.
+    code, machine: of the run, whose name does not tell them.
     """
 
     row: str
@@ -24,9 +26,11 @@ class Comparison:
     low: float
     high: float
     difference: float | None
+    code: str
+    machine: str
 
 
-def against_paper(record: dict[str, Any]) -> list[Comparison]:
+def paper_comparison(record: dict[str, Any]) -> list[Comparison]:
     """Return every row of the tables that this run is a part of; then its other protocols, with no paper's value."""
     found, used = [], set()
     counts = exclusion_reason(record) is None
@@ -38,10 +42,11 @@ def against_paper(record: dict[str, Any]) -> list[Comparison]:
                 comparable = papers_setting and row.get("comparable", True)
                 name = f"{table['title'].partition(':')[0]}: {label_of(row, [record])}"
                 result = result_of(row, record)
-                found += [_compare(name, row["protocol"], w, result, paper_value(row, w), comparable) for w in WHICH]
+                protocol = row["protocol"]
+                found += [_compare(record, name, protocol, w, result, paper_value(row, w), comparable) for w in WHICH]
     for name, result in sorted(record["protocols"].items()):
         if name not in used:
-            found += [_compare("", name, which, result, None, False) for which in WHICH]
+            found += [_compare(record, "", name, which, result, None, False) for which in WHICH]
     return [comparison for comparison in found if comparison is not None]
 
 
@@ -49,7 +54,7 @@ WHICH = ("top1", "top5")
 
 
 def _compare(
-    row: str, protocol: str, which: str, result: dict[str, Any], paper: float | None, comparable: bool
+    record: Record, row: str, protocol: str, which: str, result: dict[str, Any], paper: float | None, comparable: bool
 ) -> Comparison | None:
     measured = result[f"{which}_error_pct"]
     if measured is None:
@@ -57,4 +62,5 @@ def _compare(
     seen = result["seen"]
     low, high = error_interval_pct(seen - result[f"{which}_correct"], seen)
     difference = measured - paper if comparable and paper is not None else None
-    return Comparison(row, protocol, which.replace("top", "top-"), paper, measured, seen, low, high, difference)
+    numbers = (paper, measured, seen, low, high, difference)
+    return Comparison(row, protocol, which.replace("top", "top-"), *numbers, code_of(record), machine_of(record))

@@ -10,6 +10,8 @@ import yaml
 from rectifiers.results.comparison import hits
 from rectifiers.results.eligibility import PAPERS_SETTING, Record, exclusion_reason, seed, setting
 from rectifiers.results.layout import Estimate, Line, Table
+from rectifiers.results.numerical_floor import NumericalFloor
+from rectifiers.results.origin import code_of, machine_of
 from rectifiers.results.paper import published
 from rectifiers.results.statistics import mcnemar, mean_of
 from rectifiers.results.structure import curves, networks, slopes
@@ -51,9 +53,9 @@ def layout() -> list[dict[str, Any]]:
     return yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text())
 
 
-def tables(found: Sequence[Record]) -> str:
+def render_markdown(found: Sequence[Record], floor: NumericalFloor | None = None) -> str:
     """Return the whole document as Markdown."""
-    return "\n".join([HEAD, *(table.markdown() for table in document(found))])
+    return "\n".join([HEAD, *([f"{floor}\n"] if floor else []), *(table.markdown() for table in document(found))])
 
 
 def document(found: Sequence[Record]) -> list[Table]:
@@ -62,13 +64,25 @@ def document(found: Sequence[Record]) -> list[Table]:
     groups = {name: [r for r in found if setting(r) == name] for name in (PAPERS_SETTING, *settings)}
     parts = slopes(groups)
     for table in layout():
-        parts.append(_against_paper(table["title"], table["rows"], groups[PAPERS_SETTING]))
+        parts.append(_beside_paper(table["title"], table["rows"], groups[PAPERS_SETTING]))
         for name, group in groups.items():
             if sum(bool(_runs(row, group)) for row in table["rows"]) > 1:
                 parts.append(_own(f"{table['title'].split(':')[0]} on {name}", name, table["rows"], group))
         if table["title"].startswith("Table 2"):
             parts.append(networks())
-    return [*parts, *curves(groups), *(_protocols(name, group) for name, group in groups.items() if group)]
+    protocols = [_protocols(name, group) for name, group in groups.items() if group]
+    return [*parts, *curves(groups), *protocols, *([_origins(found)] if found else [])]
+
+
+def _origins(found: Sequence[Record]) -> Table:
+    """Every run with the code and the machine that made it, which its name does not tell."""
+    called = {r["run"]: (r["choices"]["experiment"], setting(r), seed(r)) for r in found}
+    lines = [
+        Line([*map(str, called[r["run"]]), r["run"], code_of(r), machine_of(r)])
+        for r in sorted(found, key=lambda r: called[r["run"]])
+    ]
+    head = ("experiment", "setting", "seed", "run", "code", "machine")
+    return Table("origins", "", "The runs behind these tables", 2, head, lines)
 
 
 def _of(row: Row, group: Iterable[Record]) -> list[Record]:
@@ -113,7 +127,7 @@ def paper_value(row: Row, which: str) -> float | None:
     return None if entry is None or entry["confidence"] == "recalled" else entry["value"]
 
 
-def _against_paper(title: str, rows: Sequence[Row], group: Sequence[Record]) -> Table:
+def _beside_paper(title: str, rows: Sequence[Row], group: Sequence[Record]) -> Table:
     lines = []
     for row in rows:
         runs, lost = _runs(row, group), _lost(row, group)

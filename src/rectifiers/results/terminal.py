@@ -11,9 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from rectifiers.results.listing import Found
+from rectifiers.results.origin import code_of, machine_of
 from rectifiers.results.statistics import error_interval_pct
 
 GROUPS = ("model", "activation", "init", "data")
+ORIGIN = ("origin", "code", "machine")  # of a result; its run's name does not tell them
 
 
 def plain(value: Any) -> Text:
@@ -31,6 +33,9 @@ def summary(found: Found, protocol: str | None) -> dict[str, Any]:
         **{group: record["choices"].get(group) for group in GROUPS},
         "seed": record["science"].get("seed"),
         "epochs": record.get("epochs"),
+        "code": code_of(record),
+        "machine": machine_of(record),
+        "origin": found.origin,
         "status": record["status"],
         "protocol": protocol,
         "top1_error_pct": None,
@@ -51,10 +56,13 @@ def summary(found: Found, protocol: str | None) -> dict[str, Any]:
 def list_runs(found: Sequence[Found], protocol: str | None, console: Console) -> None:
     """Print runs as a table, a line each; what all of them share stands above it."""
     told = [summary(each, protocol) for each in found]
-    columns = ("experiment", *GROUPS, "seed", "epochs")
+    columns = ("experiment", *GROUPS, "seed", "epochs", *ORIGIN)
     apart = [key for key in columns if len({json.dumps(line[key]) for line in told}) > 1]
-    shared = [f"{key}={told[0][key]}" for key in columns if told and key not in apart and told[0][key] is not None]
-    console.print(plain(f"{len(told)} run{'s' * (len(told) != 1)}  {' '.join(shared)}".rstrip()), style="bold")
+    shared = [key for key in columns if told and key not in apart and told[0][key] is not None]
+    given = " ".join(f"{key}={told[0][key]}" for key in shared if key not in ORIGIN)
+    console.print(plain(f"{len(told)} run{'s' * (len(told) != 1)}  {given}".rstrip()), style="bold")
+    if origin := [f"{key} {told[0][key]}" for key in ORIGIN if key in shared]:
+        console.print(plain(", ".join(origin)))
     if not told:
         return
     table = _table()
@@ -80,7 +88,8 @@ def _error(line: Mapping[str, Any]) -> tuple[str, str]:
 
 def print_comparison(told: Mapping[str, Any], console: Console) -> None:
     """Print what `comparison.compare` returns."""
-    parts: list[Any] = []
+    origins = zip(told["runs"], told["origins"], strict=True)
+    parts: list[Any] = [plain(f"{run}: code {origin['code']} on {origin['machine']}") for run, origin in origins]
     for part in ("configuration", "training", "provenance"):
         if told[part]:
             parts.append(_pairs(part, told["runs"], told[part]))

@@ -61,13 +61,20 @@ MEMBER = {key: (RECORD | TRAINING)[key] for key in ("run", "choices", "science",
 ENSEMBLE = {"members": Every(list, MEMBER)}
 
 
+ORIGIN = {
+    "codes": Every(list, str),
+    "provenance": {"machine": {"cpu": str, "threads": int, "device": str}},
+}
+
+
 def validate(record: Any) -> str | None:
     """Return what keeps `record` from being one, or None."""
     if not isinstance(record, dict):
         return "it is not a JSON object"
     if record.get("schema_version") != SCHEMA_VERSION:
         return f"its schema_version is {record.get('schema_version')!r} and this code reads {SCHEMA_VERSION}"
-    fault = _differs(record, RECORD, "") or _differs(record, ENSEMBLE if "members" in record else TRAINING, "")
+    shapes = (RECORD, ORIGIN, ENSEMBLE if "members" in record else TRAINING)
+    fault = next((fault for shape in shapes if (fault := _differs(record, shape, ""))), None)
     if fault:
         return fault
     if not re.fullmatch(r"\w+", record["run"]):

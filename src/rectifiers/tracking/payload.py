@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rectifiers.results.paper_comparison import Comparison, against_paper
+from rectifiers.results.paper_comparison import Comparison, paper_comparison
 
 TAGS = ("activation", "init", "model")
 LONGEST_TAG = 64  # of W&B's
@@ -53,7 +53,7 @@ def summary(record: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"status": record["status"], "epochs": record["epochs"], "wall_s": record["wall_s"]}
     for name, result in record["protocols"].items():
         found |= {f"{name}/{key}": result[key] for key in ("top1_error_pct", "top5_error_pct", "seen")}
-    for compared in against_paper(dict(record)):
+    for compared in paper_comparison(dict(record)):
         measure = compared.measure.replace("-", "")
         found |= {f"{compared.protocol}/{measure}_low_pct": compared.low}
         found |= {f"{compared.protocol}/{measure}_high_pct": compared.high}
@@ -62,4 +62,4 @@ def summary(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def comparison_rows(record: Mapping[str, Any]) -> list[list[Any]]:
     """Return the rows of the table `paper_vs_measured`, under COMPARISON_COLUMNS."""
-    return [list(dataclasses.astuple(compared)) for compared in against_paper(dict(record))]
+    return [list(dataclasses.astuple(compared)) for compared in paper_comparison(dict(record))]

@@ -55,7 +55,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of the committed records; of two runs the scores are there too, made to fit their hits."""
+    """The page of the committed records; two of them are runs that are here, with scores that are made to fit."""
     folder = tmp_path_factory.mktemp("page")
     labels = np.arange(450) % 10
     for name in (PRELU, RELU):
@@ -70,7 +70,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "runs" / name / "record.json").write_text(json.dumps(record))
     path = folder / "results" / "report" / "index.html"
     path.parent.mkdir(parents=True)
-    path.write_text(make_page(gather(folder / "runs", RECORDS)[0], load(RECORDS), path))
+    own, committed = gather(folder / "runs")[0], gather(RECORDS)[0]
+    found = [*own, *(each for each in committed if each.record["run"] not in (PRELU, RELU))]
+    path.write_text(make_page(found, load(RECORDS), path))
     return path
 
 
@@ -271,6 +273,38 @@ def test_a_number_leads_to_its_runs_their_command_record_and_provenance(browser:
         expect(dialog).not_to_be_visible()
         page.wait_for_function("!location.hash.includes('run=')")
         expect(button).to_be_focused()
+
+
+def test_an_own_run_and_the_committed_record_of_its_name_are_both_there(browser: Browser, tmp_path: Path) -> None:
+    record = json.loads((RECORDS / f"{PRELU}.json").read_text())
+    record["protocols"]["ten_view"] |= {"top1_correct": 441, "top1_error_pct": 2.0, "top1_hits": "0" * 113}
+    record["codes"] = ["0123456789ab"]
+    (tmp_path / "runs" / PRELU).mkdir(parents=True)
+    (tmp_path / "runs" / PRELU / "record.json").write_text(json.dumps(record))
+    path = tmp_path / "index.html"
+    path.write_text(make_page(gather(RECORDS, tmp_path / "runs")[0], load(RECORDS), path))
+    committed = f"{PRELU} (committed)"
+    with Visit(browser, path, f"#runs&find={PRELU}") as page:
+        assert column(page, 1) == [PRELU, committed]
+        assert column(page, 3) == ["2.00", "1.56"]
+        assert column(page, 13) == ["0123456789ab", "68d58b6e9806"]
+        dialog = page.locator("dialog")
+        for name, code, source in (
+            (PRELU, "0123456789ab", tmp_path / "runs" / PRELU / "record.json"),
+            (committed, "68d58b6e9806", RECORDS / f"{PRELU}.json"),
+        ):
+            page.get_by_role("button", name=name, exact=True).click()
+            expect(dialog.get_by_text(f"Code {code} on Intel(R) Xeon(R) Processor, 1 thread.")).to_be_visible()
+            assert Path(dialog.locator("a").first.evaluate("link => link.href").removeprefix("file://")) == source
+            page.keyboard.press("Escape")
+        page.get_by_role("button", name="5 runs of Table 2 on digits").last.click()  # the tables' are the committed
+        expect(dialog.get_by_role("button", name=PRELU)).to_have_text(committed)
+        page.keyboard.press("Escape")
+        page.get_by_label("A", exact=True).fill(PRELU[:5])
+        page.get_by_label("B", exact=True).fill(committed)
+        page.keyboard.press("Enter")
+        keys = {row[0]: row[1:] for row in cells(page, "Provenance")}
+        assert [code.strip('[]"') for code in keys["codes"]] == ["0123456789ab", "68d58b6e9806"]
 
 
 def test_a_chart_has_its_numbers_as_a_table(browser: Browser, place: Path) -> None:

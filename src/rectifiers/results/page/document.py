@@ -13,6 +13,7 @@ from rectifiers.results.claims import Answer
 from rectifiers.results.eligibility import Record
 from rectifiers.results.layout import Estimate
 from rectifiers.results.listing import Found
+from rectifiers.results.numerical_floor import NumericalFloor
 from rectifiers.results.page.blocks import Chart, Folded, Material, Part
 from rectifiers.results.page.embedding import packed, script_json
 from rectifiers.results.page.runs import details, rows
@@ -24,14 +25,29 @@ HERE = Path(str(files(__package__)))
 SCRIPTS = ("dom", "numbers", "data", "state", "charts", "sources", "list", "compare", "main")
 
 
-def write_page(path: Path, found: Sequence[Found], in_tables: Sequence[Record], answers: Sequence[Answer] = ()) -> None:
-    """Write the page of all runs `found`, the tables of the records `in_tables`, and what answers the claims."""
-    write_text(path, page(found, in_tables, path, answers))
+def write_page(
+    path: Path,
+    found: Sequence[Found],
+    in_tables: Sequence[Record],
+    answers: Sequence[Answer] = (),
+    floor: NumericalFloor | None = None,
+) -> None:
+    """Write the page of all runs `found`, the tables of the records `in_tables`, and what answers the claims.
+
+    floor: how far rounding alone moves a result, where it was measured.
+    """
+    write_text(path, page(found, in_tables, path, answers, floor))
 
 
-def page(found: Sequence[Found], in_tables: Sequence[Record], path: Path, answers: Sequence[Answer] = ()) -> str:
+def page(
+    found: Sequence[Found],
+    in_tables: Sequence[Record],
+    path: Path,
+    answers: Sequence[Answer] = (),
+    floor: NumericalFloor | None = None,
+) -> str:
     """Return the page; `path` is where it will lie, which links to records depend on."""
-    material = Material(found, document(in_tables), answers) if found else Material([], [])
+    material = Material(found, document(in_tables), answers, floor) if found else Material([], [])
     blocks = [block for block in (section(material) for section in SECTIONS) if block] if found else []
     charts = [chart for block in blocks for part in block.parts for chart in _charts(part)]
     style, script, library = _read("page.css"), _script(), _library() if found else ""

@@ -10,8 +10,12 @@ from rectifiers.runtime.errors import InputError
 MOST_ANSWERS = 1_000_000  # in one page
 
 
-def classes_and_answers(found: Sequence[Found]) -> tuple[dict[str, Any], dict[str, dict[str, list[int]]]]:
+def classes_and_answers(
+    found: Sequence[Found], names: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, dict[str, list[int]]]]:
     """Return (labels of the test images and names of the classes, by the data's hash; answers by protocol and run).
+
+    names: what the page calls each run.
 
     An answer is the class of the highest score. Files that cannot be read, or are not of the test that the record tells
     of, count as not kept.
@@ -19,7 +23,7 @@ def classes_and_answers(found: Sequence[Found]) -> tuple[dict[str, Any], dict[st
     labels: dict[str, Any] = {}
     answers: dict[str, dict[str, list[int]]] = {}
     room = MOST_ANSWERS
-    for each in found:
+    for each, name in zip(found, names, strict=True):
         for protocol, result in each.record["protocols"].items():
             if result.get("scores") is None or each.folder is None or result["seen"] > room:
                 continue
@@ -31,7 +35,7 @@ def classes_and_answers(found: Sequence[Found]) -> tuple[dict[str, Any], dict[st
                 continue
             room -= result["seen"]
             labels.setdefault(kept.data, {"labels": kept.labels.tolist(), "names": []})
-            answers.setdefault(protocol, {})[each.record["run"]] = kept.scores.argmax(1).tolist()
+            answers.setdefault(protocol, {})[name] = kept.scores.argmax(1).tolist()
     for each in found:
         known = labels.get(each.record["provenance"].get("data"))
         if known and "class_names" in each.record:

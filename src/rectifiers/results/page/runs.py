@@ -1,7 +1,7 @@
 """All runs as columns, for the page's list and its comparisons."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -10,6 +10,7 @@ from rectifiers.results.commands import command
 from rectifiers.results.comparison import MISSING, flat
 from rectifiers.results.eligibility import Record, exclusion_reason
 from rectifiers.results.listing import Found, usual_protocol
+from rectifiers.results.origin import code_of, machine_of
 from rectifiers.results.page.blocks import short
 from rectifiers.results.page.embedding import column
 from rectifiers.results.page.images import classes_and_answers
@@ -21,22 +22,34 @@ CURVES = ("val/top1_error_pct", "val/top5_error_pct", "train_loss")
 MOST_HITS = 6_000_000  # hexadecimal digits in one page; above it protocols are left out, the usual one last
 
 
+def names(found: Sequence[Found]) -> list[str]:
+    """Return what the page calls each run: by its name, but a committed record beside an own run by name and origin."""
+    own = {each.record["run"] for each in found if each.origin == "own"}
+    runs = [each.record["run"] for each in found]
+    return [
+        f"{run} (committed)" if each.origin == "committed" and run in own else run
+        for run, each in zip(runs, found, strict=True)
+    ]
+
+
 def rows(found: Sequence[Found], page: Path) -> dict[str, Any]:
     """Return what the list shows: columns over runs, and the results of each protocol."""
     records = [each.record for each in found]
-    names = sorted({name for record in records for name in record["protocols"]})
+    protocols = sorted({name for record in records for name in record["protocols"]})
     return {
         "z": Z_95,
         "usual": usual_protocol(found),
-        "run": [record["run"] for record in records],
+        "run": names(found),
         "seed": [record["science"].get("seed") for record in records],
         "epochs": [record.get("epochs") for record in records],
         "status": column([record["status"] for record in records]),
+        "code": column([code_of(record) for record in records]),
+        "machine": column([machine_of(record) for record in records]),
         "groups": {group: column([_text(record["choices"].get(group)) for record in records]) for group in GROUPS},
         "link": column([_link(each, page) for each in found]),
         "path": column([_shown(each.path).replace(each.record["run"], "{}") for each in found]),
         "left_out": column([exclusion_reason(record) for record in records]),
-        "protocols": {name: _results(name, records) for name in names},
+        "protocols": {name: _results(name, records) for name in protocols},
     }
 
 
@@ -72,7 +85,8 @@ def _results(name: str, records: Sequence[Record]) -> dict[str, Any]:
 def details(found: Sequence[Found]) -> dict[str, Any]:
     """Return what is read only when a run is opened or compared."""
     records = [each.record for each in found]
-    labels, answers = classes_and_answers(found)
+    called = names(found)
+    labels, answers = classes_and_answers(found, called)
     return {
         "command": [command(record) for record in records],
         "science": _columns([flat(record["science"]) for record in records]),
@@ -80,7 +94,7 @@ def details(found: Sequence[Found]) -> dict[str, Any]:
         "training": _columns([_training(record) for record in records]),
         "curves": {key: [_curve(record, key) for record in records] for key in CURVES},
         "slopes": [{k: short(s["mean"]) for k, s in record.get("slopes", {}).items()} for record in records],
-        "hits": _hits(records, usual_protocol(found)),
+        "hits": _hits(dict(zip(called, records, strict=True)), usual_protocol(found)),
         "labels": labels,
         "answers": answers,
     }
@@ -102,12 +116,12 @@ def _curve(record: Record, key: str) -> list[float | None]:
     return [None if value is None else short(value) for value in values] if any(v is not None for v in values) else []
 
 
-def _hits(records: Sequence[Record], usual: str | None) -> dict[str, dict[str, str]]:
+def _hits(records: Mapping[str, Record], usual: str | None) -> dict[str, dict[str, str]]:
     """Hits by protocol and run, as far as there is room."""
     room, kept = MOST_HITS, {}
-    names = {name for record in records for name in record["protocols"]}
-    for name in sorted(names, key=lambda each: (each != usual, each)):
-        tested = {r["run"]: r["protocols"][name].get("top1_hits") for r in records if name in r["protocols"]}
+    protocols = {name for record in records.values() for name in record["protocols"]}
+    for name in sorted(protocols, key=lambda each: (each != usual, each)):
+        tested = {n: r["protocols"][name].get("top1_hits") for n, r in records.items() if name in r["protocols"]}
         bits = {run: hits for run, hits in tested.items() if hits is not None}
         size = sum(map(len, bits.values()))
         if size <= room:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from rectifiers.results.claims import Answer, runs_of
+from rectifiers.results.claims_table import about_floor
 from rectifiers.results.claims_table import tables as claim_tables
 from rectifiers.results.eligibility import PAPERS_SETTING, Record, setting
 from rectifiers.results.layout import Estimate, Table
@@ -28,8 +29,9 @@ def paper_tables(material: Material) -> Block | None:
     lead = (
         "The paper's numbers, ours with their 95 % intervals over runs with different seeds (Student's t), and the "
         "difference. Only runs that are what an experiment is stand here, and only those at the paper's size beside "
-        "its numbers; “runs” tells where a number comes from."
+        "its numbers; “runs” tells where a number comes from, by which code and on which machine."
     )
+    lead += f" {material.floor}".replace("`", "") if material.floor else ""
     waiting = [table for table in tables if table.kind == "errors" and not any(line.runs for line in table.lines)]
     beside = {table.title.partition(" on ")[0] for table in tables if table not in waiting}
     folded = [table for table in waiting if table.title.partition(":")[0] not in beside]
@@ -43,7 +45,7 @@ def paper_tables(material: Material) -> Block | None:
 
 def error_curves(material: Material) -> Block | None:
     """Error and loss after every epoch: the mean over seeds of every arm."""
-    trained = [found.record for found in material.found if _drawn(found.record)]
+    trained = material.trained()
     charts = []
     for where in sorted({setting(record) for record in trained}):
         found = arms([record for record in trained if setting(record) == where])
@@ -92,7 +94,7 @@ def propagation(material: Material) -> Block | None:
         for answer in material.answers
         if answer.claim.name in BY_LAYER and any(map(_rows_of, answer.records))
     ]
-    trained = [found.record for found in material.found if _drawn(found.record) and _rows_of(found.record)]
+    trained = [record for record in material.trained() if _rows_of(record)]
     for where in sorted({setting(record) for record in trained}):
         found = arms([record for record in trained if setting(record) == where])
         series = [_signal(f"{arm.name}, n = {len(arm.runs)}", [_rows_of(r)[-1] for r in arm.runs]) for arm in found]
@@ -172,6 +174,7 @@ def claims(material: Material) -> Block | None:
         "Every claim with what its runs say: supported, contradicted, or null, by a criterion that was written before "
         "the runs, or whose note says when. Contradicted and null ones come first. Their records lie in results/claims."
     )
+    lead += f" {about_floor(material.answers, material.floor)}".replace("`", "") if material.floor else ""
     return Block("claims", "Claims", lead, [verdicts, Folded("Arms, and what was not run", others)])
 
 
@@ -188,11 +191,6 @@ SECTIONS: Sequence[Callable[[Material], Block | None]] = (
     error_against_cost,
     claims,
 )
-
-
-def _drawn(record: Record) -> bool:
-    epochs = len(record.get("history", ()))
-    return record["status"] == "finished" and record["choices"].get("debug") is None and epochs > 1
 
 
 def _curve(arm: Arm, key: str) -> Series:

@@ -4,7 +4,7 @@ const MOST_IMAGES = 200;
 function find(text) {
   if (!text) return null;
   if (PLACE.has(text)) return PLACE.get(text);
-  const fit = ROWS.run.filter((name) => name.startsWith(text));
+  const fit = ROWS.run.filter((name) => name.startsWith(text) && !name.endsWith(COMMITTED));
   return fit.length === 1 ? PLACE.get(fit[0]) : null;
 }
 

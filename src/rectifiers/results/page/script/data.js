@@ -22,8 +22,9 @@ function result(protocol, run) {
 }
 
 const testedBy = (run) => Object.keys(RESULTS).filter((name) => RESULTS[name].has(run));
-const link = (i) => at(ROWS.link, i).replaceAll("{}", ROWS.run[i]);
-const path = (i) => at(ROWS.path, i).replaceAll("{}", ROWS.run[i]);
+const COMMITTED = " (committed)"; // follows the name of a committed record whose run is here too
+const link = (i) => at(ROWS.link, i).replaceAll("{}", ROWS.run[i].replace(COMMITTED, ""));
+const path = (i) => at(ROWS.path, i).replaceAll("{}", ROWS.run[i].replace(COMMITTED, ""));
 
 let unpacking = null;
 function details() {

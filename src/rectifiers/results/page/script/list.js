@@ -11,6 +11,7 @@ const COLUMNS = [
   { key: "seed", title: "seed", of: (i) => ROWS.seed[i], number: true },
   { key: "epochs", title: "epochs", of: (i) => ROWS.epochs[i], number: true },
   { key: "experiment", title: "experiment", of: (i) => group("experiment", i) },
+  ...["code", "machine"].map((key) => ({ key, title: key, of: (i) => at(ROWS[key], i) })),
 ];
 
 const protocol = () => (Object.hasOwn(ROWS.protocols, state.protocol ?? "") ? state.protocol : ROWS.usual);

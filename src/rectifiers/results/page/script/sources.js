@@ -16,11 +16,11 @@ const runButton = (i) => el("button", { type: "button", class: "quiet run", on: 
 
 async function showRuns(title, names) {
   const kept = await details();
-  const runs = names.filter((name) => PLACE.has(name)).map((name) => PLACE.get(name));
+  const runs = names.map((name) => PLACE.get(name + COMMITTED) ?? PLACE.get(name)).filter((i) => i !== undefined); // of committed records
   const rows = runs.map((i) => [runButton(i), ...["activation", "init", "data"].map((key) => group(key, i) ?? "-"), told(ROWS.seed[i]),
-    at(kept.provenance.codes, i).join(", "), String(at(kept.provenance.git_sha ?? { values: ["-"], at: runs }, i)).slice(0, 7)]);
+    at(ROWS.code, i), at(ROWS.machine, i), String(at(kept.provenance.git_sha ?? { values: ["-"], at: runs }, i)).slice(0, 7)]);
   const commands = runs.map((i) => kept.command[i]).filter(Boolean);
-  showDialog(title, table("Runs", ["run", "activation", "init", "data", "seed", "code", "commit"], rows, { level: "h3" }),
+  showDialog(title, table("Runs", ["run", "activation", "init", "data", "seed", "code", "machine", "commit"], rows, { level: "h3" }),
     el("h3", {}, "Commands"), command(commands.join("\n")));
 }
 
@@ -42,6 +42,7 @@ async function showRun(name) {
   const slopes = Object.entries(kept.slopes[i]);
   showDialog(`Run ${name}`,
     el("p", { class: "note" }, why ? `It stands in none of the paper's tables: ${why}.` : "It stands in the tables."),
+    el("p", {}, `Code ${at(ROWS.code, i)} on ${at(ROWS.machine, i)}.`),
     el("p", {}, mark("a"), " ", mark("b")),
     el("h3", {}, "Command"), kept.command[i] ? command(kept.command[i]) : el("p", {}, "The configuration of today no longer makes this run; its commit does."),
     el("h3", {}, "Record"), el("p", {}, el("a", { href: link(i) }, path(i))),
