@@ -196,7 +196,8 @@ def test_reported_errors_are_of_the_precision_of_the_training(tiny, monkeypatch:
 
     def spy(network: torch.nn.Module, *_: object, **__: object) -> Result:
         kinds.append(network(torch.zeros(1, 1, 8, 8, dtype=torch.uint8)).dtype)
-        return Result(Errors(450, 1, 1), dict.fromkeys(("nll", "brier", "ece")), torch.zeros(450), torch.zeros(450, 10))
+        correct = torch.zeros(450, dtype=torch.bool)
+        return Result(Errors(450, 0, 0), dict.fromkeys(("nll", "brier", "ece")), correct, torch.zeros(450, 10))
 
     monkeypatch.setattr("rectifiers.training.testing.evaluate", spy)
     for precision in ("32-true", "bf16-mixed", "64-true"):
