@@ -12,24 +12,17 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
-from omegaconf import OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.table import Table
 
+from rectifiers.cli.sweep import compose_job, plan
 from rectifiers.results.claim_records import load
 from rectifiers.results.claims import Claim, claim_exclusion_reason, claims, runs_of
 from rectifiers.runs import record as records
-from rectifiers.runs.config import check
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.provenance import version
-from rectifiers.runs.sweep import Cell, write
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.paths import CONF
 
 RESULTS = Path(__file__).parents[1] / "results" / "claims"
 # of a claim's runs beside its arm: W&B is not asked for hundreds of runs of seconds, and one thread gives equal bits
@@ -45,48 +38,26 @@ def chosen(names: list[str]) -> list[Claim]:
     return [known[name] for name in names] if names else list(known.values())
 
 
-def composed(claim: Claim, arm: str) -> tuple[Any, dict[str, Any], list[str]]:
-    """Return the configuration of an arm, unresolved, with its choices and what would be typed for it."""
-    typed = [f"experiment=claim/{claim.name}", *claim.arms[arm], *ALWAYS]
-    try:
-        config = compose("train", overrides=typed, return_hydra_config=True)
-    except (HydraException, OmegaConfBaseException) as fault:
-        raise InputError(f"claim/{claim.name}, arm {arm}: {' '.join(str(fault).split())}") from fault
-    choices = {g: o for g, o in config.hydra.runtime.choices.items() if "hydra" not in g}
-    with open_dict(config):
-        del config["hydra"], config["claim"]
-    return config, choices, typed
-
-
-def plan(wanted: Iterable[Claim], runs: Path, again: bool) -> list[Cell]:
-    """Return a cell for every run that is missing; two claims that share a run have one."""
-    from rectifiers.training.cells import plan_cell  # here and not above: `list` does without torch
-
+def missing(wanted: Iterable[Claim], runs: Path, again: bool) -> dict[str, list[str]]:
+    """Return the overrides of every run that is missing, by its name; two claims that share a run have one."""
     kept = [] if again else load(RESULTS)
     committed = version()["git_dirty"] is False
-    cells: dict[str, Cell] = {}
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        for claim in wanted:
-            there = runs_of(claim, kept)
-            for arm in claim.arms:
-                missing = [seed for seed in range(claim.seeds) if seed not in there[arm]]
-                if not missing:
-                    continue
-                config, choices, typed = composed(claim, arm)
-                config.runs_dir = str(runs)
-                for seed in missing:
-                    config.seed = seed
-                    plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-                    check(plain)
-                    name = run_id(science(plain))
-                    path = runs / name / "record.json"
-                    why = claim_exclusion_reason(records.load(path)) if committed and path.exists() else None
-                    if why:  # of code that was not committed, say
-                        print(f"{path} answers nothing, for {why}; it is run again", file=sys.stderr)
-                        plain["rerun"] = True
-                    if name not in cells and (why or not path.exists()):
-                        cells[name] = plan_cell([*typed, f"seed={seed}", *["rerun=true"] * bool(why)], plain, choices)
-    return list(cells.values())
+    found: dict[str, list[str]] = {}
+    for claim in wanted:
+        there = runs_of(claim, kept)
+        for arm, given in claim.arms.items():
+            for seed in (seed for seed in range(claim.seeds) if seed not in there[arm]):
+                overrides = [f"experiment=claim/{claim.name}", *given, *ALWAYS, f"runs_dir='{runs}'", f"seed={seed}"]
+                config, _ = compose_job(tuple(overrides))
+                name = run_id(science(config))
+                path = runs / name / "record.json"
+                why = claim_exclusion_reason(records.load(path)) if committed and path.exists() else None
+                if why:  # of code that was not committed, say
+                    print(f"{path} answers nothing, for {why}; it is run again", file=sys.stderr)
+                    overrides.append("rerun=true")
+                if why or not path.exists():
+                    found.setdefault(name, overrides)
+    return found
 
 
 def run(wanted: list[Claim], asked: argparse.Namespace) -> None:
@@ -94,13 +65,12 @@ def run(wanted: list[Claim], asked: argparse.Namespace) -> None:
     if version()["git_dirty"]:
         print("the code is not committed: results/claims will not take in what runs now", file=sys.stderr)
     print("planning ...", file=sys.stderr)
-    cells = plan(wanted, asked.runs, asked.again)
-    print(f"missing runs: {len(cells)}", file=sys.stderr)
-    if not cells:
+    found = missing(wanted, asked.runs, asked.again)
+    print(f"missing runs: {len(found)}", file=sys.stderr)
+    if not found:
         return
-    names = hashlib.sha256(" ".join(sorted(cell.name for cell in cells)).encode()).hexdigest()[:8]
-    sweep = Path("sweeps") / f"claims-{names}"
-    write(sweep, cells)
+    sweep = Path("sweeps") / f"claims-{hashlib.sha256(' '.join(sorted(found)).encode()).hexdigest()[:8]}"
+    plan(sweep, found.values())
     launch = [sys.executable, str(Path(__file__).with_name("sweep.py")), "launch", str(sweep)]
     sys.stdout.flush()
     os.execv(sys.executable, [*launch, "--jobs", str(asked.jobs), "--together"])

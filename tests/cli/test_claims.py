@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, compose_config, load_script
+from rectifiers.cli.sweep import compose_job, load
 from rectifiers.results import claim_records
 from rectifiers.results.claims import arm_hash, claim_exclusion_reason, claims, runs_of
 from rectifiers.results.eligibility import exclusion_reason, known
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
-from rectifiers.runs.sweep import load
 from rectifiers.runtime.errors import InputError
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -25,27 +26,28 @@ def by_name(name: str):
     return next(claim for claim in claims() if claim.name == name)
 
 
-def test_a_plan_is_what_train_would_run_and_leaves_out_what_is_there(tmp_path: Path) -> None:
+def test_missing_runs_are_those_of_train_without_those_that_are_there(tmp_path: Path) -> None:
     script = load_script("claims")
-    cells = script.plan([by_name("mean_response"), by_name("table2")], tmp_path, again=True)
-    assert len(cells) == 2 * by_name("table2").seeds  # the two claims share their runs
+    missing = script.missing([by_name("mean_response"), by_name("table2")], tmp_path, again=True)
+    assert len(missing) == 2 * by_name("table2").seeds  # the two claims share their runs
     typed = ("experiment=claim/mean_response", "activation=prelu")
-    assert {run_id(science(compose_config(*typed, f"seed={s}"))) for s in (0, 7)} <= {cell.name for cell in cells}
-    assert {arm_hash(science(cell.config)) for cell in cells} == set(known()["claims"]["table2"].values())
-    assert all("claim" not in cell.config and cell.config["logger"]["name"] == "none" for cell in cells)
-    done = tmp_path / cells[0].name
-    done.mkdir()
-    (kept,) = (r for r in claim_records.load(ROOT / "results" / "claims") if r["run"] == cells[0].name)
-    records.write(done / "record.json", kept)
-    left = script.plan([by_name("table2")], tmp_path, again=True)
-    assert {cell.name for cell in cells} - {cell.name for cell in left} == {cells[0].name}
+    assert {run_id(science(compose_config(*typed, f"seed={s}"))) for s in (0, 7)} <= missing.keys()
+    assert run_id(science(compose_config(*missing[next(reversed(missing))]))) == next(reversed(missing))
+    configs = [compose_job(tuple(overrides))[0] for overrides in missing.values()]
+    assert [run_id(science(config)) for config in configs] == list(missing)
+    assert {arm_hash(science(config)) for config in configs} == set(known()["claims"]["table2"].values())
+    assert {(config["logger"]["name"], config["runs_dir"]) for config in configs} == {("none", str(tmp_path))}
+    done = next(iter(missing))
+    (kept,) = (r for r in claim_records.load(ROOT / "results" / "claims") if r["run"] == done)
+    records.write(tmp_path / done / "record.json", kept)
+    assert missing.keys() - script.missing([by_name("table2")], tmp_path, again=True).keys() == {done}
 
 
 def test_what_is_committed_is_not_run_again() -> None:
     script = load_script("claims")
     kept = script.load(ROOT / "results" / "claims")
     whole = [c for c in claims() if c.tests and all(len(r) == c.seeds for r in script.runs_of(c, kept).values())]
-    assert script.plan(whole[:2], Path("nowhere"), again=False) == []
+    assert script.missing(whole[:2], Path("nowhere"), again=False) == {}
 
 
 def test_an_unknown_claim_is_named_with_those_there_are() -> None:
@@ -71,25 +73,25 @@ def test_a_claim_is_planned_run_broken_completed_and_judged(tmp_path: Path) -> N
 
     told = call("scripts/claims.py", "run", "signal", "--jobs", "2")
     assert "missing runs: 40" in told
-    assert told.count(" s of CPU) experiment=claim/signal") == 40
     (sweep,) = (place / "sweeps").iterdir()
-    cells = load(sweep)
-    assert len(cells) == 40
-    kept = {cell.name: (place / "runs" / cell.name / "record.json").stat().st_mtime_ns for cell in cells}
-    shutil.rmtree(place / "runs" / cells[3].name)
+    names = [job.name for job in load(sweep)]
+    assert len(names) == 40
+    assert sorted(re.findall(r"^done: (\w{12}) .* s of CPU\)$", told, re.MULTILINE)) == sorted(names)
+    kept = {name: (place / "runs" / name / "record.json").stat().st_mtime_ns for name in names}
+    shutil.rmtree(place / "runs" / names[3])
     assert "missing runs: 1\n" in call("scripts/claims.py", "run", "signal")
-    again = {cell.name: (place / "runs" / cell.name / "record.json").stat().st_mtime_ns for cell in cells}
-    assert [name for name in kept if kept[name] != again[name]] == [cells[3].name]
+    again = {name: (place / "runs" / name / "record.json").stat().st_mtime_ns for name in names}
+    assert [name for name in kept if kept[name] != again[name]] == [names[3]]
     assert "missing runs: 0\n" in call("scripts/claims.py", "run", "signal")
 
-    record = json.loads((place / "runs" / cells[0].name / "record.json").read_text())
+    record = json.loads((place / "runs" / names[0] / "record.json").read_text())
     assert exclusion_reason(record) == "it is of a claim"
     assert "not committed" in str(claim_exclusion_reason(record))  # a copy outside of any checkout
     assert "left out" in call("scripts/report.py", "collect")
-    for cell in cells:
-        record = json.loads((place / "runs" / cell.name / "record.json").read_text())
+    for name in names:
+        record = json.loads((place / "runs" / name / "record.json").read_text())
         record["provenance"]["git_dirty"] = False
-        records.write(place / "runs" / cell.name / "record.json", record)
+        records.write(place / "runs" / name / "record.json", record)
     assert json.loads(call("scripts/report.py", "collect", "--json"))["claims"] == sorted(kept)
     verdicts = json.loads(call("scripts/report.py", "claims", "--json"))["verdicts"]
     assert verdicts["signal"] == "supported"
@@ -113,10 +115,10 @@ def test_a_run_of_code_that_was_not_committed_is_made_anew(
     path = tmp_path / kept["run"] / "record.json"
     records.write(path, {**kept, "provenance": {**kept["provenance"], "git_dirty": True}})
     monkeypatch.setattr(script, "RESULTS", tmp_path / "none")
-    again = {}
+    missing = {}
     for dirty in (True, False):
         monkeypatch.setattr(script, "version", lambda dirty=dirty: {"git_dirty": dirty})
-        again[dirty] = {cell.name: "rerun=true" in cell.overrides for cell in script.plan([signal], tmp_path, False)}
-    assert (len(again[True]), len(again[False])) == (39, 40)
-    assert [name for name, anew in again[False].items() if anew] == [kept["run"]]
+        missing[dirty] = script.missing([signal], tmp_path, again=False)
+    assert (len(missing[True]), len(missing[False])) == (39, 40)
+    assert [name for name, overrides in missing[False].items() if "rerun=true" in overrides] == [kept["run"]]
     assert "it is run again" in capsys.readouterr().err

@@ -1,206 +1,299 @@
-"""`scripts/sweep.py`: cells on disk, started as far as they are missing, by processes and by submitit."""
+"""`scripts/sweep.py`: overrides on disk, started as far as their runs are missing, by processes and by submitit."""
 
-import argparse
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from PIL import Image
 
+import forkserver
 from conftest import ROOT, TINY, load_script
-from rectifiers.runs.sweep import State, last_words, load, note_job, state
+from rectifiers.cli.launcher import Submission, hand_over, run_missing, train
+from rectifiers.cli.sweep import Job, State, load, plan, print_status
+from rectifiers.runs.lock import lock_for_child
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import Stopped
-from rectifiers.training.cells import Job, run_cell
 from rectifiers.training.epoch_end import EpochEnd
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+TOO_LARGE = "optim.global_batch=1000000"  # an error that only the run itself finds
 
 
 def call(*arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "scripts/sweep.py", *arguments],
-        cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    done = forkserver.run([sys.executable, "scripts/sweep.py", *arguments], cwd=ROOT, env=ENVIRONMENT)
     assert done.returncode == status, done.stderr
     return done
 
 
-def plan(place: Path, *overrides: str) -> str:
-    sweep = str(place / "sweep")
-    call("plan", sweep, *TINY, f"runs_dir={place}/runs", f"cache_dir={place}/cache", *overrides)
+def planned(place: Path, *overrides: str) -> Path:
+    sweep = place / "sweep"
+    plan(sweep, [[*TINY, f"runs_dir={place}/runs", f"cache_dir={place}/cache", *overrides]])
     return sweep
 
 
-def states(sweep: str) -> dict[str, str]:
-    """State by what was typed for the cell last."""
-    return {cell["overrides"][-1]: cell["state"] for cell in json.loads(call("status", sweep, "--json").stdout)}
+def jobs(sweep: Path) -> dict[str, Job]:
+    """The jobs by what differs."""
+    return {job.differs: job for job in load(sweep)}
+
+
+def states(sweep: Path) -> list[State]:
+    return [job.state() for job in load(sweep)]
 
 
 @pytest.mark.process
 def test_a_sweep_is_planned_launched_broken_and_completed(tmp_path: Path) -> None:
-    sweep = plan(tmp_path, "optim.epochs=1", "seed=0,1", "optim.lr=0.01,1000000.0")
-    cells = load(Path(sweep))
-    assert [cell.cost for cell in cells] == [3 * 3392 * 1347] * 4
-    assert set(states(sweep).values()) == {"missing"}
+    sweep = str(tmp_path / "sweep")
+    places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
+    told = call("plan", sweep, *TINY, "optim.epochs=1", "seed=0,1", "optim.lr=0.01,1000000.0", *places).stdout
+    assert told == f"4 runs in {sweep}; start them with: python scripts/sweep.py launch {sweep}\n"
+    rows = json.loads(call("status", sweep, "--json").stdout)
+    assert [row["cost"] for row in rows] == [3 * 3392 * 1347] * 4
+    assert {row["state"] for row in rows} == {"missing"}
     assert len(call("launch", sweep, "--print").stdout.splitlines()) == 4
 
-    call("launch", sweep, "--jobs", "2")
-    assert states(sweep) == {"optim.lr=0.01": "done", "optim.lr=1000000.0": "diverged"}
+    told = call("launch", sweep, "--jobs", "2").stdout
+    assert {label: job.state() for label, job in jobs(Path(sweep)).items()} == {
+        "seed=0 optim.lr=0.01": "done", "seed=0 optim.lr=1000000.0": "diverged",
+        "seed=1 optim.lr=0.01": "done", "seed=1 optim.lr=1000000.0": "diverged",
+    }  # fmt: skip
+    for job in load(Path(sweep)):
+        assert told.index(f"started: {job}\n") < told.index(f"{job.state()}: {job}\n")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/record.json")}
     assert len(before) == 4
     next(path for path in before if '"finished"' in path.read_text()).unlink()
-    assert sorted(cell["state"] for cell in json.loads(call("status", sweep, "--json").stdout)) == [
-        "diverged", "diverged", "done", "missing",
-    ]  # fmt: skip
+    assert sorted(states(Path(sweep))) == ["diverged", "diverged", "done", "missing"]
     call("launch", sweep)  # only what is missing
     after = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/record.json")}
     assert sum(after[path] != before[path] for path in before) == 1
 
     rows = json.loads(call("collect", sweep, "--json").stdout)
     assert {(row["protocol"], row["n"], row["planned"]) for row in rows} == {("center", 2, 2), ("ten_view", 2, 2)}
-    assert all("optim.lr=0.01" in row["setting"] for row in rows)
+    assert {row["setting"] for row in rows} == {"optim.lr=0.01"}
     assert "2 of 2" in call("collect", sweep).stdout
 
 
 @pytest.mark.process
-def test_what_failed_is_named_and_what_waits_comes_after_what_it_waits_for(tmp_path: Path) -> None:
-    sweep = plan(
-        tmp_path, "optim.epochs=1", "activation=relu,prelu",
-        "optim.drop_epochs_from={activation:{_target_:rectifiers.activations.relu}}",
-    )  # fmt: skip
-    relu, prelu = (next(c for c in load(Path(sweep)) if c.choices["activation"] == name) for name in ("relu", "prelu"))
-    assert relu.folder() is None  # it would wait for itself
-    told = call("launch", sweep, status=1).stderr
-    assert f"waiting: {prelu.name}" in told
-    sweep = plan(tmp_path / "other", "optim.epochs=1", "activation=relu")
-    path = next((Path(sweep) / "cells").glob("*.yaml"))
-    cell = yaml.safe_load(path.read_text())
-    cell["config"]["optim"]["global_batch"] = 10**6
-    path.write_text(yaml.safe_dump({**cell, "code": "older"}))
-    told = call("launch", sweep, status=1).stderr
-    assert "the source has changed since this was planned (older; now " in told
-    assert f"failed: {cell['name']} " in told
-    assert "optim.global_batch=1000000 is more than the 1347 training images" in told
+def test_two_launches_at_once_start_nothing_twice(tmp_path: Path) -> None:
+    sweep = planned(tmp_path, "optim.epochs=1", "seed=0,1,2")
+    command = [sys.executable, "scripts/sweep.py", "launch", str(sweep), "--jobs", "2"]
+    both = [
+        forkserver.Popen(
+            command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        for _ in range(2)
+    ]
+    told = "".join(process.communicate(timeout=120)[0] for process in both)
+    assert sorted(line.split()[1] for line in told.splitlines() if line.startswith("started: ")) == sorted(
+        job.name for job in load(sweep)
+    )
+    assert states(sweep) == [State.DONE] * 3
+
+
+def test_a_job_whose_process_is_starting_is_not_started_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = planned(tmp_path, "seed=0")
+    (job,) = load(sweep)
+    lock = lock_for_child(job.file())
+    assert lock is not None
+    process = subprocess.Popen(["sleep", "60"], stdin=lock)
+    os.close(lock)
+    try:
+        assert job.state() == State.STARTING
+        assert lock_for_child(job.file()) is None
+        hand_over(sweep, "printed", [])
+        assert capsys.readouterr().out == ""
+    finally:
+        process.kill()
+        process.wait()
+    assert job.state() == State.MISSING
 
 
 @pytest.mark.process
+def test_a_failed_job_is_named_with_its_last_words(tmp_path: Path) -> None:
+    sweep = planned(tmp_path, "optim.epochs=1", TOO_LARGE)
+    kept = yaml.safe_load((sweep / "sweep.yaml").read_text())
+    (sweep / "sweep.yaml").write_text(yaml.safe_dump({**kept, "code": "older"}))
+    told = call("launch", str(sweep), status=1).stderr
+    assert "the source has changed since this was planned (older; now " in told
+    (job,) = load(sweep)
+    assert f"failed: {job}: error: {TOO_LARGE} is more than the 1347 training images" in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("plan", "SWEEP", "seed=0,0"), "are the same run; leave one out"),
+        (("plan", "SWEEP", "seed=0", "seed=0,0"), "seed=0 is the same run as another one here; leave one out"),
         (("plan", "SWEEP", "nonsense=1"), "Could not override 'nonsense'"),
         (("plan", "SWEEP", "seed=-1"), "seed=-1 is not usable"),
+        (("plan", "SWEEP", "optim.lr=interval(0.1,1)"), "is no list of choices; give optim.lr=<one>,<other>"),
         (("launch", "SWEEP"), "holds no sweep; make one with scripts/sweep.py plan"),
         (("launch", "SWEEP", "--jobs", "0"), "--jobs=0 is not usable; give a whole number at least 1"),
-        (("run", "SWEEP/x.yaml"), "is no cell of a sweep"),
+        (("run", "HERE", "x"), "x is no job of "),
+        (("launch", "HERE", "--cluster", "local", "--set", "timeout_min=soon"), "is not usable"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence(arguments: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
-    done = call(*(argument.replace("SWEEP", str(tmp_path / "s")) for argument in arguments), status=1)
-    assert done.stderr.startswith("error: ")
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
+def test_what_cannot_be_done_is_one_sentence(
+    arguments: tuple[str, ...], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = {"SWEEP": str(tmp_path / "none"), "HERE": str(tmp_path / "sweep")}
+    if "HERE" in arguments:
+        planned(tmp_path, "seed=0")
+    monkeypatch.setattr("sys.argv", ["sweep.py", *(words.get(argument, argument) for argument in arguments)])
+    with pytest.raises(SystemExit) as left:
+        load_script("sweep").main()
+    assert str(left.value).startswith("error: ")
+    assert sentence in str(left.value)
 
 
 @pytest.mark.process
 def test_ctrl_c_stops_the_runs_which_go_on_when_launched_again(tmp_path: Path) -> None:
-    sweep = plan(tmp_path, "optim.epochs=60", "checkpoint.every_n_steps=5")
+    sweep = planned(tmp_path, "optim.epochs=60", "checkpoint.every_n_steps=5")
     process = subprocess.Popen(
-        [sys.executable, "scripts/sweep.py", "launch", sweep], cwd=ROOT, env=ENVIRONMENT, text=True,
+        [sys.executable, "scripts/sweep.py", "launch", str(sweep)], cwd=ROOT, env=ENVIRONMENT, text=True,
         stderr=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     end = time.monotonic() + 120
     while not list(tmp_path.glob("runs/*/metrics.csv")):
         assert time.monotonic() < end
         time.sleep(0.05)
-    assert set(states(sweep).values()) == {"running"}
+    assert states(sweep) == [State.RUNNING]
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err.count("stopped by SIGINT") == 1
     assert f"go on with: python scripts/sweep.py launch {sweep}" in err
-    assert set(states(sweep).values()) == {"missing"}
-    call("launch", sweep)
-    log = next((Path(sweep) / "logs").glob("*.log")).read_text()
+    assert states(sweep) == [State.MISSING]
+    call("launch", str(sweep))
+    log = next((sweep / "logs").glob("*.log")).read_text()
     assert "continuing from" in log
-    assert set(states(sweep).values()) == {"done"}
+    assert states(sweep) == [State.DONE]
 
 
-def planned(place: Path, *overrides: str) -> Path:
-    """The same without a process."""
-    sweep = place / "sweep"
-    load_script("sweep").plan(sweep, [*TINY, f"runs_dir={place}/runs", f"cache_dir={place}/cache", *overrides])
-    return sweep
-
-
-def test_a_printed_cell_says_so_and_where_it_fails(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    sweep = planned(tmp_path, "optim.epochs=1", "seed=0")
-    program, (cell,) = load_script("sweep"), load(sweep)
-    asked = argparse.Namespace(jobs=1, print=True, cluster=None)
+def test_a_printed_job_says_so_and_how_it_fails(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = planned(tmp_path, "optim.epochs=1", "optim.global_batch=128,1000000")
+    monkeypatch.setattr("sys.argv", ["scripts/sweep.py"])
+    good, bad = jobs(sweep).values() if "=128" in load(sweep)[0].differs else reversed(jobs(sweep).values())
     for _ in range(2):  # a second time too: nobody here knows whether the first list was used
-        program.launch(sweep, asked)
-        assert state(sweep, cell) == State.PRINTED
+        hand_over(sweep, "printed", [])
+        assert good.state() == State.PRINTED
     lines = [shlex.split(line) for line in capfd.readouterr().out.splitlines() if "sweep.py run" in line]
-    assert len(lines) == 2
+    assert len(lines) == 4
     assert all(Path(word).is_absolute() for word in (*lines[0][:2], lines[0][3]))
-    bad = replace(cell, config={**cell.config, "optim": {**cell.config["optim"], "global_batch": 10**6}})
+    assert {line[4] for line in lines} == {good.name, bad.name}
     with pytest.raises(InputError, match="more than the 1347 training images"):
-        run_cell(sweep, bad)
-    assert state(sweep, cell) == State.FAILED
-    assert last_words(sweep, cell).startswith("error: optim.global_batch=1000000 is more than")
-    run_cell(sweep, cell)
-    assert state(sweep, cell) == State.DONE
+        train(bad)
+    assert bad.state() == State.FAILED
+    assert bad.last_words().startswith(f"error: {TOO_LARGE} is more than")
+    train(good)
+    assert good.state() == State.DONE
 
 
 def test_what_a_scheduler_has_is_queued_and_what_it_lost_has_failed(tmp_path: Path) -> None:
-    sweep = planned(tmp_path, "seed=0")
-    (cell,) = load(sweep)
+    (job,) = load(planned(tmp_path, "seed=0"))
     waiting = subprocess.Popen(["sleep", "60"])
     try:
-        note_job(sweep, cell, f"local {waiting.pid}")
-        assert state(sweep, cell) == State.QUEUED
+        job.note(f"local {waiting.pid}")
+        assert job.state() == State.QUEUED
     finally:
         waiting.kill()
         waiting.wait()
-    assert state(sweep, cell) == State.FAILED
+    assert job.state() == State.FAILED
 
 
-def test_paths_of_a_cell_hold_wherever_it_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_of_a_job_hold_wherever_it_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    sweep = planned(Path("here"), "seed=0")
-    config = load(sweep)[0].config
+    sweep = planned(Path("here"), "seed=0").absolute()
+    monkeypatch.chdir("/")
+    config, _ = load(sweep)[0].prepared()
     assert (config["runs_dir"], config["cache_dir"]) == (f"{tmp_path}/here/runs", f"{tmp_path}/here/cache")
+
+
+def test_data_that_name_a_run_are_hashed_once_when_the_sweep_is_planned(tmp_path: Path) -> None:
+    for split, name in ((split, name) for split in ("train", "val") for name in ("cat", "dog")):
+        (tmp_path / "data" / split / name).mkdir(parents=True)
+        for number in range(2):
+            Image.new("RGB", (8, 8), (number, len(name), len(split))).save(
+                tmp_path / "data" / split / name / f"{number}.png"
+            )
+    sweep = planned(tmp_path, "data=folder", f"data.root={tmp_path}/data", "data.crop_px=8,10", "seed=0,1")
+    shutil.rmtree(tmp_path / "data")
+    assert states(sweep) == [State.MISSING] * 4
+    digests = {job.prepared()[0]["data"]["content"] for job in load(sweep)}
+    assert len(digests) == 1
+    assert None not in digests
+
+
+def test_status_shows_what_differs_and_the_unit_of_the_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    print_status(load(planned(tmp_path, "optim.epochs=1", "seed=0,1")), as_json=False)
+    told = capsys.readouterr().out
+    assert "multiply-adds" in told
+    assert "1.4e+07" in told
+    assert "seed=1" in told
+    assert "optim.epochs" not in told
+    assert "2 missing" in told
+
+
+def test_planning_again_adds_jobs(tmp_path: Path) -> None:
+    first = jobs(planned(tmp_path, "seed=0,1"))
+    both = jobs(planned(tmp_path, "seed=1,2"))
+    assert list(both) == ["seed=0", "seed=1", "seed=2"]
+    assert both["seed=0"].name == first["seed=0"].name
+
+
+def test_what_is_to_be_run_again_is_once(tmp_path: Path) -> None:
+    (job,) = load(planned(tmp_path, "optim.epochs=1"))
+    train(job)
+    (job,) = load(planned(tmp_path, "optim.epochs=1", "rerun=true"))
+    assert job.state() == State.MISSING
+    train(job)
+    assert job.state() == State.DONE
+    assert len(list(tmp_path.glob("runs/replaced/*"))) == 1
 
 
 RELU = "{activation:{_target_:rectifiers.activations.relu}}"
 
 
 def test_what_waits_for_a_run_has_a_name_of_its_own_and_fails_where_that_diverges(tmp_path: Path) -> None:
-    sweep = planned(
-        tmp_path, "optim.epochs=1", "optim.lr=1000000.0", "activation=relu,prelu", f"optim.drop_epochs_from=null,{RELU}"
-    )
-    cells = {(c.choices["activation"], c.config["optim"]["drop_epochs_from"] is None): c for c in load(sweep)}
-    assert len(cells) == 4  # with a reference and without are two runs, whatever will come of them
-    arm = cells["prelu", False]
-    assert state(sweep, arm) == State.WAITING
-    assert run_cell(sweep, cells["relu", True]).record["status"] == "diverged"
-    assert state(sweep, arm) == State.FAILED
+    references = f"optim.drop_epochs_from=null,{RELU}"
+    sweep = planned(tmp_path, "optim.epochs=1", "optim.lr=1000000.0", "activation=relu,prelu", references)
+    found = jobs(sweep)
+    assert len(found) == 4  # with a reference and without are two runs, whatever will come of them
+    arm = found[f"activation=prelu optim.drop_epochs_from={RELU}"]
+    assert arm.state() == State.WAITING
+    assert "has no record yet" in arm.last_words()
+    train(found["activation=relu optim.drop_epochs_from=null"])
+    assert arm.state() == State.FAILED
+    assert "is a run that diverged" in arm.last_words()
+
+
+def test_what_waits_is_run_after_the_run_that_it_waits_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = planned(tmp_path, "optim.epochs=1", "activation=prelu", f"optim.drop_epochs_from={RELU},null")
+    (alone,) = (job for job in load(sweep) if "null" not in job.differs)
+    hand_over(sweep, "printed", [])
+    assert "1 wait for other runs; launch again when those are done" in capsys.readouterr().err
+    run_missing(sweep)  # the ReLU that it waits for is not in the sweep
+    assert alone.state() == State.WAITING
+    planned(tmp_path, "optim.epochs=1", "activation=relu")
+    run_missing(sweep)
+    assert set(states(sweep)) == {State.DONE}
 
 
 def test_a_job_that_must_make_room_stops_cleanly_and_is_queued_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """submitit's own handler is a stand-in: its contract is to be called with the signal, and to queue the job."""
-    sweep = planned(tmp_path, "optim.epochs=2", "optim.global_batch=128")
-    (cell,) = load(sweep)
+    (planned_job,) = load(planned(tmp_path, "optim.epochs=2", "optim.global_batch=128"))
     begin, queued = EpochEnd.on_train_epoch_end, []
 
     def asked(*arguments: object) -> None:
@@ -209,7 +302,7 @@ def test_a_job_that_must_make_room_stops_cleanly_and_is_queued_again(
 
     former = signal.signal(signal.SIGUSR2, lambda *_: queued.append(job.checkpoint().function))
     try:
-        job = Job(sweep, cell)
+        job = Submission(planned_job)
         with monkeypatch.context() as patch:
             patch.setattr(EpochEnd, "on_train_epoch_end", asked)
             with pytest.raises(Stopped):
@@ -223,22 +316,17 @@ def test_a_job_that_must_make_room_stops_cleanly_and_is_queued_again(
 
 
 @pytest.mark.slow
-def test_submitits_failures_are_told(tmp_path: Path) -> None:
-    sweep = plan(tmp_path, "optim.epochs=1")
-    path = next((Path(sweep) / "cells").glob("*.yaml"))
-    cell = yaml.safe_load(path.read_text())
-    cell["config"]["optim"]["global_batch"] = 10**6
-    path.write_text(yaml.safe_dump(cell))
-    told = call("launch", sweep, "--cluster", "local", "--set", "timeout_min=5", status=1).stderr
-    assert f"failed: {cell['name']} " in told
-    assert "optim.global_batch=1000000 is more than" in told
+def test_errors_of_submitits_jobs_are_reported(tmp_path: Path) -> None:
+    sweep = planned(tmp_path, "optim.epochs=1", TOO_LARGE)
+    told = call("launch", str(sweep), "--cluster", "local", "--set", "timeout_min=5", status=1).stderr
+    assert f"failed: {load(sweep)[0]}: error: {TOO_LARGE} is more than" in told
 
 
 @pytest.mark.slow
-def test_submitit_runs_the_cells(tmp_path: Path) -> None:
-    sweep = plan(tmp_path, "optim.epochs=1", "seed=0,1")
-    call("launch", sweep, "--cluster", "local", "--set", "timeout_min=5")
-    assert set(states(sweep).values()) == {"done"}
+def test_submitit_runs_the_jobs(tmp_path: Path) -> None:
+    sweep = planned(tmp_path, "optim.epochs=1", "seed=0,1")
+    call("launch", str(sweep), "--cluster", "local", "--set", "timeout_min=5")
+    assert states(sweep) == [State.DONE] * 2
 
 
 @pytest.mark.slow

@@ -97,8 +97,8 @@ def test_ignored_signals_stay_ignored() -> None:
 def test_the_resume_command_can_be_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["/somewhere/train.py", "evaluation=[center]", "runs_dir=my runs"])
     assert launch_command(1, 1) == "python train.py 'evaluation=[center]' 'runs_dir=my runs'"
-    monkeypatch.setattr("sys.argv", [str(Path("scripts/sweep.py")), "run", "x.yaml"])
-    assert launch_command(1, 1) == "python scripts/sweep.py run x.yaml"
+    monkeypatch.setattr("sys.argv", [str(Path("scripts/sweep.py")), "run", "sweeps/x"])
+    assert launch_command(1, 1) == "python scripts/sweep.py run sweeps/x"
     monkeypatch.setattr("sys.argv", ["/venv/bin/rectifiers-train", "seed=1"])
     assert launch_command(1, 1) == "rectifiers-train seed=1"
     assert launch_command(1, 2).endswith("torchrun --standalone --nproc-per-node=2 --no-python rectifiers-train seed=1")

@@ -1,12 +1,13 @@
 """Configurations outside of train.py: the one that some overrides make, and that of a run that is finished."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from rectifiers.runs import record as records
@@ -19,13 +20,29 @@ FREE = ("evaluation", "compute", "runs_dir", "cache_dir", "data.root")
 
 def composed(overrides: list[str], *, resolve: bool = True) -> dict[str, Any]:
     """Return the configuration that train.py would have."""
+    config, _ = compose_with_choices(overrides)
+    return resolved(config) if resolve else OmegaConf.to_container(config)  # type: ignore[return-value]
+
+
+def compose_with_choices(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, Any]]:
+    """Return the configuration that train.py would have, unresolved, and the options of the groups that made it."""
     try:
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            plain = OmegaConf.to_container(compose("train", overrides=overrides), resolve=resolve)
-    except (HydraException, OmegaConfBaseException) as fault:
-        raise InputError(" ".join(str(fault).split())) from fault
-    assert isinstance(plain, dict)
-    return plain  # type: ignore[return-value]
+            config = compose("train", overrides=list(overrides), return_hydra_config=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise InputError(" ".join(str(error).split())) from error
+    choices = {group: option for group, option in config.hydra.runtime.choices.items() if "hydra" not in group}
+    with open_dict(config):
+        del config["hydra"]
+    return config, choices
+
+
+def resolved(config: DictConfig) -> dict[str, Any]:
+    """Return a composed configuration as plain values."""
+    try:
+        return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)  # type: ignore[return-value]
+    except OmegaConfBaseException as error:
+        raise InputError(f"the configuration cannot be resolved: {' '.join(str(error).split())}") from error
 
 
 def of_run(name: str, given: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:

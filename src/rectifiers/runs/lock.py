@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import FileLock, Timeout, lock_descriptor
 
 from rectifiers.runtime.errors import InputError
 
@@ -42,6 +42,21 @@ def held(folder: Path, patience_s: float = 1) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def lock_for_child(folder: Path) -> int | None:
+    """Take the lock of `folder` and return a descriptor to start a process with, or None where the lock is held.
+
+    The process holds the lock until it ends or closes the descriptor, from before its own code runs.
+    """
+    path = _lock_path(folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    if lock_descriptor(file, blocking=False):
+        _write_holder(file)
+        return file
+    os.close(file)
+    return None
 
 
 def is_held(folder: Path) -> bool:

@@ -1,0 +1,223 @@
+"""The jobs of a sweep as processes: started as far as they are missing, on this machine or by a scheduler."""
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+from rectifiers.cli.sweep import TO_START, Job, State, load
+from rectifiers.runs.lock import held, lock_for_child
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.signals import INTERRUPTED, TRY_AGAIN, Stopped, deferring_signals, stop_if_requested
+
+NO_FAILURE = (0, TRY_AGAIN, INTERRUPTED)  # exit statuses
+
+
+def launch(folder: Path, processes: int) -> None:
+    """Run what is missing or failed, each job in a process; those that wait for another run come after it.
+
+    A process has the lock of its job as its standard input, from its first moment: no other launch starts that job.
+    """
+    jobs, running = load(folder), dict[Popen, Job]()
+    pending = list(jobs)
+    with _ended_together(running):
+        while True:
+            for process in [process for process in running if process.poll() is not None]:
+                job = running.pop(process)
+                if process.returncode not in NO_FAILURE and job.state() is State.MISSING:
+                    job.note(f"error: exit status {process.returncode} after: {job.last_words()}")
+                print(f"{job.state()}: {job}", flush=True)
+            for job in list(pending) if len(running) < processes else []:
+                if job.state() in TO_START and (lock := lock_for_child(job.file())) is not None:
+                    pending.remove(job)
+                    job.note("")
+                    typed = _command(folder, job.name)
+                    with open(lock) as stdin, open(job.file(".log"), "w") as log:
+                        process = Popen(typed, stdin=stdin, stdout=log, stderr=log, start_new_session=True)
+                    running[process] = job
+                    print(f"started: {job}", flush=True)
+                    if len(running) == processes:
+                        break
+            if not running and not any(job.state() in TO_START for job in pending):
+                break
+            time.sleep(0.2)
+            stop_if_requested("with its runs")
+    _report_lost(jobs)
+
+
+def launch_together(folder: Path, processes: int) -> None:
+    """Run what is missing or failed, many runs per process: for runs that are shorter than the start of a process.
+
+    Each process goes through all jobs and leaves those that another one has. Its log has what its runs print.
+    """
+    jobs = load(folder)
+    ready = [job for job in jobs if job.state() in TO_START]
+    for job in ready:
+        job.note("")
+    running: list[Popen] = []
+    with _ended_together(running):
+        for number in range(min(processes, len(ready))):
+            with open(folder / "logs" / f"process-{number + 1}.log", "w") as log:
+                running.append(Popen(_command(folder), stderr=log, start_new_session=True))
+        while any(process.poll() is None for process in running):
+            time.sleep(0.2)
+            stop_if_requested("with its runs")
+    _report_lost(jobs)
+
+
+def _command(folder: Path, *job: str) -> list[str]:
+    return [sys.executable, str(Path(sys.argv[0]).absolute()), "run", str(folder.absolute()), *job]
+
+
+@contextmanager
+def _ended_together(running: Collection[Popen]) -> Iterator[None]:
+    """End the processes with the body: cleanly, with a checkpoint, and at once where Ctrl-C comes again.
+
+    They are in sessions of their own: a signal to this one, also the terminal's, reaches them once, from here.
+    """
+    try:
+        with deferring_signals():
+            yield
+    finally:
+        try:
+            for process in running:
+                process.send_signal(signal.SIGTERM)
+            for process in running:
+                process.wait()
+        except KeyboardInterrupt:
+            for process in running:
+                process.kill()
+            raise
+
+
+def _report_lost(jobs: Sequence[Job]) -> None:
+    """Name what was to be run and is not done, with its last words, and leave with status 1 where there is any."""
+    lost = [job for job in jobs if job.state() not in (State.DONE, State.DIVERGED)]
+    for job in lost:
+        print(f"{job.state()}: {job}: {job.last_words()}", file=sys.stderr)
+    if lost:
+        sys.exit(1)
+
+
+def hand_over(folder: Path, cluster: str, settings: Sequence[str]) -> None:
+    """Hand what is missing or failed to submitit, as an array of jobs, or print it as commands.
+
+    cluster: `slurm`, `local` or `printed`. settings: submitit's, each KEY=<JSON>.
+    """
+    jobs = load(folder)
+    ready = [job for job in jobs if job.state() in TO_START]
+    if cluster == "printed":
+        for job in ready:
+            print(shlex.join(_command(folder, job.name)))
+            job.note(cluster)
+    elif ready:
+        _submit(ready, cluster, settings)
+    waiting = sum(job.state() is State.WAITING for job in jobs)
+    if waiting:
+        print(f"{waiting} wait for other runs; launch again when those are done", file=sys.stderr)
+
+
+def _submit(jobs: Sequence[Job], cluster: str, settings: Sequence[str]) -> None:
+    import submitit
+
+    if cluster == "slurm" and shutil.which("sbatch") is None:
+        raise InputError(
+            "--cluster=slurm needs sbatch, which is not here; call it where jobs are submitted, or --print"
+        )
+    executor = submitit.AutoExecutor(folder=jobs[0].sweep / "submitit", cluster=cluster)
+    try:
+        executor.update_parameters(**{key: json.loads(value) for key, _, value in (s.partition("=") for s in settings)})
+    except (ValueError, NameError, TypeError) as error:
+        raise InputError(f"--set={' --set='.join(settings)} is not usable ({error}); give KEY=<JSON>") from error
+    with executor.batch():
+        submitted = [executor.submit(Submission(job)) for job in jobs]
+    for job, at in zip(jobs, submitted, strict=True):
+        job.note(f"{cluster} {at.job_id}")
+        print(f"{at.job_id} {job}", flush=True)
+    if cluster == "local":  # submitit's local jobs end with the process that started them
+        for at in submitted:
+            at.wait()
+        _report_lost(jobs)
+
+
+class Submission:
+    """A job as submitit calls it, maybe on another machine.
+
+    When its time is over or it is to make room, it stops cleanly, and then does what submitit wants of it: be queued
+    again.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def __call__(self) -> str:
+        queue_again: Any = signal.getsignal(signal.SIGUSR2)  # submitit's, which would leave within a step
+        try:
+            with deferring_signals():
+                signal.signal(signal.SIGUSR2, lambda *_: signal.raise_signal(signal.SIGUSR1))
+                return str(train(self.job).path)
+        except Stopped:
+            queue_again(signal.SIGUSR2, None)
+            raise
+
+    def checkpoint(self) -> Any:
+        """Return what submitit is to call when the job is there again: the same."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+
+def run(folder: Path, name: str) -> None:
+    """Train one job of a sweep in this process."""
+    job = next((job for job in load(folder) if job.name == name), None)
+    if job is None:
+        raise InputError(f"{name} is no job of {folder}; see scripts/sweep.py status {folder}")
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)  # gives up the lock that `launch` took: the loaders' processes would inherit it
+    _train_alone(job)
+
+
+def run_missing(folder: Path) -> None:
+    """Train the jobs of a sweep that are missing one after the other; an error in one does not end the others."""
+    pending, left = load(folder), -1
+    while len(pending) != left:  # a run may be what another one waits for
+        left = len(pending)
+        for job in [*pending]:
+            if job.state() in (State.MISSING, State.PRINTED):
+                pending.remove(job)
+                try:
+                    _train_alone(job)
+                except Exception as error:
+                    if not isinstance(error, InputError):
+                        traceback.print_exc()
+                    if job.state() is State.FAILED:  # and not another process faster
+                        print(f"failed: {job}: {error}", flush=True)
+
+
+def _train_alone(job: Job) -> None:
+    began = time.process_time()
+    with held(job.file()):
+        print(f"started: {job}", flush=True)
+        train(job)
+    print(f"{job.state()}: {job} ({time.process_time() - began:.1f} s of CPU)", flush=True)
+
+
+def train(job: Job) -> Any:
+    """Train a job as `train.py` does, and note how it failed."""
+    from rectifiers.training.run import train as train_run
+
+    job.forget_error()
+    try:
+        return train_run(*job.prepared())
+    except Exception as error:
+        job.note(f"error: {error}")
+        raise

@@ -1,0 +1,307 @@
+"""A sweep: a list of overrides, a job for each. The states of the jobs are read from their runs' own files."""
+
+import copy
+import functools
+import itertools
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from rich.console import Console
+from rich.table import Table
+
+from rectifiers.cli.composition import compose_with_choices, resolved
+from rectifiers.nn.networks.rows import trace
+from rectifiers.results.statistics import mean_of
+from rectifiers.runs.config import check
+from rectifiers.runs.identity import canonical_json, run_id, science
+from rectifiers.runs.lock import is_held
+from rectifiers.runs.lookup import NotYet, finished, prepare, run_folder
+from rectifiers.runs.provenance import code_fingerprint
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import write_text
+
+FORWARD_AND_BACKWARD = 3
+SECONDS_PER_QUESTION = 5  # to a scheduler
+
+
+class State(StrEnum):
+    """What is known of a job's run."""
+
+    DONE = "done"
+    DIVERGED = "diverged"
+    RUNNING = "running"
+    STARTING = "starting"  # its process is there, and does not hold the run yet
+    FAILED = "failed"
+    QUEUED = "queued"  # at a scheduler
+    WAITING = "waiting"  # for another run whose drop epochs it takes
+    PRINTED = "printed"  # its command was, for a scheduler that is not known here
+    MISSING = "missing"
+
+
+TO_START = (State.MISSING, State.FAILED, State.PRINTED)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a sweep, named as the run or, where that waits for another run's drop epochs, with the reference.
+
+    cost: multiply-adds of the whole training, forward and backward. differs: the overrides that not all jobs have.
+    """
+
+    sweep: Path
+    name: str
+    overrides: tuple[str, ...]
+    cost: int
+    differs: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.differs}"
+
+    def file(self, kind: str = "") -> Path:
+        """Return where its log (`.log`) and the last note of it (`.note`) lie, and what is locked while it starts."""
+        return self.sweep / "logs" / f"{self.name}{kind}"
+
+    def prepared(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return (configuration, choices) with the drop epochs that it refers to, and `rerun` unless that was done.
+
+        Raises:
+            InputError: where the run that it refers to has no record (`NotYet`), or diverged.
+        """
+        config, choices = copy.deepcopy(compose_job(self.overrides))
+        prepare(config)
+        record = _folder(config) / "record.json"
+        if record.is_file() and record.stat().st_mtime > _path(self.sweep).stat().st_mtime:
+            config["rerun"] = False
+        return config, choices
+
+    def record(self) -> dict[str, Any] | None:
+        """Return the record of its run, with all that was asked for in it, or None."""
+        try:
+            found = finished(self.prepared()[0])
+        except InputError:
+            return None
+        return None if found is None else found[0]
+
+    def state(self) -> State:
+        """Read what has become of it: from its run's folder and lock, its last process, the scheduler that has it."""
+        try:
+            config, _ = self.prepared()
+            found = finished(config)
+        except NotYet:
+            return State.WAITING
+        except InputError:  # the run that it refers to has diverged, say; starting it tells
+            return State.FAILED
+        if found is not None:
+            return State.DIVERGED if found[0]["status"] == "diverged" else State.DONE
+        if is_held(_folder(config)):
+            return State.RUNNING
+        if is_held(self.file()):
+            return State.STARTING
+        kind, _, number = _read(self.file(".note")).partition(" ")
+        if kind in ("slurm", "local"):
+            is_alive = _is_alive(kind, number)
+            return State.MISSING if is_alive is None else State.QUEUED if is_alive else State.FAILED
+        return {"": State.MISSING, "printed": State.PRINTED}.get(kind, State.FAILED)
+
+    def note(self, text: str) -> None:
+        """Keep who has it (`slurm <job>`, `local <process>` or `printed`), or how it failed (`error: ...`)."""
+        write_text(self.file(".note"), " ".join(text.split()))
+
+    def forget_error(self) -> None:
+        """Forget how it failed, but not who has it."""
+        if _read(self.file(".note")).startswith("error: "):
+            self.note("")
+
+    def last_words(self) -> str:
+        """Return what keeps it from starting, how it failed, or else the last line of its log."""
+        try:
+            self.prepared()
+        except InputError as error:
+            return str(error)
+        note, log = _read(self.file(".note")), _read(self.file(".log")).splitlines()
+        return note if note.startswith("error: ") else next(filter(None, reversed(log)), "")
+
+
+@functools.cache
+def compose_job(overrides: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (configuration, choices) that `train.py <overrides>` would have; not to be changed.
+
+    Composing takes 0.1 s, and a sweep has many seeds: what they share is composed once.
+    """
+    seeds = [each for each in overrides if each.startswith("seed=")]
+    same, choices = _composed(tuple(each for each in overrides if each not in seeds))
+    config = copy.deepcopy(same)
+    for each in seeds:
+        config.seed = yaml.safe_load(each.removeprefix("seed="))
+    plain = resolved(config)
+    check(plain)
+    return plain, choices
+
+
+_composed = functools.cache(compose_with_choices)
+
+
+def plan(folder: Path, lines: Iterable[Sequence[str]]) -> int:
+    """Make the sweep of command lines as for `train.py --multirun`, or add them to one; return the number of jobs.
+
+    Kept are the overrides of each job as typed, with absolute paths, and with the hash of the data where that is in the
+    run's name. The data are opened for it, and for the cost.
+
+    Raises:
+        InputError: where a line cannot be used, or two of its jobs are the same run.
+    """
+    from rectifiers.training.assembly import build_layers, build_source
+
+    opened = functools.cache(lambda data: build_source({"data": json.loads(data)}))
+    planned: dict[str, dict[str, Any]] = {}
+    for typed in itertools.chain.from_iterable(map(_expand, lines)):
+        config, _ = compose_job(_words(typed))
+        data, optim = config["data"], config["optim"]
+        source = opened(canonical_json(data))
+        paths = {"runs_dir": config["runs_dir"], "cache_dir": config["cache_dir"], "data.root": data.get("root")}
+        reference = optim["drop_epochs_from"]
+        if isinstance(reference, str) and Path(reference).exists():
+            paths["optim.drop_epochs_from"] = reference
+        fixed = {key: f"'{Path(path).absolute()}'" for key, path in paths.items() if isinstance(path, str)}
+        if "content" in data:
+            fixed["data.content"] = source.digest
+        overrides = _words(typed | fixed)
+        named = science(compose_job(overrides)[0])
+        name = run_id(named if reference is None else named | {"drop_epochs_from": reference})
+        if name in planned:
+            raise InputError(f"{' '.join(_words(typed))} is the same run as another one here; leave one out")
+        layers = build_layers(config, len(source.classes))
+        shapes = trace(layers, channels=source.channels, input_px=data["crop_px"])
+        multiply_adds = FORWARD_AND_BACKWARD * sum(shape.multiply_adds for shape in shapes)
+        cost = multiply_adds * len(source.train.labels) * optim["epochs"]
+        planned[name] = {"cost": cost, "overrides": list(overrides)}
+    if _path(folder).exists():
+        planned = {job.name: {"cost": job.cost, "overrides": list(job.overrides)} for job in load(folder)} | planned
+
+    def order(item: tuple[str, dict[str, Any]]) -> tuple[int, int, str]:
+        config, _ = compose_job(tuple(item[1]["overrides"]))
+        return item[1]["cost"], config["seed"], item[0]
+
+    kept = {"code": code_fingerprint(), "jobs": dict(sorted(planned.items(), key=order))}
+    write_text(_path(folder), yaml.safe_dump(kept, sort_keys=False, default_flow_style=None, width=120))
+    return len(planned)
+
+
+def load(folder: Path) -> list[Job]:
+    """Read the jobs of a sweep, the cheapest first; of those that cost the same, seed by seed, then by name.
+
+    Raises:
+        InputError: where the folder has no sweep.
+    """
+    try:
+        kept = yaml.safe_load(_path(folder).read_text())
+        jobs = [(name, tuple(job["overrides"]), job["cost"]) for name, job in kept["jobs"].items()]
+        planned = kept["code"]
+    except (OSError, AttributeError, KeyError, TypeError, yaml.YAMLError) as error:
+        raise InputError(
+            f"{folder} holds no sweep; make one with scripts/sweep.py plan {folder} <overrides> ({error})"
+        ) from error
+    if planned != code_fingerprint():
+        now = code_fingerprint()
+        print(f"the source has changed since this was planned ({planned}; now {now})", file=sys.stderr)
+    common = set.intersection(*(set(overrides) for _, overrides, _ in jobs)) if len(jobs) > 1 else set()
+    return [
+        Job(folder.absolute(), name, overrides, cost, " ".join(each for each in overrides if each not in common))
+        for name, overrides, cost in jobs
+    ]
+
+
+def print_status(jobs: Sequence[Job], as_json: bool) -> None:
+    """Print the state of every job."""
+    found = [(job, job.state()) for job in jobs]
+    if as_json:
+        rows = [{"run": j.name, "state": state, "cost": j.cost, "overrides": j.overrides} for j, state in found]
+        print(json.dumps(rows))
+        return
+    table = Table("run", "state", "multiply-adds", "overrides that differ")
+    for job, state in found:
+        table.add_row(job.name, state, f"{job.cost:.2g}", job.differs)
+    counts = Counter(state for _, state in found)
+    Console().print(table, ", ".join(f"{n} {state}" for state, n in sorted(counts.items())))
+
+
+def print_means(jobs: Sequence[Job], as_json: bool) -> None:
+    """Print the mean error over seeds of every setting and protocol, from the runs that are done."""
+    errors: dict[tuple[str, str], list[float]] = {}
+    planned: Counter[str] = Counter()
+    for job in jobs:
+        setting = " ".join(each for each in job.differs.split() if not each.startswith("seed=")) or "all"
+        planned[setting] += 1
+        for name, result in (job.record() or {"protocols": {}})["protocols"].items():
+            errors.setdefault((setting, name), []).append(result["top1_error_pct"])
+    means = [(setting, name, mean_of(each)) for (setting, name), each in sorted(errors.items())]
+    if as_json:
+        print(json.dumps([{"setting": s, "protocol": n, "planned": planned[s], **vars(m)} for s, n, m in means]))
+        return
+    table = Table("setting", "protocol", "top-1 error %", "95 % interval", "n of planned")
+    for setting, name, mean in means:
+        interval = "-" if mean.low is None else f"{mean.low:.2f} to {mean.high:.2f}"
+        table.add_row(setting, name, f"{mean.mean:.2f}", interval, f"{mean.n} of {planned[setting]}")
+    Console().print(table)
+
+
+def _path(folder: Path) -> Path:
+    return folder / "sweep.yaml"
+
+
+def _read(path: Path) -> str:
+    return path.read_text() if path.is_file() else ""
+
+
+def _folder(config: dict[str, Any]) -> Path:
+    folder = run_folder(config)
+    assert folder is not None  # the hash of the data is in the overrides
+    return folder
+
+
+def _words(overrides: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(f"{key}={value}" for key, value in overrides.items())
+
+
+def _expand(line: Sequence[str]) -> list[dict[str, str]]:
+    """Return the overrides of each combination of the choices that commas separate."""
+    choices = {}
+    try:
+        for each in OverridesParser.create().parse_overrides(list(line)):
+            key, is_sweep = each.get_key_element(), each.is_sweep_override()
+            if is_sweep and not each.is_discrete_sweep():
+                raise InputError(f"{each.input_line} is no list of choices; give {key}=<one>,<other>")
+            choices[key] = list(each.sweep_string_iterator()) if is_sweep else [each.get_value_element_as_str()]
+    except HydraException as error:
+        raise InputError(" ".join(str(error).split())) from error
+    return [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
+
+
+def _is_alive(cluster: str, number: str) -> bool | None:
+    """Return whether a scheduler still has a job; None where that cannot be known."""
+    if cluster == "local":
+        return Path(f"/proc/{number}").exists()
+    queue = _slurm_queue(int(time.monotonic() // SECONDS_PER_QUESTION))
+    return None if queue is None else number in queue
+
+
+@functools.lru_cache(maxsize=1)
+def _slurm_queue(moment: int) -> frozenset[str] | None:
+    """The jobs that SLURM has, each of an array, asked once per moment; None where it does not answer."""
+    command = ["squeue", "--noheader", "--array", "--format=%i"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return frozenset(answer.stdout.split()) if answer.returncode == 0 else None
