@@ -12,9 +12,9 @@ function makePair() {
   const describe = (i) => ["experiment", "model", "activation", "init", "data"].map((key) => group(key, i)).filter(Boolean).join(" ");
   for (const side of ["a", "b"]) {
     const field = byId(`run-${side}`);
-    field.addEventListener("focus", () => { // two thousand names are made when they are needed
+    field.addEventListener("focus", () => { // thousands of names, added only when needed
       if (byId("run-names").childElementCount) return;
-      byId("run-names").append(...ROWS.run.map((name, i) => el("option", { value: name }, `${describe(i)} seed ${told(ROWS.seed[i])}`)));
+      byId("run-names").append(...ROWS.run.map((name, i) => el("option", { value: name }, `${describe(i)} seed ${asText(ROWS.seed[i])}`)));
     });
     field.addEventListener("change", () => choose({ [side]: find(field.value.trim()) === null ? field.value.trim() : ROWS.run[find(field.value.trim())] }));
   }
@@ -31,14 +31,14 @@ function difference(title, columns, a, b) {
   const pairs = apart(columns, a, b);
   const head = ["key", `A: ${ROWS.run[a]}`, `B: ${ROWS.run[b]}`];
   if (!pairs.length) return el("div", {}, el("h3", {}, title), el("p", { class: "note" }, "No difference."));
-  return table(title, head, pairs.map(([key, one, other]) => [key, told(one), told(other)]), { level: "h3", wraps: true });
+  return table(title, head, pairs.map(([key, one, other]) => [key, asText(one), asText(other)]), { level: "h3", wraps: true });
 }
 
-// (only A right, only B right), or why that cannot be said.
+// (right in A only, right in B only), or the reason why there is no such comparison.
 function paired(kept, name, a, b) {
   if (JSON.stringify(at(kept.provenance.data, a)) !== JSON.stringify(at(kept.provenance.data, b))) return "other images";
   const ours = hits(kept, name, a), theirs = hits(kept, name, b);
-  if (!ours || !theirs) return "hits were not kept here";
+  if (!ours || !theirs) return "the images that were right are not kept here";
   if (ours.length !== theirs.length) return "other images";
   let first = 0, second = 0;
   ours.forEach((hit, i) => { first += hit && !theirs[i] ? 1 : 0; second += theirs[i] && !hit ? 1 : 0; });
@@ -62,7 +62,7 @@ function curvesOf(kept, a, b) {
   return Object.entries(titles).flatMap(([key, title]) => {
     const series = [["A", a], ["B", b]].map(([side, i]) => {
       const y = kept.curves[key][i], none = y.map(() => null);
-      return { name: `${side}: ${ROWS.run[i]} (${group("activation", i) ?? "ensemble"}, ${group("init", i) ?? "-"}, seed ${told(ROWS.seed[i])})`, x: y.map((_, e) => e + 1), y, low: none, high: none, at: [] };
+      return { name: `${side}: ${ROWS.run[i]} (${group("activation", i) ?? "ensemble"}, ${group("init", i) ?? "-"}, seed ${asText(ROWS.seed[i])})`, x: y.map((_, e) => e + 1), y, low: none, high: none, at: [] };
     });
     if (!series.some((each) => each.x.length > 1)) return [];
     return [{ title, description: `The ${title} of runs ${ROWS.run[a]} and ${ROWS.run[b]} after each epoch`, x: "epoch", y: title, series, scale: "linear", band: false }];
@@ -71,12 +71,12 @@ function curvesOf(kept, a, b) {
 
 function imagesPart(kept, a, b) {
   const both = testedBy(a).filter((name) => Array.isArray(paired(kept, name, a, b)));
-  if (!both.length) return el("div", {}, el("h3", {}, "Images"), el("p", { class: "note" }, "Which images each had right is not kept for both by one protocol, on the same images."));
+  if (!both.length) return el("div", {}, el("h3", {}, "Images"), el("p", { class: "note" }, "No protocol keeps, for both and on the same images, which images were right."));
   const shown = el("div", {});
   const field = el("select", { id: "images-protocol", on: { change: () => fill() } }, both.map((name) => el("option", { value: name, selected: name === protocol() }, name)));
   const fill = () => shown.replaceChildren(...imagesBy(kept, field.value, a, b));
   fill();
-  return el("div", {}, el("h3", {}, "Images that the two disagree on"), el("div", { class: "filters" }, el("label", {}, "tested by", field)), shown);
+  return el("div", {}, el("h3", {}, "Images on which the two disagree"), el("div", { class: "filters" }, el("label", {}, "tested by", field)), shown);
 }
 
 function imagesBy(kept, name, a, b) {
@@ -124,7 +124,7 @@ async function showComparison() {
   const say = (text) => { byId("compare-status").textContent = text; };
   if (a === null || b === null) {
     byId("comparison").replaceChildren();
-    say(missing.length ? `No run, or more than one, is named ${missing.map((side) => state[side]).join(", ")}.` : "Mark two runs in the list, or give their names or the beginnings of them.");
+    say(missing.length ? `No run, or more than one, is named ${missing.map((side) => state[side]).join(", ")}.` : "Mark two runs in the list, or give their names or the beginnings of their names.");
     return;
   }
   const kept = await details();

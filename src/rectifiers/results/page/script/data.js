@@ -39,7 +39,7 @@ function details() {
 const leaves = (columns, i) => Object.entries(columns).map(([key, column]) => [key, at(column, i)]);
 const isThere = ([, value]) => value !== "(not there)";
 
-// Which images a run had right by a protocol, in the order of the split; null where that was not kept or not embedded.
+// Which images a run classified correctly under a protocol, in the order of the split; null where that is not kept or not embedded.
 function hits(kept, protocol, i) {
   const digits = kept.hits[protocol]?.[ROWS.run[i]];
   if (digits === undefined) return null;

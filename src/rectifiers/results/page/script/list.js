@@ -39,7 +39,7 @@ function fitting() {
   const compare = (a, b) => (column.number ? a - b : String(a).localeCompare(String(b), "en"));
   return runs.sort((i, j) => {
     const [a, b] = [values.get(i), values.get(j)];
-    if (a == null || b == null) return (a == null) - (b == null); // what is not there stays at the end either way
+    if (a == null || b == null) return (a == null) - (b == null); // missing values stay last in both directions
     return sign * compare(a, b) || i - j;
   });
 }

@@ -24,4 +24,4 @@ const small = (p) => (p >= 0.001 ? String(Number(p.toPrecision(2))) : p.toExpone
 const spread = ([low, high]) => `${fixed(low)} to ${fixed(high)}`;
 const signed = (value) => (value >= 0 ? "+" : "−") + Math.abs(value).toFixed(2);
 const many = (n, noun) => `${grouped(n)} ${noun}${n === 1 ? "" : "s"}`;
-const told = (value) => (value == null ? "null" : typeof value === "string" ? value : JSON.stringify(value));
+const asText = (value) => (value == null ? "null" : typeof value === "string" ? value : JSON.stringify(value));

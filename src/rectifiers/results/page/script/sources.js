@@ -1,4 +1,4 @@
-// Where a number comes from: its runs, and of each run its command, record and provenance, in one dialog.
+// Where a number comes from: its runs, and each run's command, record and provenance, in one dialog.
 const SOURCE = byId("source");
 
 function showDialog(title, ...content) {
@@ -17,7 +17,7 @@ const runButton = (i) => el("button", { type: "button", class: "quiet run", on: 
 async function showRuns(title, names) {
   const kept = await details();
   const runs = names.map((name) => PLACE.get(name + COMMITTED) ?? PLACE.get(name)).filter((i) => i !== undefined); // of committed records
-  const rows = runs.map((i) => [runButton(i), ...["activation", "init", "data"].map((key) => group(key, i) ?? "-"), told(ROWS.seed[i]),
+  const rows = runs.map((i) => [runButton(i), ...["activation", "init", "data"].map((key) => group(key, i) ?? "-"), asText(ROWS.seed[i]),
     at(ROWS.code, i), at(ROWS.machine, i), String(at(kept.provenance.git_sha ?? { values: ["-"], at: runs }, i)).slice(0, 7)]);
   const commands = runs.map((i) => kept.command[i]).filter(Boolean);
   showDialog(title, table("Runs", ["run", "activation", "init", "data", "seed", "code", "machine", "commit"], rows, { level: "h3" }),
@@ -25,7 +25,7 @@ async function showRuns(title, names) {
 }
 
 function list(pairs) {
-  return el("dl", { class: "facts-list" }, pairs.filter(isThere).flatMap(([key, value]) => [el("dt", {}, key), el("dd", {}, told(value))]));
+  return el("dl", { class: "facts-list" }, pairs.filter(isThere).flatMap(([key, value]) => [el("dt", {}, key), el("dd", {}, asText(value))]));
 }
 
 async function showRun(name) {
@@ -35,16 +35,16 @@ async function showRun(name) {
   if (state.run !== name) return;
   const results = testedBy(i).map((protocol) => {
     const r = result(protocol, i);
-    return [protocol, fixed(r.error), spread(r.interval), fixed(r.top5), grouped(r.seen), told(r.nll), told(r.ece), grouped(r.cost), r.code ?? "-"];
+    return [protocol, fixed(r.error), spread(r.interval), fixed(r.top5), grouped(r.seen), asText(r.nll), asText(r.ece), grouped(r.cost), r.code ?? "-"];
   });
   const why = at(ROWS.left_out, i);
   const mark = (side) => el("button", { type: "button", on: { click: () => { SOURCE.close(); choose({ [side]: name }); } } }, `Compare as ${side.toUpperCase()}`);
   const slopes = Object.entries(kept.slopes[i]);
   showDialog(`Run ${name}`,
-    el("p", { class: "note" }, why ? `It stands in none of the paper's tables: ${why}.` : "It stands in the tables."),
+    el("p", { class: "note" }, why ? `The run is in none of the paper's tables: ${why}.` : "The run is in the tables."),
     el("p", {}, `Code ${at(ROWS.code, i)} on ${at(ROWS.machine, i)}.`),
     el("p", {}, mark("a"), " ", mark("b")),
-    el("h3", {}, "Command"), kept.command[i] ? command(kept.command[i]) : el("p", {}, "The configuration of today no longer makes this run; its commit does."),
+    el("h3", {}, "Command"), kept.command[i] ? command(kept.command[i]) : el("p", {}, "Today's configuration no longer makes this run; check out the run's commit."),
     el("h3", {}, "Record"), el("p", {}, el("a", { href: link(i) }, path(i))),
     results.length ? table("Results", ["protocol", "top-1 error, %", "95 % interval", "top-5 error, %", "images", "NLL", "calibration error", "multiply-adds", "code"], results, { level: "h3" }) : null,
     ...(slopes.length ? [el("h3", {}, "Learned slopes (means)"), list(slopes.map(([layer, mean]) => [layer, fixed(mean, 3)]))] : []),
