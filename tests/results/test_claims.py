@@ -16,7 +16,7 @@ from rectifiers.results.claims_table import FIGURES, in_order, multiplicity, ren
 from rectifiers.results.measures import MEASURES
 from rectifiers.results.numerical_floor import NumericalFloor
 from rectifiers.results.statistics import Spread
-from rectifiers.results.verdicts import spans
+from rectifiers.results.verdicts import Region
 from rectifiers.runtime.errors import InputError
 
 DESCRIBED = """
@@ -337,11 +337,11 @@ def test_regions_that_are_none_or_share_a_part_are_refused(made_up: Any, regions
 @pytest.mark.parametrize(
     ("region", "expected"),
     [
-        ({"above": 1.0}, [(1.0, 5.0)]),
-        ({"below": 1.0}, [(-5.0, 1.0)]),
-        ({"within": (-1.0, 1.0)}, [(-1.0, 1.0)]),
-        ({"outside": (-1.0, 1.0)}, [(-5.0, -1.0), (1.0, 5.0)]),
+        (Region("above", (1.0,)), [(1.0, 5.0)]),
+        (Region("below", (1.0,)), [(-5.0, 1.0)]),
+        (Region("within", (-1.0, 1.0)), [(-1.0, 1.0)]),
+        (Region("outside", (-1.0, 1.0)), [(-5.0, -1.0), (1.0, 5.0)]),
     ],
 )
-def test_what_supports_is_shaded(region: Any, expected: Any) -> None:
-    assert spans(region, -5.0, 5.0) == expected
+def test_what_supports_is_shaded(region: Region, expected: Any) -> None:
+    assert region.spans(-5.0, 5.0) == expected

@@ -11,6 +11,7 @@ from rectifiers.results.verdicts import (
     STATISTICS,
     Criterion,
     Finding,
+    Region,
     Verdict,
     judge,
     median_interval,
@@ -19,9 +20,14 @@ from rectifiers.results.verdicts import (
     together,
 )
 
-LOWER = Criterion({"below": -0.2}, {"above": 0.0})
-SAME = Criterion({"within": (-0.6, 0.6)}, {"outside": (-0.6, 0.6)})
-MOST = Criterion({"above": 0.5}, {"below": 0.5})
+
+def region(side: str, *bounds: float) -> Region:
+    return Region(side, bounds)
+
+
+LOWER = Criterion(region("below", -0.2), region("above", 0.0))
+SAME = Criterion(region("within", -0.6, 0.6), region("outside", -0.6, 0.6))
+MOST = Criterion(region("above", 0.5), region("below", 0.5))
 SPREAD = (-0.3, -0.1, 0.0, 0.1, 0.3)
 
 
@@ -80,7 +86,7 @@ def test_the_interval_of_a_median_is_of_order_statistics() -> None:
 
 
 def test_ties_and_censored_values_do_not_make_a_median_significant() -> None:
-    criterion = Criterion({"above": 1.0}, {"below": 0.0})
+    criterion = Criterion(region("above", 1.0), region("below", 0.0))
     assert judge([0.0] * 6, 6, "median", criterion).verdict is Verdict.NULL
     assert judge([13.0] * 6, 6, "median", criterion).verdict is Verdict.SUPPORTED
     assert judge([-1.0] * 6, 6, "median", criterion).verdict is Verdict.CONTRADICTED
@@ -127,7 +133,7 @@ def test_a_claim_that_just_does_not_hold_is_found_supported_as_often_as_stated()
     assert share_of(Verdict.SUPPORTED, "mean", SAME, at_margin) == pytest.approx(0.05, abs=0.014)
     assert SAME.chance() == pytest.approx(0.1 / 2)
     skewed = draw.exponential(1, (DRAWS, 6)) - math.log(2)  # of median 0, and far from normal
-    median = Criterion({"above": 0.0}, {"below": 0.0})
+    median = Criterion(region("above", 0.0), region("below", 0.0))
     assert share_of(Verdict.SUPPORTED, "median", median, skewed) == pytest.approx(1 / 64, abs=0.008)
     fair = draw.integers(0, 2, (DRAWS, 6))
     assert share_of(Verdict.SUPPORTED, "share", MOST, fair) == pytest.approx(1 / 64, abs=0.008)
@@ -161,12 +167,12 @@ def test_a_verdict_needs_the_effect_to_be_clear_of_its_bound_by_the_floor(
 ) -> None:
     wide = 3.0 if held_back is False and effect == 0.1 else 0.01
     values = [effect + wide * x for x in (-1, -0.5, 0, 0.5, 1)]
-    found = judge(values, 5, "mean", Criterion({"above": 0.2}, {"below": 0.0}), floor)
+    found = judge(values, 5, "mean", Criterion(region("above", 0.2), region("below", 0.0)), floor)
     assert (found.verdict, found.held_back, found.floor) == (verdict, held_back, floor)
 
 
 def test_equivalence_is_not_shown_within_bounds_that_rounding_exceeds() -> None:
     values = [-0.01, 0.0, 0.01, 0.0, 0.0]
-    criterion = Criterion({"within": (-0.5, 0.5)}, {"outside": (-0.5, 0.5)})
+    criterion = Criterion(region("within", -0.5, 0.5), region("outside", -0.5, 0.5))
     assert judge(values, 5, "mean", criterion, 0.4).verdict is Verdict.SUPPORTED
     assert judge(values, 5, "mean", criterion, 0.6).verdict is Verdict.NULL

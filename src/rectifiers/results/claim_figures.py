@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 from rectifiers.results.claims import Answer, Tested
-from rectifiers.results.verdicts import spans
 from rectifiers.runtime.files import atomic_file
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def _draw_effect(axes: Any, tested: Tested) -> None:
     margin = 0.15 * (right - left or 1.0)
     left, right = left - margin, right + margin
     for region, color in ((test.criterion.supported, SUPPORTED), (test.criterion.contradicted, CONTRADICTED)):
-        for start, end in spans(region, left, right):
+        for start, end in region.spans(left, right):
             axes.axvspan(start, end, color=color, alpha=0.15, linewidth=0)
     axes.set(xlim=(left, right), ylim=(-1, 1), yticks=[])
     of = f"{test.of} minus {test.minus}" if test.minus else f"{test.of} over {test.over}" if test.over else test.of

@@ -30,7 +30,7 @@ import yaml
 from rectifiers.results.eligibility import Record, known
 from rectifiers.results.measures import MEASURES, has_diverged
 from rectifiers.results.numerical_floor import NumericalFloor
-from rectifiers.results.verdicts import STATISTICS, Criterion, Finding, Region, Verdict, judge, spans, together
+from rectifiers.results.verdicts import STATISTICS, Criterion, Finding, Region, Verdict, judge, together
 from rectifiers.runs.identity import run_id, without
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.paths import CONF
@@ -168,7 +168,7 @@ def _test(name: str, given: dict[str, Any]) -> Test:
             f"claim/{name}: statistic=share is of a yes or no of one arm; give one of {', '.join(YES_OR_NO)}, without "
             "minus and over"
         )
-    shared = [(max(a, c), min(b, d)) for a, b in spans(criterion.supported) for c, d in spans(criterion.contradicted)]
+    shared = [(max(a, c), min(b, d)) for a, b in criterion.supported.spans() for c, d in criterion.contradicted.spans()]
     if any(low < high for low, high in shared):
         raise InputError(f"claim/{name}: what is {criterion} can be both; give regions that share nothing")
     if test.over and any(bound <= 0 for bound in criterion.bounds()):
@@ -177,7 +177,7 @@ def _test(name: str, given: dict[str, Any]) -> Test:
 
 
 def _region(name: str, key: str, region: Any) -> Region:
-    """Check {above: 0.5}, {within: [-1, 1]}."""
+    """The region of {above: 0.5}, {within: [-1, 1]}."""
     if not isinstance(region, dict) or len(region) != 1 or not set(region) <= set(SIDES[key]):
         raise InputError(f"claim/{name}: {key}={region} is not usable; give one of: {', '.join(SIDES[key])}")
     ((side, bound),) = region.items()
@@ -185,7 +185,7 @@ def _region(name: str, key: str, region: Any) -> Region:
     wanted = 2 if side in ("within", "outside") else 1
     if len(bounds) != wanted or not all(map(_is_finite, bounds)) or sorted(bounds) != bounds:
         raise InputError(f"claim/{name}: {key}={region} is not usable; give {wanted} ascending number(s)")
-    return {side: bounds[0] if wanted == 1 else (bounds[0], bounds[1])}
+    return Region(side, tuple(bounds))
 
 
 def _is_finite(bound: Any) -> bool:

@@ -63,16 +63,42 @@ STATISTICS = {
 }
 
 
-Region = dict[str, float | tuple[float, float]]  # one side with its bound, or two bounds
+@dataclass(frozen=True)
+class Region:
+    """A part of the line: `above` or `below` one bound, `within` or `outside` two."""
+
+    side: str
+    bounds: tuple[float, ...]
+
+    def spans(self, left: float = -math.inf, right: float = math.inf) -> list[tuple[float, float]]:
+        """Return what of the line from `left` to `right` lies in the region."""
+        first, last = self.bounds[0], self.bounds[-1]
+        return {
+            "above": [(first, right)],
+            "below": [(left, first)],
+            "within": [(first, last)],
+            "outside": [(left, first), (last, right)],
+        }[self.side]
+
+    def holds(self, interval: tuple[float, float]) -> bool:
+        """Return whether the whole interval lies inside, clear of the bounds."""
+        return any(low < interval[0] and interval[1] < high for low, high in self.spans())
+
+    def in_logs(self) -> "Region":
+        """Return the region of the logarithm of a number that is to lie in this one."""
+        return Region(self.side, tuple(map(math.log, self.bounds)))
+
+    def __str__(self) -> str:
+        return f"{self.side} {' to '.join(f'{bound:g}' for bound in self.bounds)}"
 
 
 @dataclass(frozen=True)
 class Criterion:
     """When a claim is supported or contradicted, in the units of the effect.
 
-    supported: one of above, below (the 95 % interval lies beyond the bound, the smallest effect of interest) and
-        within (two bounds: equivalence, by two one-sided tests at 5 %).
-    contradicted: one of above, below, and outside (the 95 % interval lies beyond one of two bounds).
+    supported: above or below (the 95 % interval lies beyond the bound, the smallest effect of interest), or within
+        (equivalence, by two one-sided tests at 5 %).
+    contradicted: above, below, or outside (the 95 % interval lies beyond one of two bounds).
     """
 
     supported: Region
@@ -80,52 +106,22 @@ class Criterion:
 
     def chance(self) -> float:
         """Return the largest probability that a claim which does not hold, if only just, is found supported."""
-        return (1 - EQUIVALENCE_LEVEL) / 2 if "within" in self.supported else (1 - LEVEL) / 2
+        return (1 - self.level_of_support()) / 2
 
-    def bounds(self) -> list[float]:
+    def level_of_support(self) -> float:
+        """Return the level of the interval that has to lie in `supported`."""
+        return EQUIVALENCE_LEVEL if self.supported.side == "within" else LEVEL
+
+    def bounds(self) -> tuple[float, ...]:
         """Return every number in it."""
-        return [*_bounds(self.supported), *_bounds(self.contradicted)]
+        return self.supported.bounds + self.contradicted.bounds
 
     def in_logs(self) -> "Criterion":
         """Return the criterion of the logarithm of an effect that is a ratio."""
-        return Criterion(_logs(self.supported), _logs(self.contradicted))
+        return Criterion(self.supported.in_logs(), self.contradicted.in_logs())
 
     def __str__(self) -> str:
-        return f"supported {_in_words(self.supported)}, contradicted {_in_words(self.contradicted)}"
-
-
-def _logs(region: Region) -> Region:
-    return {
-        side: (math.log(bound[0]), math.log(bound[1])) if isinstance(bound, tuple) else math.log(bound)
-        for side, bound in region.items()
-    }
-
-
-def _in_words(region: Region) -> str:
-    ((side, bound),) = region.items()
-    return f"{side} {' to '.join(f'{b:g}' for b in bound) if isinstance(bound, tuple) else f'{bound:g}'}"
-
-
-def _bounds(region: Region) -> tuple[float, ...]:
-    (bound,) = region.values()
-    return bound if isinstance(bound, tuple) else (bound,)
-
-
-def spans(region: Region, left: float = -math.inf, right: float = math.inf) -> list[tuple[float, float]]:
-    """Return what of the line from `left` to `right` lies in the region."""
-    (side,), (low, *rest) = region, _bounds(region)
-    high = rest[0] if rest else low
-    of = {"above": [(low, right)], "below": [(left, high)], "within": [(low, high)]}
-    return of.get(side, [(left, low), (high, right)])
-
-
-def lies(interval: tuple[float, float], region: Region) -> bool:
-    """Return whether the whole interval lies above, below, within or outside what `region` says."""
-    (low, high), ((side, bound),) = interval, region.items()
-    if isinstance(bound, tuple):
-        inside = bound[0] < low and high < bound[1]
-        return inside if side == "within" else high < bound[0] or low > bound[1]
-    return low > bound if side == "above" else high < bound
+        return f"supported {self.supported}, contradicted {self.contradicted}"
 
 
 @dataclass(frozen=True)
@@ -162,18 +158,14 @@ def judge(values: Sequence[float], planned: int, statistic: str, criterion: Crit
     if len(values) < max(planned, chosen.fewest):
         return Finding(Verdict.TOO_FEW, len(values), effect)
     interval = chosen.interval(values, LEVEL)
-    narrow = chosen.interval(values, EQUIVALENCE_LEVEL) if "within" in criterion.supported else interval
-    around = (effect - floor, effect + floor)
-    verdict, held_back = Verdict.NULL, False
-    for region, own, wanted in (
-        (criterion.supported, narrow, Verdict.SUPPORTED),
-        (criterion.contradicted, interval, Verdict.CONTRADICTED),
-    ):
-        if lies(own, region):
-            held_back = floor > 0 and not lies(around, region)
-            verdict = Verdict.NULL if held_back else wanted
-            break
-    return Finding(verdict, len(values), effect, *interval, floor, held_back)
+    decisive = chosen.interval(values, criterion.level_of_support())
+    verdict, region = Verdict.NULL, None
+    if criterion.supported.holds(decisive):
+        verdict, region = Verdict.SUPPORTED, criterion.supported
+    elif criterion.contradicted.holds(interval):
+        verdict, region = Verdict.CONTRADICTED, criterion.contradicted
+    held_back = floor > 0 and region is not None and not region.holds((effect - floor, effect + floor))
+    return Finding(Verdict.NULL if held_back else verdict, len(values), effect, *interval, floor, held_back)
 
 
 def together(verdicts: Sequence[Verdict]) -> Verdict:
