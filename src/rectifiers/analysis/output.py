@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rectifiers.results.figures import write_svg
 from rectifiers.runs.identity import run_id
-from rectifiers.runtime.files import atomic_file, write_text
+from rectifiers.runtime.files import write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,14 +18,10 @@ def keep(root: Path, numbers: dict[str, Any], figures: Mapping[str, "Figure"]) -
 
     numbers: plain JSON types, with `analysis` and what was `asked`, which name the folder.
     """
-    import matplotlib as mpl  # here and not above: numbers are told without
-
     name = f"{numbers['analysis']}-{run_id(numbers['asked'])}"
     folder = root / name
     paths = [folder / "numbers.json", *(folder / f"{figure}.svg" for figure in figures)]
     write_text(paths[0], json.dumps(numbers, indent=1, allow_nan=False) + "\n")
     for path, figure in zip(paths[1:], figures.values(), strict=True):
-        # the ids of an SVG are made when it is written
-        with atomic_file(path) as file, mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
-            figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+        write_svg(figure, path, name)
     return paths

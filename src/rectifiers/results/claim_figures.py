@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 from rectifiers.results.claims import Answer, Tested
-from rectifiers.runtime.files import atomic_file
+from rectifiers.results.figures import write_svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -78,9 +78,4 @@ def is_stale(answer: Answer, path: Path) -> bool:
 
 def write(answer: Answer, path: Path) -> None:
     """Write the figure as an SVG; the same records give the same bytes."""
-    import matplotlib as mpl
-
-    metadata = {"Date": None, "Creator": None, "Description": description(answer)}
-    # the ids of an SVG are made when it is written
-    with atomic_file(path) as file, mpl.rc_context({"svg.hashsalt": answer.claim.name, "svg.fonttype": "none"}):
-        figure(answer).savefig(file, format="svg", metadata=metadata)
+    write_svg(figure(answer), path, answer.claim.name, description(answer))

@@ -67,6 +67,15 @@ FIGURES: dict[str, Callable[[dict[str, Any]], "Figure | None"]] = {
 }
 
 
+def write_svg(figure: "Figure", path: Path, name: str, description: str | None = None) -> None:
+    """Write a figure as an SVG, the same bytes for the same figure and name."""
+    import matplotlib as mpl
+
+    # the ids of an SVG are made when it is written
+    with atomic_file(path) as file, mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Description": description})
+
+
 def png(figure: "Figure") -> bytes:
     """Return the figure as a PNG."""
     drawn = io.BytesIO()
@@ -86,8 +95,4 @@ def write_error_against_cost(record: dict[str, Any], path: Path) -> None:
             f"run={record['run']} was tested by {len(record['protocols'])} protocol, and a figure needs two; "
             "test it by evaluation=calibration, which is all of them"
         )
-    import matplotlib as mpl
-
-    # the ids of an SVG are made when it is written
-    with atomic_file(path) as file, mpl.rc_context({"svg.hashsalt": record["run"], "svg.fonttype": "none"}):
-        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    write_svg(figure, path, record["run"])
