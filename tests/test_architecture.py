@@ -79,7 +79,7 @@ def private_names(path: Path) -> list[str]:
 
 
 def test_private_names_of_a_library_stand_in_one_file() -> None:
-    scripts = {path.name: path for path in (ROOT / "scripts" / "bench").glob("*.py")}
+    scripts = {path.name: path for path in (ROOT / "scripts").rglob("*.py")}
     found = {name: private_names(path) for name, path in (MODULES | scripts).items() if name not in PRIVATE_NAMES}
     assert not {name: names for name, names in found.items() if names}
     assert all(private_names(MODULES[name]) for name in PRIVATE_NAMES)
