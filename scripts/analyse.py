@@ -23,10 +23,10 @@ from typing import Any
 from rich.console import Console
 
 from rectifiers.analysis.settings import SETTINGS, split
-from rectifiers.cli.composition import composed, of_run
+from rectifiers.cli.composition import compose_with_choices, of_run, resolve
 from rectifiers.cli.train import hints, unusable_choice
 from rectifiers.runs import record as records
-from rectifiers.runs.config import check
+from rectifiers.runs.config import RunConfig
 from rectifiers.runs.lookup import run_folder
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.paths import CONF
@@ -44,7 +44,7 @@ DEFAULTS = {  # beside those of train.py
 }  # fmt: skip
 
 
-def configuration(arguments: list[str]) -> dict[str, Any]:
+def configuration(arguments: list[str]) -> RunConfig:
     """Return the configuration that train.py would have."""
     unusable = unusable_choice(arguments)
     if unusable:
@@ -53,11 +53,10 @@ def configuration(arguments: list[str]) -> dict[str, Any]:
         if "=" not in argument or argument[0] in "+~":
             raise InputError(f"{argument} is not usable; write key=value")
     try:
-        config = composed(arguments)
+        config, _ = compose_with_choices(arguments)
     except InputError as error:
         raise InputError(next(iter(hints(arguments)), str(error))) from error
-    check(config)
-    return config
+    return resolve(config)
 
 
 def chosen(arguments: list[str], group: str, default: str) -> str:
@@ -82,11 +81,11 @@ def analyse(name: str, arguments: list[str]) -> tuple[dict[str, Any], Path]:
         rest = [*(each for each in DEFAULTS.get(name, ()) if each.partition("=")[0] not in given), *rest]
         config = configuration(rest)
         numbers = run(config, **own)
-        asked = {"activation": config["activation"]} if name == "gain" else described(rest)
+        asked = {"activation": config.activation.as_dict()} if name == "gain" else described(rest)
     return {"analysis": name, "asked": {**asked, **own}, **numbers}, Path(out[-1]) if out else RESULTS
 
 
-def finished_run(arguments: list[str]) -> tuple[dict[str, Any], dict[str, Any], Path]:
+def finished_run(arguments: list[str]) -> tuple[RunConfig, dict[str, Any], Path]:
     """Return (the configuration, the record, the folder) of the run that `run=` names."""
     given = dict(argument.partition("=")[::2] for argument in arguments)
     if not given.get("run"):

@@ -46,7 +46,7 @@ def test(arguments: list[str]) -> None:
     else:
         from rectifiers.training.ensemble import ensemble
 
-        outcome = ensemble(runs, Path(runs[0][0]["runs_dir"]))
+        outcome = ensemble(runs, runs[0][0].runs_dir)
     if world().rank == 0:
         print_record(outcome.record, Console())
         print(outcome.path)

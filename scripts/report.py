@@ -25,7 +25,7 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from rectifiers.nn.networks.rows import depth, expand, trace
+from rectifiers.nn.networks.rows import depth, trace
 from rectifiers.results import claim_records, tables
 from rectifiers.results.claims import Answer, arm_hash, claim_exclusion_reason, claims
 from rectifiers.results.claims import answer as answer_claim
@@ -38,7 +38,7 @@ from rectifiers.results.numerical_floor import load_floor
 from rectifiers.results.tables import document, load
 from rectifiers.results.terminal import list_runs, print_comparison, summary
 from rectifiers.runs import record as records
-from rectifiers.runs.config import protocols
+from rectifiers.runs.config import Model, RunConfig
 from rectifiers.runs.identity import science
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
@@ -205,34 +205,34 @@ def note_experiments() -> dict[str, Any]:
 
 def experiments() -> dict[str, Any]:
     """Return what experiments.yaml has to hold: hashes of every experiment, and every protocol's settings by data."""
-    from hydra import compose, initialize_config_dir
-    from omegaconf import OmegaConf
-
-    def composed(*overrides: str) -> Any:
-        return OmegaConf.to_container(compose("train", overrides=list(overrides)), resolve=True)
+    from rectifiers.cli.composition import composed
 
     place = CONF / "experiment"
     every = sorted(path.relative_to(place).with_suffix("").as_posix() for path in place.rglob("*.yaml"))
     names = [name for name in every if not name.startswith(CLAIM)]
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        found = {name: composed(f"experiment={name}") for name in names}
-        by_data = {path.stem: composed(f"data={path.stem}", ALL) for path in (CONF / "data").glob("*.yaml")}
-        arms = {
-            claim.name: {a: composed(f"experiment={CLAIM}{claim.name}", *o) for a, o in claim.arms.items()}
-            for claim in claims()
-        }
-        models = {p.stem: composed("data=imagenet", f"model={p.stem}") for p in (CONF / "model").glob("*.yaml")}
+    found = {name: composed([f"experiment={name}"]) for name in names}
+    by_data = {path.stem: composed([f"data={path.stem}", ALL]) for path in (CONF / "data").glob("*.yaml")}
+    arms = {
+        claim.name: {a: composed([f"experiment={CLAIM}{claim.name}", *o]) for a, o in claim.arms.items()}
+        for claim in claims()
+    }
+    models = {p.stem: composed(["data=imagenet", f"model={p.stem}"]) for p in (CONF / "model").glob("*.yaml")}
     return {
         "experiments": {n: described(science(config)) for n, config in found.items()},
         "claims": {name: {a: arm_hash(science(c)) for a, c in own.items()} for name, own in arms.items() if own},
-        "settings": {data: protocols(config) for data, config in by_data.items()},
-        "networks": {name: sizes(config["model"]) for name, config in models.items()},
+        "settings": {data: settings(config) for data, config in by_data.items()},
+        "networks": {name: sizes(config.model) for name, config in models.items()},
     }
 
 
-def sizes(model: dict[str, Any]) -> dict[str, int]:
+def settings(config: RunConfig) -> dict[str, Any]:
+    """Return the settings of each protocol by name."""
+    return {name: protocol.as_dict() for name, protocol in config.evaluation.protocols.items()}
+
+
+def sizes(model: Model) -> dict[str, int]:
     """Return what a model of conf/ is on an RGB image of 224 x 224, with 1,000 classes."""
-    rows = expand(model["rows"], width=1, classes=1000)
+    rows = model.layers(classes=1000)
     shapes = trace(rows, channels=3, input_px=224)
     return {
         "depth": depth(rows),

@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 
+from rectifiers.cli.composition import composed
 from rectifiers.data.imagenet.archives import Expected, read_expected
 from rectifiers.data.imagenet.preparation import prepare
+from rectifiers.runs.config import RunConfig
 
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
@@ -51,21 +51,19 @@ def pytest_unconfigure() -> None:
     gc.unfreeze()
 
 
-def compose_config(*overrides: str) -> dict[str, Any]:
+def compose_config(*overrides: str) -> RunConfig:
     """The resolved configuration that `python train.py <overrides>` would run."""
-    folders = {
-        key: value for key, _, value in (o.partition("=") for o in overrides) if key in ("runs_dir", "cache_dir")
-    }
-    return copy.deepcopy(_composed(*(o for o in overrides if o.partition("=")[0] not in folders))) | folders
+    pairs = (override.partition("=")[::2] for override in overrides)
+    folders = {key: value for key, value in pairs if key in ("runs_dir", "cache_dir") and "/" in value}
+    if any("$" in override or override.startswith("debug=") for override in overrides):  # which refers to cache_dir
+        return composed(overrides)
+    return _composed(*(o for o in overrides if o.partition("=")[0] not in folders)).replaced(folders)
 
 
 @cache
-def _composed(*overrides: str) -> dict[str, Any]:
+def _composed(*overrides: str) -> RunConfig:
     """Hydra takes a quarter of a second, and many tests ask for the same but for their folders."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = OmegaConf.to_container(compose("train", overrides=list(overrides)), resolve=True)
-    assert isinstance(config, dict)
-    return config  # type: ignore[return-value]
+    return composed(overrides)
 
 
 def numbers(record: dict[str, Any]) -> dict[str, Any]:
@@ -85,10 +83,10 @@ def same_bits(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> b
 
 
 @pytest.fixture
-def tiny(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+def tiny(tmp_path: Path) -> Callable[..., RunConfig]:
     """Compose a run of a second whose folders lie in the test's own."""
 
-    def make(*overrides: str) -> dict[str, Any]:
+    def make(*overrides: str) -> RunConfig:
         return compose_config(*TINY, f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache", *overrides)
 
     return make

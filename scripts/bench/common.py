@@ -92,7 +92,7 @@ def waiting(way: Way) -> Way:
 
 def paper_rows(model: str) -> list[Row]:
     """Return the layers of one of the paper's networks at full width, for ImageNet's classes."""
-    return expand(composed([f"model={model}"])["model"]["rows"], width=1.0, classes=1000)
+    return expand(composed([f"model={model}"]).model.rows, width=1.0, classes=1000)
 
 
 def paper_network(model: str, activation: ActivationFactory = PReLU) -> Network:

@@ -30,10 +30,10 @@ CONVS = (64, 64, None, 128, 128, None, *[256] * 4, None, *[512] * 4, None, *[512
 
 
 def ours(batch: int, activation: ActivationFactory) -> Way:
-    compute = composed(["model=vgg19", "data=imagenet"])["compute"]
-    memory = torch.channels_last if compute["channels_last"] else torch.contiguous_format
+    compute = composed(["model=vgg19", "data=imagenet"]).compute
+    memory = torch.channels_last if compute.channels_last else torch.contiguous_format
     network = paper_network("vgg19", activation).to(memory_format=memory)
-    return training_step(network, sgd(network, compute["fused"]), batch)
+    return training_step(network, sgd(network, compute.fused), batch)
 
 
 def of_torchvision(batch: int) -> Way:

@@ -110,7 +110,7 @@ def test_vgg_b_from_001_has_the_gradient_of_the_papers_worked_example() -> None:
     An identity, and no statistics: the same draws at another scale have the same signs, and a network of ReLU and
     maximum pooling without biases is as large as its weights. Unrounded the product is 16,728.8.
     """
-    convs = [row for row in compose_config("model=vgg_b")["model"]["rows"] if "linear" not in row]
+    convs = [row for row in compose_config("model=vgg_b").model.rows if "linear" not in row]
     rows = [*convs, {"name": "out", "linear": "classes"}]
 
     def gradients(rule):

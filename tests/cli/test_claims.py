@@ -36,7 +36,7 @@ def test_missing_runs_are_those_of_train_without_those_that_are_there(tmp_path: 
     configs = [compose_job(tuple(overrides))[0] for overrides in missing.values()]
     assert [run_id(science(config)) for config in configs] == list(missing)
     assert {arm_hash(science(config)) for config in configs} == set(known()["claims"]["table2"].values())
-    assert {(config["logger"]["name"], config["runs_dir"]) for config in configs} == {("none", str(tmp_path))}
+    assert {(config.logger.name, config.runs_dir) for config in configs} == {("none", tmp_path)}
     done = next(iter(missing))
     (kept,) = (r for r in claim_records.load(ROOT / "results" / "claims") if r["run"] == done)
     records.write(tmp_path / done / "record.json", kept)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any
 
 import pytest
 import torch
@@ -15,8 +14,9 @@ from rectifiers.data.statistics import load as load_statistics
 from rectifiers.evaluation.scores import load
 from rectifiers.evaluation.testing import Result, evaluate
 from rectifiers.runs import record as records
+from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.errors import InputError
-from rectifiers.training import assembly
+from rectifiers.training import build
 from rectifiers.training.checkpoints import load_weights
 from rectifiers.training.run import Outcome, train
 
@@ -69,9 +69,9 @@ def test_several_runs_are_an_ensemble(evaluate_py, tmp_path: Path) -> None:
     whole = records.load(Path(done.stdout.splitlines()[-1]))
     assert whole["science"] == {"members": sorted(ids)}
     config = compose_config(*SIZES, "evaluation=[center,dense]")
-    source = assembly.build_source(config)
+    source = build.open_source(config.data)
     for name in ("center", "dense"):
-        protocol = assembly.configured(name, config["evaluation"][name])(32)
+        protocol = build.import_function(f"evaluation.{name}", config.evaluation.protocols[name])(32)
         together = 0.0
         for part in sorted(parts, key=lambda part: part.record["run"]):
             scored = Scored(config, part.path.parent)
@@ -95,9 +95,9 @@ def test_several_runs_are_an_ensemble(evaluate_py, tmp_path: Path) -> None:
 class Scored(torch.nn.Module):
     """A run's network read back from its files, without the code that tests runs."""
 
-    def __init__(self, config: dict[str, Any], folder: Path) -> None:
+    def __init__(self, config: RunConfig, folder: Path) -> None:
         super().__init__()
-        self.network = assembly.build_network(config, assembly.build_source(config), None)[0]
+        self.network = build.build_network(config, build.open_source(config.data), None)[0]
         self.preprocess = load_statistics(folder / "statistics.pt")
         checkpoint = torch.load(folder / "last.ckpt", weights_only=True)["state_dict"]
         own = {name.removeprefix("network."): w for name, w in checkpoint.items() if name.startswith("network.")}

@@ -10,7 +10,6 @@ import pytest
 from conftest import CONF, ROOT, compose_config
 from rectifiers.nn.networks.rows import expand, trace
 from rectifiers.runs import record as records
-from rectifiers.runs.config import protocols
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.run import train
@@ -50,17 +49,17 @@ def test_a_head_comment_says_command_and_cost(experiment: str) -> None:
     assert f"python train.py experiment={experiment} data.root=" in comment
     assert f"sbatch scripts/slurm/train.sbatch experiment={experiment} data.root=" in comment
     config = compose_config(f"experiment={experiment}")
-    assert config["model"]["width"] == 1
-    assert (config["preprocess"]["scale"], config["init"]["fc_std"]) == (255, [0.01, 0.01, 0.001])
+    assert config.model.width == 1
+    assert (config.preprocess.scale, config.init.fc_std) == (255, (0.01, 0.01, 0.001))
     if experiment == ENSEMBLE:
-        assert set(config["members"]) < SAME_RUN.keys()
+        assert set(config.members) < SAME_RUN.keys()
         return
     if experiment in SAME_RUN:
         assert f"The run is that of {SAME_RUN[experiment]}," in comment
         return
-    rows = expand(config["model"]["rows"], width=1, classes=1000)
+    rows = expand(config.model.rows, width=1, classes=1000)
     macs = sum(shape.multiply_adds for shape in trace(rows, channels=3, input_px=224))
-    epochs = config["optim"]["epochs"]
+    epochs = config.optim.epochs
     assert f"{macs:,} multiply-adds an image" in comment
     assert f"{epochs} epochs of 1,281,167 images" in comment
     said = re.search(r"(\d+) GPU-hours at a sustained 20 TFLOP/s", comment)
@@ -99,7 +98,7 @@ def test_every_experiment_runs_end_to_end_at_the_smoke_size(experiment: str, tmp
     )
     outcome = train(config, {"experiment": experiment, "debug": "smoke"})
     assert records.load(outcome.path)["status"] == "finished"
-    assert set(outcome.record["protocols"]) == set(protocols(config))
+    assert set(outcome.record["protocols"]) == set(config.evaluation.protocols)
     assert all(result["seen"] == 24 for result in outcome.record["protocols"].values())
 
 

@@ -216,7 +216,7 @@ def test_paths_of_a_job_hold_wherever_it_is_run(tmp_path: Path, monkeypatch: pyt
     sweep = planned(Path("here"), "seed=0").absolute()
     monkeypatch.chdir("/")
     config, _ = load(sweep)[0].prepared()
-    assert (config["runs_dir"], config["cache_dir"]) == (f"{tmp_path}/here/runs", f"{tmp_path}/here/cache")
+    assert (config.runs_dir, config.cache_dir) == (tmp_path / "here" / "runs", tmp_path / "here" / "cache")
 
 
 def test_data_that_name_a_run_are_hashed_once_when_the_sweep_is_planned(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_data_that_name_a_run_are_hashed_once_when_the_sweep_is_planned(tmp_path
     sweep = planned(tmp_path, "data=folder", f"data.root={tmp_path}/data", "data.crop_px=8,10", "seed=0,1")
     shutil.rmtree(tmp_path / "data")
     assert states(sweep) == [State.MISSING] * 4
-    digests = {job.prepared()[0]["data"]["content"] for job in load(sweep)}
+    digests = {job.prepared()[0].data.content for job in load(sweep)}
     assert len(digests) == 1
     assert None not in digests
 

@@ -10,7 +10,7 @@ from rectifiers.evaluation.protocols import _nearest, center, dense, multi_view,
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import multiply_adds
 from rectifiers.runtime.errors import InputError
-from rectifiers.training import assembly
+from rectifiers.training import build
 
 
 class Small(nn.Module):
@@ -19,7 +19,7 @@ class Small(nn.Module):
     def __init__(self, model: str = "small14", crop_px: int = 32) -> None:
         super().__init__()
         config = compose_config(f"model={model}", "model.width=0.0625", "data.resize_px=224", f"data.crop_px={crop_px}")
-        self.network: Network = assembly.build_network(config, digits(), None)[0]
+        self.network: Network = build.build_network(config, digits(), None)[0]
         mean = torch.linspace(90, 160, crop_px**2).view(1, crop_px, crop_px)
         self.preprocess = Preprocess(mean, torch.full((1, 1, 1), 1 / 64), None, True)
         self.eval()

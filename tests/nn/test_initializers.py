@@ -32,7 +32,7 @@ def draw(rule, seed: int = 0, layer: Layer = LAYER) -> tuple[torch.Tensor, float
 
 def small14(width: float = 1.0, activation=A.relu, **options) -> Network:
     config = compose_config()
-    rows = expand(config["model"]["rows"], width=width, classes=options.pop("classes", 1000))
+    rows = expand(config.model.rows, width=width, classes=options.pop("classes", 1000))
     return Network(rows, activation, channels=options.pop("channels", 3), input_px=options.pop("input_px", 224))
 
 

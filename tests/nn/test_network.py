@@ -16,7 +16,7 @@ ACTIVATIONS = [
 def build(
     activation, *, width: float = 1 / 16, norm: str = "none", input_px: int = 32, model: str = "small14"
 ) -> Network:
-    rows = compose_config(f"model={model}", "data.width=1.0")["model"]["rows"]
+    rows = compose_config(f"model={model}", "data.width=1.0").model.rows
     return Network(expand(rows, width=width, classes=10), activation, channels=1, input_px=input_px, norm=norm)
 
 
@@ -71,7 +71,7 @@ def test_vgg19_computes_what_torchvisions_does() -> None:
 
     torch.manual_seed(0)
     theirs = vgg19(num_classes=10).eval()
-    rows = compose_config("model=vgg19", "data.width=1.0")["model"]["rows"]
+    rows = compose_config("model=vgg19", "data.width=1.0").model.rows
     ours = Network(expand(rows, width=1.0, classes=10), A.relu, channels=3, input_px=224).eval()
     layers = [m for m in theirs.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
     for site, layer in zip(ours.sites(), layers, strict=True):
@@ -85,7 +85,7 @@ def test_the_papers_worked_example_on_vgg_b() -> None:
     """Section 2.2: a constant std of 0.01 makes the gradient at conv2 1/(5.9 * 4.2^2 * 2.9^2 * 2.1^4) of Eq. 14's."""
     from rectifiers.nn.initializers import he_backward, initialize
 
-    rows = compose_config("model=vgg_b", "data.width=1.0")["model"]["rows"]
+    rows = compose_config("model=vgg_b", "data.width=1.0").model.rows
     with torch.device("meta"):
         network = Network(expand(rows, width=1.0, classes=10), A.relu, channels=3, input_px=32)
     sites = [site for site in network.to_empty(device="cpu").sites() if site.name.startswith("conv")]

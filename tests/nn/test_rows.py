@@ -8,7 +8,7 @@ from rectifiers.runtime.errors import InputError
 
 
 def small14(width: float = 1.0, classes: int = 1000):
-    return expand(compose_config("data.width=1.0")["model"]["rows"], width=width, classes=classes)
+    return expand(compose_config("data.width=1.0").model.rows, width=width, classes=classes)
 
 
 def test_small14_is_the_papers_table_1() -> None:
@@ -42,7 +42,7 @@ PAPERS = {
 
 @pytest.mark.parametrize(("model", "expected"), PAPERS.items())
 def test_the_papers_networks_have_their_depth_size_and_cost(model: str, expected: tuple) -> None:
-    rows = expand(compose_config(f"model={model}", "data.width=1.0")["model"]["rows"], width=1.0, classes=1000)
+    rows = expand(compose_config(f"model={model}", "data.width=1.0").model.rows, width=1.0, classes=1000)
     shapes = trace(rows, channels=3, input_px=224)
     conv = sum(shape.multiply_adds for shape in shapes if shape.row.kind == "conv")
     whole = sum(shape.multiply_adds for shape in shapes)
@@ -53,7 +53,7 @@ def test_the_papers_networks_have_their_depth_size_and_cost(model: str, expected
 
 @pytest.mark.parametrize(("model", "stage"), [("model_a", 5), ("model_b", 6), ("model_c", 6)])
 def test_the_large_models_have_the_maps_of_table_3(model: str, stage: int) -> None:
-    rows = expand(compose_config(f"model={model}", "data.width=1.0")["model"]["rows"], width=1.0, classes=1000)
+    rows = expand(compose_config(f"model={model}", "data.width=1.0").model.rows, width=1.0, classes=1000)
     sides = [s.side for s in trace(rows, channels=3, input_px=224) if s.row.kind == "conv"]
     assert sides == [112] + [56] * stage + [28] * stage + [14] * stage
 

@@ -8,7 +8,6 @@ import pytest
 
 from conftest import ROOT, compose_config
 from rectifiers.results.commands import command
-from rectifiers.runs.config import protocols
 from rectifiers.runs.identity import run_id, science
 
 RECORDS = ROOT / "results" / "records"
@@ -25,7 +24,7 @@ def test_it_makes_the_run_of_a_committed_record(name: str) -> None:
     record = json.loads((RECORDS / f"{name}.json").read_text())
     config = compose_config(*overrides(str(command(record))))
     assert run_id(science(config)) == name
-    assert sorted(protocols(config)) == sorted(record["protocols"])
+    assert sorted(config.evaluation.protocols) == sorted(record["protocols"])
 
 
 def made(*given: str, choices: dict[str, Any]) -> dict[str, Any]:

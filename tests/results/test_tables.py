@@ -16,12 +16,12 @@ from rectifiers.results.comparison import hits
 from rectifiers.results.eligibility import PLACE, exclusion_reason, setting
 from rectifiers.results.tables import load, render_markdown
 from rectifiers.runs import record as records
-from rectifiers.runs.config import protocols
+from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import science
 
 
 @functools.cache
-def composed(experiment: str, data: str) -> dict[str, Any]:
+def composed(experiment: str, data: str) -> RunConfig:
     """What an experiment is on its own data, or on digits."""
     on = () if data == "imagenet" else (f"data={data}",)
     return compose_config(f"experiment={experiment}", "evaluation=calibration", *on)
@@ -47,7 +47,7 @@ def record(
 ) -> dict[str, Any]:  # fmt: skip
     config = composed(experiment, data)
     seen, train_images = (50_000, 1_281_167) if data == "imagenet" else (4, 100)
-    tested = {protocol: result(error, bits, seen=seen, settings=protocols(config)[protocol])}
+    tested = {protocol: result(error, bits, seen=seen, settings=config.evaluation.protocols[protocol].as_dict())}
     return {
         "schema_version": 1, "run": name, "status": "finished", "ledger": [], "slopes": {}, "drop_epochs": [],
         "epochs": 75, "history": [], "images_per_second": None, "network": NETWORK, "wall_s": 1.0, "codes": ["c0de"],

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from conftest import CONF, compose_config
-from rectifiers.data.module import ImageData
 from rectifiers.data.preprocess import PixelMoments, fit
 from rectifiers.data.sources import Source, digits
-from rectifiers.runs.config import check, protocols
+from rectifiers.runs.config import Target
 from rectifiers.runtime.errors import InputError
-from rectifiers.training import assembly
+from rectifiers.runtime.schema import checked
+from rectifiers.training import build
 
 GROUPS = {
     path.name: sorted(p.relative_to(path).with_suffix("").as_posix() for p in path.rglob("*.yaml"))
@@ -76,20 +76,19 @@ def test_the_groups_hold_what_the_readme_promises() -> None:
 
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_every_option_composes_and_passes_the_checks(group: str, option: str) -> None:
-    check(compose_config(f"{group}={option}"))
+    compose_config(f"{group}={option}")
 
 
 @pytest.mark.parametrize("option", GROUPS["data"])
 def test_every_source_takes_its_settings(option: str) -> None:
-    settings = compose_config(f"data={option}")["data"]
-    source = assembly.configured("data", settings, assembly.EVERY_SOURCE_KEYS)
+    source = build.import_function("data", compose_config(f"data={option}").data)
     assert source.func.__name__ == option.rstrip("8")  # digits8 are digits at another size
 
 
 @pytest.mark.parametrize("option", GROUPS["evaluation"])
 def test_every_protocol_cuts_views(option: str) -> None:
-    for name, settings in protocols(compose_config(f"evaluation={option}")).items():
-        protocol = assembly.configured(f"evaluation.{name}", settings)(32)
+    for name, target in compose_config(f"evaluation={option}").evaluation.protocols.items():
+        protocol = build.import_function(f"evaluation.{name}", target)(32)
         for px in protocol.scales_px:
             views = protocol.views(torch.zeros(1, 40, 50, dtype=torch.uint8), px)
             assert views.shape[1] == 1
@@ -100,9 +99,9 @@ def test_every_protocol_cuts_views(option: str) -> None:
 def test_every_preprocess_fits_real_images(option: str) -> None:
     config = compose_config(f"preprocess={option}", "data.resize_px=12", "data.crop_px=12")
     source = digits()
-    data = ImageData(source, assembly.build_geometry(config), global_batch=8, seed=0, workers=0)
-    method = assembly.configured("preprocess", config["preprocess"], assembly.EVERY_PREPROCESS_KEYS)
-    fitted = fit(method, PixelMoments(data.statistics_batches), config["preprocess"]["scale"])
+    data = build.build_data(config, source)
+    method = build.import_function("preprocess", config.preprocess)
+    fitted = fit(method, PixelMoments(data.statistics_batches), config.preprocess.scale)
     out = fitted(next(data.statistics_batches()))
     assert torch.isfinite(out).all()
     vector = {"pca": 144, "pca_whiten": 144, "pca_reduce": 100}
@@ -122,10 +121,10 @@ def source() -> Source:
 def test_every_model_initialiser_and_kind_of_activation_go_together(
     source: Source, model: str, init: str, activation: str
 ) -> None:
-    config = compose_config(f"model={model}", *SMALL)
-    for group, option in (("init", init), ("activation", activation)):  # their own files; a composition takes 0.1 s
-        config[group] = compose_config(f"{group}={option}")[group]
-    network, report = assembly.build_network(config, source, None)
+    # each group's own file; a composition takes 0.1 s
+    init_config, activation_config = compose_config(f"init={init}").init, compose_config(f"activation={activation}")
+    chosen = {"init": init_config.as_dict(), "activation": activation_config.activation.as_dict()}
+    network, report = build.build_network(compose_config(f"model={model}", *SMALL).replaced(chosen), source, None)
     assert len(report) == len(network.sites())
     scores = network.eval()(torch.randn(2, 1, 32, 32))
     assert scores.shape == (2, 10)
@@ -135,7 +134,7 @@ def test_every_model_initialiser_and_kind_of_activation_go_together(
 @pytest.mark.parametrize("activation", GROUPS["activation"])
 def test_every_activation_builds(source: Source, activation: str) -> None:
     config = compose_config(f"activation={activation}", "model=mlp", *SMALL)
-    network, _ = assembly.build_network(config, source, None)
+    network, _ = build.build_network(config, source, None)
     assert network(torch.randn(2, 1, 32, 32)).shape == (2, 10)
 
 
@@ -206,7 +205,7 @@ BAD = [
 @pytest.mark.parametrize(("override", "sentence"), BAD)
 def test_a_value_that_cannot_be_used_is_one_sentence_with_the_remedy(override: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        check(compose_config(*override.split()))
+        compose_config(*override.split())
 
 
 def test_keys_of_the_preparation_are_checked() -> None:
@@ -216,7 +215,7 @@ def test_keys_of_the_preparation_are_checked() -> None:
         ("data.allow_unpinned=1", r"data\.allow_unpinned=1 is not known; choose one of: false, true"),
     ):
         with pytest.raises(InputError, match=sentence):
-            check(compose_config("data=imagenet", override))
+            compose_config("data=imagenet", override)
 
 
 def test_readings_and_bad_images_are_chosen_by_name() -> None:
@@ -224,21 +223,25 @@ def test_readings_and_bad_images_are_chosen_by_name() -> None:
         ("color_scale", "variance", "eigenvalues, roots"),
         ("bad_images", "ignore", "error, skip"),
     ):
-        check(compose_config("data=imagenet", f"data.{key}={known.split(', ')[1]}"))
+        compose_config("data=imagenet", f"data.{key}={known.split(', ')[1]}")
         with pytest.raises(InputError, match=rf"data\.{key}={wrong} is not known; choose one of: {known}$"):
-            check(compose_config("data=imagenet", f"data.{key}={wrong}"))
-    geometry = assembly.build_geometry(compose_config("data=imagenet", "data.color_scale=roots"))
+            compose_config("data=imagenet", f"data.{key}={wrong}")
+    geometry = compose_config("data=imagenet", "data.color_scale=roots").data
     assert (geometry.color_sigma, geometry.color_scale) == (0.1, "roots")
 
 
 def test_bounds_depend_on_where_a_value_comes_from() -> None:
-    check(compose_config("optim.drop_epochs=[75]", "init.bias=torch_default", "optim.lr=1e30"))
-    check(compose_config("optim.drop_epochs=[30,90]", "optim.drop_epochs_from=0123456789ab"))
+    compose_config("optim.drop_epochs=[75]", "init.bias=torch_default", "optim.lr=1e30")
+    compose_config("optim.drop_epochs=[30,90]", "optim.drop_epochs_from=0123456789ab")
+
+
+def import_function(group: str, settings: dict[str, object]) -> object:
+    return build.import_function(group, checked(Target, settings))
 
 
 def test_settings_that_a_function_does_not_take_are_named_with_those_it_takes() -> None:
     with pytest.raises(InputError, match=r"activation\.slope is not known; .*prelu takes: initial_slope"):
-        assembly.configured("activation", {"_target_": "rectifiers.activations.prelu", "slope": 1})
+        import_function("activation", {"_target_": "rectifiers.activations.prelu", "slope": 1})
     for group, option, setting, sentence in (
         ("activation", "prelu", "initial_slope=abc", r"activation\.initial_slope=abc is not usable; give a number$"),
         ("activation", "maxout", "pieces=2.5", r"activation\.pieces=2\.5 is not usable; give a whole number$"),
@@ -256,14 +259,14 @@ def test_settings_that_a_function_does_not_take_are_named_with_those_it_takes() 
         ("data", "digits", "split_seed=4294967296", r"at least 0 and at most 4294967295$"),
         ("data", "digits", "val_fraction=1", r"data\.val_fraction=1 is not usable; give a number above 0 and below 1$"),
     ):
-        settings = compose_config(f"{group}={option}", f"{group}.{setting}")[group]
+        target = compose_config(f"{group}={option}", f"{group}.{setting}").targets()[group]
         with pytest.raises(InputError, match=sentence):
-            assembly.configured(group, settings, (*assembly.EVERY_SOURCE_KEYS, *assembly.EVERY_INIT_KEYS, "scale"))
+            build.import_function(group, target)
     with pytest.raises(InputError, match=r"activation\.x is not known; .*relu takes: no settings"):
-        assembly.configured("activation", {"_target_": "rectifiers.activations.relu", "x": 1})
-    for target in ("nowhere.at.all", "rectifiers.activations.nothing", None, "rectifiers..x", "rectifiers.__name__"):
+        import_function("activation", {"_target_": "rectifiers.activations.relu", "x": 1})
+    for target in ("nowhere.at.all", "rectifiers.activations.nothing", "rectifiers..x", "rectifiers.__name__"):
         with pytest.raises(InputError, match=r"_target_=.* cannot be imported; give the dotted name of a function"):
-            assembly.configured("init", {"_target_": target})
+            import_function("init", {"_target_": target})
 
 
 def no_rule(weight, layer, generator):
@@ -280,7 +283,6 @@ def no_rule(weight, layer, generator):
     ],
 )
 def test_a_target_of_the_wrong_kind_is_named(group: str, target: str, sentence: str) -> None:
-    config = compose_config("activation=relu", "model=mlp", *SMALL)
-    config[group] = {**config[group], "_target_": target}
+    config = compose_config("activation=relu", "model=mlp", *SMALL).replaced({f"{group}._target_": target})
     with pytest.raises(InputError, match=rf"{group}\._target_=.*{sentence}"):
-        assembly.build_network(config, digits(), None)
+        build.build_network(config, digits(), None)

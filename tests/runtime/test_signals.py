@@ -1,5 +1,6 @@
 """A signal at any stage of a run: it stops where nothing is lost, with a status, and the same command goes on."""
 
+import functools
 import signal
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from conftest import numbers, same_bits
+from rectifiers.data import sources
 from rectifiers.data.module import ImageData
 from rectifiers.runs import record as records
 from rectifiers.runtime.distributed import launch_command
@@ -17,7 +19,7 @@ from rectifiers.training.checkpoints import AtomicCheckpointIO
 from rectifiers.training.epoch_end import EpochEnd
 
 STAGES = {
-    "data": (run, "build_source", "while the data was opened"),
+    "data": (sources, "digits", "while the data was opened"),
     "statistics": (ImageData, "_ordered_loader", "while learning the preprocessing"),
     "set-up of the trainer": (EpochEnd, "setup", "after step 1"),
     "last epoch": (EpochEnd, "on_train_epoch_end", "after step 10"),
@@ -45,6 +47,7 @@ def test_a_signal_at_any_stage_stops_the_run_and_the_same_command_ends_with_the_
     owner, name, where = STAGES[stage]
     original = getattr(owner, name)
 
+    @functools.wraps(original)
     def interrupted(*arguments: Any, **settings: Any) -> Any:
         signal.raise_signal(asked)
         return original(*arguments, **settings)

@@ -16,6 +16,7 @@ import pytest
 from conftest import ROOT
 from rectifiers.results.origin import machine_of
 from rectifiers.runs import record as records
+from rectifiers.runs.config import Logger
 from rectifiers.tracking import client, results, sync_state
 from rectifiers.tracking.client import Tracked
 from rectifiers.tracking.mirror import mirrored, publish
@@ -23,7 +24,7 @@ from tracking.stub import Stub, serving
 
 pytestmark = pytest.mark.process
 
-SETTINGS = {"name": "wandb", "project": "p", "mode": "auto", "log_checkpoint": False, "finish_timeout_s": 20}
+SETTINGS = Logger(name="wandb", project="p", finish_timeout_s=20)
 
 
 @pytest.fixture
@@ -44,7 +45,9 @@ def folder(tmp_path: Path, record: dict[str, Any]) -> Path:
 
 
 def tracked(record: dict[str, Any], folder: Path, **settings: Any) -> Tracked:
-    return Tracked(SETTINGS | settings, folder, record["choices"], record["science"], record["provenance"])
+    return Tracked(
+        SETTINGS.model_copy(update=settings), folder, record["choices"], record["science"], record["provenance"]
+    )
 
 
 def inspected(folder: Path) -> list[dict[str, Any]]:
@@ -142,7 +145,7 @@ def test_offline_it_holds_the_same_and_the_sync_sends_it(
 
 
 def test_wandbs_own_sync_sends_the_same(record: dict[str, Any], folder: Path, server: Stub) -> None:
-    assert publish(record, folder, SETTINGS | {"mode": "offline"}) is None
+    assert publish(record, folder, SETTINGS.model_copy(update={"mode": "offline"})) is None
     (place,) = (folder / "wandb").glob("offline-run-*")
     command = [Path(sys.executable).with_name("wandb"), "sync", str(place)]
     subprocess.run(command, check=True, capture_output=True, cwd=folder)
@@ -375,7 +378,7 @@ def test_a_run_that_diverged_at_once_is_concluded_once(
     conclude = results.conclude
     monkeypatch.setattr(results, "conclude", lambda *given: told.append(given) or conclude(*given))
     diverged = {**record, "history": [], "epochs": 0, "protocols": {}, "status": "diverged"}
-    assert publish(diverged, folder, SETTINGS | {"mode": "offline"}) is None
+    assert publish(diverged, folder, SETTINGS.model_copy(update={"mode": "offline"})) is None
     assert len(told) == 1
 
 

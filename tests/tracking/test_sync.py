@@ -81,16 +81,16 @@ def test_sync_sends_what_was_offline_once(report, tiny, server: Stub, monkeypatc
     assert outcome.note is None
     assert server.calls == []
     server.fault = "403"
-    refused = report("sync", f"--runs={config['runs_dir']}")
+    refused = report("sync", f"--runs={config.runs_dir}")
     assert refused.returncode == 1
     assert refused.stdout == "0 sent, 1 not sent\n"
     assert "403" in refused.stderr
     server.fault = None
-    done = report("sync", f"--runs={config['runs_dir']}")
+    done = report("sync", f"--runs={config.runs_dir}")
     assert (done.returncode, done.stdout) == (0, "1 sent, 0 not sent\n"), done.stderr
     assert server.steps(outcome.record["run"]) == [1, 2]
     calls = len(server.calls)
-    again = report("sync", f"--runs={config['runs_dir']}")
+    again = report("sync", f"--runs={config.runs_dir}")
     assert (again.returncode, again.stdout, len(server.calls)) == (0, "0 sent, 0 not sent\n", calls)
 
 

@@ -1,12 +1,12 @@
 """Callbacks that look on: they see what is there, and the run has the same bits with them and without."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from conftest import compose_config, numbers, same_bits
+from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory.fisher import MEASURES
 from rectifiers.training.checkpoints import AtomicCheckpointIO
@@ -48,20 +48,18 @@ def test_a_run_has_the_same_bits_with_those_who_look_on(tiny, tmp_path) -> None:
     assert not torch.equal(weights.found[0]["head.fc_1.weight"], weights.found[3]["head.fc_1.weight"])
 
 
-def small(folder: Path, *more: str) -> dict[str, Any]:
+def small(folder: Path, *more: str) -> RunConfig:
     """A perceptron of 16-12-10 on digits of 4 px: two epochs."""
     return compose_config(
         "model=mlp", "model.depth=1", "model.hidden=12", "data=digits8", "data.resize_px=4", "data.crop_px=4",
         "optim=plain", "optim.epochs=2", "evaluation=[center]", "logger=none", f"runs_dir={folder}",
-        *(more if any(each.startswith("callbacks=") for each in more) else ("callbacks=fisher", *more)),
+        *more,
     )  # fmt: skip
 
 
 def test_fisher_information_is_kept_of_every_epoch_and_changes_no_bit(tmp_path) -> None:
-    watched = train(small(tmp_path), {})
-    config = small(tmp_path)
-    del config["callbacks"]
-    alone = train(config, {})
+    watched = train(small(tmp_path, "callbacks=fisher"), {})
+    alone = train(small(tmp_path), {})
     kept, again = (
         AtomicCheckpointIO().load_checkpoint(run.path.parent / "last.ckpt")["state_dict"] for run in (alone, watched)
     )
@@ -85,7 +83,7 @@ def test_fisher_information_is_kept_of_every_epoch_and_changes_no_bit(tmp_path) 
 )
 def test_what_it_cannot_be_made_of_is_said_before_the_training(given, words, tmp_path) -> None:
     with pytest.raises(InputError, match=words):
-        train(small(tmp_path, given), {})
+        train(small(tmp_path, "callbacks=fisher", given), {})
 
 
 @pytest.mark.parametrize(("init", "expected"), [("zeros", 0), ("constant", 1), ("he", 12)])

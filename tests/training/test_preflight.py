@@ -21,7 +21,7 @@ from rectifiers.training.preflight import check_compute, warn_of_stale_addresses
     ],
 )
 def test_more_processes_than_were_started_get_the_command_to_type(compute: dict, here: World, command: str) -> None:
-    settings = compose_config()["compute"] | compute
+    settings = compose_config().compute.model_copy(update=compute)
     with pytest.raises(InputError, match=command):
         check_compute(settings, here)
 

@@ -163,7 +163,7 @@ def test_a_rerun_that_cannot_be_built_moves_nothing(tiny, monkeypatch: pytest.Mo
     def refuse(*_: object) -> None:
         raise InputError("no such network")
 
-    monkeypatch.setattr("rectifiers.training.run.build_network", refuse)
+    monkeypatch.setattr("rectifiers.training.build.build_network", refuse)
     with pytest.raises(InputError, match="no such network"):
         train(tiny("rerun=true"), CHOICES)
     assert first.path.exists()

@@ -10,6 +10,7 @@ from torch import Tensor
 from rectifiers.analysis.histograms import log_spaced
 from rectifiers.analysis.setup import AnalysisSetup, generator, mean_and_interval, observe_training
 from rectifiers.nn.networks.network import Network
+from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import stderr
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory.fisher import MEASURES, check_two_layers, measure
@@ -34,7 +35,7 @@ def ideal(slope: float) -> float:
 
 
 def analyse(
-    config: dict[str, Any], *, slopes: Sequence[float], seeds: int, snapshots: int, images: int, inputs: str
+    config: RunConfig, *, slopes: Sequence[float], seeds: int, snapshots: int, images: int, inputs: str
 ) -> dict[str, Any]:
     """Return for every arm and step each measure's mean over seeds with its interval, and its difference from the
     first arm, paired by seed; and the eigenvalues of the first seed.
@@ -45,14 +46,14 @@ def analyse(
     if inputs == "gaussian" and snapshots > 1:
         raise InputError("inputs=gaussian has no labels to train on; give snapshots=1, or inputs=data")
     first = AnalysisSetup(config)
-    check_two_layers(first.network(config["seed"])[0])
+    check_two_layers(first.network(config.seed)[0])
     steps = log_spaced(first.steps, snapshots)
     activations = arms(slopes)
     measured: dict[str, dict[int, list[dict[str, float]]]] = {name: {} for name in activations}
     spectra: dict[str, dict[int, list[float]]] = {name: {} for name in activations}
     for i, (name, activation) in enumerate(activations.items()):
-        for j, seed in enumerate(range(config["seed"], config["seed"] + seeds)):
-            own = {**config, "seed": seed, "activation": activation}
+        for j, seed in enumerate(range(config.seed, config.seed + seeds)):
+            own = config.replaced({"seed": seed, "activation": activation})
             for step, network, x, labels in _networks(own, steps, images, inputs):
                 measures, eigenvalues = measure(network, x, labels)
                 measured[name].setdefault(step, []).append(measures)
@@ -84,10 +85,10 @@ def analyse(
 
 
 def _networks(
-    config: dict[str, Any], steps: Sequence[int], images: int, inputs: str
+    config: RunConfig, steps: Sequence[int], images: int, inputs: str
 ) -> Iterator[tuple[int, Network, Tensor, Tensor]]:
     """Yield (step, the network as it was, inputs, labels); a training that diverged has fewer."""
-    setup, seed = AnalysisSetup(config), config["seed"]
+    setup, seed = AnalysisSetup(config), config.seed
     network, _ = setup.network(seed)
     if inputs == "gaussian":
         labels = torch.randint(len(setup.source.classes), (images,), generator=generator("labels", seed))

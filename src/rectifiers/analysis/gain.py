@@ -11,26 +11,32 @@ from torch import nn
 
 from rectifiers.analysis.setup import finite, generator, mean_and_interval
 from rectifiers.nn.activations import Moments, moments, pieces
+from rectifiers.runs.config import RunConfig, Target
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.paths import CONF
+from rectifiers.runtime.schema import checked
 from rectifiers.theory.propagation import fluctuation, width_effect
-from rectifiers.training.assembly import configured
+from rectifiers.training.build import import_function
 
 Factory = Callable[[int], nn.Module]
 NEUTRAL = 1e-3  # of the slope of the variance map
 
 
-def analyse(config: dict[str, Any], *, seeds: int, depth: int, units: int, images: int) -> dict[str, Any]:
+def analyse(config: RunConfig, *, seeds: int, depth: int, units: int, images: int) -> dict[str, Any]:
     """Return `gains` of all activations in conf/activation, and of the one of `config` where it is another."""
-    own = config["activation"]
-    configured("activation", own)  # what was asked for has to work, and the others may not
-    settings = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((CONF / "activation").glob("*.yaml"))}
-    if own not in settings.values():
-        settings[f"{own['_target_'].rpartition('.')[2]} (yours)"] = own
+    own = config.activation
+    import_function("activation", own)  # what was asked for has to work, and the others may not
+    known = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((CONF / "activation").glob("*.yaml"))}
+    if own.as_dict() not in known.values():
+        known[f"{own.target.rpartition('.')[2]} (yours)"] = own.as_dict()
     # Late, so that an activation that cannot be made fails by itself.
-    factories = {name: lambda n, given=given: configured("activation", given)(n) for name, given in settings.items()}
+    factories = {name: lambda n, given=given: _activation(given)(n) for name, given in known.items()}
     return gains(factories, seeds=seeds, depth=depth, units=units, images=images)
+
+
+def _activation(given: Mapping[str, Any]) -> Factory:
+    return import_function("activation", checked(Target, given, "activation."))
 
 
 def gains(activations: Mapping[str, Factory], *, seeds: int, depth: int, units: int, images: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rectifiers.analysis.setup import AnalysisSetup, observe_training
+from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.diagnostics import QUANTILES, Signals
 
@@ -14,7 +15,7 @@ def log_spaced(last: int, count: int) -> list[int]:
     return sorted({max(0, min(last, step)) for step in between})
 
 
-def analyse(config: dict[str, Any], *, snapshots: int) -> dict[str, Any]:
+def analyse(config: RunConfig, *, snapshots: int) -> dict[str, Any]:
     """Train `config` once more, in a folder of its own that is removed, and return its signals at a few steps.
 
     Raises:

@@ -8,13 +8,14 @@ from torch import Tensor
 
 from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.data.preprocess import COVARIANCE_LIMIT, PixelMoments, eigenbasis
+from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 
 EPSILONS = {"pca": 1e-5, "zca": 1e-2}  # the course notes', and conf/preprocess/zca.yaml's
 
 
-def analyse(config: dict[str, Any], *, images: int, components: Sequence[int], shown: int) -> dict[str, Any]:
+def analyse(config: RunConfig, *, images: int, components: Sequence[int], shown: int) -> dict[str, Any]:
     """Return the numbers and the pictures, which are tensors below `pictures`: [N, C, H, W], of pixels from 0 to 1.
 
     images: of the training split to show. components: numbers k of components to rebuild them from. shown: components
@@ -25,7 +26,7 @@ def analyse(config: dict[str, Any], *, images: int, components: Sequence[int], s
         InputError: where an image has too many numbers for a covariance, or fewer than a k.
     """
     setup = AnalysisSetup(config)
-    side = config["data"]["crop_px"]
+    side = config.data.crop_px
     size = setup.source.channels * side**2
     if size > COVARIANCE_LIMIT:
         raise InputError(
@@ -44,7 +45,7 @@ def analyse(config: dict[str, Any], *, images: int, components: Sequence[int], s
 
         moments = PixelMoments(batches)
         eigenvalues, rows = eigenbasis(moments)
-    pictures, _ = setup.images(images, config["seed"])
+    pictures, _ = setup.images(images, config.seed)
     originals = pictures.double() / PixelMoments.WHITE
     coordinates = (originals - moments.mean).flatten(1) @ rows.T
     rebuilt = {k: (coordinates[:, :k] @ rows[:k]).view_as(originals) + moments.mean for k in components}

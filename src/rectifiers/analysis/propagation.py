@@ -15,6 +15,7 @@ from rectifiers.analysis.setup import AnalysisSetup, finite, mean_and_interval
 from rectifiers.nn.initializers import Site
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import Row
+from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory.propagation import Step, WidthEffect, log, predict
@@ -130,7 +131,7 @@ def effects(sites: Sequence[Site], stds: Sequence[float], signals: Sequence[Laye
     return of_layers
 
 
-def analyse(config: dict[str, Any], *, seeds: int, images: int, inputs: str) -> dict[str, Any]:
+def analyse(config: RunConfig, *, seeds: int, images: int, inputs: str) -> dict[str, Any]:
     """Return every layer's moments, measured and predicted, and what they come to.
 
     Moments are log10, means over networks with 95 % intervals; None where one of them was zero, which has no logarithm,
@@ -139,13 +140,13 @@ def analyse(config: dict[str, Any], *, seeds: int, images: int, inputs: str) -> 
     Raises:
         InputError: for one image and batch normalisation.
     """
-    norm = config["model"]["norm"]
+    norm = config.model.norm
     if images == 1 and norm == "batch":
         raise InputError("images=1 leaves model.norm=batch nothing to normalise over; give images=2 or more")
     setup = AnalysisSetup(config)
     measured, causes, powers = [], [], []
     with progress_bar("networks", seeds) as advance:
-        for seed in range(config["seed"], config["seed"] + seeds):
+        for seed in range(config.seed, config.seed + seeds):
             network, report = setup.network(seed)
             x = setup.inputs(inputs, images, seed)
             powers.append(_power(x))

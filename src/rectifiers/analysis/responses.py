@@ -11,9 +11,10 @@ from rectifiers.data.preprocess import Preprocess
 from rectifiers.data.statistics import load
 from rectifiers.evaluation.responses import ResponseMeter, Responses
 from rectifiers.nn.networks.network import Network
+from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.assembly import build_network
+from rectifiers.training.build import build_network
 from rectifiers.training.checkpoints import LAST, AtomicCheckpointIO
 from rectifiers.training.module import refuse_other_network
 
@@ -21,7 +22,7 @@ PREFIX = "network."  # of the network's weights in a checkpoint of the module
 BY_EPOCH = ("response_mean", "response_std", "active_share", "dead_units")
 
 
-def analyse(config: dict[str, Any], record: dict[str, Any], folder: Path) -> dict[str, Any]:
+def analyse(config: RunConfig, record: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return every layer's mean, std, positive share and dead units after the last epoch, over the centre views of the
     training split; its slopes over channels; and what each epoch measured on the validation split.
 

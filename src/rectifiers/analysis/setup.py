@@ -15,19 +15,20 @@ from rectifiers.data.preprocess import Preprocess
 from rectifiers.nn.initializers import LayerReport
 from rectifiers.nn.networks.network import Network
 from rectifiers.results.statistics import mean_of
+from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.seeds import derive_seed
-from rectifiers.training.assembly import build_data, build_geometry, build_network, build_preprocess, build_source
+from rectifiers.training.build import build_data, build_network, build_preprocess, open_source
 from rectifiers.training.diagnostics import Signals, Weights
 from rectifiers.training.run import train
 
 
 class AnalysisSetup:
-    """The parts of `config`, a resolved plain dict, each made when it is first needed."""
+    """The parts of `config`, each made when it is first needed."""
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: RunConfig) -> None:
         self.config = config
-        self.source = build_source(config)
-        self.data = build_data(config, self.source, build_geometry(config))
+        self.source = open_source(config.data)
+        self.data = build_data(config, self.source)
 
     @cached_property
     def preprocess(self) -> Preprocess:
@@ -37,11 +38,11 @@ class AnalysisSetup:
     @property
     def steps(self) -> int:
         """Steps of the whole training."""
-        return self.config["optim"]["epochs"] * len(self.data.batches)
+        return self.config.optim.epochs * len(self.data.batches)
 
     def network(self, seed: int) -> tuple[Network, list[LayerReport]]:
         """Return the network as a run of this seed would start with it, and its init report."""
-        return build_network({**self.config, "seed": seed}, self.source, self.preprocess.flat_output)
+        return build_network(self.config.replaced({"seed": seed}), self.source, self.preprocess.flat_output)
 
     def images(self, count: int, seed: int) -> tuple[Tensor, Tensor]:
         """Return (centre views, uint8 [N, C, H, W]; labels, [N]) of `count` training images, or all there are."""
@@ -54,7 +55,7 @@ class AnalysisSetup:
         """Return `count` inputs of the network, float64: preprocessed training images, or N(0, 1) in their shape."""
         if kind == "data":
             return self.preprocess(self.images(count, seed)[0]).double()
-        flat, side = self.preprocess.flat_output, self.config["data"]["crop_px"]
+        flat, side = self.preprocess.flat_output, self.config.data.crop_px
         shape = (self.source.channels, side, side) if flat is None else (flat,)
         return torch.randn(count, *shape, dtype=torch.float64, generator=generator("inputs", seed))
 
@@ -73,10 +74,10 @@ def generator(*parts: str | int) -> torch.Generator:
     return torch.Generator().manual_seed(derive_seed("analysis", *parts))
 
 
-def observe_training(config: dict[str, Any], observer: Signals | Weights) -> dict[str, Any]:
+def observe_training(config: RunConfig, observer: Signals | Weights) -> dict[str, Any]:
     """Train `config` once more while `observer` looks on, in a folder that is removed; return the record."""
     with tempfile.TemporaryDirectory() as place:
-        own = {**config, "runs_dir": place, "rerun": False, "logger": {**config["logger"], "name": "none"}}
+        own = config.replaced({"runs_dir": place, "rerun": False, "logger.name": "none"})
         return train(own, {}, [observer]).record
 
 

@@ -1,4 +1,4 @@
-"""Configurations outside of train.py: the one that some overrides make, and that of a run that is finished."""
+"""Hydra's edge: from overrides, or from a finished run's folder, to the typed configuration that all else takes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,46 +6,66 @@ from typing import Any
 
 import yaml
 from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from rectifiers.runs import record as records
+from rectifiers.runs.config import RunConfig
 from rectifiers.runs.lookup import run_folder
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.paths import CONF
 
+Choices = dict[str, str | None]  # the option that was chosen of each group
 FREE = ("evaluation", "compute", "runs_dir", "cache_dir", "data.root")
 
 
-def composed(overrides: list[str], *, resolve: bool = True) -> dict[str, Any]:
-    """Return the configuration that train.py would have."""
-    config, _ = compose_with_choices(overrides)
-    return resolved(config) if resolve else OmegaConf.to_container(config)  # type: ignore[return-value]
+def resolve(config: DictConfig) -> RunConfig:
+    """Return a composed configuration with its references followed, checked and frozen.
 
-
-def compose_with_choices(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, Any]]:
-    """Return the configuration that train.py would have, unresolved, and the options of the groups that made it."""
+    Raises:
+        InputError: for a reference to nothing, or a value that cannot be used.
+    """
     try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            config = compose("train", overrides=list(overrides), return_hydra_config=True)
+        plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise InputError(f"the configuration cannot be resolved: {error}") from error
+    assert isinstance(plain, dict)
+    return RunConfig.of({str(key): value for key, value in plain.items() if key != "claim"})  # which is about runs
+
+
+def compose_with_choices(overrides: Sequence[str]) -> tuple[DictConfig, Choices]:
+    """Return the configuration that train.py would have, unresolved, and the options of the groups that made it.
+
+    Raises:
+        InputError: where an override cannot be composed.
+    """
+    try:
+        if GlobalHydra.instance().is_initialized():  # within `train.py`
+            config = compose("train", list(overrides), return_hydra_config=True)
+        else:
+            with initialize_config_dir(str(CONF), version_base="1.3"):
+                config = compose("train", list(overrides), return_hydra_config=True)
     except (HydraException, OmegaConfBaseException) as error:
         raise InputError(" ".join(str(error).split())) from error
-    choices = {group: option for group, option in config.hydra.runtime.choices.items() if "hydra" not in group}
+    choices = choices_of(config.hydra)
     with open_dict(config):
         del config["hydra"]
     return config, choices
 
 
-def resolved(config: DictConfig) -> dict[str, Any]:
-    """Return a composed configuration as plain values."""
-    try:
-        return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)  # type: ignore[return-value]
-    except OmegaConfBaseException as error:
-        raise InputError(f"the configuration cannot be resolved: {' '.join(str(error).split())}") from error
+def choices_of(hydra: Any) -> Choices:
+    """Return the options that Hydra's own part of a configuration says were chosen."""
+    return {group: option for group, option in hydra.runtime.choices.items() if "hydra" not in group}
 
 
-def of_run(name: str, given: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def composed(overrides: Sequence[str]) -> RunConfig:
+    """Return the configuration that train.py would have."""
+    return resolve(compose_with_choices(overrides)[0])
+
+
+def of_run(name: str, given: dict[str, str]) -> tuple[RunConfig, Choices]:
     """Return (a run's own configuration with what may differ in a test put in, the choices that made it)."""
     for key in given:
         if not any(key == free or key.startswith(f"{free}.") for free in FREE) or key == "compute.precision":
@@ -60,29 +80,30 @@ def of_run(name: str, given: dict[str, str]) -> tuple[dict[str, Any], dict[str, 
     if record["status"] != "finished":
         raise InputError(f"run={name} {record['status']}; there is nothing to test")
     try:
-        own = yaml.safe_load((folder / "config.yaml").read_text())
-        compute = own["compute"]
-    except (OSError, yaml.YAMLError, TypeError, KeyError) as fault:
-        raise InputError(f"{folder / 'config.yaml'} cannot be read ({fault}); run it again with rerun=true") from fault
-    asked = composed([override(key, value) for key, value in given.items() if key != "data.root"], resolve=False)
-    compute = {**compute, **asked["compute"], "precision": compute["precision"]}
-    own |= {"evaluation": asked["evaluation"], "compute": compute, "runs_dir": str(folder.parent), "rerun": False}
-    own["cache_dir"] = given.get("cache_dir", own["cache_dir"])
-    if "data.root" in given:
-        own["data"]["root"] = given["data.root"]
+        own: Any = OmegaConf.create(yaml.safe_load((folder / "config.yaml").read_text()))
+        precision = own.compute.precision
+    except (OSError, yaml.YAMLError, TypeError, ValueError, AttributeError, OmegaConfBaseException) as error:
+        raise InputError(f"{folder / 'config.yaml'} cannot be read ({error}); run it again with rerun=true") from error
+    asked, _ = compose_with_choices([override(key, value) for key, value in given.items() if key != "data.root"])
+    with open_dict(own):
+        own.evaluation, own.runs_dir, own.rerun = asked.evaluation, str(folder.parent), False
+        own.compute = OmegaConf.merge(own.compute, asked.compute, {"precision": precision})
+        own.cache_dir = given.get("cache_dir", own.cache_dir)
+        if "data.root" in given:
+            own.data.root = given["data.root"]
     try:
-        plain = OmegaConf.to_container(OmegaConf.create(own), resolve=True)
-    except OmegaConfBaseException as fault:
+        OmegaConf.resolve(own)
+    except OmegaConfBaseException as error:
         raise InputError(
-            f"{folder / 'config.yaml'} lacks what the protocol needs ({str(fault).splitlines()[0]}); it was made by "
+            f"{folder / 'config.yaml'} lacks what the protocol needs ({str(error).splitlines()[0]}); it was made by "
             "older code: give the protocol's scales by hand"
-        ) from fault
-    assert isinstance(plain, dict)
-    if run_folder(plain) != folder:  # type: ignore[arg-type]
+        ) from error
+    config = resolve(own)
+    if run_folder(config) != folder:
         raise InputError(
             f"{folder} does not bear the name of its configuration; give the folder that the run was made in"
         )
-    return plain, record["choices"]  # type: ignore[return-value]
+    return config, record["choices"]
 
 
 def override(key: str, value: str) -> str:

@@ -20,13 +20,13 @@ from hydra.errors import HydraException
 from rich.console import Console
 from rich.table import Table
 
-from rectifiers.cli.composition import compose_with_choices, resolved
+from rectifiers.cli.composition import Choices, compose_with_choices, resolve
 from rectifiers.nn.networks.rows import trace
 from rectifiers.results.statistics import mean_of
-from rectifiers.runs.config import check
+from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import canonical_json, run_id, science
 from rectifiers.runs.lock import is_held
-from rectifiers.runs.lookup import NotYet, finished, prepare, run_folder
+from rectifiers.runs.lookup import NotYet, find, run_folder, settle
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
@@ -72,38 +72,38 @@ class Job:
         """Return where its log (`.log`) and the last note of it (`.note`) lie, and what is locked while it starts."""
         return self.sweep / "logs" / f"{self.name}{kind}"
 
-    def prepared(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def prepared(self) -> tuple[RunConfig, Choices]:
         """Return (configuration, choices) with the drop epochs that it refers to, and `rerun` unless that was done.
 
         Raises:
             InputError: where the run that it refers to has no record (`NotYet`), or diverged.
         """
-        config, choices = copy.deepcopy(compose_job(self.overrides))
-        prepare(config)
+        config, choices = compose_job(self.overrides)
+        config = settle(config)
         record = _folder(config) / "record.json"
         if record.is_file() and record.stat().st_mtime > _path(self.sweep).stat().st_mtime:
-            config["rerun"] = False
+            config = config.replaced({"rerun": False})
         return config, choices
 
     def record(self) -> dict[str, Any] | None:
         """Return the record of its run, with all that was asked for in it, or None."""
         try:
-            found = finished(self.prepared()[0])
+            found = find(self.prepared()[0])
         except InputError:
             return None
-        return None if found is None else found[0]
+        return found.record if found is not None and found.is_complete else None
 
     def state(self) -> State:
         """Read what has become of it: from its run's folder and lock, its last process, the scheduler that has it."""
         try:
             config, _ = self.prepared()
-            found = finished(config)
+            found = find(config)
         except NotYet:
             return State.WAITING
         except InputError:  # the run that it refers to has diverged, say; starting it tells
             return State.FAILED
-        if found is not None:
-            return State.DIVERGED if found[0]["status"] == "diverged" else State.DONE
+        if found is not None and found.is_complete:
+            return State.DIVERGED if found.record["status"] == "diverged" else State.DONE
         if is_held(_folder(config)):
             return State.RUNNING
         if is_held(self.file()):
@@ -134,8 +134,8 @@ class Job:
 
 
 @functools.cache
-def compose_job(overrides: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return (configuration, choices) that `train.py <overrides>` would have; not to be changed.
+def compose_job(overrides: tuple[str, ...]) -> tuple[RunConfig, Choices]:
+    """Return (configuration, choices) that `train.py <overrides>` would have.
 
     Composing takes 0.1 s, and a sweep has many seeds: what they share is composed once.
     """
@@ -144,9 +144,7 @@ def compose_job(overrides: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, A
     config = copy.deepcopy(same)
     for each in seeds:
         config.seed = yaml.safe_load(each.removeprefix("seed="))
-    plain = resolved(config)
-    check(plain)
-    return plain, choices
+    return resolve(config), choices
 
 
 _composed = functools.cache(compose_with_choices)
@@ -161,37 +159,38 @@ def plan(folder: Path, lines: Iterable[Sequence[str]]) -> int:
     Raises:
         InputError: where a line cannot be used, or two of its jobs are the same run.
     """
-    from rectifiers.training.assembly import build_layers, build_source
+    from rectifiers.training.build import check_functions, open_source
 
-    opened = functools.cache(lambda data: build_source({"data": json.loads(data)}))
+    sources: dict[str, Any] = {}
     planned: dict[str, dict[str, Any]] = {}
     for typed in itertools.chain.from_iterable(map(_expand, lines)):
         config, _ = compose_job(_words(typed))
-        data, optim = config["data"], config["optim"]
-        source = opened(canonical_json(data))
-        paths = {"runs_dir": config["runs_dir"], "cache_dir": config["cache_dir"], "data.root": data.get("root")}
-        reference = optim["drop_epochs_from"]
+        check_functions(config)
+        data, reference = config.data, config.optim.drop_epochs_from
+        key = canonical_json(data.as_dict())
+        source = sources[key] = sources.get(key) or open_source(data)
+        paths = {"runs_dir": config.runs_dir, "cache_dir": config.cache_dir, "data.root": data.options.get("root")}
         if isinstance(reference, str) and Path(reference).exists():
             paths["optim.drop_epochs_from"] = reference
-        fixed = {key: f"'{Path(path).absolute()}'" for key, path in paths.items() if isinstance(path, str)}
-        if "content" in data:
+        fixed = {key: f"'{Path(path).absolute()}'" for key, path in paths.items() if path is not None}
+        if "content" in data.model_fields_set:
             fixed["data.content"] = source.digest
         overrides = _words(typed | fixed)
         named = science(compose_job(overrides)[0])
         name = run_id(named if reference is None else named | {"drop_epochs_from": reference})
         if name in planned:
             raise InputError(f"{' '.join(_words(typed))} is the same run as another one here; leave one out")
-        layers = build_layers(config, len(source.classes))
-        shapes = trace(layers, channels=source.channels, input_px=data["crop_px"])
+        layers = config.model.layers(len(source.classes))
+        shapes = trace(layers, channels=source.channels, input_px=data.crop_px)
         multiply_adds = FORWARD_AND_BACKWARD * sum(shape.multiply_adds for shape in shapes)
-        cost = multiply_adds * len(source.train.labels) * optim["epochs"]
+        cost = multiply_adds * len(source.train.labels) * config.optim.epochs
         planned[name] = {"cost": cost, "overrides": list(overrides)}
     if _path(folder).exists():
         planned = {job.name: {"cost": job.cost, "overrides": list(job.overrides)} for job in load(folder)} | planned
 
     def order(item: tuple[str, dict[str, Any]]) -> tuple[int, int, str]:
         config, _ = compose_job(tuple(item[1]["overrides"]))
-        return item[1]["cost"], config["seed"], item[0]
+        return item[1]["cost"], config.seed, item[0]
 
     kept = {"code": code_fingerprint(), "jobs": dict(sorted(planned.items(), key=order))}
     write_text(_path(folder), yaml.safe_dump(kept, sort_keys=False, default_flow_style=None, width=120))
@@ -264,7 +263,7 @@ def _read(path: Path) -> str:
     return path.read_text() if path.is_file() else ""
 
 
-def _folder(config: dict[str, Any]) -> Path:
+def _folder(config: RunConfig) -> Path:
     folder = run_folder(config)
     assert folder is not None  # the hash of the data is in the overrides
     return folder

@@ -1,29 +1,30 @@
 """Between the command line and the run: Hydra's configuration in, a record and one clear sentence out."""
 
-import difflib
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
+from rectifiers.cli.composition import Choices, choices_of, compose_with_choices, resolve
 from rectifiers.cli.help import text, wanted
 from rectifiers.results.console import print_record
-from rectifiers.runs.config import options, protocols
-from rectifiers.runs.lookup import finished, prepare
+from rectifiers.runs.config import RunConfig, options
+from rectifiers.runs.lookup import Outcome, find, settle
 from rectifiers.runs.provenance import code_fingerprint
-from rectifiers.runtime.distributed import resume_command, world
+from rectifiers.runtime.distributed import World, resume_command, world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.paths import CONF
+from rectifiers.runtime.schema import unknown_key
 from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 
 _started = False
@@ -49,118 +50,86 @@ def launch(config: DictConfig) -> float:
     """
     global _started
     _started = True
-    choices = _choices(HydraConfig.get())
-    sweeping = HydraConfig.get().mode == RunMode.MULTIRUN
+    hydra_config, here = HydraConfig.get(), world()
+    sweeping = hydra_config.mode == RunMode.MULTIRUN
+    overrides = [str(each) for each in OmegaConf.to_container(hydra_config.overrides.task, resolve=False) or ()]
     try:
-        overrides = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
-        task = [str(override) for override in overrides]  # type: ignore[union-attr]
-        for override in task:
+        for override in overrides:
             if override[0] in "+~":
                 raise InputError(f"{override} adds or removes a key, which nothing here reads; write key=value")
         with deferring_signals():
-            return (
-                _launch_ensemble(config, choices, task) if "members" in config else _launch(config, choices, sweeping)
-            )
-    except InputError as fault:
+            resolved, choices = resolve(config), choices_of(hydra_config)
+            if resolved.members is not None:
+                outcome = _run_ensemble(resolved, resolved.members, choices["experiment"], overrides)
+            else:
+                outcome = _run(resolved, choices, here)
+            if here.rank == 0:
+                _print(outcome)
+    except InputError as error:
         if sweeping:  # Hydra tells of a sweep's failures at its end; say it when it happens
-            print(f"error: {fault}", file=sys.stderr)
-            if world().size > 1 and not fault.on_all_ranks:
+            print(f"error: {error}", file=sys.stderr)
+            if here.size > 1 and not error.on_all_ranks:
                 sys.exit(1)  # the others are still in this run, or gone; none may go on to the next one alone
-        raise CompactHydraException(f"error: {fault}") from fault
+        raise CompactHydraException(f"error: {error}") from error
     except Exception:
-        if sweeping and world().size > 1:
+        if sweeping and here.size > 1:
             traceback.print_exc()
             sys.exit(1)
         raise
+    if outcome.record["status"] == "diverged" and not sweeping:
+        sys.exit(1)
+    errors = [result["top1_error_pct"] for result in outcome.record["protocols"].values()]
+    return min(errors, default=float("inf"))
 
 
-def _choices(hydra: Any) -> dict[str, Any]:
-    return {group: option for group, option in hydra.runtime.choices.items() if "hydra" not in group}
-
-
-def _plain(config: DictConfig) -> dict[str, Any]:
-    from omegaconf.errors import OmegaConfBaseException
-
-    try:
-        plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    except OmegaConfBaseException as fault:
-        raise InputError(f"the configuration cannot be resolved: {fault}") from fault
-    assert isinstance(plain, dict)
-    return plain  # type: ignore[return-value]
-
-
-def _launch_ensemble(config: DictConfig, choices: dict, task: list[str]) -> float:
-    """Run every member with the same overrides, as far as it is not there yet, and average their scores."""
-    from hydra import compose
-
-    names = ",".join(protocols(_plain(config)))
-    own = ("experiment", "evaluation", "members")
-    shared = [override for override in task if override.partition("=")[0] not in own]
-    members = []
-    if not isinstance(config.members, ListConfig):
-        raise InputError(f"members={config.members} is not usable; give experiments: [table6/a_relu,table6/a_prelu]")
-    for member in config.members:
-        if member not in options("experiment").split(", "):
-            raise InputError(f"members names {member}, which is no experiment; give some of: {options('experiment')}")
-        overrides = [*shared, f"experiment={member}", f"evaluation=[{names}]"]
-        composed = compose("train", overrides, return_hydra_config=True)
-        chosen = _choices(composed.hydra)
-        with open_dict(composed):
-            del composed["hydra"]
-        members.append((_plain(composed), chosen))
-    from rectifiers.training.ensemble import ensemble
-
-    outcome = ensemble(members, Path(config.runs_dir), choices["experiment"])
-    if world().rank == 0:
-        print_record(outcome.record, Console())
-        print(outcome.path)
-    return min(result["top1_error_pct"] for result in outcome.record["protocols"].values())
-
-
-def _launch(config: DictConfig, choices: dict, sweeping: bool) -> float:
-    plain = _plain(config)
-    prepare(plain)
+def _run(config: RunConfig, choices: Choices, here: World) -> Outcome:
+    """Return what there is of a run, or train it."""
+    config = settle(config)
     # Several processes ask rank 0 whether the run is there, so that none goes on alone.
-    found = finished(plain) if world().size == 1 else None
-    if found:
-        record, path, fresh, note = *found, False, None
+    found = find(config) if here.size == 1 else None
+    if found is not None and found.is_complete:
+        outcome = Outcome(found.record, found.path, fresh=False)
     else:
         # Before torch starts its threads: they wait asleep and not spinning. Beside one other busy process a run on
         # two cores took 2.5 times as long with the default (47 s against 19 s; alone 18 s), and many times beside two.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         from rectifiers.training.run import train
 
-        outcome = train(plain, choices)
-        record, path, fresh = outcome.record, outcome.path, outcome.fresh
-        note = outcome.note
-    if world().rank == 0:
-        note = note if fresh else _tell_sweep(plain, record, path)
-        _tell(record, path, fresh)
-        if note:
-            print(note, file=sys.stderr)
-    if record["status"] == "diverged":
-        if not sweeping:
-            sys.exit(1)
-        return float("inf")
-    results = record["protocols"]
-    return min((result["top1_error_pct"] for result in results.values()), default=float("inf"))
+        outcome = train(config, choices)
+    if not outcome.fresh and here.rank == 0 and "WANDB_SWEEP_ID" in os.environ and config.logger.name == "wandb":
+        from rectifiers.tracking.mirror import publish
+
+        # a W&B sweep's agent waits for the numbers of a run that was there already, all the same
+        outcome = replace(outcome, note=publish(outcome.record, outcome.path.parent, config.logger))
+    return outcome
 
 
-def _tell_sweep(config: dict[str, Any], record: dict[str, Any], path: Path) -> str | None:
-    """Tell a W&B sweep of a run that was there already: its agent waits for the numbers all the same."""
-    if "WANDB_SWEEP_ID" not in os.environ or config["logger"]["name"] != "wandb":
-        return None
-    from rectifiers.tracking.mirror import publish
+def _run_ensemble(
+    config: RunConfig, members: Sequence[str], experiment: str | None, overrides: Sequence[str]
+) -> Outcome:
+    """Run every member with the same overrides, as far as it is not there yet, and average their scores."""
+    own = ("experiment", "evaluation", "members")
+    shared = [override for override in overrides if override.partition("=")[0] not in own]
+    tests = f"evaluation=[{','.join(config.evaluation.protocols)}]"
+    runs = []
+    for member in members:
+        if member not in options("experiment").split(", "):
+            raise InputError(f"members names {member}, which is no experiment; give some of: {options('experiment')}")
+        composed, choices = compose_with_choices([*shared, f"experiment={member}", tests])
+        runs.append((resolve(composed), choices))
+    from rectifiers.training.ensemble import ensemble
 
-    return publish(record, path.parent, config["logger"])
+    return ensemble(runs, config.runs_dir, experiment)
 
 
-def _tell(record: dict[str, Any], path: Path, fresh: bool) -> None:
-    print_record(record, Console())
-    if not fresh:
-        older = "" if record["codes"] == [code_fingerprint()] else " It is of older code."
+def _print(outcome: Outcome) -> None:
+    print_record(outcome.record, Console())
+    if not outcome.fresh:
+        older = "" if outcome.record["codes"] == [code_fingerprint()] else " It is of older code."
         print(f"This run exists already.{older} rerun=true runs it again.")
-    print(path)
+    print(outcome.path)
+    if outcome.note:
+        print(outcome.note, file=sys.stderr)
 
 
 def tell_help(arguments: list[str]) -> None:
@@ -236,10 +205,7 @@ def hints(arguments: list[str]) -> list[str]:
                 break  # Hydra itself lists a group's options
             if part not in node:
                 known = sorted(set(map(str, node)) | (set(groups) if not path else set()))
-                near = difflib.get_close_matches(part, known, n=1)
-                meant = f"did you mean {path}{near[0]}? " if near else ""
-                where = f"of {path[:-1]}" if path else "here"
-                found.append(f"{key} is not known; {meant}The keys {where} are: {', '.join(known)}")
+                found.append(unknown_key(f"{path}{part}", known))
                 break
             path += f"{part}."
             node = node[part]

@@ -9,8 +9,7 @@ from typing import Any
 
 from rectifiers.results.comparison import MISSING, differences, flat
 from rectifiers.results.eligibility import Record
-from rectifiers.runs.config import protocols
-from rectifiers.runs.identity import canonical_json, science, without
+from rectifiers.runs.identity import canonical_json, science_of, without
 from rectifiers.runtime.paths import CONF
 
 NO_CHOICE_OF_SCIENCE = ("logger", "evaluation", "experiment", "sweep", "debug")
@@ -41,7 +40,7 @@ def command(record: Record) -> str | None:
 
 
 def _listed(names: Sequence[str]) -> str:
-    every = sorted(protocols(_composed(("evaluation=calibration",))[0]))
+    every = sorted(_composed(("evaluation=calibration",))[0]["evaluation"].keys() - {"keep_scores"})
     if sorted(names) == every:
         return "calibration"
     return names[0] if len(names) == 1 else f"[{','.join(sorted(names))}]"
@@ -63,7 +62,7 @@ def _overrides(key: str) -> tuple[str, ...] | None:
         if group not in NO_CHOICE_OF_SCIENCE and group in present and option != present[group]:
             given.append(f"{group}={_text(option)}")
     for _ in range(3):  # what is set may be what other keys are made of
-        ours = without(science(_composed(tuple(given))[0]), ["seed", BY_CONTENT])
+        ours = without(science_of(_composed(tuple(given))[0]), ["seed", BY_CONTENT])
         apart = differences(flat(ours), flat(wanted))
         if not apart:
             return tuple(given)

@@ -5,7 +5,7 @@ Torch-free, so that a run that exists is found, and a wrong value refused, at on
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -158,9 +158,11 @@ class Optim(Section):
     drop_epochs: Annotated[tuple[Count, ...] | None, Words("ascending epochs such as [30,60]")] = Field(
         description="epochs after which the learning rate drops, whatever the error does"
     )
-    drop_epochs_from: str | Mapping[str, Any] | None = Field(
-        description="a finished run whose drop epochs to take: its name, its record, or the groups that differ, "
-        "as {activation: {_target_: rectifiers.activations.relu}}"
+    drop_epochs_from: Annotated[str | Mapping[str, Any] | None, Words("a run's name, a record's path, or groups")] = (
+        Field(
+            description="a finished run whose drop epochs to take: its name, its record, or the groups that differ, "
+            "as {activation: {_target_: rectifiers.activations.relu}}"
+        )
     )
 
     @field_validator("drop_epochs_from", mode="before")
@@ -263,7 +265,7 @@ class RunConfig(Section):
     rerun: bool = Field(description="whether to run again although the run exists; the old one goes to runs/replaced")
     runs_dir: Folder = Field(description="a run's folder is <runs_dir>/<hash of what it is>")
     cache_dir: Folder = Field(description="fitted preprocessing, by a hash of its inputs")
-    activation: Target
+    activation: Target = Field(description="What stands after each layer with weights but the last.")
     init: Init
     model: Model
     preprocess: Preprocess
@@ -273,7 +275,9 @@ class RunConfig(Section):
     compute: Compute
     logger: Logger
     checkpoint: Checkpoint
-    callbacks: Target | None = None
+    callbacks: Target | None = Field(
+        None, description="What is done to the network while it trains, or measured; nothing unless it is chosen."
+    )
     members: Annotated[tuple[str, ...] | None, Words("experiments such as [table6/a_relu,table6/a_prelu]")] = Field(
         None, description="experiments whose runs are averaged, instead of a run of its own"
     )
@@ -289,6 +293,28 @@ class RunConfig(Section):
             if not given.get(group):
                 raise InputError(f"{group} is not chosen; give {group}=<option> of: {options(group)}")
         return checked(cls, given)
+
+    def with_content(self, digest: str) -> "RunConfig":
+        """Return the configuration of a run on data with this hash."""
+        return self.replaced({"data.content": digest}) if self.data.awaits_content else self
+
+    def with_drop_epochs(self, epochs: Sequence[int]) -> "RunConfig":
+        """Return the configuration of a run whose learning rate drops after these epochs, as another run's did.
+
+        Raises:
+            InputError: where `optim.drop_epochs` asks for others.
+        """
+        if self.optim.drop_epochs not in (None, tuple(epochs)):
+            raise InputError(
+                f"optim.drop_epochs={list(self.optim.drop_epochs)} differs from those of optim.drop_epochs_from="
+                f"{self.optim.drop_epochs_from}, {list(epochs)}; set one of them to null"
+            )
+        return self.replaced({"optim.drop_epochs": list(epochs)})
+
+    def targets(self) -> dict[str, Target]:
+        """Return every function that the configuration names, by the key of its group or protocol."""
+        groups = {name: value for name, value in self if isinstance(value, Target)}
+        return groups | {f"evaluation.{name}": protocol for name, protocol in self.evaluation.protocols.items()}
 
     def replaced(self, changes: Mapping[str, Any]) -> "RunConfig":
         """Return a configuration with other values for these dotted keys, checked like any other."""
@@ -314,15 +340,6 @@ class RunConfig(Section):
                 f"layers ({', '.join(linears)}); give one a layer, or null"
             )
         return self
-
-
-def protocols(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of each protocol that is asked for, by name."""
-    return {name: settings for name, settings in (config.get("evaluation") or {}).items() if name != "keep_scores"}
-
-
-def check(config: Mapping[str, Any]) -> None:
-    RunConfig.of({key: value for key, value in config.items() if key != "claim"})
 
 
 GROUPS = [name for name, field in RunConfig.model_fields.items() if field.is_required() and (CONF / name).is_dir()]

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from rectifiers.runs.config import RunConfig
+
 # Everything else is science. A new key therefore makes new names until someone decides, here, that it must not.
 NOT_SCIENCE = (
     "runs_dir",
@@ -44,9 +46,14 @@ HASHED_AS = {
 }
 
 
-def science(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the science keys of a resolved configuration. Precision is one: it changes numbers."""
-    kept = without(config, NOT_SCIENCE)
+def science(config: RunConfig) -> dict[str, Any]:
+    """Return the keys of a configuration that can change a number. Precision is one."""
+    return science_of(config.as_dict())
+
+
+def science_of(plain: dict[str, Any]) -> dict[str, Any]:
+    """Return the science keys of a configuration in plain types."""
+    kept = without(plain, NOT_SCIENCE)
     for settings in kept.values():
         if isinstance(settings, dict) and settings.get("_target_") in HASHED_AS:
             settings["_target_"] = HASHED_AS[settings["_target_"]]

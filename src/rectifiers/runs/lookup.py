@@ -1,11 +1,13 @@
 """From a configuration to its run's folder and record, without torch: what is done already is answered at once."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rectifiers.evaluation.scores import scores_path
 from rectifiers.runs import record as records
-from rectifiers.runs.config import check, protocols
+from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runtime.errors import InputError
 
@@ -14,38 +16,77 @@ class NotYet(InputError):
     """The run that another one refers to has no record yet."""
 
 
-def prepare(config: dict[str, Any]) -> None:
-    """Check a resolved configuration and put in what it refers to; doing it twice changes nothing.
+@dataclass(frozen=True)
+class Found:
+    """A run's record, where it lies, and the protocols that are asked for and it was not tested by."""
+
+    record: dict[str, Any]
+    path: Path
+    lacking: tuple[str, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing that is asked for is left to do."""
+        return self.record["status"] == "diverged" or not self.lacking
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run's record, where it lies, whether this call made it (False: it was there already), and what W&B lacks."""
+
+    record: dict[str, Any]
+    path: Path
+    fresh: bool
+    note: str | None = None
+
+
+def run_folder(config: RunConfig) -> Path | None:
+    """Return the run's folder, or None where its name waits for the data's hash."""
+    return None if config.data.awaits_content else config.runs_dir / run_id(science(config))
+
+
+def find(config: RunConfig) -> Found | None:
+    """Return what there is of the run of `config`; None without a record, and where it is to be run again."""
+    folder = run_folder(config)
+    if folder is None or config.rerun or not (folder / "record.json").exists():
+        return None
+    record = records.load(folder / "record.json")
+    return Found(record, folder / "record.json", tuple(_lacking(config, record, folder)))
+
+
+def _lacking(config: RunConfig, record: dict[str, Any], folder: Path) -> list[str]:
+    """The protocols that `config` asks for and the run has not been tested by, or without keeping scores."""
+    asked, tested = config.evaluation.protocols, record["protocols"]
+
+    def is_kept(name: str) -> bool:
+        return tested.get(name, {}).get("scores") is not None and scores_path(folder, name).is_file()
+
+    return [
+        name
+        for name, protocol in asked.items()
+        if tested.get(name, {}).get("settings") != protocol.as_dict()
+        or (config.evaluation.keep_scores and not is_kept(name))
+    ]
+
+
+def settle(config: RunConfig) -> RunConfig:
+    """Return `config` with the drop epochs of the run that it refers to; itself as long as that run has no name.
 
     Raises:
-        InputError: for a value that cannot be used, or a reference to a run that diverged, or has no record (`NotYet`).
+        InputError: where that run diverged, or has no record (`NotYet`).
     """
-    check(config)
-    optim = config["optim"]
-    reference = optim["drop_epochs_from"]
-    if isinstance(reference, dict):
-        reference = _sibling(config, reference)
-    if reference is None:
-        return
-    drops = _drop_epochs(str(reference), Path(config["runs_dir"]))
-    if optim["drop_epochs"] not in (None, drops):
-        raise InputError(
-            f"optim.drop_epochs={optim['drop_epochs']} differs from those of optim.drop_epochs_from="
-            f"{reference}, {drops}; set one of them to null"
-        )
-    optim["drop_epochs"] = drops
+    reference = config.optim.drop_epochs_from
+    name = _sibling(config, reference) if isinstance(reference, Mapping) else reference
+    return config if name is None else config.with_drop_epochs(_drop_epochs(name, config.runs_dir))
 
 
-def _sibling(config: dict[str, Any], groups: dict[str, Any]) -> str | None:
-    """The name of the run that has other `groups` and its own drop epochs, and is this run otherwise.
-
-    None where names wait for the data's hash.
-    """
-    unknown = groups.keys() - config.keys()
+def _sibling(config: RunConfig, groups: Mapping[str, Any]) -> str | None:
+    """The name of the run that has other `groups` and its own drop epochs, and is this run otherwise."""
+    unknown = groups.keys() - set(config.as_dict())
     if unknown:
         raise InputError(f"optim.drop_epochs_from names {', '.join(sorted(unknown))}, which is no group; see --help")
-    own_drops = {**config["optim"], "drop_epochs": None, "drop_epochs_from": None}
-    folder = run_folder({**config, "optim": own_drops, **groups})
+    own_drops = {"optim.drop_epochs": None, "optim.drop_epochs_from": None}
+    folder = run_folder(config.replaced({**own_drops, **groups}))
     return None if folder is None else folder.name
 
 
@@ -61,31 +102,3 @@ def _drop_epochs(reference: str, runs: Path) -> list[int]:
     if record["status"] != "finished":
         raise InputError(f"optim.drop_epochs_from={reference} is a run that {record['status']}; name a finished one")
     return record["drop_epochs"]
-
-
-def run_folder(config: dict[str, Any]) -> Path | None:
-    """Return the run's folder, or None where its name waits for the data's hash (`data.content` not filled in yet)."""
-    if config["data"].get("content", "none asked for") is None:
-        return None
-    return Path(config["runs_dir"]) / run_id(science(config))
-
-
-def finished(config: dict[str, Any]) -> tuple[dict[str, Any], Path] | None:
-    """Return (record, path) of a run that has all that `config` asks for, else None; always None for rerun=true."""
-    folder = run_folder(config)
-    if folder is None or config["rerun"] or not (folder / "record.json").exists():
-        return None
-    record = records.load(folder / "record.json")
-    done = record["status"] == "diverged" or not lacking(config, record, folder)
-    return (record, folder / "record.json") if done else None
-
-
-def lacking(config: dict[str, Any], record: dict[str, Any], folder: Path) -> list[str]:
-    """Return the protocols that `config` asks for and the run has not been tested by, or without keeping scores."""
-    asked, tested = protocols(config), record["protocols"]
-
-    def is_kept(name: str) -> bool:
-        return tested.get(name, {}).get("scores") is not None and scores_path(folder, name).is_file()
-
-    keep = config["evaluation"]["keep_scores"]
-    return [n for n in asked if tested.get(n, {}).get("settings") != asked[n] or (keep and not is_kept(n))]

@@ -36,7 +36,9 @@ class Words:
 class Section(BaseModel):
     """Keys that belong together. A value is of its key's type as it stands: no text is read as a number."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, ser_json_inf_nan="constants"
+    )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the keys that were given, as plain JSON types; a key that was absent stays absent."""

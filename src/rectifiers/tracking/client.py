@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from rectifiers.runs.config import Logger
 from rectifiers.runtime.timeouts import (
     NoAnswerError,
     call_with_timeout,
@@ -36,7 +37,7 @@ class Tracked:
     settings: `conf/logger/wandb.yaml`. folder: the run's own, whose name is its identity.
     """
 
-    settings: Mapping[str, Any]
+    settings: Logger
     folder: Path
     choices: Mapping[str, Any]
     science: Mapping[str, Any]
@@ -78,7 +79,7 @@ def connect(tracked: Tracked, fall_back: bool = True) -> tuple[Any, str | None]:
     offline, without a word, for who is not.
     """
     try:
-        mode, why = _mode(tracked.settings["mode"])
+        mode, why = _mode(tracked.settings.mode)
     except Exception as fault:  # a variable or a settings file that the client refuses, in any words
         mode, why = "offline" if fall_back else "none", first_sentence(fault)
     if mode == "disabled":
@@ -156,7 +157,7 @@ def start(tracked: Tracked, mode: Literal["online", "offline"]) -> Any:
     """Start, or go on with, the run in W&B; a failure is an exception of the client's."""
     import wandb
 
-    address = sync_state.address(tracked.folder, tracked.settings["project"])
+    address = sync_state.address(tracked.folder, tracked.settings.project)
     run = wandb.init(
         **address,
         name=payload.title(tracked.choices),
@@ -173,7 +174,7 @@ def start(tracked: Tracked, mode: Literal["online", "offline"]) -> Any:
             console="off",
             allow_val_change=True,
             init_timeout=INIT_TIMEOUT_S,
-            finish_timeout=tracked.settings["finish_timeout_s"],
+            finish_timeout=tracked.settings.finish_timeout_s,
             finish_timeout_raises=True,
             x_disable_meta=True,  # host, paths and arguments; the record's own provenance is in the config
         ),

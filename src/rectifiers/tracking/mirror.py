@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rectifiers.runs.config import Logger
 from rectifiers.runtime.timeouts import call_with_timeout, capture_exception, first_sentence
 from rectifiers.tracking import client, payload, sync_state
 from rectifiers.tracking.client import Tracked
@@ -40,7 +41,7 @@ class WandbMirror(Mirror):
 
     def __init__(self, tracked: Tracked, fall_back: bool) -> None:
         self._tracked, self._fall_back = tracked, fall_back
-        self._wait_s = tracked.settings["finish_timeout_s"]
+        self._wait_s = tracked.settings.finish_timeout_s
         self._history: Rows = ()
         self._record: dict[str, Any] | None = None
         self._why: str | None = None
@@ -97,7 +98,7 @@ class WandbMirror(Mirror):
         self._record = record
         self.epochs(record["history"])
         if self._run is not None and not self._concluded:
-            checkpoint = self._tracked.folder / "last.ckpt" if self._tracked.settings["log_checkpoint"] else None
+            checkpoint = self._tracked.folder / "last.ckpt" if self._tracked.settings.log_checkpoint else None
             why = conclude(self._run, record, checkpoint, self._wait_s)
             self._why, self._concluded = self._why or why, True
 
@@ -108,7 +109,7 @@ class WandbMirror(Mirror):
             return
         told = self._history or self._record
         if self._fall_back and self._why is not None and told:  # lost on the way, and no file of W&B's holds all of it
-            self._open(replace(self._tracked, settings={**self._tracked.settings, "mode": "offline"}))
+            self._open(replace(self._tracked, settings=self._tracked.settings.model_copy(update={"mode": "offline"})))
             self._tell_all()
             self._ended(exit_code)
 
@@ -161,7 +162,7 @@ def _status(left: BaseException) -> int:
     return left.code if isinstance(left, SystemExit) and isinstance(left.code, int) else 1
 
 
-def publish(record: dict[str, Any], folder: Path, settings: Mapping[str, Any], fall_back: bool = True) -> str | None:
+def publish(record: dict[str, Any], folder: Path, settings: Logger, fall_back: bool = True) -> str | None:
     """Mirror a run from its record alone; return what W&B does not have, and why."""
     tracked = Tracked(settings, folder, record["choices"], record["science"], record["provenance"])
     with mirrored(tracked, fall_back) as mirror:

@@ -8,9 +8,10 @@ from typing import Any
 import yaml
 
 from rectifiers.runs import record as records
+from rectifiers.runs.config import Logger
 from rectifiers.runs.lock import held
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.paths import CONF
+from rectifiers.runtime.schema import checked
 from rectifiers.tracking import sync_state
 from rectifiers.tracking.mirror import publish
 
@@ -38,7 +39,7 @@ def sync(runs: Path) -> Iterator[Outcome]:
 
 def send_records(paths: Iterable[Path], project: str) -> Iterator[Outcome]:
     """Make the runs of records, which may come from anywhere, in W&B's `project`, and yield each."""
-    settings = {**yaml.safe_load((CONF / "logger" / "wandb.yaml").read_text()), "project": project}
+    settings = checked(Logger, {"name": "wandb", "project": project}, "--")
     for path in paths:
         record = records.load(path)
         if "members" in record:
@@ -50,13 +51,13 @@ def send_records(paths: Iterable[Path], project: str) -> Iterator[Outcome]:
             yield _send(record, folder, settings)
 
 
-def _settings(folder: Path) -> dict[str, Any]:
+def _settings(folder: Path) -> Logger:
     """The logger's settings that the run was made with."""
     try:
-        return yaml.safe_load((folder / "config.yaml").read_text())["logger"]
+        return checked(Logger, yaml.safe_load((folder / "config.yaml").read_text())["logger"], "logger.")
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as fault:
         raise InputError(f"{folder / 'config.yaml'} cannot be read ({fault})") from fault
 
 
-def _send(record: dict[str, Any], folder: Path, settings: dict[str, Any]) -> Outcome:
-    return record["run"], publish(record, folder, {**settings, "mode": "online"}, fall_back=False)
+def _send(record: dict[str, Any], folder: Path, settings: Logger) -> Outcome:
+    return record["run"], publish(record, folder, settings.model_copy(update={"mode": "online"}), fall_back=False)

@@ -10,19 +10,17 @@ import torch
 from rectifiers.evaluation.ensemble import mean_result
 from rectifiers.evaluation.scores import load, scores_path
 from rectifiers.runs import record as records
-from rectifiers.runs.config import protocols
+from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.provenance import code_fingerprint, provenance, version
 from rectifiers.runs.shape import SCHEMA_VERSION
 from rectifiers.runtime.distributed import broadcast_from_rank_zero
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import deferring_signals, stop_if_requested
-from rectifiers.training.run import Outcome, train
+from rectifiers.training.run import Choices, Outcome, train
 
 
-def ensemble(
-    members: Sequence[tuple[dict[str, Any], dict[str, Any]]], runs_dir: Path, experiment: str | None = None
-) -> Outcome:
+def ensemble(members: Sequence[tuple[RunConfig, Choices]], runs_dir: Path, experiment: str | None = None) -> Outcome:
     """Average what the runs of `members`, (configuration, choices) each, score by the first one's protocols.
 
     What a run lacks, training or kept scores, is made first, by all processes where there are several; rank 0 averages.
@@ -32,12 +30,11 @@ def ensemble(
     Raises:
         InputError: where a run diverged, or the runs differ in their data or their protocols' settings.
     """
-    names = sorted(protocols(members[0][0]))
+    names = sorted(members[0][0].evaluation.protocols)
     outcomes = []
     with deferring_signals():
         for config, chosen in members:
-            config["evaluation"]["keep_scores"] = True
-            outcomes.append(train(config, chosen))
+            outcomes.append(train(config.replaced({"evaluation.keep_scores": True}), chosen))
             run = outcomes[-1].record
             if run["status"] != "finished":
                 raise InputError(f"run={run['run']} diverged, and cannot be in an ensemble; leave it out")

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback, RichProgressBar
@@ -19,11 +18,13 @@ from pytorch_lightning.plugins.environments import TorchElasticEnvironment
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
 from rectifiers.data.module import ImageData
+from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.distributed import World
-from rectifiers.training.assembly import build_interventions
+from rectifiers.training.build import build_interventions
 from rectifiers.training.checkpoints import AtomicCheckpointIO
 from rectifiers.training.epoch_end import EpochEnd, History, print_progress, write_metrics
 from rectifiers.training.module import Classifier
+from rectifiers.training.preflight import BACKEND
 
 LOGGERS = ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "lightning.fabric")
 # Advice that does not hold here: loading is deterministic by design and cheap for small images.
@@ -34,36 +35,35 @@ UNHELPFUL = (
     ".*`srun` command is available.*",
     ".*sync_dist=True.*",  # what is logged is of all processes already
 )
-BACKEND = {"cpu": "gloo", "gpu": "cpu:gloo,cuda:nccl"}  # what is no gradient is agreed on by the processors
 
 
 def build_trainer(
-    config: dict[str, Any], folder: Path, mirror: Callable[[History], None], here: World, more: Sequence[Callback] = ()
+    config: RunConfig, folder: Path, mirror: Callable[[History], None], here: World, more: Sequence[Callback] = ()
 ) -> pl.Trainer:
     """Return a Trainer that starts no process, injects no sampler and keeps the run's own checkpoints.
 
     mirror: called on rank 0 with all epochs' rows, after each one's checkpoint. more: callbacks that change nothing.
     """
-    compute, epochs = config["compute"], config["optim"]["epochs"]
+    compute, epochs = config.compute, config.optim.epochs
     strategy: str | Strategy = "auto"
     if here.size > 1:
         strategy = DDPStrategy(
             cluster_environment=TorchElasticEnvironment(),  # reads RANK and the like, which `distributed.join` has set
-            process_group_backend=BACKEND[compute["accelerator"]],
-            timeout=datetime.timedelta(seconds=compute["timeout_s"]),
+            process_group_backend=BACKEND[compute.accelerator],
+            timeout=datetime.timedelta(seconds=compute.timeout_s),
             gradient_as_bucket_view=True,
         )
-    metrics = [] if config["logger"]["name"] == "none" else [partial(write_metrics, folder / "metrics.csv")]
+    metrics = [] if config.logger.name == "none" else [partial(write_metrics, folder / "metrics.csv")]
     has_bar = sys.stderr.isatty()
     lines = [] if has_bar else [partial(print_progress, epochs)]
-    epoch_end = EpochEnd(folder, every_n_steps=config["checkpoint"]["every_n_steps"], tell=[*metrics, mirror, *lines])
+    epoch_end = EpochEnd(folder, every_n_steps=config.checkpoint.every_n_steps, tell=[*metrics, mirror, *lines])
     bars = [RichProgressBar()] if has_bar else []
     trainer = pl.Trainer(
-        accelerator=compute["accelerator"],
+        accelerator=compute.accelerator,
         devices=here.size // here.nodes,
         num_nodes=here.nodes,
         strategy=strategy,
-        precision=compute["precision"],
+        precision=compute.precision,
         max_epochs=epochs,
         logger=False,
         callbacks=[*bars, *build_interventions(config), *more, epoch_end],

@@ -8,43 +8,52 @@ from typing import Any
 import torch
 
 from rectifiers.data.sources import Source
+from rectifiers.runs.config import Compute, RunConfig
 from rectifiers.runs.identity import without
 from rectifiers.runs.provenance import code_fingerprint, processor
 from rectifiers.runtime.console import stderr
-from rectifiers.runtime.distributed import World, all_gather, check_agreement, launch_command
+from rectifiers.runtime.distributed import World, all_gather, check_agreement, join_process_group, launch_command
 from rectifiers.runtime.errors import InputError
 
 
-def check_compute(compute: dict[str, Any], here: World) -> None:
+def check_compute(compute: Compute, here: World) -> None:
     """Refuse hardware that is not there and processes that were not started; the message has the command to type."""
-    if compute["accelerator"] == "gpu" and not torch.cuda.is_available():
+    if compute.accelerator == "gpu" and not torch.cuda.is_available():
         raise InputError("compute.accelerator=gpu needs a GPU, and torch sees none; choose compute=cpu")
-    if compute["accelerator"] == "cpu" and compute["precision"] == "16-mixed":
+    if compute.accelerator == "cpu" and compute.precision == "16-mixed":
         raise InputError("compute.precision=16-mixed works on a GPU only; choose 32-true or bf16-mixed")
     started = here.size // here.nodes
-    nodes, devices = compute["nodes"] or here.nodes, compute["devices"] or started
+    nodes, devices = compute.nodes or here.nodes, compute.devices or started
     if (nodes, devices) != (here.nodes, started):
         raise InputError(
             f"compute.nodes={nodes} compute.devices={devices} asks for {nodes * devices} processes, and "
             f"{here.size} on {here.nodes} {'node was' if here.nodes == 1 else 'nodes were'} started; type: "
             f"{launch_command(nodes, devices)}"
         )
-    if compute["accelerator"] == "gpu" and started > torch.cuda.device_count():
+    if compute.accelerator == "gpu" and started > torch.cuda.device_count():
         raise InputError(
             f"{started} processes on this node share {torch.cuda.device_count()} GPUs; start one process a GPU"
         )
 
 
+BACKEND = {"cpu": "gloo", "gpu": "cpu:gloo,cuda:nccl"}  # what is no gradient is agreed on by the processors
 OWN = ("data.root", "data.download", "cache_dir", "compute.workers", "compute.threads")  # may differ between machines
 
 
-def agree(config: dict[str, Any]) -> None:
-    """Refuse processes that were not asked for the same thing, before any of them waits for what another never does.
+def meet(config: RunConfig, here: World) -> None:
+    """Meet the other processes of the run, before any of them waits for what another never does.
 
     Raises:
-        InputError: on every rank, with the key and both values.
+        InputError: where the hardware or the processes are not there, or the processes were not asked for the same
+            thing: on every rank, with the key and both values.
     """
-    check_agreement({"code": code_fingerprint(), **_flat(without(config, OWN))})
+    compute = config.compute
+    check_compute(compute, here)
+    if compute.accelerator == "gpu":
+        torch.cuda.set_device(here.local_rank)  # before anything is put on "the" GPU, by NCCL and pinning too
+    join_process_group(here, BACKEND[compute.accelerator], compute.timeout_s)
+    if here.size > 1:
+        check_agreement({"code": code_fingerprint(), **_flat(without(config.as_dict(), OWN))})
 
 
 def _flat(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -54,22 +63,17 @@ def _flat(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def preflight(config: dict[str, Any], source: Source, run: str, here: World) -> None:
-    """Refuse processes that disagree, and print what is about to run, on rank 0.
-
-    Raises:
-        InputError: on every rank, where one has other data than rank 0, or comes to another name of the run.
-    """
-    check_agreement({"data": source.digest, "configuration": run})
-    compute, batch = config["compute"], config["optim"]["global_batch"]
-    gpu = compute["accelerator"] == "gpu"
+def announce(config: RunConfig, source: Source, run: str, here: World) -> None:
+    """Print what is about to run, on rank 0."""
+    compute, batch = config.compute, config.optim.global_batch
+    gpu = compute.accelerator == "gpu"
     devices = Counter(all_gather(torch.cuda.get_device_name(here.local_rank) if gpu else processor()))
     if here.rank > 0:
         return
     share = f" = {here.size} x {batch // here.size}" if here.size > 1 else ""
     agreed = "; all have this configuration, data and code" if here.size > 1 else ""
     stderr.print(
-        f"run {run}: data {source.name} {source.digest[:12]}, batch {batch}{share}, {compute['precision']}, "
+        f"run {run}: data {source.name} {source.digest[:12]}, batch {batch}{share}, {compute.precision}, "
         f"{_many(here.nodes, 'node')}, {_many(here.size, 'process')} on "
         f"{', '.join(f'{n} x {name}' for name, n in devices.items())}{agreed}",
         highlight=False,

@@ -9,9 +9,9 @@ from rectifiers.data.sources import Source
 from rectifiers.nn.initializers import LayerReport
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import depth
+from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import science
 from rectifiers.runs.shape import SCHEMA_VERSION
-from rectifiers.runtime.distributed import world
 from rectifiers.training.divergence import Diverged
 from rectifiers.training.module import Classifier
 
@@ -19,7 +19,7 @@ from rectifiers.training.module import Classifier
 def training_record(
     *,
     run: str,
-    config: dict[str, Any],
+    config: RunConfig,
     choices: dict[str, Any],
     source: Source,
     classifier: Classifier,
@@ -28,6 +28,7 @@ def training_record(
     diverged: Diverged | None,
     results: dict[str, Any],
     where: dict[str, Any],
+    processes: int,
 ) -> dict[str, Any]:
     """Return the record of a training that is finished or has diverged.
 
@@ -41,9 +42,9 @@ def training_record(
         "diverged": {"step": diverged.step, "layer": diverged.layer} if diverged else None,
         "choices": choices,
         "science": science(config),
-        "compute": {**config["compute"], "processes": world().size},
+        "compute": {**config.compute.as_dict(), "processes": processes},
         "protocols": results,
-        "network": _describe(network, source, config["data"]["crop_px"]),
+        "network": _describe(network, source, config.data.crop_px),
         "class_names": list(source.classes),
         "ledger": [entry.as_dict() for entry in init_report],
         "warnings": warnings,
