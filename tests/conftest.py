@@ -82,12 +82,18 @@ def same_bits(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> b
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.fixture(scope="session")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache_dir in which the preprocessing of earlier tests is found again."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture
-def tiny(tmp_path: Path) -> Callable[..., RunConfig]:
-    """Compose a run of a second whose folders lie in the test's own."""
+def tiny(tmp_path: Path, fitted: Path) -> Callable[..., RunConfig]:
+    """Compose a run of a second in the test's own folder."""
 
     def make(*overrides: str) -> RunConfig:
-        return compose_config(*TINY, f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache", *overrides)
+        return compose_config(*TINY, f"runs_dir={tmp_path}/runs", f"cache_dir={fitted}", *overrides)
 
     return make
 

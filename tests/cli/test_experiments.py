@@ -74,6 +74,7 @@ def test_the_second_arm_takes_the_drops_of_the_first(tmp_path: Path) -> None:
         f"runs_dir={tmp_path}/runs",
         f"cache_dir={tmp_path}",
         "compute.threads=1",
+        "logger=none",
         "optim.epochs=3",
     )
     arms = [(f"experiment=table4/{arm}", *options) for arm in ("relu", "prelu")]
@@ -95,6 +96,7 @@ def test_every_experiment_runs_end_to_end_at_the_smoke_size(experiment: str, tmp
         f"runs_dir={tmp_path}/runs",
         f"cache_dir={tmp_path}",
         "compute.threads=1",
+        "logger=none",
     )
     outcome = train(config, {"experiment": experiment, "debug": "smoke"})
     assert records.load(outcome.path)["status"] == "finished"

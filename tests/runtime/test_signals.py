@@ -36,15 +36,16 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return run.train(compose_config(*TINY, *SHORT, f"runs_dir={place}/runs", f"cache_dir={place}/cache"), {})
 
 
-SHORT = ("optim.epochs=1", "optim.global_batch=128")
+SHORT = ("optim.epochs=1", "optim.global_batch=128", "evaluation=[center]")
 
 
 @pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_signal_at_any_stage_stops_the_run_and_the_same_command_ends_with_the_same_bits(
-    tiny, whole, monkeypatch: pytest.MonkeyPatch, capfd, stage: str, asked: signal.Signals
+    tiny, whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd, stage: str, asked: signal.Signals
 ) -> None:
     owner, name, where = STAGES[stage]
+    options = (*SHORT, f"cache_dir={tmp_path}/cache")  # no statistics are there
     original = getattr(owner, name)
 
     @functools.wraps(original)
@@ -57,14 +58,14 @@ def test_a_signal_at_any_stage_stops_the_run_and_the_same_command_ends_with_the_
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, interrupted)
             with pytest.raises(Stopped) as stopped:
-                run.train(tiny(*SHORT), {})
+                run.train(tiny(*options), {})
         assert signal.getsignal(asked) == signal.SIG_DFL
     finally:
         signal.signal(asked, former)
     assert stopped.value.code == (130 if asked == signal.SIGINT else 75)
     (message,) = [line for line in capfd.readouterr().err.splitlines() if "stopped by" in line]
     assert message.startswith(f"stopped by {asked.name} {where}; go on with: ")
-    again = run.train(tiny(*SHORT), {})
+    again = run.train(tiny(*options), {})
     assert again.fresh == (stage != "record")
     states = [AtomicCheckpointIO().load_checkpoint(o.path.parent / "last.ckpt")["state_dict"] for o in (whole, again)]
     assert same_bits(*states)

@@ -8,9 +8,9 @@ from rectifiers.training.run import train
 
 
 @pytest.mark.slow
-def test_compiling_in_place_keeps_the_name_the_keys_and_the_numbers(tiny) -> None:
-    plain = train(tiny("runs_dir=${cache_dir}/plain"), {})
-    compiled = train(tiny("compute.compile=true", "runs_dir=${cache_dir}/compiled"), {})
+def test_compiling_in_place_keeps_the_name_the_keys_and_the_numbers(tiny, tmp_path) -> None:
+    plain = train(tiny(f"runs_dir={tmp_path}/plain"), {})
+    compiled = train(tiny("compute.compile=true", f"runs_dir={tmp_path}/compiled"), {})
     assert compiled.record["run"] == plain.record["run"]
     one, other = (
         torch.load(outcome.path.parent / "last.ckpt", weights_only=True)["state_dict"] for outcome in (plain, compiled)

@@ -232,15 +232,24 @@ class Cut(BaseException):
     """Stands for a kill right after a checkpoint."""
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+DROPS = (*TINY, "optim.patience=1", "optim.lr=1.0", "optim.epochs=5", "model.norm=batch", "evaluation=[center]")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """A run that nothing interrupts, whose rate drops."""
+    place = tmp_path_factory.mktemp("whole")
+    outcome = train(compose_config(*DROPS, f"runs_dir={place}/runs", f"cache_dir={place}/cache"), CHOICES)
+    assert outcome.record["drop_epochs"]
+    return outcome
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.process)])
 @pytest.mark.parametrize("after", [1, 2, 3, 5])
 def test_a_run_cut_and_continued_equals_one_that_was_not(
-    tiny, tmp_path: Path, monkeypatch, after: int, workers: int
+    tiny, whole: Outcome, tmp_path: Path, monkeypatch, after: int, workers: int
 ) -> None:
-    options = ("optim.patience=1", "optim.lr=1.0", "optim.epochs=5", "model.norm=batch", f"compute.workers={workers}")
-    whole = train(tiny(*options, f"runs_dir={tmp_path}/whole"), CHOICES)
-    assert whole.record["drop_epochs"]
-
+    options = (*DROPS, f"compute.workers={workers}")
     original = EpochEnd.on_train_epoch_end
 
     def cut(self, trainer, module) -> None:
@@ -455,11 +464,14 @@ def process_state() -> dict:
     }
 
 
-@pytest.mark.parametrize("logger", ["csv", "none", "wandb"])
+@pytest.mark.parametrize(
+    "logger", ["csv", *(pytest.param(name, marks=pytest.mark.process) for name in ("none", "wandb"))]
+)
 def test_a_run_leaves_the_process_as_it_found_it(tiny, logger: str) -> None:
     train(tiny("optim.epochs=1", "seed=9"), CHOICES)  # what is imported and started once stays, and is not the run's
     before = process_state()
-    train(tiny(f"logger={logger}", "compute.workers=2", "compute.precision=64-true", "compute.threads=2"), CHOICES)
+    other = ("compute.workers=2", "compute.precision=64-true", "compute.threads=2", "optim.epochs=1")
+    train(tiny(f"logger={logger}", *other), CHOICES)
     assert process_state() == before
     if logger == "wandb":
         import wandb
@@ -540,7 +552,10 @@ def test_the_step_is_fused_where_that_is_asked_for(tiny, fused: bool) -> None:
 def test_a_run_in_double_precision_goes_on_with_maps_in_any_order(
     tmp_path: Path, last_before: bool, last: bool
 ) -> None:
-    options = ("model=mini", "data=digits8", "optim=plain", "evaluation=[center]", "logger=none", "optim.epochs=2")
+    options = (
+        "model=mini", "model.width=0.5", "data=digits8", "optim=plain", "evaluation=[center]", "logger=none",
+        "optim.epochs=2",
+    )  # fmt: skip
     precise = ("compute.precision=64-true", f"cache_dir={tmp_path}/cache")  # steps make much of a rounding
     names = {False: "compute.channels_last=false", True: "compute.channels_last=true"}
     whole = train(compose_config(*options, *precise, names[last], f"runs_dir={tmp_path}/whole"), {})
