@@ -29,27 +29,27 @@ def stand_ins(events: list[Any], rank: int = 0) -> tuple[Any, Any]:
     return trainer, module
 
 
-def test_the_row_is_measured_then_kept_then_told_and_a_signal_is_acted_on_last(tmp_path: Path) -> None:
+def test_an_epoch_is_measured_then_kept_then_shown_and_a_signal_is_acted_on_last(tmp_path: Path) -> None:
     events: list[Any] = []
-    told = [lambda history: events.append(("first", len(history))), lambda history: events.append(("second", 1))]
+    receivers = [lambda history: events.append(("first", len(history))), lambda history: events.append(("second", 1))]
 
     def end_of_an_epoch() -> None:
         with deferring_signals():
             signal.raise_signal(signal.SIGTERM)
-            EpochEnd(tmp_path, tell=told).on_train_epoch_end(*stand_ins(events))
+            EpochEnd(tmp_path, receivers=receivers).on_train_epoch_end(*stand_ins(events))
 
     with pytest.raises(Stopped, match="75"):
         end_of_an_epoch()
     assert events == [("last.ckpt", {"epoch": 1, "measured": 0.5}), ("first", 1), ("second", 1)]
 
 
-def test_rank_zero_alone_tells_the_rows(tmp_path: Path) -> None:
+def test_rank_zero_alone_shows_the_rows(tmp_path: Path) -> None:
     events: list[Any] = []
-    EpochEnd(tmp_path, tell=[events.append]).on_train_epoch_end(*stand_ins(events, rank=1))
+    EpochEnd(tmp_path, receivers=[events.append]).on_train_epoch_end(*stand_ins(events, rank=1))
     assert [name for name, _ in events] == ["last.ckpt"]
 
 
-def test_lightning_runs_it_after_the_module_has_made_the_row(tiny) -> None:
+def test_lightning_runs_the_epoch_end_after_the_module_has_made_the_row(tiny) -> None:
     rows: list[int] = []
 
     class Looks(EpochMeasure):

@@ -1,3 +1,5 @@
+from functools import partial
+
 import torch
 from torch import nn
 
@@ -5,7 +7,8 @@ from rectifiers.data.preprocess import Preprocess
 from rectifiers.nn import activations as A
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import expand
-from rectifiers.training.module import Classifier, SgdSettings
+from rectifiers.training.module import Classifier
+from rectifiers.training.optim import build_sgd
 from rectifiers.training.schedule import StepRule
 
 
@@ -14,9 +17,10 @@ def classifier(seed: int) -> Classifier:
         [{"name": "fc", "linear": 64, "dropout": 0.5}, {"name": "out", "linear": "classes"}], width=1, classes=10
     )
     preprocess = Preprocess(torch.zeros(1, 1, 1), torch.ones(1, 1, 1), None, True)
-    sgd = SgdSettings(lr=0.1, momentum=0.9, weight_decay=5e-4, bias_lr_factor=2.0, drop_factor=10.0)
+    sgd = partial(build_sgd, lr=0.1, momentum=0.9, weight_decay=5e-4, bias_lr_factor=2.0)
     network = Network(rows, A.prelu, channels=1, input_px=4)
-    return Classifier(network, preprocess, StepRule(1, 2), sgd, classes=10, seed=seed, run="", code="")
+    rule = StepRule(1, 2)
+    return Classifier(network, preprocess, rule, sgd, drop_factor=10.0, classes=10, seed=seed, run="", code="")
 
 
 def mask(seed: int, monkey_step: int) -> torch.Tensor:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from pytorch_lightning.callbacks import Callback
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from rectifiers.data.module import ImageData
 from rectifiers.data.preprocess import PixelMoments, Preprocess, fit
@@ -26,7 +27,8 @@ from rectifiers.runtime.distributed import SINGLE_PROCESS, World, run_on_all_ran
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import check_call
 from rectifiers.runtime.signals import interruptible
-from rectifiers.training.module import Classifier, SgdSettings
+from rectifiers.training.module import Classifier
+from rectifiers.training.optim import build_sgd
 from rectifiers.training.schedule import StepRule
 
 # What the function of a group is called with, beside its own settings.
@@ -68,7 +70,8 @@ def build(config: RunConfig, source: Source, run: str, here: World) -> Parts:
         network,
         preprocess,
         build_rule(config.optim),
-        build_sgd_settings(config),
+        build_optimizer(config),
+        drop_factor=config.optim.drop_factor,
         classes=len(source.classes),
         seed=config.seed,
         run=run,
@@ -235,15 +238,15 @@ def build_network(config: RunConfig, source: Source, flat_input: int | None) -> 
     return network, init_report
 
 
-def build_sgd_settings(config: RunConfig) -> SgdSettings:
-    """Return the optimiser's numbers."""
+def build_optimizer(config: RunConfig) -> Callable[[nn.Module], Optimizer]:
+    """Return the function that makes a network's optimiser."""
     optim = config.optim
-    return SgdSettings(
+    return partial(
+        build_sgd,
         lr=optim.lr,
         momentum=optim.momentum,
         weight_decay=optim.weight_decay,
         bias_lr_factor=optim.bias_lr_factor,
-        drop_factor=optim.drop_factor,
         slope_weight_decay=optim.slope_weight_decay,
         fused=config.compute.fused,
     )

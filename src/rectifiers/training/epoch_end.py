@@ -1,4 +1,4 @@
-"""What follows an epoch, in one order: measures, the checkpoint, then everything that is told of the epoch."""
+"""What follows an epoch, in one order: measures, the checkpoint, then everything that shows the epoch."""
 
 import csv
 import io
@@ -47,23 +47,23 @@ class EpochMeasure(Callback):
 
 
 class EpochEnd(Checkpoint):
-    """Does what follows an epoch: `EpochMeasure`s add to its row, `last.ckpt` is written, and rank 0 tells the rows.
+    """Does what follows an epoch: `EpochMeasure`s add to its row, `last.ckpt` is written, and the rows are shown.
 
     When it runs, the module has made the row and applied the step rule: Lightning runs a `Checkpoint` last of all,
     after the module's own `on_train_epoch_end`. It is the only one, so the order is the one that stands here. A kill
-    between any two of these steps loses nothing, since whatever is told is told again from the checkpoint's rows.
+    between any two of these steps loses nothing, because the receivers get all rows of the checkpoint again.
 
     Within an epoch it writes a checkpoint every `every_n_steps` steps. A signal to any of the processes (see
     `runtime.signals`) means: write a checkpoint after the current step, and stop. Within an epoch's last step the epoch
     is finished first, with its validation: Lightning would skip that in a run that goes on from there.
 
-    tell: functions of the rows of all epochs so far, called in this order on rank 0.
+    receivers: functions that get the rows of all epochs so far, in this order, on rank 0.
     """
 
     def __init__(
-        self, folder: Path, *, every_n_steps: int | None = None, tell: Sequence[Callable[[History], None]] = ()
+        self, folder: Path, *, every_n_steps: int | None = None, receivers: Sequence[Callable[[History], None]] = ()
     ) -> None:
-        self.folder, self.every_n_steps, self.tell = folder, every_n_steps, tell
+        self.folder, self.every_n_steps, self.receivers = folder, every_n_steps, receivers
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -82,6 +82,6 @@ class EpochEnd(Checkpoint):
                 module.history[-1] |= callback.measure(module)
         trainer.save_checkpoint(self.folder / LAST)
         if trainer.is_global_zero:
-            for tell in self.tell:
-                tell(module.history)
+            for receive in self.receivers:
+                receive(module.history)
         stop_if_requested(f"after step {trainer.global_step}")

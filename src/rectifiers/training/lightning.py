@@ -56,7 +56,7 @@ def build_trainer(
     metrics = [] if config.logger.name == "none" else [partial(write_metrics, folder / "metrics.csv")]
     has_bar = sys.stderr.isatty()
     lines = [] if has_bar else [partial(print_progress, epochs)]
-    epoch_end = EpochEnd(folder, every_n_steps=config.checkpoint.every_n_steps, tell=[*metrics, mirror, *lines])
+    epoch_end = EpochEnd(folder, every_n_steps=config.checkpoint.every_n_steps, receivers=[*metrics, mirror, *lines])
     bars = [RichProgressBar()] if has_bar else []
     trainer = pl.Trainer(
         accelerator=compute.accelerator,

@@ -1,8 +1,7 @@
 """The LightningModule: the loss, the epoch's numbers and the step rule; nothing else."""
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytorch_lightning as pl
@@ -21,33 +20,17 @@ from rectifiers.runtime.distributed import all_gather, all_reduce_max
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
 from rectifiers.training.divergence import Diverged, all_finite, first_bad_layer
-from rectifiers.training.optim import build_sgd
 from rectifiers.training.schedule import StepRule
 
 LOSS_STATES = ("mean_value", "weight")  # of torchmetrics' MeanMetric
-
-
-@dataclass(frozen=True)
-class SgdSettings:
-    """The settings of `conf/optim/`.
-
-    bias_lr_factor: the biases' learning rate over that of the weights. drop_factor: what a drop divides all rates by.
-    fused: whether one pass over each weight makes the step, which is faster and rounds differently.
-    """
-
-    lr: float
-    momentum: float
-    weight_decay: float
-    bias_lr_factor: float
-    drop_factor: float
-    slope_weight_decay: float = 0.0
-    fused: bool = False
 
 
 class Classifier(pl.LightningModule):
     """Trains a network on uint8 image batches. `history` holds one row of numbers per epoch and survives a restart.
 
     `val` is the error on centre views during training: it drives the step rule, and no table shows it.
+
+    drop_factor: what a drop divides all learning rates by. code: the fingerprint of the code that trains.
     """
 
     def __init__(
@@ -55,16 +38,17 @@ class Classifier(pl.LightningModule):
         network: Network,
         preprocess: Preprocess,
         rule: StepRule,
-        sgd: SgdSettings,
+        build_optimizer: Callable[[torch.nn.Module], Optimizer],
         *,
+        drop_factor: float,
         classes: int,
         seed: int,
         run: str,
         code: str,
     ) -> None:
         super().__init__()
-        self.network, self.preprocess, self.rule, self.sgd = network, preprocess, rule, sgd
-        self.seed, self.run = seed, run
+        self.network, self.preprocess, self.rule, self.build_optimizer = network, preprocess, rule, build_optimizer
+        self.drop_factor, self.seed, self.run = drop_factor, seed, run
         self.codes = [code]
         self.history: list[dict[str, Any]] = []
         self.unreadable: set[int] = set()  # indices of training images that could not be read and were replaced
@@ -79,15 +63,7 @@ class Classifier(pl.LightningModule):
         return self.network(self.preprocess(images))
 
     def configure_optimizers(self) -> Optimizer:
-        return build_sgd(
-            self.network,
-            lr=self.sgd.lr,
-            momentum=self.sgd.momentum,
-            weight_decay=self.sgd.weight_decay,
-            bias_lr_factor=self.sgd.bias_lr_factor,
-            slope_weight_decay=self.sgd.slope_weight_decay,
-            fused=self.sgd.fused,
-        )
+        return self.build_optimizer(self.network)
 
     def on_train_start(self) -> None:
         if self._epoch_so_far is not None:  # Lightning calls no on_train_epoch_start within an epoch
@@ -170,7 +146,7 @@ class Classifier(pl.LightningModule):
         has_next = self.trainer.max_epochs is None or self.current_epoch + 1 < self.trainer.max_epochs
         if has_next and self.rule.after_epoch(errors.top1_error_pct):
             for group in groups:
-                group["lr"] /= self.sgd.drop_factor
+                group["lr"] /= self.drop_factor
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["rectifiers"] = {
