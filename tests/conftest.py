@@ -8,6 +8,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # bit-for-bit claims are made for
 
 import importlib.util
 import runpy
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -118,6 +119,13 @@ def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
         return CompletedProcess([program, *arguments], int(status), out, err)
 
     return run
+
+
+def require(*programs: str) -> None:
+    """Skip a test where it cannot run; the others of its file do."""
+    for program in programs:
+        if shutil.which(program) is None:
+            pytest.skip(f"needs {program}, which is not installed")
 
 
 def load_script(name: str) -> ModuleType:

@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, load_script
+from conftest import ROOT, load_script, require
 from rectifiers.data.imagenet.archives import Expected
 from rectifiers.runtime.files import write_text
-
-pytestmark = pytest.mark.process
 
 BIN = Path(sys.executable).parent
 VERIFY = load_script("verify_data")
@@ -49,6 +47,7 @@ class Clone:
 
 
 def clone(root: Path) -> Clone:
+    require("git")
     root.mkdir()
     for name in PARTS:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
@@ -69,6 +68,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Clone:
     return here
 
 
+@pytest.mark.process
 def test_a_bare_repro_gives_the_pinned_bytes_and_a_second_one_does_nothing(made: Clone) -> None:
     assert (made.root / "dvc.lock").read_bytes() == (ROOT / "dvc.lock").read_bytes()
     again = made.good("dvc", "repro")
@@ -101,8 +101,10 @@ def found(root: Path) -> list[str]:
     return list(VERIFY.find_errors(root))
 
 
+@pytest.mark.process
 def test_the_statistics_too_are_those_that_are_pinned(whole: Path) -> None:
     assert found(whole) == []
+    require("git")
     subprocess.run(["git", "init", "--quiet"], cwd=whole, check=True)  # where nothing is committed yet
     sentences = found(whole)
     shutil.rmtree(whole / ".git")
@@ -143,6 +145,7 @@ def test_a_flipped_byte_is_found_and_named_though_time_and_size_stay(
     assert all(victim in sentence for sentence in sentences)
 
 
+@pytest.mark.process
 def test_the_cache_is_where_dvc_has_it(made: Clone, tmp_path: Path) -> None:
     assert VERIFY.cache(made.root) == made.root / ".dvc" / "cache"
     made.good("dvc", "cache", "dir", "--local", str(tmp_path / "moved"))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import require
 from rectifiers.data import jpeg
 from rectifiers.runtime.compiling import JPEG
 
@@ -59,6 +60,7 @@ def test_twenty_thousand_damaged_files_of_each_kind_are_read_correctly_or_refuse
 )
 def test_no_damaged_file_makes_the_reader_access_foreign_memory(prepared: Path, tmp_path: Path) -> None:
     """21,000 files; Python's own memory comes from malloc, so that a step beyond a file's bytes is seen."""
+    require("cc")
     library = tmp_path / "library.so"
     flags = ["-std=gnu11", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g", "-DPLAIN", "-fPIC"]
     stamp = f'-DSOURCE_HASH="{JPEG.source_hash()}"'

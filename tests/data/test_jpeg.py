@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from conftest import ROOT
+from conftest import ROOT, require
 from photos import jpeg, photo
 from rectifiers.data import jpeg as decoder
 from rectifiers.data.jpeg import binding
@@ -291,6 +291,7 @@ def test_many_damaged_files_give_pillows_pixels_or_none() -> None:
 @pytest.mark.slow
 def test_no_damaged_file_makes_the_c_code_access_foreign_memory(tmp_path: Path) -> None:
     """30,000 mutants under the address and undefined-behaviour sanitizers, leaks included."""
+    require("cc")
     program = tmp_path / "fuzz"
     sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g", "-DPLAIN"]
     code = [*map(str, JPEG.sources()), str(ROOT / "tests" / "data" / "fuzz.c")]
@@ -326,6 +327,7 @@ def test_a_library_that_is_older_than_its_sources_is_not_used(monkeypatch: pytes
 
 @pytest.mark.process
 def test_the_build_needs_only_a_compiler_and_names_what_is_missing(tmp_path: Path) -> None:
+    require("cc")
     place = tmp_path / "data" / "jpeg"
     for library in (JPEG, KERNELS):
         own = tmp_path / library.folder.relative_to(compiling.PACKAGE)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import forkserver
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
 
@@ -121,7 +122,7 @@ while True:
 def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "file"
     for attempt in range(6):
-        process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE)
+        process = forkserver.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE)
         assert process.stdout is not None
         process.stdout.readline()
         time.sleep(0.02 + 0.013 * attempt)

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from conftest import require
 from rectifiers.data.imagenet.pins import is_pinned, locked_outs
 from rectifiers.runtime.errors import InputError
-
-pytestmark = pytest.mark.process
 
 MD5 = {"train": "1" * 32, "val": "2" * 32, "devkit": "3" * 32}
 FACTS = {role: {"file": f"{role}.tar", "md5": md5, "bytes": None} for role, md5 in MD5.items()}
@@ -46,6 +45,7 @@ class Project:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
+    require("git")
     made = Project(tmp_path)
     made.git("init", "--quiet")
     made.archives.write_text(ARCHIVES)
@@ -53,6 +53,7 @@ def project(tmp_path: Path) -> Project:
     return made
 
 
+@pytest.mark.process
 def test_any_committed_lock_pins(project: Project) -> None:
     assert not project.pins()
     other = json.dumps({"archives": {}}).encode()
@@ -67,6 +68,7 @@ def test_any_committed_lock_pins(project: Project) -> None:
     assert not project.pins()
 
 
+@pytest.mark.process
 def test_a_rewritten_lock_pins_what_its_committed_version_names(project: Project) -> None:
     project.top.write_text(lock(b"{}"))
     project.commit()
@@ -80,6 +82,7 @@ def test_a_rewritten_lock_pins_what_its_committed_version_names(project: Project
     assert not project.pins()
 
 
+@pytest.mark.process
 def test_a_lock_that_was_never_committed_pins_data_made_from_the_official_archives(project: Project) -> None:
     project.big.write_text(lock(BODY))
     assert project.pins()

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import yaml
 
+import forkserver
 from conftest import ROOT, load_script
 from rectifiers.data import jpeg
 from rectifiers.data.imagenet import preparation, store
@@ -227,7 +228,7 @@ def test_a_preparation_continues_after_sigkill(seed: int, miniature: Expected, p
     )
     draw = random.Random(seed)
     for kill in (True, True, True, False):
-        process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE)
+        process = forkserver.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE)
         assert process.stdout
         process.stdout.readline()
         if kill:
