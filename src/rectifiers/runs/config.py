@@ -243,10 +243,12 @@ class Logger(Section):
         description="csv: metrics.csv in the run's folder; wandb: that, and Weights & Biases; none: the record alone"
     )
     project: Project = Field("rectifiers", description="the project in Weights & Biases")
-    mode: Literal["auto", "offline", "online"] = Field("auto", description="auto: online for who is logged in to W&B")
+    mode: Literal["auto", "offline", "online"] = Field(
+        "auto", description="auto: online after wandb login, else offline"
+    )
     log_checkpoint: bool = Field(False, description="whether W&B gets last.ckpt as an artifact")
     finish_timeout_s: Annotated[float, Gt(0), Le(86400)] = Field(
-        60.0, description="seconds to wait for W&B at the end; `scripts/report.py sync` sends the rest"
+        60.0, description="seconds to wait for W&B to take the results, and again for the rest; then see report.py sync"
     )
 
 
