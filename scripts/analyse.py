@@ -25,9 +25,9 @@ from rich.console import Console
 from rectifiers.analysis.settings import SETTINGS, split
 from rectifiers.cli.composition import compose_with_choices, of_run, resolve
 from rectifiers.cli.train import hints, unusable_choice
-from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.lookup import run_folder
+from rectifiers.runs.record import TrainingRecord, load_training
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.paths import CONF
 from rectifiers.runtime.schema import keys
@@ -75,7 +75,7 @@ def analyse(name: str, arguments: list[str]) -> tuple[dict[str, Any], Path]:
     run = import_module(f"rectifiers.analysis.{name}").analyse
     if name == "responses":
         config, record, folder = finished_run(rest)
-        numbers, asked = run(config, record, folder), {"run": record["run"]}
+        numbers, asked = run(config, record, folder), {"run": record.run}
     else:
         given = {argument.partition("=")[0] for argument in rest}
         rest = [*(each for each in DEFAULTS.get(name, ()) if each.partition("=")[0] not in given), *rest]
@@ -85,15 +85,15 @@ def analyse(name: str, arguments: list[str]) -> tuple[dict[str, Any], Path]:
     return {"analysis": name, "asked": {**asked, **own}, **numbers}, Path(out[-1]) if out else RESULTS
 
 
-def finished_run(arguments: list[str]) -> tuple[RunConfig, dict[str, Any], Path]:
+def finished_run(arguments: list[str]) -> tuple[RunConfig, TrainingRecord, Path]:
     """Return (the configuration, the record, the folder) of the run that `run=` names."""
     given = dict(argument.partition("=")[::2] for argument in arguments)
     if not given.get("run"):
         raise InputError("no run is given; call scripts/analyse.py responses run=<id or folder>")
-    config, _ = of_run(given.pop("run"), given)
+    config, *_ = of_run(given.pop("run"), given)
     folder = run_folder(config)
     assert folder is not None  # of_run has found it
-    return config, records.load(folder / "record.json"), folder
+    return config, load_training(folder / "record.json"), folder
 
 
 def described(rest: list[str]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from rectifiers.cli.composition import composed, of_run, override
-from rectifiers.cli.train import unusable_choice
+from rectifiers.cli.train import AnyOutcome, unusable_choice
 from rectifiers.results.console import errors_table, print_record
 from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
@@ -42,7 +42,7 @@ def test(arguments: list[str]) -> None:
     if len(runs) == 1:
         from rectifiers.training.run import train
 
-        outcome = train(*runs[0])
+        outcome: AnyOutcome = train(*runs[0])
     else:
         from rectifiers.training.ensemble import ensemble
 

@@ -66,15 +66,15 @@ def rows(runs: Path) -> list[dict[str, object]]:
     found = []
     for variant in VARIANTS:
         (path,) = folder_of(runs, name_of(*variant)).glob("*/record.json")
-        record = records.load(path)
+        record = records.load_training(path)
         found.append(
             {
                 "variant": name_of(*variant),
-                "run": record["run"],
-                "code": record["provenance"]["code"],
-                "machine": record["provenance"]["machine"]["cpu"],
-                **{f"{name}_error_pct": r["top1_error_pct"] for name, r in sorted(record["protocols"].items())},
-                "train_loss": record["history"][-1]["train_loss"],
+                "run": record.run,
+                "code": record.provenance.code,
+                "machine": record.provenance.machine.cpu,
+                **{f"{name}_error_pct": r.top1_error_pct for name, r in sorted(record.protocols.items())},
+                "train_loss": record.history[-1]["train_loss"],
             }
         )
     return found

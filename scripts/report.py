@@ -32,7 +32,7 @@ from rectifiers.results.claims import answer as answer_claim
 from rectifiers.results.claims_table import FIGURES, render_markdown, with_figures
 from rectifiers.results.claims_table import tables as claim_tables
 from rectifiers.results.comparison import compare
-from rectifiers.results.eligibility import CLAIM, Record, described, exclusion_reason
+from rectifiers.results.eligibility import CLAIM, described, exclusion_reason
 from rectifiers.results.listing import Found, find, gather, select, usual_protocol
 from rectifiers.results.numerical_floor import load_floor
 from rectifiers.results.tables import document, load
@@ -40,6 +40,7 @@ from rectifiers.results.terminal import list_runs, print_comparison, summary
 from rectifiers.runs import record as records
 from rectifiers.runs.config import Model, RunConfig
 from rectifiers.runs.identity import science
+from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 from rectifiers.runtime.paths import CONF
@@ -58,7 +59,7 @@ def collect(runs: Path) -> dict[str, Any]:
     for path in sorted(runs.glob("*/record.json")):
         try:
             record = records.load(path)
-            of_claim = str(record["choices"].get("experiment")).startswith(CLAIM)
+            of_claim = str(record.choices.get("experiment")).startswith(CLAIM)
             reason = claim_exclusion_reason(record) if of_claim else exclusion_reason(record)
         except InputError as error:  # the others are copied all the same
             reason = str(error)
@@ -68,10 +69,10 @@ def collect(runs: Path) -> dict[str, Any]:
         elif of_claim:
             of_claims.append(record)
         else:
-            copied.append(str(RESULTS / "records" / f"{record['run']}.json"))
+            copied.append(str(RESULTS / "records" / f"{record.run}.json"))
             records.write(Path(copied[-1]), record)
     claim_records.add(RESULTS / "claims", of_claims)
-    return {"copied": copied, "claims": [record["run"] for record in of_claims], "left_out": left_out}
+    return {"copied": copied, "claims": [record.run for record in of_claims], "left_out": left_out}
 
 
 def write_tables(check: bool) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def write_tables(check: bool) -> dict[str, Any]:
     return {"path": str(path), "written": not check, "tables": [asdict(table) for table in document(found)]}
 
 
-def answers(found: Sequence[Record]) -> list[Answer]:
+def answers(found: Sequence[TrainingRecord]) -> list[Answer]:
     """Return what the records of claims say of every claim."""
     return [answer_claim(claim, found, load_floor(RESULTS)) for claim in claims()]
 
@@ -128,21 +129,18 @@ def draw_cost(source: Path) -> dict[str, Any]:
     )  # here and not above: tables do without matplotlib
 
     record = records.load(source)
-    path = RESULTS / "figures" / f"cost-{record['run']}.svg"
+    path = RESULTS / "figures" / f"cost-{record.run}.svg"
     write_error_against_cost(record, path)
     points = {
-        name: {key: result[key] for key in ("multiply_adds", "top1_error_pct", "seen")}
-        for name, result in record["protocols"].items()
+        name: result.model_dump(include={"multiply_adds", "top1_error_pct", "num_images"})
+        for name, result in record.protocols.items()
     }
     return {"path": str(path), "protocols": points}
 
 
 def known_runs(runs: Path) -> list[Found]:
-    """Return the collected runs and those of `runs`, and say which records cannot be read."""
-    found, faults = gather(RESULTS / "records", runs)
-    for fault in faults:
-        print(f"left out: {fault}", file=sys.stderr)
-    return found
+    """Return the collected runs and those of `runs`."""
+    return gather(RESULTS / "records", runs)
 
 
 def show(runs: Path, filters: list[str]) -> tuple[list[Found], str | None]:
@@ -310,8 +308,8 @@ def answer(asked: argparse.Namespace, console: Console) -> tuple[Any, Callable[[
         known = known_runs(asked.runs)
         one, other = find(known, asked.A), find(known, asked.B)
         told = compare(one.record, other.record)
-        if one.record["run"] == other.record["run"]:
-            told["runs"] = [f"{each.record['run']} ({each.origin})" for each in (one, other)]
+        if one.record.run == other.record.run:
+            told["runs"] = [f"{each.record.run} ({each.origin})" for each in (one, other)]
         return told, lambda: print_comparison(told, console)
     if asked.command == "sync":
         done = send(asked.runs, asked.record, asked.project)

@@ -1,6 +1,5 @@
 """Shared fixtures: the configuration as the command line composes it, small enough to run in seconds."""
 
-import copy
 import gc
 import os
 
@@ -25,6 +24,7 @@ from rectifiers.cli.composition import composed
 from rectifiers.data.imagenet.archives import Expected, read_expected
 from rectifiers.data.imagenet.preparation import prepare
 from rectifiers.runs.config import RunConfig
+from rectifiers.runs.record import TrainingRecord
 
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
@@ -67,15 +67,14 @@ def _composed(*overrides: str) -> RunConfig:
     return composed(overrides)
 
 
-def numbers(record: dict[str, Any]) -> dict[str, Any]:
-    """What of a record does not depend on the clock, the machine or the launcher."""
-    kept = copy.deepcopy(record)
+def numbers(record: TrainingRecord) -> dict[str, Any]:
+    """What of a record does not depend on the clock, the machine, or what was typed and launched."""
+    kept = record.model_dump(exclude={"wall_s", "images_per_second", "provenance", "compute", "run", "overrides"})
     for row in kept["history"]:
         del row["seconds"], row["images_per_second"]
     for result in kept["protocols"].values():
         del result["seconds"], result["images_per_second"]
-    apart = ("wall_s", "images_per_second", "provenance", "compute", "run")
-    return {key: value for key, value in kept.items() if key not in apart}
+    return kept
 
 
 def same_bits(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:

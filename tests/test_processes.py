@@ -51,7 +51,7 @@ def test_two_processes_of_half_the_batch_train_like_one(tiny, tmp_path: Path) ->
 def test_a_run_killed_at_random_moments_ends_as_if_it_had_not_been(tiny, tmp_path: Path) -> None:
     longer = ("optim.epochs=30", "optim.patience=3")
     whole, cut = train(tiny(*longer), {}), tmp_path / "cut"
-    folder = cut / "runs" / whole.record["run"]
+    folder = cut / "runs" / whole.record.run
     moments = random.Random(0)
     for _ in range(3):
         process = start(alone(cut, *TINY, *longer))

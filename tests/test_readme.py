@@ -89,10 +89,10 @@ def test_commands_and_recipes_run_as_they_are_printed(copy: Path, command: str) 
         import math
 
         second = 1 + (3 - 4 * math.exp(-0.5) + math.exp(-2)) / 8 / 0.25
-        assert record["ledger"][1]["forward_gain"] == pytest.approx(second**-0.5, rel=1e-6)
+        assert record["init_report"][1]["forward_gain"] == pytest.approx(second**-0.5, rel=1e-6)
     if "laplace" in command:
-        assert {entry["rule"] for entry in record["ledger"]} == {"laplace"}
-        for entry in record["ledger"]:
+        assert {entry["rule"] for entry in record["init_report"]} == {"laplace"}
+        for entry in record["init_report"]:
             assert entry["std_drawn"] == pytest.approx(entry["std_asked"], rel=0.15)
     if "small6" in command:
         assert record["network"]["depth"] == 6

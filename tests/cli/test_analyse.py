@@ -100,7 +100,7 @@ def test_responses_of_a_finished_run_are_those_of_its_network_on_all_training_im
     outcome = train(tiny("activation=relu"), {"activation": "relu"})
     folder = outcome.path.parent
     printed = json.loads(call("responses", f"run={folder}", f"cache_dir={tmp_path}/cache", "--json"))
-    config, _ = of_run(str(folder), {"cache_dir": f"{tmp_path}/cache"})
+    config, *_ = of_run(str(folder), {"cache_dir": f"{tmp_path}/cache"})
     setup = AnalysisSetup(config)
     images = torch.cat(list(setup.data.statistics_batches()))
     network = trained(setup, load(folder / "statistics.pt"), folder)
@@ -112,7 +112,7 @@ def test_responses_of_a_finished_run_are_those_of_its_network_on_all_training_im
     assert first["active_share"] == pytest.approx(float((y > 0).double().mean()), rel=1e-9)
     assert first["dead"] == int((y.amax(0) <= 0).sum())
     assert first["slopes"] is None
-    assert printed["history"][-1]["active_share/fc_1"] == outcome.record["history"][-1]["active_share/fc_1"]
+    assert printed["history"][-1]["active_share/fc_1"] == outcome.record.history[-1]["active_share/fc_1"]
     printed = call("responses", f"run={folder}", f"cache_dir={tmp_path}/cache")
     assert [path.stem for path in files(printed)] == ["numbers", "responses", "history"]
 
@@ -121,9 +121,9 @@ def test_learned_slopes_stand_with_their_distribution(call, tiny, tmp_path: Path
     outcome = train(tiny(), {"activation": "prelu"})
     printed = json.loads(call("responses", f"run={outcome.path.parent}", f"cache_dir={tmp_path}/cache", "--json"))
     for layer in printed["layers"]:
-        slopes, kept = layer["slopes"], outcome.record["slopes"][layer["layer"]]
-        assert slopes["mean"] == pytest.approx(kept["mean"], rel=1e-6)
-        assert (slopes["least"], slopes["most"]) == pytest.approx((kept["least"], kept["most"]))
+        slopes, kept = layer["slopes"], outcome.record.slopes[layer["layer"]]
+        assert slopes["mean"] == pytest.approx(kept.mean, rel=1e-6)
+        assert (slopes["least"], slopes["most"]) == pytest.approx((kept.min, kept.max))
         assert slopes["least"] <= slopes["quarter"] <= slopes["median"] <= slopes["three_quarters"] <= slopes["most"]
     (outcome.path.parent / "last.ckpt").unlink()
     with pytest.raises(SystemExit, match=r"last.ckpt is gone, so there is no network to measure; give rerun=true"):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, compose_config, load_script
+from made_up import altered
 from rectifiers.cli.sweep import compose_job, load
 from rectifiers.results import claim_records
 from rectifiers.results.claims import arm_hash, claim_exclusion_reason, claims, runs_of
@@ -38,7 +39,7 @@ def test_missing_runs_are_those_of_train_without_those_that_are_there(tmp_path: 
     assert {arm_hash(science(config)) for config in configs} == set(known()["claims"]["table2"].values())
     assert {(config.logger.name, config.runs_dir) for config in configs} == {("none", tmp_path)}
     done = next(iter(missing))
-    (kept,) = (r for r in claim_records.load(ROOT / "results" / "claims") if r["run"] == done)
+    (kept,) = (r for r in claim_records.load(ROOT / "results" / "claims") if r.run == done)
     records.write(tmp_path / done / "record.json", kept)
     assert missing.keys() - script.missing([by_name("table2")], tmp_path, again=True).keys() == {done}
 
@@ -84,13 +85,13 @@ def test_a_claim_is_planned_run_broken_completed_and_judged(tmp_path: Path) -> N
     assert [name for name in kept if kept[name] != again[name]] == [names[3]]
     assert "missing runs: 0\n" in call("scripts/claims.py", "run", "signal")
 
-    record = json.loads((place / "runs" / names[0] / "record.json").read_text())
+    record = records.load(place / "runs" / names[0] / "record.json")
     assert exclusion_reason(record) == "it is of a claim"
     assert "not committed" in str(claim_exclusion_reason(record))  # a copy outside of any checkout
     assert "left out" in call("scripts/report.py", "collect")
     for name in names:
         record = json.loads((place / "runs" / name / "record.json").read_text())
-        record["provenance"]["git_dirty"] = False
+        record.provenance.git_dirty = False
         records.write(place / "runs" / name / "record.json", record)
     assert json.loads(call("scripts/report.py", "collect", "--json"))["claims"] == sorted(kept)
     verdicts = json.loads(call("scripts/report.py", "claims", "--json"))["verdicts"]
@@ -112,13 +113,13 @@ def test_a_run_of_code_that_was_not_committed_is_made_anew(
     script = load_script("claims")
     (signal,) = script.chosen(["signal"])
     kept = runs_of(signal, claim_records.load(ROOT / "results" / "claims"))["he"][0]
-    path = tmp_path / kept["run"] / "record.json"
-    records.write(path, {**kept, "provenance": {**kept["provenance"], "git_dirty": True}})
+    path = tmp_path / kept.run / "record.json"
+    records.write(path, altered(kept, {"provenance.git_dirty": True}))
     monkeypatch.setattr(script, "RESULTS", tmp_path / "none")
     missing = {}
     for dirty in (True, False):
         monkeypatch.setattr(script, "version", lambda dirty=dirty: {"git_dirty": dirty})
         missing[dirty] = script.missing([signal], tmp_path, again=False)
     assert (len(missing[True]), len(missing[False])) == (39, 40)
-    assert [name for name, overrides in missing[False].items() if "rerun=true" in overrides] == [kept["run"]]
+    assert [name for name, overrides in missing[False].items() if "rerun=true" in overrides] == [kept.run]
     assert "it is run again" in capsys.readouterr().err

@@ -48,13 +48,13 @@ def test_a_finished_run_is_tested_by_its_name_or_its_folder(evaluate_py, finishe
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == str(finished.path)
     found = records.load(finished.path)
-    assert set(found["protocols"]) == {"center", "dense_multi_scale"}
-    assert found["protocols"]["dense_multi_scale"]["settings"]["scales_px"] == [36, 54, 68]  # of the run's own data
-    assert set(found["protocols"]["dense_multi_scale"]["by_scale"]) == {"36", "54", "68"}
-    assert {**found, "protocols": 0} == {**finished.record, "protocols": 0}
+    assert set(found.protocols) == {"center", "dense_multi_scale"}
+    assert found.protocols["dense_multi_scale"].settings["scales_px"] == [36, 54, 68]  # of the run's own data
+    assert set(found.protocols["dense_multi_scale"].by_scale) == {"36", "54", "68"}
+    assert found.model_dump(exclude={"protocols"}) == finished.record.model_dump(exclude={"protocols"})
     done = evaluate_py(f"run={folder}", "evaluation=dense", "evaluation.dense.scales_px=[40]", "compute.workers=1")
     assert done.returncode == 0, done.stderr
-    assert records.load(finished.path)["protocols"]["dense"]["settings"]["scales_px"] == [40]
+    assert records.load(finished.path).protocols["dense"].settings["scales_px"] == [40]
     assert (folder / "last.ckpt").read_bytes() == checkpoint
 
 
@@ -67,29 +67,29 @@ def test_several_runs_are_an_ensemble(evaluate_py, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     whole = records.load(Path(done.stdout.splitlines()[-1]))
-    assert whole["science"] == {"members": sorted(ids)}
+    assert whole.science == {"members": sorted(ids)}
     config = compose_config(*SIZES, "evaluation=[center,dense]")
     source = build.open_source(config.data)
     for name in ("center", "dense"):
         protocol = build.import_function(f"evaluation.{name}", config.evaluation.protocols[name])(32)
         together = 0.0
-        for part in sorted(parts, key=lambda part: part.record["run"]):
+        for part in sorted(parts, key=lambda part: part.record.run):
             scored = Scored(config, part.path.parent)
             tested = evaluate(scored, source.val, protocol, classes=10, device=torch.device("cpu"))
             together = together + tested.scores
         expected = Result.from_scores(torch.as_tensor(together) / 3, torch.tensor(source.val.labels)).as_dict()
-        found = whole["protocols"][name]
-        assert {key: found[key] for key in expected} == expected
-        assert found["top1_correct"] != parts[0].record["protocols"]["center"]["top1_correct"]
+        found = whole.protocols[name]
+        assert found.model_dump(include=set(expected)) == expected
+        assert found.top1_correct != parts[0].record.protocols["center"].top1_correct
     once_more = evaluate_py(
         f"run=[{','.join(ids)}]", f"runs_dir={tmp_path}/runs", "evaluation=center", "compute.threads=1"
     )
-    assert set(records.load(Path(once_more.stdout.splitlines()[-1]))["protocols"]) == {"center", "dense"}
+    assert set(records.load(Path(once_more.stdout.splitlines()[-1])).protocols) == {"center", "dense"}
 
     same = evaluate_py(f"run=[{ids[0]},{ids[0]}]", f"runs_dir={tmp_path}/runs", "evaluation=center")
     assert same.stderr.splitlines()[-1].startswith(f"error: an ensemble of {ids[0]} needs different runs")
-    nested = evaluate_py(f"run={whole['run']}", f"runs_dir={tmp_path}/runs", "evaluation=center")
-    assert nested.stderr.startswith(f"error: run={whole['run']} is an ensemble; give its runs: ")
+    nested = evaluate_py(f"run={whole.run}", f"runs_dir={tmp_path}/runs", "evaluation=center")
+    assert nested.stderr.startswith(f"error: run={whole.run} is an ensemble; give its runs: ")
 
 
 class Scored(torch.nn.Module):
@@ -115,9 +115,9 @@ def test_kept_scores_are_found_again_and_never_of_another_test(evaluate_py, fini
     first = kept.stat().st_mtime_ns
     found = load(kept)
     assert found.scores.shape == (450, 10)
-    assert found.data == finished.record["provenance"]["data"]
+    assert found.data == finished.record.provenance.data
     right = int((found.scores.argmax(1) == found.labels).sum())
-    assert right == records.load(finished.path)["protocols"]["center"]["top1_correct"]
+    assert right == records.load(finished.path).protocols["center"].top1_correct
     assert evaluate_py(f"run={folder}", "evaluation=center", "evaluation.keep_scores=true").returncode == 0
     assert kept.stat().st_mtime_ns == first  # they were there: nothing was tested
     assert evaluate_py(f"run={folder}", "evaluation=center", "evaluation.center.scale_px=40").returncode == 0
@@ -131,7 +131,7 @@ def test_a_plain_state_dict_is_tested(evaluate_py, finished: Outcome, tmp_path: 
     known = ("model.width=0.0625", f"cache_dir={tmp_path}", "compute.threads=1", "evaluation=[center,ten_view]")
     done = evaluate_py(f"run={tmp_path}/net.pt", *known, "data=digits")
     assert done.returncode == 0, done.stderr
-    error = finished.record["protocols"]["center"]["top1_error_pct"]
+    error = finished.record.protocols["center"].top1_error_pct
     assert f"{error:.2f}" in next(line for line in done.stdout.splitlines() if "center" in line)
     assert {p.name for p in tmp_path.iterdir()} == {"net.pt", "statistics"}
     done = evaluate_py(f"run={tmp_path}/net.pt", *known, "activation=relu")

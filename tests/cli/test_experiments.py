@@ -84,8 +84,8 @@ def test_the_second_arm_takes_the_drops_of_the_first(tmp_path: Path) -> None:
         train(compose_config(*arms[1]), {})
     first = train(compose_config(*arms[0], "optim.patience=1", "optim.lr=1e-9"), {})
     second = train(compose_config(*arms[1], "optim.patience=1", "optim.lr=1e-9"), {})
-    assert second.record["drop_epochs"] == first.record["drop_epochs"] == [2]
-    assert set(second.record["protocols"]["dense_multi_scale"]["by_scale"]) == {"72", "96", "120"}
+    assert second.record.drop_epochs == first.record.drop_epochs == [2]
+    assert set(second.record.protocols["dense_multi_scale"].by_scale) == {"72", "96", "120"}
 
 
 @pytest.mark.parametrize("experiment", [own for own in OWN if not own.startswith("table4/")])
@@ -99,9 +99,9 @@ def test_every_experiment_runs_end_to_end_at_the_smoke_size(experiment: str, tmp
         "logger=none",
     )
     outcome = train(config, {"experiment": experiment, "debug": "smoke"})
-    assert records.load(outcome.path)["status"] == "finished"
-    assert set(outcome.record["protocols"]) == set(config.evaluation.protocols)
-    assert all(result["seen"] == 24 for result in outcome.record["protocols"].values())
+    assert records.load(outcome.path).status == "finished"
+    assert set(outcome.record.protocols) == set(config.evaluation.protocols)
+    assert all(result["seen"] == 24 for result in outcome.record.protocols.values())
 
 
 @pytest.mark.process
@@ -113,18 +113,18 @@ def test_the_ensemble_trains_what_it_lacks_and_averages_it(tmp_path: Path) -> No
     done = forkserver.run(command, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     whole = records.load(Path(done.stdout.splitlines()[-1]))
-    models = {member["choices"]["experiment"]: member["choices"]["model"] for member in whole["members"]}
+    models = {member.choices["experiment"]: member.choices["model"] for member in whole.members}
     assert models == {
         "table6/a_relu": "model_a",
         "table6/a_prelu": "model_a",
         "table6/b_prelu": "model_b",
         "table6/c_prelu": "model_c",
     }
-    assert (whole["choices"]["experiment"], whole["choices"]["debug"]) == (ENSEMBLE, "smoke")
-    (found,) = whole["protocols"].values()
-    parts = [records.load(tmp_path / "runs" / m["run"] / "record.json") for m in whole["members"]]
-    assert found["seen"] == 24
-    assert found["multiply_adds"] == sum(part["protocols"]["dense_multi_scale"]["multiply_adds"] for part in parts)
+    assert (whole.choices["experiment"], whole.choices["debug"]) == (ENSEMBLE, "smoke")
+    (found,) = whole.protocols.values()
+    parts = [records.load(tmp_path / "runs" / m.run / "record.json") for m in whole.members]
+    assert found.num_images == 24
+    assert found.multiply_adds == sum(part.protocols["dense_multi_scale"].multiply_adds for part in parts)
     again = forkserver.run(command, cwd=ROOT)
     assert "epoch" not in again.stderr  # nothing is trained twice
     assert again.stdout == done.stdout

@@ -1,6 +1,7 @@
 """scripts/report.py: every sub-command answers in words and in JSON."""
 
 import json
+import lzma
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 
 from conftest import ROOT, load_script
+from made_up import altered, result
+from rectifiers.runs import record as records
 
 FIRST = "6620acccce0a"
 
@@ -68,11 +71,9 @@ def test_diff_in_words_and_as_json(said: Any) -> None:
 
 
 def test_an_own_run_stands_beside_the_committed_record_of_its_name(said: Any, tmp_path: Path) -> None:
-    record = json.loads((tmp_path / "results" / "records" / f"{FIRST}.json").read_text())
-    record["protocols"]["ten_view"] |= {"top1_correct": 441, "top1_error_pct": 2.0}
-    record |= {"codes": ["0123456789ab"]}
-    (tmp_path / "runs" / FIRST).mkdir(parents=True)
-    (tmp_path / "runs" / FIRST / "record.json").write_text(json.dumps(record))
+    record = records.load(tmp_path / "results" / "records" / f"{FIRST}.json")
+    changes = {"protocols.ten_view": result(441, 450), "codes": ["0123456789ab"]}
+    records.write(tmp_path / "runs" / FIRST / "record.json", altered(record, changes))
     own, committed = (line.split() for line in said("show", f"run={FIRST}").splitlines() if FIRST in line)
     assert own == [FIRST, "own", "0123456789ab", "2.00", "1.06", "to", "3.76"]
     assert committed == [FIRST, "committed", "68d58b6e9806", "1.56", "0.76", "to", "3.18"]
@@ -95,6 +96,51 @@ def test_json_of_what_is_written(said: Any, tmp_path: Path) -> None:
     assert list(collected["left_out"]) == ["runs/broken/record.json"]
 
 
+BAD = {
+    "nan": ('"wall_s": ', '"wall_s": NaN, "x": '),
+    "infinity": ('"lr": ', '"lr": Infinity, "x": '),
+    "deep": ('"compute": ', f'"x": {"[" * 800 + "]" * 800}, "compute": '),
+    "brackets": ('"compute": ', f'"compute": {"[" * 200_000}'),
+    "type": ('"epochs": 75', '"epochs": "75"'),
+    "counts": ('"top1_error_pct": ', '"top1_error_pct": 1'),
+    "top5": ('"top5_correct": ', '"top5_correct": 1'),
+    "mask": ('"correct_mask": "f', '"correct_mask": "7'),
+    "short_mask": ('"correct_mask": "f', '"correct_mask": "'),
+    "name": ('"seed": 0', '"seed": 9'),
+    "history": ('"epochs": 75', '"epochs": 74'),
+    "schema": ('"schema_version": 2', '"schema_version": 1'),
+    "field": ('"train_images": ', '"images": '),
+    "cut": ('"wall_s"', ""),
+}
+
+
+@pytest.mark.parametrize("command", ["show", "page", "collect", "tables", "claims"])
+def test_bad_records_of_every_kind_are_left_out_and_named(
+    report: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    command: str,
+) -> None:
+    text = (tmp_path / "results" / "records" / f"{FIRST}.json").read_text()
+    for kind, (old, new) in BAD.items():
+        bad = text.partition(old)[0] if kind == "cut" else text.replace(old, new, 1)
+        assert bad != text, kind
+        place = tmp_path / "results" / "records" if command == "tables" else tmp_path / "runs" / kind
+        place.mkdir(parents=True, exist_ok=True)
+        (place / (f"{kind}.json" if command == "tables" else "record.json")).write_text(bad)
+    if command == "claims":
+        lines = [bad.replace("\n", "") for bad in (text.replace(*pair, 1) for pair in BAD.values())]
+        (tmp_path / "results" / "claims").mkdir()
+        packed = lzma.compress("\n".join(lines).encode())
+        (tmp_path / "results" / "claims" / "records.jsonl.xz").write_bytes(packed)
+    call(report, monkeypatch, command)
+    said = [line for line in capsys.readouterr().err.splitlines() if "is not a usable record (" in line]
+    assert len(said) == len(BAD)
+    if command != "claims":
+        assert all(any(f"/{kind}" in line for line in said) for kind in BAD)
+
+
 def test_a_page_is_written_and_told_of(said: Any) -> None:
     told = json.loads(said("page", "--json"))
     assert (told["runs"], told["bytes"]) == (4, Path(told["path"]).stat().st_size)
@@ -107,9 +153,9 @@ def test_a_bad_key_is_one_sentence(report: ModuleType, monkeypatch: pytest.Monke
 
 
 def test_a_record_cannot_command_the_terminal(said: Any, tmp_path: Path) -> None:
-    record = json.loads((ROOT / "results" / "records" / f"{FIRST}.json").read_text())
-    record |= {"run": "hostile", "choices": {**record["choices"], "activation": "[red]x[/red]\x1b[2J\x07"}}
-    (tmp_path / "results" / "records" / "hostile.json").write_text(json.dumps(record))
+    record = records.load(ROOT / "results" / "records" / f"{FIRST}.json")
+    hostile = altered(record, {"choices.activation": "[red]x[/red]\x1b[2J\x07", "science.seed": 9})
+    records.write(tmp_path / "results" / "records" / "hostile.json", hostile)
     text = said("show")
     assert "[red]x[/red]" in text
     assert "\x1b" not in text

@@ -79,7 +79,7 @@ def test_a_job_is_queued_again_on_a_signal_and_ends_with_the_same_bits(
         (path,) = place.glob("runs/*/record.json")
         found.append(numbers(records.load(path)))
         states.append(torch.load(path.parent / "last.ckpt", weights_only=True)["state_dict"])
-        assert records.load(path)["compute"]["processes"] == 2
+        assert records.load(path).compute["processes"] == 2
     assert same_bits(*states)
     assert found[0] == found[1]
 

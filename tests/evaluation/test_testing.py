@@ -69,9 +69,9 @@ def test_ten_view_errors_equal_an_evaluation_by_hand(workers: int) -> None:
     assert tested.errors.top1_correct == sum(correct)
     assert tested.errors.num_images == sum(batch_sizes) == 450
     assert torch.allclose(tested.scores, torch.stack(scores), atol=1e-6)
-    bits = bin(int(tested.as_dict()["top1_hits"], 16))[2:].zfill(452)
+    bits = bin(int(tested.as_dict()["correct_mask"], 16))[2:].zfill(452)
     assert [int(bit) for bit in bits[:450]] == correct
-    assert "by_scale" not in tested.as_dict()
+    assert tested.as_dict()["by_scale"] == {}
 
 
 def test_images_of_many_shapes_are_each_counted_once_and_undistorted(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_calibration_by_hand() -> None:
     assert tested["ece"] == pytest.approx(0.25, abs=1e-6)
     assert tested["nll"] == pytest.approx(-(torch.tensor([0.75, 0.25]).log().mean().item()), abs=1e-6)
     assert tested["brier"] == pytest.approx((2 * 0.25**2 + 2 * 0.75**2) / 2, abs=1e-6)
-    assert tested["top1_hits"] == "8"  # right, wrong
+    assert tested["correct_mask"] == "8"  # right, wrong
 
 
 def test_nan_scores_have_no_calibration() -> None:

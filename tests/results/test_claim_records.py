@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
+from made_up import altered
 from rectifiers.results.claim_figures import is_stale
 from rectifiers.results.claim_records import FILE, add, load, stale_tables, write_tables
 from rectifiers.results.claims import answer, claims
@@ -21,7 +22,7 @@ SIGNAL = next(claim for claim in claims() if claim.name == "signal")
 def test_every_committed_record_answers_a_claim_and_is_there_once_in_the_order_of_names() -> None:
     lines = lzma.decompress((COMMITTED / FILE).read_bytes()).decode().splitlines()
     assert [to_json(record) for record in RECORDS] == lines
-    names = [record["run"] for record in RECORDS]
+    names = [record.run for record in RECORDS]
     assert names == sorted(set(names))
 
 
@@ -37,19 +38,31 @@ def test_records_come_back_equal_and_the_same_ones_give_the_same_bytes(tmp_path:
 def test_a_record_replaces_that_of_its_run_and_none_is_added_with_one_that_is_none(tmp_path: Path) -> None:
     one, two = RECORDS[:2]
     add(tmp_path, [one, two])
-    add(tmp_path, [{**two, "wall_s": 1.5}])
-    assert [record["wall_s"] for record in load(tmp_path)] == [one["wall_s"], 1.5]
+    add(tmp_path, [altered(two, {"wall_s": 1.5})])
+    assert [record.wall_s for record in load(tmp_path)] == [one.wall_s, 1.5]
     before = (tmp_path / FILE).read_bytes()
-    with pytest.raises(ValueError, match="protocols"):
-        add(tmp_path, [{**one, "wall_s": 1.5}, {**two, "protocols": None}])
+    wrong = two.model_copy(update={"wall_s": float("nan")})
+    with pytest.raises(ValueError, match="expected value"):
+        add(tmp_path, [altered(one, {"wall_s": 1.5}), wrong])
     assert (tmp_path / FILE).read_bytes() == before
 
 
-@pytest.mark.parametrize("content", [b"", b"no xz", lzma.compress(b"{}\n"), lzma.compress(b"\xff\n")])
+@pytest.mark.parametrize("content", [b"", b"no xz"])
 def test_a_damaged_file_is_one_sentence(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
     with pytest.raises(InputError, match=rf"{FILE} is not a usable file of records \(.*take the committed one"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("line", [b"{}\n", b"\xff\n"])
+def test_a_line_that_is_no_record_is_left_out_and_named_and_not_lost(tmp_path: Path, line: bytes, capsys) -> None:
+    whole = lzma.compress(line + to_json(RECORDS[0]).encode())
+    (tmp_path / FILE).write_bytes(whole)
+    assert load(tmp_path) == RECORDS[:1]
+    assert f"left out: line 1 of {tmp_path / FILE} is not a usable record (" in capsys.readouterr().err
+    with pytest.raises(InputError, match=rf"{FILE} holds what is no record \(.*take the committed one"):
+        add(tmp_path, RECORDS[1:2])
+    assert (tmp_path / FILE).read_bytes() == whole
 
 
 def test_a_table_has_each_run_with_its_origin_and_the_measures_of_the_tests(tmp_path: Path) -> None:
@@ -58,12 +71,12 @@ def test_a_table_has_each_run_with_its_origin_and_the_measures_of_the_tests(tmp_
     assert [(row["arm"], int(row["seed"])) for row in rows] == [
         (a, s) for a in SIGNAL.arms for s in range(SIGNAL.seeds)
     ]
-    by_run = {record["run"]: record for record in RECORDS}
+    by_run = {record.run: record for record in RECORDS}
     for row in rows:
         record = by_run[row["run"]]
-        assert row["code"] == record["provenance"]["code"]
-        assert row["machine"] == f"{record['provenance']['machine']['cpu']}, 1 thread"
-        assert float(row["top1_error_pct"]) == record["protocols"]["center"]["top1_error_pct"]
+        assert row["code"] == record.provenance.code
+        assert row["machine"] == f"{record.provenance.machine.cpu}, 1 thread"
+        assert float(row["top1_error_pct"]) == record.protocols["center"].top1_error_pct
         assert row["diverged"] == "False"
     tested = answer(SIGNAL, RECORDS).tested[0]
     assert [float(row["signal_kept"]) for row in rows if row["arm"] == "he"] == [value for (value,) in tested.measured]
@@ -87,5 +100,5 @@ def test_a_figure_is_stale_when_a_number_of_a_seed_changes() -> None:
     path = ROOT / "results" / "figures" / "claims" / "signal.svg"
     assert not is_stale(answer(SIGNAL, RECORDS), path)
     assert is_stale(answer(SIGNAL, RECORDS), path.with_name("none.svg"))
-    changed = [record for record in RECORDS if record["science"]["seed"] < SIGNAL.seeds - 1]
+    changed = [record for record in RECORDS if record.seed < SIGNAL.seeds - 1]
     assert is_stale(answer(SIGNAL, changed), path)

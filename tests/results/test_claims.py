@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from conftest import ROOT
+from made_up import LAYER, NETWORK, SCIENCE, altered, epoch, result, training
 from rectifiers.results import claims as module
 from rectifiers.results.claim_figures import figure, write
 from rectifiers.results.claims import Claim, answer, arm_hash, claim_exclusion_reason, claims
@@ -17,6 +18,7 @@ from rectifiers.results.measures import MEASURES
 from rectifiers.results.numerical_floor import NumericalFloor
 from rectifiers.results.statistics import Spread
 from rectifiers.results.verdicts import Region
+from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 
 DESCRIBED = """
@@ -34,21 +36,26 @@ tests:
 """
 
 
+LOST = {"status": "diverged", "diverged": {"step": 7, "layer": "out"}, "protocols": {}, "history": []}
+LOST |= {"images_per_second": None}
+
+
 def science(arm: str, seed: int) -> dict[str, Any]:
-    return {"seed": seed, "data": {"split_seed": seed}, "optim": {"lr": float(len(arm)), "epochs": 3}}
+    own = {"data": {"crop_px": 8, "split_seed": seed}, "optim": {"lr": float(len(arm)), "epochs": 3}}
+    return SCIENCE | {"seed": seed} | own
 
 
-def record(arm: str, seed: int, error: float, losses: Sequence[float | None] = (2.0, 1.0, 0.4)) -> dict[str, Any]:
-    history = [{"train_loss": loss, "val/top1_error_pct": error} for loss in losses]
-    return {
-        "run": f"{arm}{seed}", "status": "finished",
+def record(
+    arm: str, seed: int, error: float, losses: Sequence[float | None] = (2.0, 1.0, 0.4), **more: Any
+) -> TrainingRecord:
+    curve = {"val/top1_error_pct": error}
+    return training(**{
         "choices": {"experiment": "claim/made_up", "data": "digits8", "model": "mlp"},
-        "science": science(arm, seed), "history": history,
-        "network": {"classes": 10, "depth": 3, "parameters": 1000},
-        "protocols": {"center": {"top1_error_pct": error}}, "provenance": {"git_dirty": False}, "slopes": {},
-        "ledger": [],
-        "train_images": 1347, "images_per_second": 100.0,
-    }  # fmt: skip
+        "science": science(arm, seed), "network": NETWORK | {"classes": 10, "depth": 3, "parameters": 1000},
+        "history": [epoch(i + 1, train_loss=loss, **curve) for i, loss in enumerate(losses)],
+        "protocols": {"center": result(10_000 - round(100 * error), 10_000)}, "train_images": 1347,
+        "images_per_second": 100.0,
+    } | more)  # fmt: skip
 
 
 @pytest.fixture
@@ -64,7 +71,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Any:
     return make
 
 
-def runs(better: list[float], worse: list[float]) -> list[dict[str, Any]]:
+def runs(better: list[float], worse: list[float]) -> list[TrainingRecord]:
     own = [record("better", seed, error) for seed, error in enumerate(better)]
     return own + [record("worse", seed, error) for seed, error in enumerate(worse)]
 
@@ -100,28 +107,28 @@ def test_seeds_that_one_arm_lacks_are_no_verdict_and_others_than_planned_do_not_
 
 def test_a_run_that_diverged_has_the_error_of_guessing(made_up: Any) -> None:
     whole = runs([b - 1 for b in BASE], BASE)
-    whole[0] |= {"status": "diverged", "protocols": {}, "history": []}
+    whole[0] = altered(whole[0], LOST)
     found = answer(made_up(), whole)
     assert found.verdict == "null"  # one of five at 90 % makes the interval wide
     assert found.tested[0].finding.effect == pytest.approx((90 - 5 - 4) / 5)
     assert found.tested[0].lost == 1
-    for run in whole[:5]:
-        run |= {"status": "diverged", "protocols": {}}
+    whole[:5] = [altered(run, LOST) for run in whole[:5]]
     assert answer(made_up(), whole).verdict == "contradicted"
 
 
 def test_a_measure_that_a_run_does_not_have_is_no_verdict_unless_what_diverged_may_be_left_out(made_up: Any) -> None:
     (test,) = yaml.safe_load(DESCRIBED)["tests"]
     strict, lenient = (test | {"measure": "images_per_second", "leave_out_diverged": x} for x in (False, True))
-    whole = [r | {"images_per_second": 1.0 if "better" in r["run"] else 2.0} for r in runs(BASE, BASE)]
-    lost = record("better", 5, 0.0) | {"images_per_second": None, "status": "diverged"}
+    rates = {"better": 1.0, "worse": 2.0}
+    whole = [record(arm, s, BASE[s], images_per_second=rate) for arm, rate in rates.items() for s in range(5)]
+    lost = record("better", 5, 0.0, **LOST)
     whole += [lost, record("worse", 5, 0.0)]
     assert answer(made_up(seeds=6, tests=[strict]), whole).verdict == "too few runs"
     found = answer(made_up(seeds=6, tests=[lenient]), whole)
     assert (found.verdict, found.tested[0].left_out, found.tested[0].finding.n) == ("supported", 1, 5)
     never_run = [*whole[:4], *whole[5:]]
     assert answer(made_up(seeds=6, tests=[lenient]), never_run).verdict == "too few runs"
-    silent = [*whole[:-2], lost | {"status": "finished"}, whole[-1]]
+    silent = [*whole[:-2], record("better", 5, 0.0, images_per_second=None), whole[-1]]
     assert answer(made_up(seeds=6, tests=[lenient]), silent).verdict == "too few runs"
 
 
@@ -138,7 +145,7 @@ def test_ratios_are_means_of_logarithms(made_up: Any) -> None:
 
 def test_measures_of_a_record() -> None:
     whole = record("better", 0, 5.0)
-    lost = whole | {"status": "diverged", "protocols": {}, "history": whole["history"][:1]}
+    lost = altered(whole, LOST | {"history": whole.history[:1]})
     guess = math.log(10)
     assert (MEASURES["error"](whole), MEASURES["error"](lost)) == (5, 90)
     assert (MEASURES["final"](whole), MEASURES["final"](lost)) == (0.4, guess)
@@ -157,18 +164,19 @@ def test_measures_of_a_record() -> None:
         "response_mean/a": 3.0, "response_std/a": 4.0, "response_mean/b": -0.5, "response_std/b": 1.0,
         "dead_units/a": 1, "dead_units/b": 4,
     }  # fmt: skip
-    layers = [{"layer": n, "shape": [5, 9], "activation_after": "ReLU"} for n in "ab"]
-    out = {"layer": "out", "shape": [10, 5], "activation_after": None}
-    heard = whole | {"history": [row], "ledger": [*layers, out]}
+    layers = [LAYER | {"layer": n, "shape": [5, 9]} for n in "ab"]
+    out = LAYER | {"layer": "out", "shape": [10, 5], "activation_after": None}
+    rows = [epoch(i + 1, **row) for i in range(3)]
+    heard = altered(whole, {"history": rows, "init_report": [*layers, out]})
     assert MEASURES["dead_share"](heard) == 0.5
     assert MEASURES["mean_response"](heard) == pytest.approx((0.75 + 0.5) / 2)
     assert MEASURES["signal_kept"](heard) == pytest.approx(math.sqrt(1.25) / 5)
-    silent = heard | {"history": [row | {"response_std/b": 0.0}]}
+    silent = altered(heard, {"history": [each | {"response_std/b": 0.0} for each in rows]})
     assert MEASURES["mean_response"](silent) is MEASURES["signal_kept"](silent) is None
-    assert MEASURES["dead_share"](heard | {"status": "diverged"}) is None
+    assert MEASURES["dead_share"](altered(heard, LOST | {"history": rows})) is None
     means = {"conv1": 0.5, "conv2": 0.3, "conv10": 0.1, "fc1": 0.7}
-    kept = {layer: {"mean": means[layer]} for layer in sorted(means)}  # as JSON has them
-    slopes = whole | {"slopes": kept, "ledger": [{"layer": layer} for layer in means]}
+    kept = {layer: {"mean": means[layer], "std": 0, "min": 0, "max": 1, "channels": 1} for layer in sorted(means)}
+    slopes = altered(whole, {"slopes": kept, "init_report": [LAYER | {"layer": layer} for layer in means]})
     assert MEASURES["slope_trend"](slopes) == -1
     assert MEASURES["mean_slope"](slopes) == pytest.approx(0.4)
     assert MEASURES["mean_slope"](whole) is MEASURES["slope_trend"](whole) is None
@@ -231,13 +239,13 @@ def test_records_of_other_settings_or_of_uncommitted_code_answer_nothing(made_up
     made_up()
     good = record("better", 1, 5.0)
     assert claim_exclusion_reason(good) is None
-    other_split = good | {"science": good["science"] | {"data": {"split_seed": 0}}}
+    other_split = altered(good, {"science.data.split_seed": 0})
     for bad, why in (
-        (good | {"science": science("neither", 1)}, "no claim's"),
+        (altered(good, {"science": science("neither", 1)}), "no claim's"),
         (other_split, "another seed"),
-        (good | {"provenance": {"git_dirty": True}}, "not committed"),
-        (good | {"provenance": {}}, "not committed"),  # of no checkout
-        (good | {"choices": good["choices"] | {"debug": "smoke"}}, "of no claim"),
+        (altered(good, {"provenance.git_dirty": True}), "not committed"),
+        (altered(good, {"provenance.git_dirty": None}), "not committed"),  # of no checkout
+        (altered(good, {"choices.debug": "smoke"}), "of no claim"),
     ):
         assert why in str(claim_exclusion_reason(bad))
 

@@ -4,13 +4,14 @@ from xml.etree import ElementTree
 
 import pytest
 
+from made_up import altered, result, training
 from rectifiers.results.figures import write_error_against_cost
+from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 
 
-def record(*protocols: str) -> dict[str, Any]:
-    result = {"seen": 100, "top1_correct": 90, "top1_error_pct": 10.0, "multiply_adds": 10**6}
-    return {"run": "0123456789ab", "protocols": dict.fromkeys(protocols, result)}
+def record(*protocols: str) -> TrainingRecord:
+    return training(protocols=dict.fromkeys(protocols, result(90, 100, multiply_adds=10**6)))
 
 
 def test_every_protocol_stands_in_the_figure_and_the_bytes_are_the_same_again(tmp_path: Path) -> None:
@@ -40,13 +41,8 @@ def test_bars_are_the_interval_and_costs_are_on_a_logarithmic_axis(
         return original(self, x, y, yerr, **more)
 
     monkeypatch.setattr(Axes, "errorbar", look)
-    made = record("center", "ten_view")
-    made["protocols"]["ten_view"] = {
-        **made["protocols"]["center"],
-        "top1_correct": 40,
-        "seen": 40,
-        "top1_error_pct": 0.0,
-    }
+    other = result(40, 40, multiply_adds=10**6)
+    made = altered(record("center", "ten_view"), {"protocols.ten_view": other})
     write_error_against_cost(made, tmp_path / "a.svg")
     (x, y, down, up), (_, _, none, some) = drawn
     assert (x, y) == (10**6, 10.0)

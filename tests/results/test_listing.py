@@ -1,49 +1,43 @@
 """Runs are found, chosen and named."""
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 
 from conftest import ROOT
+from made_up import altered
 from rectifiers.results.listing import find, gather, select, usual_protocol
+from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
 
 RECORDS = ROOT / "results" / "records"
-FOUND, FAULTS = gather(RECORDS)
+FOUND = gather(RECORDS)
 
 
 def test_all_committed_records_are_read() -> None:
-    assert FAULTS == []
     assert len(FOUND) == len(list(RECORDS.glob("*.json")))
 
 
-def test_a_file_that_is_no_record_is_told_of_and_hides_none(tmp_path: Path) -> None:
+def test_a_file_that_is_no_record_is_named_and_hides_none(tmp_path: Path, capsys) -> None:
     shutil.copy(RECORDS / "6620acccce0a.json", tmp_path)
     (tmp_path / "broken.json").write_text("{")
-    found, faults = gather(tmp_path)
-    assert [each.record["run"] for each in found] == ["6620acccce0a"]
-    assert len(faults) == 1
-    assert "broken.json" in faults[0]
+    assert [each.record.run for each in gather(tmp_path)] == ["6620acccce0a"]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"left out: {tmp_path / 'broken.json'} is not a usable record (")
 
 
-def test_an_own_run_comes_before_a_committed_record_of_its_name_unless_they_are_equal(
-    tmp_path: Path,
-) -> None:
+def test_an_own_run_comes_before_a_committed_record_of_its_name_unless_they_are_equal(tmp_path: Path) -> None:
     folder = tmp_path / "6620acccce0a"
-    folder.mkdir()
-    record = json.loads((RECORDS / "6620acccce0a.json").read_text())
-    (folder / "record.json").write_text(json.dumps(record))
-    found, _ = gather(RECORDS, tmp_path)
+    record = records.load(RECORDS / "6620acccce0a.json")
+    records.write(folder / "record.json", record)
+    found = gather(RECORDS, tmp_path)
     assert len(found) == len(FOUND)
     assert find(found, "6620acccce0a").folder == folder
-    record["protocols"]["center"]["nll"] = 1.5
-    del record["protocols"]["dense"]
-    (folder / "record.json").write_text(json.dumps(record))
-    found, _ = gather(RECORDS, tmp_path)
+    records.write(folder / "record.json", altered(record, {"protocols.center.nll": 1.5}))
+    found = gather(RECORDS, tmp_path)
     assert len(found) == len(FOUND) + 1
-    both = [each for each in found if each.record["run"] == "6620acccce0a"]
+    both = [each for each in found if each.record.run == "6620acccce0a"]
     assert [(each.origin, each.path.parent) for each in both] == [("own", folder), ("committed", RECORDS)]
     assert find(found, "6620").folder == folder
     assert find(found, str(RECORDS / "6620acccce0a.json")).origin == "committed"
@@ -88,8 +82,8 @@ def test_a_filter_that_cannot_be_used_says_what_can(text: str, sentence: str) ->
 
 
 def test_a_run_is_named_by_its_beginning_or_its_path() -> None:
-    assert find(FOUND, "662").record["run"] == "6620acccce0a"
-    assert find([], str(RECORDS / "6620acccce0a.json")).record["run"] == "6620acccce0a"
+    assert find(FOUND, "662").record.run == "6620acccce0a"
+    assert find([], str(RECORDS / "6620acccce0a.json")).record.run == "6620acccce0a"
     with pytest.raises(InputError, match=r"6 begins the names of 4 runs, .*; give more digits"):
         find(FOUND, "6")
     with pytest.raises(InputError, match=r"6620acccce0b is no run.*; did you mean 6620acccce0a"):

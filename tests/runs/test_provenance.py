@@ -1,4 +1,3 @@
-import json
 import os
 
 import pytest
@@ -8,7 +7,7 @@ from rectifiers.runs.provenance import code_fingerprint, provenance
 
 def test_no_secret_path_host_or_user_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "k3y-of-somebody")
-    text = json.dumps(provenance("data", "statistics", "cpu", 1))
+    text = provenance("data", "statistics", "cpu", 1).model_dump_json()
     assert "k3y-of-somebody" not in text
     assert os.uname().nodename not in text
     assert os.getcwd() not in text
@@ -16,16 +15,16 @@ def test_no_secret_path_host_or_user_is_recorded(monkeypatch: pytest.MonkeyPatch
 
 def test_versions_lock_and_machine_are_recorded() -> None:
     found = provenance("data", "statistics", "cpu", 3)
-    assert found["code"] == code_fingerprint()
-    assert len(found["lock"]) == 12
-    assert {"python", "torch", "torchvision", "scikit-learn"} <= found["versions"].keys()
-    assert found["machine"]["threads"] == 3
+    assert found.code == code_fingerprint()
+    assert len(str(found.lock)) == 12
+    assert {"python", "torch", "torchvision", "scikit-learn"} <= found.versions.keys()
+    assert found.machine.threads == 3
 
 
 def test_a_folder_that_is_no_checkout_has_no_sha(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setattr("rectifiers.runs.provenance.CHECKOUT", tmp_path)
     found = provenance("data", "statistics", "cpu", 1)
-    assert (found["git_sha"], found["git_dirty"], found["lock"]) == (None, None, None)
+    assert (found.git_sha, found.git_dirty, found.lock) == (None, None, None)
 
 
 def test_the_fingerprint_follows_the_code(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:

@@ -5,105 +5,195 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import forkserver
+from conftest import ROOT
+from made_up import LAYER, SCIENCE, ensemble, epoch, errors, result, training, training_json
 from rectifiers.runs import record as records
+from rectifiers.runs import record_parts
+from rectifiers.runs.identity import run_id
+from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 
-WHOLE = {
-    "schema_version": 1,
-    "run": "0123456789ab",
-    "status": "finished",
-    "choices": {},
-    "science": {
-        "seed": 0,
-        "data": {"crop_px": 8},
-        "model": {"width": 1},
-        "optim": {"epochs": 3},
-        "init": {},
-        "activation": {},
-        "preprocess": {},
-    },
-    "protocols": {},
-    "network": dict.fromkeys(("depth", "input_px", "classes", "parameters", "multiply_adds"), 1),
-    "ledger": [],
-    "slopes": {},
-    "drop_epochs": [],
-    "epochs": 3,
-    "history": [],
-    "train_images": 100,
-    "images_per_second": 1000.5,
-    "wall_s": 1.5,
-    "codes": [],
-    "provenance": {"machine": {"cpu": "a processor", "threads": 1, "device": "cpu"}},
-}
-
-RESULT = {
-    "seen": 5,
-    "top1_correct": 1,
-    "top1_error_pct": 80.0,
-    "settings": {},
-    "multiply_adds": 10,
-    **dict.fromkeys(("top5_error_pct", "nll", "brier", "ece")),
-}
+SLOPE = {"mean": 0.25, "std": 0.0, "min": 0.25, "max": 0.25, "channels": 1}
+WHOLE = training_json(
+    protocols={"center": result(3, 5, by_scale={"36": errors(2, 5)})},
+    init_report=[LAYER],
+    slopes={"conv1": SLOPE},
+    drop_epochs=[1],
+)
 
 
 def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    records.write(tmp_path / "run" / "record.json", WHOLE)
-    assert records.load(tmp_path / "run" / "record.json") == WHOLE
+    record = training(**WHOLE)
+    records.write(tmp_path / "run" / "record.json", record)
+    assert records.load(tmp_path / "run" / "record.json") == record
+    assert json.loads((tmp_path / "run" / "record.json").read_text()) == WHOLE
     assert [p.name for p in (tmp_path / "run").iterdir()] == ["record.json"]
 
 
+def test_an_ensemble_comes_back_as_it_was_written_and_is_no_training(tmp_path: Path) -> None:
+    whole = ensemble(*(training(**WHOLE | {"science": SCIENCE | {"seed": s}, "run": run_id(SCIENCE | {"seed": s})})
+                       for s in (0, 1)))  # fmt: skip
+    records.write(tmp_path / "record.json", whole)
+    assert records.load(tmp_path / "record.json") == whole
+    with pytest.raises(InputError, match=r"record\.json is an ensemble's record and not a training's; give one of its"):
+        records.load_training(tmp_path / "record.json")
+
+
+def put(whole: Any, key: str, value: Any) -> str:
+    """The JSON text with `value`, itself a text, at a dotted key."""
+    marked = json.loads(json.dumps(whole))
+    node = marked
+    *parents, leaf = [int(part) if part.isdigit() and part != "36" else part for part in key.split(".")]
+    for part in parents:
+        node = node[part]
+    node[leaf] = "here it stands"
+    return json.dumps(marked).replace('"here it stands"', value)
+
+
+DEEP = "[" * 800 + "]" * 800
+BRACKETS = "[" * 200_000
+
+
 @pytest.mark.parametrize(
-    ("change", "fault"),
+    ("key", "value", "sentence"),
     [
-        ({"schema_version": 2}, "schema_version is 2 and this code reads 1"),
-        ({"ledger": {}}, "ledger is a dict"),
-        ({"status": "half"}, "status is 'half'"),
-        ({"run": None}, "run is a NoneType"),
-        ({"run": "../up"}, "run is named"),
-        ({"epochs": True}, "epochs is a bool"),
-        ({"science": {**WHOLE["science"], "data": {}}}, "no science.data.crop_px"),
-        ({"history": [{"train_loss": "low"}]}, "history.0.train_loss is a str"),
-        ({"slopes": {"conv1": {"mean": 0.2}}}, "no slopes.conv1.std"),
-        ({"protocols": {"center": {}}}, "no protocols.center.seen"),
-        ({"protocols": {"center": {**RESULT, "seen": 0}}}, "1 of 0 images"),
-        ({"protocols": {"center": {**RESULT, "top1_correct": 9}}}, "9 of 5 images"),
-        ({"protocols": {"center": {**RESULT, "top5_error_pct": 1.0}}}, "no top5_correct"),
-        ({"protocols": {"center": {**RESULT, "top1_hits": "xy"}}}, "not hexadecimal"),
-        ({"protocols": {"center": {**RESULT, "top1_hits": "f"}}}, "not of 5 images"),
-        ({"members": []}, "of no member"),
+        ("schema_version", "1", "schema_version is 1, and this code reads 2"),
+        ("kind", '"sweep"', "'sweep' found using 'kind' does not match"),
+        ("init_report", "{}", "init_report: input should be a valid list"),
+        ("status", '"half"', "status: input should be 'finished' or 'diverged', and is 'half'"),
+        ("run", "null", "run: input should be a valid string"),
+        ("run", '"../up"', r"run is '\.\./up', and its science has the name [0-9a-f]{12}"),
+        ("science.seed", "5", r"run is '[0-9a-f]{12}', and its science has the name"),
+        ("epochs", "true", "epochs: input should be a valid integer, and is True"),
+        ("epochs", "2", "epochs is 2, and history has 3"),
+        ("science.optim.epochs", "4", "its science has the name"),
+        ("history", "[]", "epochs is 3, and history has 0"),
+        ("history.1.epoch", "3", "history.1 .* is not of epoch 2"),
+        ("history.1.lr", "null", "history.1 has no lr"),
+        ("history.0.train_loss", '"low"', "history.0.train_loss: input should be a valid number, and is 'low'"),
+        ("history.0.train_loss", "true", "history.0.train_loss: input should be a valid number, and is True"),
+        ("history.0.train_loss", "1e200", "history.0.train_loss: input should be less than or equal to 1e150,"),
+        ("diverged", '{"step": 1, "layer": "fc"}', "diverged does not fit status, which is finished"),
+        ("science.data", "{}", "science: data.crop_px is None, not of type int"),
+        ("science.seed", "-1", "science: seed is -1"),
+        ("slopes.conv1", '{"mean": 0.2}', "slopes.conv1.std: field required"),
+        ("slopes.conv1.median", "0.2", "slopes.conv1.median: extra inputs are not permitted"),
+        ("protocols.center", "{}", "protocols.center.num_images: field required"),
+        ("protocols.center.num_images", "0", "protocols.center.num_images: input should be greater than 0"),
+        ("protocols.center.num_images", "6", "protocols.center: top1_error_pct is 40.0, but 3 of 6 images are correct"),
+        ("protocols.center.top1_correct", "9", "protocols.center: top1_correct is 9 of 5 images"),
+        ("protocols.center.top1_correct", "2", "protocols.center: top1_error_pct is 40.0, but 2 of 5 images"),
+        ("protocols.center.top1_error_pct", "40.1", "protocols.center: top1_error_pct is 40.1, but 3 of 5 images"),
+        ("protocols.center.top5_error_pct", "1.0", "protocols.center: top5_error_pct is 1.0, but 5 of 5 images"),
+        ("protocols.center.top5_correct", "null", "protocols.center: one of top5_correct and top5_error_pct is null"),
+        ("protocols.center.by_scale.36.top1_correct", "1", r"protocols\.center\.by_scale\.36: top1_error_pct is 60"),
+        ("protocols.center.correct_mask", '"xy"', "protocols.center.correct_mask: string should match pattern"),
+        ("protocols.center.correct_mask", '"e"', "protocols.center: correct_mask has 1 digits for 5 images"),
+        ("protocols.center.correct_mask", '"e000"', "protocols.center: correct_mask has 4 digits for 5 images"),
+        ("protocols.center.correct_mask", '"f0"', "correct_mask marks other images than the 3 of top1_correct"),
+        ("protocols.center.correct_mask", '"c1"', "correct_mask marks other images than the 3 of top1_correct"),
+        ("wall_s", "NaN", "expected value at line 1"),
+        ("wall_s", "1e999", "wall_s: input should be"),
+        ("slopes.conv1.mean", "NaN", "expected value at line 1"),
+        ("history.0.train_loss", "Infinity", "expected value at line 1"),
+        ("protocols.center.settings", '{"scale": 1e999}', "protocols.center.settings: out of range float"),
+        ("science.optim.lr", "-1e999", "out of range float"),
+        ("train_images", "1" + "0" * 400, "train_images: input should be less than"),
+        ("compute", DEEP, "recursion limit exceeded"),
+        ("science.init", DEEP, "recursion limit exceeded"),
+        ("compute", BRACKETS, "recursion limit exceeded"),
     ],
 )
-def test_what_is_no_record_is_neither_written_nor_read(tmp_path: Path, change: dict, fault: str) -> None:
+def test_what_is_no_record_is_refused_in_one_sentence(tmp_path: Path, key: str, value: str, sentence: str) -> None:
     path = tmp_path / "record.json"
-    with pytest.raises(ValueError, match=fault):
-        records.write(path, {**WHOLE, **change})
-    assert not path.exists()
-    path.write_text(json.dumps({**WHOLE, **change}))
-    with pytest.raises(InputError, match=fault):
+    path.write_text(put(WHOLE, key, value))
+    with pytest.raises(InputError, match=sentence) as refusal:
         records.load(path)
+    told = str(refusal.value)
+    assert told.startswith(f"{path} is not a usable record (")
+    assert told.endswith("); remove it, or give rerun=true")
+    assert "\n" not in told
+    assert len(told) < len(str(path)) + 250
 
 
-def test_a_damaged_record_is_named_with_the_remedy(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '{"schema_version": 2}', "\x00", "{}x"])
+def test_a_file_that_holds_something_else_is_named_with_the_remedy(tmp_path: Path, text: str) -> None:
     path = tmp_path / "record.json"
-    path.write_text('{"schema_version": 1')
-    with pytest.raises(InputError, match=r"record\.json is not .* \(Expecting .*; remove it, or give rerun=true"):
-        records.load(path)
-    path.write_text(json.dumps({k: v for k, v in WHOLE.items() if k != "slopes"}))
-    with pytest.raises(InputError, match="it has no slopes"):
-        records.load(path)
-    path.write_text("[]")
-    with pytest.raises(InputError, match="not a JSON object"):
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"record\.json is not a usable record \(.*\); remove it, or give rerun=true"):
         records.load(path)
 
 
-def test_a_number_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="JSON"):
-        records.write(tmp_path / "record.json", {**WHOLE, "wall_s": float("nan")})
+def test_names_of_members_are_those_of_their_science() -> None:
+    parts = [training(science=SCIENCE | {"seed": seed}) for seed in (0, 1)]
+    whole = ensemble(*parts).model_dump()
+    for key, value, sentence in (
+        ("members.0.run", f'"{"0" * 12}"', "members.0: run is '000000000000'"),
+        ("run", f'"{"0" * 12}"', "run is '000000000000'"),
+        ("members", "[]", "members: list should have at least 2 items"),
+        ("science.members.0", f'"{"0" * 12}"', "its science has the name"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            records.parse(put(whole, key, value))
+    other = whole | {"science": {"members": ["0" * 12]}, "run": run_id({"members": ["0" * 12]})}
+    with pytest.raises(ValueError, match="science names other members"):
+        records.parse(json.dumps(other))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e200])
+def test_what_cannot_be_read_is_not_written(tmp_path: Path, value: float) -> None:
+    record = training(**WHOLE)
+    wrong: dict[str, Any] = {"wall_s": value, "compute": {"x": value}, "history": [epoch(1) | {"lr": value}]}
+    for key in ("wall_s", "history", *(["compute"] if value != 1e200 else [])):
+        with pytest.raises(ValueError, match=key if value == 1e200 else "expected value"):
+            records.write(tmp_path / "record.json", record.model_copy(update={key: wrong[key], "epochs": 3}))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_record_is_made_with_the_checks_that_it_is_read_with() -> None:
+    kept = training(**WHOLE)
+    with pytest.raises(ValueError, match="epochs is 2, and history has 3"):
+        TrainingRecord(**{name: getattr(kept, name) for name in TrainingRecord.model_fields} | {"epochs": 2})
+
+
+@pytest.mark.parametrize(
+    ("number", "kept"), [(1.5, 1.5), (-1e30, -1e30), (float("nan"), None), (1e200, None), (None, None)]
+)
+def test_a_number_that_no_record_can_hold_is_kept_as_none(number: float | None, kept: float | None) -> None:
+    assert records.finite(number) == kept
+
+
+def test_a_mask_is_read_from_the_highest_bit() -> None:
+    record = training(protocols={"center": result(2, 5) | {"correct_mask": "a0"}})
+    assert record.protocols["center"].is_correct() == [True, False, True, False, False]
+
+
+def test_the_shell_line_is_what_was_typed() -> None:
+    record = training(overrides=["activation=prelu", "data.split_seed=${seed}"])
+    assert record.command == "python train.py activation=prelu 'data.split_seed=${seed}'"
+    assert training(overrides=None).command is None
+    whole = ensemble(*(training(science=SCIENCE | {"seed": s}, protocols={"center": result(1, 4)}) for s in (0, 1)))
+    runs = ",".join(member.run for member in whole.members)
+    assert whole.command == f"python scripts/evaluate.py 'run=[{runs}]' 'evaluation=[center]'"
+
+
+def test_every_field_says_what_it_is() -> None:
+    parts = {kind for module in (records, record_parts) for kind in vars(module).values() if isinstance(kind, type)}
+    known = [kind for kind in parts if issubclass(kind, record_parts.Part)]
+    assert len(known) == 14
+    for kind in known:
+        for field, info in kind.model_fields.items():
+            assert info.description, f"{kind.__name__}.{field}"
+
+
+def test_committed_records_bear_their_runs_names() -> None:
+    for path in sorted((ROOT / "results" / "records").glob("*.json")):
+        assert records.load(path).run == path.stem
 
 
 WRITER = """
@@ -118,6 +208,7 @@ while True:
 """
 
 
+@pytest.mark.process
 @pytest.mark.process
 def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "file"

@@ -17,6 +17,7 @@ from conftest import ROOT
 from rectifiers.results.origin import machine_of
 from rectifiers.runs import record as records
 from rectifiers.runs.config import Logger
+from rectifiers.runs.record import TrainingRecord
 from rectifiers.tracking import client, results, sync_state
 from rectifiers.tracking.client import Tracked
 from rectifiers.tracking.mirror import mirrored, publish
@@ -28,26 +29,24 @@ SETTINGS = Logger(name="wandb", project="p", finish_timeout_s=20)
 
 
 @pytest.fixture
-def record() -> dict[str, Any]:
+def record() -> TrainingRecord:
     """A committed run of Table 2's PReLU on digits, cut to twelve epochs."""
-    committed = [records.load(path) for path in sorted((ROOT / "results" / "records").glob("*.json"))]
+    committed = [records.load_training(path) for path in sorted((ROOT / "results" / "records").glob("*.json"))]
     wanted = ("table2/prelu", "digits")
-    found = next(r for r in committed if (r["choices"]["experiment"], r["choices"]["data"]) == wanted)
-    return {**found, "history": found["history"][:12], "epochs": 12}
+    found = next(r for r in committed if (r.choices["experiment"], r.choices["data"]) == wanted)
+    return found.model_copy(update={"history": found.history[:12], "epochs": 12})
 
 
 @pytest.fixture
-def folder(tmp_path: Path, record: dict[str, Any]) -> Path:
-    made = tmp_path / record["run"]
+def folder(tmp_path: Path, record: TrainingRecord) -> Path:
+    made = tmp_path / record.run
     made.mkdir()
     (made / "last.ckpt").write_bytes(b"weights")
     return made
 
 
 def tracked(record: dict[str, Any], folder: Path, **settings: Any) -> Tracked:
-    return Tracked(
-        SETTINGS.model_copy(update=settings), folder, record["choices"], record["science"], record["provenance"]
-    )
+    return Tracked(SETTINGS.model_copy(update=settings), folder, record.choices, record.science, record.provenance)
 
 
 def inspected(folder: Path) -> list[dict[str, Any]]:
@@ -66,8 +65,8 @@ def rows_of(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if row]
 
 
-def as_logged(record: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{key: value for key, value in row.items() if value is not None} for row in record["history"]]
+def as_logged(record: TrainingRecord) -> list[dict[str, Any]]:
+    return [{key: value for key, value in row.items() if value is not None} for row in record.history]
 
 
 def cut_short(run: Tracked, history: list[dict[str, Any]], by: BaseException) -> None:
@@ -88,43 +87,43 @@ def until(fact: Callable[[], bool]) -> None:
     raise AssertionError("it did not come true in 20 s")
 
 
-def test_online_it_holds_what_the_record_holds(record: dict[str, Any], folder: Path, server: Stub) -> None:
-    name = record["run"]
+def test_online_it_holds_what_the_record_holds(record: TrainingRecord, folder: Path, server: Stub) -> None:
+    name = record.run
     assert publish(record, folder, SETTINGS | {"log_checkpoint": True}) is None
     run, summary = server.runs[name], server.summaries[name]
     config = {key: value["value"] for key, value in json.loads(run["config"]).items() if key != "_wandb"}
     rows = [{k: v for k, v in server.history[name][step].items() if k[0] != "_"} for step in server.steps(name)]
     assert rows == as_logged(record)
     assert (run["project"], run["groupName"], run["tags"]) == ("p", "table2", ["prelu", "he", "small14"])
-    assert config["science"] == json.loads(json.dumps(record["science"]))
-    assert (config["activation"], config["init"], config["seed"]) == ("prelu", "he", record["science"]["seed"])
-    assert config["provenance"]["data"] == record["provenance"]["data"]
-    assert config["provenance"]["lock"] == record["provenance"]["lock"]
-    for protocol, result in record["protocols"].items():
+    assert config["science"] == json.loads(json.dumps(record.science))
+    assert (config["activation"], config["init"], config["seed"]) == ("prelu", "he", record.science["seed"])
+    assert config["provenance"]["data"] == record.provenance.data
+    assert config["provenance"]["lock"] == record.provenance.lock
+    for protocol, result in record.protocols.items():
         for key in ("top1_error_pct", "top5_error_pct", "seen"):
             assert summary[f"{protocol}/{key}"] == result[key]
         assert summary[f"{protocol}/top1_low_pct"] < result["top1_error_pct"] < summary[f"{protocol}/top1_high_pct"]
     table = next(json.loads(body) for path, body in server.files.items() if "media/table/paper_vs_measured" in path)
     lines = [dict(zip(table["columns"], line, strict=True)) for line in table["data"]]
     ours = next(line for line in lines if line["protocol"] == "ten_view" and line["measure"] == "top-1")
-    assert ours["measured"] == record["protocols"]["ten_view"]["top1_error_pct"]
-    assert ours["n"] == record["protocols"]["ten_view"]["seen"]
+    assert ours["measured"] == record.protocols["ten_view"].top1_error_pct
+    assert ours["n"] == record.protocols["ten_view"].num_images
     assert (ours["paper"], ours["row"]) == (32.64, "Table 2: PReLU, channel-wise")
     assert ours["difference"] is None  # digits are not ImageNet
-    assert (ours["code"], ours["machine"]) == (record["codes"][0], machine_of(record))
+    assert (ours["code"], ours["machine"]) == (record.codes[0], machine_of(record))
     assert {"slopes_against_depth", "error_against_cost"} <= summary.keys()
     kinds = {made["artifactCollectionName"]: made for made in server.artifacts}
     assert kinds[f"checkpoint-{name}"]["committed"]
     assert [server.artifacts[int(used["artifactID"][2:])]["artifactTypeName"] for used in server.used] == ["dataset"]
     manifests = b"".join(body for path, body in server.files.items() if path.endswith("/manifest"))
-    assert f"hash://sha256/{record['provenance']['data']}".encode() in manifests
+    assert f"hash://sha256/{record.provenance.data}".encode() in manifests
     assert server.exits[name] == 0
     assert sync_state.is_sent(folder, record)
-    assert not sync_state.is_sent(folder, {**record, "protocols": {}})
+    assert not sync_state.is_sent(folder, record.model_copy(update={"protocols": {}}))
 
 
 def test_offline_it_holds_the_same_and_the_sync_sends_it(
-    record: dict[str, Any], folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch
+    record: TrainingRecord, folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as logged_out:
         logged_out.delenv("WANDB_API_KEY")
@@ -136,11 +135,11 @@ def test_offline_it_holds_the_same_and_the_sync_sends_it(
     merged: dict[str, Any] = {}
     for line in told:
         merged |= line.get("summary", {}).get("update", {})
-    assert merged["ten_view/top1_error_pct"] == record["protocols"]["ten_view"]["top1_error_pct"]
+    assert merged["ten_view/top1_error_pct"] == record.protocols["ten_view"].top1_error_pct
     assert told[-1]["exit"].get("exit_code", 0) == 0
     assert not sync_state.is_sent(folder, record)
     assert publish(record, folder, SETTINGS | {"mode": "online"}, fall_back=False) is None
-    assert server.steps(record["run"]) == list(range(1, 13))
+    assert server.steps(record.run) == list(range(1, 13))
     assert sync_state.is_sent(folder, record)
 
 
@@ -149,31 +148,31 @@ def test_wandbs_own_sync_sends_the_same(record: dict[str, Any], folder: Path, se
     (place,) = (folder / "wandb").glob("offline-run-*")
     command = [Path(sys.executable).with_name("wandb"), "sync", str(place)]
     subprocess.run(command, check=True, capture_output=True, cwd=folder)
-    assert server.steps(record["run"]) == list(range(1, 13))
-    assert server.summaries[record["run"]]["center/seen"] == record["protocols"]["center"]["seen"]
+    assert server.steps(record.run) == list(range(1, 13))
+    assert server.summaries[record.run]["center/num_images"] == record.protocols["center"].num_images
     # and ours does not send the rows again
     assert publish(record, folder, SETTINGS | {"mode": "online"}, fall_back=False) is None
-    assert server.steps(record["run"]) == list(range(1, 13))
+    assert server.steps(record.run) == list(range(1, 13))
 
 
 def test_a_restart_goes_on_in_the_same_run_and_tells_nothing_twice(
-    record: dict[str, Any], folder: Path, server: Stub
+    record: TrainingRecord, folder: Path, server: Stub
 ) -> None:
-    history = record["history"]
+    history = record.history
     cut_short(tracked(record, folder), history[:5], SystemExit(75))
-    assert server.exits[record["run"]] == 75
+    assert server.exits[record.run] == 75
     with mirrored(tracked(record, folder)) as mirror:  # epoch 5 is done again, as after a kill before its checkpoint
         mirror.epochs(history[:5])
         mirror.epochs(history[:6])
         mirror.finished(record)
-    assert server.steps(record["run"]) == list(range(1, 13))  # the stand-in refuses a step that it has
-    assert list(server.runs) == [record["run"]]
-    assert server.exits[record["run"]] == 0
+    assert server.steps(record.run) == list(range(1, 13))  # the stand-in refuses a step that it has
+    assert list(server.runs) == [record.run]
+    assert server.exits[record.run] == 0
 
 
-def test_an_offline_restart_leaves_one_whole_file(record: dict[str, Any], folder: Path) -> None:
+def test_an_offline_restart_leaves_one_whole_file(record: TrainingRecord, folder: Path) -> None:
     for upto in (3, 7):
-        cut_short(tracked(record, folder, mode="offline"), record["history"][:upto], KeyboardInterrupt())
+        cut_short(tracked(record, folder, mode="offline"), record.history[:upto], KeyboardInterrupt())
     told = inspected(folder)
     assert rows_of(told) == as_logged(record)[:7]
     assert told[-1]["exit"]["exit_code"] == 130
@@ -181,14 +180,14 @@ def test_an_offline_restart_leaves_one_whole_file(record: dict[str, Any], folder
 
 @pytest.mark.parametrize("fault", ["401", "403", "nonsense", "refused"])
 def test_a_server_that_cannot_be_used_leaves_the_run_whole_offline(
-    record: dict[str, Any], folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch, fault: str
+    record: TrainingRecord, folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     server.fault = fault
     if fault == "refused":
         monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     note = publish(record, folder, SETTINGS)
     assert note is not None
-    assert note.startswith(f"W&B does not have all of run {record['run']} (")
+    assert note.startswith(f"W&B does not have all of run {record.run} (")
     assert note.endswith("`python scripts/report.py sync` sends it")
     assert rows_of(inspected(folder)) == as_logged(record)
     assert not sync_state.is_sent(folder, record)
@@ -196,7 +195,7 @@ def test_a_server_that_cannot_be_used_leaves_the_run_whole_offline(
 
 @pytest.mark.parametrize("fault", ["silent", "500"])
 def test_a_server_that_does_not_answer_is_given_up(
-    record: dict[str, Any], folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch, fault: str
+    record: TrainingRecord, folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     server.fault = fault
     monkeypatch.setattr(client, "INIT_TIMEOUT_S", 2)
@@ -208,21 +207,21 @@ def test_a_server_that_does_not_answer_is_given_up(
     "fault", ["403", "nonsense", "gone", *(pytest.param(fault, marks=pytest.mark.slow) for fault in ("500", "silent"))]
 )
 def test_a_server_that_fails_midway_costs_nothing(
-    record: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+    record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    name = record["run"]
+    name = record.run
     with serving() as server:
         monkeypatch.setenv("WANDB_BASE_URL", server.url)
         monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
         started = time.monotonic()
         with mirrored(tracked(record, folder, finish_timeout_s=3)) as mirror:
-            mirror.epochs(record["history"][:4])
+            mirror.epochs(record.history[:4])
             until(lambda: name in server.runs)
             if fault == "gone":
                 server.shutdown()
                 server.server_close()
             server.fault = fault
-            mirror.epochs(record["history"][:8])
+            mirror.epochs(record.history[:8])
             mirror.finished(record)
         took = time.monotonic() - started
         assert mirror.note is not None
@@ -236,7 +235,7 @@ def test_a_server_that_fails_midway_costs_nothing(
 
 
 def test_what_a_server_refuses_in_passing_is_told(
-    record: dict[str, Any], folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch
+    record: TrainingRecord, folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`finish()` is silent about a checkpoint that found no room; the client's own log tells of it."""
     taken = server.on_CreateArtifact
@@ -250,13 +249,13 @@ def test_what_a_server_refuses_in_passing_is_told(
 
 @pytest.mark.parametrize("moment", ["while it trains", "at its end"])
 def test_a_client_that_is_stuck_does_not_hang_the_run(
-    record: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+    record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """As on a hung disk: the client's own process is stopped, and its own time limits with it."""
     monkeypatch.setattr(client, "ANSWER_S", 1)
     started = time.monotonic()
     with mirrored(tracked(record, folder, mode="offline", finish_timeout_s=1)) as mirror:
-        mirror.epochs(record["history"][:4])
+        mirror.epochs(record.history[:4])
         if moment == "while it trains":
             stop_the_core()
         mirror.finished(record)
@@ -269,12 +268,12 @@ def test_a_client_that_is_stuck_does_not_hang_the_run(
 
 
 def test_a_client_that_takes_no_more_rows_does_not_hang_the_training(
-    record: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+    record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of a deep network's epochs, more than its connection holds: telling one waits then, without a limit."""
     monkeypatch.setattr(client, "ANSWER_S", 1)
     wide = {f"response_mean/{layer}": 1 / 3 for layer in range(2000)}
-    history = [{**row, **wide} for row in record["history"]]
+    history = [{**row, **wide} for row in record.history]
     with mirrored(tracked(record, folder, mode="offline", finish_timeout_s=1)) as mirror:
         mirror.epochs(history[:1])
         stop_the_core()
@@ -299,7 +298,7 @@ def stop_the_core() -> None:
     [("WANDB_MODE", "foo"), ("WANDB_BASE_URL", "foo"), ("WANDB_FINISH_TIMEOUT", "abc"), ("WANDB_RESUME", "bogus")],
 )
 def test_a_variable_that_the_client_refuses_is_named_and_costs_nothing(
-    record: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+    record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(name, value)
     note = publish(record, folder, SETTINGS)
@@ -308,7 +307,7 @@ def test_a_variable_that_the_client_refuses_is_named_and_costs_nothing(
 
 
 def test_a_variable_that_is_set_to_nothing_is_not_set(
-    record: dict[str, Any], folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch
+    record: TrainingRecord, folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "")
     assert publish(record, folder, SETTINGS) is None
@@ -317,7 +316,7 @@ def test_a_variable_that_is_set_to_nothing_is_not_set(
 
 
 def test_who_has_set_the_client_to_offline_stays_offline(
-    record: dict[str, Any], folder: Path, server: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    record: TrainingRecord, folder: Path, server: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     command = [Path(sys.executable).with_name("wandb"), "offline"]
@@ -326,45 +325,46 @@ def test_who_has_set_the_client_to_offline_stays_offline(
     assert server.calls == []
 
 
-def test_a_rerun_is_another_run_there(record: dict[str, Any], folder: Path, server: Stub) -> None:
+def test_a_rerun_is_another_run_there(record: TrainingRecord, folder: Path, server: Stub) -> None:
     publish(record, folder, SETTINGS)
     attic = folder.parent / "replaced"
     attic.mkdir()
     folder.rename(attic / f"{folder.name}-1")
     folder.mkdir()
-    changed = {**record, "history": [{**row, "train_loss": row["train_loss"] + 100} for row in record["history"][:5]]}
+    rows = [{**row, "train_loss": row["train_loss"] + 100} for row in record.history[:5]]
+    changed = record.model_copy(update={"history": rows})
     assert publish(changed, folder, SETTINGS) is None
-    name = f"{record['run']}-2"
+    name = f"{record.run}-2"
     assert server.steps(name) == [1, 2, 3, 4, 5]
     assert server.history[name][5]["train_loss"] == changed["history"][4]["train_loss"]
 
 
 def test_rows_of_a_run_that_nothing_here_knows_of_are_not_taken_for_ours(
-    record: dict[str, Any], folder: Path, server: Stub
+    record: TrainingRecord, folder: Path, server: Stub
 ) -> None:
     publish(record, folder, SETTINGS)
     for path in (folder / "wandb").glob("*.json"):
         path.unlink()
     note = publish(record, folder, SETTINGS)
     assert note is not None
-    assert f"it has another run {record['run']}, whose rows it keeps" in note
+    assert f"it has another run {record.run}, whose rows it keeps" in note
     assert not sync_state.is_sent(folder, record)
 
 
 def test_a_run_of_a_sweep_is_gone_on_with_in_the_sweep(
-    record: dict[str, Any], folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch
+    record: TrainingRecord, folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as agent:
         agent.setenv("WANDB_SWEEP_ID", "s1")
         agent.setenv("WANDB_RUN_ID", "r1")
-        cut_short(tracked(record, folder), record["history"][:2], KeyboardInterrupt())
+        cut_short(tracked(record, folder), record.history[:2], KeyboardInterrupt())
     assert server.steps("r1") == [1, 2]
     assert publish(record, folder, SETTINGS | {"mode": "online"}, fall_back=False) is None
     assert server.steps("r1") == list(range(1, 13))
     assert list(server.runs) == ["r1"]
 
 
-def test_a_note_that_cannot_be_written_costs_nothing(record: dict[str, Any], folder: Path, server: Stub) -> None:
+def test_a_note_that_cannot_be_written_costs_nothing(record: TrainingRecord, folder: Path, server: Stub) -> None:
     (folder / "wandb" / "sent.json").mkdir(parents=True)
     note = publish(record, folder, SETTINGS)
     assert note is not None
@@ -372,7 +372,7 @@ def test_a_note_that_cannot_be_written_costs_nothing(record: dict[str, Any], fol
 
 
 def test_a_run_that_diverged_at_once_is_concluded_once(
-    record: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+    record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = []
     conclude = results.conclude
@@ -382,14 +382,14 @@ def test_a_run_that_diverged_at_once_is_concluded_once(
     assert len(told) == 1
 
 
-def test_numbers_that_are_none_are_left_out_as_in_the_record(record: dict[str, Any], folder: Path) -> None:
-    rows = [{**record["history"][0], "train_loss": float("nan"), "val/loss": float("inf")}]
+def test_numbers_that_are_none_are_left_out_as_in_the_record(record: TrainingRecord, folder: Path) -> None:
+    rows = [{**record.history[0], "train_loss": float("nan"), "val/loss": float("inf")}]
     cut_short(tracked(record, folder, mode="offline"), rows, KeyboardInterrupt())
     (row,) = rows_of(inspected(folder))
     assert not {"train_loss", "val/loss"} & row.keys()
 
 
-def test_neither_host_nor_place_goes_to_the_server(record: dict[str, Any], folder: Path, server: Stub) -> None:
+def test_neither_host_nor_place_goes_to_the_server(record: TrainingRecord, folder: Path, server: Stub) -> None:
     publish(record, folder, SETTINGS)
     # but for the manifests of artifacts, where the client notes from which staging file it uploaded
     told = b"".join(body for name, body in server.files.items() if not name.endswith("/manifest"))
@@ -399,19 +399,19 @@ def test_neither_host_nor_place_goes_to_the_server(record: dict[str, Any], folde
     assert b'"host"' not in told
 
 
-def test_names_longer_than_a_tag_are_cut(record: dict[str, Any], folder: Path, server: Stub) -> None:
-    long = {**record, "choices": {**record["choices"], "activation": "a" * 100}}
+def test_names_longer_than_a_tag_are_cut(record: TrainingRecord, folder: Path, server: Stub) -> None:
+    long = record.model_copy(update={"choices": {**record.choices, "activation": "a" * 100}})
     assert publish(long, folder, SETTINGS) is None
-    assert "a" * 64 in server.runs[record["run"]]["tags"]
+    assert "a" * 64 in server.runs[record.run]["tags"]
 
 
-def test_no_key_is_written_anywhere(record: dict[str, Any], folder: Path, server: Stub) -> None:
+def test_no_key_is_written_anywhere(record: TrainingRecord, folder: Path, server: Stub) -> None:
     publish(record, folder, SETTINGS)
     assert not [path for path in folder.rglob("*") if path.is_file() and b"k" * 40 in path.read_bytes()]
 
 
 def test_online_without_a_key_says_so_and_asks_nothing(
-    record: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+    record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("NETRC", os.devnull)
@@ -421,7 +421,7 @@ def test_online_without_a_key_says_so_and_asks_nothing(
 
 
 def test_disabled_by_the_environment_there_is_nothing(
-    record: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+    record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "disabled")
     assert publish(record, folder, SETTINGS) is None
@@ -429,7 +429,7 @@ def test_disabled_by_the_environment_there_is_nothing(
 
 
 def test_a_client_that_cannot_be_imported_costs_no_run(
-    record: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+    record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     note = publish(record, folder, SETTINGS)

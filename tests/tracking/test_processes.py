@@ -37,11 +37,11 @@ def test_of_two_processes_the_first_alone_tells_of_their_run(server: Stub, tmp_p
     assert done.returncode == 0, done.stderr
     (path,) = (tmp_path / "runs").glob("*/record.json")
     record = records.load(path)
-    assert record["compute"]["processes"] == 2
-    assert list(server.runs) == [record["run"]]
-    assert server.steps(record["run"]) == [1, 2]
-    for step, row in enumerate(record["history"], start=1):
-        told = server.history[record["run"]][step]
+    assert record.compute["processes"] == 2
+    assert list(server.runs) == [record.run]
+    assert server.steps(record.run) == [1, 2]
+    for step, row in enumerate(record.history, start=1):
+        told = server.history[record.run][step]
         assert {key: told[key] for key in row} == row
-    assert server.exits == {record["run"]: 0}
+    assert server.exits == {record.run: 0}
     assert len([place for place in path.parent.glob("wandb/*run-*") if not place.is_symlink()]) == 1

@@ -48,7 +48,7 @@ def test_a_table_has_its_text_its_runs_and_its_panels(found: list[dict[str, Any]
     (only,) = runs["filters"]["filters"]
     assert (only["key"], only["op"], only["value"]) == ({"section": "run", "name": "group"}, "=", "table2")
     told = json.dumps(panels(document))
-    protocols = {name for r in found if r["choices"]["experiment"].startswith("table2/") for name in r["protocols"]}
+    protocols = {name for r in found if r.choices["experiment"].startswith("table2/") for name in r.protocols}
     for name in protocols:
         assert f"{name}/top1_error_pct" in told
         assert f"{name}/top5_error_pct" in told
@@ -58,7 +58,7 @@ def test_a_table_has_its_text_its_runs_and_its_panels(found: list[dict[str, Any]
 
 def test_the_report_of_all_has_every_group_and_is_the_same_again(found: list[dict[str, Any]]) -> None:
     document = specification(build(found, entity="e", project="p"))
-    groups = {record["choices"]["experiment"].partition("/")[0] for record in found}
+    groups = {record.choices["experiment"].partition("/")[0] for record in found}
     filters = [g["metadata"]["runSets"][0]["filters"]["filters"][0]["value"] for g in blocks(document, "panel-grid")]
     assert set(filters) == groups
     assert unnamed(specification(build(found, entity="e", project="p"))) == unnamed(document)

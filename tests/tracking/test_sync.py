@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any
 
 import pytest
 import yaml
@@ -46,11 +45,11 @@ def test_a_run_is_mirrored_epoch_by_epoch(tiny, server: Stub, monkeypatch: pytes
     assert server.exits[name] == 130
     outcome = train(tiny("logger=wandb"), CHOICES)
     assert outcome.note is None
-    assert outcome.record["run"] == name
+    assert outcome.record.run == name
     assert server.steps(name) == [1, 2, 3]
     assert server.exits[name] == 0
     last = server.history[name][3]
-    for key, value in outcome.record["history"][-1].items():
+    for key, value in outcome.record.history[-1].items():
         assert last[key] == value
     assert {"val/loss", "slope/fc_1", "response_mean/fc_1", "response_std/fc_2", "dead_units/fc_2"} <= last.keys()
     assert server.summaries[name]["ten_view/seen"] == 450
@@ -67,7 +66,7 @@ def test_each_run_of_a_process_is_its_own_and_a_diverged_one_has_failed(tiny, se
 
 def test_a_protocol_that_is_added_later_is_told_to_the_same_run(tiny, server: Stub) -> None:
     asked = ("logger=wandb", "optim.epochs=1")
-    name = train(tiny(*asked, "evaluation=center"), CHOICES).record["run"]
+    name = train(tiny(*asked, "evaluation=center"), CHOICES).record.run
     assert "ten_view/seen" not in server.summaries[name]
     train(tiny(*asked, "evaluation=[center,ten_view]"), CHOICES)
     assert list(server.runs) == [name]
@@ -88,7 +87,7 @@ def test_sync_sends_what_was_offline_once(report, tiny, server: Stub, monkeypatc
     server.fault = None
     done = report("sync", f"--runs={config.runs_dir}")
     assert (done.returncode, done.stdout) == (0, "1 sent, 0 not sent\n"), done.stderr
-    assert server.steps(outcome.record["run"]) == [1, 2]
+    assert server.steps(outcome.record.run) == [1, 2]
     calls = len(server.calls)
     again = report("sync", f"--runs={config.runs_dir}")
     assert (again.returncode, again.stdout, len(server.calls)) == (0, "0 sent, 0 not sent\n", calls)
@@ -96,11 +95,11 @@ def test_sync_sends_what_was_offline_once(report, tiny, server: Stub, monkeypatc
 
 def test_sync_makes_runs_of_any_records(report, server: Stub) -> None:
     path = sorted((ROOT / "results" / "records").glob("*.json"))[0]
-    record: dict[str, Any] = records.load(path)
+    record = records.load_training(path)
     done = report("sync", str(path), "--project=ours")
     assert done.returncode == 0, done.stderr
-    assert server.runs[record["run"]]["project"] == "ours"
-    assert len(server.steps(record["run"])) == record["epochs"]
+    assert server.runs[record.run]["project"] == "ours"
+    assert len(server.steps(record.run)) == record.epochs
 
 
 def test_sync_of_no_folder_is_one_sentence(report, tmp_path: Path) -> None:
@@ -140,11 +139,11 @@ def test_an_agent_of_a_sweep_makes_a_trial_by_our_command(server: Stub, tmp_path
     )  # fmt: skip
     assert list((tmp_path / "runs").glob("*/record.json")), done.stdout + done.stderr  # an agent ends with 0 whatever
     (record,) = map(records.load, (tmp_path / "runs").glob("*/record.json"))
-    assert record["choices"]["activation"] == "prelu_shared"
-    assert (record["science"]["optim"]["lr"], record["science"]["seed"]) == (0.05, 2)
+    assert record.choices["activation"] == "prelu_shared"
+    assert (record.science["optim"]["lr"], record.science["seed"]) == (0.05, 2)
     assert list(server.runs) == ["trial1", "trial2"]
     for name, told in server.runs.items():
         assert (told["project"], told["sweep"]) == ("swept", "s1")
         assert server.steps(name) == [1, 2]
         measured = server.summaries[name][sweep["metric"]["name"]]
-        assert measured == record["protocols"]["center"]["top1_error_pct"]
+        assert measured == record.protocols["center"].top1_error_pct

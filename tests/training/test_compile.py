@@ -11,7 +11,7 @@ from rectifiers.training.run import train
 def test_compiling_in_place_keeps_the_name_the_keys_and_the_numbers(tiny, tmp_path) -> None:
     plain = train(tiny(f"runs_dir={tmp_path}/plain"), {})
     compiled = train(tiny("compute.compile=true", f"runs_dir={tmp_path}/compiled"), {})
-    assert compiled.record["run"] == plain.record["run"]
+    assert compiled.record.run == plain.record.run
     one, other = (
         torch.load(outcome.path.parent / "last.ckpt", weights_only=True)["state_dict"] for outcome in (plain, compiled)
     )
@@ -22,8 +22,8 @@ def test_compiling_in_place_keeps_the_name_the_keys_and_the_numbers(tiny, tmp_pa
 @pytest.mark.slow
 def test_a_compiled_run_that_diverges_names_its_layer(tiny) -> None:
     outcome = train(tiny("compute.compile=true", "optim.lr=1e6", "activation=relu"), {})
-    assert outcome.record["status"] == "diverged"
-    assert outcome.record["diverged"]["layer"] != ""
+    assert outcome.record.status == "diverged"
+    assert outcome.record.diverged.layer != ""
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ def test_a_run_has_the_same_bits_with_those_who_look_on(tiny, tmp_path) -> None:
     alone = train(tiny(), {})
     kept = AtomicCheckpointIO().load_checkpoint(alone.path.parent / "last.ckpt")["state_dict"]
     signals, weights = Signals([0, 3]), Weights([0, 3])
-    watched = train(tiny(f"runs_dir={tmp_path}/watched"), {}, [signals, weights])
+    watched = train(tiny(f"runs_dir={tmp_path}/watched"), {}, callbacks=[signals, weights])
     assert numbers(watched.record) == numbers(alone.record)
     again = AtomicCheckpointIO().load_checkpoint(watched.path.parent / "last.ckpt")["state_dict"]
     assert same_bits(kept, again)
@@ -64,10 +64,10 @@ def test_fisher_information_is_kept_of_every_epoch_and_changes_no_bit(tmp_path) 
         AtomicCheckpointIO().load_checkpoint(run.path.parent / "last.ckpt")["state_dict"] for run in (alone, watched)
     )
     assert same_bits(kept, again)
-    first, last = watched.record["history"]
+    first, last = watched.record.history
     added = {key for key in last if key.startswith("fisher/")}
     assert added == {f"fisher/{key}" for key in MEASURES}
-    assert set(last) - added == set(alone.record["history"][-1])
+    assert set(last) - added == set(alone.record.history[-1])
     assert 0.1 < last["fisher/output_units"] < 0.6
     assert 1 < last["fisher/natural_angle"] < 90
     assert first["fisher/off_over_diagonal"] != last["fisher/off_over_diagonal"]
@@ -89,5 +89,5 @@ def test_what_it_cannot_be_made_of_is_said_before_the_training(given, words, tmp
 @pytest.mark.parametrize(("init", "expected"), [("zeros", 0), ("constant", 1), ("he", 12)])
 def test_ranks_say_how_many_units_differ(init: str, expected: int, tmp_path) -> None:
     record = train(small(tmp_path, f"init={init}", "callbacks=ranks"), {}).record
-    assert [row["rank/fc"] for row in record["history"]] == [expected] * 2
-    assert record["history"][-1]["rank/out"] <= max(1, expected)
+    assert [row["rank/fc"] for row in record.history] == [expected] * 2
+    assert record.history[-1]["rank/out"] <= max(1, expected)

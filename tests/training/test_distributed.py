@@ -44,9 +44,9 @@ def test_counts_and_scores_are_the_same_on_one_two_and_three_processes(one: Path
         command = alone(place, *PLAIN, *asked) if processes == 1 else together(processes, place, *PLAIN, *asked)
         finish(command)
         path = record(place)
-        protocols = records.load(path)["protocols"]
-        assert protocols["center"]["seen"] == 449
-        counts = [(p["top1_correct"], p["top5_correct"], p["top1_hits"]) for p in protocols.values()]
+        protocols = records.load(path).protocols
+        assert protocols["center"].num_images == 449
+        counts = [(p.top1_correct, p.top5_correct, p.correct_mask) for p in protocols.values()]
         found.append((counts, load(scores_path(path.parent, "center")).scores))
     for counts, scores in found[1:]:
         assert counts == found[0][0]
@@ -243,7 +243,7 @@ def test_a_run_killed_at_twenty_random_moments_ends_with_the_bits_of_one_that_wa
     assert kills >= 20, f"the run was over after {kills} kills; make it longer"
     assert same_bits(weights(whole), weights(cut))
     assert numbers(records.load(record(whole))) == numbers(records.load(record(cut)))
-    steps = [row["epoch"] for row in records.load(record(cut))["history"]]
+    steps = [row["epoch"] for row in records.load(record(cut)).history]
     assert steps == list(range(1, 41))
 
 
@@ -372,7 +372,7 @@ def test_processes_make_one_record_of_an_ensemble(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("moment", "workers"), [("ledger.yaml", 0), ("statistics.pt", 2), ("previous.ckpt", 2), ("metrics.csv", 2)]
+    ("moment", "workers"), [("init_report.yaml", 0), ("statistics.pt", 2), ("previous.ckpt", 2), ("metrics.csv", 2)]
 )
 def test_a_run_of_two_killed_between_its_milestones_ends_with_the_same_bits(
     tmp_path: Path, moment: str, workers: int

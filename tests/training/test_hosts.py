@@ -84,8 +84,8 @@ def test_two_hosts_train_one_run(hosts: dict[str, str], tmp_path: Path) -> None:
     assert sum(out.count(str(path)) for out, _, _ in ended) == 1
     assert any("2 nodes, 2 processes on 2 x " in err for _, err, _ in ended)
     found = records.load(path)
-    assert found["compute"]["processes"] == 2
-    assert found["protocols"]["ten_view"]["seen"] == 450
+    assert found.compute["processes"] == 2
+    assert found.protocols["ten_view"].num_images == 450
 
 
 @pytest.mark.slow

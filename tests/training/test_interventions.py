@@ -91,21 +91,21 @@ def test_xavier_is_within_a_factor_of_two_of_he() -> None:
 
 
 def test_a_dead_network_lives_again_in_a_run(tiny) -> None:
-    dead = train(tiny(*RELU, "init.bias=-1000"), {}).record["history"]
+    dead = train(tiny(*RELU, "init.bias=-1000"), {}).record.history
     assert [row["dead_units/fc_1"] for row in dead] == [32, 32, 32]
     revived = train(tiny(*RELU, "init.bias=-1000", "callbacks=revive_dead", "callbacks.after_epoch=1"), {})
-    rows = revived.record["history"]
+    rows = revived.record.history
     assert rows[0]["dead_units/fc_1"] == 32
     assert rows[1]["dead_units/fc_1"] < 10
     assert rows[2]["train_loss"] < dead[2]["train_loss"] - 0.05
-    assert revived.record["science"]["callbacks"]["after_epoch"] == 1
+    assert revived.record.science["callbacks"]["after_epoch"] == 1
 
 
 def test_where_the_rest_is_frozen_nothing_else_moves(tiny) -> None:
     asked = (*RELU, "init.bias=-4")
     first = weights(train(tiny(*asked, "optim.epochs=1"), {}))
     frozen = train(tiny(*asked, "callbacks=revive_dead", "callbacks.after_epoch=1", "callbacks.freeze_rest=true"), {})
-    dead = frozen.record["history"][0]["dead_units/fc_1"]
+    dead = frozen.record.history[0]["dead_units/fc_1"]
     last = weights(frozen)
     moved = (last["network.head.fc_1.weight"] != first["network.head.fc_1.weight"]).any(1)
     assert 0 < moved.sum() < 32
@@ -124,15 +124,15 @@ def test_where_the_rest_is_frozen_nothing_else_moves(tiny) -> None:
 def test_greedy_trains_one_hidden_layer_after_the_other(tiny, epoch: int) -> None:
     asked = (*RELU, "model.depth=3", "model.hidden=64", "callbacks=greedy", "callbacks.epochs_a_layer=1")
     whole = train(tiny(*asked), {})
-    assert whole.record["status"] == "finished"
-    rows = whole.record["history"]
+    assert whole.record.status == "finished"
+    rows = whole.record.history
     # a layer that is passed by answers what the one before it does
     for later in range(epoch + 1, 4):
         assert rows[epoch - 1][f"response_mean/fc_{later}"] == rows[epoch - 1][f"response_mean/fc_{epoch}"]
     if epoch > 1:  # the first is fixed once it had its turn
         assert rows[epoch - 1]["response_mean/fc_1"] == rows[0]["response_mean/fc_1"]
         assert rows[epoch - 1]["response_mean/fc_2"] != rows[0]["response_mean/fc_2"]
-    assert whole.record["protocols"]["center"]["top1_error_pct"] == rows[-1]["val/top1_error_pct"]
+    assert whole.record.protocols["center"].top1_error_pct == rows[-1]["val/top1_error_pct"]
 
 
 class Cut(BaseException):

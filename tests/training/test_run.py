@@ -18,6 +18,7 @@ from PIL import Image
 from pytorch_lightning.callbacks import Callback
 
 from conftest import TINY, compose_config, numbers, same_bits
+from made_up import altered
 from photos import jpeg, photo
 from processes import alone, finish, record, start, wait_for
 from rectifiers.data.module import TrainDataset
@@ -44,37 +45,38 @@ def test_a_run_leaves_its_whole_story(tiny) -> None:
     assert outcome.fresh
     assert record == records.load(outcome.path)
     assert sorted(p.name for p in folder.iterdir()) == [
-        "config.yaml", "last.ckpt", "ledger.yaml", "metrics.csv", "record.json", "statistics.pt",
+        "config.yaml", "init_report.yaml", "last.ckpt", "metrics.csv", "record.json", "statistics.pt",
     ]  # fmt: skip
-    assert folder.name == record["run"]
-    assert (record["status"], record["epochs"], record["drop_epochs"]) == ("finished", 3, [])
-    assert record["choices"] == CHOICES
+    assert folder.name == record.run
+    assert (record.status, record.epochs, record.drop_epochs) == ("finished", 3, [])
+    assert record.choices == CHOICES
     for protocol in ("center", "ten_view"):
-        result = record["protocols"][protocol]
-        assert result["seen"] == 450
-        assert result["top1_error_pct"] == pytest.approx(100 * (450 - result["top1_correct"]) / 450)
-        assert result["top1_error_pct"] < 60  # chance is 90
-    assert record["network"]["parameters"] == 64 * 32 + 32 + 32 * 32 + 32 + 32 * 10 + 10 + 64
-    assert record["network"]["slopes"] == 64
-    assert [e["layer"] for e in record["ledger"]] == ["fc_1", "fc_2", "out"]
-    assert yaml.safe_load((folder / "ledger.yaml").read_text()) == record["ledger"]
+        result = record.protocols[protocol]
+        assert result.num_images == 450
+        assert result.top1_error_pct < 60  # chance is 90
+    assert record.network.parameters == 64 * 32 + 32 + 32 * 32 + 32 + 32 * 10 + 10 + 64
+    assert record.network.slopes == 64
+    assert [e.layer for e in record.init_report] == ["fc_1", "fc_2", "out"]
+    assert yaml.safe_load((folder / "init_report.yaml").read_text()) == [
+        entry.model_dump() for entry in record.init_report
+    ]
     rows = list(csv.DictReader((folder / "metrics.csv").open()))
     assert [int(row["epoch"]) for row in rows] == [1, 2, 3]
-    assert [float(row["train_loss"]) for row in rows] == [row["train_loss"] for row in record["history"]]
-    assert record["history"][-1]["val/top1_error_pct"] == record["protocols"]["center"]["top1_error_pct"]
-    assert record["codes"] == [code_fingerprint()]
-    assert record["class_names"] == [str(digit) for digit in range(10)]
-    assert record["provenance"]["data"]
-    assert record["wall_s"] > 0
-    assert record["images_per_second"] > 0
+    assert [float(row["train_loss"]) for row in rows] == [row["train_loss"] for row in record.history]
+    assert record.history[-1]["val/top1_error_pct"] == record.protocols["center"].top1_error_pct
+    assert record.codes == [code_fingerprint()]
+    assert record.class_names == [str(digit) for digit in range(10)]
+    assert record.provenance.data
+    assert record.wall_s > 0
+    assert record.images_per_second > 0
 
 
 def test_training_moves_slopes_and_weights(tiny) -> None:
     outcome = train(tiny(), CHOICES)
-    for slope in outcome.record["slopes"].values():
-        assert slope["std"] > 0
-        assert slope["least"] < 0.25 < slope["most"]
-    assert outcome.record["history"][0]["train_loss"] > outcome.record["history"][-1]["train_loss"]
+    for slope in outcome.record.slopes.values():
+        assert slope.std > 0
+        assert slope.min < 0.25 < slope.max
+    assert outcome.record.history[0]["train_loss"] > outcome.record.history[-1]["train_loss"]
 
 
 def test_what_exists_is_not_run_again(tiny) -> None:
@@ -92,11 +94,11 @@ def test_rerun_keeps_the_old_run_and_gives_the_same_bits(tiny) -> None:
     second = train(tiny("rerun=true"), CHOICES)
     assert second.fresh
     assert second.path == first.path
-    old = first.path.parent.parent / "replaced" / f"{first.record['run']}-1"
+    old = first.path.parent.parent / "replaced" / f"{first.record.run}-1"
     assert records.load(old / "record.json") == first.record
     assert all(torch.equal(kept[name], value) for name, value in weights(second).items())
     train(tiny("rerun=true"), CHOICES)
-    assert sorted(p.name for p in old.parent.iterdir()) == [f"{first.record['run']}-1", f"{first.record['run']}-2"]
+    assert sorted(p.name for p in old.parent.iterdir()) == [f"{first.record.run}-1", f"{first.record.run}-2"]
 
 
 def test_a_protocol_asked_for_later_is_added_without_training(tiny) -> None:
@@ -104,9 +106,9 @@ def test_a_protocol_asked_for_later_is_added_without_training(tiny) -> None:
     kept = weights(first)
     second = train(tiny("evaluation=[ten_view]"), CHOICES)
     assert second.path == first.path
-    assert second.record["protocols"].keys() == {"center", "ten_view"}
-    assert second.record["protocols"]["center"] == first.record["protocols"]["center"]
-    assert second.record["history"] == first.record["history"]
+    assert second.record.protocols.keys() == {"center", "ten_view"}
+    assert second.record.protocols["center"] == first.record.protocols["center"]
+    assert second.record.history == first.record.history
     assert all(torch.equal(kept[name], value) for name, value in weights(second).items())
     whole = numbers(train(tiny("rerun=true"), CHOICES).record)
     assert whole["protocols"] == numbers(second.record)["protocols"]
@@ -115,10 +117,10 @@ def test_a_protocol_asked_for_later_is_added_without_training(tiny) -> None:
 def test_a_protocol_added_later_leaves_what_is_said_of_the_training(tiny) -> None:
     first = train(tiny("evaluation=[center]"), CHOICES)
     files = {p.name: p.read_bytes() for p in first.path.parent.iterdir() if p.name != "record.json"}
-    first.record["provenance"]["machine"]["cpu"] = "another machine"
-    records.write(first.path, first.record)
+    elsewhere = altered(first.record, {"provenance.machine.cpu": "another machine"})
+    records.write(first.path, elsewhere)
     second = train(tiny("evaluation=[ten_view]", "compute.workers=2"), {**CHOICES, "compute": "other"})
-    assert {**second.record, "protocols": 0} == {**first.record, "protocols": 0}
+    assert second.record.model_dump(exclude={"protocols"}) == elsewhere.model_dump(exclude={"protocols"})
     assert files == {p.name: p.read_bytes() for p in first.path.parent.iterdir() if p.name != "record.json"}
     (first.path.parent / "last.ckpt").unlink()
     with pytest.raises(InputError, match=r"evaluation=\[twice\] asks for more than .*last\.ckpt is gone.*rerun=true"):
@@ -143,7 +145,7 @@ def test_a_rerun_that_was_killed_goes_on(tiny, monkeypatch: pytest.MonkeyPatch) 
     again = train(tiny("rerun=true"), CHOICES)
     assert (first.path.parent / "last.ckpt").stat().st_mtime_ns == stamp  # nothing was trained again
     assert numbers(again.record) == numbers(first.record)
-    assert [p.name for p in (first.path.parent.parent / "replaced").iterdir()] == [f"{first.record['run']}-1"]
+    assert [p.name for p in (first.path.parent.parent / "replaced").iterdir()] == [f"{first.record.run}-1"]
 
 
 def test_no_room_for_the_record_is_one_sentence_and_the_training_is_kept(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +156,7 @@ def test_no_room_for_the_record_is_one_sentence_and_the_training_is_kept(tiny, m
         patch.setattr(records, "write", full)
         with pytest.raises(InputError, match=r"record\.json could not be written \(No space left on device"):
             train(tiny(), CHOICES)
-    assert train(tiny(), CHOICES).record["epochs"] == 3
+    assert train(tiny(), CHOICES).record.epochs == 3
 
 
 def test_a_rerun_that_cannot_be_built_moves_nothing(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,13 +210,13 @@ def test_reported_errors_are_of_the_precision_of_the_training(tiny, monkeypatch:
 
 def test_no_drop_is_recorded_after_the_last_epoch(tiny) -> None:
     options = ("optim.patience=1", "optim.lr=1e-9", "data.crop_px=8", "optim.max_drops=9")
-    assert train(tiny(*options, "optim.epochs=4"), CHOICES).record["drop_epochs"][-1] == 3
+    assert train(tiny(*options, "optim.epochs=4"), CHOICES).record.drop_epochs[-1] == 3
 
 
 def test_a_deep_plain_net_that_drifts_says_so_in_its_record(tiny) -> None:
     with pytest.warns(UserWarning, match="fixed point"):
         outcome = train(tiny("activation=silu", "model.depth=20", "optim.epochs=1", "evaluation=[center]"), CHOICES)
-    assert "fixed point" in outcome.record["warnings"][0]
+    assert "fixed point" in outcome.record.warnings[0]
 
 
 @pytest.mark.parametrize("model", [(), ("model.norm=batch",)])
@@ -222,7 +224,7 @@ def test_the_same_seed_gives_the_same_bits_with_no_and_with_two_workers(tiny, tm
     model = (*model, "optim.epochs=2")
     alone = train(tiny(*model), CHOICES)
     helped = train(tiny("compute.workers=2", f"runs_dir={tmp_path}/other", *model), CHOICES)
-    assert helped.record["run"] == alone.record["run"]
+    assert helped.record.run == alone.record.run
     assert same_bits(weights(alone), weights(helped))
     assert numbers(alone.record) == numbers(helped.record)
     other = train(tiny("seed=1", *model), CHOICES)
@@ -241,7 +243,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """A run that nothing interrupts, whose rate drops."""
     place = tmp_path_factory.mktemp("whole")
     outcome = train(compose_config(*DROPS, f"runs_dir={place}/runs", f"cache_dir={place}/cache"), CHOICES)
-    assert outcome.record["drop_epochs"]
+    assert outcome.record.drop_epochs
     return outcome
 
 
@@ -262,7 +264,7 @@ def test_a_run_cut_and_continued_equals_one_that_was_not(
         patch.setattr(EpochEnd, "on_train_epoch_end", cut)
         with pytest.raises(Cut):
             train(tiny(*options), CHOICES)
-    folder = tmp_path / "runs" / whole.record["run"]
+    folder = tmp_path / "runs" / whole.record.run
     assert not (folder / "record.json").exists()
     continued = train(tiny(*options), CHOICES)
     assert same_bits(weights(whole), weights(continued))
@@ -285,11 +287,11 @@ def test_ctrl_c_stops_at_once_and_the_same_command_goes_on(tmp_path: Path) -> No
 
 def test_a_loss_that_is_not_finite_is_recorded_with_layer_and_step(tiny) -> None:
     outcome = train(tiny("optim.lr=1e6", "activation=relu"), CHOICES)
-    assert outcome.record["status"] == "diverged"
-    where = outcome.record["diverged"]
-    assert 1 <= where["step"] < 10
-    assert where["layer"] in ("head.fc_1", "head.fc_2", "head.out", "loss")
-    assert outcome.record["protocols"] == {}
+    assert outcome.record.status == "diverged"
+    where = outcome.record.diverged
+    assert 1 <= where.step < 10
+    assert where.layer in ("head.fc_1", "head.fc_2", "head.out", "loss")
+    assert outcome.record.protocols == {}
     again = train(tiny("optim.lr=1e6", "activation=relu"), CHOICES)
     assert not again.fresh
     assert again.record == outcome.record
@@ -297,8 +299,8 @@ def test_a_loss_that_is_not_finite_is_recorded_with_layer_and_step(tiny) -> None
 
 def test_the_last_update_is_judged_too(tiny) -> None:
     outcome = train(tiny("optim.lr=1e30", "optim.global_batch=1347", "optim.epochs=1"), CHOICES)
-    assert outcome.record["status"] == "diverged"
-    assert outcome.record["diverged"]["step"] == 1
+    assert outcome.record.status == "diverged"
+    assert outcome.record.diverged.step == 1
 
 
 def test_a_protocol_said_otherwise_is_tested_anew(tiny) -> None:
@@ -307,9 +309,9 @@ def test_a_protocol_said_otherwise_is_tested_anew(tiny) -> None:
     own = train(tiny("evaluation=[center]"), CHOICES)
     assert own.fresh
     assert own.path == other.path
-    whole = train(tiny("rerun=true"), CHOICES).record["protocols"]
-    assert own.record["protocols"]["center"]["top1_correct"] == whole["center"]["top1_correct"]
-    assert other.record["protocols"]["center"]["top1_correct"] == whole["ten_view"]["top1_correct"]
+    whole = train(tiny("rerun=true"), CHOICES).record.protocols
+    assert own.record.protocols["center"].top1_correct == whole["center"].top1_correct
+    assert other.record.protocols["center"].top1_correct == whole["ten_view"].top1_correct
 
 
 @pytest.mark.parametrize("option", ["seed=1", "init.first_layer_linear=true", "optim.momentum=0.5", "optim.lr=0.02"])
@@ -317,20 +319,20 @@ def test_an_option_reaches_the_weights(tiny, option: str) -> None:
     """What is drawn for the seed and the first layer, and what a step does with the momentum and the rate."""
     one, other = train(tiny("optim.epochs=1"), CHOICES), train(tiny("optim.epochs=1", option), CHOICES)
     assert not same_bits(weights(one), weights(other))
-    drawn = [[entry["std_drawn"] for entry in outcome.record["ledger"]] for outcome in (one, other)]
+    drawn = [[entry.std_drawn for entry in outcome.record.init_report] for outcome in (one, other)]
     assert (drawn[0] == drawn[1]) == option.startswith("optim")
 
 
 def test_a_drop_divides_every_groups_rate_by_the_factor(tiny) -> None:
     outcome = train(tiny("optim.drop_epochs=[1,2]", "optim.drop_factor=4"), CHOICES)
-    assert [row["lr"] for row in outcome.record["history"]] == pytest.approx([0.01, 0.0025, 0.000625])
+    assert [row["lr"] for row in outcome.record.history] == pytest.approx([0.01, 0.0025, 0.000625])
     state = torch.load(outcome.path.parent / "last.ckpt", weights_only=True)["optimizer_states"][0]
     assert [group["lr"] for group in state["param_groups"]] == pytest.approx([0.000625, 0.00125, 0.000625])
 
 
 def test_every_input_of_a_statistic_is_in_its_name(tiny) -> None:
     def key(*options: str) -> str:
-        return train(tiny("optim.epochs=1", *options), CHOICES).record["provenance"]["statistics"]
+        return train(tiny("optim.epochs=1", *options), CHOICES).record.provenance.statistics
 
     others = [
         "data.resize_px=11",
@@ -345,13 +347,13 @@ def test_every_input_of_a_statistic_is_in_its_name(tiny) -> None:
 
 def test_drop_epochs_can_be_taken_from_another_runs_record(tiny) -> None:
     relu = train(tiny("activation=relu", "optim.patience=1", "optim.lr=0.3", "optim.epochs=6"), CHOICES)
-    assert relu.record["drop_epochs"]
-    prelu = train(tiny(f"optim.drop_epochs_from={relu.record['run']}", "optim.epochs=6"), CHOICES)
-    assert prelu.record["drop_epochs"] == relu.record["drop_epochs"]
-    lrs = [row["lr"] for row in prelu.record["history"]]
-    expected = [0.01 / 10 ** sum(e < epoch for e in relu.record["drop_epochs"]) for epoch in range(1, 7)]
+    assert relu.record.drop_epochs
+    prelu = train(tiny(f"optim.drop_epochs_from={relu.record.run}", "optim.epochs=6"), CHOICES)
+    assert prelu.record.drop_epochs == relu.record.drop_epochs
+    lrs = [row["lr"] for row in prelu.record.history]
+    expected = [0.01 / 10 ** sum(e < epoch for e in relu.record.drop_epochs) for epoch in range(1, 7)]
     assert lrs == pytest.approx(expected)
-    typed = f"optim.drop_epochs={relu.record['drop_epochs']}".replace(" ", "")
+    typed = f"optim.drop_epochs={relu.record.drop_epochs}".replace(" ", "")
     assert not train(tiny(typed, "optim.epochs=6"), CHOICES).fresh  # the same run, said otherwise
     sibling = "optim.drop_epochs_from={activation:{_target_:rectifiers.activations.relu},optim:{}}"
     with pytest.raises(InputError, match="names opt, which is no group"):
@@ -360,7 +362,7 @@ def test_drop_epochs_can_be_taken_from_another_runs_record(tiny) -> None:
     with pytest.raises(InputError, match=r"drop_epochs_from=[0-9a-f]{12} has no record yet"):
         train(tiny(sibling), CHOICES)
     first_arm = train(tiny("activation=relu"), CHOICES)
-    assert train(tiny(sibling), CHOICES).record["drop_epochs"] == first_arm.record["drop_epochs"]
+    assert train(tiny(sibling), CHOICES).record.drop_epochs == first_arm.record.drop_epochs
     by_path = f"optim.drop_epochs_from='{relu.path}'"
     assert not train(tiny(by_path, "optim.epochs=6"), CHOICES).fresh
 
@@ -370,14 +372,14 @@ def test_a_reference_to_a_run_that_is_not_finished_is_refused(tiny) -> None:
         train(tiny("optim.drop_epochs_from=0123456789ab"), CHOICES)
     bad = train(tiny("optim.lr=1e6", "activation=relu"), CHOICES)
     with pytest.raises(InputError, match="is a run that diverged"):
-        train(tiny(f"optim.drop_epochs_from={bad.record['run']}"), CHOICES)
+        train(tiny(f"optim.drop_epochs_from={bad.record.run}"), CHOICES)
 
 
 def test_a_record_of_older_code_says_so(tiny) -> None:
     first = train(tiny(), CHOICES)
-    older = {**first.record, "codes": ["000000000000"]}
+    older = first.record.model_copy(update={"codes": ["000000000000"]})
     records.write(first.path, older)
-    assert train(tiny(), CHOICES).record["codes"] == ["000000000000"]
+    assert train(tiny(), CHOICES).record.codes == ["000000000000"]
 
 
 def test_a_run_goes_on_from_a_checkpoint_of_older_code_and_names_both(tiny) -> None:
@@ -388,7 +390,7 @@ def test_a_run_goes_on_from_a_checkpoint_of_older_code_and_names_both(tiny) -> N
     checkpoint["rectifiers"]["codes"] = ["000000000000"]
     AtomicCheckpointIO().save_checkpoint(checkpoint, last)
     (last.parent / "previous.ckpt").unlink()
-    assert train(tiny(), CHOICES).record["codes"] == ["000000000000", code_fingerprint()]
+    assert train(tiny(), CHOICES).record.codes == ["000000000000", code_fingerprint()]
 
 
 def test_a_checkpoint_that_cannot_be_read_is_a_sentence(tiny) -> None:
@@ -408,8 +410,8 @@ def test_a_checkpoint_that_cannot_be_read_is_a_sentence(tiny) -> None:
 @pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
 def test_precision_is_another_run_and_works(tiny, precision: str) -> None:
     plain, other = train(tiny(), CHOICES), train(tiny(f"compute.precision={precision}"), CHOICES)
-    assert other.record["run"] != plain.record["run"]
-    assert other.record["protocols"]["center"]["top1_error_pct"] < 60
+    assert other.record.run != plain.record.run
+    assert other.record.protocols["center"].top1_error_pct < 60
     dtype = torch.float64 if precision == "64-true" else torch.float32
     assert {v.dtype for v in weights(other).values() if v.is_floating_point()} - {torch.float64} <= {torch.float32}
     assert weights(other)["network.head.fc_1.weight"].dtype == dtype
@@ -422,14 +424,14 @@ def test_data_that_is_not_what_the_configuration_pins_is_refused(tiny, tmp_path:
             Image.new("RGB", (12, 12), (i, 0, 0)).save(place / f"{i}.png")
     options = ("data=folder", f"data.root={tmp_path}/photos", "optim.global_batch=4", "preprocess=pixel_mean")
     first = train(tiny(*options), CHOICES)
-    pin = first.record["science"]["data"]["content"]
+    pin = first.record.science["data"]["content"]
     assert not train(tiny(*options, f"data.content={pin}"), CHOICES).fresh
     Image.new("RGB", (12, 12), (9, 9, 9)).save(tmp_path / "photos" / "train" / "a" / "0.png")
     with pytest.raises(InputError, match=rf"data\.content={pin} is not the hash of the data, which is"):
         train(tiny(*options, f"data.content={pin}", "seed=1"), CHOICES)
     changed = train(tiny(*options), CHOICES)
     assert changed.fresh
-    assert changed.record["run"] != first.record["run"]
+    assert changed.record.run != first.record.run
 
 
 def test_hardware_that_is_not_there_is_a_sentence(tiny) -> None:
@@ -443,7 +445,7 @@ def test_hardware_that_is_not_there_is_a_sentence(tiny) -> None:
 
 def test_a_vector_preprocess_needs_a_network_that_takes_vectors(tiny, tmp_path: Path) -> None:
     reduced = train(tiny("preprocess=pca_reduce", "preprocess.k=20"), CHOICES)
-    assert reduced.record["ledger"][0]["fan_in"] == 20
+    assert reduced.record.init_report[0].fan_in == 20
     with pytest.raises(InputError, match="conv1 needs an image, and preprocess gives a vector; choose model=mlp"):
         train(compose_config("preprocess=pca", f"runs_dir={tmp_path}", f"cache_dir={tmp_path}"), CHOICES)
 
@@ -486,7 +488,7 @@ def test_float32_is_float32_while_a_run_lasts(tiny) -> None:
             flags.append((torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32))
 
     flags: list[tuple[bool, bool]] = [(torch.backends.cudnn.allow_tf32, False)]
-    train(tiny("optim.epochs=1"), CHOICES, [Looks()])
+    train(tiny("optim.epochs=1"), CHOICES, callbacks=[Looks()])
     assert flags == [(True, False), (False, False)]
 
 
@@ -505,7 +507,7 @@ def test_wandb_keeps_the_run_offline_under_its_own_name(tiny, monkeypatch: pytes
     folder = outcome.path.parent / "wandb"
     files = list(folder.glob("offline-run-*/run-*.wandb"))
     assert len(files) == 1
-    assert outcome.record["run"] in files[0].name
+    assert outcome.record.run in files[0].name
     content = files[0].read_bytes()
     assert b"val/top1_error_pct" in content
     assert not any(b"k" * 40 in p.read_bytes() for p in folder.rglob("*") if p.is_file())
@@ -523,7 +525,7 @@ def test_a_training_image_that_is_skipped_by_choice_stands_in_the_record(tiny, t
     with pytest.raises(InputError, match=r"1\.jpg cannot be read as an image"):
         train(tiny(*asked), {})
     record = train(tiny(*asked, "data.bad_images=skip"), {}).record
-    assert record["warnings"][-1:] == ["1 training images could not be read; others took their places (by index: 1)"]
+    assert record.warnings[-1:] == ["1 training images could not be read; others took their places (by index: 1)"]
 
 
 def test_a_process_that_loads_images_and_hangs_ends_the_run_with_a_sentence(
@@ -545,7 +547,7 @@ class Built(Callback):
 @pytest.mark.parametrize("fused", [False, True])
 def test_the_step_is_fused_where_that_is_asked_for(tiny, fused: bool) -> None:
     built = Built()
-    train(tiny("optim.epochs=1", f"compute.fused={str(fused).lower()}"), CHOICES, [built])
+    train(tiny("optim.epochs=1", f"compute.fused={str(fused).lower()}"), CHOICES, callbacks=[built])
     assert set(built.fused) == {True if fused else None}
 
 
@@ -568,7 +570,7 @@ def test_a_run_in_double_precision_goes_on_with_maps_in_any_order(
 
     there = f"runs_dir={tmp_path}/cut"
     with pytest.raises(RuntimeError, match="cut"):
-        train(compose_config(*options, *precise, names[last_before], there), {}, [Cut()])
+        train(compose_config(*options, *precise, names[last_before], there), {}, callbacks=[Cut()])
     done = train(compose_config(*options, *precise, names[last], there), {})
     if last_before == last:
         assert same_bits(weights(done), weights(whole))
@@ -582,7 +584,7 @@ def test_maps_that_are_computed_again_are_the_same_bits(tmp_path: Path) -> None:
     for again in ("false", "true"):
         more = (f"compute.activation_checkpointing={again}", f"runs_dir={tmp_path}/{again}")
         signals, built = Signals([0]), Built()
-        outcome = train(compose_config(*options, *more), {}, [signals, built])
+        outcome = train(compose_config(*options, *more), {}, callbacks=[signals, built])
         assert built.computed_again is (again == "true")
         assert all(len(pair) == 2 for pair in signals.found[0].values())  # heard once, in both directions
         states.append(AtomicCheckpointIO().load_checkpoint(outcome.path.parent / "last.ckpt")["state_dict"])

@@ -27,9 +27,9 @@ def analyse(config: RunConfig, *, snapshots: int) -> dict[str, Any]:
     if not whole:
         raise InputError("the training diverged in its first step, so there is nothing to draw; lower optim.lr")
     return {
-        "status": record["status"],
+        "status": record.status,
         "quantiles": QUANTILES,
-        "error_pct": record["history"][-1]["val/top1_error_pct"] if record["history"] else None,
+        "error_pct": record.history[-1]["val/top1_error_pct"] if record.history else None,
         "snapshots": [
             {
                 "step": step,

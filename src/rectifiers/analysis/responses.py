@@ -12,6 +12,7 @@ from rectifiers.data.statistics import load
 from rectifiers.evaluation.responses import ResponseMeter, Responses
 from rectifiers.nn.networks.network import Network
 from rectifiers.runs.config import RunConfig
+from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.build import build_network
@@ -22,7 +23,7 @@ PREFIX = "network."  # of the network's weights in a checkpoint of the module
 BY_EPOCH = ("response_mean", "response_std", "active_share", "dead_units")
 
 
-def analyse(config: RunConfig, record: dict[str, Any], folder: Path) -> dict[str, Any]:
+def analyse(config: RunConfig, record: TrainingRecord, folder: Path) -> dict[str, Any]:
     """Return every layer's mean, std, positive share and dead units after the last epoch, over the centre views of the
     training split; its slopes over channels; and what each epoch measured on the validation split.
 
@@ -38,7 +39,7 @@ def analyse(config: RunConfig, record: dict[str, Any], folder: Path) -> dict[str
     network = trained(setup, preprocess, folder)
     slopes = network.slopes()
     return {
-        "run": record["run"],
+        "run": record.run,
         "images": len(setup.source.train.labels),
         "layers": [
             {
@@ -55,7 +56,7 @@ def analyse(config: RunConfig, record: dict[str, Any], folder: Path) -> dict[str
         ],
         "history": [
             {key: value for key, value in row.items() if key == "epoch" or key.partition("/")[0] in BY_EPOCH}
-            for row in record["history"]
+            for row in record.history
         ],
     }
 

@@ -16,6 +16,7 @@ from rectifiers.nn.initializers import LayerReport
 from rectifiers.nn.networks.network import Network
 from rectifiers.results.statistics import mean_of
 from rectifiers.runs.config import RunConfig
+from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.seeds import derive_seed
 from rectifiers.training.build import build_data, build_network, build_preprocess, open_source
 from rectifiers.training.diagnostics import Signals, Weights
@@ -74,11 +75,11 @@ def generator(*parts: str | int) -> torch.Generator:
     return torch.Generator().manual_seed(derive_seed("analysis", *parts))
 
 
-def observe_training(config: RunConfig, observer: Signals | Weights) -> dict[str, Any]:
+def observe_training(config: RunConfig, observer: Signals | Weights) -> TrainingRecord:
     """Train `config` once more while `observer` looks on, in a folder that is removed; return the record."""
     with tempfile.TemporaryDirectory() as place:
         own = config.replaced({"runs_dir": place, "rerun": False, "logger.name": "none"})
-        return train(own, {}, [observer]).record
+        return train(own, {}, callbacks=[observer]).record
 
 
 def finite(number: float) -> float | None:

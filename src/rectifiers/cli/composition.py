@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.lookup import run_folder
+from rectifiers.runs.record import EnsembleRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.paths import CONF
 
@@ -65,8 +66,8 @@ def composed(overrides: Sequence[str]) -> RunConfig:
     return resolve(compose_with_choices(overrides)[0])
 
 
-def of_run(name: str, given: dict[str, str]) -> tuple[RunConfig, Choices]:
-    """Return (a run's own configuration with what may differ in a test put in, the choices that made it)."""
+def of_run(name: str, given: dict[str, str]) -> tuple[RunConfig, Choices, list[str] | None]:
+    """Return (a run's own configuration with what may differ in a test put in, its choices, its overrides)."""
     for key in given:
         if not any(key == free or key.startswith(f"{free}.") for free in FREE) or key == "compute.precision":
             raise InputError(f"{key} belongs to the run and cannot be changed in a test; give only: {', '.join(FREE)}")
@@ -75,10 +76,10 @@ def of_run(name: str, given: dict[str, str]) -> tuple[RunConfig, Choices]:
     if folder is None:
         raise InputError(f"run={name} is no finished run: there is no {places[0] / 'record.json'}; see runs_dir=")
     record = records.load(folder / "record.json")
-    if "members" in record:
-        raise InputError(f"run={name} is an ensemble; give its runs: {','.join(m['run'] for m in record['members'])}")
-    if record["status"] != "finished":
-        raise InputError(f"run={name} {record['status']}; there is nothing to test")
+    if isinstance(record, EnsembleRecord):
+        raise InputError(f"run={name} is an ensemble; give its runs: {','.join(m.run for m in record.members)}")
+    if record.status != "finished":
+        raise InputError(f"run={name} {record.status}; there is nothing to test")
     try:
         own: Any = OmegaConf.create(yaml.safe_load((folder / "config.yaml").read_text()))
         precision = own.compute.precision
@@ -103,7 +104,7 @@ def of_run(name: str, given: dict[str, str]) -> tuple[RunConfig, Choices]:
         raise InputError(
             f"{folder} does not bear the name of its configuration; give the folder that the run was made in"
         )
-    return config, record["choices"]
+    return config, record.choices, record.overrides
 
 
 def override(key: str, value: str) -> str:

@@ -217,7 +217,7 @@ def train(job: Job) -> Any:
 
     job.forget_error()
     try:
-        return train_run(*job.prepared())
+        return train_run(*job.prepared(), job.overrides)
     except Exception as error:
         job.note(f"error: {error}")
         raise

@@ -28,6 +28,7 @@ from rectifiers.runs.identity import canonical_json, run_id, science
 from rectifiers.runs.lock import is_held
 from rectifiers.runs.lookup import NotYet, find, run_folder, settle
 from rectifiers.runs.provenance import code_fingerprint
+from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 
@@ -85,7 +86,7 @@ class Job:
             config = config.replaced({"rerun": False})
         return config, choices
 
-    def record(self) -> dict[str, Any] | None:
+    def record(self) -> TrainingRecord | None:
         """Return the record of its run, with all that was asked for in it, or None."""
         try:
             found = find(self.prepared()[0])
@@ -103,7 +104,7 @@ class Job:
         except InputError:  # the run that it refers to has diverged, say; starting it tells
             return State.FAILED
         if found is not None and found.is_complete:
-            return State.DIVERGED if found.record["status"] == "diverged" else State.DONE
+            return State.DIVERGED if found.record.status == "diverged" else State.DONE
         if is_held(_folder(config)):
             return State.RUNNING
         if is_held(self.file()):
@@ -242,8 +243,9 @@ def print_means(jobs: Sequence[Job], as_json: bool) -> None:
     for job in jobs:
         setting = " ".join(each for each in job.differs.split() if not each.startswith("seed=")) or "all"
         planned[setting] += 1
-        for name, result in (job.record() or {"protocols": {}})["protocols"].items():
-            errors.setdefault((setting, name), []).append(result["top1_error_pct"])
+        record = job.record()
+        for name, result in (record.protocols if record else {}).items():
+            errors.setdefault((setting, name), []).append(result.top1_error_pct)
     means = [(setting, name, mean_of(each)) for (setting, name), each in sorted(errors.items())]
     if as_json:
         print(json.dumps([{"setting": s, "protocol": n, "planned": planned[s], **vars(m)} for s, n, m in means]))

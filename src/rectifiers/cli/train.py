@@ -21,6 +21,7 @@ from rectifiers.results.console import print_record
 from rectifiers.runs.config import RunConfig, options
 from rectifiers.runs.lookup import Outcome, find, settle
 from rectifiers.runs.provenance import code_fingerprint
+from rectifiers.runs.record import EnsembleRecord, TrainingRecord
 from rectifiers.runtime.distributed import World, resume_command, world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.paths import CONF
@@ -28,6 +29,7 @@ from rectifiers.runtime.schema import unknown_key
 from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 
 _started = False
+AnyOutcome = Outcome[TrainingRecord] | Outcome[EnsembleRecord]
 
 
 def main() -> None:
@@ -60,9 +62,9 @@ def launch(config: DictConfig) -> float:
         with deferring_signals():
             resolved, choices = resolve(config), choices_of(hydra_config)
             if resolved.members is not None:
-                outcome = _run_ensemble(resolved, resolved.members, choices["experiment"], overrides)
+                outcome: AnyOutcome = _run_ensemble(resolved, resolved.members, choices["experiment"], overrides)
             else:
-                outcome = _run(resolved, choices, here)
+                outcome = _run(resolved, choices, overrides, here)
             if here.rank == 0:
                 _print(outcome)
     except InputError as error:
@@ -76,13 +78,13 @@ def launch(config: DictConfig) -> float:
             traceback.print_exc()
             sys.exit(1)
         raise
-    if outcome.record["status"] == "diverged" and not sweeping:
+    if outcome.record.status == "diverged" and not sweeping:
         sys.exit(1)
-    errors = [result["top1_error_pct"] for result in outcome.record["protocols"].values()]
+    errors = [result.top1_error_pct for result in outcome.record.protocols.values()]
     return min(errors, default=float("inf"))
 
 
-def _run(config: RunConfig, choices: Choices, here: World) -> Outcome:
+def _run(config: RunConfig, choices: Choices, overrides: Sequence[str], here: World) -> Outcome[TrainingRecord]:
     """Return what there is of a run, or train it."""
     config = settle(config)
     # Several processes ask rank 0 whether the run is there, so that none goes on alone.
@@ -95,7 +97,7 @@ def _run(config: RunConfig, choices: Choices, here: World) -> Outcome:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         from rectifiers.training.run import train
 
-        outcome = train(config, choices)
+        outcome = train(config, choices, overrides)
     if not outcome.fresh and here.rank == 0 and "WANDB_SWEEP_ID" in os.environ and config.logger.name == "wandb":
         from rectifiers.tracking.mirror import publish
 
@@ -106,7 +108,7 @@ def _run(config: RunConfig, choices: Choices, here: World) -> Outcome:
 
 def _run_ensemble(
     config: RunConfig, members: Sequence[str], experiment: str | None, overrides: Sequence[str]
-) -> Outcome:
+) -> Outcome[EnsembleRecord]:
     """Run every member with the same overrides, as far as it is not there yet, and average their scores."""
     own = ("experiment", "evaluation", "members")
     shared = [override for override in overrides if override.partition("=")[0] not in own]
@@ -115,17 +117,18 @@ def _run_ensemble(
     for member in members:
         if member not in options("experiment").split(", "):
             raise InputError(f"members names {member}, which is no experiment; give some of: {options('experiment')}")
-        composed, choices = compose_with_choices([*shared, f"experiment={member}", tests])
-        runs.append((resolve(composed), choices))
+        typed = [*shared, f"experiment={member}", tests]
+        composed, choices = compose_with_choices(typed)
+        runs.append((resolve(composed), choices, typed))
     from rectifiers.training.ensemble import ensemble
 
     return ensemble(runs, config.runs_dir, experiment)
 
 
-def _print(outcome: Outcome) -> None:
+def _print(outcome: AnyOutcome) -> None:
     print_record(outcome.record, Console())
     if not outcome.fresh:
-        older = "" if outcome.record["codes"] == [code_fingerprint()] else " It is of older code."
+        older = "" if outcome.record.codes == [code_fingerprint()] else " It is of older code."
         print(f"This run exists already.{older} rerun=true runs it again.")
     print(outcome.path)
     if outcome.note:

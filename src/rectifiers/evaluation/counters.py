@@ -26,7 +26,7 @@ class Errors:
     def as_dict(self) -> dict[str, float | None]:
         """Return the counts and the errors in percent, under the names that a record gives them."""
         return {
-            "seen": self.num_images,
+            "num_images": self.num_images,
             "top1_correct": self.top1_correct,
             "top5_correct": self.top5_correct,
             "top1_error_pct": self.top1_error_pct,

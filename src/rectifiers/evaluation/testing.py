@@ -71,12 +71,12 @@ class Result:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain types for a record; `correct` in hexadecimal digits, the first image in the highest bit."""
-        by_scale = {"by_scale": {str(px): errors.as_dict() for px, errors in self.by_scale.items()}}
+        by_scale = {str(px): errors.as_dict() for px, errors in self.by_scale.items()}
         return {
             **self.errors.as_dict(),
-            **(by_scale if len(self.by_scale) > 1 else {}),
+            "by_scale": by_scale if len(by_scale) > 1 else {},
             **self.calibration,
-            "top1_hits": np.packbits(self.correct.numpy()).tobytes().hex()[: math.ceil(len(self.correct) / 4)],
+            "correct_mask": np.packbits(self.correct.numpy()).tobytes().hex()[: math.ceil(len(self.correct) / 4)],
         }
 
 

@@ -7,43 +7,62 @@ from it, a line per run of the claim. The former is the truth, the latter is for
 import csv
 import io
 import lzma
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rectifiers.results.claims import Claim, claim_exclusion_reason, runs_of
-from rectifiers.results.eligibility import Record
 from rectifiers.results.measures import MEASURES, error, has_diverged
 from rectifiers.results.origin import code_of, machine_of
 from rectifiers.runs import record as records
+from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file, write_text
 
 FILE = "records.jsonl.xz"
 
 
-def load(folder: Path) -> list[Record]:
+def load(folder: Path) -> list[TrainingRecord]:
     """Return the records in `folder` that answer claims, in the order of their names; none where there is no file.
 
+    A line that is no record is left out, with a sentence on stderr.
+
     Raises:
-        InputError: where the file cannot be read, or a line is no record.
+        InputError: where the file cannot be read.
     """
-    return [record for record in _load_all(folder) if claim_exclusion_reason(record) is None]
+    found = []
+    for number, line in enumerate(_lines(folder), start=1):
+        try:
+            record = records.parse(line)
+        except ValueError as error:
+            print(f"left out: line {number} of {folder / FILE} is not a usable record ({error})", file=sys.stderr)
+            continue
+        if isinstance(record, TrainingRecord) and claim_exclusion_reason(record) is None:
+            found.append(record)
+    return found
 
 
-def _load_all(folder: Path) -> list[Record]:
+def _lines(folder: Path) -> list[bytes]:
     path = folder / FILE
     if not path.exists():
         return []
     try:
-        return [records.parse(line) for line in lzma.decompress(path.read_bytes()).splitlines()]
-    except (OSError, ValueError, lzma.LZMAError) as error:
+        return lzma.decompress(path.read_bytes()).splitlines()
+    except (OSError, lzma.LZMAError) as error:
         raise InputError(f"{path} is not a usable file of records ({error}); take the committed one") from error
 
 
 def add(folder: Path, new: Iterable[Record]) -> None:
-    """Add records to the file in `folder`, each in place of an earlier one of the same run; all of them or none."""
-    kept = {record["run"]: record for record in _load_all(folder)}
-    together = kept | {record["run"]: record for record in new}
+    """Add records to the file in `folder`, each in place of an earlier one of the same run; all of them or none.
+
+    Raises:
+        InputError: where a line of the file is no record, which would be lost.
+    """
+    try:
+        kept = {record.run: record for record in map(records.parse, _lines(folder))}
+    except ValueError as error:
+        raise InputError(f"{folder / FILE} holds what is no record ({error}); take the committed one") from error
+    together = kept | {record.run: record for record in new}
     if together == kept:
         return
     lines = [records.to_json(record) + "\n" for _, record in sorted(together.items())]
@@ -51,7 +70,7 @@ def add(folder: Path, new: Iterable[Record]) -> None:
         file.write(lzma.compress("".join(lines).encode()))
 
 
-def as_csv(claim: Claim, found: Iterable[Record]) -> str:
+def as_csv(claim: Claim, found: Iterable[TrainingRecord]) -> str:
     """Return the runs of a claim as CSV: where each comes from, what the tests measure of it, and its error in percent.
 
     A measure is left empty where it does not exist, or where no test asks the arm for it.
@@ -64,22 +83,22 @@ def as_csv(claim: Claim, found: Iterable[Record]) -> str:
         tests = {test.measure_name(): test for test in claim.tests if arm in test.arms()}
         for seed, record in sorted(runs.items()):
             values = {name: MEASURES[test.measure](record, **test.settings) for name, test in tests.items()}
-            where = [seed, arm, record["run"], code_of(record), machine_of(record)]
+            where = [seed, arm, record.run, code_of(record), machine_of(record)]
             writer.writerow([*where, *map(values.get, measures), error(record), has_diverged(record)])
     return text.getvalue()
 
 
-def _tables(folder: Path, claims: Sequence[Claim], found: Sequence[Record]) -> dict[Path, str]:
+def _tables(folder: Path, claims: Sequence[Claim], found: Sequence[TrainingRecord]) -> dict[Path, str]:
     return {folder / f"{claim.name}.csv": as_csv(claim, found) for claim in claims if claim.tests}
 
 
-def write_tables(folder: Path, claims: Sequence[Claim], found: Sequence[Record]) -> None:
+def write_tables(folder: Path, claims: Sequence[Claim], found: Sequence[TrainingRecord]) -> None:
     """Write `<claim>.csv` for every claim that has tests."""
     for path, text in _tables(folder, claims, found).items():
         write_text(path, text)
 
 
-def stale_tables(folder: Path, claims: Sequence[Claim], found: Sequence[Record]) -> list[Path]:
+def stale_tables(folder: Path, claims: Sequence[Claim], found: Sequence[TrainingRecord]) -> list[Path]:
     """Return the tables in `folder` that are not what the records say, and those of no claim."""
     wanted = _tables(folder, claims, found)
     there = {path: path.read_text() for path in folder.glob("*.csv")}

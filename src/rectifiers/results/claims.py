@@ -27,11 +27,12 @@ from typing import Any
 
 import yaml
 
-from rectifiers.results.eligibility import Record, known
+from rectifiers.results.eligibility import known
 from rectifiers.results.measures import MEASURES, has_diverged
 from rectifiers.results.numerical_floor import NumericalFloor
 from rectifiers.results.verdicts import STATISTICS, Criterion, Finding, Region, Verdict, judge, together
 from rectifiers.runs.identity import run_id, without
+from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.paths import CONF
 
@@ -111,7 +112,7 @@ class Answer:
     claim: Claim
     verdict: Verdict
     tested: Sequence[Tested]
-    records: Sequence[Record] = ()
+    records: Sequence[TrainingRecord] = ()
 
 
 @functools.cache
@@ -199,32 +200,32 @@ def arm_hash(science: dict[str, Any]) -> str:
 
 def claim_exclusion_reason(record: Record) -> str | None:
     """Return why a record answers no claim, or None."""
-    if "members" in record or record["choices"].get("debug") is not None:
+    if isinstance(record, EnsembleRecord) or record.choices.get("debug") is not None:
         return "it is of no claim"
     arms = {arm for claim in known()["claims"].values() for arm in claim.values()}
-    if arm_hash(record["science"]) not in arms:
+    if arm_hash(record.science) not in arms:
         return "its configuration is no claim's"
-    if record["science"]["data"].get("split_seed") != record["science"]["seed"]:
+    if record.science["data"].get("split_seed") != record.seed:
         return "its images are split by another seed than its own"
-    return None if record["provenance"].get("git_dirty") is False else "its code was not committed"
+    return None if record.provenance.git_dirty is False else "its code was not committed"
 
 
-Runs = Mapping[str, Mapping[int, Record]]  # by arm and seed
+Runs = Mapping[str, Mapping[int, TrainingRecord]]  # by arm and seed
 
 
-def runs_of(claim: Claim, found: Iterable[Record]) -> Runs:
+def runs_of(claim: Claim, found: Iterable[TrainingRecord]) -> Runs:
     """Return the claim's runs; those of the seeds that it asks for."""
     hashes = known()["claims"].get(claim.name, {})
     if not hashes.keys() >= set(claim.arms):
         raise InputError(f"claim/{claim.name} has arms that are not known; call python scripts/report.py experiments")
-    by_hash: dict[str, dict[int, Record]] = {}
+    by_hash: dict[str, dict[int, TrainingRecord]] = {}
     for record in found:
-        if record["science"]["seed"] < claim.seeds:
-            by_hash.setdefault(arm_hash(record["science"]), {})[record["science"]["seed"]] = record
+        if record.seed < claim.seeds:
+            by_hash.setdefault(arm_hash(record.science), {})[record.seed] = record
     return {arm: by_hash.get(hashes[arm], {}) for arm in claim.arms}
 
 
-def answer(claim: Claim, found: Iterable[Record], floor: NumericalFloor | None = None) -> Answer:
+def answer(claim: Claim, found: Iterable[TrainingRecord], floor: NumericalFloor | None = None) -> Answer:
     """Return the claim's verdict on records that answer claims.
 
     floor: what an effect in points has to be clear of.
@@ -233,7 +234,7 @@ def answer(claim: Claim, found: Iterable[Record], floor: NumericalFloor | None =
         return Answer(claim, Verdict.NOT_RUN, ())
     runs = runs_of(claim, found)
     tested = [_tested(test, claim.seeds, runs, floor) for test in claim.tests]
-    used = {record["run"]: record for arm in runs.values() for record in arm.values()}
+    used = {record.run: record for arm in runs.values() for record in arm.values()}
     return Answer(claim, together([each.finding.verdict for each in tested]), tested, list(used.values()))
 
 
@@ -258,14 +259,14 @@ def _tested(test: Test, planned: int, runs: Runs, floor: NumericalFloor | None) 
         finding = Finding(finding.verdict, finding.n, effect, low, high)
     used = [arm[seed] for arm in arms for seed in seeds]
     lost = sum(map(has_diverged, used))
-    return Tested(test, finding, [record["run"] for record in used], lost, left_out, measured)
+    return Tested(test, finding, [record.run for record in used], lost, left_out, measured)
 
 
 def _exp(value: float) -> float:
     return math.inf if value > 700 else math.exp(value)
 
 
-def _measured(test: Test, pair: Sequence[Record]) -> tuple[float, ...] | None:
+def _measured(test: Test, pair: Sequence[TrainingRecord]) -> tuple[float, ...] | None:
     """The measure of each record of one seed, or None where it does not exist in one of them."""
     found = [MEASURES[test.measure](record, **test.settings) for record in pair]
     measured = tuple(value for value in found if value is not None and math.isfinite(value))

@@ -112,12 +112,11 @@ def scale(answer: Answer) -> str:
     if not found:
         return "-"
     network = {
-        f"{r['choices'].get('model')} of {r['network']['depth']} layers, {r['network']['parameters']:,} parameters"
-        for r in found
+        f"{r.choices.get('model')} of {r.network.depth} layers, {r.network.parameters:,} parameters" for r in found
     }
-    epochs = sorted({record["science"]["optim"]["epochs"] for record in found})
-    images = sorted({f"{record['train_images']:,}" for record in found})
-    data = sorted({str(record["choices"].get("data")) for record in found})
+    epochs = sorted({record.science["optim"]["epochs"] for record in found})
+    images = sorted({f"{record.train_images:,}" for record in found})
+    data = sorted({str(record.choices.get("data")) for record in found})
     return ", ".join(
         [
             ", ".join(data),

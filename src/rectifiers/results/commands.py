@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from rectifiers.results.comparison import MISSING, differences, flat
-from rectifiers.results.eligibility import Record
 from rectifiers.runs.identity import canonical_json, science_of, without
 from rectifiers.runtime.paths import CONF
 
@@ -18,7 +17,7 @@ BY_CONTENT = "data.content"  # filled in from what lies at data.root, which no r
 PLAIN = re.compile(r"[\w./+-]+")
 
 
-def command(record: Record) -> str | None:
+def command(record: dict[str, Any]) -> str | None:
     """Return a line for the shell that makes the run of `record`, or None where `conf/` no longer can.
 
     It needs no other run: drop epochs that were taken from a sibling are written out. Where data lie in a folder, its

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rectifiers.results.eligibility import Record
 from rectifiers.results.origin import code_of, machine_of
 from rectifiers.results.statistics import error_interval_pct, mcnemar
+from rectifiers.runs.record import Record
 
 MISSING = "(not there)"
 RUN_BY_RUN = ("wall_s", "images_per_second", "epochs", "train_images", "drop_epochs", "status")
@@ -25,20 +25,11 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, t
     return {key: (a, b) for key, (a, b) in pairs.items() if a != b}
 
 
-def hits(result: Mapping[str, Any]) -> list[bool]:
-    """Return which images of the split a result has right, in the split's order."""
-    bits = "".join(f"{int(digit, 16):04b}" for digit in result["top1_hits"])
-    return [bit == "1" for bit in bits[: result["seen"]]]
-
-
 def why_not_paired(one: Record, other: Record, protocol: str) -> str | None:
-    """Return why two runs' hits by a protocol cannot be held against each other image by image, or None."""
-    if one["provenance"].get("data") != other["provenance"].get("data"):
-        return "other images"
-    ours, theirs = one["protocols"][protocol], other["protocols"][protocol]
-    if "top1_hits" not in ours or "top1_hits" not in theirs:
-        return "hits were not kept"
-    return None if ours["seen"] == theirs["seen"] else "other images"
+    """Return why two runs' answers by a protocol cannot be held against each other image by image, or None."""
+    same_data = one.provenance.data == other.provenance.data
+    same_size = one.protocols[protocol].num_images == other.protocols[protocol].num_images
+    return None if same_data and same_size else "other images"
 
 
 def compare(one: Record, other: Record) -> dict[str, Any]:
@@ -48,34 +39,32 @@ def compare(one: Record, other: Record) -> dict[str, Any]:
     95 %), the difference (other minus one, in points), and McNemar's test where both kept which images they had right.
     """
     return {
-        "runs": [one["run"], other["run"]],
+        "runs": [one.run, other.run],
         "origins": [{"code": code_of(record), "machine": machine_of(record)} for record in (one, other)],
-        "choices": differences(one["choices"], other["choices"]),
-        "configuration": differences(flat(one["science"]), flat(other["science"])),
-        "training": differences(*({key: record.get(key) for key in RUN_BY_RUN} for record in (one, other))),
-        "provenance": differences(flat(one["provenance"]), flat(other["provenance"])),
-        "results": {
-            name: _result(one, other, name) for name in sorted(one["protocols"].keys() & other["protocols"].keys())
-        },
-        "only_one_has": sorted(one["protocols"].keys() ^ other["protocols"].keys()),
+        "choices": differences(one.choices, other.choices),
+        "configuration": differences(flat(one.science), flat(other.science)),
+        "training": differences(*({key: getattr(record, key, None) for key in RUN_BY_RUN} for record in (one, other))),
+        "provenance": differences(flat(one.provenance.model_dump()), flat(other.provenance.model_dump())),
+        "results": {name: _result(one, other, name) for name in sorted(one.protocols.keys() & other.protocols.keys())},
+        "only_one_has": sorted(one.protocols.keys() ^ other.protocols.keys()),
     }
 
 
 def _result(one: Record, other: Record, protocol: str) -> dict[str, Any]:
-    pair = one["protocols"][protocol], other["protocols"][protocol]
+    pair = one.protocols[protocol], other.protocols[protocol]
     why_not = why_not_paired(one, other, protocol)
     paired = None
     if why_not is None:
-        first, second, p = mcnemar(*map(hits, pair))
+        first, second, p = mcnemar(*(result.is_correct() for result in pair))
         paired = {"only_one_right": first, "only_other_right": second, "p": p}
     return {
-        "top1_error_pct": [result["top1_error_pct"] for result in pair],
-        "interval_pct": [error_interval_pct(r["seen"] - r["top1_correct"], r["seen"]) for r in pair],
-        "seen": [result["seen"] for result in pair],
-        "difference": pair[1]["top1_error_pct"] - pair[0]["top1_error_pct"],
-        "top5_error_pct": [result["top5_error_pct"] for result in pair],
-        "nll": [result["nll"] for result in pair],
+        "top1_error_pct": [result.top1_error_pct for result in pair],
+        "interval_pct": [error_interval_pct(r.top1_errors, r.num_images) for r in pair],
+        "num_images": [result.num_images for result in pair],
+        "difference": pair[1].top1_error_pct - pair[0].top1_error_pct,
+        "top5_error_pct": [result.top5_error_pct for result in pair],
+        "nll": [result.nll for result in pair],
         "paired": paired,
         "why_not_paired": why_not,
-        "same_settings": pair[0]["settings"] == pair[1]["settings"],
+        "same_settings": pair[0].settings == pair[1].settings,
     }

@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from rectifiers.runs.identity import run_id, without
+from rectifiers.runs.record import Record
 
-Record = dict[str, Any]
 PLACE = Path(__file__).with_name("experiments.yaml")
 PAPERS_SETTING = "the paper's setting"
 CLAIM = "claim/"  # how the experiments begin that answer claims, and stand in no table
@@ -43,57 +43,47 @@ def described(science: dict[str, Any]) -> dict[str, str]:
     return {"arm": _hash_without(science, SIZE), "whole": _hash_without(science, BY_RUN)}
 
 
-def trained(record: Record) -> Record:
-    """Return the record itself, or the first of the runs that an ensemble is made of."""
-    return record["members"][0] if "members" in record else record
-
-
-def seed(record: Record) -> int:
-    """Return the seed of a run, or of an ensemble's first."""
-    return trained(record)["science"]["seed"]
-
-
 def exclusion_reason(record: Record) -> str | None:
     """Return why a record does not belong into a table, or None."""
-    choices = record["choices"]
+    choices = record.choices
     if choices.get("experiment") is None:
         return "it is of no experiment"
     if choices.get("debug") is not None:
         return f"debug={choices['debug']} measures nothing"
     if choices.get("data") is None:
         return "its choices name no data"
-    for part in record.get("members", [record]):
-        name = str(part["choices"].get("experiment"))
+    for part in record.trainings:
+        name = str(part.choices.get("experiment"))
         if name.startswith(CLAIM):
             return "it is of a claim"
         if name not in known()["experiments"]:
             return f"its experiment {name} is not known"
-        if described(part["science"])["arm"] != known()["experiments"][name]["arm"]:
+        if described(part.science)["arm"] != known()["experiments"][name]["arm"]:
             return f"its configuration departs from {name} in more than data, size and length"
-    if record["provenance"].get("git_dirty") is not False:
+    if record.provenance.git_dirty is not False:
         return "its code was not committed"
-    if record["provenance"].get("data_pinned") is False:
+    if record.provenance.data_pinned is False:
         return "its data were not pinned"
     settings = known()["settings"].get(choices["data"], {})
-    for name, result in record["protocols"].items():
-        if result.get("git_dirty"):
+    for name, result in record.protocols.items():
+        if result.git_dirty:
             return f"{name} was tested by code that was not committed"
-        if name in settings and result["settings"] != settings[name]:
+        if name in settings and result.settings != settings[name]:
             return f"{name} has other settings than the protocol of that name"
     return None
 
 
 def setting(record: Record) -> str:
     """Return the data, and in what the run is smaller than the paper's."""
-    own = trained(record)
-    science, experiment = own["science"], known()["experiments"].get(own["choices"].get("experiment"))
-    data = record["choices"].get("data") or "data of no option"
+    own = record.trainings[0]
+    science, experiment = own.science, known()["experiments"].get(own.choices.get("experiment"))
+    data = record.choices.get("data") or "data of no option"
     width, epochs = science["model"]["width"], science["optim"]["epochs"]
     whole = experiment is not None and described(science)["whole"] == experiment["whole"]
-    seen = {result["seen"] for result in record["protocols"].values()}
-    if data == PAPERS_DATA and whole and own["train_images"] == TRAIN_IMAGES and seen <= {VAL_IMAGES}:
+    sizes = {result.num_images for result in record.protocols.values()}
+    if data == PAPERS_DATA and whole and own.train_images == TRAIN_IMAGES and sizes <= {VAL_IMAGES}:
         return PAPERS_SETTING
     return (
         f"{data} (width {width:g}, {science['data']['crop_px']} px, {epochs} epoch{'s' * (epochs != 1)} of "
-        f"{own['train_images']:,} images)"
+        f"{own.train_images:,} images)"
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rectifiers.results.paper import table_1_slopes
 from rectifiers.results.statistics import error_interval_pct
+from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file
 
@@ -14,42 +15,42 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def _figure(record: dict[str, Any]) -> Any:
+def _figure(record: Record) -> Any:
     from matplotlib.figure import Figure  # here and not above: a record is read and told without
 
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     axes = figure.subplots()
-    axes.set_title(f"run {record['run']}")
+    axes.set_title(f"run {record.run}")
     return figure, axes
 
 
-def error_against_cost(record: dict[str, Any]) -> "Figure | None":
+def error_against_cost(record: Record) -> "Figure | None":
     """Draw what each protocol costs an image, in multiply-adds, and the top-1 error that it buys.
 
     The bars are the intervals over test images (Wilson, 95 %) of this one run. None for fewer than two protocols.
     """
-    if len(record["protocols"]) < 2:
+    if len(record.protocols) < 2:
         return None
     figure, axes = _figure(record)
-    for name, result in sorted(record["protocols"].items()):
-        error, seen = result["top1_error_pct"], result["seen"]
-        low, high = error_interval_pct(seen - result["top1_correct"], seen)
-        axes.errorbar(result["multiply_adds"], error, [[error - low], [high - error]], fmt="o", capsize=3, label=name)
+    for name, result in sorted(record.protocols.items()):
+        error = result.top1_error_pct
+        low, high = error_interval_pct(result.top1_errors, result.num_images)
+        axes.errorbar(result.multiply_adds, error, [[error - low], [high - error]], fmt="o", capsize=3, label=name)
     axes.set(xscale="log", xlabel="multiply-adds an image", ylabel="top-1 error, %")
     axes.legend(title="protocol")
     return figure
 
 
-def slopes_against_depth(record: dict[str, Any]) -> "Figure | None":
+def slopes_against_depth(record: TrainingRecord) -> "Figure | None":
     """Draw the learned slope of every layer, with its spread over channels, beside Table 1's. None without PReLU."""
-    slopes = record.get("slopes")
+    slopes = record.slopes
     if not slopes:
         return None
-    shared = all(slope["channels"] == 1 for slope in slopes.values())
+    shared = all(slope.channels == 1 for slope in slopes.values())
     paper, layers = table_1_slopes(shared), list(slopes)
     figure, axes = _figure(record)
-    means = [slopes[layer]["mean"] for layer in layers]
-    spread = [slopes[layer]["std"] for layer in layers]
+    means = [slopes[layer].mean for layer in layers]
+    spread = [slopes[layer].std for layer in layers]
     axes.errorbar(layers, means, None if shared else spread, fmt="o-", capsize=3, label="this run")
     printed = [(layer, paper[layer]) for layer in layers if layer in paper]
     if printed:
@@ -61,7 +62,7 @@ def slopes_against_depth(record: dict[str, Any]) -> "Figure | None":
     return figure
 
 
-FIGURES: dict[str, Callable[[dict[str, Any]], "Figure | None"]] = {
+FIGURES: dict[str, Callable[[TrainingRecord], "Figure | None"]] = {
     "error_against_cost": error_against_cost,
     "slopes_against_depth": slopes_against_depth,
 }
@@ -83,7 +84,7 @@ def png(figure: "Figure") -> bytes:
     return drawn.getvalue()
 
 
-def write_error_against_cost(record: dict[str, Any], path: Path) -> None:
+def write_error_against_cost(record: Record, path: Path) -> None:
     """Write the figure as an SVG.
 
     Raises:
@@ -92,7 +93,7 @@ def write_error_against_cost(record: dict[str, Any], path: Path) -> None:
     figure = error_against_cost(record)
     if figure is None:
         raise InputError(
-            f"run={record['run']} was tested by {len(record['protocols'])} protocol, and a figure needs two; "
+            f"run={record.run} was tested by {len(record.protocols)} protocol, and a figure needs two; "
             "test it by evaluation=calibration, which is all of them"
         )
-    write_svg(figure, path, record["run"])
+    write_svg(figure, path, record.run)

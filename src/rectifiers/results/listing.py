@@ -1,14 +1,15 @@
 """Runs on disk, chosen by what they are."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rectifiers.results.comparison import flat
-from rectifiers.results.eligibility import Record
 from rectifiers.runs import record as records
+from rectifiers.runs.record import Record
 from rectifiers.runtime.errors import InputError
 
 DIRECT = ("run", "status", "protocol")  # besides the choices and the keys of the science
@@ -33,28 +34,32 @@ def _read(path: Path) -> Found:
     return Found(records.load(path), path, path.parent if path.name == "record.json" else None)
 
 
-def gather(*folders: Path) -> tuple[list[Found], list[str]]:
-    """Return the runs of folders that hold `*.json` or `*/record.json`, and a sentence for every file that is none.
+def read(paths: Iterable[Path]) -> Iterator[Found]:
+    """Yield the records of files; a file that holds none is left out, with a sentence on stderr."""
+    for path in paths:
+        try:
+            yield _read(path)
+        except InputError as error:
+            print(f"left out: {error}", file=sys.stderr)
+
+
+def gather(*folders: Path) -> list[Found]:
+    """Return the runs of folders that hold `*.json` or `*/record.json`.
 
     One name can have two results, an own one and a committed one, by other code or on another machine: both are kept,
     the own one first. A committed record that is equal to the own one is left out.
     """
-    found, errors = [], []
-    for folder in folders:
-        for path in sorted([*folder.glob("*.json"), *folder.glob("*/record.json")]):
-            try:
-                found.append(_read(path))
-            except InputError as error:
-                errors.append(str(error))
-    own = {each.record["run"]: each.record for each in found if each.folder}
-    kept = [each for each in found if each.folder or own.get(each.record["run"]) != each.record]
-    return sorted(kept, key=_order), errors
+    paths = [path for folder in folders for path in sorted([*folder.glob("*.json"), *folder.glob("*/record.json")])]
+    found = list(read(paths))
+    own = {each.record.run: each.record for each in found if each.folder}
+    kept = [each for each in found if each.folder or own.get(each.record.run) != each.record]
+    return sorted(kept, key=_order)
 
 
 def _order(found: Found) -> tuple[Any, ...]:
-    choices = found.record["choices"]
+    choices = found.record.choices
     groups = (str(choices.get(group) or "") for group in ("data", "experiment", "model", "activation", "init"))
-    return (*groups, found.record["science"].get("seed", -1), found.record["run"], found.folder is None)
+    return (*groups, found.record.seed, found.record.run, found.folder is None)
 
 
 def find(found: Sequence[Found], name: str) -> Found:
@@ -69,8 +74,8 @@ def find(found: Sequence[Found], name: str) -> Found:
     if path.suffix == ".json" or (path / "record.json").is_file():
         path = path / "record.json" if path.is_dir() else path
         return _read(path)
-    by_name = {each.record["run"]: each for each in reversed(found)}  # of two the first, which is the own one
-    names = [run for run in dict.fromkeys(each.record["run"] for each in found) if name and run.startswith(name)]
+    by_name = {each.record.run: each for each in reversed(found)}  # of two the first, which is the own one
+    names = [run for run in dict.fromkeys(each.record.run for each in found) if name and run.startswith(name)]
     if len(names) == 1:
         return by_name[names[0]]
     if names:
@@ -83,11 +88,11 @@ def find(found: Sequence[Found], name: str) -> Found:
 def facts(record: Record) -> dict[str, Any]:
     """Return what a run can be chosen by: its name and status, the choices, and the keys of its science."""
     return {
-        **flat(record["science"]),
-        **record["choices"],
-        "run": record["run"],
-        "status": record["status"],
-        "protocol": sorted(record["protocols"]),
+        **flat(record.science),
+        **record.choices,
+        "run": record.run,
+        "status": record.status,
+        "protocol": sorted(record.protocols),
     }
 
 
@@ -143,7 +148,7 @@ def usual_protocol(found: Sequence[Found]) -> str | None:
     """Return the protocol to show where none is asked for: the paper's ten views, or what most runs were tested by."""
     counts: dict[str, int] = {}
     for each in found:
-        for name in each.record["protocols"]:
+        for name in each.record.protocols:
             counts[name] = counts.get(name, 0) + 1
     if USUAL_PROTOCOL in counts:
         return USUAL_PROTOCOL

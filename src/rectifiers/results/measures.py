@@ -10,121 +10,120 @@ from collections.abc import Callable, Mapping
 from statistics import fmean
 from typing import Any
 
-from rectifiers.results.eligibility import Record
+from rectifiers.runs.record import TrainingRecord
 
 Measure = Callable[..., float | None]
 
 
-def has_diverged(record: Record) -> bool:
+def has_diverged(record: TrainingRecord) -> bool:
     """Return whether the run ended with a loss that was not finite."""
-    return record["status"] == "diverged"
+    return record.status == "diverged"
 
 
-def _guess(record: Record, key: str) -> float | None:
+def _guess(record: TrainingRecord, key: str) -> float | None:
     """What guessing gives: a top-1 error in percent, or a loss in nats; None for a number of another kind."""
-    classes = record["network"]["classes"]
+    classes = record.network.classes
     if key.endswith("top1_error_pct"):
         return 100 * (1 - 1 / classes)
     return math.log(classes) if key.endswith("loss") else None
 
 
-def error(record: Record, protocol: str = "center") -> float | None:
+def error(record: TrainingRecord, protocol: str = "center") -> float | None:
     """Return the top-1 error in percent."""
     if has_diverged(record):
         return _guess(record, "top1_error_pct")
-    return float(record["protocols"][protocol]["top1_error_pct"])
+    return float(record.protocols[protocol].top1_error_pct)
 
 
-def final(record: Record, key: str = "train_loss") -> float | None:
+def final(record: TrainingRecord, key: str = "train_loss") -> float | None:
     """Return the last epoch's number: the mean training loss over that epoch, say."""
-    value = None if has_diverged(record) else record["history"][-1][key]
+    value = None if has_diverged(record) else record.history[-1][key]
     return _guess(record, key) if value is None else float(value)
 
 
-def mean_over(record: Record, epochs: int, key: str = "train_loss") -> float | None:
+def mean_over(record: TrainingRecord, epochs: int, key: str = "train_loss") -> float | None:
     """Return the mean over the first epochs, how fast a curve falls in one number; lost epochs count as guessing."""
-    values = [row[key] for row in record["history"][:epochs]]
+    values = [row[key] for row in record.history[:epochs]]
     values += [None] * (epochs - len(values))
     numbers = [_guess(record, key) if value is None else value for value in values]
     known = [number for number in numbers if number is not None]
     return fmean(known) if len(known) == epochs else None
 
 
-def _first_below(record: Record, key: str, below: float) -> int | None:
-    rows = enumerate(record["history"], start=1)
-    return next((epoch for epoch, row in rows if row[key] is not None and row[key] < below), None)
+def _first_below(record: TrainingRecord, key: str, below: float) -> int | None:
+    return next((epoch for epoch, value in enumerate(record.curve(key), start=1) if value < below), None)
 
 
-def reached(record: Record, below: float, key: str = "train_loss") -> float:
+def reached(record: TrainingRecord, below: float, key: str = "train_loss") -> float:
     """Return 1 where an epoch's number was below, before a divergence too, else 0."""
     return float(_first_below(record, key, below) is not None)
 
 
-def epochs_to(record: Record, below: float, key: str = "train_loss") -> float:
+def epochs_to(record: TrainingRecord, below: float, key: str = "train_loss") -> float:
     """Return the first epoch whose number is below; one more than there were where none is, which is a lower bound."""
-    return float(_first_below(record, key, below) or record["science"]["optim"]["epochs"] + 1)
+    return float(_first_below(record, key, below) or record.science["optim"]["epochs"] + 1)
 
 
-def diverged(record: Record) -> float:
+def diverged(record: TrainingRecord) -> float:
     """Return 1 where the loss stopped being finite, else 0."""
     return float(has_diverged(record))
 
 
-def _units(record: Record) -> dict[str, int]:
+def _units(record: TrainingRecord) -> dict[str, int]:
     """The channels of every layer that an activation follows."""
-    return {entry["layer"]: entry["shape"][0] for entry in record["ledger"] if entry["activation_after"]}
+    return {entry.layer: entry.shape[0] for entry in record.init_report if entry.activation_after}
 
 
-def dead_share(record: Record) -> float | None:
+def dead_share(record: TrainingRecord) -> float | None:
     """Return the share of hidden units that are positive on no test image, at the end."""
     if has_diverged(record):
         return None
-    row, units = record["history"][-1], _units(record)
-    return sum(row[f"dead_units/{layer}"] for layer in units) / sum(units.values())
+    units = _units(record)
+    return sum(record.curve(f"dead_units/{layer}")[-1] for layer in units) / sum(units.values())
 
 
-def _responses(record: Record, row: Mapping[str, Any]) -> list[tuple[float, float]] | None:
+def _responses(record: TrainingRecord, row: Mapping[str, Any]) -> list[tuple[float, float]] | None:
     """(mean, std) of every hidden layer, from the first; None where a number is missing or a layer is silent."""
     found = [(row[f"response_mean/{layer}"], row[f"response_std/{layer}"]) for layer in _units(record)]
     return None if any(mean is None or not std for mean, std in found) else found
 
 
-def mean_response(record: Record) -> float | None:
+def mean_response(record: TrainingRecord) -> float | None:
     """Return |mean| / std of a layer's responses on the test images, the mean over hidden layers, at the end."""
-    found = None if has_diverged(record) else _responses(record, record["history"][-1])
+    found = None if has_diverged(record) else _responses(record, record.history[-1])
     return None if found is None else fmean(abs(mean) / std for mean, std in found)
 
 
-def signal_kept(record: Record) -> float | None:
+def signal_kept(record: TrainingRecord) -> float | None:
     """Return by what a layer multiplies the root mean square of the responses after the first epoch.
 
     The geometric mean from the first hidden layer to the last. In a run whose learning rate moves nothing that is the
     state of the initialisation.
     """
-    found = None if has_diverged(record) else _responses(record, record["history"][0])
+    found = None if has_diverged(record) else _responses(record, record.history[0])
     if found is None:
         return None
     (m1, s1), *_, (m2, s2) = found
     return float(((m2**2 + s2**2) / (m1**2 + s1**2)) ** (0.5 / (len(found) - 1)))
 
 
-def mean_slope(record: Record) -> float | None:
+def mean_slope(record: TrainingRecord) -> float | None:
     """Return the learned slope, the mean over layers of the mean over channels."""
-    return fmean(slope["mean"] for slope in record["slopes"].values()) if record["slopes"] else None
+    return fmean(slope.mean for slope in record.slopes.values()) if record.slopes else None
 
 
-def slope_trend(record: Record) -> float | None:
+def slope_trend(record: TrainingRecord) -> float | None:
     """Return Spearman's rank correlation of the conv layers' learned slopes with their depth."""
     from scipy.stats import spearmanr  # here and not above: it takes a second
 
-    layers = [entry["layer"] for entry in record["ledger"] if entry["layer"] in record["slopes"]]
-    slopes = [record["slopes"][layer]["mean"] for layer in layers if layer.startswith("conv")]
+    layers = [entry.layer for entry in record.init_report if entry.layer in record.slopes]
+    slopes = [record.slopes[layer].mean for layer in layers if layer.startswith("conv")]
     return float(spearmanr(range(len(slopes)), slopes).statistic) if slopes else None
 
 
-def images_per_second(record: Record) -> float | None:
+def images_per_second(record: TrainingRecord) -> float | None:
     """Return the training images a second of wall clock, on the machine that it ran on."""
-    return record["images_per_second"]
+    return record.images_per_second
 
 
 MEASURES: dict[str, Measure] = {

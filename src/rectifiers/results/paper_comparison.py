@@ -1,12 +1,13 @@
 """One run's errors beside the numbers that the paper prints for its experiment."""
 
 from dataclasses import dataclass
-from typing import Any
 
-from rectifiers.results.eligibility import PAPERS_SETTING, Record, exclusion_reason, setting
+from rectifiers.results.eligibility import PAPERS_SETTING, exclusion_reason, setting
 from rectifiers.results.origin import code_of, machine_of
 from rectifiers.results.statistics import error_interval_pct
-from rectifiers.results.tables import label_of, layout, paper_value, result_of
+from rectifiers.results.tables import label_of, layout, paper_value, result_of, runs_of
+from rectifiers.runs.record import Record
+from rectifiers.runs.record_parts import Errors
 
 
 @dataclass(frozen=True)
@@ -30,21 +31,21 @@ class Comparison:
     machine: str
 
 
-def paper_comparison(record: dict[str, Any]) -> list[Comparison]:
+def paper_comparison(record: Record) -> list[Comparison]:
     """Return every row of the tables that this run is a part of; then its other protocols, with no paper's value."""
     found, used = [], set()
     counts = exclusion_reason(record) is None
     papers_setting = counts and setting(record) == PAPERS_SETTING
     for table in layout() if counts else ():
         for row in table["rows"]:
-            if record["choices"]["experiment"] in row["experiments"] and row["protocol"] in record["protocols"]:
+            if runs_of(row, [record]):
                 used.add(row["protocol"])
                 comparable = papers_setting and row.get("comparable", True)
                 name = f"{table['title'].partition(':')[0]}: {label_of(row, [record])}"
                 result = result_of(row, record)
                 protocol = row["protocol"]
                 found += [_compare(record, name, protocol, w, result, paper_value(row, w), comparable) for w in WHICH]
-    for name, result in sorted(record["protocols"].items()):
+    for name, result in sorted(record.protocols.items()):
         if name not in used:
             found += [_compare(record, "", name, which, result, None, False) for which in WHICH]
     return [comparison for comparison in found if comparison is not None]
@@ -54,13 +55,15 @@ WHICH = ("top1", "top5")
 
 
 def _compare(
-    record: Record, row: str, protocol: str, which: str, result: dict[str, Any], paper: float | None, comparable: bool
+    record: Record, row: str, protocol: str, which: str, result: Errors, paper: float | None, comparable: bool
 ) -> Comparison | None:
-    measured = result[f"{which}_error_pct"]
-    if measured is None:
+    top1 = which == "top1"
+    measured = result.top1_error_pct if top1 else result.top5_error_pct
+    correct = result.top1_correct if top1 else result.top5_correct
+    if measured is None or correct is None:
         return None
-    seen = result["seen"]
-    low, high = error_interval_pct(seen - result[f"{which}_correct"], seen)
+    n = result.num_images
+    low, high = error_interval_pct(n - correct, n)
     difference = measured - paper if comparable and paper is not None else None
-    numbers = (paper, measured, seen, low, high, difference)
+    numbers = (paper, measured, n, low, high, difference)
     return Comparison(row, protocol, which.replace("top", "top-"), *numbers, code_of(record), machine_of(record))

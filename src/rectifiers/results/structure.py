@@ -1,11 +1,12 @@
 """What the paper shows that is no row of errors: learned slopes, the networks' sizes, errors epoch by epoch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from rectifiers.results.eligibility import PAPERS_SETTING, Record, known
+from rectifiers.results.eligibility import PAPERS_SETTING, known
 from rectifiers.results.layout import Estimate, Line, Table
 from rectifiers.results.paper import published, table_1_slopes
 from rectifiers.results.statistics import mean_of
+from rectifiers.runs.record import Record, TrainingRecord
 
 Groups = Mapping[str, Sequence[Record]]
 
@@ -20,13 +21,17 @@ FIGURES = {
 }
 
 
+def _of(group: Iterable[Record], *experiments: str) -> list[TrainingRecord]:
+    return [r for r in group if isinstance(r, TrainingRecord) and r.choices["experiment"] in experiments]
+
+
 def slopes(groups: Groups) -> list[Table]:
     """Table 1: the learned slope of every layer, the mean over channels, beside ours."""
     found = []
     for name, group in groups.items():
         columns = {}
         for kind, experiments in TABLE_1.items():
-            runs = [r for r in group if r["choices"]["experiment"] in experiments and r["status"] == "finished"]
+            runs = [r for r in _of(group, *experiments) if r.status == "finished"]
             columns[kind] = (table_1_slopes(kind == "channel-shared"), runs)
         if not any(runs for _, runs in columns.values()) and name != PAPERS_SETTING:
             continue
@@ -35,10 +40,10 @@ def slopes(groups: Groups) -> list[Table]:
             cells: list[str | Estimate] = [layer]
             used = []
             for paper, runs in columns.values():
-                own = [r for r in runs if layer in r["slopes"]]
-                ours = [r["slopes"][layer]["mean"] for r in own]
+                own = [r for r in runs if layer in r.slopes]
+                ours = [r.slopes[layer].mean for r in own]
                 cells += [f"{paper[layer]:.3f}", Estimate(mean_of(ours), 3) if ours else "not run"]
-                used += [r["run"] for r in own]
+                used += [r.run for r in own]
             lines.append(Line(cells, used))
         head = ["layer", *(f"{kind}, {whose}" for kind in columns for whose in ("paper", "ours"))]
         own_setting = name == PAPERS_SETTING
@@ -64,7 +69,7 @@ def curves(groups: Groups) -> list[Table]:
     tables = []
     for title, (arms, epochs) in FIGURES.items():
         for name, group in groups.items():
-            runs = {arm: [r for r in group if r["choices"]["experiment"] == e] for arm, e in arms.items()}
+            runs = {arm: _of(group, e) for arm, e in arms.items()}
             own_setting = name == PAPERS_SETTING
             heading, level = (title, 2) if own_setting else (f"{title.partition(':')[0]} on {name}", 3)
             if not any(runs.values()):
@@ -76,10 +81,10 @@ def curves(groups: Groups) -> list[Table]:
                 cells: list[str | Estimate] = [str(epoch + 1)]
                 used = []
                 for found in runs.values():
-                    trained = [r for r in found if len(r["history"]) > epoch]
-                    errors = [r["history"][epoch]["val/top1_error_pct"] for r in trained]
+                    trained = [r for r in found if len(r.history) > epoch]
+                    errors = [r.curve("val/top1_error_pct")[epoch] for r in trained]
                     cells.append(Estimate(mean_of(errors)) if errors else "-")
-                    used += [r["run"] for r in trained]
+                    used += [r.run for r in trained]
                 lines.append(Line(cells, used))
             head = ("epoch", *(f"{arm}, top-1 error" for arm in arms))
             tables.append(Table("curves", name, heading, level, head, lines))

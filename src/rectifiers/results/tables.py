@@ -7,15 +7,16 @@ from typing import Any
 
 import yaml
 
-from rectifiers.results.comparison import hits
-from rectifiers.results.eligibility import PAPERS_SETTING, Record, exclusion_reason, seed, setting
+from rectifiers.results.eligibility import PAPERS_SETTING, exclusion_reason, setting
 from rectifiers.results.layout import Estimate, Line, Table
+from rectifiers.results.listing import read
 from rectifiers.results.numerical_floor import NumericalFloor
 from rectifiers.results.origin import code_of, machine_of
 from rectifiers.results.paper import published
 from rectifiers.results.statistics import mcnemar, mean_of
 from rectifiers.results.structure import curves, networks, slopes
-from rectifiers.runs import record as records
+from rectifiers.runs.record import Record
+from rectifiers.runs.record_parts import Errors, ProtocolResult
 from rectifiers.runtime.errors import InputError
 
 Row = dict[str, Any]
@@ -31,19 +32,19 @@ def load(folder: Path) -> list[Record]:
     """Read the records of a folder that belong into tables, in the order of their names.
 
     Raises:
-        InputError: where a file is no record, or two are of one experiment, setting and seed.
+        InputError: where two records are of one experiment, setting and seed.
     """
-    found = [records.load(path) for path in sorted(folder.glob("*.json"))]
+    found = [each.record for each in read(sorted(folder.glob("*.json")))]
     found = [record for record in found if exclusion_reason(record) is None]
     seen: dict[tuple, str] = {}
     for record in found:
-        key = (record["choices"]["experiment"], setting(record), seed(record))
+        key = (record.choices["experiment"], setting(record), record.seed)
         if key in seen:
             raise InputError(
                 f"{folder} has two records of {key[0]} on {key[1]} with seed {key[2]}, {seen[key]} and "
-                f"{record['run']}; remove one"
+                f"{record.run}; remove one"
             )
-        seen[key] = record["run"]
+        seen[key] = record.run
     return found
 
 
@@ -66,7 +67,7 @@ def document(found: Sequence[Record]) -> list[Table]:
     for table in layout():
         parts.append(_beside_paper(table["title"], table["rows"], groups[PAPERS_SETTING]))
         for name, group in groups.items():
-            if sum(bool(_runs(row, group)) for row in table["rows"]) > 1:
+            if sum(bool(runs_of(row, group)) for row in table["rows"]) > 1:
                 parts.append(_own(f"{table['title'].split(':')[0]} on {name}", name, table["rows"], group))
         if table["title"].startswith("Table 2"):
             parts.append(networks())
@@ -76,10 +77,10 @@ def document(found: Sequence[Record]) -> list[Table]:
 
 def _origins(found: Sequence[Record]) -> Table:
     """Every run with the code and the machine that made it, which its name does not tell."""
-    called = {r["run"]: (r["choices"]["experiment"], setting(r), seed(r)) for r in found}
+    called = {r.run: (r.choices["experiment"], setting(r), r.seed) for r in found}
     lines = [
-        Line([*map(str, called[r["run"]]), r["run"], code_of(r), machine_of(r)])
-        for r in sorted(found, key=lambda r: called[r["run"]])
+        Line([*map(str, called[r.run]), r.run, code_of(r), machine_of(r)])
+        for r in sorted(found, key=lambda r: called[r.run])
     ]
     head = ("experiment", "setting", "seed", "run", "code", "machine")
     return Table("origins", "", "The runs behind these tables", 2, head, lines)
@@ -87,32 +88,33 @@ def _origins(found: Sequence[Record]) -> Table:
 
 def _of(row: Row, group: Iterable[Record]) -> list[Record]:
     """The runs of a row's experiments in the order of their seeds, whatever became of them."""
-    return sorted((r for r in group if r["choices"]["experiment"] in row["experiments"]), key=seed)
+    return sorted((r for r in group if r.choices["experiment"] in row["experiments"]), key=lambda r: r.seed)
 
 
-def _runs(row: Row, group: Iterable[Record]) -> list[Record]:
-    """Those of them that finished and were tested by the row's protocol."""
-    return [r for r in _of(row, group) if r["status"] == "finished" and row["protocol"] in r["protocols"]]
+def runs_of(row: Row, group: Iterable[Record]) -> list[Record]:
+    """Return the runs of a row that finished and were tested by its protocol."""
+    tested = [r for r in _of(row, group) if r.status == "finished" and row["protocol"] in r.protocols]
+    return [r for r in tested if len(r.protocols[row["protocol"]].by_scale) > row.get("scale", -1)]
 
 
 def _lost(row: Row, group: Iterable[Record]) -> int:
-    return sum(r["status"] == "diverged" for r in _of(row, group))
+    return sum(r.status == "diverged" for r in _of(row, group))
 
 
-def result_of(row: Row, record: Record) -> dict[str, Any]:
+def result_of(row: Row, record: Record) -> Errors:
     """Return the protocol's result, or that of the row's scale in it: the first, the second ... of those it has."""
-    result = record["protocols"][row["protocol"]]
+    result = record.protocols[row["protocol"]]
     if "scale" not in row:
         return result
-    at = sorted(map(int, result["by_scale"]))
-    return result["by_scale"][str(at[row["scale"]])]
+    at = sorted(map(int, result.by_scale))
+    return result.by_scale[str(at[row["scale"]])]
 
 
 def label_of(row: Row, group: Sequence[Record]) -> str:
     """Return the row's name, with the scale that its runs have, or the paper's."""
     if "scale" not in row:
         return row["label"]
-    at = next((sorted(map(int, r["protocols"][row["protocol"]]["by_scale"])) for r in _runs(row, group)), None)
+    at = next((sorted(map(int, r.protocols[row["protocol"]].by_scale)) for r in runs_of(row, group)), None)
     return row["label"].format((at or row["papers_scales"])[row["scale"]])
 
 
@@ -130,7 +132,7 @@ def paper_value(row: Row, which: str) -> float | None:
 def _beside_paper(title: str, rows: Sequence[Row], group: Sequence[Record]) -> Table:
     lines = []
     for row in rows:
-        runs, lost = _runs(row, group), _lost(row, group)
+        runs, lost = runs_of(row, group), _lost(row, group)
         for which in ("top1", "top5"):
             paper = paper_value(row, which)
             label = f"{label_of(row, group)}, {which.replace('top', 'top-')}"
@@ -138,7 +140,7 @@ def _beside_paper(title: str, rows: Sequence[Row], group: Sequence[Record]) -> T
             ours: str | Estimate = f"({lost} diverged)" if lost else "not run"
             difference = "-"
             if runs:
-                mean = mean_of([result_of(row, r)[f"{which}_error_pct"] for r in runs])
+                mean = mean_of([getattr(result_of(row, r), f"{which}_error_pct") for r in runs])
                 ours = Estimate(mean, lost=lost)
                 if paper is not None and row.get("comparable", True):
                     difference = f"{mean.mean - paper:+.2f}"
@@ -148,7 +150,7 @@ def _beside_paper(title: str, rows: Sequence[Row], group: Sequence[Record]) -> T
 
 
 def _names(runs: Iterable[Record]) -> list[str]:
-    return [run["run"] for run in runs]
+    return [run.run for run in runs]
 
 
 def _own(title: str, name: str, rows: Sequence[Row], group: Sequence[Record]) -> Table:
@@ -156,49 +158,49 @@ def _own(title: str, name: str, rows: Sequence[Row], group: Sequence[Record]) ->
     by_label = {row["label"]: row for row in rows}
     lines, used = [], []
     for row in rows:
-        runs, lost = _runs(row, group), _lost(row, group)
+        runs, lost = runs_of(row, group), _lost(row, group)
         if not runs and not lost:
             continue
         used += _of(row, group)
-        errors = [result_of(row, r)["top1_error_pct"] for r in runs]
+        errors = [result_of(row, r).top1_error_pct for r in runs]
         label = label_of(row, group) + (f" ({lost} diverged)" if lost else "")
         line: list[str | Estimate] = [label, row["protocol"], Estimate(mean_of(errors)) if errors else "-"]
         other = by_label.get(row.get("against", ""))
         pairs = _pairs(row, other, group) if other else []
         if pairs:
-            differences = [a["top1_error_pct"] - b["top1_error_pct"] for a, b in pairs]
+            differences = [a.top1_error_pct - b.top1_error_pct for a, b in pairs]
             line += [Estimate(mean_of(differences), sign="+"), _mcnemar(pairs)]
         else:
             line += ["-", "-"]
         lines.append(Line(line, _names(_of(row, group))))
-    against = sorted({row["against"] for row in rows if "against" in row and _runs(row, group)})
+    against = sorted({row["against"] for row in rows if "against" in row and runs_of(row, group)})
     minus = f"minus {' or '.join(against)}, paired by seed" if against else "paired difference"
     head = ("", "protocol", "top-1 error", minus, "McNemar: only it right / only the other, p")
-    images = ", ".join(f"{n:,}" for n in sorted({x["seen"] for r in used for x in r["protocols"].values()}))
-    codes = ", ".join(sorted({code for r in used for code in r["codes"]}))
-    shas = ", ".join(sorted({r["provenance"]["git_sha"][:7] for r in used}))
+    images = ", ".join(f"{n:,}" for n in sorted({x.num_images for r in used for x in r.protocols.values()}))
+    codes = ", ".join(sorted({code for r in used for code in r.codes}))
+    shas = ", ".join(sorted({(r.provenance.git_sha or "none")[:7] for r in used}))
     note = f"On {images} test images. Trained by code {codes} (commit {shas})."
     return Table("errors", name, title, 3, head, lines, note)
 
 
-def _pairs(row: Row, other: Row, group: Sequence[Record]) -> list[tuple[Any, Any]]:
+def _pairs(row: Row, other: Row, group: Sequence[Record]) -> list[tuple[Errors, Errors]]:
     """Results of both arms for the seeds that both have, on the same data."""
-    theirs = {(seed(r), r["provenance"]["data"]): r for r in _runs(other, group)}
+    theirs = {(r.seed, r.provenance.data): r for r in runs_of(other, group)}
     pairs = []
-    for run in _runs(row, group):
-        partner = theirs.get((seed(run), run["provenance"]["data"]))
+    for run in runs_of(row, group):
+        partner = theirs.get((run.seed, run.provenance.data))
         if partner is not None:
             pairs.append((result_of(row, run), result_of(other, partner)))
     return pairs
 
 
-def _mcnemar(pairs: Sequence[tuple[Any, Any]]) -> str:
+def _mcnemar(pairs: Sequence[tuple[Errors, Errors]]) -> str:
     """One test a seed; they share their images, so they are shown and not pooled."""
     told = []
     for ours, theirs in pairs:
-        if "top1_hits" not in ours or "top1_hits" not in theirs:
+        if not isinstance(ours, ProtocolResult) or not isinstance(theirs, ProtocolResult):  # of one scale
             return "-"
-        first, second, p = mcnemar(hits(ours), hits(theirs))
+        first, second, p = mcnemar(ours.is_correct(), theirs.is_correct())
         told.append(f"{first}/{second} {p:.2g}")
     return "; ".join(told)
 
@@ -206,18 +208,19 @@ def _mcnemar(pairs: Sequence[tuple[Any, Any]]) -> str:
 def _protocols(where: str, group: Sequence[Record]) -> Table:
     """Error, calibration and cost of every protocol, over the seeds of each experiment."""
     lines = []
-    for experiment in sorted({r["choices"]["experiment"] for r in group}):
-        runs = [r for r in group if r["choices"]["experiment"] == experiment and r["status"] == "finished"]
-        results: dict[str, list[dict[str, Any]]] = {}
+    for experiment in sorted({str(r.choices["experiment"]) for r in group}):
+        runs = [r for r in group if r.choices["experiment"] == experiment and r.status == "finished"]
+        results: dict[str, list[ProtocolResult]] = {}
         for run in runs:
-            for name, result in run["protocols"].items():
+            for name, result in run.protocols.items():
                 results.setdefault(name, []).append(result)
-        for protocol, found in sorted(results.items(), key=lambda item: (item[1][0]["multiply_adds"], item[0])):
-            measures = [[x[key] for x in found if x[key] is not None] for key in ("ece", "nll", "brier")]
-            cost, error = f"{found[0]['multiply_adds']:,}", Estimate(mean_of([x["top1_error_pct"] for x in found]))
+        for protocol, found in sorted(results.items(), key=lambda item: (item[1][0].multiply_adds, item[0])):
+            columns = zip(*((x.ece, x.nll, x.brier) for x in found), strict=True)
+            measures = [[value for value in column if value is not None] for column in columns]
+            cost, error = f"{found[0].multiply_adds:,}", Estimate(mean_of([x.top1_error_pct for x in found]))
             told = [Estimate(mean_of(values), 4) if values else "-" for values in measures]
             lines.append(
-                Line([experiment, protocol, cost, error, *told], _names(r for r in runs if protocol in r["protocols"]))
+                Line([experiment, protocol, cost, error, *told], _names(r for r in runs if protocol in r.protocols))
             )
     head = (
         "experiment",

@@ -13,6 +13,7 @@ from rich.text import Text
 from rectifiers.results.listing import Found
 from rectifiers.results.origin import code_of, machine_of
 from rectifiers.results.statistics import error_interval_pct
+from rectifiers.runs.record import TrainingRecord
 
 GROUPS = ("model", "activation", "init", "data")
 ORIGIN = ("origin", "code", "machine")  # of a result; its run's name does not tell them
@@ -27,29 +28,28 @@ def plain(value: Any) -> Text:
 def summary(found: Found, protocol: str | None) -> dict[str, Any]:
     """Return a run in a line: what it is, and its error by `protocol` where it was tested by that."""
     record = found.record
-    told = {
-        "run": record["run"],
-        "experiment": record["choices"].get("experiment"),
-        **{group: record["choices"].get(group) for group in GROUPS},
-        "seed": record["science"].get("seed"),
-        "epochs": record.get("epochs"),
+    told: dict[str, Any] = {
+        "run": record.run,
+        "experiment": record.choices.get("experiment"),
+        **{group: record.choices.get(group) for group in GROUPS},
+        "seed": record.seed if isinstance(record, TrainingRecord) else None,
+        "epochs": record.epochs if isinstance(record, TrainingRecord) else None,
         "code": code_of(record),
         "machine": machine_of(record),
         "origin": found.origin,
-        "status": record["status"],
+        "status": record.status,
         "protocol": protocol,
         "top1_error_pct": None,
         "interval_pct": None,
         "top5_error_pct": None,
-        "seen": None,
+        "num_images": None,
         "record": os.path.relpath(found.path),
     }
-    result = record["protocols"].get(protocol)
+    result = record.protocols.get(protocol) if protocol else None
     if result:
-        low, high = error_interval_pct(result["seen"] - result["top1_correct"], result["seen"])
-        told |= {key: result[key] for key in ("top1_error_pct", "top5_error_pct", "seen")} | {
-            "interval_pct": [low, high]
-        }
+        low, high = error_interval_pct(result.top1_errors, result.num_images)
+        told |= {key: getattr(result, key) for key in ("top1_error_pct", "top5_error_pct", "num_images")}
+        told["interval_pct"] = [low, high]
     return told
 
 

@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rectifiers.evaluation.scores import scores_path
-from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import run_id, science
+from rectifiers.runs.record import EnsembleRecord, TrainingRecord, load_training
 from rectifiers.runtime.errors import InputError
+
+R = TypeVar("R", TrainingRecord, EnsembleRecord)
 
 
 class NotYet(InputError):
@@ -20,21 +22,21 @@ class NotYet(InputError):
 class Found:
     """A run's record, where it lies, and the protocols that are asked for and it was not tested by."""
 
-    record: dict[str, Any]
+    record: TrainingRecord
     path: Path
     lacking: tuple[str, ...]
 
     @property
     def is_complete(self) -> bool:
         """Whether nothing that is asked for is left to do."""
-        return self.record["status"] == "diverged" or not self.lacking
+        return self.record.status == "diverged" or not self.lacking
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(Generic[R]):
     """A run's record, where it lies, whether this call made it (False: it was there already), and what W&B lacks."""
 
-    record: dict[str, Any]
+    record: R
     path: Path
     fresh: bool
     note: str | None = None
@@ -50,21 +52,22 @@ def find(config: RunConfig) -> Found | None:
     folder = run_folder(config)
     if folder is None or config.rerun or not (folder / "record.json").exists():
         return None
-    record = records.load(folder / "record.json")
+    record = load_training(folder / "record.json")
     return Found(record, folder / "record.json", tuple(_lacking(config, record, folder)))
 
 
-def _lacking(config: RunConfig, record: dict[str, Any], folder: Path) -> list[str]:
+def _lacking(config: RunConfig, record: TrainingRecord, folder: Path) -> list[str]:
     """The protocols that `config` asks for and the run has not been tested by, or without keeping scores."""
-    asked, tested = config.evaluation.protocols, record["protocols"]
+    asked, tested = config.evaluation.protocols, record.protocols
 
     def is_kept(name: str) -> bool:
-        return tested.get(name, {}).get("scores") is not None and scores_path(folder, name).is_file()
+        return tested[name].scores is not None and scores_path(folder, name).is_file()
 
     return [
         name
         for name, protocol in asked.items()
-        if tested.get(name, {}).get("settings") != protocol.as_dict()
+        if name not in tested
+        or tested[name].settings != protocol.as_dict()
         or (config.evaluation.keep_scores and not is_kept(name))
     ]
 
@@ -98,7 +101,7 @@ def _drop_epochs(reference: str, runs: Path) -> list[int]:
             f"optim.drop_epochs_from={reference} has no record yet (looked for {places[0]}); finish that run first, "
             "or give a record's path"
         )
-    record = records.load(path)
-    if record["status"] != "finished":
-        raise InputError(f"optim.drop_epochs_from={reference} is a run that {record['status']}; name a finished one")
-    return record["drop_epochs"]
+    record = load_training(path)
+    if record.status != "finished":
+        raise InputError(f"optim.drop_epochs_from={reference} is a run that {record.status}; name a finished one")
+    return record.drop_epochs

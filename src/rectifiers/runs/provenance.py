@@ -7,6 +7,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from rectifiers.runs.record_parts import Machine, Provenance
 from rectifiers.runtime.git import git
 from rectifiers.runtime.paths import CHECKOUT
 
@@ -51,28 +52,21 @@ def version() -> dict[str, Any]:
 
 def provenance(
     data_hash: str, statistics_hash: str | None, device: str, threads: int, data_pinned: bool | None = None
-) -> dict[str, Any]:
+) -> Provenance:
     """Return what a record keeps: git sha and dirty flag (None outside a checkout), hashes, versions, machine.
 
     data_pinned: of prepared data, whether a `dvc.lock` names it.
     """
     lock = CHECKOUT and CHECKOUT / "requirements.lock"
-    return {
+    return Provenance(
         **version(),
-        "code": code_fingerprint(),
-        "lock": hashlib.sha256(lock.read_bytes()).hexdigest()[:12] if lock and lock.is_file() else None,
-        "data": data_hash,
-        "data_pinned": data_pinned,
-        "statistics": statistics_hash,
-        "versions": {
-            "python": platform.python_version(),
-            **{name: metadata.version(name) for name in VERSIONS},
-        },
-        "machine": {
-            "system": platform.system(),
-            "cpu": processor(),
-            "cores": os.cpu_count(),
-            "threads": threads,
-            "device": device,
-        },
-    }
+        code=code_fingerprint(),
+        lock=hashlib.sha256(lock.read_bytes()).hexdigest()[:12] if lock and lock.is_file() else None,
+        data=data_hash,
+        data_pinned=data_pinned,
+        statistics=statistics_hash,
+        versions={"python": platform.python_version(), **{name: metadata.version(name) for name in VERSIONS}},
+        machine=Machine(
+            system=platform.system(), cpu=processor(), cores=os.cpu_count(), threads=threads, device=device
+        ),
+    )

@@ -1,44 +1,255 @@
-"""The record of a run: one JSON file, whole or absent, that tables and reports are made of."""
+"""The record of a run: one JSON file, whole or absent, that tables and reports are made of.
 
-import json
+`load` and `parse` validate a record completely, and `write` refuses what `load` would. Errors are in percent, times in
+seconds, multiply-adds per image.
+"""
+
+import math
+import re
+import reprlib
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Final, Literal
 
-from rectifiers.runs.shape import validate
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic_core import from_json
+
+from rectifiers.runs.identity import run_id
+from rectifiers.runs.record_parts import (
+    LARGEST,
+    Count,
+    Divergence,
+    EnsembleResult,
+    Epoch,
+    InitReportEntry,
+    Json,
+    Network,
+    Number,
+    Part,
+    Positive,
+    ProtocolResult,
+    Provenance,
+    Rate,
+    Science,
+    Slopes,
+)
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 
+SCHEMA_VERSION: Final = 2
+UNION_MEMBERS = ("int", "float", "str", "constrained-int", "constrained-float")  # pydantic's names, in places of errors
 
-def to_json(record: dict[str, Any], indent: int | None = None) -> str:
-    """Return a record as JSON, which has no NaN.
+
+class Member(Part):
+    """A run as part of an ensemble."""
+
+    run: str
+    """name of the run"""
+    choices: dict[str, str | None]
+    """option of each configuration group"""
+    science: Science
+    """the configuration that can change a number; its hash is the run's name"""
+    train_images: Positive
+    """images of the training split"""
+
+    @model_validator(mode="after")
+    def _check_name(self) -> "Member":
+        _check_name(self.run, self.science)
+        return self
+
+    @property
+    def seed(self) -> int:
+        return self.science["seed"]
+
+
+class _Common(Part):
+    schema_version: Literal[2]
+    """version of this schema"""
+    kind: str
+    """what is recorded"""
+    run: str
+    """name of the run: the hash of its science"""
+    status: str
+    """how it ended"""
+    choices: dict[str, str | None]
+    """option of each configuration group"""
+    science: Json
+    """the configuration that can change a number; its hash is the run's name"""
+    codes: list[str]
+    """fingerprints of all sources that the run was made with"""
+    provenance: Provenance
+    """code, data and machine"""
+
+
+class TrainingRecord(_Common):
+    """The record of a training."""
+
+    kind: Literal["training"]
+    """what is recorded"""
+    status: Literal["finished", "diverged"]
+    """how the training ended"""
+    diverged: Divergence | None
+    """where it diverged; null where it finished"""
+    overrides: list[str] | None
+    """what was typed after `python train.py`, without the places of this machine; null for a run from Python"""
+    science: Science
+    """the configuration that can change a number; its hash is the run's name"""
+    compute: Json
+    """configuration of the device and its processes"""
+    protocols: dict[str, ProtocolResult]
+    """result of each test protocol"""
+    network: Network
+    """size of the network"""
+    class_names: list[str] | None
+    """names of the classes; null in the oldest records"""
+    init_report: list[InitReportEntry]
+    """one entry per layer with weights, from the first"""
+    warnings: list[str]
+    """sentences that were printed"""
+    slopes: dict[str, Slopes]
+    """learned slopes by layer; empty without any, and for a diverged run"""
+    drop_epochs: list[Positive]
+    """epochs after which the learning rate dropped"""
+    epochs: Count
+    """epochs that were completed"""
+    history: list[Epoch]
+    """numbers of each epoch; null for a number that is not finite"""
+    train_images: Positive
+    """images of the training split"""
+    images_per_second: Rate | None
+    """training images per second of wall clock; null without a completed epoch"""
+    wall_s: Number
+    """wall clock of training and testing, s"""
+
+    @model_validator(mode="after")
+    def _check(self) -> "TrainingRecord":
+        _check_name(self.run, self.science)
+        if (self.status == "diverged") != (self.diverged is not None):
+            raise ValueError(f"diverged does not fit status, which is {self.status}")
+        planned = self.science["optim"]["epochs"]
+        if self.epochs != len(self.history):
+            raise ValueError(f"epochs is {self.epochs}, and history has {len(self.history)}")
+        if self.epochs > planned or (self.status == "finished" and self.epochs < planned):
+            raise ValueError(f"epochs is {self.epochs} of {planned}, and status is {self.status}")
+        for i, row in enumerate(self.history):
+            missing = next((key for key in EVERY_EPOCH if row.get(key) is None), None)
+            if missing or row["epoch"] != i + 1 or "train_loss" not in row:
+                raise ValueError(f"history.{i} has no {missing or 'train_loss'}, or is not of epoch {i + 1}")
+        return self
+
+    @property
+    def seed(self) -> int:
+        return self.science["seed"]
+
+    @property
+    def trainings(self) -> "Sequence[TrainingRecord | Member]":
+        """The record itself."""
+        return [self]
+
+    def curve(self, key: str) -> list[float]:
+        """Return a number of every epoch; NaN where it was not finite."""
+        values = (row[key] for row in self.history)
+        return [math.nan if value is None else value for value in values]
+
+    @property
+    def command(self) -> str | None:
+        """The shell line that makes the run; None where it was not made by one."""
+        return None if self.overrides is None else shlex.join(["python", "train.py", *self.overrides])
+
+
+EVERY_EPOCH = ("epoch", "lr", "seconds", "images_per_second", "val/top1_error_pct")
+
+
+class EnsembleRecord(_Common):
+    """The record of an ensemble of trainings."""
+
+    kind: Literal["ensemble"]
+    """what is recorded"""
+    status: Literal["finished"]
+    """always finished"""
+    science: Json
+    """the names of the members; the hash is the ensemble's name"""
+    protocols: dict[str, EnsembleResult]
+    """result of each test protocol"""
+    members: Annotated[list[Member], Field(min_length=2)]
+    """the runs whose scores are averaged, by name"""
+
+    @model_validator(mode="after")
+    def _check(self) -> "EnsembleRecord":
+        _check_name(self.run, self.science)
+        if self.science != {"members": [member.run for member in self.members]}:
+            raise ValueError("science names other members")
+        return self
+
+    @property
+    def seed(self) -> int:
+        """The seed of the first member."""
+        return self.members[0].seed
+
+    @property
+    def trainings(self) -> "Sequence[TrainingRecord | Member]":
+        """The members."""
+        return self.members
+
+    @property
+    def command(self) -> str:
+        """The shell line that makes the ensemble from its runs."""
+        runs, tests = (",".join(names) for names in ([m.run for m in self.members], self.protocols))
+        return shlex.join(["python", "scripts/evaluate.py", f"run=[{runs}]", f"evaluation=[{tests}]"])
+
+
+Record = TrainingRecord | EnsembleRecord
+RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="kind")])
+
+
+def _check_name(run: str, science: dict[str, Any]) -> None:
+    if run != (own := run_id(science)):
+        raise ValueError(f"run is {reprlib.repr(run)}, and its science has the name {own}")
+
+
+def finite(number: float | None) -> float | None:
+    """Return `number` as a record keeps it: None where it is infinite, NaN or too large to be squared."""
+    return number if number is not None and abs(number) <= LARGEST else None
+
+
+def to_json(record: Record, indent: int | None = None) -> str:
+    """Return a record as JSON.
 
     Raises:
         ValueError: where `parse` would refuse it.
     """
-    if error := validate(record):
-        raise ValueError(f"this is not a record: {error}")
-    separators = (",", ":") if indent is None else None
-    return json.dumps(record, indent=indent, separators=separators, sort_keys=True, allow_nan=False)
+    text = record.model_dump_json(indent=indent)
+    parse(text)
+    return text
 
 
-def parse(text: str | bytes) -> dict[str, Any]:
+def parse(text: str | bytes) -> Record:
     """Return the record of a JSON text.
 
     Raises:
         ValueError: where it is none; the message names the field.
     """
-    record = json.loads(text)
-    if error := validate(record):
-        raise ValueError(error)
-    return record
+    found = from_json(text, allow_inf_nan=False)
+    version = found.get("schema_version") if isinstance(found, dict) else SCHEMA_VERSION
+    if version != SCHEMA_VERSION:
+        raise ValueError(f"schema_version is {reprlib.repr(version)}, and this code reads {SCHEMA_VERSION}")
+    try:
+        return RECORD.validate_python(found)
+    except ValidationError as error:
+        raise ValueError(_sentence(error)) from None
 
 
-def write(path: Path, record: dict[str, Any]) -> None:
-    """Write a valid record atomically."""
+def write(path: Path, record: Record) -> None:
+    """Write a record atomically.
+
+    Raises:
+        ValueError: where `load` would refuse it.
+    """
     write_text(path, to_json(record, indent=1) + "\n")
 
 
-def load(path: Path) -> dict[str, Any]:
+def load(path: Path) -> Record:
     """Read a record.
 
     Raises:
@@ -48,3 +259,29 @@ def load(path: Path) -> dict[str, Any]:
         return parse(path.read_bytes())
     except (OSError, ValueError) as error:
         raise InputError(f"{path} is not a usable record ({error}); remove it, or give rerun=true") from error
+
+
+def load_training(path: Path) -> TrainingRecord:
+    """Read the record of a training.
+
+    Raises:
+        InputError: where the file cannot be read or is not such a record.
+    """
+    record = load(path)
+    if isinstance(record, TrainingRecord):
+        return record
+    raise InputError(f"{path} is an ensemble's record and not a training's; give one of its runs: {record.science}")
+
+
+def _sentence(error: ValidationError) -> str:
+    """The first error, with the field that it is of."""
+
+    def place(each: Any) -> list[str]:
+        return [str(part) for part in each["loc"] if part not in UNION_MEMBERS][1:]
+
+    found = error.errors(include_url=False)
+    where = place(found[0])
+    last = [each for each in found if place(each) == where][-1]  # of a union, that of its widest member
+    message = re.sub("10{9,}", lambda bound: f"1e{len(bound[0]) - 1}", last["msg"].removeprefix("Value error, "))
+    given = "" if not where or last["type"] in ("missing", "value_error") else f", and is {reprlib.repr(last['input'])}"
+    return f"{'.'.join(where)}: {message[:1].lower()}{message[1:]}{given}".removeprefix(": ")

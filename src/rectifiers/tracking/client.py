@@ -15,6 +15,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from rectifiers.runs.config import Logger
+from rectifiers.runs.record_parts import Provenance
 from rectifiers.runtime.timeouts import (
     NoAnswerError,
     call_with_timeout,
@@ -41,7 +42,7 @@ class Tracked:
     folder: Path
     choices: Mapping[str, Any]
     science: Mapping[str, Any]
-    provenance: Mapping[str, Any]
+    provenance: Provenance
 
 
 @contextmanager

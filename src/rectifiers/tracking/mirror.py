@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rectifiers.runs.config import Logger
+from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.timeouts import call_with_timeout, capture_exception, first_sentence
 from rectifiers.tracking import client, payload, sync_state
 from rectifiers.tracking.client import Tracked
@@ -32,7 +33,7 @@ class Mirror:
     def epochs(self, history: Rows) -> None:
         """Tell the epochs that are not told yet; `history` holds all of them so far."""
 
-    def finished(self, record: dict[str, Any]) -> None:
+    def finished(self, record: TrainingRecord) -> None:
         """Tell what a finished or diverged run found."""
 
 
@@ -43,7 +44,7 @@ class WandbMirror(Mirror):
         self._tracked, self._fall_back = tracked, fall_back
         self._wait_s = tracked.settings.finish_timeout_s
         self._history: Rows = ()
-        self._record: dict[str, Any] | None = None
+        self._record: TrainingRecord | None = None
         self._why: str | None = None
         self._open(tracked)
 
@@ -73,7 +74,7 @@ class WandbMirror(Mirror):
     @property
     def exit_code(self) -> int:
         """What the process of a run ends with that was not cut short."""
-        return int(self._record is not None and self._record["status"] == "diverged")
+        return int(self._record is not None and self._record.status == "diverged")
 
     def epochs(self, history: Rows) -> None:
         self._history = history
@@ -92,11 +93,11 @@ class WandbMirror(Mirror):
             client.finish(self._run, 1, self._wait_s)
             self._run = None
 
-    def finished(self, record: dict[str, Any]) -> None:
+    def finished(self, record: TrainingRecord) -> None:
         from rectifiers.tracking.results import conclude
 
         self._record = record
-        self.epochs(record["history"])
+        self.epochs(record.history)
         if self._run is not None and not self._concluded:
             checkpoint = self._tracked.folder / "last.ckpt" if self._tracked.settings.log_checkpoint else None
             why = conclude(self._run, record, checkpoint, self._wait_s)
@@ -130,8 +131,9 @@ class WandbMirror(Mirror):
         self._because(fault)
         if fault is None and log is not None:
             self._why = self._why or client.complaint(log)
-        if self._why is None and online and self._record is not None:
-            self._because(capture_exception(lambda: sync_state.mark(self._tracked.folder, self._record or {}, url)))
+        record = self._record
+        if self._why is None and online and record is not None:
+            self._because(capture_exception(lambda: sync_state.mark(self._tracked.folder, record, url)))
         whole = fault is None or isinstance(fault, TimeoutError)
         for path in self._superseded if whole else ():  # of processes before this one; all they were told is told again
             shutil.rmtree(path, ignore_errors=True)
@@ -162,9 +164,9 @@ def _status(left: BaseException) -> int:
     return left.code if isinstance(left, SystemExit) and isinstance(left.code, int) else 1
 
 
-def publish(record: dict[str, Any], folder: Path, settings: Logger, fall_back: bool = True) -> str | None:
+def publish(record: TrainingRecord, folder: Path, settings: Logger, fall_back: bool = True) -> str | None:
     """Mirror a run from its record alone; return what W&B does not have, and why."""
-    tracked = Tracked(settings, folder, record["choices"], record["science"], record["provenance"])
+    tracked = Tracked(settings, folder, record.choices, record.science, record.provenance)
     with mirrored(tracked, fall_back) as mirror:
         mirror.finished(record)
     return mirror.note

@@ -11,13 +11,13 @@ import wandb_workspaces.reports.v2 as wr
 from rectifiers.results.layout import Table
 from rectifiers.results.tables import document
 from rectifiers.runs.config import Logger
+from rectifiers.runs.record import Record
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 from rectifiers.runtime.schema import checked
 from rectifiers.runtime.timeouts import call_with_timeout, first_sentence
 from rectifiers.tracking import client, payload
 
-Record = dict[str, Any]
 WAIT_S = 60
 TITLES = {"text": "Section 2.2"}  # of groups whose tables have another name
 INTRODUCTION = (
@@ -36,14 +36,14 @@ def build(found: Sequence[Record], *, entity: str, project: str, group: str | No
     if not found:
         raise InputError("results/records holds no records; run an experiment, then scripts/report.py collect")
     checked(Logger, {"name": "wandb", "project": project}, "--")
-    groups = sorted({name for record in found if (name := payload.group(record["choices"]))})
+    groups = sorted({name for record in found if (name := payload.group(record.choices))})
     if group is not None and group not in groups:
         raise InputError(f"--table={group} has no records; give one of: {', '.join(groups)}")
     shown = [group] if group is not None else groups
     told = document(found)
     blocks: list[Any] = [wr.TableOfContents(), wr.P(""), wr.MarkdownBlock(text=INTRODUCTION)]
     for name in shown:
-        runs = [record for record in found if payload.group(record["choices"]) == name]
+        runs = [record for record in found if payload.group(record.choices) == name]
         tables = [table for table in told if _is_of(table, name)]
         blocks += [
             wr.H1(text=_title(name)),
@@ -70,7 +70,7 @@ def _is_of(table: Table, group: str) -> bool:
 
 def _panels(group: str, runs: Sequence[Record]) -> wr.PanelGrid:
     """Bars of every protocol's errors, curves, slopes, and the runs' own tables and figures."""
-    protocols = sorted({name for record in runs for name in record["protocols"]})
+    protocols = sorted({name for record in runs for name in record.protocols})
     bars = [
         wr.BarPlot(
             title=f"{protocol}, top-{k} error, %",
@@ -81,7 +81,7 @@ def _panels(group: str, runs: Sequence[Record]) -> wr.PanelGrid:
         )
         for protocol in protocols
         for k in (1, 5)
-        if any(r["protocols"].get(protocol, {}).get(f"top{k}_error_pct") is not None for r in runs)
+        if any(k == 1 or r.protocols[protocol].top5_error_pct is not None for r in runs if protocol in r.protocols)
     ]
     curves = [
         wr.LinePlot(title="top-1 error on val, centre view, %", x="epoch", y=["val/top1_error_pct"]),

@@ -9,11 +9,12 @@ from typing import Any
 from PIL import Image
 
 from rectifiers.results.figures import FIGURES, png
+from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.timeouts import call_with_timeout, capture_exception, first_sentence
 from rectifiers.tracking import payload
 
 
-def conclude(run: Any, record: dict[str, Any], checkpoint: Path | None, wait_s: float) -> str | None:
+def conclude(run: Any, record: TrainingRecord, checkpoint: Path | None, wait_s: float) -> str | None:
     """Tell what `record` says, and keep `checkpoint` where one is given, in `wait_s`; return what was refused first."""
     steps = [partial(_summarize, run, record), partial(_name_data, run, record)]
     if checkpoint is not None:
@@ -23,7 +24,7 @@ def conclude(run: Any, record: dict[str, Any], checkpoint: Path | None, wait_s: 
     return next((first_sentence(fault) for fault in faults if fault), None)
 
 
-def _summarize(run: Any, record: dict[str, Any]) -> None:
+def _summarize(run: Any, record: TrainingRecord) -> None:
     import wandb
 
     table = wandb.Table(columns=list(payload.COMPARISON_COLUMNS), data=payload.comparison_rows(record))
@@ -32,17 +33,17 @@ def _summarize(run: Any, record: dict[str, Any]) -> None:
     run.summary.update({**payload.summary(record), "paper_vs_measured": table, **drawn})
 
 
-def _name_data(run: Any, record: dict[str, Any]) -> None:
+def _name_data(run: Any, record: TrainingRecord) -> None:
     """Lineage: a reference to the data by hash. Without a server the client knows of none, and the config names it."""
     import wandb
 
     if not run.offline:
-        data = wandb.Artifact(f"data-{record['choices']['data']}", type="dataset")
-        data.add_reference(f"hash://sha256/{record['provenance']['data']}", name="content", checksum=False)
+        data = wandb.Artifact(f"data-{record.choices['data']}", type="dataset")
+        data.add_reference(f"hash://sha256/{record.provenance.data}", name="content", checksum=False)
         run.use_artifact(data)
 
 
-def _keep(run: Any, record: dict[str, Any], path: Path) -> None:
+def _keep(run: Any, record: TrainingRecord, path: Path) -> None:
     import wandb
 
     checkpoint = wandb.Artifact(f"checkpoint-{run.id}", type="model", metadata=payload.summary(record))

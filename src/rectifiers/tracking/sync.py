@@ -3,13 +3,13 @@
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from rectifiers.runs import record as records
 from rectifiers.runs.config import Logger
 from rectifiers.runs.lock import held
+from rectifiers.runs.record import EnsembleRecord, TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import checked
 from rectifiers.tracking import sync_state
@@ -30,7 +30,7 @@ def sync(runs: Path) -> Iterator[Outcome]:
                 if not (folder / "record.json").exists():
                     yield folder.name, "it is not finished, and its own command goes on with it and tells W&B"
                     continue
-                record = records.load(folder / "record.json")
+                record = records.load_training(folder / "record.json")
                 if not sync_state.is_sent(folder, record):
                     yield _send(record, folder, _settings(folder))
         except InputError as fault:
@@ -42,12 +42,12 @@ def send_records(paths: Iterable[Path], project: str) -> Iterator[Outcome]:
     settings = checked(Logger, {"name": "wandb", "project": project}, "--")
     for path in paths:
         record = records.load(path)
-        if "members" in record:
-            yield record["run"], "it is an ensemble and no training; W&B may have its members"
+        if isinstance(record, EnsembleRecord):
+            yield record.run, "it is an ensemble and no training; W&B may have its members"
             continue
         with tempfile.TemporaryDirectory() as place:
-            folder = Path(place) / record["run"]
-            sync_state.note_address(folder, id=record["run"], project=project)  # the same rows, wherever they come from
+            folder = Path(place) / record.run
+            sync_state.note_address(folder, id=record.run, project=project)  # the same rows, wherever they come from
             yield _send(record, folder, settings)
 
 
@@ -59,5 +59,5 @@ def _settings(folder: Path) -> Logger:
         raise InputError(f"{folder / 'config.yaml'} cannot be read ({fault})") from fault
 
 
-def _send(record: dict[str, Any], folder: Path, settings: Logger) -> Outcome:
-    return record["run"], publish(record, folder, settings.model_copy(update={"mode": "online"}), fall_back=False)
+def _send(record: TrainingRecord, folder: Path, settings: Logger) -> Outcome:
+    return record.run, publish(record, folder, settings.model_copy(update={"mode": "online"}), fall_back=False)

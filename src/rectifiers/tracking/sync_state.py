@@ -2,11 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rectifiers.runs.identity import canonical_json
+from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 
@@ -43,12 +44,12 @@ def has_address(folder: Path) -> bool:
     return (place(folder) / ADDRESS).exists()
 
 
-def mark(folder: Path, record: Mapping[str, Any], url: str | None) -> None:
+def mark(folder: Path, record: TrainingRecord, url: str | None) -> None:
     """Note that W&B has `record` of the run of `folder`, and where."""
     write_text(place(folder) / NOTE, json.dumps({"record": _digest(record), "url": url}, indent=1) + "\n")
 
 
-def is_sent(folder: Path, record: Mapping[str, Any]) -> bool:
+def is_sent(folder: Path, record: TrainingRecord) -> bool:
     """Return whether W&B has this record; a run that was tested by more since then is not sent."""
     try:
         return json.loads((place(folder) / NOTE).read_text())["record"] == _digest(record)
@@ -67,5 +68,5 @@ def logged(runs: Path) -> Iterator[Path]:
     yield from (path.parent for path in sorted(runs.glob("*/wandb")) if path.is_dir())
 
 
-def _digest(record: Mapping[str, Any]) -> str:
-    return hashlib.sha256(canonical_json(record).encode()).hexdigest()[:16]
+def _digest(record: TrainingRecord) -> str:
+    return hashlib.sha256(canonical_json(record.model_dump()).encode()).hexdigest()[:16]

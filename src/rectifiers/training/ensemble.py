@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -13,15 +12,18 @@ from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.provenance import code_fingerprint, provenance, version
-from rectifiers.runs.shape import SCHEMA_VERSION
+from rectifiers.runs.record import SCHEMA_VERSION, EnsembleRecord, Member, TrainingRecord
+from rectifiers.runs.record_parts import EnsembleResult
 from rectifiers.runtime.distributed import broadcast_from_rank_zero
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import deferring_signals, stop_if_requested
 from rectifiers.training.run import Choices, Outcome, train
 
 
-def ensemble(members: Sequence[tuple[RunConfig, Choices]], runs_dir: Path, experiment: str | None = None) -> Outcome:
-    """Average what the runs of `members`, (configuration, choices) each, score by the first one's protocols.
+def ensemble(
+    members: Sequence[tuple[RunConfig, Choices, Sequence[str] | None]], runs_dir: Path, experiment: str | None = None
+) -> Outcome[EnsembleRecord]:
+    """Average what the runs of `members`, (configuration, choices, overrides) each, score by the first's protocols.
 
     What a run lacks, training or kept scores, is made first, by all processes where there are several; rank 0 averages.
     The record lies in `runs_dir` under a name made of theirs.
@@ -33,53 +35,61 @@ def ensemble(members: Sequence[tuple[RunConfig, Choices]], runs_dir: Path, exper
     names = sorted(members[0][0].evaluation.protocols)
     outcomes = []
     with deferring_signals():
-        for config, chosen in members:
-            outcomes.append(train(config.replaced({"evaluation.keep_scores": True}), chosen))
+        for config, choices, overrides in members:
+            outcomes.append(train(config.replaced({"evaluation.keep_scores": True}), choices, overrides))
             run = outcomes[-1].record
-            if run["status"] != "finished":
-                raise InputError(f"run={run['run']} diverged, and cannot be in an ensemble; leave it out")
+            if run.status != "finished":
+                raise InputError(f"run={run.run} diverged, and cannot be in an ensemble; leave it out")
         stop_if_requested("between its runs and their average")
         return broadcast_from_rank_zero(lambda: _averaged(outcomes, names, runs_dir, experiment))
 
 
-def _averaged(outcomes: list[Outcome], names: list[str], runs_dir: Path, experiment: str | None) -> Outcome:
-    outcomes.sort(key=lambda outcome: outcome.record["run"])  # sums of scores depend on the order, in the last bit
-    ids = sorted({outcome.record["run"] for outcome in outcomes})
+def _averaged(
+    outcomes: list[Outcome[TrainingRecord]], names: list[str], runs_dir: Path, experiment: str | None
+) -> Outcome[EnsembleRecord]:
+    outcomes.sort(key=lambda outcome: outcome.record.run)  # sums of scores depend on the order, in the last bit
+    ids = sorted({outcome.record.run for outcome in outcomes})
     if len(ids) < max(2, len(outcomes)):
         raise InputError(f"an ensemble of {', '.join(ids)} needs different runs, two or more; give run=[<id>,<id>,...]")
     ours = {"members": ids}
     path = runs_dir / run_id(ours) / "record.json"
     parts = [outcome.record for outcome in outcomes]
-    choices = {key: [part["choices"].get(key) for part in parts] for key in ("data", "debug")}
-    data = parts[0]["provenance"]
-    own = provenance(data["data"], None, "cpu", torch.get_num_threads(), data.get("data_pinned"))
-    clean = own["git_dirty"] is False and all(part["provenance"]["git_dirty"] is False for part in parts)
-    record = {
-        "schema_version": SCHEMA_VERSION,
-        "run": path.parent.name,
-        "status": "finished",
-        "choices": {"experiment": experiment} | {k: next(filter(None, found), None) for k, found in choices.items()},
-        "science": ours,
-        "members": [{key: part[key] for key in ("run", "choices", "science", "train_images")} for part in parts],
-        "protocols": _still_true(path, outcomes) | {name: _result(name, outcomes) for name in names},
-        "codes": sorted({code for part in parts for code in part["codes"]}),
-        "provenance": {**own, "git_dirty": not clean},
-    }
+    choices = {key: [part.choices.get(key) for part in parts] for key in ("data", "debug")}
+    data = parts[0].provenance
+    own = provenance(data.data, None, "cpu", torch.get_num_threads(), data.data_pinned)
+    clean = own.git_dirty is False and all(part.provenance.git_dirty is False for part in parts)
+    record = EnsembleRecord(
+        schema_version=SCHEMA_VERSION,
+        kind="ensemble",
+        run=path.parent.name,
+        status="finished",
+        choices={"experiment": experiment} | {k: next(filter(None, found), None) for k, found in choices.items()},
+        science=ours,
+        members=[
+            Member(run=part.run, choices=part.choices, science=part.science, train_images=part.train_images)
+            for part in parts
+        ],
+        protocols=_still_true(path, outcomes) | {name: _result(name, outcomes) for name in names},
+        codes=sorted({code for part in parts for code in part.codes}),
+        provenance=own.model_copy(update={"git_dirty": not clean}),
+    )
     records.write(path, record)
     return Outcome(record, path, fresh=True)
 
 
-def _still_true(path: Path, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def _still_true(path: Path, outcomes: Sequence[Outcome[TrainingRecord]]) -> dict[str, EnsembleResult]:
     """What the ensemble's record says already, as far as its members' scores are still the same."""
-    kept = records.load(path)["protocols"] if path.is_file() else {}
-    return {name: result for name, result in kept.items() if result["of"] == _digests(name, outcomes)}
+    kept = records.load(path) if path.is_file() else None
+    results = kept.protocols if isinstance(kept, EnsembleRecord) else {}
+    return {name: result for name, result in results.items() if result.member_scores == _digests(name, outcomes)}
 
 
-def _digests(name: str, outcomes: Sequence[Outcome]) -> list[str | None]:
-    return [outcome.record["protocols"].get(name, {}).get("scores") for outcome in outcomes]
+def _digests(name: str, outcomes: Sequence[Outcome[TrainingRecord]]) -> list[str | None]:
+    results = [outcome.record.protocols.get(name) for outcome in outcomes]
+    return [result.scores if result else None for result in results]
 
 
-def _result(name: str, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def _result(name: str, outcomes: Sequence[Outcome[TrainingRecord]]) -> EnsembleResult:
     started = time.perf_counter()
     kept = []
     for outcome, digest in zip(outcomes, _digests(name, outcomes), strict=True):
@@ -88,16 +98,16 @@ def _result(name: str, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         if kept[-1].digest() != digest:
             raise InputError(f"{path} is not of the test that the run's record tells of; remove it and try again")
     found = mean_result(kept)
-    theirs = [outcome.record["protocols"][name] for outcome in outcomes]
+    theirs = [outcome.record.protocols[name] for outcome in outcomes]
     seconds = time.perf_counter() - started
-    return {
+    return EnsembleResult(
         **found.as_dict(),
-        "settings": theirs[0]["settings"],
-        "multiply_adds": sum(result["multiply_adds"] for result in theirs),
-        "images_per_second": 1 / sum(1 / result["images_per_second"] for result in theirs),
-        "seconds": seconds,
-        "of": _digests(name, outcomes),
-        "scores": None,
-        "code": code_fingerprint(),
+        settings=theirs[0].settings,
+        multiply_adds=sum(result.multiply_adds for result in theirs),
+        images_per_second=1 / sum(1 / result.images_per_second for result in theirs),
+        seconds=seconds,
+        member_scores=_digests(name, outcomes),
+        scores=None,
+        code=code_fingerprint(),
         **version(),
-    }
+    )

@@ -4,7 +4,6 @@ import errno
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 import yaml
@@ -18,6 +17,8 @@ from rectifiers.runs.identity import science
 from rectifiers.runs.lock import held
 from rectifiers.runs.lookup import Found, Outcome, find, run_folder, settle
 from rectifiers.runs.provenance import provenance
+from rectifiers.runs.record import TrainingRecord
+from rectifiers.runs.record_parts import ProtocolResult, Provenance
 from rectifiers.runtime.console import stderr
 from rectifiers.runtime.distributed import (
     SINGLE_PROCESS,
@@ -47,12 +48,19 @@ from rectifiers.training.testing import protocol_result
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 Choices = Mapping[str, str | None]
+Results = dict[str, ProtocolResult]  # by the name of the protocol
 
 
-def train(config: RunConfig, choices: Choices, callbacks: Sequence[Callback] = ()) -> Outcome:
+def train(
+    config: RunConfig,
+    choices: Choices,
+    overrides: Sequence[str] | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Outcome[TrainingRecord]:
     """Run `config` unless its record exists; go on from its last checkpoint where there is one.
 
     choices: the group options that made the configuration (`{"activation": "prelu", ...}`), kept in the record.
+    overrides: what was typed for it after `python train.py`, kept in the record too.
     callbacks: look on while it trains and change nothing; the record does not know of them.
 
     Raises:
@@ -82,10 +90,10 @@ def train(config: RunConfig, choices: Choices, callbacks: Sequence[Callback] = (
                 if found is None:
                     diverged = fit(config, parts, folder, here, mirror, callbacks)
                     results = {} if diverged else test(config, parts, folder, here, config.evaluation.protocols)
-                    record = write_up(config, choices, parts, folder, here, diverged, results)
+                    record = write_up(config, choices, overrides, parts, folder, here, diverged, results)
                 else:
                     results = test(config, parts, folder, here, found.lacking)
-                    record = {**found.record, "protocols": found.record["protocols"] | results}
+                    record = found.record.model_copy(update={"protocols": found.record.protocols | results})
                 record = broadcast_from_rank_zero(lambda: keep(record, folder))
                 mirror.finished(record)  # the other ranks need not wait for what W&B takes
     return Outcome(record, folder / "record.json", fresh=True, note=mirror.note)
@@ -125,7 +133,7 @@ def begin_folder(config: RunConfig, parts: Parts, folder: Path) -> None:
         begin(folder, anew=config.rerun)
         write_text(folder / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
         init_report = yaml.safe_dump([entry.as_dict() for entry in parts.init_report], sort_keys=False)
-        write_text(folder / "ledger.yaml", init_report)
+        write_text(folder / "init_report.yaml", init_report)
         save(parts.preprocess, folder / "statistics.pt")
     except OSError as error:
         raise InputError(f"runs_dir={config.runs_dir} cannot be written ({error}); give another") from error
@@ -173,7 +181,7 @@ def load_trained(parts: Parts, found: Found) -> None:
     parts.classifier.load_state_dict(checkpoint["state_dict"])
 
 
-def test(config: RunConfig, parts: Parts, folder: Path, here: World, names: Iterable[str]) -> dict[str, Any]:
+def test(config: RunConfig, parts: Parts, folder: Path, here: World, names: Iterable[str]) -> Results:
     """Return what each of the protocols `names` finds; kept scores go into `folder`."""
     return {name: protocol_result(name, config, parts.classifier, parts.source, folder, here) for name in sorted(names)}
 
@@ -181,37 +189,39 @@ def test(config: RunConfig, parts: Parts, folder: Path, here: World, names: Iter
 def write_up(
     config: RunConfig,
     choices: Choices,
+    overrides: Sequence[str] | None,
     parts: Parts,
     folder: Path,
     here: World,
     diverged: Diverged | None,
-    results: dict[str, Any],
-) -> dict[str, Any]:
+    results: Results,
+) -> TrainingRecord:
     """Return the record of a training that has ended, on every rank."""
     unread = parts.classifier.unreadable_images() or sorted(set().union(*all_gather(parts.data.unread)))
     return training_record(
         run=folder.name,
         config=config,
         choices=dict(choices),
+        overrides=overrides,
         source=parts.source,
         classifier=parts.classifier,
         init_report=parts.init_report,
         warnings=[*parts.warnings, *unread_warning(unread)],
         diverged=diverged,
         results=results,
-        where=_provenance(config, parts),
+        provenance=_provenance(config, parts),
         processes=here.size,
     )
 
 
-def keep(record: dict[str, Any], folder: Path) -> dict[str, Any]:
+def keep(record: TrainingRecord, folder: Path) -> TrainingRecord:
     """Write the record, after which nothing but the last checkpoint is needed, and return it."""
     records.write(folder / "record.json", record)
     (folder / PREVIOUS).unlink(missing_ok=True)
     return record
 
 
-def test_weights(config: RunConfig, path: Path) -> dict[str, Any]:
+def test_weights(config: RunConfig, path: Path) -> Results:
     """Return what the protocols of `config` say of the weights in a plain `state_dict`; there is no run to record.
 
     Kept scores go into a folder beside the file, `<file>.tested`.
@@ -241,7 +251,7 @@ def _tracked(config: RunConfig, choices: Choices, parts: Parts, folder: Path, he
     return Tracked(config.logger, folder, choices, science(config), _provenance(config, parts))
 
 
-def _provenance(config: RunConfig, parts: Parts) -> dict[str, Any]:
+def _provenance(config: RunConfig, parts: Parts) -> Provenance:
     device = torch.cuda.get_device_name() if config.compute.accelerator == "gpu" else "cpu"
     source = parts.source
     return provenance(source.digest, parts.statistics_hash, device, torch.get_num_threads(), source.pinned)

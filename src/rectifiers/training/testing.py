@@ -3,7 +3,6 @@
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -13,6 +12,7 @@ from rectifiers.evaluation.testing import evaluate
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import canonical_json
 from rectifiers.runs.provenance import code_fingerprint, version
+from rectifiers.runs.record_parts import ProtocolResult
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.distributed import World
 from rectifiers.training.build import import_function
@@ -23,7 +23,7 @@ AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 def protocol_result(
     name: str, config: RunConfig, classifier: Classifier, source: Source, folder: Path, here: World
-) -> dict[str, Any]:
+) -> ProtocolResult:
     """Test `classifier` on the val split by the protocol that `evaluation.<name>` configures."""
     target, compute = config.evaluation.protocols[name], config.compute
     protocol = import_function(f"evaluation.{name}", target)(config.data.crop_px)
@@ -55,13 +55,13 @@ def protocol_result(
             write(path, kept)
     elif here.rank == 0:
         path.unlink(missing_ok=True)  # of an earlier test, by other settings or older code
-    return {
+    return ProtocolResult(
         **tested.as_dict(),
-        "settings": target.as_dict(),
-        "multiply_adds": round(cost / len(images.labels)),
-        "images_per_second": len(images.labels) / seconds,
-        "seconds": seconds,
-        "scores": kept.digest() if kept else None,
-        "code": code_fingerprint(),
+        settings=target.as_dict(),
+        multiply_adds=round(cost / len(images.labels)),
+        images_per_second=len(images.labels) / seconds,
+        seconds=seconds,
+        scores=kept.digest() if kept else None,
+        code=code_fingerprint(),
         **version(),
-    }
+    )

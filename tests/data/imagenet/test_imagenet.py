@@ -32,19 +32,19 @@ def unpinned(prepared: Path, tmp_path: Path) -> Path:
 def test_a_run_trains_on_the_prepared_miniature(prepared: Path, unpinned: Path, tmp_path: Path) -> None:
     folders = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
     outcome = train(compose_config(*SHRUNK, f"data.root={prepared}", *folders), {})
-    assert outcome.record["status"] == "finished"
-    assert outcome.record["train_images"] == 72
-    assert outcome.record["protocols"]["center"]["seen"] == 24
-    provenance = outcome.record["provenance"]
-    assert (provenance["data"], provenance["data_pinned"]) == (imagenet(str(prepared)).digest, True)
+    assert outcome.record.status == "finished"
+    assert outcome.record.train_images == 72
+    assert outcome.record.protocols["center"].num_images == 24
+    provenance = outcome.record.provenance
+    assert (provenance.data, provenance.data_pinned) == (imagenet(str(prepared)).digest, True)
     with pytest.raises(
         InputError, match=r"data\.root=.*unpinned has a manifest that no committed dvc\.lock names, .*data\.allow_"
     ):
         train(compose_config(*SHRUNK, f"data.root={unpinned}", *folders), {})
     again = train(compose_config(*SHRUNK, f"data.root={unpinned}", "data.allow_unpinned=true", *folders), {})
     assert again.fresh
-    assert again.record["provenance"]["data_pinned"] is False
-    assert again.record["history"][-1]["train_loss"] == outcome.record["history"][-1]["train_loss"]
+    assert again.record.provenance.data_pinned is False
+    assert again.record.history[-1]["train_loss"] == outcome.record.history[-1]["train_loss"]
 
 
 def test_a_run_on_unpinned_data_never_passes_for_one_on_pinned_data(
@@ -54,17 +54,17 @@ def test_a_run_on_unpinned_data_never_passes_for_one_on_pinned_data(
     folders = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
     loose = (*SHRUNK, f"data.root={unpinned}", "data.allow_unpinned=true", *folders)
     first = train(compose_config(*loose), {})
-    assert first.record["provenance"]["data"] == f"unpinned-{imagenet(str(prepared)).digest}"
+    assert first.record.provenance.data == f"unpinned-{imagenet(str(prepared)).digest}"
     assert not train(compose_config(*loose), {}).fresh
     with pytest.raises(InputError, match=r"data\.allow_unpinned=true"):
         train(compose_config(*SHRUNK, f"data.root={unpinned}", *folders), {})
     second = train(compose_config(*SHRUNK, f"data.root={prepared}", *folders), {})
     assert second.fresh
     assert second.path != first.path
-    assert second.record["provenance"]["data_pinned"] is True
-    hashes = [outcome.record["provenance"]["statistics"] for outcome in (first, second)]
+    assert second.record.provenance.data_pinned is True
+    hashes = [outcome.record.provenance.statistics for outcome in (first, second)]
     assert hashes[0] != hashes[1]
-    mixed = (*loose, f"data.content={second.record['provenance']['data']}", "evaluation=ten_view")
+    mixed = (*loose, f"data.content={second.record.provenance.data}", "evaluation=ten_view")
     with pytest.raises(InputError, match=r"data\.content=\w+ is not the hash of the data, which is unpinned-"):
         train(compose_config(*mixed), {})
 

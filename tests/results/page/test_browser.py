@@ -1,7 +1,5 @@
 """The page in a real browser: it does what it says, asks for nothing, and shows a hostile record as text."""
 
-import copy
-import json
 import random
 import shutil
 from collections.abc import Iterator
@@ -14,13 +12,14 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from conftest import ROOT
+from made_up import altered, ensemble, parsed, result
 from rectifiers.evaluation.scores import Scores, scores_path, write
-from rectifiers.results.commands import command
-from rectifiers.results.comparison import compare, hits
+from rectifiers.results.comparison import compare
 from rectifiers.results.listing import Found, gather
 from rectifiers.results.page.document import page as make_page
 from rectifiers.results.statistics import error_interval_pct, mcnemar
 from rectifiers.results.tables import load
+from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id
 
 CHROMIUM = shutil.which("chromium")
@@ -59,19 +58,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     labels = np.arange(450) % 10
     for name in (PRELU, RELU):
-        record = json.loads((RECORDS / f"{name}.json").read_text())
-        result = record["protocols"]["ten_view"]
-        right = np.array(hits(result))
+        record = records.load(RECORDS / f"{name}.json")
+        right = np.array(record.protocols["ten_view"].is_correct())
         scores = np.eye(10, dtype=np.float32)[np.where(right, labels, (labels + 1) % 10)]
-        kept = Scores(scores, labels, record["provenance"]["data"], "{}")
+        kept = Scores(scores, labels, record.provenance.data, "{}")
         write(scores_path(folder / "runs" / name, "ten_view"), kept)
-        result["scores"] = kept.digest()
-        record["class_names"] = CLASSES
-        (folder / "runs" / name / "record.json").write_text(json.dumps(record))
+        record = altered(record, {"protocols.ten_view.scores": kept.digest(), "class_names": CLASSES})
+        records.write(folder / "runs" / name / "record.json", record)
     path = folder / "results" / "report" / "index.html"
     path.parent.mkdir(parents=True)
-    own, committed = gather(folder / "runs")[0], gather(RECORDS)[0]
-    found = [*own, *(each for each in committed if each.record["run"] not in (PRELU, RELU))]
+    found = [*gather(folder / "runs"), *(each for each in gather(RECORDS) if each.record.run not in (PRELU, RELU))]
     path.write_text(make_page(found, load(RECORDS), path))
     return path
 
@@ -165,9 +161,9 @@ def test_filters_narrow_and_the_address_keeps_them(browser: Browser, place: Path
         page.get_by_label("tested by").select_option("dense")
         expect(page.locator("#count")).to_have_text("5 runs of 35; errors by dense")
         names, address = column(page, 1), page.evaluate("location.hash")
-        records = {each.record["run"]: each.record for each in gather(RECORDS)[0]}
-        assert {records[name]["choices"]["experiment"] for name in names} == {"text/xavier14"}
-        errors = [f"{records[name]['protocols']['dense']['top1_error_pct']:.2f}" for name in names]
+        known = {each.record.run: each.record for each in gather(RECORDS)}
+        assert {known[name].choices["experiment"] for name in names} == {"text/xavier14"}
+        errors = [f"{known[name].protocols['dense'].top1_error_pct:.2f}" for name in names]
         assert column(page, 3) == errors
         page.get_by_role("link", name="Error by epoch").click()
         expect(page).to_have_url(f"{place.as_uri()}#curves&{address.removeprefix('#')}")
@@ -187,7 +183,7 @@ def test_what_stands_in_an_address_cannot_break_the_page(browser: Browser, place
 
 
 def test_two_runs_are_compared_with_the_statistics_of_the_tables(browser: Browser, place: Path) -> None:
-    one, other = (json.loads((RECORDS / f"{name}.json").read_text()) for name in (PRELU, RELU))
+    one, other = (records.load(RECORDS / f"{name}.json") for name in (PRELU, RELU))
     told = compare(one, other)
     with Visit(browser, place, "#runs&data=digits&find=table2") as page:
         page.get_by_role("button", name=f"Compare run {PRELU} as A").click()
@@ -214,7 +210,7 @@ def test_two_runs_are_compared_with_the_statistics_of_the_tables(browser: Browse
 
 
 def test_classes_and_images_where_scores_were_kept(browser: Browser, place: Path) -> None:
-    both = [hits(json.loads((RECORDS / f"{n}.json").read_text())["protocols"]["ten_view"]) for n in (PRELU, RELU)]
+    both = [records.load(RECORDS / f"{n}.json").protocols["ten_view"].is_correct() for n in (PRELU, RELU)]
     apart = [i for i in range(450) if both[0][i] != both[1][i]]
     with Visit(browser, place, f"#compare&a={PRELU}&b={RELU}") as page:
         expect(page.locator("#images-protocol")).to_be_visible()
@@ -229,7 +225,7 @@ def test_classes_and_images_where_scores_were_kept(browser: Browser, place: Path
             errors = [100 * np.mean([not side[i] for i in range(digit, 450, 10)]) for side in both]
             assert (name, images) == (CLASSES[digit], "45")
             assert [float(ours), float(theirs)] == [pytest.approx(error, abs=0.005) for error in errors]
-        page.locator("#images-protocol").select_option("dense")  # no scores of it were kept, but hits were
+        page.locator("#images-protocol").select_option("dense")  # no scores of it were kept, but the masks were
         assert {tuple(row[2:]) for row in cells(page, "by index in the test split")} <= {
             ("right", "wrong"), ("wrong", "right")
         }  # fmt: skip
@@ -250,7 +246,7 @@ def test_the_scripts_statistics_are_those_of_python(browser: Browser, place: Pat
 
 
 def test_a_number_leads_to_its_runs_their_command_record_and_provenance(browser: Browser, place: Path) -> None:
-    record = json.loads((RECORDS / f"{PRELU}.json").read_text())
+    record = records.load(RECORDS / f"{PRELU}.json")
     with Visit(browser, place, permissions=["clipboard-read", "clipboard-write"]) as page:
         button = page.get_by_role("button", name="5 runs of Table 2 on digits").last
         button.focus()
@@ -259,15 +255,15 @@ def test_a_number_leads_to_its_runs_their_command_record_and_provenance(browser:
         expect(dialog.get_by_role("heading", level=2)).to_be_focused()
         dialog.get_by_role("button", name=PRELU).click()
         expect(dialog.get_by_role("heading", level=2)).to_have_text(f"Run {PRELU}")
-        expect(dialog.locator("pre")).to_have_text(str(command(record)))
+        expect(dialog.locator("pre")).to_have_text(record.command)
         dialog.get_by_role("button", name="Copy").click()
         expect(dialog.get_by_text("Copied.")).to_be_visible()
-        assert page.evaluate("navigator.clipboard.readText()") == command(record)
+        assert page.evaluate("navigator.clipboard.readText()") == record.command
         href = dialog.locator("a").first.evaluate("link => link.href")
         assert Path(href.removeprefix("file://")).is_file()
         text = dialog.inner_text()
-        for value in (record["provenance"]["git_sha"], record["provenance"]["data"], record["provenance"]["lock"],
-                      record["provenance"]["machine"]["cpu"], record["provenance"]["versions"]["torch"]):  # fmt: skip
+        for value in (record.provenance.git_sha, record.provenance.data, record.provenance.lock,
+                      record.provenance.machine.cpu, record.provenance.versions["torch"]):  # fmt: skip
             assert value in text
         page.keyboard.press("Escape")
         expect(dialog).not_to_be_visible()
@@ -276,13 +272,11 @@ def test_a_number_leads_to_its_runs_their_command_record_and_provenance(browser:
 
 
 def test_an_own_run_and_the_committed_record_of_its_name_are_both_there(browser: Browser, tmp_path: Path) -> None:
-    record = json.loads((RECORDS / f"{PRELU}.json").read_text())
-    record["protocols"]["ten_view"] |= {"top1_correct": 441, "top1_error_pct": 2.0, "top1_hits": "0" * 113}
-    record["codes"] = ["0123456789ab"]
-    (tmp_path / "runs" / PRELU).mkdir(parents=True)
-    (tmp_path / "runs" / PRELU / "record.json").write_text(json.dumps(record))
+    record = records.load(RECORDS / f"{PRELU}.json")
+    changes = {"protocols.ten_view": result(441, 450), "codes": ["0123456789ab"]}
+    records.write(tmp_path / "runs" / PRELU / "record.json", altered(record, changes))
     path = tmp_path / "index.html"
-    path.write_text(make_page(gather(RECORDS, tmp_path / "runs")[0], load(RECORDS), path))
+    path.write_text(make_page(gather(RECORDS, tmp_path / "runs"), load(RECORDS), path))
     committed = f"{PRELU} (committed)"
     with Visit(browser, path, f"#runs&find={PRELU}") as page:
         assert column(page, 1) == [PRELU, committed]
@@ -332,32 +326,32 @@ def hostile() -> list[Found]:
     """Two runs all of whose names are markup."""
     found = []
     for seed in (0, 1):
-        record = copy.deepcopy(json.loads((RECORDS / f"{PRELU}.json").read_text()))
         first, second, third, fourth = PAYLOADS
-        record["run"] = f"hostile_{seed}"
-        record["choices"] |= {
-            "experiment": first,
-            "activation": second,
-            "init": third,
-            "data": second + first,
-            "model": fourth,
-        }
-        record["science"]["seed"] = seed
-        record["science"][first] = {second: third, "__proto__": fourth}
-        record["provenance"] |= {"git_sha": second, "data": third, first: second}
-        record["protocols"] = {name: record["protocols"]["dense"] for name in (*PAYLOADS, "__proto__")}
-        record["slopes"] = {name: {"mean": 0.1} for name in PAYLOADS}
-        record["warnings"] = list(PAYLOADS)
-        record["class_names"] = list(PAYLOADS)
-        found.append(Found(record, RECORDS / f"hostile_{seed}.json"))
+        base = records.load(RECORDS / f"{PRELU}.json")
+        changes = {
+            "choices": {"experiment": first, "activation": second, "init": third, "data": second + first,
+                        "model": fourth},
+            "science": base.science | {"seed": seed, first: {second: third, "__proto__": fourth}},
+            "provenance.git_sha": second,
+            "provenance.data": third,
+            "provenance.versions": {first: second},
+            "protocols": {name: base.protocols["dense"].model_dump() for name in (*PAYLOADS, "__proto__")},
+            "slopes": {name: base.slopes["conv1"].model_dump() for name in PAYLOADS},
+            "warnings": list(PAYLOADS),
+            "class_names": list(PAYLOADS),
+        }  # fmt: skip
+        record = altered(base, changes)
+        found.append(Found(record, RECORDS / f"{record.run}.json"))
     return found
 
 
 def test_hostile_names_are_shown_as_text(browser: Browser, tmp_path: Path) -> None:
     """The policy is switched off, so that it is the page that withstands; the library needs no eval either way."""
     path = tmp_path / "index.html"
-    path.write_text(make_page(hostile(), [], path))
-    fragment = "#compare&a=hostile_0&b=hostile_1&run=hostile_0"
+    found = hostile()
+    path.write_text(make_page(found, [], path))
+    one, other = (each.record.run for each in found)
+    fragment = f"#compare&a={one}&b={other}&run={one}"
     with Visit(browser, path, fragment, bypass_csp=True) as page:
         expect(page.locator("#comparison svg.marks")).to_have_count(3)
         see_everything(page)
@@ -376,32 +370,24 @@ def test_hostile_names_are_shown_as_text(browser: Browser, tmp_path: Path) -> No
 
 
 def test_ensembles_and_diverged_runs_are_shown_and_compared(browser: Browser, tmp_path: Path) -> None:
-    whole = json.loads((RECORDS / f"{PRELU}.json").read_text())
-    diverged = copy.deepcopy(whole) | {"run": "diverged", "status": "diverged", "protocols": {}, "slopes": {}}
-    diverged["history"] = [{**diverged["history"][0], "train_loss": None}]
-    diverged["diverged"] = {"step": 7, "layer": "conv1"}
-    diverged["science"]["seed"] = 9
-    kept = ("schema_version", "status", "protocols", "codes", "provenance")
-    ensemble = {key: whole[key] for key in kept} | {
-        "run": "together", "choices": {"experiment": None, "data": "digits", "debug": None},
-        "science": {"members": [PRELU, RELU]},
-        "members": [{key: whole[key] for key in ("run", "choices", "science", "train_images")}],
-    }  # fmt: skip
+    whole, other = (records.load_training(RECORDS / f"{name}.json") for name in (PRELU, RELU))
+    gone = {"status": "diverged", "diverged": {"step": 7, "layer": "conv1"}, "protocols": {}, "slopes": {}}
+    gone |= {"history": [whole.history[0] | {"train_loss": None}], "science.seed": 9}
+    diverged = altered(whole, gone)
+    together = ensemble(whole, other, choices={"experiment": None, "data": "digits", "debug": None})
     path = tmp_path / "index.html"
-    found = [Found(record, RECORDS / f"{record['run']}.json") for record in (whole, diverged, ensemble)]
+    found = [Found(record, RECORDS / f"{record.run}.json") for record in (whole, diverged, together)]
     path.write_text(make_page(found, [whole], path))
-    with Visit(browser, path, "#compare&a=together&b=diverged") as page:
-        expect(page.locator("#compare-status")).to_contain_text("A: together, B: diverged.")
+    with Visit(browser, path, f"#compare&a={together.run}&b={diverged.run}") as page:
+        expect(page.locator("#compare-status")).to_contain_text(f"A: {together.run}, B: {diverged.run}.")
         expect(page.locator("#comparison")).to_contain_text("No protocol has tested both.")
         assert column(page, 3) == ["1.56", "diverged", "1.56"]
-        page.locator("#list .run", has_text="diverged").click()
+        page.locator("#list .run", has_text=diverged.run).click()
         expect(page.locator("dialog")).to_contain_text('{"step":7,"layer":"conv1"}')
         expect(page.locator("dialog")).not_to_contain_text("jsonnull")  # what a run does not have leaves nothing behind
         page.keyboard.press("Escape")
-        page.locator("#list .run", has_text="together").click()
-        expect(page.locator("dialog pre")).to_have_text(
-            f"python scripts/evaluate.py run=[{PRELU}] evaluation=calibration"
-        )
+        page.locator("#list .run", has_text=together.run).click()
+        expect(page.locator("dialog pre")).to_have_text(together.command)
 
 
 def test_the_policy_lets_nothing_in_or_out(browser: Browser, place: Path) -> None:
@@ -433,9 +419,9 @@ def test_with_no_records_it_says_what_to_run(browser: Browser, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_a_page_of_two_thousand_runs_stays_small(browser: Browser, tmp_path: Path) -> None:
-    """Real records varied: other seeds, hits of one image in twenty turned, all curves and slopes moved."""
+    """Real records varied: other seeds, one answer in twenty turned, all curves and slopes moved."""
     draw = random.Random(0)
-    known, path = gather(RECORDS)[0], tmp_path / "index.html"
+    known, path = gather(RECORDS), tmp_path / "index.html"
     found = [varied(known[seed % len(known)], seed, draw) for seed in range(100, 2100)]
     path.write_text(make_page(found, [each.record for each in found], path))
     assert path.stat().st_size < 5e6
@@ -443,25 +429,25 @@ def test_a_page_of_two_thousand_runs_stays_small(browser: Browser, tmp_path: Pat
         expect(page.locator("#count")).to_have_text("2,000 runs; errors by ten_view")
         assert len(column(page, 1)) == 25
         page.locator("th[data-key=error] button").click()
-        best = min(each.record["protocols"]["ten_view"]["top1_error_pct"] for each in found)
+        best = min(each.record.protocols["ten_view"].top1_error_pct for each in found)
         assert column(page, 3)[0] == f"{best:.2f}"
         see_everything(page)
 
 
 def varied(found: Found, seed: int, draw: random.Random) -> Found:
-    record = copy.deepcopy(found.record)
+    record = found.record.model_dump()
     record["science"]["seed"] = seed
     record["run"] = run_id(record["science"])
-    for result in record["protocols"].values():
-        bits, seen = hits(result), result["seen"]
-        for image in draw.sample(range(seen), seen // 20):
+    for name, tested in record["protocols"].items():
+        bits, n = found.record.protocols[name].is_correct(), tested["num_images"]
+        for image in draw.sample(range(n), n // 20):
             bits[image] = not bits[image]
-        number = int("".join("01"[bit] for bit in bits) + "0" * (-seen % 4), 2)
+        number = int("".join("01"[bit] for bit in bits) + "0" * (-n % 4), 2)
         right = sum(bits)
-        result |= {"top1_hits": f"{number:0{-(-seen // 4)}x}", "top1_correct": right}
-        result["top1_error_pct"] = 100 * (seen - right) / seen
+        tested |= {"correct_mask": f"{number:0{-(-n // 4)}x}", "top1_correct": right}
+        tested["top1_error_pct"] = 100 * (n - right) / n
     for numbers in (*record["history"], *record["slopes"].values()):
         for key, value in numbers.items():
             if isinstance(value, float):
                 numbers[key] = value * draw.uniform(0.95, 1.05)
-    return Found(record, found.path.with_name(f"{record['run']}.json"))
+    return Found(parsed(record), found.path.with_name(f"{record['run']}.json"))

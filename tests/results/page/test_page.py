@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from conftest import ROOT
+from made_up import SCIENCE, training
 from rectifiers.results.claim_records import load as load_claims
 from rectifiers.results.claims import answer, claims
 from rectifiers.results.listing import gather
@@ -22,13 +23,14 @@ from rectifiers.results.page.embedding import column, packed, script_json
 from rectifiers.results.page.sections import SECTIONS, error_curves, propagation, slopes_by_depth
 from rectifiers.results.page.sections import claims as claims_section
 from rectifiers.results.tables import document, load
+from rectifiers.runs.record import TrainingRecord
 
 RECORDS = ROOT / "results" / "records"
 
 
 @pytest.fixture(scope="module")
 def material() -> Material:
-    return Material(gather(RECORDS)[0], document(load(RECORDS)))
+    return Material(gather(RECORDS), document(load(RECORDS)))
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +89,7 @@ def test_every_number_that_was_measured_tells_its_runs(text: str, material: Mate
         for line in table.lines:
             if line.runs:
                 assert f'data-runs="{" ".join(line.runs)}"' in text
-                assert set(line.runs) <= {found.record["run"] for found in material.found}
+                assert set(line.runs) <= {found.record.run for found in material.found}
 
 
 def test_the_chart_of_slopes_has_table_1(material: Material) -> None:
@@ -106,16 +108,15 @@ def test_curves_are_means_over_the_seeds_of_an_arm(material: Material) -> None:
     errors = block.parts[0]
     names = ["prelu · he, n = 5", "prelu_shared · he, n = 5", "relu · he, n = 5", "relu · xavier_forward, n = 5"]
     assert [series.name for series in errors.series] == names
-    runs = [each.record for each in material.found if each.record["choices"]["experiment"] == "table2/prelu"]
-    last = [run["history"][-1]["val/top1_error_pct"] for run in runs if len(run["history"]) == 75]
+    runs = [each.record for each in material.found if each.record.choices["experiment"] == "table2/prelu"]
+    last = [run.history[-1]["val/top1_error_pct"] for run in runs if run.epochs == 75]
     assert errors.series[0].y[-1] == pytest.approx(sum(last) / 5, rel=1e-4)
 
 
 def test_arms_that_share_their_choices_are_told_apart_by_their_keys() -> None:
-    def run(**changed: Any) -> dict[str, Any]:
-        science = {"seed": 0, "optim": {"lr": 0.1, "epochs": 3}, "model": {"width": 1}}
-        science["optim"] |= changed
-        return {"choices": {"activation": "relu", "init": "he"}, "science": science}
+    def run(**changed: Any) -> TrainingRecord:
+        science = SCIENCE | {"optim": {"lr": 0.1, "epochs": 3} | changed}
+        return training(choices={"activation": "relu", "init": "he"}, science=science)
 
     found = arms([run(), run(lr=0.2), run(drop_epochs=[1])])
     assert [(arm.name, len(arm.runs)) for arm in found] == [("relu · lr=0.1", 2), ("relu · lr=0.2", 1)]

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rectifiers.results.comparison import flat
-from rectifiers.results.eligibility import Record
 from rectifiers.runs.identity import canonical_json, run_id, without
+from rectifiers.runs.record import TrainingRecord
 
 OF_A_SEED = ("seed", "optim.drop_epochs")  # a rule may have found the latter
 NAMING = ("model", "activation", "init", "preprocess", "optim")
@@ -17,19 +17,19 @@ class Arm:
     """Runs of one configuration."""
 
     name: str
-    runs: Sequence[Record]
+    runs: Sequence[TrainingRecord]
 
 
-def arms(records: Sequence[Record]) -> list[Arm]:
+def arms(records: Sequence[TrainingRecord]) -> list[Arm]:
     """Group runs and name each group by what tells it from the others: choices first, then keys of the science."""
-    groups: dict[str, list[Record]] = {}
+    groups: dict[str, list[TrainingRecord]] = {}
     for record in records:
-        groups.setdefault(run_id(without(record["science"], OF_A_SEED)), []).append(record)
+        groups.setdefault(run_id(without(record.science, OF_A_SEED)), []).append(record)
     firsts = [runs[0] for runs in groups.values()]
-    chosen = [{group: first["choices"].get(group) for group in NAMING} for first in firsts]
+    chosen = [{group: first.choices.get(group) for group in NAMING} for first in firsts]
     varying = [group for group in NAMING if len({str(each[group]) for each in chosen}) > 1] or ["activation"]
     names = [" · ".join(str(each[group]) for group in varying) for each in chosen]
-    sciences = [flat(without(first["science"], OF_A_SEED)) for first in firsts]
+    sciences = [flat(without(first.science, OF_A_SEED)) for first in firsts]
     return [
         Arm(name + _rest(science, [s for s, other in zip(sciences, names, strict=True) if other == name]), runs)
         for name, science, runs in zip(names, sciences, groups.values(), strict=True)

@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from rectifiers.results.claims import Answer
-from rectifiers.results.eligibility import Record
 from rectifiers.results.layout import Table
 from rectifiers.results.listing import Found
 from rectifiers.results.numerical_floor import NumericalFloor
+from rectifiers.runs.record import TrainingRecord
 
 
 @dataclass(frozen=True)
@@ -20,19 +20,19 @@ class Material:
     answers: Sequence[Answer] = ()
     floor: NumericalFloor | None = None
 
-    def trained(self) -> list[Record]:
+    def trained(self) -> list[TrainingRecord]:
         """Return a record per run that trained for more than an epoch; the user's own where there are two."""
-        by_name = {each.record["run"]: each.record for each in reversed(self.found)}
-        return [record for each in self.found if (record := by_name.pop(each.record["run"], None)) and _drawn(record)]
+        first = {each.record.run: each.record for each in reversed(self.found)}
+        found = [first.pop(each.record.run) for each in self.found if each.record.run in first]
+        return [record for record in found if isinstance(record, TrainingRecord) and _drawn(record)]
 
     def of_kind(self, *kinds: str) -> list[Table]:
         """Return the tables of some kinds, in the order of TABLES.md."""
         return [table for table in self.tables if table.kind in kinds]
 
 
-def _drawn(record: Record) -> bool:
-    epochs = len(record.get("history", ()))
-    return record["status"] == "finished" and record["choices"].get("debug") is None and epochs > 1
+def _drawn(record: TrainingRecord) -> bool:
+    return record.status == "finished" and record.choices.get("debug") is None and record.epochs > 1
 
 
 @dataclass

@@ -10,7 +10,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from rectifiers.results.claims import Answer
-from rectifiers.results.eligibility import Record
 from rectifiers.results.layout import Estimate
 from rectifiers.results.listing import Found
 from rectifiers.results.numerical_floor import NumericalFloor
@@ -19,6 +18,7 @@ from rectifiers.results.page.embedding import packed, script_json
 from rectifiers.results.page.runs import details, rows
 from rectifiers.results.page.sections import SECTIONS
 from rectifiers.results.tables import document
+from rectifiers.runs.record import Record
 from rectifiers.runtime.files import write_text
 
 HERE = Path(str(files(__package__)))
@@ -83,9 +83,9 @@ def _facts(found: Sequence[Found]) -> dict[str, int]:
     records = [each.record for each in found]
     return {
         "runs": len(records),
-        "data sets": len({record["choices"].get("data") for record in records}),
-        "test results": sum(len(record["protocols"]) for record in records),
-        "diverged": sum(record["status"] == "diverged" for record in records),
+        "data sets": len({record.choices.get("data") for record in records}),
+        "test results": sum(len(record.protocols) for record in records),
+        "diverged": sum(record.status == "diverged" for record in records),
     }
 
 

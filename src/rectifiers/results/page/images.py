@@ -5,6 +5,7 @@ from typing import Any
 
 from rectifiers.evaluation.scores import load, scores_path
 from rectifiers.results.listing import Found
+from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 
 MOST_ANSWERS = 1_000_000  # in one page
@@ -24,20 +25,20 @@ def classes_and_answers(
     answers: dict[str, dict[str, list[int]]] = {}
     room = MOST_ANSWERS
     for each, name in zip(found, names, strict=True):
-        for protocol, result in each.record["protocols"].items():
-            if result.get("scores") is None or each.folder is None or result["seen"] > room:
+        for protocol, result in each.record.protocols.items():
+            if result.scores is None or each.folder is None or result.num_images > room:
                 continue
             try:
                 kept = load(scores_path(each.folder, protocol))
             except InputError:
                 continue
-            if kept.digest() != result["scores"]:
+            if kept.digest() != result.scores:
                 continue
-            room -= result["seen"]
+            room -= result.num_images
             labels.setdefault(kept.data, {"labels": kept.labels.tolist(), "names": []})
             answers.setdefault(protocol, {})[name] = kept.scores.argmax(1).tolist()
     for each in found:
-        known = labels.get(each.record["provenance"].get("data"))
-        if known and "class_names" in each.record:
-            known["names"] = each.record["class_names"]
+        known = labels.get(each.record.provenance.data)
+        if known and isinstance(each.record, TrainingRecord) and each.record.class_names:
+            known["names"] = each.record.class_names
     return labels, answers

@@ -7,12 +7,13 @@ from dataclasses import replace
 from rectifiers.results.claims import Answer, runs_of
 from rectifiers.results.claims_table import about_floor
 from rectifiers.results.claims_table import tables as claim_tables
-from rectifiers.results.eligibility import PAPERS_SETTING, Record, setting
+from rectifiers.results.eligibility import PAPERS_SETTING, setting
 from rectifiers.results.layout import Estimate, Table
 from rectifiers.results.page.arms import Arm, arms
 from rectifiers.results.page.blocks import Block, Chart, Folded, Material, Part, Series
 from rectifiers.results.signal import by_layer, expected
 from rectifiers.results.statistics import mean_of
+from rectifiers.runs.record import TrainingRecord
 
 MOST_ARMS = 8  # in one chart: as many as there are colours
 BY_LAYER = {  # claims whose runs' responses are drawn by layer: when, and which row of their histories that is
@@ -129,9 +130,9 @@ def _of_claim(answer: Answer, when: str, at: int) -> Chart:
     return Chart(title, told, "layer", "log10 of the RMS", [*measured, *theory][:MOST_ARMS], scale="names")
 
 
-def _rows_of(record: Record) -> list[Mapping[str, float]]:
+def _rows_of(record: TrainingRecord) -> list[Mapping[str, float]]:
     """The layers' responses after each epoch, where they were kept."""
-    return [found for row in record.get("history", ()) if (found := by_layer(record, row))]
+    return [found for row in record.history if (found := by_layer(record, row))]
 
 
 def _signal(name: str, rows: Sequence[Mapping[str, float]]) -> Series:
@@ -195,8 +196,8 @@ SECTIONS: Sequence[Callable[[Material], Block | None]] = (
 
 def _curve(arm: Arm, key: str) -> Series:
     series = Series(f"{arm.name}, n = {len(arm.runs)}")
-    for epoch in range(max(len(run["history"]) for run in arm.runs)):
-        values = [run["history"][epoch].get(key) for run in arm.runs if len(run["history"]) > epoch]
+    for epoch in range(max(run.epochs for run in arm.runs)):
+        values = [run.history[epoch].get(key) for run in arm.runs if run.epochs > epoch]
         there = [value for value in values if value is not None]
         if there:
             mean = mean_of(there)
@@ -205,7 +206,7 @@ def _curve(arm: Arm, key: str) -> Series:
 
 
 def _last(arm: Arm, key: str) -> float:
-    values = [run["history"][-1].get(key) for run in arm.runs]
+    values = [run.history[-1].get(key) for run in arm.runs]
     there = [value for value in values if value is not None]
     return sum(there) / len(there) if there else float("inf")
 

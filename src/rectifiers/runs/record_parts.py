@@ -1,0 +1,259 @@
+"""The parts of a record: what a run is made of, and what was measured. Errors are in percent, times in seconds."""
+
+import json
+import math
+import reprlib
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
+
+from rectifiers.runtime.schema import Section
+
+LARGEST = 1e150  # the square of a number can still be represented
+
+
+def _json(value: dict[str, Any]) -> dict[str, Any]:
+    json.dumps(value, allow_nan=False)
+    return value
+
+
+def _training_science(value: dict[str, Any]) -> dict[str, Any]:
+    for key, kinds in SCIENCE.items():
+        node: Any = value
+        for part in key.split("."):
+            node = node.get(part) if isinstance(node, dict) else None
+        if not isinstance(node, kinds) or isinstance(node, bool):
+            raise ValueError(
+                f"{key} is {reprlib.repr(node)}, not of type {' or '.join(kind.__name__ for kind in kinds)}"
+            )
+    if not 0 <= value["seed"] < 2**63:
+        raise ValueError(f"seed is {reprlib.repr(value['seed'])}, not from 0 to 2^63 - 1")
+    return value
+
+
+SCIENCE: dict[str, tuple[type, ...]] = {
+    "seed": (int,),
+    "data.crop_px": (int,),
+    "model.width": (int, float),
+    "optim.epochs": (int,),
+    "init": (dict,),
+    "activation": (dict,),
+    "preprocess": (dict,),
+}
+
+Json = Annotated[dict[str, Any], AfterValidator(_json)]
+Science = Annotated[dict[str, Any], AfterValidator(_training_science)]  # its hash is what refuses NaN
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Positive = Annotated[int, Field(gt=0, lt=2**63)]
+Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+Rate = Annotated[float, Field(gt=0, le=LARGEST)]
+Percent = Annotated[float, Field(ge=0, le=100)]
+Epoch = dict[str, Annotated[int, Field(ge=-(2**63), lt=2**63)] | Number | None]
+
+
+class Part(Section):
+    model_config = ConfigDict(ser_json_inf_nan="constants", use_attribute_docstrings=True)
+
+
+class Errors(Part):
+    """Exact counts of answers, and the errors in percent that follow from them."""
+
+    num_images: Positive
+    """images that were tested"""
+    top1_correct: Count
+    """images whose class has the highest score"""
+    top1_error_pct: Percent
+    """share of the other images, %"""
+    top5_correct: Count | None
+    """images whose class is among the five highest scores; null for five classes or fewer"""
+    top5_error_pct: Percent | None
+    """share of the other images, %"""
+
+    @property
+    def top1_errors(self) -> int:
+        """The number of images whose top-1 answer is wrong."""
+        return self.num_images - self.top1_correct
+
+    @model_validator(mode="after")
+    def _check_counts(self) -> "Errors":
+        n = self.num_images
+        for name, correct, error_pct in (
+            ("top1", self.top1_correct, self.top1_error_pct),
+            ("top5", self.top5_correct, self.top5_error_pct),
+        ):
+            if correct is None or error_pct is None:
+                if correct is not error_pct:
+                    raise ValueError(f"one of {name}_correct and {name}_error_pct is null")
+            elif correct > n:
+                raise ValueError(f"{name}_correct is {correct} of {n} images")
+            elif not math.isclose(error_pct, 100 * (n - correct) / n, abs_tol=1e-9):
+                raise ValueError(f"{name}_error_pct is {error_pct}, but {correct} of {n} images are correct")
+        return self
+
+
+class ProtocolResult(Errors):
+    """What a test protocol found."""
+
+    by_scale: dict[Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}$")], Errors]
+    """errors by scale in pixels; empty for a protocol of one scale"""
+    nll: Number | None
+    """mean negative log-likelihood, nats"""
+    brier: Number | None
+    """Brier score, from 0 to 2"""
+    ece: Number | None
+    """expected calibration error of the top-1 answer, from 0 to 1"""
+    correct_mask: Annotated[str, Field(pattern=r"^[0-9a-f]+$")]
+    """one bit per image of the split, 1 for a correct top-1 answer; hexadecimal, the first image in the highest bit"""
+    settings: Json
+    """configuration of the protocol"""
+    multiply_adds: Count
+    """mean per image"""
+    images_per_second: Rate
+    """images tested per second of wall clock"""
+    seconds: Number
+    """wall clock, s"""
+    scores: str | None
+    """digest of the kept scores; null where they were not kept"""
+    code: str
+    """fingerprint of the source that tested"""
+    git_sha: str | None
+    """commit of the source that tested; null outside of a checkout"""
+    git_dirty: bool | None
+    """whether the source departed from its commit; null outside of a checkout"""
+
+    @model_validator(mode="after")
+    def _check_mask(self) -> "ProtocolResult":
+        n, padding = self.num_images, -self.num_images % 4
+        if len(self.correct_mask) * 4 != n + padding:
+            raise ValueError(f"correct_mask has {len(self.correct_mask)} digits for {n} images")
+        bits = int(self.correct_mask, 16)
+        if bits.bit_count() != self.top1_correct or bits & ((1 << padding) - 1):
+            raise ValueError(f"correct_mask marks other images than the {self.top1_correct} of top1_correct")
+        for scale, errors in self.by_scale.items():
+            if errors.num_images != n:
+                raise ValueError(f"by_scale.{scale} is of {errors.num_images} images and not of {n}")
+        return self
+
+    def is_correct(self) -> list[bool]:
+        """Return for each image of the split, in its order, whether its top-1 answer is correct."""
+        bits = f"{int(self.correct_mask, 16):0{4 * len(self.correct_mask)}b}"
+        return [bit == "1" for bit in bits[: self.num_images]]
+
+
+class EnsembleResult(ProtocolResult):
+    """What a test protocol found of the mean of the members' scores."""
+
+    member_scores: list[str | None]
+    """digest of each member's kept scores, in the order of `members`"""
+
+
+class Network(Part):
+    """The network that was trained."""
+
+    depth: Positive
+    """layers with weights"""
+    input_px: Positive
+    """side of the square input, px"""
+    channels: Positive
+    """channels of the input"""
+    classes: Positive
+    """classes of the output"""
+    parameters: Count
+    """learned numbers, slopes included"""
+    slopes: Count
+    """learned slopes of activations"""
+    multiply_adds: Count
+    """per image"""
+
+
+class InitReportEntry(Part):
+    """What the initialiser asked of a layer, and what it drew."""
+
+    layer: str
+    """name of the layer"""
+    shape: Annotated[list[Positive], Field(min_length=1)]
+    """shape of its weight"""
+    fan_in: Positive
+    """n, the inputs of one response"""
+    fan_out: Positive
+    """n-hat, the responses that one input reaches"""
+    activation_before: str | None
+    """class of the activation before the layer"""
+    activation_after: str | None
+    """class of the activation after the layer"""
+    forward_gain: Rate | None
+    """1 / sqrt(E[f^2]); null where it does not exist"""
+    backward_gain: Rate | None
+    """1 / sqrt(E[f'^2]); null where it does not exist"""
+    rule: str
+    """name of the rule"""
+    std_asked: Number
+    """standard deviation that the rule asks for"""
+    std_drawn: Number
+    """standard deviation of what was drawn"""
+    mean_drawn: Number
+    """mean of what was drawn"""
+    bias: Number | str
+    """constant, or the name of the rule that drew the biases"""
+
+
+class Slopes(Part):
+    """The learned slopes of a layer, over its channels."""
+
+    mean: Number
+    """mean"""
+    std: Number
+    """standard deviation"""
+    min: Number
+    """smallest"""
+    max: Number
+    """largest"""
+    channels: Positive
+    """number of slopes; 1 for a shared one"""
+
+
+class Divergence(Part):
+    """Where a training stopped being finite."""
+
+    step: Count
+    """optimiser step"""
+    layer: str
+    """first layer at which it can be seen"""
+
+
+class Machine(Part):
+    """The machine of a run."""
+
+    system: str
+    """operating system"""
+    cpu: str
+    """processor"""
+    cores: int | None
+    """logical processors"""
+    threads: int
+    """threads of torch"""
+    device: str
+    """GPU, or cpu"""
+
+
+class Provenance(Part):
+    """Where numbers come from. Nothing here names a person, a host or a secret."""
+
+    code: str
+    """fingerprint of the source"""
+    git_sha: str | None
+    """commit of the source; null outside of a checkout"""
+    git_dirty: bool | None
+    """whether the source departed from its commit; null outside of a checkout"""
+    lock: str | None
+    """hash of requirements.lock"""
+    data: str
+    """hash of the data"""
+    data_pinned: bool | None
+    """whether a dvc.lock names prepared data; null for other data"""
+    statistics: str | None
+    """hash of the fitted preprocessing; null for an ensemble"""
+    versions: dict[str, str]
+    """versions of Python and of packages"""
+    machine: Machine
+    """the machine"""

@@ -1,0 +1,35 @@
+"""What was typed is kept, as far as others can type it."""
+
+import pytest
+
+from rectifiers.training.recording import without_places
+from rectifiers.training.run import train
+
+
+def test_a_record_keeps_what_was_typed_for_its_first_test(tiny) -> None:
+    first = train(tiny("evaluation=center"), {}, ["evaluation=center", "seed=0"])
+    assert first.record.command == "python train.py evaluation=center seed=0"
+    assert train(tiny("evaluation=ten_view"), {}, ["evaluation=ten_view"]).record.overrides == first.record.overrides
+    assert train(tiny("seed=1"), {}).record.command is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "kept"),
+    [
+        ("activation=prelu", ["activation=prelu"]),
+        ("compute.workers=2", ["compute.workers=2"]),
+        ("evaluation=[center,dense]", ["evaluation=[center,dense]"]),
+        ("runs_dir=/home/somebody/runs", []),
+        ("cache_dir='a b'", []),
+        ("logger=wandb", []),
+        ("logger.project=secret", []),
+        ("rerun=true", []),
+        ("hydra/launcher=slurm", []),
+        ("hydra.sweep.dir=/home/somebody", []),
+        ("data.root=/home/somebody/images", ["data.root=FOLDER"]),
+        ("optim.drop_epochs_from=0123456789ab", ["optim.drop_epochs_from=0123456789ab"]),
+        ("optim.drop_epochs_from=/home/somebody/record.json", ["optim.drop_epochs_from=RECORD"]),
+    ],
+)
+def test_no_place_or_account_of_this_machine_is_kept(typed: str, kept: list[str]) -> None:
+    assert without_places([typed]) == kept
