@@ -15,7 +15,7 @@ PACKAGES = {
     "data": {"filelock", "pytorch_lightning", "sklearn", "torchvision", "PIL"},
     "evaluation": {"torchmetrics", "torchvision"},
     "runs": {"filelock"},
-    "results": {"hydra", "omegaconf", "jinja2", "vl_convert", "matplotlib", "rich", "PIL"},
+    "results": {"jinja2", "vl_convert", "matplotlib", "rich", "PIL"},
     "tracking": {"PIL", "wandb", "wandb_workspaces"},
     "training": {"pytorch_lightning", "torchmetrics"},
     "analysis": {"matplotlib", "rich"},
