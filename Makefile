@@ -42,12 +42,12 @@ train: $(READY) $(LIBRARY) ## train the 14-layer network with PReLU from He init
 	@$(BIN)/python train.py activation=prelu init=he
 
 test: lint types $(LIBRARY) ## lint, types, and the tests of every change, in four minutes on two cores
-	@$(BIN)/python -m pytest -n 2 -m 'not process and not slow'
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not process and not slow'
 
 # As root, which is what containers give, the browser is installed too; without it the tests of the page are skipped.
 test-all: test ## the same, and the tests that start programs, several ranks, a browser, a compiler or git
 	@[ "$$(id -u)" != 0 ] || $(MAKE) --silent browser || echo "no chromium: the tests of the page are skipped"
-	@$(BIN)/python -m pytest -n 2 -m 'process and not slow'
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'process and not slow'
 
 test-slow: $(READY) $(LIBRARY) ## the proofs that take minutes
 	@$(BIN)/python -m pytest -n 2 -m slow
