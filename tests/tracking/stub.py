@@ -16,7 +16,7 @@ from typing import Any
 
 
 class Stub(http.server.ThreadingHTTPServer):
-    """`fault` may be set at any time: "silent", "500", "401", "403" or "nonsense"."""
+    """`failure` may be set at any time: "silent", "500", "401", "403" or "nonsense"."""
 
     daemon_threads = True
 
@@ -33,7 +33,7 @@ class Stub(http.server.ThreadingHTTPServer):
         self.views: dict[str, dict[str, Any]] = {}
         self.sweep = ""  # the file of a sweep, and the commands for its agents
         self.trials: list[dict[str, Any]] = []
-        self.fault: str | None = None
+        self.failure: str | None = None
         self.fault_after_rows: int | None = None
 
     def handle_error(self, *_: Any) -> None:
@@ -178,7 +178,7 @@ class Stub(http.server.ThreadingHTTPServer):
                 raise AssertionError(f"step {row['_step']} of {run} was sent twice")
             self.history[run][row["_step"]] = row
             if self.fault_after_rows is not None and len(self.history[run]) >= self.fault_after_rows:
-                self.fault = "500"
+                self.failure = "500"
         summary = files.get("wandb-summary.json")
         if summary:
             self.summaries[run] = json.loads(summary["content"][-1])
@@ -194,12 +194,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         if self.headers.get("content-encoding") == "gzip":
             body = gzip.decompress(body)
-        if self.server.fault == "silent":
+        if self.server.failure == "silent":
             time.sleep(600)
-        if self.server.fault in ("500", "401", "403"):
-            self.reply(int(self.server.fault), {"errors": [{"message": "not today"}]})
+        if self.server.failure in ("500", "401", "403"):
+            self.reply(int(self.server.failure), {"errors": [{"message": "not today"}]})
             return
-        if self.server.fault == "nonsense":
+        if self.server.failure == "nonsense":
             self.reply(200, {"data": {"viewer": 7, "upsertBucket": [], "model": "?"}})
             return
         if self.path == "/graphql":

@@ -1,4 +1,4 @@
-"""The real W&B client against a stand-in for its server: what is told, and what no fault of the server may cost."""
+"""The real W&B client against a stand-in for its server: what is sent, and that no failure of the server ends a run."""
 
 import json
 import os
@@ -50,7 +50,7 @@ def tracked(record: dict[str, Any], folder: Path, **settings: Any) -> Tracked:
 
 
 def inspected(folder: Path) -> list[dict[str, Any]]:
-    """What the one local file of the run holds, as W&B's own reader tells it."""
+    """Return what the run's one local file holds, as W&B's own reader shows it."""
     (file,) = [path for path in (folder / "wandb").glob("*run-*") if not path.is_symlink()]
     done = subprocess.run(
         [Path(sys.executable).with_name("wandb"), "leet", "inspect", "--json", str(file)],
@@ -87,9 +87,9 @@ def until(fact: Callable[[], bool]) -> None:
     raise AssertionError("it did not come true in 20 s")
 
 
-def test_online_it_holds_what_the_record_holds(record: TrainingRecord, folder: Path, server: Stub) -> None:
+def test_an_online_run_holds_what_the_record_holds(record: TrainingRecord, folder: Path, server: Stub) -> None:
     name = record.run
-    assert publish(record, folder, SETTINGS | {"log_checkpoint": True}) is None
+    assert publish(record, folder, SETTINGS.model_copy(update={"log_checkpoint": True})) is None
     run, summary = server.runs[name], server.summaries[name]
     config = {key: value["value"] for key, value in json.loads(run["config"]).items() if key != "_wandb"}
     rows = [{k: v for k, v in server.history[name][step].items() if k[0] != "_"} for step in server.steps(name)]
@@ -100,9 +100,9 @@ def test_online_it_holds_what_the_record_holds(record: TrainingRecord, folder: P
     assert config["provenance"]["data"] == record.provenance.data
     assert config["provenance"]["lock"] == record.provenance.lock
     for protocol, result in record.protocols.items():
-        for key in ("top1_error_pct", "top5_error_pct", "seen"):
-            assert summary[f"{protocol}/{key}"] == result[key]
-        assert summary[f"{protocol}/top1_low_pct"] < result["top1_error_pct"] < summary[f"{protocol}/top1_high_pct"]
+        for key in ("top1_error_pct", "top5_error_pct", "num_images"):
+            assert summary[f"{protocol}/{key}"] == getattr(result, key)
+        assert summary[f"{protocol}/top1_low_pct"] < result.top1_error_pct < summary[f"{protocol}/top1_high_pct"]
     table = next(json.loads(body) for path, body in server.files.items() if "media/table/paper_vs_measured" in path)
     lines = [dict(zip(table["columns"], line, strict=True)) for line in table["data"]]
     ours = next(line for line in lines if line["protocol"] == "ten_view" and line["measure"] == "top-1")
@@ -122,7 +122,7 @@ def test_online_it_holds_what_the_record_holds(record: TrainingRecord, folder: P
     assert not sync_state.is_sent(folder, record.model_copy(update={"protocols": {}}))
 
 
-def test_offline_it_holds_the_same_and_the_sync_sends_it(
+def test_an_offline_run_holds_the_same_and_sync_sends_it(
     record: TrainingRecord, folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as logged_out:
@@ -138,12 +138,12 @@ def test_offline_it_holds_the_same_and_the_sync_sends_it(
     assert merged["ten_view/top1_error_pct"] == record.protocols["ten_view"].top1_error_pct
     assert told[-1]["exit"].get("exit_code", 0) == 0
     assert not sync_state.is_sent(folder, record)
-    assert publish(record, folder, SETTINGS | {"mode": "online"}, fall_back=False) is None
+    assert publish(record, folder, SETTINGS.model_copy(update={"mode": "online"}), fall_back=False) is None
     assert server.steps(record.run) == list(range(1, 13))
     assert sync_state.is_sent(folder, record)
 
 
-def test_wandbs_own_sync_sends_the_same(record: dict[str, Any], folder: Path, server: Stub) -> None:
+def test_wandb_sync_sends_the_same(record: dict[str, Any], folder: Path, server: Stub) -> None:
     assert publish(record, folder, SETTINGS.model_copy(update={"mode": "offline"})) is None
     (place,) = (folder / "wandb").glob("offline-run-*")
     command = [Path(sys.executable).with_name("wandb"), "sync", str(place)]
@@ -151,11 +151,11 @@ def test_wandbs_own_sync_sends_the_same(record: dict[str, Any], folder: Path, se
     assert server.steps(record.run) == list(range(1, 13))
     assert server.summaries[record.run]["center/num_images"] == record.protocols["center"].num_images
     # and ours does not send the rows again
-    assert publish(record, folder, SETTINGS | {"mode": "online"}, fall_back=False) is None
+    assert publish(record, folder, SETTINGS.model_copy(update={"mode": "online"}), fall_back=False) is None
     assert server.steps(record.run) == list(range(1, 13))
 
 
-def test_a_restart_goes_on_in_the_same_run_and_tells_nothing_twice(
+def test_a_restart_continues_the_same_run_and_logs_no_row_twice(
     record: TrainingRecord, folder: Path, server: Stub
 ) -> None:
     history = record.history
@@ -170,7 +170,7 @@ def test_a_restart_goes_on_in_the_same_run_and_tells_nothing_twice(
     assert server.exits[record.run] == 0
 
 
-def test_an_offline_restart_leaves_one_whole_file(record: TrainingRecord, folder: Path) -> None:
+def test_an_offline_restart_leaves_one_complete_file(record: TrainingRecord, folder: Path) -> None:
     for upto in (3, 7):
         cut_short(tracked(record, folder, mode="offline"), record.history[:upto], KeyboardInterrupt())
     told = inspected(folder)
@@ -178,12 +178,12 @@ def test_an_offline_restart_leaves_one_whole_file(record: TrainingRecord, folder
     assert told[-1]["exit"]["exit_code"] == 130
 
 
-@pytest.mark.parametrize("fault", ["401", "403", "nonsense", "refused"])
-def test_a_server_that_cannot_be_used_leaves_the_run_whole_offline(
-    record: TrainingRecord, folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch, fault: str
+@pytest.mark.parametrize("failure", ["401", "403", "nonsense", "refused"])
+def test_an_unusable_server_leaves_the_run_complete_offline(
+    record: TrainingRecord, folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
-    server.fault = fault
-    if fault == "refused":
+    server.failure = failure
+    if failure == "refused":
         monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     note = publish(record, folder, SETTINGS)
     assert note is not None
@@ -193,21 +193,22 @@ def test_a_server_that_cannot_be_used_leaves_the_run_whole_offline(
     assert not sync_state.is_sent(folder, record)
 
 
-@pytest.mark.parametrize("fault", ["silent", "500"])
-def test_a_server_that_does_not_answer_is_given_up(
-    record: TrainingRecord, folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch, fault: str
+@pytest.mark.parametrize("failure", ["silent", "500"])
+def test_a_server_that_does_not_answer_is_abandoned(
+    record: TrainingRecord, folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
-    server.fault = fault
+    server.failure = failure
     monkeypatch.setattr(client, "INIT_TIMEOUT_S", 2)
     assert publish(record, folder, SETTINGS) is not None
     assert rows_of(inspected(folder)) == as_logged(record)
 
 
 @pytest.mark.parametrize(
-    "fault", ["403", "nonsense", "gone", *(pytest.param(fault, marks=pytest.mark.slow) for fault in ("500", "silent"))]
+    "failure",
+    ["403", "nonsense", "gone", *(pytest.param(failure, marks=pytest.mark.slow) for failure in ("500", "silent"))],
 )
-def test_a_server_that_fails_midway_costs_nothing(
-    record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+def test_a_server_that_fails_midway_loses_nothing(
+    record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
     name = record.run
     with serving() as server:
@@ -217,10 +218,10 @@ def test_a_server_that_fails_midway_costs_nothing(
         with mirrored(tracked(record, folder, finish_timeout_s=3)) as mirror:
             mirror.epochs(record.history[:4])
             until(lambda: name in server.runs)
-            if fault == "gone":
+            if failure == "gone":
                 server.shutdown()
                 server.server_close()
-            server.fault = fault
+            server.failure = failure
             mirror.epochs(record.history[:8])
             mirror.finished(record)
         took = time.monotonic() - started
@@ -230,28 +231,28 @@ def test_a_server_that_fails_midway_costs_nothing(
         assert took < 60
     with serving() as later:
         monkeypatch.setenv("WANDB_BASE_URL", later.url)
-        assert publish(record, folder, SETTINGS | {"mode": "online"}, fall_back=False) is None
+        assert publish(record, folder, SETTINGS.model_copy(update={"mode": "online"}), fall_back=False) is None
         assert later.steps(name) == list(range(1, 13))
 
 
-def test_what_a_server_refuses_in_passing_is_told(
+def test_a_refused_checkpoint_is_reported(
     record: TrainingRecord, folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`finish()` is silent about a checkpoint that found no room; the client's own log tells of it."""
+    """`finish()` does not report a refused checkpoint; the client's own log does."""
     taken = server.on_CreateArtifact
     refusing = lambda sent: None if sent["input"]["artifactTypeName"] == "model" else taken(sent)  # noqa: E731
     monkeypatch.setattr(server, "on_CreateArtifact", refusing)
-    note = publish(record, folder, SETTINGS | {"log_checkpoint": True})
+    note = publish(record, folder, SETTINGS.model_copy(update={"log_checkpoint": True}))
     assert note is not None
     assert "CreateArtifact is not offered here" in note
     assert not sync_state.is_sent(folder, record)
 
 
 @pytest.mark.parametrize("moment", ["while it trains", "at its end"])
-def test_a_client_that_is_stuck_does_not_hang_the_run(
+def test_a_client_that_hangs_does_not_hang_the_run(
     record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """As on a hung disk: the client's own process is stopped, and its own time limits with it."""
+    """As on a hung disk: the client's own process is stopped, and its time limits with it."""
     monkeypatch.setattr(client, "ANSWER_S", 1)
     started = time.monotonic()
     with mirrored(tracked(record, folder, mode="offline", finish_timeout_s=1)) as mirror:
@@ -270,7 +271,7 @@ def test_a_client_that_is_stuck_does_not_hang_the_run(
 def test_a_client_that_takes_no_more_rows_does_not_hang_the_training(
     record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows of a deep network's epochs, more than its connection holds: telling one waits then, without a limit."""
+    """A deep network's rows are more than the client's connection holds; logging one then blocks without a limit."""
     monkeypatch.setattr(client, "ANSWER_S", 1)
     wide = {f"response_mean/{layer}": 1 / 3 for layer in range(2000)}
     history = [{**row, **wide} for row in record.history]
@@ -297,7 +298,7 @@ def stop_the_core() -> None:
     ("name", "value"),
     [("WANDB_MODE", "foo"), ("WANDB_BASE_URL", "foo"), ("WANDB_FINISH_TIMEOUT", "abc"), ("WANDB_RESUME", "bogus")],
 )
-def test_a_variable_that_the_client_refuses_is_named_and_costs_nothing(
+def test_a_variable_that_the_client_refuses_is_named_and_loses_nothing(
     record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(name, value)
@@ -306,7 +307,7 @@ def test_a_variable_that_the_client_refuses_is_named_and_costs_nothing(
     assert name.removeprefix("WANDB_").lower() in note
 
 
-def test_a_variable_that_is_set_to_nothing_is_not_set(
+def test_an_empty_variable_counts_as_unset(
     record: TrainingRecord, folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "")
@@ -315,7 +316,7 @@ def test_a_variable_that_is_set_to_nothing_is_not_set(
     assert os.environ["WANDB_MODE"] == ""
 
 
-def test_who_has_set_the_client_to_offline_stays_offline(
+def test_a_client_that_is_set_to_offline_stays_offline(
     record: TrainingRecord, folder: Path, server: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -325,7 +326,7 @@ def test_who_has_set_the_client_to_offline_stays_offline(
     assert server.calls == []
 
 
-def test_a_rerun_is_another_run_there(record: TrainingRecord, folder: Path, server: Stub) -> None:
+def test_a_rerun_is_another_run_in_wandb(record: TrainingRecord, folder: Path, server: Stub) -> None:
     publish(record, folder, SETTINGS)
     attic = folder.parent / "replaced"
     attic.mkdir()
@@ -336,10 +337,10 @@ def test_a_rerun_is_another_run_there(record: TrainingRecord, folder: Path, serv
     assert publish(changed, folder, SETTINGS) is None
     name = f"{record.run}-2"
     assert server.steps(name) == [1, 2, 3, 4, 5]
-    assert server.history[name][5]["train_loss"] == changed["history"][4]["train_loss"]
+    assert server.history[name][5]["train_loss"] == changed.history[4]["train_loss"]
 
 
-def test_rows_of_a_run_that_nothing_here_knows_of_are_not_taken_for_ours(
+def test_rows_of_an_unknown_run_with_our_id_are_not_taken_for_ours(
     record: TrainingRecord, folder: Path, server: Stub
 ) -> None:
     publish(record, folder, SETTINGS)
@@ -351,7 +352,7 @@ def test_rows_of_a_run_that_nothing_here_knows_of_are_not_taken_for_ours(
     assert not sync_state.is_sent(folder, record)
 
 
-def test_a_run_of_a_sweep_is_gone_on_with_in_the_sweep(
+def test_a_run_of_a_sweep_is_continued_in_the_sweep(
     record: TrainingRecord, folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as agent:
@@ -359,12 +360,12 @@ def test_a_run_of_a_sweep_is_gone_on_with_in_the_sweep(
         agent.setenv("WANDB_RUN_ID", "r1")
         cut_short(tracked(record, folder), record.history[:2], KeyboardInterrupt())
     assert server.steps("r1") == [1, 2]
-    assert publish(record, folder, SETTINGS | {"mode": "online"}, fall_back=False) is None
+    assert publish(record, folder, SETTINGS.model_copy(update={"mode": "online"}), fall_back=False) is None
     assert server.steps("r1") == list(range(1, 13))
     assert list(server.runs) == ["r1"]
 
 
-def test_a_note_that_cannot_be_written_costs_nothing(record: TrainingRecord, folder: Path, server: Stub) -> None:
+def test_a_note_that_cannot_be_written_ends_nothing(record: TrainingRecord, folder: Path, server: Stub) -> None:
     (folder / "wandb" / "sent.json").mkdir(parents=True)
     note = publish(record, folder, SETTINGS)
     assert note is not None
@@ -377,19 +378,19 @@ def test_a_run_that_diverged_at_once_is_concluded_once(
     told = []
     conclude = results.conclude
     monkeypatch.setattr(results, "conclude", lambda *given: told.append(given) or conclude(*given))
-    diverged = {**record, "history": [], "epochs": 0, "protocols": {}, "status": "diverged"}
+    diverged = record.model_copy(update={"history": [], "epochs": 0, "protocols": {}, "status": "diverged"})
     assert publish(diverged, folder, SETTINGS.model_copy(update={"mode": "offline"})) is None
     assert len(told) == 1
 
 
-def test_numbers_that_are_none_are_left_out_as_in_the_record(record: TrainingRecord, folder: Path) -> None:
+def test_numbers_that_are_not_finite_are_left_out_as_in_the_record(record: TrainingRecord, folder: Path) -> None:
     rows = [{**record.history[0], "train_loss": float("nan"), "val/loss": float("inf")}]
     cut_short(tracked(record, folder, mode="offline"), rows, KeyboardInterrupt())
     (row,) = rows_of(inspected(folder))
     assert not {"train_loss", "val/loss"} & row.keys()
 
 
-def test_neither_host_nor_place_goes_to_the_server(record: TrainingRecord, folder: Path, server: Stub) -> None:
+def test_neither_host_nor_paths_are_sent(record: TrainingRecord, folder: Path, server: Stub) -> None:
     publish(record, folder, SETTINGS)
     # but for the manifests of artifacts, where the client notes from which staging file it uploaded
     told = b"".join(body for name, body in server.files.items() if not name.endswith("/manifest"))
@@ -405,22 +406,22 @@ def test_names_longer_than_a_tag_are_cut(record: TrainingRecord, folder: Path, s
     assert "a" * 64 in server.runs[record.run]["tags"]
 
 
-def test_no_key_is_written_anywhere(record: TrainingRecord, folder: Path, server: Stub) -> None:
+def test_no_api_key_is_written_to_a_file(record: TrainingRecord, folder: Path, server: Stub) -> None:
     publish(record, folder, SETTINGS)
     assert not [path for path in folder.rglob("*") if path.is_file() and b"k" * 40 in path.read_bytes()]
 
 
-def test_online_without_a_key_says_so_and_asks_nothing(
+def test_online_mode_without_a_key_says_so_and_sends_nothing(
     record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("NETRC", os.devnull)
-    note = publish(record, folder, SETTINGS | {"mode": "online"})
+    note = publish(record, folder, SETTINGS.model_copy(update={"mode": "online"}))
     assert note is not None
     assert "no key is known, and `wandb login` stores one" in note
 
 
-def test_disabled_by_the_environment_there_is_nothing(
+def test_wandb_mode_disabled_writes_nothing(
     record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "disabled")
@@ -428,7 +429,7 @@ def test_disabled_by_the_environment_there_is_nothing(
     assert not (folder / "wandb").exists()
 
 
-def test_a_client_that_cannot_be_imported_costs_no_run(
+def test_a_client_that_cannot_be_imported_ends_no_run(
     record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)

@@ -1,4 +1,4 @@
-"""Several real processes of one run before W&B: rank zero alone speaks."""
+"""Several real processes of one run: rank 0 alone logs to W&B."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from tracking.stub import Stub
 pytestmark = pytest.mark.process
 
 
-def test_of_two_processes_the_first_alone_tells_of_their_run(server: Stub, tmp_path: Path) -> None:
+def test_rank_zero_alone_logs_the_run_of_two_processes(server: Stub, tmp_path: Path) -> None:
     torchrun = [
         "-m",
         "torch.distributed.run",

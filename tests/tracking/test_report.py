@@ -34,7 +34,7 @@ def unnamed(node: Any) -> Any:
     return [unnamed(item) for item in node] if isinstance(node, list) else node
 
 
-def test_a_table_has_its_text_its_runs_and_its_panels(found: list[dict[str, Any]]) -> None:
+def test_a_table_of_the_report_has_its_text_its_runs_and_its_panels(found: list[dict[str, Any]]) -> None:
     document = specification(build(found, entity="e", project="p", group="table2"))
     assert [block["children"][0]["text"] for block in blocks(document, "heading")] == ["Table 2"]
     text = blocks(document, "markdown-block")[-1]["content"]
@@ -56,7 +56,7 @@ def test_a_table_has_its_text_its_runs_and_its_panels(found: list[dict[str, Any]
         assert shown in told
 
 
-def test_the_report_of_all_has_every_group_and_is_the_same_again(found: list[dict[str, Any]]) -> None:
+def test_the_full_report_has_every_group_and_is_reproducible(found: list[dict[str, Any]]) -> None:
     document = specification(build(found, entity="e", project="p"))
     groups = {record.choices["experiment"].partition("/")[0] for record in found}
     filters = [g["metadata"]["runSets"][0]["filters"]["filters"][0]["value"] for g in blocks(document, "panel-grid")]
@@ -76,7 +76,7 @@ def test_no_records_and_no_project_say_what_to_do(found: list[dict[str, Any]]) -
         build(found, entity="e", project="a/b")
 
 
-def test_it_is_saved_and_updated_in_place(found: list[dict[str, Any]], server: Stub, tmp_path: Path) -> None:
+def test_a_report_is_saved_and_updated_in_place(found: list[dict[str, Any]], server: Stub, tmp_path: Path) -> None:
     kept = tmp_path / "reports.json"
     asked = {"entity": None, "project": "ours", "group": "table2", "kept": kept}
     url = save(found, **asked)  # type: ignore[arg-type]
@@ -90,12 +90,12 @@ def test_it_is_saved_and_updated_in_place(found: list[dict[str, Any]], server: S
     assert list(server.views) == [name]
 
 
-@pytest.mark.parametrize("fault", ["401", "nonsense", "refused"])
-def test_a_server_that_cannot_be_used_is_one_sentence(
-    found: list[dict[str, Any]], server: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+@pytest.mark.parametrize("failure", ["401", "nonsense", "refused"])
+def test_an_unusable_server_is_one_sentence(
+    found: list[dict[str, Any]], server: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
-    server.fault = fault
-    if fault == "refused":
+    server.failure = failure
+    if failure == "refused":
         monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     with pytest.raises(InputError, match=r"no report was saved \(.+\); --out=<file> writes the document to a file"):
         save(found, entity=None, project="ours", group=None, kept=tmp_path / "reports.json")

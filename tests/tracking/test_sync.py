@@ -1,4 +1,4 @@
-"""Runs of the real command and what W&B has of them."""
+"""Runs of the real command, and what W&B has of them."""
 
 import os
 import subprocess
@@ -52,39 +52,39 @@ def test_a_run_is_mirrored_epoch_by_epoch(tiny, server: Stub, monkeypatch: pytes
     for key, value in outcome.record.history[-1].items():
         assert last[key] == value
     assert {"val/loss", "slope/fc_1", "response_mean/fc_1", "response_std/fc_2", "dead_units/fc_2"} <= last.keys()
-    assert server.summaries[name]["ten_view/seen"] == 450
+    assert server.summaries[name]["ten_view/num_images"] == 450
 
 
-def test_each_run_of_a_process_is_its_own_and_a_diverged_one_has_failed(tiny, server: Stub) -> None:
+def test_each_run_of_a_process_is_separate_and_a_diverged_one_has_failed(tiny, server: Stub) -> None:
     good = train(tiny("logger=wandb", "optim.epochs=1"), CHOICES).record
     bad = train(tiny("logger=wandb", "optim.epochs=1", "optim.lr=1e20"), CHOICES).record
-    assert bad["status"] == "diverged"
-    assert set(server.runs) == {good["run"], bad["run"]}
-    assert (server.exits[good["run"]], server.exits[bad["run"]]) == (0, 1)
-    assert server.summaries[bad["run"]]["status"] == "diverged"
+    assert bad.status == "diverged"
+    assert set(server.runs) == {good.run, bad.run}
+    assert (server.exits[good.run], server.exits[bad.run]) == (0, 1)
+    assert server.summaries[bad.run]["status"] == "diverged"
 
 
-def test_a_protocol_that_is_added_later_is_told_to_the_same_run(tiny, server: Stub) -> None:
+def test_a_protocol_that_is_added_later_is_sent_to_the_same_run(tiny, server: Stub) -> None:
     asked = ("logger=wandb", "optim.epochs=1")
     name = train(tiny(*asked, "evaluation=center"), CHOICES).record.run
-    assert "ten_view/seen" not in server.summaries[name]
+    assert "ten_view/num_images" not in server.summaries[name]
     train(tiny(*asked, "evaluation=[center,ten_view]"), CHOICES)
     assert list(server.runs) == [name]
     assert server.steps(name) == [1]
-    assert server.summaries[name]["ten_view/seen"] == 450
+    assert server.summaries[name]["ten_view/num_images"] == 450
 
 
-def test_sync_sends_what_was_offline_once(report, tiny, server: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_sends_an_offline_run_once(report, tiny, server: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny("logger=wandb", "logger.mode=offline", "optim.epochs=2")
     outcome = train(config, CHOICES)
     assert outcome.note is None
     assert server.calls == []
-    server.fault = "403"
+    server.failure = "403"
     refused = report("sync", f"--runs={config.runs_dir}")
     assert refused.returncode == 1
     assert refused.stdout == "0 sent, 1 not sent\n"
     assert "403" in refused.stderr
-    server.fault = None
+    server.failure = None
     done = report("sync", f"--runs={config.runs_dir}")
     assert (done.returncode, done.stdout) == (0, "1 sent, 0 not sent\n"), done.stderr
     assert server.steps(outcome.record.run) == [1, 2]
@@ -93,7 +93,7 @@ def test_sync_sends_what_was_offline_once(report, tiny, server: Stub, monkeypatc
     assert (again.returncode, again.stdout, len(server.calls)) == (0, "0 sent, 0 not sent\n", calls)
 
 
-def test_sync_makes_runs_of_any_records(report, server: Stub) -> None:
+def test_sync_turns_any_records_into_runs(report, server: Stub) -> None:
     path = sorted((ROOT / "results" / "records").glob("*.json"))[0]
     record = records.load_training(path)
     done = report("sync", str(path), "--project=ours")
@@ -108,7 +108,7 @@ def test_sync_of_no_folder_is_one_sentence(report, tmp_path: Path) -> None:
     assert done.stderr == f"error: --runs={tmp_path}/none is not a folder; give the one that holds the runs\n"
 
 
-def test_the_sweep_file_asks_for_what_the_command_line_knows() -> None:
+def test_the_sweep_file_has_overrides_that_the_command_line_knows() -> None:
     sweep = yaml.safe_load((ROOT / "scripts" / "wandb_sweep.yaml").read_text())
     assert (ROOT / sweep["program"]).is_file()
     fixed = [part for part in sweep["command"] if "=" in part]
@@ -121,8 +121,8 @@ def test_the_sweep_file_asks_for_what_the_command_line_knows() -> None:
 
 
 @pytest.mark.slow
-def test_an_agent_of_a_sweep_makes_a_trial_by_our_command(server: Stub, tmp_path: Path) -> None:
-    """And a second trial of the same values, which makes no other run, but whose numbers its sweep waits for."""
+def test_an_agent_of_a_sweep_runs_a_trial_by_the_documented_command(server: Stub, tmp_path: Path) -> None:
+    """A second trial of the same values trains nothing, but its sweep waits for its numbers."""
     sweep = yaml.safe_load((ROOT / "scripts" / "wandb_sweep.yaml").read_text())
     small = (*TINY, "logger=wandb", "optim.epochs=2", f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
     sweep["command"][-1:-1] = small

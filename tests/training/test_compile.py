@@ -8,7 +8,7 @@ from rectifiers.training.run import train
 
 
 @pytest.mark.slow
-def test_compiling_in_place_keeps_the_name_the_keys_and_the_numbers(tiny, tmp_path) -> None:
+def test_a_compiled_run_has_the_same_name_checkpoint_keys_and_numbers(tiny, tmp_path) -> None:
     plain = train(tiny(f"runs_dir={tmp_path}/plain"), {})
     compiled = train(tiny("compute.compile=true", f"runs_dir={tmp_path}/compiled"), {})
     assert compiled.record.run == plain.record.run
@@ -27,7 +27,7 @@ def test_a_compiled_run_that_diverges_names_its_layer(tiny) -> None:
 
 
 @pytest.mark.slow
-def test_compiled_convolutions_make_the_same_numbers_with_maps_that_are_computed_again(tmp_path) -> None:
+def test_compiled_convolutions_give_the_same_numbers_with_activation_checkpointing(tmp_path) -> None:
     options = (
         "model=mini", "data=digits8", "optim=plain", "evaluation=[center]", "logger=none", "optim.epochs=1",
         "compute.precision=64-true", f"cache_dir={tmp_path}/cache",

@@ -1,4 +1,4 @@
-"""Callbacks that look on: they see what is there, and the run has the same bits with them and without."""
+"""Diagnostics measure what is there, and the run has the same bits with them and without."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from rectifiers.training.diagnostics import BINS, Signals, Weights, distribution
 from rectifiers.training.run import train
 
 
-def test_a_distribution_is_of_all_numbers() -> None:
+def test_a_distribution_covers_all_numbers() -> None:
     draw = torch.randn(200, 300, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     found = distribution(draw)
     assert (found.mean, found.std) == (float(draw.mean()), float(draw.std(correction=0)))
@@ -25,7 +25,7 @@ def test_a_distribution_is_of_all_numbers() -> None:
     assert (one.std, sum(one.counts)) == (0, 20)
 
 
-def test_a_run_has_the_same_bits_with_those_who_look_on(tiny, tmp_path) -> None:
+def test_a_run_has_the_same_bits_with_diagnostics(tiny, tmp_path) -> None:
     alone = train(tiny(), {})
     kept = AtomicCheckpointIO().load_checkpoint(alone.path.parent / "last.ckpt")["state_dict"]
     signals, weights = Signals([0, 3]), Weights([0, 3])
@@ -57,7 +57,7 @@ def small(folder: Path, *more: str) -> RunConfig:
     )  # fmt: skip
 
 
-def test_fisher_information_is_kept_of_every_epoch_and_changes_no_bit(tmp_path) -> None:
+def test_fisher_information_is_measured_after_every_epoch_and_changes_no_bit(tmp_path) -> None:
     watched = train(small(tmp_path, "callbacks=fisher"), {})
     alone = train(small(tmp_path), {})
     kept, again = (
@@ -81,13 +81,13 @@ def test_fisher_information_is_kept_of_every_epoch_and_changes_no_bit(tmp_path) 
         ("callbacks.images=0", "at least 1"),
     ],
 )
-def test_what_it_cannot_be_made_of_is_said_before_the_training(given, words, tmp_path) -> None:
+def test_fisher_refuses_unsuitable_settings_before_the_training(given, words, tmp_path) -> None:
     with pytest.raises(InputError, match=words):
         train(small(tmp_path, "callbacks=fisher", given), {})
 
 
 @pytest.mark.parametrize(("init", "expected"), [("zeros", 0), ("constant", 1), ("he", 12)])
-def test_ranks_say_how_many_units_differ(init: str, expected: int, tmp_path) -> None:
+def test_ranks_count_the_units_that_differ(init: str, expected: int, tmp_path) -> None:
     record = train(small(tmp_path, f"init={init}", "callbacks=ranks"), {}).record
     assert [row["rank/fc"] for row in record.history] == [expected] * 2
     assert record.history[-1]["rank/out"] <= max(1, expected)

@@ -26,19 +26,19 @@ def test_the_first_layer_whose_output_overflows_is_named() -> None:
     assert first_bad_layer(net, x) == "2"
 
 
-def test_input_and_loss_are_told_apart_from_layers() -> None:
+def test_first_bad_layer_distinguishes_input_and_loss_from_layers() -> None:
     assert first_bad_layer(chain(), torch.full((1, 4), torch.nan)) == "input"
     assert first_bad_layer(chain(), torch.ones(1, 4)) == "loss"
 
 
-def test_no_hook_stays_behind() -> None:
+def test_first_bad_layer_removes_its_hooks() -> None:
     net = chain()
     first_bad_layer(net, torch.ones(1, 4))
     assert not any(m._forward_hooks for m in net.modules())
 
 
 @pytest.mark.parametrize("bad", [[torch.nan], [torch.inf], [-torch.inf], [torch.inf, -torch.inf]])
-def test_numbers_are_finite_where_all_are_whatever_their_sum(bad: list[float]) -> None:
+def test_all_finite_judges_numbers_and_not_their_sum(bad: list[float]) -> None:
     assert all_finite(torch.randn(1000))
     assert all_finite(torch.full((1000,), 1e38))  # whose sum is not
     assert not all_finite(torch.cat([torch.randn(1000), torch.tensor(bad), torch.randn(1000)]))

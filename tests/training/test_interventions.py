@@ -1,4 +1,4 @@
-"""What is done to a network while it trains: it is what it says, once, and a run that is cut goes on with it."""
+"""An intervention does what it says, once, and a run that is interrupted ends with the same bits."""
 
 import math
 from pathlib import Path
@@ -26,7 +26,7 @@ def weights(outcome: Outcome) -> dict[str, torch.Tensor]:
 
 
 def parts(rule: Any = he) -> tuple[Any, Any]:
-    """A perceptron as a callback meets it, and the trainer with its data."""
+    """Return a perceptron as a callback gets it, and the trainer with its data."""
     rows = expand([{"name": "fc", "linear": 8, "repeat": 3}, {"name": "out", "linear": "classes"}], width=1, classes=10)
     network = Network(rows, A.relu, channels=1, input_px=4)
     initialize(network.sites(), rule, seed=0, name="rule")
@@ -64,7 +64,7 @@ def test_dead_units_get_new_weights_that_change_no_score_at_first() -> None:
     assert not fresh["fc_1"][2]
 
 
-def test_layers_that_scale_wrongly_are_drawn_and_others_left() -> None:
+def test_layers_that_scale_wrongly_are_redrawn_and_others_kept() -> None:
     module, trainer = parts()
     head = module.network.head
     with torch.no_grad():
@@ -90,7 +90,7 @@ def test_xavier_is_within_a_factor_of_two_of_he() -> None:
     assert all(torch.equal(p, before[n]) for n, p in module.network.named_parameters())
 
 
-def test_a_dead_network_lives_again_in_a_run(tiny) -> None:
+def test_revive_dead_revives_a_dead_network(tiny) -> None:
     dead = train(tiny(*RELU, "init.bias=-1000"), {}).record.history
     assert [row["dead_units/fc_1"] for row in dead] == [32, 32, 32]
     revived = train(tiny(*RELU, "init.bias=-1000", "callbacks=revive_dead", "callbacks.after_epoch=1"), {})
@@ -101,7 +101,7 @@ def test_a_dead_network_lives_again_in_a_run(tiny) -> None:
     assert revived.record.science["callbacks"]["after_epoch"] == 1
 
 
-def test_where_the_rest_is_frozen_nothing_else_moves(tiny) -> None:
+def test_freeze_rest_keeps_all_other_weights(tiny) -> None:
     asked = (*RELU, "init.bias=-4")
     first = weights(train(tiny(*asked, "optim.epochs=1"), {}))
     frozen = train(tiny(*asked, "callbacks=revive_dead", "callbacks.after_epoch=1", "callbacks.freeze_rest=true"), {})
@@ -147,7 +147,7 @@ class Cut(BaseException):
     ],
 )
 @pytest.mark.parametrize("after", [12, 25])
-def test_a_run_that_was_cut_goes_on_with_it(
+def test_an_interrupted_run_with_an_intervention_ends_with_the_same_bits(
     tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], after: int
 ) -> None:
     asked = (*RELU, *given, "checkpoint.every_n_steps=4")
@@ -178,7 +178,7 @@ def test_a_run_that_was_cut_goes_on_with_it(
         (("callbacks=revive_dead", "callbacks.after_epoch=soon"), r"callbacks\.after_epoch=soon is not usable"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence(tiny, given: tuple[str, ...], sentence: str) -> None:
+def test_interventions_refuse_unusable_settings_in_one_sentence(tiny, given: tuple[str, ...], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         train(tiny(*RELU[:2], *given), {})
 
@@ -188,7 +188,7 @@ def test_greedy_refuses_several_processes() -> None:
         Greedy(1).on_fit_start(SimpleNamespace(world_size=2, max_epochs=9), parts()[0])
 
 
-def test_greedy_refuses_layers_that_cannot_be_passed_by(tmp_path: Path) -> None:
+def test_greedy_refuses_layers_that_cannot_be_bypassed(tmp_path: Path) -> None:
     config = compose_config(
         "data=digits8", "model=mini", "callbacks=greedy", "logger=none", f"runs_dir={tmp_path}", f"cache_dir={tmp_path}"
     )

@@ -39,7 +39,7 @@ def test_dropout_is_a_function_of_seed_and_step() -> None:
     assert not torch.equal(mask(0, 3), mask(0, 4))
 
 
-def test_biases_learn_at_their_own_rate() -> None:
+def test_biases_have_their_own_learning_rate() -> None:
     module = classifier(0)
     rates = {id(p): group["lr"] for group in module.configure_optimizers().param_groups for p in group["params"]}
     assert {rates[id(p)] for name, p in module.network.named_parameters() if name.endswith("bias")} == {0.2}

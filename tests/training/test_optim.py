@@ -9,7 +9,7 @@ from rectifiers.training.optim import build_sgd, group_parameters
 
 
 class OwnSlope(nn.Module):
-    """An activation with a parameter nobody has seen."""
+    """An activation with a parameter of an unknown kind."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ def network(activation, norm: str = "batch") -> Network:
 
 
 @pytest.mark.parametrize("activation", [A.prelu, A.prelu_shared, A.relu, lambda channels: OwnSlope()])
-def test_only_weights_decay_whatever_the_activation(activation) -> None:
+def test_only_weights_decay_with_every_activation(activation) -> None:
     net = network(activation)
     optimizer = build_sgd(net, lr=0.1, momentum=0.9, weight_decay=5e-4, bias_lr_factor=2.0)
     names = {id(p): name for name, p in net.named_parameters()}
@@ -37,7 +37,7 @@ def test_only_weights_decay_whatever_the_activation(activation) -> None:
     assert len(everywhere) == len({id(p) for p in everywhere}) == len(list(net.parameters()))
 
 
-def test_slopes_without_a_gradient_stay_where_they_are() -> None:
+def test_slopes_without_a_gradient_do_not_decay() -> None:
     """Weight decay would pull them to 0."""
     net = network(A.prelu, norm="none")
     optimizer = build_sgd(net, lr=0.1, momentum=0.9, weight_decay=0.5, bias_lr_factor=1.0)
@@ -50,7 +50,7 @@ def test_slopes_without_a_gradient_stay_where_they_are() -> None:
     assert net.head.get_submodule("fc_1").weight.abs().sum() < weight.abs().sum()
 
 
-def test_slopes_decay_where_that_is_asked_for_and_nothing_else_does() -> None:
+def test_slope_weight_decay_decays_slopes_and_nothing_else() -> None:
     net = network(A.prelu)
     optimizer = build_sgd(net, lr=0.1, momentum=0.9, weight_decay=0.0, bias_lr_factor=1.0, slope_weight_decay=0.5)
     names = {id(p): name for name, p in net.named_parameters()}
@@ -94,7 +94,7 @@ def step(net: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> None:
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("layout_before", LAYOUTS)
 @pytest.mark.parametrize("fused_before", [False, True])
-def test_a_step_is_the_same_however_it_is_made_and_by_whatever_it_was_begun(
+def test_fused_and_plain_steps_agree_and_continue_from_each_others_state(
     layout: str, fused: bool, layout_before: str, fused_before: bool
 ) -> None:
     plain = begun("NCHW", False)
@@ -113,7 +113,7 @@ def test_a_step_is_the_same_however_it_is_made_and_by_whatever_it_was_begun(
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_weights_that_join_later_begin_with_no_momentum(fused: bool) -> None:
+def test_weights_that_are_unfrozen_later_start_without_momentum(fused: bool) -> None:
     nets = [begun("NCHW", False), begun("NCHW", fused)]
     for net, optimizer in nets:
         net[0].requires_grad_(False)

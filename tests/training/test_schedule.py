@@ -10,23 +10,23 @@ def drops(errors: list[float], **options) -> list[int]:
     return rule.drop_epochs
 
 
-def test_the_rate_drops_when_the_error_stops_falling() -> None:
+def test_the_learning_rate_drops_when_the_error_stops_falling() -> None:
     assert drops([9, 8, 7, 7, 7, 6, 5]) == [5]
     assert drops([9, 8, 7, 8, 6, 5, 4]) == []
 
 
-def test_it_drops_twice_at_most_and_waits_anew_after_a_drop() -> None:
+def test_the_learning_rate_drops_at_most_twice_and_patience_restarts_after_a_drop() -> None:
     assert drops([5] * 20) == [3, 5]
     assert drops([5] * 20, max_drops=0) == []
 
 
-def test_fixed_epochs_ignore_the_error() -> None:
+def test_drops_at_fixed_epochs_ignore_the_error() -> None:
     assert drops([9, 8, 7, 6, 5, 4], fixed=(2, 5)) == [2, 5]
     assert drops([5] * 9, fixed=()) == []
 
 
 @given(st.lists(st.integers(0, 20), max_size=60), st.integers(0, 60), st.integers(1, 5))
-def test_a_rule_restored_at_any_epoch_goes_on_as_if_nothing_happened(errors: list[int], at: int, patience: int) -> None:
+def test_a_step_rule_restored_at_any_epoch_makes_the_same_drops(errors: list[int], at: int, patience: int) -> None:
     whole = StepRule(patience, 2)
     for e in errors:
         whole.after_epoch(e)

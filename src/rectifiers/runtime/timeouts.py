@@ -43,6 +43,11 @@ def capture_exception(action: Callable[[], Any]) -> Exception | None:
     return None
 
 
+def error_within(wait_s: float, action: Callable[[], Any]) -> Exception | None:
+    """Call `action` for at most `wait_s` and return the exception that it raises, a NoAnswerError, or None."""
+    return capture_exception(lambda: call_with_timeout(wait_s, action))
+
+
 def first_sentence(error: Exception) -> str:
     """Return an error's first line; for a validation error, the key and what is wrong with it."""
     lines = [line.strip() for line in str(error).strip().splitlines()] or [type(error).__name__]

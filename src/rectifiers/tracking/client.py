@@ -1,4 +1,4 @@
-"""The W&B client at arm's length: no fault of its own, of the network or of a server costs a run, or hangs its end."""
+"""The W&B client behind time limits: no error of the client, the network or a server ends a run or delays its end."""
 
 import json
 import logging
@@ -19,7 +19,7 @@ from rectifiers.runs.record_parts import Provenance
 from rectifiers.runtime.timeouts import (
     NoAnswerError,
     call_with_timeout,
-    capture_exception,
+    error_within,
     first_sentence,
     kill_children,
 )
@@ -28,14 +28,14 @@ from rectifiers.tracking import payload, sync_state
 CONNECT_TIMEOUT_S, INIT_TIMEOUT_S, ANSWER_S = 3, 20, 10
 OFFLINE = ("offline", "dryrun")
 CORE = "wandb-core"  # the client's own process
-LEAST_ROOM_BYTES = 2**20
+MIN_FREE_BYTES = 2**20
 
 
 @dataclass(frozen=True)
 class Tracked:
-    """What W&B is told of a run at its start.
+    """What W&B gets of a run at its start.
 
-    settings: `conf/logger/wandb.yaml`. folder: the run's own, whose name is its identity.
+    settings: `conf/logger/wandb.yaml`. folder: the run's, whose name identifies it.
     """
 
     settings: Logger
@@ -47,26 +47,26 @@ class Tracked:
 
 @contextmanager
 def environment(folder: Path) -> Iterator[None]:
-    """Keep the client's files in the run's folder, its lines from the terminal and its error reports from its maker.
+    """Keep the client's files in the run's folder, its output off the terminal and its error reports on this machine.
 
-    A variable that is set to nothing counts as not set; the client takes it for a wrong value.
+    An empty variable counts as unset, because the client takes it for a wrong value.
     """
     before = dict(os.environ)
     raising = logging.raiseExceptions
     for name in [name for name, value in before.items() if name.startswith("WANDB_") and not value]:
         del os.environ[name]
-    os.environ.pop("WANDB_SERVICE", None)  # of another run's client process, which may be gone
+    os.environ.pop("WANDB_SERVICE", None)  # the address of another run's client process, which may be gone
     os.environ |= {
         "WANDB_DATA_DIR": str(folder / "wandb" / "data"),
         "WANDB_ERROR_REPORTING": "false",
         "WANDB_SILENT": "true",
     }
-    logging.raiseExceptions = False  # on a full disk the client's own log would bury all other lines
+    logging.raiseExceptions = False  # on a full disk the client's own log would bury everything else
     try:
         yield
     finally:
         if "wandb" in sys.modules:
-            _end_client(0)  # it would keep its settings of now for the process' next run
+            _end_client(0)  # or the process' next run would get the same settings
         logging.raiseExceptions = raising
         for name in [name for name in os.environ if name.startswith("WANDB_")]:
             del os.environ[name]
@@ -74,124 +74,108 @@ def environment(folder: Path) -> Iterator[None]:
 
 
 def connect(tracked: Tracked, fall_back: bool = True) -> tuple[Any, str | None]:
-    """Return (the client's run, or None; why it is not what was asked for, or None).
+    """Return the client's run, or None, and the reason why it is not what was asked for, or None.
 
-    `mode=auto` is what WANDB_MODE and the client's settings say, and without them online for who is logged in and
-    offline, without a word, for who is not.
+    `mode=auto` follows WANDB_MODE and the client's settings. Without those it is online for users who are logged in,
+    and offline, without a message, for all others.
     """
     try:
-        mode, why = _mode(tracked.settings.mode)
-    except Exception as fault:  # a variable or a settings file that the client refuses, in any words
-        mode, why = "offline" if fall_back else "none", first_sentence(fault)
+        mode, reason = _choose_mode(tracked.settings.mode)
+    except Exception as error:  # the client refuses a variable or a settings file
+        mode, reason = "offline", first_sentence(error)
     if mode == "disabled":
         return None, None
     with suppress(OSError):
-        sync_state.place(tracked.folder).mkdir(exist_ok=True)  # what is not sent is looked for by this folder
+        sync_state.place(tracked.folder).mkdir(exist_ok=True)  # by this folder the sync finds what is not sent
     if mode == "online":
-        run, why = _or_none(tracked, "online")
+        run, reason = _start(tracked, "online")
         if run is not None:
             return run, None
     if not fall_back:
-        return None, why or "W&B is set to offline; logger.mode=online, or `wandb online`"
-    if shutil.disk_usage(tracked.folder).free < LEAST_ROOM_BYTES:
-        return None, why or "no space left on device"
-    run, still = _or_none(tracked, "offline")
-    return run, why or still
+        return None, reason or "W&B is set to offline; logger.mode=online, or `wandb online`"
+    if shutil.disk_usage(tracked.folder).free < MIN_FREE_BYTES:
+        return None, reason or "no space left on device"
+    run, start_error = _start(tracked, "offline")
+    return run, reason or start_error
 
 
-def _mode(asked: str) -> tuple[str, str | None]:
-    """The mode to start in, and why it is not the one that was asked for."""
+def _choose_mode(asked: str) -> tuple[str, str | None]:
+    """Return the mode to start in, and the reason why it is not `asked`."""
     import wandb
 
     mode = wandb.setup().settings.mode if asked == "auto" else asked
-    if mode in OFFLINE:
-        return "offline", None
-    if mode == "disabled":
-        return mode, None
-    why = why_not_online(asked)
-    return ("online", None) if why is None else ("offline", why or None)
+    if mode in ("disabled", *OFFLINE):
+        return ("disabled" if mode == "disabled" else "offline"), None
+    reason = offline_reason(asked)
+    return ("online", None) if reason is None else ("offline", reason or None)
 
 
-def why_not_online(asked: str) -> str | None:
-    """Return what speaks against an attempt; an empty string is no reason to speak of it."""
+def offline_reason(asked: str) -> str | None:
+    """Return why W&B cannot be used online, or None; an empty string needs no message."""
     import wandb
-
-    settings = wandb.setup().settings
-    if not (settings.api_key or settings.identity_token_file or _netrc_key(settings.base_url)):
-        return "" if asked == "auto" else "no key is known, and `wandb login` stores one"
-    return _unreachable(settings.base_url)
-
-
-def _netrc_key(url: str) -> bool:
     from requests.utils import get_netrc_auth
 
-    return get_netrc_auth(url) is not None
+    settings = wandb.setup().settings
+    if not (settings.api_key or settings.identity_token_file or get_netrc_auth(settings.base_url)):
+        return "" if asked == "auto" else "no key is known, and `wandb login` stores one"
+    return _connection_error(settings.base_url)
 
 
-def _unreachable(url: str) -> str | None:
-    """Why no connection can be made; the client itself would try for minutes. Behind a proxy only it can tell."""
+def _connection_error(url: str) -> str | None:
+    """Return why no connection can be made, or None; the client itself would try for minutes."""
     parts = urlsplit(url)
     if parts.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(parts.hostname or ""):
-        return None
-    place = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
-    try:  # the time limit of a connection does not cover the look-up of the name
-        call_with_timeout(2 * CONNECT_TIMEOUT_S, lambda: socket.create_connection(place, CONNECT_TIMEOUT_S).close())
-    except (OSError, NoAnswerError) as fault:
-        return f"{parts.hostname} cannot be reached: {getattr(fault, 'strerror', None) or fault}"
+        return None  # only the client can tell
+    address = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+    try:  # the outer limit covers the look-up of the name, the inner one does not
+        call_with_timeout(2 * CONNECT_TIMEOUT_S, lambda: socket.create_connection(address, CONNECT_TIMEOUT_S).close())
+    except (OSError, NoAnswerError) as error:
+        return f"{parts.hostname} cannot be reached: {getattr(error, 'strerror', None) or error}"
     return None
 
 
-def _or_none(tracked: Tracked, mode: Literal["online", "offline"]) -> tuple[Any, str | None]:
-    own = sync_state.place(tracked.folder)
-    before = set(own.glob("*run-*"))
+def _start(tracked: Tracked, mode: Literal["online", "offline"]) -> tuple[Any, str | None]:
+    """Start or continue the run in W&B; return it, or None and the reason."""
+    before = set(_client_folders(tracked.folder))
     try:
-        return start(tracked, mode), None
-    except Exception as fault:
+        import wandb
+
+        run = wandb.init(
+            **sync_state.address(tracked.folder, tracked.settings.project),
+            **payload.start(tracked.folder.name, tracked.choices, tracked.science, tracked.provenance),
+            dir=tracked.folder,
+            mode=mode,
+            resume="allow",
+            settings=wandb.Settings(
+                silent=True,
+                disable_git=True,
+                save_code=False,
+                console="off",
+                allow_val_change=True,
+                init_timeout=INIT_TIMEOUT_S,
+                finish_timeout=tracked.settings.finish_timeout_s,
+                finish_timeout_raises=True,
+                x_disable_meta=True,  # host, paths and arguments; the record's own provenance is in the config
+            ),
+        )
+        run.define_metric("epoch")
+        run.define_metric("*", step_metric="epoch")
+        return run, None
+    except Exception as error:
         _end_client(1)  # its process would say that the run's name is in use
-        for made in set(own.glob("*run-*")) - before:
+        for path in set(_client_folders(tracked.folder)) - before:
             with suppress(OSError):
-                made.unlink() if made.is_symlink() else shutil.rmtree(made)
-        return None, first_sentence(fault)
-
-
-def start(tracked: Tracked, mode: Literal["online", "offline"]) -> Any:
-    """Start, or go on with, the run in W&B; a failure is an exception of the client's."""
-    import wandb
-
-    address = sync_state.address(tracked.folder, tracked.settings.project)
-    run = wandb.init(
-        **address,
-        name=payload.title(tracked.choices),
-        group=payload.group(tracked.choices),
-        tags=payload.tags(tracked.choices),
-        dir=tracked.folder,
-        mode=mode,
-        resume="allow",
-        config=payload.config(tracked.folder.name, tracked.choices, tracked.science, tracked.provenance),
-        settings=wandb.Settings(
-            silent=True,
-            disable_git=True,
-            save_code=False,
-            console="off",
-            allow_val_change=True,
-            init_timeout=INIT_TIMEOUT_S,
-            finish_timeout=tracked.settings.finish_timeout_s,
-            finish_timeout_raises=True,
-            x_disable_meta=True,  # host, paths and arguments; the record's own provenance is in the config
-        ),
-    )
-    run.define_metric("epoch")
-    run.define_metric("*", step_metric="epoch")
-    return run
+                path.unlink() if path.is_symlink() else shutil.rmtree(path)
+        return None, first_sentence(error)
 
 
 def finish(run: Any, exit_code: int, wait_s: float) -> Exception | None:
-    """End `run` and the client's own process; return what went wrong. A TimeoutError leaves all of it on disk."""
-    fault = capture_exception(lambda: call_with_timeout(wait_s + ANSWER_S, lambda: run.finish(exit_code=exit_code)))
-    if isinstance(fault, NoAnswerError):
+    """End `run` and the client's own process; return the error. After a TimeoutError all of the run is on disk."""
+    error = error_within(wait_s + ANSWER_S, lambda: run.finish(exit_code=exit_code))
+    if isinstance(error, NoAnswerError):
         kill_children(CORE)
-    ended = _end_client(exit_code)
-    return fault or ended
+    end_error = _end_client(exit_code)
+    return error or end_error
 
 
 def _end_client(exit_code: int) -> Exception | None:
@@ -199,14 +183,18 @@ def _end_client(exit_code: int) -> Exception | None:
     wandb: Any = sys.modules.get("wandb")
     if wandb is None:  # it could not even be imported
         return None
-    fault = capture_exception(lambda: call_with_timeout(ANSWER_S, lambda: wandb.teardown(exit_code=exit_code)))
+    error = error_within(ANSWER_S, lambda: wandb.teardown(exit_code=exit_code))
     kill_children(CORE)  # where it has not ended by itself
-    return fault
+    return error
+
+
+def _client_folders(folder: Path) -> list[Path]:
+    return list(sync_state.place(folder).glob("*run-*"))
 
 
 def segments(folder: Path) -> set[Path]:
-    """Return the client's own folders of this run, one for each process that told it."""
-    return {path for path in sync_state.place(folder).glob("*run-*") if path.is_dir() and not path.is_symlink()}
+    """Return the client's own folders of this run, one for each process that logged to it."""
+    return {path for path in _client_folders(folder) if path.is_dir() and not path.is_symlink()}
 
 
 def log_of(run: Any) -> Path:
@@ -214,10 +202,10 @@ def log_of(run: Any) -> Path:
     return Path(run.dir).parent / "logs" / "debug-internal.log"
 
 
-def complaint(log: Path) -> str | None:
-    """Return what the client could not send, by its own log: `finish()` says nothing of what a server refused."""
+def logged_error(log: Path) -> str | None:
+    """Return the first error in the client's log, or None: `finish()` does not report what a server refused."""
     try:
         lines = [json.loads(line) for line in log.read_text().splitlines()]
         return next((line.get("error") or line["msg"] for line in lines if line["level"].startswith("ERROR")), None)
-    except (OSError, ValueError, KeyError, AttributeError) as fault:
-        return f"the client's log cannot be read: {fault}"
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        return f"the client's log cannot be read: {error}"

@@ -1,7 +1,7 @@
 """A run in W&B as a mirror of its record.
 
-An epoch's row is told by its number, and all that the mirror lacks is told together. Whatever a kill, a restart or a
-lost connection left there, it ends as the record is: no row missing, none twice.
+An epoch's row is logged under its number, and all rows that the mirror lacks are logged together. Whatever a kill, a
+restart or a lost connection left there, in the end it has the record's rows: none is missing, and none is there twice.
 """
 
 import shutil
@@ -15,7 +15,7 @@ from typing import Any
 
 from rectifiers.runs.config import Logger
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.runtime.timeouts import call_with_timeout, capture_exception, first_sentence
+from rectifiers.runtime.timeouts import capture_exception, error_within, first_sentence
 from rectifiers.tracking import client, payload, sync_state
 from rectifiers.tracking.client import Tracked
 
@@ -23,73 +23,71 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 class Mirror:
-    """What a run is told to while it is made; this one is for those that are told to nobody.
+    """Receives a run while it is made; this one ignores everything.
 
-    note: a sentence for the end of the output, where something does not have what it was to have.
+    note: a sentence for the end of the output, where the mirror is not complete.
     """
 
     note: str | None = None
 
     def epochs(self, history: Rows) -> None:
-        """Tell the epochs that are not told yet; `history` holds all of them so far."""
+        """Log the epochs that are not logged yet; `history` holds all of them so far."""
 
     def finished(self, record: TrainingRecord) -> None:
-        """Tell what a finished or diverged run found."""
+        """Log the results of a finished or diverged run."""
 
 
 class WandbMirror(Mirror):
-    """The run's mirror in W&B. Without `fall_back` there is none where W&B cannot be had, instead of an offline one."""
+    """The run's mirror in W&B. Where W&B cannot be had it is offline, or, without `fall_back`, there is none."""
 
     def __init__(self, tracked: Tracked, fall_back: bool) -> None:
         self._tracked, self._fall_back = tracked, fall_back
         self._wait_s = tracked.settings.finish_timeout_s
         self._history: Rows = ()
         self._record: TrainingRecord | None = None
-        self._why: str | None = None
+        self._reason: str | None = None  # the first, why W&B does not have all of the run
         self._open(tracked)
 
     def _open(self, tracked: Tracked) -> None:
-        known, earlier = sync_state.has_address(tracked.folder), client.segments(tracked.folder)
-        self._run, why = client.connect(tracked, self._fall_back)
-        self._next, self._concluded, self._superseded = 0, False, earlier
+        has_address, self._superseded = sync_state.has_address(tracked.folder), client.segments(tracked.folder)
+        self._run, reason = client.connect(tracked, self._fall_back)
+        self._next_epoch, self._is_concluded = 0, False
         if self._run is not None:
-            self._next = self._run.starting_step
-            if self._next and not known:
-                why = why or f"it has another run {self._run.id}, whose rows it keeps"
-            where = {"id": self._run.id, "project": self._run.project, "entity": self._run.entity or None}
-            self._because(capture_exception(lambda: sync_state.note_address(tracked.folder, **where)))
-        self._why = self._why or why
+            self._next_epoch = self._run.starting_step
+            if self._next_epoch and not has_address:
+                reason = reason or f"it has another run {self._run.id}, whose rows it keeps"
+            address = {"id": self._run.id, "project": self._run.project, "entity": self._run.entity or None}
+            self._note(capture_exception(lambda: sync_state.note_address(tracked.folder, **address)))
+        self._note(reason)
 
-    def _because(self, fault: Exception | None) -> None:
-        if fault is not None:
-            self._why = self._why or first_sentence(fault)
+    def _note(self, reason: Exception | str | None) -> None:
+        if self._reason is None:
+            self._reason = first_sentence(reason) if isinstance(reason, Exception) else reason
 
     @property
     def note(self) -> str | None:  # type: ignore[override]
-        if self._why is None:
+        if self._reason is None:
             return None
-        remedy = f"`{sync_state.SYNC}` sends it" if self._record else "the run tells it when it is gone on with"
-        return f"W&B does not have all of run {self._tracked.folder.name} ({self._why}); {remedy}"
+        remedy = f"`{sync_state.SYNC}` sends it" if self._record else "the run sends it when it continues"
+        return f"W&B does not have all of run {self._tracked.folder.name} ({self._reason}); {remedy}"
 
     @property
     def exit_code(self) -> int:
-        """What the process of a run ends with that was not cut short."""
+        """The exit code of a run that was not interrupted."""
         return int(self._record is not None and self._record.status == "diverged")
 
     def epochs(self, history: Rows) -> None:
         self._history = history
         for row in history:
-            if self._run is not None and row["epoch"] >= self._next:
-                self._tell(row)
-                self._next = row["epoch"] + 1
+            if self._run is not None and row["epoch"] >= self._next_epoch:
+                self._log(row)
+                self._next_epoch = row["epoch"] + 1
 
-    def _tell(self, row: Mapping[str, Any]) -> None:
+    def _log(self, row: Mapping[str, Any]) -> None:
         log = partial(self._run.log, payload.row(row), step=row["epoch"], commit=True)
-        fault = capture_exception(
-            lambda: call_with_timeout(client.ANSWER_S, log)
-        )  # it waits once some 64 KiB are not taken
-        if fault is not None:  # whatever it is, no training ends for it
-            self._because(fault)
+        error = error_within(client.ANSWER_S, log)  # log() blocks once some 64 KiB wait in the client
+        if error is not None:  # no error of any kind ends a training
+            self._note(error)
             client.finish(self._run, 1, self._wait_s)
             self._run = None
 
@@ -98,51 +96,44 @@ class WandbMirror(Mirror):
 
         self._record = record
         self.epochs(record.history)
-        if self._run is not None and not self._concluded:
+        if self._run is not None and not self._is_concluded:
             checkpoint = self._tracked.folder / "last.ckpt" if self._tracked.settings.log_checkpoint else None
-            why = conclude(self._run, record, checkpoint, self._wait_s)
-            self._why, self._concluded = self._why or why, True
+            self._note(conclude(self._run, record, checkpoint, self._wait_s))
+            self._is_concluded = True
 
     def close(self, exit_code: int) -> None:
-        """End the run in W&B, within twice the time that the settings give."""
-        self._tell_all()
-        if self._run is not None and self._ended(exit_code):
+        """End the run in W&B, within twice the time of the settings."""
+        if self._ended(exit_code) or not self._fall_back or self._reason is None:
             return
-        told = self._history or self._record
-        if self._fall_back and self._why is not None and told:  # lost on the way, and no file of W&B's holds all of it
+        if self._history or self._record:  # the run was lost on the way, and no file of W&B's holds all of it
             self._open(replace(self._tracked, settings=self._tracked.settings.model_copy(update={"mode": "offline"})))
-            self._tell_all()
             self._ended(exit_code)
 
-    def _tell_all(self) -> None:
+    def _ended(self, exit_code: int) -> bool:
+        """Log what is missing and end the run; return whether its files on this machine are complete."""
         if self._record is None:
             self.epochs(self._history)
         else:
             self.finished(self._record)
-
-    def _ended(self, exit_code: int) -> bool:
-        """End the run; whether its files on this machine are whole, whatever was sent of them."""
         run, self._run = self._run, None
         if run is None:
             return False
-        online = not run.offline
-        url, log = (run.url, client.log_of(run)) if online else (None, None)
-        fault = client.finish(run, exit_code, self._wait_s)
-        self._because(fault)
-        if fault is None and log is not None:
-            self._why = self._why or client.complaint(log)
-        record = self._record
-        if self._why is None and online and record is not None:
-            self._because(capture_exception(lambda: sync_state.mark(self._tracked.folder, record, url)))
-        whole = fault is None or isinstance(fault, TimeoutError)
-        for path in self._superseded if whole else ():  # of processes before this one; all they were told is told again
+        url, log = (None, None) if run.offline else (run.url, client.log_of(run))
+        error = client.finish(run, exit_code, self._wait_s)
+        self._note(error)
+        if error is None and log is not None:
+            self._note(client.logged_error(log))
+            if self._reason is None and self._record is not None:
+                self._note(capture_exception(partial(sync_state.mark, self._tracked.folder, self._record, url)))
+        is_complete = error is None or isinstance(error, TimeoutError)
+        for path in self._superseded if is_complete else ():  # of earlier processes, whose rows were logged again
             shutil.rmtree(path, ignore_errors=True)
-        return whole
+        return is_complete
 
 
 @contextmanager
 def mirrored(tracked: Tracked | None, fall_back: bool = True) -> Iterator[Mirror]:
-    """Keep a mirror while the body runs, and end it as the body ends: with its exit code, whatever ends it."""
+    """Keep a mirror while the body runs, and end it with the body's exit code, however the body ends."""
     if tracked is None:
         yield Mirror()
         return
@@ -150,18 +141,18 @@ def mirrored(tracked: Tracked | None, fall_back: bool = True) -> Iterator[Mirror
         mirror = WandbMirror(tracked, fall_back)
         try:
             yield mirror
-        except BaseException as left:
-            mirror.close(_status(left))
+        except BaseException as error:
+            mirror.close(_exit_code(error))
             if mirror.note:
                 print(mirror.note, file=sys.stderr)
             raise
         mirror.close(mirror.exit_code)
 
 
-def _status(left: BaseException) -> int:
-    if isinstance(left, KeyboardInterrupt):
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, KeyboardInterrupt):
         return 130
-    return left.code if isinstance(left, SystemExit) and isinstance(left.code, int) else 1
+    return error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
 
 
 def publish(record: TrainingRecord, folder: Path, settings: Logger, fall_back: bool = True) -> str | None:

@@ -1,4 +1,4 @@
-"""What W&B is told of a run: plain data from its configuration and record, without the client."""
+"""What W&B gets of a run: plain data from its configuration and record, without the client."""
 
 import dataclasses
 import math
@@ -10,54 +10,50 @@ from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.record_parts import Provenance
 
 TAGS = ("activation", "init", "model")
-LONGEST_TAG = 64  # of W&B's
+MAX_TAG_LENGTH = 64  # of W&B
 TITLE = ("model", "activation", "init", "data")
 COMPARISON_COLUMNS = tuple(field.name for field in dataclasses.fields(Comparison))
 
 
-def title(choices: Mapping[str, Any]) -> str:
-    """Return the name that is shown; the run's identity is its id."""
-    return " ".join(str(choices[group]) for group in TITLE if choices.get(group))
-
-
-def tags(choices: Mapping[str, Any]) -> list[str]:
-    """Return the activation, the initialiser and the model that were chosen."""
-    return [str(choices[group])[:LONGEST_TAG] for group in TAGS if choices.get(group)]
-
-
 def group(choices: Mapping[str, Any]) -> str | None:
-    """Return the table that the run's experiment belongs to, or its sweep, or None."""
+    """Return the table of the run's experiment, or its sweep, or None."""
     if choices.get("experiment"):
         return str(choices["experiment"]).partition("/")[0]
     return f"sweep {choices['sweep']}" if choices.get("sweep") else None
 
 
-def config(run: str, choices: Mapping[str, Any], science: Mapping[str, Any], provenance: Provenance) -> dict[str, Any]:
-    """Return the run's config: the choices and the seed flat, for grouping; the science and where it was run, nested.
+def start(run: str, choices: Mapping[str, Any], science: Mapping[str, Any], provenance: Provenance) -> dict[str, Any]:
+    """Return the displayed name, group, tags and config of a run, as `wandb.init` takes them.
 
-    W&B writes the path of a nested key in two ways, one to group by it and one to filter by it.
+    W&B writes the path of a nested key differently for grouping and for filtering; choices and seed, which are used for
+    both, stand at the top of the config, science and provenance are nested.
     """
     chosen = {name: option for name, option in choices.items() if option is not None}
     machine = {f"machine_{key}": value for key, value in provenance.machine.model_dump().items()}
     where = provenance.model_dump(exclude={"machine", "versions"})
-    return {**chosen, "run": run, "seed": science["seed"], "science": dict(science), "provenance": {**where, **machine}}
+    nested = {"science": dict(science), "provenance": {**where, **machine}}
+    return {
+        "name": " ".join(str(choices[key]) for key in TITLE if choices.get(key)),
+        "group": group(choices),
+        "tags": [str(choices[key])[:MAX_TAG_LENGTH] for key in TAGS if choices.get(key)],
+        "config": {**chosen, "run": run, "seed": science["seed"], **nested},
+    }
 
 
 def row(epoch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an epoch's numbers as they are logged: those that are numbers, as in the record."""
+    """Return the numbers of an epoch that are finite, as in the record."""
     return {key: value for key, value in epoch.items() if value is not None and math.isfinite(value)}
 
 
 def summary(record: TrainingRecord) -> dict[str, Any]:
-    """Return what stands in the table of runs: how it ended, and errors with their interval for every protocol."""
-    found: dict[str, Any] = {"status": record.status, "epochs": record.epochs, "wall_s": record.wall_s}
+    """Return the run's row in W&B's table: how it ended, and each protocol's errors with their intervals."""
+    row: dict[str, Any] = {"status": record.status, "epochs": record.epochs, "wall_s": record.wall_s}
     for name, result in record.protocols.items():
-        found |= {f"{name}/{key}": getattr(result, key) for key in ("top1_error_pct", "top5_error_pct", "num_images")}
+        row |= {f"{name}/{key}": getattr(result, key) for key in ("top1_error_pct", "top5_error_pct", "num_images")}
     for compared in paper_comparison(record):
         measure = compared.measure.replace("-", "")
-        found |= {f"{compared.protocol}/{measure}_low_pct": compared.low}
-        found |= {f"{compared.protocol}/{measure}_high_pct": compared.high}
-    return {key: value for key, value in found.items() if value is not None}
+        row |= {f"{compared.protocol}/{measure}_{end}_pct": getattr(compared, end) for end in ("low", "high")}
+    return {key: value for key, value in row.items() if value is not None}
 
 
 def comparison_rows(record: TrainingRecord) -> list[list[Any]]:

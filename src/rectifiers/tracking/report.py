@@ -1,4 +1,7 @@
-"""A W&B report as code: a pure function from records to a document, and its saving by W&B's own client."""
+"""A W&B report: a pure function from records to a document, and its saving by W&B's client.
+
+It uses one private name, `Report._to_model` of wandb-workspaces 0.4, which has no public one for the stored document.
+"""
 
 import json
 import os
@@ -40,11 +43,11 @@ def build(found: Sequence[Record], *, entity: str, project: str, group: str | No
     if group is not None and group not in groups:
         raise InputError(f"--table={group} has no records; give one of: {', '.join(groups)}")
     shown = [group] if group is not None else groups
-    told = document(found)
+    document_tables = document(found)
     blocks: list[Any] = [wr.TableOfContents(), wr.P(""), wr.MarkdownBlock(text=INTRODUCTION)]
     for name in shown:
         runs = [record for record in found if payload.group(record.choices) == name]
-        tables = [table for table in told if _is_of(table, name)]
+        tables = [table for table in document_tables if _is_of(table, name)]
         blocks += [
             wr.H1(text=_title(name)),
             wr.MarkdownBlock(text="\n\n".join(t.markdown() for t in tables)),
@@ -104,7 +107,7 @@ def _panels(group: str, runs: Sequence[Record]) -> wr.PanelGrid:
 
 def specification(report: wr.Report) -> dict[str, Any]:
     """Return the document as W&B stores it."""
-    model = report._to_model()  # the client has no public name for it
+    model = report._to_model()
     return json.loads(model.spec.model_dump_json(by_alias=True, exclude_none=True))
 
 
@@ -116,15 +119,15 @@ def save(found: Sequence[Record], *, entity: str | None, project: str, group: st
     """
     with client.environment(kept.parent):
         try:
-            why = client.why_not_online("online")
-            if why:
-                raise RuntimeError(why)
+            reason = client.offline_reason("online")
+            if reason:
+                raise RuntimeError(reason)
             return call_with_timeout(WAIT_S, lambda: _save(found, entity, project, group, kept))
         except InputError:
             raise
-        except Exception as fault:
-            told = first_sentence(fault)
-            raise InputError(f"no report was saved ({told}); --out=<file> writes the document to a file") from fault
+        except Exception as error:
+            reason = first_sentence(error)
+            raise InputError(f"no report was saved ({reason}); --out=<file> writes the document to a file") from error
 
 
 def _save(found: Sequence[Record], entity: str | None, project: str, group: str | None, kept: Path) -> str:

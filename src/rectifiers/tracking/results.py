@@ -1,4 +1,4 @@
-"""What W&B is told at a run's end: the summary, the table beside the paper's numbers, figures, data and weights."""
+"""What W&B gets at a run's end: the summary, the comparison with the paper, figures, data and weights."""
 
 import io
 import time
@@ -10,31 +10,31 @@ from PIL import Image
 
 from rectifiers.results.figures import FIGURES, png
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.runtime.timeouts import call_with_timeout, capture_exception, first_sentence
+from rectifiers.runtime.timeouts import error_within, first_sentence
 from rectifiers.tracking import payload
 
 
 def conclude(run: Any, record: TrainingRecord, checkpoint: Path | None, wait_s: float) -> str | None:
-    """Tell what `record` says, and keep `checkpoint` where one is given, in `wait_s`; return what was refused first."""
-    steps = [partial(_summarize, run, record), partial(_name_data, run, record)]
+    """Log the results of `record`, and `checkpoint` where one is given, in `wait_s`; return the first error."""
+    steps = [partial(_log_summary, run, record), partial(_log_data, run, record)]
     if checkpoint is not None:
-        steps.append(partial(_keep, run, record, checkpoint))
+        steps.append(partial(_log_checkpoint, run, record, checkpoint))
     until = time.monotonic() + wait_s
-    faults = [capture_exception(partial(call_with_timeout, max(0.1, until - time.monotonic()), step)) for step in steps]
-    return next((first_sentence(fault) for fault in faults if fault), None)
+    errors = [error_within(max(0.1, until - time.monotonic()), step) for step in steps]
+    return next((first_sentence(error) for error in errors if error), None)
 
 
-def _summarize(run: Any, record: TrainingRecord) -> None:
+def _log_summary(run: Any, record: TrainingRecord) -> None:
     import wandb
 
     table = wandb.Table(columns=list(payload.COMPARISON_COLUMNS), data=payload.comparison_rows(record))
     figures = {name: draw(record) for name, draw in FIGURES.items()}
-    drawn = {name: wandb.Image(Image.open(io.BytesIO(png(figure)))) for name, figure in figures.items() if figure}
-    run.summary.update({**payload.summary(record), "paper_vs_measured": table, **drawn})
+    images = {name: wandb.Image(Image.open(io.BytesIO(png(figure)))) for name, figure in figures.items() if figure}
+    run.summary.update({**payload.summary(record), "paper_vs_measured": table, **images})
 
 
-def _name_data(run: Any, record: TrainingRecord) -> None:
-    """Lineage: a reference to the data by hash. Without a server the client knows of none, and the config names it."""
+def _log_data(run: Any, record: TrainingRecord) -> None:
+    """Log which data was used, by a reference to its hash; offline the client has no such lineage."""
     import wandb
 
     if not run.offline:
@@ -43,7 +43,7 @@ def _name_data(run: Any, record: TrainingRecord) -> None:
         run.use_artifact(data)
 
 
-def _keep(run: Any, record: TrainingRecord, path: Path) -> None:
+def _log_checkpoint(run: Any, record: TrainingRecord, path: Path) -> None:
     import wandb
 
     checkpoint = wandb.Artifact(f"checkpoint-{run.id}", type="model", metadata=payload.summary(record))

@@ -1,4 +1,4 @@
-"""Bring W&B to what the records say: every run that was logged there and is not sent, or any record that is given."""
+"""Send to W&B what it lacks: runs that were logged and not sent, or any records."""
 
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -15,11 +15,11 @@ from rectifiers.runtime.schema import checked
 from rectifiers.tracking import sync_state
 from rectifiers.tracking.mirror import publish
 
-Outcome = tuple[str, str | None]  # a run's name, and why W&B does not have it as it is recorded
+Outcome = tuple[str, str | None]  # a run's name, and why W&B does not have all of its record
 
 
 def sync(runs: Path) -> Iterator[Outcome]:
-    """Send what is not sent of the runs in `runs`, and yield each that was not.
+    """Send the runs in `runs` that were not sent, and yield each of them.
 
     Raises:
         InputError: where `runs` is no folder.
@@ -28,22 +28,22 @@ def sync(runs: Path) -> Iterator[Outcome]:
         try:
             with held(folder):
                 if not (folder / "record.json").exists():
-                    yield folder.name, "it is not finished, and its own command goes on with it and tells W&B"
+                    yield folder.name, "it is not finished; the command that started it continues it and sends it"
                     continue
                 record = records.load_training(folder / "record.json")
                 if not sync_state.is_sent(folder, record):
                     yield _send(record, folder, _settings(folder))
-        except InputError as fault:
-            yield folder.name, str(fault)
+        except InputError as error:
+            yield folder.name, str(error)
 
 
 def send_records(paths: Iterable[Path], project: str) -> Iterator[Outcome]:
-    """Make the runs of records, which may come from anywhere, in W&B's `project`, and yield each."""
+    """Send records from anywhere to W&B's `project` as runs, and yield each."""
     settings = checked(Logger, {"name": "wandb", "project": project}, "--")
     for path in paths:
         record = records.load(path)
         if isinstance(record, EnsembleRecord):
-            yield record.run, "it is an ensemble and no training; W&B may have its members"
+            yield record.run, "it is an ensemble, not a training; W&B may have its members"
             continue
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place) / record.run
@@ -52,11 +52,11 @@ def send_records(paths: Iterable[Path], project: str) -> Iterator[Outcome]:
 
 
 def _settings(folder: Path) -> Logger:
-    """The logger's settings that the run was made with."""
+    """Return the logger's settings that the run was made with."""
     try:
         return checked(Logger, yaml.safe_load((folder / "config.yaml").read_text())["logger"], "logger.")
-    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as fault:
-        raise InputError(f"{folder / 'config.yaml'} cannot be read ({fault})") from fault
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+        raise InputError(f"{folder / 'config.yaml'} cannot be read ({error})") from error
 
 
 def _send(record: TrainingRecord, folder: Path, settings: Logger) -> Outcome:

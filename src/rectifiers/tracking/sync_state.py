@@ -21,10 +21,10 @@ def place(folder: Path) -> Path:
 
 
 def address(folder: Path, project: str) -> dict[str, Any]:
-    """Return the run's id in W&B and its project, and entity where that is not the account's own.
+    """Return the run's id in W&B and its project, and its entity where that is not the account's own.
 
-    The id is the run's name. A rerun is another run there, `<name>-2` and so on, since W&B keeps rows and gives no
-    deleted id again; and a sweep's agent gives its own id, which was noted.
+    The id is the run's name. A rerun is another run there, `<name>-2` and so on, because W&B keeps rows and does not
+    reuse the id of a deleted run. A sweep's agent gives its own id, which was noted.
     """
     try:
         return json.loads((place(folder) / ADDRESS).read_text())
@@ -34,23 +34,23 @@ def address(folder: Path, project: str) -> dict[str, Any]:
 
 
 def note_address(folder: Path, **known: str | None) -> None:
-    """Note where the run is in W&B, which a sweep decides."""
-    found = {name: value for name, value in known.items() if value}
-    write_text(place(folder) / ADDRESS, json.dumps(found, indent=1) + "\n")
+    """Note the run's address in W&B, which a sweep may decide."""
+    address = {name: value for name, value in known.items() if value}
+    write_text(place(folder) / ADDRESS, json.dumps(address, indent=1) + "\n")
 
 
 def has_address(folder: Path) -> bool:
-    """Return whether the run of `folder` was told to W&B before."""
+    """Return whether the run of `folder` was logged to W&B before."""
     return (place(folder) / ADDRESS).exists()
 
 
 def mark(folder: Path, record: TrainingRecord, url: str | None) -> None:
-    """Note that W&B has `record` of the run of `folder`, and where."""
+    """Note that W&B has `record` of the run of `folder`, at `url`."""
     write_text(place(folder) / NOTE, json.dumps({"record": _digest(record), "url": url}, indent=1) + "\n")
 
 
 def is_sent(folder: Path, record: TrainingRecord) -> bool:
-    """Return whether W&B has this record; a run that was tested by more since then is not sent."""
+    """Return whether W&B has this record; tests that were added later make it another record."""
     try:
         return json.loads((place(folder) / NOTE).read_text())["record"] == _digest(record)
     except (OSError, ValueError, KeyError, TypeError):
@@ -58,7 +58,7 @@ def is_sent(folder: Path, record: TrainingRecord) -> bool:
 
 
 def logged(runs: Path) -> Iterator[Path]:
-    """Yield the folders of the runs of `runs` that were logged to W&B.
+    """Yield the folders in `runs` whose runs were logged to W&B.
 
     Raises:
         InputError: where `runs` is no folder.
