@@ -6,6 +6,7 @@ import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +22,8 @@ from rectifiers.data.transforms import Geometry
 from rectifiers.nn.initializers import LayerReport, initialize, warn_of_drift
 from rectifiers.nn.networks.network import Network
 from rectifiers.runs.config import Data, Optim, RunConfig, Target
-from rectifiers.runs.provenance import code_fingerprint
+from rectifiers.runs.provenance import code_fingerprint, provenance
+from rectifiers.runs.record_parts import Provenance
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.distributed import SINGLE_PROCESS, World, run_on_all_ranks
 from rectifiers.runtime.errors import InputError
@@ -43,9 +45,12 @@ CALLED_WITH = {
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What a run is made of."""
+class Run:
+    """A run that is built: what it is, where it lies, this process' place in it, and its parts."""
 
+    config: RunConfig
+    folder: Path
+    here: World
     source: Source
     data: ImageData
     preprocess: Preprocess
@@ -55,12 +60,18 @@ class Parts:
     classifier: Classifier
     warnings: list[str]
 
+    def provenance(self) -> Provenance:
+        """Return where its numbers come from."""
+        device = torch.cuda.get_device_name() if self.config.compute.accelerator == "gpu" else "cpu"
+        threads, source = torch.get_num_threads(), self.source
+        return provenance(source.digest, self.statistics_hash, device, threads, source.pinned)
 
-def build(config: RunConfig, source: Source, run: str, here: World) -> Parts:
-    """Return the parts of the run of this name, before its training, on every rank.
+
+def build(config: RunConfig, source: Source, folder: Path, here: World) -> Run:
+    """Return the run of `folder` as it is before its training, on every rank.
 
     Raises:
-        InputError: where they do not fit together: a map without a position, more processes than images ...
+        InputError: where its parts do not fit together: a map without a position, more processes than images ...
     """
     data = run_on_all_ranks(lambda: build_data(config, source, here))
     preprocess, statistics_hash = build_preprocess(config, data)
@@ -74,13 +85,24 @@ def build(config: RunConfig, source: Source, run: str, here: World) -> Parts:
         drop_factor=config.optim.drop_factor,
         classes=len(source.classes),
         seed=config.seed,
-        run=run,
+        run=folder.name,
         code=code_fingerprint(),
     )
     if config.compute.precision == "64-true":
         classifier.double()  # Lightning would, after weights of a checkpoint were rounded to single precision
-    warnings = [] if drift is None else [drift]
-    return Parts(source, data, preprocess, statistics_hash, network, init_report, classifier, warnings)
+    return Run(
+        config,
+        folder,
+        here,
+        source,
+        data,
+        preprocess,
+        statistics_hash,
+        network,
+        init_report,
+        classifier,
+        warnings=[] if drift is None else [drift],
+    )
 
 
 def import_function(key: str, target: Target) -> Callable[..., Any]:

@@ -18,9 +18,7 @@ from pytorch_lightning.plugins.environments import TorchElasticEnvironment
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
 from rectifiers.data.module import ImageData
-from rectifiers.runs.config import RunConfig
-from rectifiers.runtime.distributed import World
-from rectifiers.training.build import build_interventions
+from rectifiers.training.build import Run, build_interventions
 from rectifiers.training.checkpoints import AtomicCheckpointIO
 from rectifiers.training.epoch_end import EpochEnd, History, print_progress, write_metrics
 from rectifiers.training.module import Classifier
@@ -37,13 +35,12 @@ UNHELPFUL = (
 )
 
 
-def build_trainer(
-    config: RunConfig, folder: Path, mirror: Callable[[History], None], here: World, more: Sequence[Callback] = ()
-) -> pl.Trainer:
+def build_trainer(run: Run, mirror: Callable[[History], None], more: Sequence[Callback] = ()) -> pl.Trainer:
     """Return a Trainer that starts no process, injects no sampler and keeps the run's own checkpoints.
 
     mirror: called on rank 0 with all epochs' rows, after each one's checkpoint. more: callbacks that change nothing.
     """
+    config, folder, here = run.config, run.folder, run.here
     compute, epochs = config.compute, config.optim.epochs
     strategy: str | Strategy = "auto"
     if here.size > 1:

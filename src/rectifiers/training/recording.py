@@ -4,50 +4,41 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 
-from rectifiers.data.sources import Source
-from rectifiers.nn.initializers import LayerReport
 from rectifiers.nn.networks.rows import depth
-from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import science
 from rectifiers.runs.record import SCHEMA_VERSION, TrainingRecord, finite
-from rectifiers.runs.record_parts import Divergence, InitReportEntry, Network, ProtocolResult, Provenance, Slopes
+from rectifiers.runs.record_parts import Divergence, InitReportEntry, Network, ProtocolResult, Slopes
+from rectifiers.runtime.distributed import all_gather
+from rectifiers.training.build import Run
 from rectifiers.training.divergence import Diverged
-from rectifiers.training.module import Classifier
 
 OF_THIS_MACHINE = ("runs_dir", "cache_dir", "rerun", "logger", "hydra")
 
 
 def training_record(
-    *,
-    run: str,
-    config: RunConfig,
-    choices: dict[str, str | None],
+    run: Run,
+    choices: Mapping[str, str | None],
     overrides: Sequence[str] | None,
-    source: Source,
-    classifier: Classifier,
-    init_report: Sequence[LayerReport],
-    warnings: list[str],
     diverged: Diverged | None,
     results: Mapping[str, ProtocolResult],
-    provenance: Provenance,
-    processes: int,
 ) -> TrainingRecord:
-    """Return the record of a training that is finished or has diverged.
+    """Return the record of a training that is finished or has diverged, on every rank.
 
     overrides: what was typed after `python train.py`; None where nothing was.
     """
-    network, history = classifier.network, classifier.history
+    config, source, network, history = run.config, run.source, run.network, run.classifier.history
     rates = [row["images_per_second"] for row in history]
+    unread = run.classifier.unreadable_images() or sorted(set().union(*all_gather(run.data.unread)))
     return TrainingRecord(
         schema_version=SCHEMA_VERSION,
         kind="training",
-        run=run,
+        run=run.folder.name,
         status="diverged" if diverged else "finished",
         diverged=Divergence(step=diverged.step, layer=diverged.layer) if diverged else None,
-        choices=choices,
+        choices=dict(choices),
         overrides=None if overrides is None else without_places(overrides),
         science=science(config),
-        compute={**config.compute.as_dict(), "processes": processes},
+        compute={**config.compute.as_dict(), "processes": run.here.size},
         protocols=dict(results),
         network=Network(
             depth=depth([shape.row for shape in network.shapes]),
@@ -59,8 +50,8 @@ def training_record(
             multiply_adds=sum(shape.multiply_adds for shape in network.shapes),
         ),
         class_names=list(source.classes),
-        init_report=[InitReportEntry(**entry.as_dict()) for entry in init_report],
-        warnings=warnings,
+        init_report=[InitReportEntry(**entry.as_dict()) for entry in run.init_report],
+        warnings=[*run.warnings, *_unread_warning(unread)],
         slopes={}
         if diverged
         else {
@@ -73,14 +64,14 @@ def training_record(
             )
             for layer, slope in network.slopes().items()
         },
-        drop_epochs=classifier.rule.drop_epochs,
+        drop_epochs=run.classifier.rule.drop_epochs,
         epochs=len(history),
         history=[{key: finite(value) for key, value in row.items()} for row in history],
         train_images=len(source.train.labels),
         images_per_second=statistics.harmonic_mean(rates) if rates else None,
         wall_s=sum([*(row["seconds"] for row in history), *(result.seconds for result in results.values())]),
-        codes=classifier.codes,
-        provenance=provenance,
+        codes=run.classifier.codes,
+        provenance=run.provenance(),
     )
 
 
@@ -98,8 +89,8 @@ def without_places(overrides: Sequence[str]) -> list[str]:
     return kept
 
 
-def unread_warning(indices: Sequence[int]) -> list[str]:
-    """Return a sentence about the training images that could not be read, or nothing where all could."""
+def _unread_warning(indices: Sequence[int]) -> list[str]:
+    """A sentence about the training images that could not be read, or nothing where all could."""
     if not indices:
         return []
     named = ", ".join(str(index) for index in indices)

@@ -2,34 +2,28 @@
 
 import time
 from collections import Counter
-from pathlib import Path
 
 import torch
 
-from rectifiers.data.sources import Source
 from rectifiers.evaluation.scores import Scores, scores_path, write
 from rectifiers.evaluation.testing import evaluate
-from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import canonical_json
 from rectifiers.runs.provenance import code_fingerprint, version
 from rectifiers.runs.record_parts import ProtocolResult
 from rectifiers.runtime.console import progress_bar
-from rectifiers.runtime.distributed import World
-from rectifiers.training.build import import_function
-from rectifiers.training.module import Classifier
+from rectifiers.training.build import Run, import_function
 
 AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
-def protocol_result(
-    name: str, config: RunConfig, classifier: Classifier, source: Source, folder: Path, here: World
-) -> ProtocolResult:
-    """Test `classifier` on the val split by the protocol that `evaluation.<name>` configures."""
-    target, compute = config.evaluation.protocols[name], config.compute
+def protocol_result(run: Run, name: str) -> ProtocolResult:
+    """Test the run's network on the val split by the protocol that `evaluation.<name>` configures."""
+    config, compute, classifier = run.config, run.config.compute, run.classifier
+    target, images = config.evaluation.protocols[name], run.source.val
     protocol = import_function(f"evaluation.{name}", target)(config.data.crop_px)
-    device = torch.device("cuda", here.local_rank) if compute.accelerator == "gpu" else torch.device("cpu")
+    device = torch.device("cuda", run.here.local_rank) if compute.accelerator == "gpu" else torch.device("cpu")
     lower = AUTOCAST.get(compute.precision)  # a result is of the precision that the run was trained in
-    images, started = source.val, time.perf_counter()
+    started = time.perf_counter()
     with (
         progress_bar(f"testing {name}", len(images.labels)) as seen,
         torch.autocast(device.type, lower, enabled=bool(lower)),
@@ -38,7 +32,7 @@ def protocol_result(
             classifier.to(device),
             images,
             protocol,
-            classes=len(source.classes),
+            classes=len(run.source.classes),
             device=device,
             workers=compute.workers,
             timeout_s=compute.timeout_s,
@@ -47,13 +41,13 @@ def protocol_result(
     seconds = time.perf_counter() - started
     shapes = Counter(images.shape(i) for i in range(len(images.labels)))
     cost = sum(count * protocol.multiply_adds(classifier.network, *shape) for shape, count in shapes.items())
-    path, kept = scores_path(folder, name), None
+    path, kept = scores_path(run.folder, name), None
     if config.evaluation.keep_scores:
         labels = torch.tensor(list(images.labels))
-        kept = Scores(tested.scores.numpy(), labels.numpy(), source.digest, canonical_json(target.as_dict()))
-        if here.rank == 0:
+        kept = Scores(tested.scores.numpy(), labels.numpy(), run.source.digest, canonical_json(target.as_dict()))
+        if run.here.rank == 0:
             write(path, kept)
-    elif here.rank == 0:
+    elif run.here.rank == 0:
         path.unlink(missing_ok=True)  # of an earlier test, by other settings or older code
     return ProtocolResult(
         **tested.as_dict(),
