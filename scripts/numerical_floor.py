@@ -5,7 +5,7 @@ older processors in place of this one's. Each is a process `train.py` with a fol
 (about two minutes each); what is finished is not run again, so an interrupted measurement continues.
 
 python scripts/numerical_floor.py
-python scripts/numerical_floor.py --runs /elsewhere
+python scripts/numerical_floor.py --finished     tabulate what is finished, and run nothing
 """
 
 import argparse
@@ -17,12 +17,14 @@ import sys
 from itertools import product
 from pathlib import Path
 
+from rectifiers.results.numerical_floor import FILE, SUFFIX
+from rectifiers.results.origin import code_of, machine_of
 from rectifiers.results.statistics import Spread, spread_of
 from rectifiers.runs import record as records
 from rectifiers.runtime.files import write_text
 
 ROOT = Path(__file__).parents[1]
-TABLE = ROOT / "results" / "numerical_floor.csv"
+TABLE = ROOT / "results" / FILE
 RUN = ("activation=prelu", "init=he", "data=digits", "logger=none")
 INSTRUCTIONS = {  # of torch's own kernels, oneDNN and MKL
     "native": {},
@@ -62,29 +64,30 @@ def train(runs: Path, variant: tuple[str, int, bool, bool]) -> None:
 
 
 def rows(runs: Path) -> list[dict[str, object]]:
-    """Return a row per variant: its run, code and machine, its errors in percent and its last epoch's training loss."""
+    """Return a row per finished variant: its run and origin, errors in percent, and the last epoch's training loss."""
     found = []
     for variant in VARIANTS:
-        (path,) = folder_of(runs, name_of(*variant)).glob("*/record.json")
-        record = records.load_training(path)
-        found.append(
-            {
-                "variant": name_of(*variant),
-                "run": record.run,
-                "code": record.provenance.code,
-                "machine": record.provenance.machine.cpu,
-                **{f"{name}_error_pct": r.top1_error_pct for name, r in sorted(record.protocols.items())},
-                "train_loss": record.history[-1]["train_loss"],
-            }
-        )
+        for path in folder_of(runs, name_of(*variant)).glob("*/record.json"):
+            record = records.load_training(path)
+            found.append(
+                {
+                    "variant": name_of(*variant),
+                    "run": record.run,
+                    "code": code_of(record),
+                    "machine": machine_of(record),
+                    **{f"{name}{SUFFIX}": r.top1_error_pct for name, r in sorted(record.protocols.items())},
+                    "train_loss": record.history[-1]["train_loss"],
+                }
+            )
     return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("runs") / "numerical_floor", help="the folder of its runs")
+    parser.add_argument("--finished", action="store_true", help="tabulate what is finished, and run nothing")
     asked = parser.parse_args()
-    for variant in VARIANTS:
+    for variant in () if asked.finished else VARIANTS:
         train(asked.runs.absolute(), variant)
     table = rows(asked.runs)
     text = io.StringIO()

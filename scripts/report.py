@@ -153,14 +153,12 @@ def show(runs: Path, filters: list[str]) -> tuple[list[Found], str | None]:
 
 def write_page(runs: Path) -> dict[str, Any]:
     """Write results/report/index.html from the collected runs and those of `runs`."""
-    from rectifiers.results.page.document import (
-        write_page as write,
-    )  # here and not above: the rest does without Jinja
+    from rectifiers.results.page.document import page  # here and not above: the rest does without Jinja
 
     path = RESULTS / "report" / "index.html"
     found = known_runs(runs)
     answered = answers(claim_records.load(RESULTS / "claims"))
-    write(path, found, load(RESULTS / "records"), answered, load_floor(RESULTS))
+    write_text(path, page(found, load(RESULTS / "records"), path, answered, load_floor(RESULTS)))
     return {"path": str(path), "runs": len(found), "bytes": path.stat().st_size}
 
 
@@ -214,7 +212,8 @@ def experiments() -> dict[str, Any]:
         claim.name: {a: composed([f"experiment={CLAIM}{claim.name}", *o]) for a, o in claim.arms.items()}
         for claim in claims()
     }
-    models = {p.stem: composed(["data=imagenet", f"model={p.stem}"]) for p in (CONF / "model").glob("*.yaml")}
+    sized = ("data=imagenet", "init.fc_std=null")  # stds are of three linear layers
+    models = {p.stem: composed([*sized, f"model={p.stem}"]) for p in (CONF / "model").glob("*.yaml")}
     return {
         "experiments": {n: described(science(config)) for n, config in found.items()},
         "claims": {name: {a: arm_hash(science(c)) for a, c in own.items()} for name, own in arms.items() if own},

@@ -1,11 +1,14 @@
 """How far rounding alone moves a result, and what it prevents."""
 
+import csv
 from pathlib import Path
 
 import pytest
 from scipy import stats
 
+from conftest import ROOT, compose_config
 from rectifiers.results.numerical_floor import FILE, load_floor
+from rectifiers.runs.identity import run_id, science
 
 TABLE = """variant,run,code,machine,center_error_pct,ten_view_error_pct,train_loss
 a,0,0,m,2.0,1.0,0.1
@@ -36,3 +39,16 @@ def test_the_floor_is_said_with_its_numbers_and_is_none_where_it_was_not_measure
     assert "made 4 times" in text
     assert "2.00 to 3.00 % by `center` (sd 0.41) and 1.00 to 1.20 % by `ten_view` (sd 0.08)" in text
     assert load_floor(tmp_path / "elsewhere") is None
+
+
+def test_the_documents_say_the_floor_that_was_measured() -> None:
+    measured = load_floor(ROOT / "results")
+    for name in ("README.md", "results/CLAIMS.md", "results/TABLES.md"):
+        assert str(measured) in " ".join((ROOT / name).read_text().split()), name
+
+
+def test_every_measured_variant_is_of_one_run_and_rounds_otherwise() -> None:
+    rows = list(csv.DictReader((ROOT / "results" / FILE).open()))
+    assert {row["run"] for row in rows} == {run_id(science(compose_config("activation=prelu", "init=he")))}
+    for key in ("variant", "train_loss"):
+        assert len({row[key] for row in rows}) == len(rows) >= 8

@@ -77,7 +77,7 @@ def document(found: Sequence[Record]) -> list[Table]:
 
 def _origins(found: Sequence[Record]) -> Table:
     """Every run with the code and the machine that made it, which its name does not tell."""
-    called = {r.run: (r.choices["experiment"], setting(r), r.seed) for r in found}
+    called = {r.run: (str(r.choices["experiment"]), setting(r), r.seed) for r in found}
     lines = [
         Line([*map(str, called[r.run]), r.run, code_of(r), machine_of(r)])
         for r in sorted(found, key=lambda r: called[r.run])

@@ -16,6 +16,7 @@ from made_up import SCIENCE, training
 from rectifiers.results.claim_records import load as load_claims
 from rectifiers.results.claims import answer, claims
 from rectifiers.results.listing import gather
+from rectifiers.results.numerical_floor import load_floor
 from rectifiers.results.page.arms import arms
 from rectifiers.results.page.blocks import Material
 from rectifiers.results.page.document import page
@@ -125,7 +126,8 @@ def test_arms_that_share_their_choices_are_told_apart_by_their_keys() -> None:
 @pytest.fixture(scope="module")
 def answered() -> Material:
     found = load_claims(ROOT / "results" / "claims")
-    return Material([], [], [answer(claim, found) for claim in claims()])
+    floor = load_floor(ROOT / "results")
+    return Material([], [], [answer(claim, found, floor) for claim in claims()], floor)
 
 
 def test_the_signal_falls_as_eq_9_says_and_he_keeps_it(answered: Material) -> None:
@@ -150,6 +152,7 @@ def test_the_claims_stand_with_their_verdicts_as_in_claims_md(answered: Material
     for line in block.parts[0].lines:
         assert "| " + " | ".join(str(cell) for cell in line.cells) + " |" in lines
     assert not any(line.runs for line in block.parts[0].lines)
+    assert str(answered.floor).replace("`", "") in block.lead
 
 
 def test_a_section_without_records_is_none() -> None:

@@ -19,24 +19,9 @@ from rectifiers.results.page.runs import details, rows
 from rectifiers.results.page.sections import SECTIONS
 from rectifiers.results.tables import document
 from rectifiers.runs.record import Record
-from rectifiers.runtime.files import write_text
 
 HERE = Path(str(files(__package__)))
 SCRIPTS = ("dom", "numbers", "data", "state", "charts", "sources", "list", "compare", "main")
-
-
-def write_page(
-    path: Path,
-    found: Sequence[Found],
-    in_tables: Sequence[Record],
-    answers: Sequence[Answer] = (),
-    floor: NumericalFloor | None = None,
-) -> None:
-    """Write the page of all runs `found`, the tables of the records `in_tables`, and what answers the claims.
-
-    floor: how far rounding alone moves a result, where it was measured.
-    """
-    write_text(path, page(found, in_tables, path, answers, floor))
 
 
 def page(
@@ -46,7 +31,11 @@ def page(
     answers: Sequence[Answer] = (),
     floor: NumericalFloor | None = None,
 ) -> str:
-    """Return the page; `path` is where it will lie, which links to records depend on."""
+    """Return the page of all runs `found`, the tables of the records `in_tables`, and what answers the claims.
+
+    path: where it will lie, which links to records depend on.
+    floor: how far rounding alone moves a result, where it was measured.
+    """
     material = Material(found, document(in_tables), answers, floor) if found else Material([], [])
     blocks = [block for block in (section(material) for section in SECTIONS) if block] if found else []
     charts = [chart for block in blocks for part in block.parts for chart in _charts(part)]
