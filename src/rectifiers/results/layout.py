@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rectifiers.results.statistics import Mean
+from rectifiers.results.statistics import Mean, mean_of
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,11 @@ class Estimate:
     def __str__(self) -> str:
         told = ", ".join(part for part in (self.spread(), f"n = {self.mean.n}") if part)
         return f"{self.value()} ({told})" + (f" ({self.lost} diverged)" if self.lost else "")
+
+
+def estimate(values: Sequence[float], digits: int = 2, sign: str = "", absent: str = "-") -> "str | Estimate":
+    """Return the estimate of measured values, or `absent` where there are none."""
+    return Estimate(mean_of(values), digits, sign) if values else absent
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from rectifiers.results.eligibility import PAPERS_SETTING, known
-from rectifiers.results.layout import Estimate, Line, Table
+from rectifiers.results.layout import Estimate, Line, Table, estimate
 from rectifiers.results.paper import published, table_1_slopes
-from rectifiers.results.statistics import mean_of
 from rectifiers.runs.record import Record, TrainingRecord
 
 Groups = Mapping[str, Sequence[Record]]
@@ -42,7 +41,7 @@ def slopes(groups: Groups) -> list[Table]:
             for paper, runs in columns.values():
                 own = [r for r in runs if layer in r.slopes]
                 ours = [r.slopes[layer].mean for r in own]
-                cells += [f"{paper[layer]:.3f}", Estimate(mean_of(ours), 3) if ours else "not run"]
+                cells += [f"{paper[layer]:.3f}", estimate(ours, 3, absent="not run")]
                 used += [r.run for r in own]
             lines.append(Line(cells, used))
         head = ["layer", *(f"{kind}, {whose}" for kind in columns for whose in ("paper", "ours"))]
@@ -83,7 +82,7 @@ def curves(groups: Groups) -> list[Table]:
                 for found in runs.values():
                     trained = [r for r in found if len(r.history) > epoch]
                     errors = [r.curve("val/top1_error_pct")[epoch] for r in trained]
-                    cells.append(Estimate(mean_of(errors)) if errors else "-")
+                    cells.append(estimate(errors))
                     used += [r.run for r in trained]
                 lines.append(Line(cells, used))
             head = ("epoch", *(f"{arm}, top-1 error" for arm in arms))

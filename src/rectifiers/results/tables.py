@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from rectifiers.results.eligibility import PAPERS_SETTING, exclusion_reason, setting
-from rectifiers.results.layout import Estimate, Line, Table
+from rectifiers.results.layout import Estimate, Line, Table, estimate
 from rectifiers.results.listing import read
 from rectifiers.results.numerical_floor import NumericalFloor
 from rectifiers.results.origin import code_of, machine_of
@@ -162,17 +162,13 @@ def _own(title: str, name: str, rows: Sequence[Row], group: Sequence[Record]) ->
         if not runs and not lost:
             continue
         used += _of(row, group)
-        errors = [result_of(row, r).top1_error_pct for r in runs]
+        error = estimate([result_of(row, r).top1_error_pct for r in runs])
         label = label_of(row, group) + (f" ({lost} diverged)" if lost else "")
-        line: list[str | Estimate] = [label, row["protocol"], Estimate(mean_of(errors)) if errors else "-"]
         other = by_label.get(row.get("against", ""))
         pairs = _pairs(row, other, group) if other else []
-        if pairs:
-            differences = [a.top1_error_pct - b.top1_error_pct for a, b in pairs]
-            line += [Estimate(mean_of(differences), sign="+"), _mcnemar(pairs)]
-        else:
-            line += ["-", "-"]
-        lines.append(Line(line, _names(_of(row, group))))
+        difference = estimate([a.top1_error_pct - b.top1_error_pct for a, b in pairs], sign="+")
+        cells = [label, row["protocol"], error, difference, _mcnemar(pairs)]
+        lines.append(Line(cells, _names(_of(row, group))))
     against = sorted({row["against"] for row in rows if "against" in row and runs_of(row, group)})
     minus = f"minus {' or '.join(against)}, paired by seed" if against else "paired difference"
     head = ("", "protocol", "top-1 error", minus, "McNemar: only it right / only the other, p")
@@ -186,12 +182,8 @@ def _own(title: str, name: str, rows: Sequence[Row], group: Sequence[Record]) ->
 def _pairs(row: Row, other: Row, group: Sequence[Record]) -> list[tuple[Errors, Errors]]:
     """Results of both arms for the seeds that both have, on the same data."""
     theirs = {(r.seed, r.provenance.data): r for r in runs_of(other, group)}
-    pairs = []
-    for run in runs_of(row, group):
-        partner = theirs.get((run.seed, run.provenance.data))
-        if partner is not None:
-            pairs.append((result_of(row, run), result_of(other, partner)))
-    return pairs
+    paired = [(run, theirs.get((run.seed, run.provenance.data))) for run in runs_of(row, group)]
+    return [(result_of(row, run), result_of(other, partner)) for run, partner in paired if partner]
 
 
 def _mcnemar(pairs: Sequence[tuple[Errors, Errors]]) -> str:
@@ -202,7 +194,7 @@ def _mcnemar(pairs: Sequence[tuple[Errors, Errors]]) -> str:
             return "-"
         first, second, p = mcnemar(ours.is_correct(), theirs.is_correct())
         told.append(f"{first}/{second} {p:.2g}")
-    return "; ".join(told)
+    return "; ".join(told) or "-"
 
 
 def _protocols(where: str, group: Sequence[Record]) -> Table:
@@ -217,18 +209,9 @@ def _protocols(where: str, group: Sequence[Record]) -> Table:
         for protocol, found in sorted(results.items(), key=lambda item: (item[1][0].multiply_adds, item[0])):
             columns = zip(*((x.ece, x.nll, x.brier) for x in found), strict=True)
             measures = [[value for value in column if value is not None] for column in columns]
-            cost, error = f"{found[0].multiply_adds:,}", Estimate(mean_of([x.top1_error_pct for x in found]))
-            told = [Estimate(mean_of(values), 4) if values else "-" for values in measures]
-            lines.append(
-                Line([experiment, protocol, cost, error, *told], _names(r for r in runs if protocol in r.protocols))
-            )
-    head = (
-        "experiment",
-        "protocol",
-        "multiply-adds an image",
-        "top-1 error",
-        "calibration error",
-        "NLL",
-        "Brier score",
-    )
+            cost, error = f"{found[0].multiply_adds:,}", estimate([x.top1_error_pct for x in found])
+            cells = [experiment, protocol, cost, error, *(estimate(values, 4) for values in measures)]
+            lines.append(Line(cells, _names(r for r in runs if protocol in r.protocols)))
+    measured = ("multiply-adds an image", "top-1 error", "calibration error", "NLL", "Brier score")
+    head = ("experiment", "protocol", *measured)
     return Table("protocols", where, f"Protocols and their cost on {where}", 2, head, lines)

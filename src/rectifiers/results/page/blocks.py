@@ -8,6 +8,7 @@ from rectifiers.results.claims import Answer
 from rectifiers.results.layout import Table
 from rectifiers.results.listing import Found
 from rectifiers.results.numerical_floor import NumericalFloor
+from rectifiers.results.statistics import Mean
 from rectifiers.runs.record import TrainingRecord
 
 
@@ -46,12 +47,10 @@ class Series:
     high: list[float | None] = field(default_factory=list)
     at: list[str] = field(default_factory=list)
 
-    def add(
-        self, x: float | str, y: float, low: float | None = None, high: float | None = None, at: str | None = None
-    ) -> None:
+    def add(self, x: float | str, y: Mean, at: str | None = None) -> None:
         """Append a point; its numbers are kept to five digits."""
         self.x.append(x)
-        for values, value in ((self.y, y), (self.low, low), (self.high, high)):
+        for values, value in ((self.y, y.mean), (self.low, y.low), (self.high, y.high)):
             values.append(None if value is None else short(value, 5))
         if at is not None:
             self.at.append(at)

@@ -76,13 +76,13 @@ def slopes_by_depth(material: Material) -> Block | None:
     for kind, at in (("channel-shared", 1), ("channel-wise", 3)):
         paper = Series("paper, ImageNet")
         for line in tables[0].lines if tables else ():
-            paper.add(str(line.cells[0]), float(str(line.cells[at])))
+            paper.add(str(line.cells[0]), mean_of([float(str(line.cells[at]))]))
         measured = [_column(table, at + 1, f"ours, {table.setting.partition(' (')[0]}") for table in ours]
         told = f"Learned slope of every layer from the first to the last, {kind}: the paper's and ours"
         if measured:
             charts.append(Chart(f"Slopes, {kind}", told, "layer", "slope", [paper, *measured], scale="names"))
     lead = (
-        "Table 1: the slope that each layer has learned, from the first to the last; of slopes a channel, the mean. "
+        "Table 1: the slope that each layer has learned, from the first to the last; of slopes per channel, the mean. "
         "All start at 0.25."
     )
     return Block("slopes", "Slopes by depth", lead, [*charts, Folded("Table 1", tables)]) if charts else None
@@ -122,7 +122,7 @@ def _of_claim(answer: Answer, when: str, at: int) -> Chart:
         if factors and series.y:
             line = Series(f"{arm}, Eq. 9")
             for layer, factor in factors.items():
-                line.add(layer, (series.y[0] or 0.0) + math.log10(factor))
+                line.add(layer, mean_of([(series.y[0] or 0.0) + math.log10(factor)]))
             theory.append(line)
     where = setting(answer.records[0])
     told = f"Root mean square of every layer's responses {when}, on {where}; logarithms of base 10"
@@ -140,8 +140,7 @@ def _signal(name: str, rows: Sequence[Mapping[str, float]]) -> Series:
     series = Series(name)
     for layer in rows[0]:
         if all(layer in row for row in rows):
-            mean = mean_of([math.log10(row[layer]) for row in rows])
-            series.add(layer, mean.mean, mean.low, mean.high)
+            series.add(layer, mean_of([math.log10(row[layer]) for row in rows]))
     return series
 
 
@@ -154,7 +153,7 @@ def error_against_cost(material: Material) -> Block | None:
         for experiment, protocol, cost, error, *_ in (line.cells for line in table.lines):
             if isinstance(error, Estimate):
                 series = by_experiment.setdefault(str(experiment), Series(str(experiment)))
-                _add(series, float(str(cost).replace(",", "")), error, str(protocol))
+                series.add(float(str(cost).replace(",", "")), error.mean, str(protocol))
         drawn = list(by_experiment.values())[:MOST_ARMS]
         if any(len(each.x) > 1 for each in drawn):
             told = f"Top-1 error of every test protocol against its multiply-adds an image, on {table.setting}"
@@ -200,8 +199,7 @@ def _curve(arm: Arm, key: str) -> Series:
         values = [run.history[epoch].get(key) for run in arm.runs if run.epochs > epoch]
         there = [value for value in values if value is not None]
         if there:
-            mean = mean_of(there)
-            series.add(epoch + 1, mean.mean, mean.low, mean.high)
+            series.add(epoch + 1, mean_of(there))
     return series
 
 
@@ -211,14 +209,10 @@ def _last(arm: Arm, key: str) -> float:
     return sum(there) / len(there) if there else float("inf")
 
 
-def _add(series: Series, x: float | str, cell: Estimate, at: str | None = None) -> None:
-    series.add(x, cell.mean.mean, cell.mean.low, cell.mean.high, at)
-
-
 def _column(table: Table, at: int, name: str) -> Series:
     series = Series(name if table.setting != PAPERS_SETTING else "ours, ImageNet")
     for line in table.lines:
         cell = line.cells[at]
         if isinstance(cell, Estimate):
-            _add(series, str(line.cells[0]), cell)
+            series.add(str(line.cells[0]), cell.mean)
     return series
