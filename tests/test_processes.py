@@ -42,8 +42,8 @@ def test_two_processes_of_half_the_batch_train_like_one(tiny, tmp_path: Path) ->
     ours, theirs = weights(together_in), weights(tmp_path)
     for name, value in theirs.items():
         assert torch.allclose(ours[name], value, atol=1e-5, rtol=0), name
-    assert records.load(record(together_in))["compute"]["processes"] == 2
-    history = [records.load(record(place))["history"] for place in (together_in, tmp_path)]
+    assert records.load(record(together_in)).compute["processes"] == 2
+    history = [records.load(record(place)).history for place in (together_in, tmp_path)]
     for a, b in zip(*history, strict=True):
         assert a["train_loss"] == pytest.approx(b["train_loss"], rel=1e-5)
 

@@ -158,7 +158,7 @@ def test_nine_runs_of_a_sweep_each_in_its_folder_and_none_of_them_twice(tmp_path
     alone = train(*small, f"runs_dir={tmp_path}/alone", f"cache_dir={tmp_path}/c", "activation=prelu_shared", "seed=2")
     assert alone.returncode == 0, alone.stderr
     one = json.loads(next(tmp_path.glob("alone/*/record.json")).read_text())
-    typed = [typed for typed in TINY if not typed.startswith("logger")]
+    typed = [typed for typed in small if not typed.startswith("logger")]
     assert one["overrides"] == [*typed, "activation=prelu_shared", "seed=2"]
     same = json.loads((tmp_path / "runs" / one["run"] / "record.json").read_text())
     for name, result in one["protocols"].items():

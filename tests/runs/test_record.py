@@ -1,5 +1,6 @@
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -10,11 +11,11 @@ from typing import Any
 import pytest
 
 import forkserver
-from conftest import ROOT
+from conftest import ROOT, compose_config
 from made_up import LAYER, SCIENCE, ensemble, epoch, errors, result, training, training_json
 from rectifiers.runs import record as records
 from rectifiers.runs import record_parts
-from rectifiers.runs.identity import run_id
+from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 
@@ -180,6 +181,18 @@ def test_the_shell_line_is_what_was_typed() -> None:
     whole = ensemble(*(training(science=SCIENCE | {"seed": s}, protocols={"center": result(1, 4)}) for s in (0, 1)))
     runs = ",".join(member.run for member in whole.members)
     assert whole.command == f"python scripts/evaluate.py 'run=[{runs}]' 'evaluation=[center]'"
+
+
+@pytest.mark.parametrize("name", ["6620acccce0a", "f9f5c19e1663", "1fd564cecf6d", "db05708c653c", "8878b26ef54d"])
+def test_the_shell_line_of_a_committed_record_makes_its_run_and_its_tests(name: str) -> None:
+    record = records.load(ROOT / "results" / "records" / f"{name}.json")
+    assert isinstance(record, TrainingRecord)
+    program, script, *overrides = shlex.split(str(record.command))
+    config = compose_config(*overrides)
+    assert (program, script, run_id(science(config))) == ("python", "train.py", name)
+    assert {test: asked.as_dict() for test, asked in config.evaluation.protocols.items()} == {
+        test: result.settings for test, result in record.protocols.items()
+    }
 
 
 def test_every_field_says_what_it_is() -> None:
