@@ -101,7 +101,7 @@ def test_every_experiment_runs_end_to_end_at_the_smoke_size(experiment: str, tmp
     outcome = train(config, {"experiment": experiment, "debug": "smoke"})
     assert records.load(outcome.path).status == "finished"
     assert set(outcome.record.protocols) == set(config.evaluation.protocols)
-    assert all(result["seen"] == 24 for result in outcome.record.protocols.values())
+    assert all(result.num_images == 24 for result in outcome.record.protocols.values())
 
 
 @pytest.mark.process
