@@ -31,7 +31,7 @@ def test_a_training_keeps_the_handlers_of_signals(tiny) -> None:
 
     with deferring_signals():
         before = [signal.getsignal(asking) for asking in STOP_SIGNALS]
-        train(tiny("optim.epochs=1"), {}, [Looks()])
+        train(tiny("optim.epochs=1"), {}, callbacks=[Looks()])
     assert handlers
     assert all(each == before for each in handlers)
 
