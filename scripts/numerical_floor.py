@@ -1,8 +1,9 @@
 """How far one result moves under changes that a run's name leaves out: `results/numerical_floor.csv`.
 
-The same run, 16 times: SGD fused or not, maps channels last or first, one or two threads, and the instructions of
+The same run in 16 variants: SGD fused or not, maps channels last or first, one or two threads, and the instructions of
 older processors in place of this one's. Each is a process `train.py` with a folder of its own, one after the other
-(about two minutes each); what is finished is not run again, so an interrupted measurement continues.
+(about two minutes each); what is finished is not run again, so an interrupted measurement continues. The committed
+table has the first 13 that were finished; without the others its spread is as good an estimate.
 
 python scripts/numerical_floor.py
 python scripts/numerical_floor.py --finished     tabulate what is finished, and run nothing
