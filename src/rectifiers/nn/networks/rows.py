@@ -11,19 +11,49 @@ A row of `conf/model/*.yaml` has a `name` and one of these keys:
 last. A width factor multiplies filters and units.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Lt, MinLen
+from pydantic import StringConstraints
 
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.schema import Count, Section, Words, checked
 
-KINDS = {
-    "conv": ("kernel", "stride", "padding"),
-    "max_pool": ("stride", "padding"),
-    "pyramid": (),
-    "linear": ("dropout",),
-}
+Padding = Annotated[int, Ge(0)]
+Name = Annotated[str, StringConstraints(pattern="^[A-Za-z][A-Za-z0-9_]*$")]
+
+
+class _Given(Section):
+    name: Annotated[Name, Words("a letter followed by letters, digits and underscores")]
+
+
+class _Conv(_Given):
+    conv: Count
+    kernel: Count
+    stride: Count = 1
+    padding: Padding | Annotated[tuple[Padding, ...], MinLen(1)] = 0
+    repeat: Count = 1
+
+
+class _MaxPool(_Given):
+    max_pool: Count
+    stride: Count | None = None
+    padding: Padding = 0
+
+
+class _Pyramid(_Given):
+    pyramid: Annotated[tuple[Count, ...], MinLen(1), Words("levels such as [6, 3, 2, 1]")]
+
+
+class _Linear(_Given):
+    linear: Count | Literal["classes"]
+    dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
+    repeat: Count = 1
+
+
+KINDS: Mapping[str, type[_Given]] = {"conv": _Conv, "max_pool": _MaxPool, "pyramid": _Pyramid, "linear": _Linear}
 BESIDE = ("act", "norm", "drop")  # modules after a row with weights, named <row>_act and so on
 LARGEST_SIDE = 2048  # px, far above the inputs of the paper's networks
 
@@ -65,7 +95,7 @@ def expand(rows: Sequence[Mapping[str, Any]], *, width: float, classes: int) -> 
     """
     layers: list[Row] = []
     for given in rows:
-        layers += _repeats(dict(given), width, classes)
+        layers += _repeats(given, width, classes)
     if not layers or layers[-1].kind != "linear" or layers[-1].size != classes:
         raise InputError("model.rows must end with a row `linear: classes`, which gives one score per class")
     names = [layer.name for layer in layers]
@@ -79,63 +109,29 @@ def expand(rows: Sequence[Mapping[str, Any]], *, width: float, classes: int) -> 
     return tuple(layers)
 
 
-def _repeats(given: dict[str, Any], width: float, classes: int) -> list[Row]:
+def _repeats(given: Mapping[str, Any], width: float, classes: int) -> list[Row]:
     kinds = [kind for kind in KINDS if kind in given]
     if len(kinds) != 1 or "name" not in given:
         raise InputError(f"model.rows has {given}; a row needs a name and one of: {', '.join(KINDS)}")
-    kind, name = kinds[0], str(given["name"])
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
-        raise InputError(
-            f"model.rows: the name {name!r} is not usable; give a letter followed by letters, digits and underscores"
-        )
-    known = {kind, "name", "repeat", *KINDS[kind]}
-    for key in given:
-        if key not in known:
-            raise InputError(
-                f"model.rows: {name} has {key}, which {kind} does not know; known: {', '.join(KINDS[kind])}"
-            )
-    if kind == "conv" and "kernel" not in given:
-        raise InputError(f"model.rows: {name} needs a kernel; give its side, such as kernel: 3")
-
-    def whole(key: str, value: Any, least: int = 1) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise InputError(
-                f"model.rows: {name}: {key}={value} is not usable; give a whole number of at least {least}"
-            )
-        return value
-
-    if kind == "pyramid":
-        levels = given[kind]
-        if not isinstance(levels, list) or not levels:
-            raise InputError(f"model.rows: {name}: pyramid={levels} is not usable; give levels such as [6, 3, 2, 1]")
-        return [Row(name, kind, levels=tuple(whole("pyramid", level) for level in levels))]
-    size = classes if given[kind] == "classes" else whole(kind, given[kind])
-    if kind == "max_pool":
-        padding = whole("padding", given.get("padding", 0), 0)
-        if padding > size // 2:
-            raise InputError(
-                f"model.rows: {name}: padding={padding} is more than half the pool; give {size // 2} or less"
-            )
-        return [Row(name, kind, size, kernel=size, stride=whole("stride", given.get("stride", size)), padding=padding)]
-    if given[kind] != "classes":
-        size = max(1, round(size * width))
-    dropout = given.get("dropout", 0.0)
-    if not 0 <= dropout < 1:
-        raise InputError(f"model.rows: {name}: dropout={dropout} is not usable; give a number from 0 to below 1")
-    paddings = given.get("padding", 0)
-    paddings = paddings if isinstance(paddings, list) and paddings else [paddings]
-    repeat = whole("repeat", given.get("repeat", 1))
+    kind, at = kinds[0], f"model.rows.{given['name']}."
+    row = checked(KINDS[kind], given, at)
+    if isinstance(row, _Pyramid):
+        return [Row(row.name, kind, levels=row.pyramid)]
+    if isinstance(row, _MaxPool):
+        size = row.max_pool
+        if row.padding > size // 2:
+            raise InputError(f"{at}padding={row.padding} is more than half the pool; give {size // 2} or less")
+        return [Row(row.name, kind, size, kernel=size, stride=row.stride or size, padding=row.padding)]
+    assert isinstance(row, _Conv | _Linear)
+    names = [row.name] if row.repeat == 1 else [f"{row.name}_{i + 1}" for i in range(row.repeat)]
+    if isinstance(row, _Linear):
+        size = classes if row.linear == "classes" else max(1, round(row.linear * width))
+        return [Row(name, kind, size, dropout=row.dropout) for name in names]
+    size = max(1, round(row.conv * width))
+    paddings = row.padding if isinstance(row.padding, tuple) else (row.padding,)
     return [
-        Row(
-            name if repeat == 1 else f"{name}_{i + 1}",
-            kind,
-            size,
-            kernel=whole("kernel", given.get("kernel", 1)),
-            stride=whole("stride", given.get("stride", 1)),
-            padding=whole("padding", paddings[i % len(paddings)], 0),
-            dropout=dropout,
-        )
-        for i in range(repeat)
+        Row(name, kind, size, kernel=row.kernel, stride=row.stride, padding=paddings[i % len(paddings)])
+        for i, name in enumerate(names)
     ]
 
 
