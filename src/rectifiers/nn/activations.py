@@ -6,7 +6,6 @@ module has a method `moments()` that returns them.
 """
 
 import copy
-import functools
 import math
 from dataclasses import dataclass
 
@@ -39,11 +38,8 @@ class Maxout(nn.Module):
     def moments(self) -> "Moments":
         """Return the moments of the maximum of `pieces` independent N(0, 1); one of the pieces gets the gradient."""
         k = self.pieces
-
-        def second(z: Tensor) -> Tensor:
-            return z**2 * k * torch.special.ndtr(z) ** (k - 1)
-
-        return Moments(second=normal_mean(second), derivative_second=1 / k, map_slope=1.0)
+        second = normal_mean(lambda z: z**2 * k * torch.special.ndtr(z) ** (k - 1))
+        return Moments(second, derivative_second=1 / k, map_slope=1.0)
 
 
 def relu(channels: int) -> nn.Module:
@@ -126,38 +122,24 @@ def _rectifier(slope_squared: float) -> Moments:
     return Moments(second=half, derivative_second=half, map_slope=1.0)
 
 
-@functools.singledispatch
 def _closed_form(activation: nn.Module) -> Moments | None:
+    match activation:
+        case nn.ReLU():
+            return _rectifier(0.0)
+        case nn.LeakyReLU():
+            return _rectifier(activation.negative_slope * activation.negative_slope)
+        case nn.PReLU():
+            return _rectifier(float(activation.weight.detach().double().square().mean()))
+        case nn.Identity():
+            return _rectifier(1.0)
     own = getattr(activation, "moments", None)
-    if not callable(own):
-        return None
-    result = own()
-    if not isinstance(result, Moments):
+    result = own() if callable(own) else None
+    if not isinstance(result, Moments | None):
         raise InputError(
             f"activation {type(activation).__name__} has a method `moments()` that returns {result!r}; "
             "let it return activations.Moments"
         )
     return result
-
-
-@_closed_form.register
-def _(activation: nn.ReLU) -> Moments:
-    return _rectifier(0.0)
-
-
-@_closed_form.register
-def _(activation: nn.LeakyReLU) -> Moments:
-    return _rectifier(activation.negative_slope * activation.negative_slope)
-
-
-@_closed_form.register
-def _(activation: nn.PReLU) -> Moments:
-    return _rectifier(float(activation.weight.detach().double().square().mean()))
-
-
-@_closed_form.register
-def _(activation: nn.Identity) -> Moments:
-    return Moments(second=1.0, derivative_second=1.0, map_slope=1.0)
 
 
 def _mean_square(f: Tensor) -> float:

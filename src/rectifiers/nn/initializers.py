@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import torch
 from torch import Generator, Tensor, nn
@@ -26,15 +26,15 @@ class Layer:
     """The properties of a layer that a rule may use.
 
     fan_in: n = k^2 c, the inputs of one response; fan_out: n-hat = k^2 d, the responses that one input reaches.
-    find_forward_gain, find_backward_gain: called when a rule first reads a gain, so that a rule that reads none works
-        with any activation; they raise InputError where there is no gain.
+    forward, backward: the activations that the gains are of, with their channels; None for a gain of 1. A gain is
+        found when a rule first reads it, so that a rule that reads none works with any activation.
     """
 
     name: str
     fan_in: int
     fan_out: int
-    find_forward_gain: Callable[[], float]
-    find_backward_gain: Callable[[], float]
+    forward: tuple[nn.Module, int] | None
+    backward: tuple[nn.Module, int] | None
 
     @cached_property
     def forward_gain(self) -> float:
@@ -42,7 +42,7 @@ class Layer:
 
         std = forward_gain / sqrt(fan_in) keeps the variance of the responses (Eq. 10, 15).
         """
-        return self.find_forward_gain()
+        return gain(*self.forward) if self.forward else 1.0
 
     @cached_property
     def backward_gain(self) -> float:
@@ -50,7 +50,7 @@ class Layer:
 
         std = backward_gain / sqrt(fan_out) keeps the variance of the gradients (Eq. 14).
         """
-        return self.find_backward_gain()
+        return gain(*self.backward, backward=True) if self.backward else 1.0
 
 
 Rule = Callable[[Tensor, Layer, Generator], float]
@@ -190,18 +190,11 @@ class LayerReport:
         return asdict(self)
 
 
-def _linear_gain() -> float:
-    return 1.0
-
-
 def _layer(site: Site, previous: Site | None, first_layer_linear: bool) -> Layer:
     """Return the properties of `site` for a rule; `previous` is the site before it, None for the first."""
-    before = partial(gain, site.before, previous.channels) if site.before and previous else None
-    after = partial(gain, site.after, site.channels) if site.after else None
-    forward = before or (None if first_layer_linear else after) or _linear_gain
-    neighbour = after or before
-    backward = partial(neighbour, backward=True) if neighbour else _linear_gain
-    return Layer(site.name, *site.fans, forward, backward)
+    before = (site.before, previous.channels) if site.before and previous else None
+    after = (site.after, site.channels) if site.after else None
+    return Layer(site.name, *site.fans, before or (None if first_layer_linear else after), after or before)
 
 
 def layers_of(sites: Sequence[Site]) -> list[Layer]:
@@ -210,10 +203,9 @@ def layers_of(sites: Sequence[Site]) -> list[Layer]:
 
 
 def _or_none(layer: Layer, name: str) -> float | None:
-    try:
+    with suppress(InputError):
         return getattr(layer, name)
-    except InputError:
-        return None
+    return None
 
 
 def initialize(
@@ -312,8 +304,7 @@ def warn_of_drift(sites: Sequence[Site]) -> str | None:
 
     Returns the sentence, or None.
     """
-    drift = 1.0
-    name = ""
+    drift, name = 1.0, ""
     for site in sites:
         slope = _drift(site)
         if slope > 1:
