@@ -6,9 +6,8 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -36,19 +35,8 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file, write_text
 
 MOST_NAMED = 1000  # images that the manifest names per oddity; half of ImageNet may have a common one
+Members = Callable[[], list[Member]]  # lists the images of one class, the unit of work between two commits
 VAL_NAME = re.compile(r"ILSVRC2012_val_\d{8}\.JPEG")
-
-
-@dataclass(frozen=True)
-class _Step:
-    """One class of one split, the unit of work between two commits."""
-
-    split: str
-    wnid: str
-    label: int
-    archive: str
-    file: BinaryIO
-    members: Callable[[], list[Member]]
 
 
 def prepare(
@@ -73,36 +61,32 @@ def prepare(
             because other archives make other bytes.
     """
     root = root.resolve()  # the target, where `root` is a link to a larger disk
-    tile = transcoder(store)
+    convert = partial(to_stored, tile=transcoder(store))
     archives = {archive.path.name: {"md5": archive.md5} for archive in expected.archives.values()}
     plan = {"format": FORMAT, "store": store, "shard_bytes": shard_bytes, "archives": archives}
     part = root.with_name(f"{root.name}.part")
-    with ExitStack() as stack:
-        _continue_or_start(part, plan, stack)
-        stack.enter_context(_removed_where_refused(part))
+    with _in_progress(part, plan):
         if not _is_made(root, plan):
             devkit = read_devkit(expected.archives["devkit"].path, expected.classes, expected.val_images)
-            files = {split: stack.enter_context(open(expected.archives[split].path, "rb")) for split in SPLITS}
-            convert = partial(to_stored, tile=tile)
-            for steps in (_train_steps(expected, files["train"], devkit), _val_steps(expected, files["val"], devkit)):
+            for split, list_classes in (("train", _train_classes), ("val", _val_classes)):
                 end = (0, 0)
-                for step in steps:
-                    end, read = _run(step, part, end, convert, shard_bytes, threads)
-                    on_bytes("storing", read)
+                with open(expected.archives[split].path, "rb") as archive:
+                    for label, members in enumerate(list_classes(expected, archive, devkit)):
+                        step = part / "steps" / split / f"{label:05d}.json"
+                        if not step.is_file():
+                            name = f"{split}/{devkit.wnids[label]}"
+                            with ShardWriter(part / "store" / split, end, shard_bytes) as shards:
+                                done = _store(name, label, archive, members(), shards, convert, threads)
+                            write_text(step, json.dumps(done))  # last: with it the class is stored
+                        done = json.loads(step.read_bytes())
+                        offset, length, _, shard, *_ = done["images"][-1]["row"]
+                        end = (shard, offset + length)
+                        on_bytes("storing", done["read"])
             _finish(part, plan, expected, devkit, partial(on_bytes, "checking"))
             if root.exists():
                 root.rename(part / "replaced")
             (part / "store").rename(root)
         shutil.rmtree(part)
-
-
-@contextmanager
-def _removed_where_refused(part: Path) -> Iterator[None]:
-    try:
-        yield
-    except InputError:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
 
 
 def _is_made(root: Path, plan: dict[str, Any]) -> bool:
@@ -113,17 +97,29 @@ def _is_made(root: Path, plan: dict[str, Any]) -> bool:
         return False
 
 
-def _continue_or_start(part: Path, plan: dict[str, Any], stack: ExitStack) -> None:
-    """Keep the work in progress of the same plan and remove any other; refuse a second process."""
+@contextmanager
+def _in_progress(part: Path, plan: dict[str, Any]) -> Iterator[None]:
+    """Lock `part`, and keep the work of the same plan in it and no other; where the body refuses, remove all."""
     part.mkdir(parents=True, exist_ok=True)
     lock = os.open(part, os.O_RDONLY)
-    stack.callback(os.close, lock)
     try:
-        is_ours = lock_descriptor(lock, blocking=False)
-    except OSError as error:
-        raise InputError(f"{part} cannot be locked ({error}); prepare on a file system with locks") from error
-    if not is_ours:
-        raise InputError(f"{part} is in use by another preparation; wait for it, or end it")
+        try:
+            is_ours = lock_descriptor(lock, blocking=False)
+        except OSError as error:
+            raise InputError(f"{part} cannot be locked ({error}); prepare on a file system with locks") from error
+        if not is_ours:
+            raise InputError(f"{part} is in use by another preparation; wait for it, or end it")
+        _keep(part, plan)
+        try:
+            yield
+        except InputError:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
+    finally:
+        os.close(lock)
+
+
+def _keep(part: Path, plan: dict[str, Any]) -> None:
     try:
         known = json.loads((part / "plan.json").read_bytes())
     except (OSError, ValueError):
@@ -141,95 +137,73 @@ def _continue_or_start(part: Path, plan: dict[str, Any], stack: ExitStack) -> No
     write_text(part / "plan.json", json.dumps(plan))
 
 
-def _train_steps(expected: Expected, file: BinaryIO, devkit: Devkit) -> Iterator[_Step]:
-    """Yield the classes of the tar of tars; each inner tar is listed when its turn comes."""
-    archive = expected.archives["train"].path
-    size = os.fstat(file.fileno()).st_size
-    inner = list_members(
-        file, archive.name, re.compile(rf"{WNID.pattern}\.tar"), size=size, most=expected.classes, most_bytes=size
-    )
+def _train_classes(expected: Expected, archive: BinaryIO, devkit: Devkit) -> list[Members]:
+    """Return the classes of the tar of tars; each inner tar is listed when its turn comes."""
+    path = expected.archives["train"].path
+    size = os.fstat(archive.fileno()).st_size
+    wanted = re.compile(rf"{WNID.pattern}\.tar")
+    inner = list_members(archive, path.name, wanted, size=size, most=expected.classes, most_bytes=size)
     if tuple(member.name.removesuffix(".tar") for member in inner) != devkit.wnids:
-        raise InputError(f"{archive} does not hold the classes of the devkit; fetch both again")
+        raise InputError(f"{path} does not hold the classes of the devkit; fetch both again")
+    return [partial(_inner_members, expected, archive, tar) for tar in inner]
+
+
+def _inner_members(expected: Expected, archive: BinaryIO, tar: Member) -> list[Member]:
+    name = f"{expected.archives['train'].path.name}/{tar.name}"
+    wanted = re.compile(rf"{tar.name.removesuffix('.tar')}_\d{{1,9}}\.JPEG")
     least, most = expected.class_images
-    for label, (wnid, tar) in enumerate(zip(devkit.wnids, inner, strict=True)):
-
-        def members(wnid: str = wnid, tar: Member = tar) -> list[Member]:
-            images = list_members(
-                file,
-                f"{archive.name}/{tar.name}",
-                re.compile(rf"{wnid}_\d{{1,9}}\.JPEG"),
-                start=tar.offset,
-                size=tar.bytes,
-                most=most,
-                most_bytes=IMAGE_LIMIT,
-            )
-            if len(images) < least:
-                raise InputError(
-                    f"{archive.name}/{tar.name} holds {len(images)} images, and a class has {least} to {most}; "
-                    "fetch the archive again"
-                )
-            return images
-
-        yield _Step("train", wnid, label, archive.name, file, members)
-
-
-def _val_steps(expected: Expected, file: BinaryIO, devkit: Devkit) -> Iterator[_Step]:
-    """Yield the classes of the flat tar, whose images, in the order of their names, have the ground truth's labels."""
-    archive = expected.archives["val"].path
-    size = os.fstat(file.fileno()).st_size
-    images = list_members(file, archive.name, VAL_NAME, size=size, most=expected.val_images, most_bytes=IMAGE_LIMIT)
-    if len(images) != expected.val_images:
+    images = list_members(archive, name, wanted, start=tar.offset, size=tar.bytes, most=most, most_bytes=IMAGE_LIMIT)
+    if len(images) < least:
         raise InputError(
-            f"{archive} holds {len(images):,} images and must hold {expected.val_images:,}; fetch it again"
+            f"{name} holds {len(images)} images, and a class has {least} to {most}; fetch the archive again"
         )
-    for label, wnid in enumerate(devkit.wnids):
-        members = [member for member, its_label in zip(images, devkit.val_labels, strict=True) if its_label == label]
+    return images
+
+
+def _val_classes(expected: Expected, archive: BinaryIO, devkit: Devkit) -> list[Members]:
+    """Return the classes of the flat tar, whose images, in the order of their names, have the ground truth's labels."""
+    path, count = expected.archives["val"].path, expected.val_images
+    size = os.fstat(archive.fileno()).st_size
+    images = list_members(archive, path.name, VAL_NAME, size=size, most=count, most_bytes=IMAGE_LIMIT)
+    if len(images) != count:
+        raise InputError(f"{path} holds {len(images):,} images and must hold {count:,}; fetch it again")
+    classes: dict[str, list[Member]] = {wnid: [] for wnid in devkit.wnids}
+    for member, label in zip(images, devkit.val_labels, strict=True):
+        classes[devkit.wnids[label]].append(member)
+    for wnid, members in classes.items():
         if len(members) != expected.class_val_images:
             raise InputError(
                 f"the ground truth gives {wnid} {len(members)} images and must give {expected.class_val_images}; "
                 "fetch the devkit again"
             )
-        yield _Step("val", wnid, label, archive.name, file, lambda members=members: members)  # type: ignore[misc]
+    return [partial(list, members) for members in classes.values()]
 
 
-def _run(
-    step: _Step,
-    part: Path,
-    end: tuple[int, int],
+def _store(
+    name: str,
+    label: int,
+    archive: BinaryIO,
+    members: Sequence[Member],
+    shards: ShardWriter,
     convert: Callable[[bytes, str], Stored],
-    shard_bytes: int,
     threads: int,
-) -> tuple[tuple[int, int], int]:
-    """Store one class from `end`, a (shard, byte), on, unless the step's file, which is written last, exists.
-
-    Returns the new end and the number of bytes of the class's originals.
-    """
-    path = part / "steps" / step.split / f"{step.label:05d}.json"
-    if not path.is_file():
-        members = step.members()
-        images = []
-        with ShardWriter(part / "store" / step.split, end, shard_bytes) as shards:
-
-            def originals() -> Iterator[tuple[bytes, str]]:
-                for member in members:
-                    yield read_member(step.file, step.archive, member), f"{step.archive}: {member.name}"
-
-            kept = map_in_order(lambda original: convert(*original), originals(), threads)
-            for member, stored in zip(members, kept, strict=True):
-                shard, offset = shards.add(stored.body)
-                images.append(
-                    {
-                        "name": f"{step.split}/{step.wnid}/{member.name}",
-                        "row": (offset, len(stored.body), zlib.crc32(stored.body), shard, step.label, *stored.shape),
-                        "way": stored.way,
-                        "oddities": stored.oddities,
-                        "digest": stored.digest.hex(),
-                    }
-                )
-        write_text(path, json.dumps({"read": sum(member.bytes for member in members), "images": images}))
-    done = json.loads(path.read_bytes())
-    offset, length, _, shard, *_ = done["images"][-1]["row"]
-    return (shard, offset + length), done["read"]
+) -> dict[str, Any]:
+    """Store the images of one class and return what became of them, with the number of bytes of the originals."""
+    file = Path(archive.name).name
+    originals = ((read_member(archive, file, member), f"{file}: {member.name}") for member in members)
+    images = []
+    for member, stored in zip(members, map_in_order(lambda it: convert(*it), originals, threads), strict=True):
+        shard, offset = shards.add(stored.body)
+        images.append(
+            {
+                "name": f"{name}/{member.name}",
+                "row": (offset, len(stored.body), zlib.crc32(stored.body), shard, label, *stored.shape),
+                "way": stored.way,
+                "oddities": stored.oddities,
+                "digest": stored.digest.hex(),
+            }
+        )
+    return {"read": sum(member.bytes for member in members), "images": images}
 
 
 def _images(part: Path, split: str) -> Iterator[dict[str, Any]]:
