@@ -15,7 +15,7 @@ from rectifiers.training.checkpoints import LAST, PREVIOUS, AtomicCheckpointIO, 
 
 def checkpoint(value: float) -> dict[str, Any]:
     weights = torch.full((4, 3), value)
-    own = {"run": "abc", "rule": {"epoch": 1}, "codes": ["x"], "history": [{"epoch": 1, "train_loss": value}]}
+    own = {"run": "abc", "codes": ["x"], "history": [{"epoch": 1, "train_loss": value}]}
     return {"state_dict": {"weight": weights, "bias": torch.arange(3.0)}, "rectifiers": own}
 
 

@@ -1,15 +1,12 @@
-from functools import partial
-
 import torch
 from torch import nn
 
+from conftest import compose_config
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.nn import activations as A
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import expand
 from rectifiers.training.module import Classifier
-from rectifiers.training.optim import build_sgd
-from rectifiers.training.schedule import StepRule
 
 
 def classifier(seed: int) -> Classifier:
@@ -17,10 +14,9 @@ def classifier(seed: int) -> Classifier:
         [{"name": "fc", "linear": 64, "dropout": 0.5}, {"name": "out", "linear": "classes"}], width=1, classes=10
     )
     preprocess = Preprocess(torch.zeros(1, 1, 1), torch.ones(1, 1, 1), None, True)
-    sgd = partial(build_sgd, lr=0.1, momentum=0.9, weight_decay=5e-4, bias_lr_factor=2.0)
+    optim = compose_config("optim.lr=0.1", "optim.bias_lr_factor=2.0").optim
     network = Network(rows, A.prelu, channels=1, input_px=4)
-    rule = StepRule(1, 2)
-    return Classifier(network, preprocess, rule, sgd, drop_factor=10.0, classes=10, seed=seed, run="", code="")
+    return Classifier(network, preprocess, optim, fused=False, classes=10, seed=seed, run="", code="")
 
 
 def mask(seed: int, monkey_step: int) -> torch.Tensor:

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from pytorch_lightning.callbacks import Callback
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from rectifiers.data.module import ImageData
 from rectifiers.data.preprocess import PixelMoments, Preprocess, fit
@@ -21,7 +20,7 @@ from rectifiers.data.statistics import load_or_fit, statistics_key
 from rectifiers.data.transforms import Geometry
 from rectifiers.nn.initializers import LayerReport, initialize, warn_of_drift
 from rectifiers.nn.networks.network import Network
-from rectifiers.runs.config import Data, Optim, RunConfig, Target
+from rectifiers.runs.config import Data, RunConfig, Target
 from rectifiers.runs.provenance import code_fingerprint, provenance
 from rectifiers.runs.record_parts import Provenance
 from rectifiers.runtime.console import progress_bar
@@ -30,8 +29,6 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import check_call
 from rectifiers.runtime.signals import interruptible
 from rectifiers.training.module import Classifier
-from rectifiers.training.optim import build_sgd
-from rectifiers.training.schedule import StepRule
 
 # What the function of a group is called with, beside its own settings.
 CALLED_WITH = {
@@ -80,9 +77,8 @@ def build(config: RunConfig, source: Source, folder: Path, here: World) -> Run:
     classifier = Classifier(
         network,
         preprocess,
-        build_rule(config.optim),
-        build_optimizer(config),
-        drop_factor=config.optim.drop_factor,
+        config.optim,
+        fused=config.compute.fused,
         classes=len(source.classes),
         seed=config.seed,
         run=folder.name,
@@ -258,25 +254,6 @@ def build_network(config: RunConfig, source: Source, flat_input: int | None) -> 
         network.to(memory_format=torch.channels_last)  # what the weights are, convolutions make of maps
     network.activation_checkpointing = config.compute.activation_checkpointing
     return network, init_report
-
-
-def build_optimizer(config: RunConfig) -> Callable[[nn.Module], Optimizer]:
-    """Return the function that makes a network's optimiser."""
-    optim = config.optim
-    return partial(
-        build_sgd,
-        lr=optim.lr,
-        momentum=optim.momentum,
-        weight_decay=optim.weight_decay,
-        bias_lr_factor=optim.bias_lr_factor,
-        slope_weight_decay=optim.slope_weight_decay,
-        fused=config.compute.fused,
-    )
-
-
-def build_rule(optim: Optim) -> StepRule:
-    """Return the step rule: fixed epochs where there are some, else patience."""
-    return StepRule(optim.patience, optim.max_drops, optim.drop_epochs)
 
 
 def build_interventions(config: RunConfig) -> list[Callback]:

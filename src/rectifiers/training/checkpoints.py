@@ -42,9 +42,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             check_zip(path)
             checkpoint = torch.load(path, map_location=map_location, weights_only=True)
             kept = checkpoint["rectifiers"]
-            if not (
-                isinstance(checkpoint["state_dict"], dict) and kept["rule"].keys() and kept["codes"] and kept["run"]
-            ):
+            if not (isinstance(checkpoint["state_dict"], dict) and kept["history"] is not None and kept["run"]):
                 raise ValueError("it is no checkpoint of a run")
             return checkpoint
         except Exception as error:  # a damaged file fails in as many ways as pickle and zip know

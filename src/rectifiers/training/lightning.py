@@ -31,7 +31,6 @@ UNHELPFUL = (
     ".*is smaller than the logging interval.*",
     ".*LeafSpec.*",
     ".*`srun` command is available.*",
-    ".*sync_dist=True.*",  # what is logged is of all processes already
 )
 
 

@@ -1,7 +1,7 @@
 """The LightningModule: the loss, the epoch's numbers and the step rule; nothing else."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytorch_lightning as pl
@@ -16,11 +16,12 @@ from rectifiers.data.preprocess import Preprocess
 from rectifiers.evaluation.counters import ErrorCounter
 from rectifiers.evaluation.responses import ResponseMeter
 from rectifiers.nn.networks.network import Network
+from rectifiers.runs.config import Optim
 from rectifiers.runtime.distributed import all_gather, all_reduce_max
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
 from rectifiers.training.divergence import Diverged, all_finite, first_bad_layer
-from rectifiers.training.schedule import StepRule
+from rectifiers.training.optim import build_sgd, drop_epochs
 
 LOSS_STATES = ("mean_value", "weight")  # of torchmetrics' MeanMetric
 
@@ -30,26 +31,25 @@ class Classifier(pl.LightningModule):
 
     `val` is the error on centre views during training: it drives the step rule, and no table shows it.
 
-    drop_factor: what a drop divides all learning rates by. code: the fingerprint of the code that trains.
+    fused: see `build_sgd`. code: the fingerprint of the code that trains.
     """
 
     def __init__(
         self,
         network: Network,
         preprocess: Preprocess,
-        rule: StepRule,
-        build_optimizer: Callable[[torch.nn.Module], Optimizer],
+        optim: Optim,
         *,
-        drop_factor: float,
+        fused: bool,
         classes: int,
         seed: int,
         run: str,
         code: str,
     ) -> None:
         super().__init__()
-        self.network, self.preprocess, self.rule, self.build_optimizer = network, preprocess, rule, build_optimizer
-        self.drop_factor, self.seed, self.run = drop_factor, seed, run
-        self.codes = [code]
+        self.network, self.preprocess, self.optim, self.fused = network, preprocess, optim, fused
+        self.seed, self.run, self.codes = seed, run, [code]
+        self.drop_epochs: list[int] = []
         self.history: list[dict[str, Any]] = []
         self.unreadable: set[int] = set()  # indices of training images that could not be read and were replaced
         self.val = ErrorCounter(classes)
@@ -63,7 +63,16 @@ class Classifier(pl.LightningModule):
         return self.network(self.preprocess(images))
 
     def configure_optimizers(self) -> Optimizer:
-        return self.build_optimizer(self.network)
+        optim = self.optim
+        return build_sgd(
+            self.network,
+            lr=optim.lr,
+            momentum=optim.momentum,
+            weight_decay=optim.weight_decay,
+            bias_lr_factor=optim.bias_lr_factor,
+            slope_weight_decay=optim.slope_weight_decay,
+            fused=self.fused,
+        )
 
     def on_train_start(self) -> None:
         if self._epoch_so_far is not None:  # Lightning calls no on_train_epoch_start within an epoch
@@ -138,21 +147,23 @@ class Classifier(pl.LightningModule):
             **{f"dead_units/{layer}": each.dead for layer, each in responses.items()},
         }
         self.history.append(row)
-        logged = {key: float(value) for key, value in row.items() if value is not None and key != "epoch"}
-        self.log_dict(logged, on_step=False, on_epoch=True)
         for name, parameter in self.network.named_parameters():
             if not all_finite(parameter):  # no later loss would show what the last update did
                 raise Diverged(self.global_step, name.rpartition(".")[0])
-        has_next = self.trainer.max_epochs is None or self.current_epoch + 1 < self.trainer.max_epochs
-        if has_next and self.rule.after_epoch(errors.top1_error_pct):
+        self.drop_epochs = self._drop_epochs()
+        if len(self.history) in self.drop_epochs:
             for group in groups:
-                group["lr"] /= self.drop_factor
+                group["lr"] /= self.optim.drop_factor
+
+    def _drop_epochs(self) -> list[int]:
+        optim = self.optim
+        errors = [row["val/top1_error_pct"] for row in self.history[: optim.epochs - 1]]  # none follows the last epoch
+        return drop_epochs(errors, optim.patience, optim.max_drops, optim.drop_epochs)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["rectifiers"] = {
             "run": self.run,
             "history": self.history,
-            "rule": self.rule.state(),
             "codes": self.codes,
             "unread": self.unreadable_images(),
             # of each process by itself, because sums in another order differ in their last digit
@@ -191,7 +202,7 @@ class Classifier(pl.LightningModule):
         refuse_other_network(self, checkpoint["state_dict"])
         self.history = list(kept["history"])
         self._epoch_so_far = kept["epoch_so_far"]
-        self.rule.restore(kept["rule"])
+        self.drop_epochs = self._drop_epochs()
         self.unreadable = set(kept["unread"])
         self.codes = kept["codes"] + [code for code in self.codes if code not in kept["codes"]]
 

@@ -1,5 +1,7 @@
-"""The paper's optimiser: SGD with momentum; only the weights of conv and linear layers decay."""
+"""The paper's optimiser: SGD with momentum, decay of conv and linear weights alone, and its step rule."""
 
+import math
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -69,3 +71,25 @@ def _start_momentum_at_zero(optimizer: Optimizer, *_: Any) -> None:
         for p in group["params"]:
             if group["momentum"] and p.requires_grad and optimizer.state[p].get("momentum_buffer") is None:
                 optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p)
+
+
+def drop_epochs(
+    errors: Sequence[float], patience: int, max_drops: int, fixed: Sequence[int] | None = None
+) -> list[int]:
+    """Return the epochs, counted from 1, after which the learning rate drops, given the error of each epoch so far.
+
+    patience: epochs without a new lowest error before a drop (the paper does not print its rule; this is ours).
+    max_drops: the largest number of drops. fixed: drop after these epochs whatever the error is, as the paper did for
+    the second arm of its ReLU / PReLU pairs.
+    """
+    if fixed is not None:
+        return [epoch for epoch in fixed if epoch <= len(errors)]
+    drops: list[int] = []
+    lowest, waited = math.inf, 0
+    for epoch, error in enumerate(errors, start=1):
+        waited = 0 if error < lowest else waited + 1
+        lowest = min(lowest, error)
+        if waited >= patience and len(drops) < max_drops:
+            drops.append(epoch)
+            waited = 0
+    return drops

@@ -64,7 +64,7 @@ def training_record(
             )
             for layer, slope in network.slopes().items()
         },
-        drop_epochs=run.classifier.rule.drop_epochs,
+        drop_epochs=run.classifier.drop_epochs,
         epochs=len(history),
         history=[{key: finite(value) for key, value in row.items()} for row in history],
         train_images=len(source.train.labels),
