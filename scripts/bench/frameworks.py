@@ -15,10 +15,11 @@ os.environ |= {
 
 from importlib import metadata
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 import torchvision
-from common import Way, composed, interleave, medians, paper_network, publish, ratios, settings, sgd, training_step
+from harness import Way, composed, interleave, measure, medians, paper_network, ratios, sgd, training_step
 from torch import nn
 from torch.optim import SGD
 
@@ -85,7 +86,7 @@ def of_keras(batch: int) -> Way:
     return lambda: network.train_on_batch(x, labels)
 
 
-def main(rounds: int, batch: int) -> None:
+def main(rounds: int, batch: int) -> dict[str, Any]:
     ways = {
         OURS: ours(batch, PReLU),
         "the same with torch's PReLU": ours(batch, nn.PReLU),
@@ -97,17 +98,14 @@ def main(rounds: int, batch: int) -> None:
     if find_spec("keras") and find_spec("jax"):
         ways["Keras on JAX"] = of_keras(batch)
     seconds = interleave(ways, rounds)
-    numbers = {
-        "rounds": rounds,
-        "batch": batch,
+    return {
         "times_ours": {name: ratios(seconds, name, OURS) for name in ways},
         "ms_an_image": medians(seconds, 1e3 / batch),
         "libraries": {
             name: metadata.version(name) for name in ("torchvision", "timm", "keras", "jax") if find_spec(name)
         },
     }
-    publish("frameworks", numbers)
 
 
 if __name__ == "__main__":
-    main(**settings(__doc__, rounds=5, batch=8))
+    measure(main, __doc__, rounds=5, batch=8)

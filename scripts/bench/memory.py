@@ -6,9 +6,11 @@ PReLU, since a step of small14 with real numbers and PReLU holds as much. What a
 meanwhile is not counted.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
-from common import paper_network, publish, settings, sgd
+from harness import measure, paper_network, sgd
 from torch import nn
 
 from rectifiers.nn.kernels import PReLU
@@ -41,7 +43,7 @@ def peak_bytes(model: str, batch: int, activation: ActivationFactory, checkpoint
     return peak["Total"], 8 * sum(p.numel() for p in network.parameters())
 
 
-def main(batch: int) -> None:
+def main(batch: int) -> dict[str, Any]:
     peaks = {}
     with fake_tensor_mode():
         for model in MODELS:
@@ -49,8 +51,8 @@ def main(batch: int) -> None:
             peaks[model]["weights and momentum"] = peak_bytes(model, 1, *WAYS[RELU])[1]
         without_numbers, _ = peak_bytes("small14", 40, *WAYS[RELU])
     real, _ = peak_bytes("small14", 40, PReLU)
-    publish("memory", {"batch": batch, "bytes": peaks, "real_prelu_of_relu": real / without_numbers})
+    return {"bytes": peaks, "real_prelu_of_relu": real / without_numbers}
 
 
 if __name__ == "__main__":
-    main(**settings(__doc__, batch=128))
+    measure(main, __doc__, batch=128)

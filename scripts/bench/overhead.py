@@ -11,10 +11,11 @@ import statistics
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from common import Stopwatch, publish, settings, train
+from harness import Stopwatch, measure, train
 from pytorch_lightning import Trainer
 from torch.utils.data import DataLoader
 
@@ -58,7 +59,7 @@ def once(place: str) -> tuple[dict[str, float], dict[str, float]]:
     return a_step, an_epoch
 
 
-def main(rounds: int) -> None:
+def main(rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as place:
         write_photos(Path(place), 64)
         runs = [once(place) for _ in range(rounds + 1)][1:]  # the first warms up
@@ -67,8 +68,8 @@ def main(rounds: int) -> None:
         for of_runs in zip(*runs, strict=True)
     )
     shares = [parts[REST] / sum(parts[part] for part in ("forward", "backward", "optimiser")) for parts, _ in runs]
-    publish("overhead", {"rounds": rounds, "run": RUN, "ms_a_step": a_step, "ms_an_epoch": an_epoch, "shares": shares})
+    return {"run": RUN, "ms_a_step": a_step, "ms_an_epoch": an_epoch, "shares": shares}
 
 
 if __name__ == "__main__":
-    main(**settings(__doc__, rounds=5))
+    measure(main, __doc__, rounds=5)

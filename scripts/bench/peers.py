@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import Way
+from harness import Way
 from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder

@@ -12,8 +12,9 @@ import tempfile
 import time
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-from common import Way, interleave, medians, publish, ratios, settings
+from harness import Way, interleave, measure, medians, ratios
 from peers import BATCH, JITTER, SIDE, drain, installed
 
 from photos import NOTE, write_photos, write_shards
@@ -90,7 +91,7 @@ def two_workers(root: Path, rounds: int) -> dict:
     return ratios(interleave(ways, rounds, clock=time.perf_counter), "1", "2")
 
 
-def main(rounds: int) -> None:
+def main(rounds: int) -> dict[str, Any]:
     if jpeg.unavailable_reason():
         sys.exit(f"error: {jpeg.unavailable_reason()}")
     random.seed(0)
@@ -103,17 +104,15 @@ def main(rounds: int) -> None:
             root, max(3, rounds // 2)
         )  # first: worker processes copy what other libraries leave behind
         ways = one_core(root, rounds)
-    numbers = {
+    return {
         "photos": {"count": PHOTOS, "mean_bytes": sizes, "note": NOTE},
-        "rounds": rounds,
         "one_core": ways,
         "two_workers_times_one": workers,
         "load_before": load,
         "differing_bytes": differing,
         "libraries": {each.name: each.version for each in metadata.distributions() if each.name in PEERS},
     }
-    publish("pipeline", numbers)
 
 
 if __name__ == "__main__":
-    main(**settings(__doc__, rounds=7))
+    measure(main, __doc__, rounds=7)

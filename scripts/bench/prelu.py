@@ -7,22 +7,10 @@ at full width.
 
 import sys
 from functools import partial
+from typing import Any
 
 import torch
-from common import (
-    CLOCK,
-    DEVICE,
-    Way,
-    interleave,
-    medians,
-    paper_network,
-    publish,
-    ratios,
-    settings,
-    sgd,
-    training_step,
-    waiting,
-)  # fmt: skip
+from harness import CLOCK, DEVICE, Way, interleave, measure, medians, paper_network, ratios, sgd, training_step, waiting
 from torch import Tensor, nn
 
 from rectifiers.nn.kernels import PReLU, cpu
@@ -88,7 +76,7 @@ def kept_bytes(make: ActivationFactory, batch: int = 2) -> float:
     return sum(kept.values()) / batch
 
 
-def main(rounds: int, batch: int) -> None:
+def main(rounds: int, batch: int) -> dict[str, Any]:
     if cpu.unavailable_reason():
         sys.exit(f"error: there is no C library ({cpu.unavailable_reason()}); call make native")
     operations = operation(rounds)
@@ -98,16 +86,13 @@ def main(rounds: int, batch: int) -> None:
         for layout, memory in FORMATS.items()
     }
     seconds = interleave(ways, rounds, CLOCK)
-    numbers = {
-        "rounds": rounds,
-        "batch": batch,
+    return {
         "operation": operations,
         "step": {name: ratios(seconds, name, f"ReLU, {name.rpartition(', ')[2]}") for name in ways},
         "step_ms_an_image": medians(seconds, 1e3 / batch),
         "kept_bytes_an_image": {name: kept_bytes(KINDS[name]) for name in IN_A_STEP},
     }
-    publish("prelu", numbers, DEVICE)
 
 
 if __name__ == "__main__":
-    main(**settings(__doc__, rounds=9, batch=BATCH))
+    measure(main, __doc__, DEVICE, rounds=9, batch=BATCH)

@@ -7,9 +7,10 @@ that is spent listening, within every run that listens; and the ratio of runs th
 import contextlib
 import statistics
 import tempfile
+from typing import Any
 from unittest import mock
 
-from common import Stopwatch, interleave, publish, ratios, settings, train
+from harness import Stopwatch, interleave, measure, ratios, train
 from pytorch_lightning import Trainer
 
 from rectifiers.evaluation.responses import ResponseMeter
@@ -17,7 +18,7 @@ from rectifiers.evaluation.responses import ResponseMeter
 RUN = ("activation=prelu", "init=he", "optim.epochs=3", "evaluation=center", "logger=none", "compute.threads=1")
 
 
-def main(rounds: int) -> None:
+def main(rounds: int) -> dict[str, Any]:
     shares: list[float] = []
     with tempfile.TemporaryDirectory() as place:
 
@@ -39,9 +40,8 @@ def main(rounds: int) -> None:
         seconds = interleave({"listening": listening, "not listening": not_listening}, rounds)
     del shares[0]  # of the warm-up
     ratio = ratios(seconds, "listening", "not listening")
-    share = statistics.median(shares)
-    publish("responses", {"rounds": rounds, "share": share, "shares": shares, "ratio": ratio, "run": RUN})
+    return {"share": statistics.median(shares), "shares": shares, "ratio": ratio, "run": RUN}
 
 
 if __name__ == "__main__":
-    main(**settings(__doc__, rounds=9))
+    measure(main, __doc__, rounds=9)

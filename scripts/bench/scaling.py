@@ -10,11 +10,12 @@ all-reduce by itself.
 import os
 import sys
 import time
+from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from common import Way, interleave, medians, paper_network, publish, ratios, settings, sgd
+from harness import Way, interleave, measure, medians, paper_network, ratios, sgd
 from torch.distributed.run import main as torchrun
 from torch.nn.parallel import DistributedDataParallel
 
@@ -27,7 +28,7 @@ ALONE, APART, BUCKETS, AFTERWARDS, REDUCING = (
 )
 
 
-def main(rounds: int, batch: int) -> None:
+def main(rounds: int, batch: int) -> dict[str, Any]:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     torch.manual_seed(rank)
@@ -64,23 +65,20 @@ def main(rounds: int, batch: int) -> None:
         REDUCING: lambda: dist.all_reduce(gradients),
     }
     seconds = interleave({name: until_all_are_done(way) for name, way in ways.items()}, rounds, time.perf_counter)
-    if rank == 0:
-        middle = medians(seconds)
-        numbers = {
-            "rounds": rounds,
-            "batch": batch,
-            "gradient_bytes": 4 * gradients.numel(),
-            "times_alone": {name: ratios(seconds, name, ALONE) for name in ways},
-            "seconds": middle,
-            "efficiency": ratios(seconds, ALONE, BUCKETS),
-            "waiting": {name: 1 - middle[APART] / middle[name] for name in (BUCKETS, AFTERWARDS)},
-        }
-        publish("scaling", numbers)
     dist.destroy_process_group()
+    middle = medians(seconds)
+    numbers = {
+        "gradient_bytes": 4 * gradients.numel(),
+        "times_alone": {name: ratios(seconds, name, ALONE) for name in ways},
+        "seconds": middle,
+        "efficiency": ratios(seconds, ALONE, BUCKETS),
+        "waiting": {name: 1 - middle[APART] / middle[name] for name in (BUCKETS, AFTERWARDS)},
+    }
+    return numbers if rank == 0 else {}
 
 
 if __name__ == "__main__":
     if "RANK" in os.environ:
-        main(**settings(__doc__, rounds=7, batch=8))
+        measure(main, __doc__, rounds=7, batch=8)
     else:
         torchrun(["--standalone", "--nproc-per-node=2", *sys.argv])

@@ -12,8 +12,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
-from common import publish, settings
+from harness import measure
 
 ROOT = Path(__file__).parents[2]
 TINY = (
@@ -31,7 +32,7 @@ def time_of(*arguments: str) -> tuple[float, float]:
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def main(rounds: int) -> None:
+def main(rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as place:
         cache = f"cache_dir={place}/cache"
         tiny = (*TINY, f"runs_dir={place}/runs", cache)
@@ -55,8 +56,8 @@ def main(rounds: int) -> None:
             "cpu_s": statistics.median(cpus),
         }
     second = [times[TWICE][0] - times[SWEEP][0] for times in rounds_of]
-    publish("startup", {"rounds": rounds, "seconds": seconds, "second_run_s": second})
+    return {"seconds": seconds, "second_run_s": second}
 
 
 if __name__ == "__main__":
-    main(**settings(__doc__, rounds=7))
+    measure(main, __doc__, rounds=7)

@@ -6,24 +6,11 @@ clock. Ratios are over the paper's step, float32 and NCHW. Each step is also sho
 products, measured beside it in the same precision.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import harness
 import torch
-from common import (
-    CLOCK,
-    DEVICE,
-    Way,
-    interleave,
-    medians,
-    paper_network,
-    paper_rows,
-    publish,
-    ratios,
-    settings,
-    sgd,
-    training_step,
-    waiting,
-)  # fmt: skip
+from harness import CLOCK, DEVICE, Way, paper_network, ratios
 
 from rectifiers.nn.networks.rows import trace
 
@@ -57,7 +44,7 @@ class Step(NamedTuple):
         network.activation_checkpointing = self.checkpointed
         if self.compiled:
             network.compile(options={"fallback_random": True})
-        return training_step(network, sgd(network, self.fused), batch, DEVICE, self.bf16)
+        return harness.training_step(network, harness.sgd(network, self.fused), batch, DEVICE, self.bf16)
 
 
 PAPER = Step()
@@ -80,25 +67,23 @@ if DEVICE == "cuda":
 def product(dtype: torch.dtype) -> Way:
     """Return a square matrix product."""
     a, b = (torch.randn(SIDE, SIDE, device=DEVICE, dtype=dtype) for _ in range(2))
-    return waiting(lambda: torch.mm(a, b))
+    return harness.waiting(lambda: torch.mm(a, b))
 
 
-def main(rounds: int, batch: int) -> None:
+def main(rounds: int, batch: int) -> dict[str, Any]:
     products = {name: product(dtype) for name, dtype in DTYPES.items()}
     steps = {str(step): step.on(batch) for step in STEPS}
-    seconds = interleave({**steps, **products}, rounds, CLOCK)
-    middle = medians(seconds)
+    seconds = harness.interleave({**steps, **products}, rounds, CLOCK)
+    middle = harness.medians(seconds)
     rates = {name: 2 * SIDE**3 / middle[name] for name in products}
-    multiply_adds = sum(shape.multiply_adds for shape in trace(paper_rows(MODEL), channels=3, input_px=224))
+    multiply_adds = sum(shape.multiply_adds for shape in trace(harness.paper_rows(MODEL), channels=3, input_px=224))
     larger = None
     if DEVICE == "cpu":  # the optimiser's part of a step falls with the batch
         pair = {str(step): step.on(8 * batch) for step in (PAPER, DEFAULT)}
-        taken = interleave(pair, max(3, rounds // 2), CLOCK)
+        taken = harness.interleave(pair, max(3, rounds // 2), CLOCK)
         larger = {"batch": 8 * batch, "times_as_fast": ratios(taken, str(PAPER), str(DEFAULT))}
-    numbers = {
-        "rounds": rounds,
+    return {
         "model": MODEL,
-        "batch": batch,
         "times_as_fast": {name: ratios(seconds, str(PAPER), name) for name in steps},
         "ms_an_image": {name: 1e3 * middle[name] / batch for name in steps},
         "larger": larger,
@@ -107,8 +92,7 @@ def main(rounds: int, batch: int) -> None:
         },
         "tflops_of_products": {name: rate / 1e12 for name, rate in rates.items()},
     }
-    publish("step", numbers, DEVICE)
 
 
 if __name__ == "__main__":
-    main(**settings(__doc__, rounds=7, batch=BATCH))
+    harness.measure(main, __doc__, DEVICE, rounds=7, batch=BATCH)

@@ -4,8 +4,10 @@
 500 x 375 at 256, 384 and 480 px, and its mirror image, through the whole 14-layer network; CPU time of one thread.
 """
 
+from typing import Any
+
 import torch
-from common import interleave, medians, paper_network, publish, ratios, settings
+from harness import interleave, measure, medians, paper_network, ratios
 
 from rectifiers.evaluation.windows import mean_window_scores
 
@@ -14,7 +16,7 @@ WINDOW = 18  # of the network at 224 px
 
 
 @torch.inference_mode()
-def main(rounds: int) -> None:
+def main(rounds: int) -> dict[str, Any]:
     network = paper_network("small14").eval()
     images = [torch.randn(1, 3, *size) for size in SIZES]
     images += [image.flip(3) for image in images]
@@ -37,15 +39,13 @@ def main(rounds: int) -> None:
 
     difference = float((dense() - one_by_one()).abs().max())
     seconds = interleave({"dense": dense, "windows one by one": one_by_one, "ten crops": ten_crops}, rounds)
-    numbers = {
-        "rounds": rounds,
+    return {
         "windows": [down * right for down, right in places],
         "times_dense": {name: ratios(seconds, name, "dense") for name in seconds},
         "seconds": medians(seconds),
         "difference": difference,
     }
-    publish("windows", numbers)
 
 
 if __name__ == "__main__":
-    main(**settings(__doc__, rounds=3))
+    measure(main, __doc__, rounds=3)

@@ -1,4 +1,4 @@
-"""What the benches share: settings, interleaved rounds and their ratios, a step on noise, and the file of results."""
+"""What the benches share: their command line and file of results, interleaved rounds and ratios, a step on noise."""
 
 import argparse
 import contextlib
@@ -41,15 +41,22 @@ Way = Callable[[], object]
 Seconds = dict[str, list[float]]  # of every way, a number per round
 
 
-def settings(about: str | None, **defaults: int) -> dict[str, int]:
-    """Return the command line's numbers, in the order of `defaults`; from now on torch has one thread and a seed."""
+def measure(main: Callable[..., dict[str, Any]], about: str | None, device: str = "cpu", **defaults: int) -> None:
+    """Publish what `main` measures, called with the command line's numbers, which come in the order of `defaults`.
+
+    torch has one thread and a seed. The program's name is the bench's, and the numbers are what its section of
+    scripts/performance.md.j2 reads.
+    """
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in defaults.items():
         parser.add_argument(name, nargs="?", type=int, default=default, help=f"{default}, unless given")
+    settings = vars(parser.parse_args())
     torch.set_num_threads(1)
     torch.backends.cudnn.allow_tf32 = False  # as in a run
     torch.manual_seed(0)
-    return vars(parser.parse_args())
+    numbers = main(**settings)
+    if numbers:  # of several processes one has them
+        publish(Path(sys.argv[0]).stem, {**settings, **numbers}, device)
 
 
 def interleave(ways: dict[str, Way], rounds: int, clock: Callable[[], float] = time.process_time) -> Seconds:
@@ -149,18 +156,15 @@ class Stopwatch:
         return mock.patch.object(place, name, measured)
 
 
-def publish(question: str, numbers: dict[str, Any], device: str = "cpu") -> None:
-    """Put `numbers` into results/bench/<machine>.json, with code and versions, and print their section of the document.
-
-    numbers: `rounds`, where there are any, and what the section of `question` in scripts/performance.py reads.
-    """
+def publish(question: str, numbers: dict[str, Any], device: str) -> None:
+    """Put `numbers` into results/bench/<machine>.json, with code and versions, and print their section."""
     device = torch.cuda.get_device_name() if device == "cuda" else "cpu"
-    origin = provenance("", "", device, 1)
-    machine = {key: origin["machine"][key] for key in ("system", "cpu", "cores", "device")}
+    origin = provenance("", None, device, 1)
+    machine = origin.machine.model_dump(include={"system", "cpu", "cores", "device"})
     name = re.sub(r"\W+", "-", device if device != "cpu" else machine["cpu"].replace("(R)", "")).strip("-").lower()
     path = RESULTS / f"{name}.json"
     kept = json.loads(path.read_text()) if path.is_file() else {"machine": machine, "questions": {}}
-    about = {"code": origin["code"], "versions": origin["versions"], "load_average": os.getloadavg()[0]}
+    about = {"code": origin.code, "versions": origin.versions, "load_average": os.getloadavg()[0]}
     kept["questions"] = dict(sorted({**kept["questions"], question: {**numbers, **about}}.items()))
     write_text(path, json.dumps(kept, indent=1) + "\n")
     console = Console(width=None if sys.stdout.isatty() else 160)
