@@ -1,5 +1,6 @@
 """Signals ask a run to stop; it stops where nothing is lost and no process waits for another. Imports no torch."""
 
+import multiprocessing
 import signal
 import threading
 from collections.abc import Iterable, Iterator
@@ -69,6 +70,7 @@ def deferring_signals() -> Iterator[None]:
         for number, handler in handlers.items():
             signal.signal(number, handler)
         _pending, _deferring, _interruptible_where = 0, False, None
+        _kill_workers()
 
 
 @contextmanager
@@ -115,9 +117,26 @@ def iterate_until_stopped(items: Iterable[T], longest: int, where: str) -> Itera
 
 
 def leave_signals_to_the_parent(_: int = 0) -> None:
-    """Ignore the stop signals in a DataLoader's worker, whose batch is still needed until the run has stopped.
+    """Ignore the stop signals in a DataLoader's worker while the parent defers them: it still needs the batch.
 
     A terminal, torchrun and SLURM send signals to whole groups of processes. The parent ends its workers itself.
     """
-    for number in STOP_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+    if _deferring:
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _kill_workers() -> None:
+    """Kill the workers that are left, as after an exception.
+
+    They ignore SIGTERM, with which Python ends such children at exit before it waits for them, for ever.
+    """
+    workers = multiprocessing.active_children()
+    former = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler raises an error for a killed worker
+    try:
+        for worker in workers:
+            worker.kill()
+        for worker in workers:
+            worker.join()
+    finally:
+        signal.signal(signal.SIGCHLD, former)
