@@ -29,7 +29,7 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runs.lookup import run_folder
 from rectifiers.runs.record import TrainingRecord, load_training
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.paths import CONF
+from rectifiers.runtime.files import CONF
 from rectifiers.runtime.schema import keys
 from rectifiers.runtime.signals import INTERRUPTED
 

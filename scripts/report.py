@@ -42,8 +42,7 @@ from rectifiers.runs.config import Model, RunConfig
 from rectifiers.runs.identity import science
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import write_text
-from rectifiers.runtime.paths import CONF
+from rectifiers.runtime.files import CONF, write_text
 
 RESULTS = Path(__file__).parents[1] / "results"
 ALL = "evaluation=calibration"  # every protocol

@@ -12,7 +12,7 @@ import pytest
 
 from conftest import CONF, ROOT, TINY
 from rectifiers.runs.provenance import code_fingerprint
-from rectifiers.runtime.paths import locate
+from rectifiers.runtime.files import locate
 
 ENTRY = "import sys; sys.argv[0] = '/bin/rectifiers-train'; from rectifiers.cli.train import main; main()"
 

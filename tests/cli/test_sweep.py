@@ -18,7 +18,7 @@ import forkserver
 from conftest import ROOT, TINY, load_script
 from rectifiers.cli.launcher import Submission, hand_over, run_missing, train
 from rectifiers.cli.sweep import Job, State, load, plan, print_status
-from rectifiers.runs.lock import lock_for_child
+from rectifiers.runs.folder import lock_for_child
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import Stopped
 from rectifiers.training.epoch_end import EpochEnd

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rectifiers.runs.lock import held, is_held
+from rectifiers.runs.folder import held, is_held
 from rectifiers.runtime.errors import InputError
 
 

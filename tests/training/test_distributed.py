@@ -18,7 +18,7 @@ from conftest import ROOT, TINY, numbers, same_bits
 from processes import alone, finish, launched, ranks, record, start, together, wait_for, weights
 from rectifiers.evaluation.scores import load, scores_path
 from rectifiers.runs import record as records
-from rectifiers.runs.lock import held
+from rectifiers.runs.folder import held
 from rectifiers.training.checkpoints import AtomicCheckpointIO
 
 pytestmark = pytest.mark.process

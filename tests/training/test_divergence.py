@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from rectifiers.training.divergence import all_finite, first_bad_layer
+from rectifiers.training.module import all_finite, first_bad_layer
 
 
 def chain() -> nn.Sequential:

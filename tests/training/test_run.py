@@ -138,7 +138,7 @@ def test_a_rerun_that_was_killed_goes_on(tiny, monkeypatch: pytest.MonkeyPatch) 
         raise RuntimeError("killed")
 
     with monkeypatch.context() as killed:
-        killed.setattr("rectifiers.training.testing.evaluate", kill)
+        killed.setattr("rectifiers.training.recording.evaluate", kill)
         with pytest.raises(RuntimeError, match="killed"):
             train(tiny("rerun=true"), CHOICES)
     stamp = (first.path.parent / "last.ckpt").stat().st_mtime_ns
@@ -201,7 +201,7 @@ def test_reported_errors_are_of_the_precision_of_the_training(tiny, monkeypatch:
         correct = torch.zeros(450, dtype=torch.bool)
         return Result(Errors(450, 0, 0), dict.fromkeys(("nll", "brier", "ece")), correct, torch.zeros(450, 10))
 
-    monkeypatch.setattr("rectifiers.training.testing.evaluate", spy)
+    monkeypatch.setattr("rectifiers.training.recording.evaluate", spy)
     for precision in ("32-true", "bf16-mixed", "64-true"):
         train(tiny(f"compute.precision={precision}", "evaluation=[center]"), CHOICES)
         train(tiny(f"compute.precision={precision}", "evaluation=[ten_view]"), CHOICES)  # from the checkpoint

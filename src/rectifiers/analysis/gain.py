@@ -14,7 +14,7 @@ from rectifiers.nn.activations import Moments, moments, pieces
 from rectifiers.runs.config import RunConfig, Target
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.paths import CONF
+from rectifiers.runtime.files import CONF
 from rectifiers.runtime.schema import checked
 from rectifiers.theory.propagation import fluctuation, width_effect
 from rectifiers.training.build import import_function

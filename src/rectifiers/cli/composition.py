@@ -16,7 +16,7 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runs.lookup import run_folder
 from rectifiers.runs.record import EnsembleRecord
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.paths import CONF
+from rectifiers.runtime.files import CONF
 
 Choices = dict[str, str | None]  # the option that was chosen of each group
 FREE = ("evaluation", "compute", "runs_dir", "cache_dir", "data.root")

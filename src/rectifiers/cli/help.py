@@ -15,7 +15,7 @@ from rectifiers.cli.composition import compose_with_choices
 from rectifiers.runs.config import RunConfig, Target
 from rectifiers.runtime.distributed import launch_command
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.paths import CONF
+from rectifiers.runtime.files import CONF
 from rectifiers.runtime.schema import Section, expected, keys, subsection
 
 WIDTH, COLUMN = 120, 40  # characters of a line, and where the meanings begin

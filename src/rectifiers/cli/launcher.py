@@ -15,7 +15,7 @@ from subprocess import Popen
 from typing import Any
 
 from rectifiers.cli.sweep import TO_START, Job, State, load
-from rectifiers.runs.lock import held, lock_for_child
+from rectifiers.runs.folder import held, lock_for_child
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import INTERRUPTED, TRY_AGAIN, Stopped, deferring_signals, stop_if_requested
 

@@ -7,7 +7,7 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from rectifiers.runs.config import RunConfig, Target
-from rectifiers.runtime.paths import CONF
+from rectifiers.runtime.files import CONF
 from rectifiers.runtime.schema import Section, expected, keys, subsection
 
 HEAD = """\

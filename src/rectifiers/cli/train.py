@@ -24,7 +24,7 @@ from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.record import EnsembleRecord, TrainingRecord
 from rectifiers.runtime.distributed import World, resume_command, world
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.paths import CONF
+from rectifiers.runtime.files import CONF
 from rectifiers.runtime.schema import unknown_key
 from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 

@@ -34,7 +34,7 @@ from rectifiers.results.verdicts import STATISTICS, Criterion, Finding, Region, 
 from rectifiers.runs.identity import run_id, without
 from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.paths import CONF
+from rectifiers.runtime.files import CONF
 
 PLACE = CONF / "experiment" / "claim"
 OF_A_SEED = ("seed", "data.split_seed")

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_v
 from rectifiers.data.limits import LARGEST_PX
 from rectifiers.nn.networks.rows import Row, expand
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.paths import CONF
+from rectifiers.runtime.files import CONF
 from rectifiers.runtime.schema import LARGEST, Count, NonNegative, Positive, Real, Section, Words, checked
 
 Pixels = Annotated[int, Ge(1), Le(LARGEST_PX)]

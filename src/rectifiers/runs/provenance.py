@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rectifiers.runs.record_parts import Machine, Provenance
-from rectifiers.runtime.git import git
-from rectifiers.runtime.paths import CHECKOUT
+from rectifiers.runtime.files import CHECKOUT, git
 
 PACKAGE = Path(__file__).parents[1]
 VERSIONS = (

@@ -1,12 +1,22 @@
-"""Writing files whole or not at all."""
+"""Files: where the configuration and the checkout are, git, and writing whole or not at all."""
 
 import os
 import socket
+import subprocess
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+
+def locate(package: Path) -> tuple[Path, Path | None]:
+    """Return the folder of configurations and the checkout that contains the package, None where it is installed."""
+    installed, checkout = package / "conf", package.parents[1]
+    return (installed, None) if installed.is_dir() else (checkout / "conf", checkout)
+
+
+CONF, CHECKOUT = locate(Path(__file__).parents[1])
 
 
 @contextmanager
@@ -41,3 +51,14 @@ def check_zip(path: Path) -> None:
         wrong = parts.testzip() or next((part.filename for part in parts.infolist() if part.external_attr), None)
     if wrong is not None:
         raise zipfile.BadZipFile(f"the checksum of {wrong} does not fit")
+
+
+def git(*arguments: str, at: Path) -> str | None:
+    """Return the output of a git command in a folder, or None where it fails or git is not installed."""
+    try:
+        done = subprocess.run(
+            ["git", "--no-optional-locks", "-C", str(at), *arguments], capture_output=True, text=True, timeout=20
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

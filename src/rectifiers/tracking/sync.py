@@ -8,7 +8,7 @@ import yaml
 
 from rectifiers.runs import record as records
 from rectifiers.runs.config import Logger
-from rectifiers.runs.lock import held
+from rectifiers.runs.folder import held
 from rectifiers.runs.record import EnsembleRecord, TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import checked

@@ -7,7 +7,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torchmetrics import MeanMetric
 
@@ -20,10 +20,17 @@ from rectifiers.runs.config import Optim
 from rectifiers.runtime.distributed import all_gather, all_reduce_max
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
-from rectifiers.training.divergence import Diverged, all_finite, first_bad_layer
 from rectifiers.training.optim import build_sgd, drop_epochs
 
 LOSS_STATES = ("mean_value", "weight")  # of torchmetrics' MeanMetric
+
+
+class Diverged(Exception):
+    """Training stopped because a number was not finite at `step`; `layer` is the first layer where that shows."""
+
+    def __init__(self, step: int, layer: str) -> None:
+        super().__init__(f"the loss stopped being finite at step {step}, first seen at {layer}")
+        self.step, self.layer = step, layer
 
 
 class Classifier(pl.LightningModule):
@@ -207,7 +214,7 @@ class Classifier(pl.LightningModule):
         self.codes = kept["codes"] + [code for code in self.codes if code not in kept["codes"]]
 
 
-def refuse_other_network(module: torch.nn.Module, weights: Mapping[str, Tensor]) -> None:
+def refuse_other_network(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Raise an InputError where `weights` are of another network than `module`; it names the first that differs."""
     own = {name: tuple(value.shape) for name, value in module.state_dict().items()}
     theirs = {name: tuple(value.shape) for name, value in weights.items()}
@@ -217,3 +224,38 @@ def refuse_other_network(module: torch.nn.Module, weights: Mapping[str, Tensor])
             f"the weights are of another network: {name} is {theirs.get(name, 'not in it')} there and "
             f"{own.get(name, 'unknown')} here; remove the file, or give the model that it was made with"
         )
+
+
+def _finite(x: object) -> bool:
+    return not isinstance(x, Tensor) or bool(torch.isfinite(x).all())
+
+
+def all_finite(numbers: Tensor) -> bool:
+    """Return whether all numbers are finite. In most cases their sum shows it, in a tenth of the time."""
+    return bool(torch.isfinite(numbers.sum())) or bool(torch.isfinite(numbers).all())
+
+
+@torch.no_grad()
+def first_bad_layer(network: nn.Module, x: Tensor) -> str:
+    """Return the first module, in the order of a forward pass on `x`, whose weights or output are not finite.
+
+    "input" where `x` itself is not finite, "loss" where all scores still are.
+    """
+    if not _finite(x):
+        return "input"
+    bad: list[str] = []
+    handles = []
+    for name, module in network.named_modules():
+        if not list(module.children()):
+
+            def check(module: nn.Module, _: object, output: object, name: str = name) -> None:
+                if not bad and not (_finite(output) and all(_finite(p) for p in module.parameters())):
+                    bad.append(name)
+
+            handles.append(module.register_forward_hook(check))
+    try:
+        network.forward(x)  # not network(x), which may be compiled and then calls no hooks
+    finally:
+        for handle in handles:
+            handle.remove()
+    return bad[0] if bad else "loss"

@@ -12,9 +12,8 @@ from pytorch_lightning.callbacks import Callback
 from rectifiers.data.statistics import save
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.folder import begin, begun_by
+from rectifiers.runs.folder import begin, begun_by, held
 from rectifiers.runs.identity import science
-from rectifiers.runs.lock import held
 from rectifiers.runs.lookup import Found, Outcome, find, run_folder, settle
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.record_parts import ProtocolResult
@@ -37,13 +36,11 @@ from rectifiers.tracking.mirror import Mirror, mirrored
 from rectifiers.training import lightning
 from rectifiers.training.build import Run, build, check_functions, open_source
 from rectifiers.training.checkpoints import LAST, PREVIOUS, AtomicCheckpointIO, first_line, load_weights, newest
-from rectifiers.training.divergence import Diverged
 from rectifiers.training.epoch_end import write_metrics
-from rectifiers.training.isolation import isolated
-from rectifiers.training.module import refuse_other_network
+from rectifiers.training.lightning import isolated
+from rectifiers.training.module import Diverged, refuse_other_network
 from rectifiers.training.preflight import announce, check_compute, meet
-from rectifiers.training.recording import training_record
-from rectifiers.training.testing import protocol_result
+from rectifiers.training.recording import protocol_result, training_record
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 Choices = Mapping[str, str | None]

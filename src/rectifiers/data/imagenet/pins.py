@@ -10,7 +10,7 @@ import yaml
 from rectifiers.data.imagenet.archives import read_expected
 from rectifiers.data.imagenet.store import MANIFEST
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.git import git
+from rectifiers.runtime.files import git
 
 ARCHIVES = "archives.yaml"
 

@@ -7,7 +7,7 @@ from rectifiers.data.imagenet.shards import ShardSplit
 from rectifiers.data.imagenet.store import MANIFEST, SPLITS, file_sha256, read_manifest
 from rectifiers.data.sources import Source
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.paths import CHECKOUT
+from rectifiers.runtime.files import CHECKOUT
 
 
 def imagenet(root: str = "data/prepared/imagenet") -> Source:

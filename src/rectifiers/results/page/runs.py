@@ -15,7 +15,7 @@ from rectifiers.results.page.embedding import column
 from rectifiers.results.page.images import classes_and_answers
 from rectifiers.results.statistics import Z_95
 from rectifiers.runs.record import Record, TrainingRecord
-from rectifiers.runtime.paths import CHECKOUT
+from rectifiers.runtime.files import CHECKOUT
 
 GROUPS = ("experiment", "model", "activation", "init", "data")
 CURVES = ("val/top1_error_pct", "val/top5_error_pct", "train_loss")
