@@ -14,7 +14,6 @@ import forkserver
 from conftest import ROOT, compose_config
 from made_up import LAYER, SCIENCE, ensemble, epoch, errors, result, training, training_json
 from rectifiers.runs import record as records
-from rectifiers.runs import record_parts
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
@@ -195,15 +194,6 @@ def test_the_shell_line_of_a_committed_record_makes_its_run_and_its_tests(name: 
     }
 
 
-def test_every_field_says_what_it_is() -> None:
-    parts = {kind for module in (records, record_parts) for kind in vars(module).values() if isinstance(kind, type)}
-    known = [kind for kind in parts if issubclass(kind, record_parts.Part)]
-    assert len(known) == 14
-    for kind in known:
-        for field, info in kind.model_fields.items():
-            assert info.description, f"{kind.__name__}.{field}"
-
-
 def test_committed_records_bear_their_runs_names() -> None:
     for path in sorted((ROOT / "results" / "records").glob("*.json")):
         assert records.load(path).run == path.stem
@@ -221,7 +211,6 @@ while True:
 """
 
 
-@pytest.mark.process
 @pytest.mark.process
 def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "file"

@@ -26,7 +26,6 @@ from rectifiers.runs.record_parts import (
     Json,
     Network,
     Number,
-    Part,
     Positive,
     ProtocolResult,
     Provenance,
@@ -36,22 +35,19 @@ from rectifiers.runs.record_parts import (
 )
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
+from rectifiers.runtime.schema import Section
 
 SCHEMA_VERSION: Final = 2
 UNION_MEMBERS = ("int", "float", "str", "constrained-int", "constrained-float")  # pydantic's names, in places of errors
 
 
-class Member(Part):
+class Member(Section):
     """A run as part of an ensemble."""
 
     run: str
-    """name of the run"""
-    choices: dict[str, str | None]
-    """option of each configuration group"""
-    science: Science
-    """the configuration that can change a number; its hash is the run's name"""
+    choices: dict[str, str | None]  # option of each configuration group
+    science: Science  # the configuration that can change a number; its hash is the run's name
     train_images: Positive
-    """images of the training split"""
 
     @model_validator(mode="after")
     def _check_name(self) -> "Member":
@@ -63,64 +59,39 @@ class Member(Part):
         return self.science["seed"]
 
 
-class _Common(Part):
+class _Common(Section):
     schema_version: Literal[2]
-    """version of this schema"""
     kind: str
-    """what is recorded"""
-    run: str
-    """name of the run: the hash of its science"""
+    run: str  # name of the run: the hash of its science
     status: str
-    """how it ended"""
     choices: dict[str, str | None]
-    """option of each configuration group"""
     science: Json
-    """the configuration that can change a number; its hash is the run's name"""
-    codes: list[str]
-    """fingerprints of all sources that the run was made with"""
-    provenance: Provenance
-    """code, data and machine"""
+    codes: list[str]  # fingerprints of all sources that the run was made with
+    provenance: Provenance  # code, data and machine
 
 
 class TrainingRecord(_Common):
     """The record of a training."""
 
     kind: Literal["training"]
-    """what is recorded"""
     status: Literal["finished", "diverged"]
-    """how the training ended"""
-    diverged: Divergence | None
-    """where it diverged; null where it finished"""
+    diverged: Divergence | None  # where it diverged; null where it finished
+    # what was typed after `python train.py`, without the places of this machine; null for a run from Python
     overrides: list[str] | None
-    """what was typed after `python train.py`, without the places of this machine; null for a run from Python"""
     science: Science
-    """the configuration that can change a number; its hash is the run's name"""
-    compute: Json
-    """configuration of the device and its processes"""
+    compute: Json  # configuration of the device and its processes
     protocols: dict[str, ProtocolResult]
-    """result of each test protocol"""
     network: Network
-    """size of the network"""
-    class_names: list[str] | None
-    """names of the classes; null in the oldest records"""
-    init_report: list[InitReportEntry]
-    """one entry per layer with weights, from the first"""
-    warnings: list[str]
-    """sentences that were printed"""
-    slopes: dict[str, Slopes]
-    """learned slopes by layer; empty without any, and for a diverged run"""
-    drop_epochs: list[Positive]
-    """epochs after which the learning rate dropped"""
+    class_names: list[str] | None  # names of the classes; null in the oldest records
+    init_report: list[InitReportEntry]  # one entry per layer with weights, from the first
+    warnings: list[str]  # sentences that were printed
+    slopes: dict[str, Slopes]  # learned slopes by layer; empty without any, and for a diverged run
+    drop_epochs: list[Positive]  # epochs after which the learning rate dropped
     epochs: Count
-    """epochs that were completed"""
-    history: list[Epoch]
-    """numbers of each epoch; null for a number that is not finite"""
+    history: list[Epoch]  # numbers of each epoch; null for a number that is not finite
     train_images: Positive
-    """images of the training split"""
-    images_per_second: Rate | None
-    """training images per second of wall clock; null without a completed epoch"""
-    wall_s: Number
-    """wall clock of training and testing, s"""
+    images_per_second: Rate | None  # training images per second of wall clock; null without a completed epoch
+    wall_s: Number  # wall clock of training and testing, s
 
     @model_validator(mode="after")
     def _check(self) -> "TrainingRecord":
@@ -165,15 +136,10 @@ class EnsembleRecord(_Common):
     """The record of an ensemble of trainings."""
 
     kind: Literal["ensemble"]
-    """what is recorded"""
     status: Literal["finished"]
-    """always finished"""
-    science: Json
-    """the names of the members; the hash is the ensemble's name"""
+    science: Json  # the names of the members; the hash is the ensemble's name
     protocols: dict[str, EnsembleResult]
-    """result of each test protocol"""
     members: Annotated[list[Member], Field(min_length=2)]
-    """the runs whose scores are averaged, by name"""
 
     @model_validator(mode="after")
     def _check(self) -> "EnsembleRecord":

@@ -5,7 +5,7 @@ import math
 import reprlib
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from rectifiers.runtime.schema import Section
 
@@ -51,23 +51,14 @@ Percent = Annotated[float, Field(ge=0, le=100)]
 Epoch = dict[str, Annotated[int, Field(ge=-(2**63), lt=2**63)] | Number | None]
 
 
-class Part(Section):
-    model_config = ConfigDict(ser_json_inf_nan="constants", use_attribute_docstrings=True)
-
-
-class Errors(Part):
+class Errors(Section):
     """Exact counts of answers, and the errors in percent that follow from them."""
 
     num_images: Positive
-    """images that were tested"""
     top1_correct: Count
-    """images whose class has the highest score"""
-    top1_error_pct: Percent
-    """share of the other images, %"""
-    top5_correct: Count | None
-    """images whose class is among the five highest scores; null for five classes or fewer"""
-    top5_error_pct: Percent | None
-    """share of the other images, %"""
+    top1_error_pct: Percent  # share of the other images, %
+    top5_correct: Count | None  # images whose class is among the five highest scores; null for five classes or fewer
+    top5_error_pct: Percent | None  # share of the other images, %
 
     @property
     def top1_errors(self) -> int:
@@ -94,32 +85,21 @@ class Errors(Part):
 class ProtocolResult(Errors):
     """What a test protocol found."""
 
+    # errors by scale in pixels; empty for a protocol of one scale
     by_scale: dict[Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}$")], Errors]
-    """errors by scale in pixels; empty for a protocol of one scale"""
-    nll: Number | None
-    """mean negative log-likelihood, nats"""
-    brier: Number | None
-    """Brier score, from 0 to 2"""
-    ece: Number | None
-    """expected calibration error of the top-1 answer, from 0 to 1"""
+    nll: Number | None  # mean negative log-likelihood, nats
+    brier: Number | None  # Brier score, from 0 to 2
+    ece: Number | None  # expected calibration error of the top-1 answer, from 0 to 1
+    # one bit per image of the split, 1 for a correct top-1 answer; hexadecimal, the first image in the highest bit
     correct_mask: Annotated[str, Field(pattern=r"^[0-9a-f]+$")]
-    """one bit per image of the split, 1 for a correct top-1 answer; hexadecimal, the first image in the highest bit"""
-    settings: Json
-    """configuration of the protocol"""
+    settings: Json  # configuration of the protocol
     multiply_adds: Count
-    """mean per image"""
-    images_per_second: Rate
-    """images tested per second of wall clock"""
+    images_per_second: Rate  # images tested per second of wall clock
     seconds: Number
-    """wall clock, s"""
-    scores: str | None
-    """digest of the kept scores; null where they were not kept"""
-    code: str
-    """fingerprint of the source that tested"""
-    git_sha: str | None
-    """commit of the source that tested; null outside of a checkout"""
-    git_dirty: bool | None
-    """whether the source departed from its commit; null outside of a checkout"""
+    scores: str | None  # digest of the kept scores; null where they were not kept
+    code: str  # fingerprint of the source that tested
+    git_sha: str | None  # commit of the source that tested; null outside of a checkout
+    git_dirty: bool | None  # whether the source departed from its commit; null outside of a checkout
 
     @model_validator(mode="after")
     def _check_mask(self) -> "ProtocolResult":
@@ -143,117 +123,75 @@ class ProtocolResult(Errors):
 class EnsembleResult(ProtocolResult):
     """What a test protocol found of the mean of the members' scores."""
 
-    member_scores: list[str | None]
-    """digest of each member's kept scores, in the order of `members`"""
+    member_scores: list[str | None]  # digest of each member's kept scores, in the order of `members`
 
 
-class Network(Part):
+class Network(Section):
     """The network that was trained."""
 
     depth: Positive
-    """layers with weights"""
-    input_px: Positive
-    """side of the square input, px"""
+    input_px: Positive  # side of the square input, px
     channels: Positive
-    """channels of the input"""
     classes: Positive
-    """classes of the output"""
     parameters: Count
-    """learned numbers, slopes included"""
     slopes: Count
-    """learned slopes of activations"""
     multiply_adds: Count
-    """per image"""
 
 
-class InitReportEntry(Part):
+class InitReportEntry(Section):
     """What the initialiser asked of a layer, and what it drew."""
 
     layer: str
-    """name of the layer"""
     shape: Annotated[list[Positive], Field(min_length=1)]
-    """shape of its weight"""
-    fan_in: Positive
-    """n, the inputs of one response"""
-    fan_out: Positive
-    """n-hat, the responses that one input reaches"""
-    activation_before: str | None
-    """class of the activation before the layer"""
-    activation_after: str | None
-    """class of the activation after the layer"""
-    forward_gain: Rate | None
-    """1 / sqrt(E[f^2]); null where it does not exist"""
-    backward_gain: Rate | None
-    """1 / sqrt(E[f'^2]); null where it does not exist"""
+    fan_in: Positive  # n, the inputs of one response
+    fan_out: Positive  # n-hat, the responses that one input reaches
+    activation_before: str | None  # class of the activation before the layer
+    activation_after: str | None  # class of the activation after the layer
+    forward_gain: Rate | None  # 1 / sqrt(E[f^2]); null where it does not exist
+    backward_gain: Rate | None  # 1 / sqrt(E[f'^2]); null where it does not exist
     rule: str
-    """name of the rule"""
-    std_asked: Number
-    """standard deviation that the rule asks for"""
-    std_drawn: Number
-    """standard deviation of what was drawn"""
-    mean_drawn: Number
-    """mean of what was drawn"""
-    bias: Number | str
-    """constant, or the name of the rule that drew the biases"""
+    std_asked: Number  # standard deviation that the rule asks for
+    std_drawn: Number  # standard deviation of what was drawn
+    mean_drawn: Number  # mean of what was drawn
+    bias: Number | str  # constant, or the name of the rule that drew the biases
 
 
-class Slopes(Part):
+class Slopes(Section):
     """The learned slopes of a layer, over its channels."""
 
     mean: Number
-    """mean"""
     std: Number
-    """standard deviation"""
     min: Number
-    """smallest"""
     max: Number
-    """largest"""
-    channels: Positive
-    """number of slopes; 1 for a shared one"""
+    channels: Positive  # number of slopes; 1 for a shared one
 
 
-class Divergence(Part):
+class Divergence(Section):
     """Where a training stopped being finite."""
 
     step: Count
-    """optimiser step"""
-    layer: str
-    """first layer at which it can be seen"""
+    layer: str  # first layer at which it can be seen
 
 
-class Machine(Part):
+class Machine(Section):
     """The machine of a run."""
 
     system: str
-    """operating system"""
     cpu: str
-    """processor"""
-    cores: int | None
-    """logical processors"""
-    threads: int
-    """threads of torch"""
-    device: str
-    """GPU, or cpu"""
+    cores: int | None  # logical processors
+    threads: int  # threads of torch
+    device: str  # GPU, or cpu
 
 
-class Provenance(Part):
+class Provenance(Section):
     """Where numbers come from. Nothing here names a person, a host or a secret."""
 
-    code: str
-    """fingerprint of the source"""
-    git_sha: str | None
-    """commit of the source; null outside of a checkout"""
-    git_dirty: bool | None
-    """whether the source departed from its commit; null outside of a checkout"""
+    code: str  # fingerprint of the source
+    git_sha: str | None  # commit of the source; null outside of a checkout
+    git_dirty: bool | None  # whether the source departed from its commit; null outside of a checkout
     lock: str | None
-    """hash of requirements.lock"""
     data: str
-    """hash of the data"""
-    data_pinned: bool | None
-    """whether a dvc.lock names prepared data; null for other data"""
-    statistics: str | None
-    """hash of the fitted preprocessing; null for an ensemble"""
+    data_pinned: bool | None  # whether a dvc.lock names prepared data; null for other data
+    statistics: str | None  # hash of the fitted preprocessing; null for an ensemble
     versions: dict[str, str]
-    """versions of Python and of packages"""
     machine: Machine
-    """the machine"""
