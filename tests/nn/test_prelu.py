@@ -33,10 +33,11 @@ SHAPES = {
     "none": (0, 4, 3, 3),
 }
 SLOPES = {
-    "positive": lambda n: torch.linspace(0.1, 1.5, n),
+    "positive": lambda n: torch.linspace(0.1, 1.0, n),
     "one is 0": lambda n: torch.linspace(0.0, 1.0, n),
     "negative": lambda n: torch.linspace(-0.7, 0.7, n),
     "tiny": lambda n: torch.full((n,), MIN_SLOPE / 3),
+    "above 1": lambda n: torch.linspace(0.5, 8.0, n),
 }
 
 
@@ -81,6 +82,30 @@ def test_prelu_equals_torchs_layer(shape: str, slopes: str, dtype: torch.dtype, 
     mass = (dy.double() * x.detach().double()).abs().sum(over)  # what rounding is relative to
     bound = 2.0**-20 if dtype == torch.float32 else 2.0**-8  # x made again from y has the rounding of y
     assert bool(((da - exact).abs() <= bound * mass.view_as(da) + 1e-30).all())
+
+
+def any_float32(count: int, generator: torch.Generator) -> Tensor:
+    """Bit patterns drawn with equal probability: denormal and huge numbers, infinities and NaN among them."""
+    return torch.randint(-(2**31), 2**31, (count,), generator=generator).to(torch.int32).view(torch.float32)
+
+
+@needs_library
+@pytest.mark.parametrize("largest", [1.0, 8.0, None])
+def test_prelu_equals_torchs_layer_for_every_float32(largest: float | None) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, dy, a = (any_float32(200_000, generator) for _ in range(3))
+    if largest:
+        a = torch.rand(len(a), generator=generator) * (largest - MIN_SLOPE) + MIN_SLOPE
+    x = x.view(1, -1).requires_grad_()
+    ours, torchs = (both(layer(kind, a), x, dy.view(1, -1)) for kind in (PReLU, nn.PReLU))
+    for found, expected in zip(ours[:2], torchs[:2], strict=True):
+        assert torch.equal(found.nan_to_num(7.0), expected.nan_to_num(7.0))
+    found, expected = ours[2].double(), torchs[2].double()
+    in_range = ~(expected.abs() > 3.4e38)  # where a rounding makes no infinity
+    assert torch.equal(found[in_range].isnan(), expected[in_range].isnan())
+    bound = 2.0**-20 * expected.abs() + 2.0**-139 * dy.abs().double() + 2.0**-139
+    close = (found == expected) | ((found - expected).abs() <= bound)
+    assert bool(close[in_range & ~expected.isnan()].all())
 
 
 @needs_library
@@ -187,7 +212,13 @@ def kept(module: nn.Module, x: Tensor) -> list[Tensor]:
 @needs_library
 def test_only_the_output_is_kept_where_the_input_can_be_recomputed() -> None:
     x, _ = given("maps", torch.float32)
-    for slopes, expected in (("positive", False), ("one is 0", True), ("negative", True), ("tiny", True)):
+    for slopes, expected in (
+        ("positive", False),
+        ("one is 0", True),
+        ("negative", True),
+        ("tiny", True),
+        ("above 1", True),
+    ):
         module = layer(PReLU, SLOPES[slopes](5))
         (own,) = kept(module, x)
         assert torch.equal(own, x if expected else module(x).detach())

@@ -2,8 +2,9 @@
 
 torch's own backward pass writes a full-size gradient of the slopes and sums it afterwards, which takes several times as
 long as ReLU's. Here one pass makes both gradients, and it needs the output, which the next layer keeps anyway: where a
-slope a is positive, x = y / a. Where a slope is not (or so small that y / a is no longer x), the input is kept instead,
-as torch does.
+slope a is positive, x = y / a. The input is kept instead, as torch does, where that need not hold: with a slope that is
+not positive or so small that y loses digits, with one above 1, by which y may overflow, and in float16, whose range is
+small. What is left is an underflow of y, which changes the gradient of the slope by 2**-140 times that of y at most.
 """
 
 from functools import cache
@@ -16,7 +17,7 @@ from torch.autograd import forward_ad
 from rectifiers.nn.kernels import cpu
 from rectifiers.runtime.torch_internals import functorch_is_active, is_batched
 
-MIN_SLOPE = 2.0**-10  # the smallest slope for which the input is recomputed from the output
+MIN_SLOPE, MAX_SLOPE = 2.0**-10, 1.0  # the slopes for which the input is recomputed from the output
 
 
 @cache
@@ -35,7 +36,8 @@ class _PReLU(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, slopes: Tensor) -> Tensor:
         y = torch.prelu(x, slopes.to(x.dtype))
-        ctx.saved_output = bool((slopes >= MIN_SLOPE).all())
+        is_invertible = ((slopes >= MIN_SLOPE) & (slopes <= MAX_SLOPE)).all()
+        ctx.saved_output = x.dtype != torch.float16 and bool(is_invertible)
         ctx.save_for_backward(y if ctx.saved_output else x, slopes)
         return y
 
