@@ -110,16 +110,6 @@ def log(number: float) -> float:
     return math.log(number) if number > 0 else -math.inf
 
 
-@dataclass
-class _Forward:
-    """Eq. 9's E[y^2] of one layer with weights and its map, and the activation's moments at both."""
-
-    plain: float
-    on_map: Tensor
-    moments: Moments | None = None
-    map_moments: Moments | None = None
-
-
 def predict(sites: Sequence[Site], shapes: Sequence[Shape], stds: Sequence[float], power: Tensor) -> list[Step]:
     """Return the predicted Step of each of `sites`.
 
@@ -128,45 +118,63 @@ def predict(sites: Sequence[Site], shapes: Sequence[Shape], stds: Sequence[float
 
     For activations other than rectifiers, maps are followed to first order in the logarithm.
     """
-    forward = _forward(sites, shapes, stds, power)
-    gradients = _backward(
-        sites, shapes, stds, [(power.shape[0], power.shape[1]), *[(s.side or 1, s.side or 1) for s in shapes]], forward
-    )
+    plain = _follow(sites, shapes, stds, power.mean().view(1, 1), on_maps=False)
+    maps = _follow(sites, shapes, stds, power, on_maps=True)
     widths: list[WidthEffect | None] = []
     errors: list[tuple[float | None, int, float]] = []
-    for site, signal in zip(sites, forward, strict=True):
+    for site, (_, _, known) in zip(sites, plain, strict=True):
         widths.append(width_effect(errors))
-        if site.after is not None and signal.moments is not None:
-            channels = site.channels
-            errors.append((fluctuation(site.after, channels), channels, signal.moments.map_slope))
+        if site.after is not None and known is not None:
+            errors.append((fluctuation(site.after, site.channels), site.channels, known.map_slope))
+
+    def mean(moment: Tensor) -> float:
+        return log(float(moment.mean()))
+
     return [
-        Step(log(signal.plain), log(float(signal.on_map.mean())), log(plain), log(float(on_map.mean())), width)
-        for signal, (plain, on_map), width in zip(forward, gradients, widths, strict=True)
+        Step(mean(response), mean(response_on_maps), mean(gradient), mean(gradient_on_maps), width)
+        for (response, gradient, _), (response_on_maps, gradient_on_maps, _), width in zip(
+            plain, maps, widths, strict=True
+        )
     ]
 
 
-def _forward(sites: Sequence[Site], shapes: Sequence[Shape], stds: Sequence[float], power: Tensor) -> list[_Forward]:
-    plain, on_map, signals = float(power.mean()), power, []
-    weighted = iter(zip(sites, stds, strict=True))
-    for shape in shapes:
-        if not shape.row.weighted:
-            on_map = _pooled(shape.row, on_map)
+def _follow(
+    sites: Sequence[Site], shapes: Sequence[Shape], stds: Sequence[float], power: Tensor, *, on_maps: bool
+) -> list[tuple[Tensor, Tensor, Moments | None]]:
+    """Return (E[y^2], E[dy^2], the moments of the activation after it) of every site.
+
+    The first two are maps of the responses' size, or [1, 1] without `on_maps`, which is Eq. 9 and 13.
+    """
+    x, sizes = power, []
+    responses: list[Tensor] = []
+    known: list[Moments | None] = []
+    for row in (shape.row for shape in shapes):
+        sizes.append((x.shape[0], x.shape[1]))
+        if not row.weighted:
+            x = _pooled(row, x) if on_maps else x
             continue
-        site, std = next(weighted)
+        site, std = sites[len(responses)], stds[len(responses)]
         bias = 0.0 if site.module.bias is None else float(site.module.bias.detach().double().square().mean())
-        gain = site.fans[0] * std**2
-        signal = _Forward(gain * plain + bias, gain * _reached(shape.row, on_map) + bias)
-        if site.after is not None:
-            channels, mean = site.channels, float(signal.on_map.mean())
-            signal.moments = moments_at(site.after, signal.plain, channels)
-            signal.map_moments = moments_at(site.after, mean, channels)
-            plain = signal.moments.second
-            if mean > 0:
-                on_map = signal.map_moments.second * (signal.on_map / mean) ** signal.map_moments.map_slope
-            else:
-                on_map = torch.full_like(signal.on_map, signal.map_moments.second)
-        signals.append(signal)
-    return signals
+        y = site.fans[0] * std**2 * (_reached(row, x) if on_maps else x) + bias
+        responses.append(y)
+        mean = float(y.mean())
+        own = None if site.after is None else moments_at(site.after, mean, site.channels)
+        known.append(own)
+        if own is not None:
+            relative = y / mean if 0 < mean < math.inf else torch.ones_like(y)
+            x = own.second * relative**own.map_slope
+
+    gradient = torch.ones(1, 1, dtype=torch.float64)
+    gradients: list[Tensor] = []
+    for shape, size in reversed(list(zip(shapes, sizes, strict=True))):
+        if shape.row.weighted:
+            i = len(sites) - 1 - len(gradients)
+            own = known[i]
+            gradient = gradient if own is None else gradient * own.derivative_second
+            gradients.append(gradient)
+            gradient = sites[i].fans[1] * stds[i] ** 2 * gradient
+        gradient = _to_inputs(shape.row, gradient, size) if on_maps else gradient
+    return list(zip(responses, reversed(gradients), known, strict=True))
 
 
 def _reached(row: Row, on_map: Tensor) -> Tensor:
@@ -183,29 +191,6 @@ def _pooled(row: Row, on_map: Tensor) -> Tensor:
         bins = torch.cat([F.adaptive_avg_pool2d(on_map[None, None], n).flatten() for n in row.levels])
         return bins.mean().view(1, 1)
     return F.avg_pool2d(on_map[None, None], row.kernel, row.stride, row.padding, count_include_pad=False)[0, 0]
-
-
-def _backward(
-    sites: Sequence[Site],
-    shapes: Sequence[Shape],
-    stds: Sequence[float],
-    sizes: Sequence[tuple[int, int]],
-    forward: Sequence[_Forward],
-) -> list[tuple[float, Tensor]]:
-    """Return (E[dy^2] by Eq. 13, the same on a map) of every site; `sizes[i]` is the size of row i's input."""
-    plain, on_map = 1.0, torch.ones(1, 1, dtype=torch.float64)
-    gradients: list[tuple[float, Tensor]] = []
-    i = len(sites)
-    for shape, size in reversed(list(zip(shapes, sizes[:-1], strict=True))):
-        if shape.row.weighted:
-            i -= 1
-            own = forward[i]
-            if own.moments is not None and own.map_moments is not None:
-                plain, on_map = plain * own.moments.derivative_second, on_map * own.map_moments.derivative_second
-            gradients.append((plain, on_map))
-            plain, on_map = sites[i].fans[1] * stds[i] ** 2 * plain, sites[i].fans[1] * stds[i] ** 2 * on_map
-        on_map = _to_inputs(shape.row, on_map, size)
-    return gradients[::-1]
 
 
 def _to_inputs(row: Row, gradient: Tensor, size: tuple[int, int]) -> Tensor:
