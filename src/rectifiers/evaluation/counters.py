@@ -1,6 +1,6 @@
 """Exact error counts: integers that are summed over batches and processes, never a mean of means."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
@@ -25,13 +25,7 @@ class Errors:
 
     def as_dict(self) -> dict[str, float | None]:
         """Return the counts and the errors in percent, under the names that a record gives them."""
-        return {
-            "num_images": self.num_images,
-            "top1_correct": self.top1_correct,
-            "top5_correct": self.top5_correct,
-            "top1_error_pct": self.top1_error_pct,
-            "top5_error_pct": self.top5_error_pct,
-        }
+        return {**asdict(self), "top1_error_pct": self.top1_error_pct, "top5_error_pct": self.top5_error_pct}
 
 
 def is_correct(scores: Tensor, labels: Tensor, top_k: int = 1) -> Tensor:

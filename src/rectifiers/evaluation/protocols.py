@@ -58,9 +58,8 @@ class TestProtocol(Protocol):
 class Crops:
     """Crops of the resized image, each through the whole network."""
 
-    crop: Callable[[Tensor, int], Tensor]
+    crop: Callable[[Tensor], Tensor]
     num_views: int
-    crop_px: int
     scale_px: int
 
     @property
@@ -68,7 +67,7 @@ class Crops:
         return {self.scale_px: 1.0}
 
     def views(self, image: Tensor, px: int) -> Tensor:
-        return self.crop(resize_shorter(image, px), self.crop_px)
+        return self.crop(resize_shorter(image, px))
 
     def score(self, classifier: ImageClassifier, views: Tensor) -> Tensor:
         scores = classifier(views.flatten(0, 1)).float().softmax(dim=1)
@@ -81,10 +80,8 @@ class Crops:
 def center(crop_px: int, *, scale_px: int) -> Crops:
     """One view, the centre of the resized image."""
 
-    def crop(image: Tensor, crop_px: int) -> Tensor:
-        return F.center_crop(image, [crop_px])[None]
-
-    return Crops(crop, 1, crop_px, _checked_scales([scale_px], crop_px)[0])
+    _check_scales([scale_px], crop_px)
+    return Crops(lambda image: F.center_crop(image, [crop_px])[None], 1, scale_px)
 
 
 def ten_view(crop_px: int, *, scale_px: int) -> Crops:
@@ -94,18 +91,19 @@ def ten_view(crop_px: int, *, scale_px: int) -> Crops:
     margin is odd.
     """
 
-    def crops(image: Tensor, crop_px: int) -> Tensor:
+    def crops(image: Tensor) -> Tensor:
         five = torch.stack(F.five_crop(image, [crop_px]))
         return torch.cat([five, five.flip(-1)])
 
-    return Crops(crops, 10, crop_px, _checked_scales([scale_px], crop_px)[0])
+    _check_scales([scale_px], crop_px)
+    return Crops(crops, 10, scale_px)
 
 
 @dataclass(frozen=True)
-class _OnMaps:
+class Dense:
     """The trunk once over the whole resized image and, with `mirror`, once over its mirror image.
 
-    The head scores windows of the last map, of the size that the map of a training crop has.
+    The head scores every window of the last map, of the size that the map of a training crop has.
     """
 
     crop_px: int
@@ -115,6 +113,12 @@ class _OnMaps:
     def views(self, image: Tensor, px: int) -> Tensor:
         whole = resize_shorter(image, px)[None]
         return torch.cat([whole, whole.flip(-1)]) if self.mirror else whole
+
+    def score(self, classifier: ImageClassifier, views: Tensor) -> Tensor:
+        window = self._window(classifier.network)
+        maps = classifier.network.trunk(classifier.preprocess(views.flatten(0, 1)))
+        scores = mean_window_scores(classifier.network.head, maps, window)
+        return scores.unflatten(0, views.shape[:2]).mean(dim=1)
 
     def multiply_adds(self, network: Network, height: int, width: int) -> int:
         total = 0
@@ -126,7 +130,8 @@ class _OnMaps:
 
     def _num_windows(self, network: Network, height: int, width: int) -> int:
         """Return how many windows are scored of one resized image."""
-        raise NotImplementedError
+        window = self._window(network)
+        return math.prod(side - window + 1 for side in map_sizes(network.shapes, height, width))
 
     def _window(self, network: Network) -> int:
         """Return the side of a window, that of the last map in training."""
@@ -137,27 +142,13 @@ class _OnMaps:
         return map_sizes(network.shapes, self.crop_px, self.crop_px)[0]
 
 
-class Dense(_OnMaps):
-    """Every window of the last map."""
-
-    def score(self, classifier: ImageClassifier, views: Tensor) -> Tensor:
-        network = classifier.network
-        window = self._window(network)
-        maps = network.trunk(classifier.preprocess(views.flatten(0, 1)))
-        return mean_window_scores(network.head, maps, window).unflatten(0, views.shape[:2]).mean(dim=1)
-
-    def _num_windows(self, network: Network, height: int, width: int) -> int:
-        window = self._window(network)
-        return math.prod(side - window + 1 for side in map_sizes(network.shapes, height, width))
-
-
 def dense(crop_px: int, *, scales_px: list, mirror: bool = True) -> Dense:
     """All windows of the last map at each scale, with mirror images (section 3, "Testing")."""
-    scales = _checked_scales(scales_px, crop_px)
-    return Dense(crop_px, dict.fromkeys(scales, 1 / len(scales)), mirror)
+    _check_scales(scales_px, crop_px)
+    return Dense(crop_px, dict.fromkeys(scales_px, 1 / len(scales_px)), mirror)
 
 
-class MapViews(_OnMaps):
+class MapViews(Dense):
     """SPP-net's views, cut from the last map: centre, corners and the middles of the sides, and the mirror of each.
 
     A view of the image becomes the window of the training map's size that lies nearest to it. For models A, B and C
@@ -197,7 +188,8 @@ def multi_view(crop_px: int, *, scales_px: list) -> MapViews:
 
     The scale of the crop itself has a single row of views, and weighs 6 where the others weigh 18.
     """
-    num_views = {px: 6 if px == crop_px else 18 for px in _checked_scales(scales_px, crop_px)}
+    _check_scales(scales_px, crop_px)
+    num_views = {px: 6 if px == crop_px else 18 for px in scales_px}
     return MapViews(crop_px, {px: count / sum(num_views.values()) for px, count in num_views.items()})
 
 
@@ -206,11 +198,10 @@ def _nearest(px: int, stride: int, last: int) -> int:
     return min((2 * px + stride) // (2 * stride), last)
 
 
-def _checked_scales(scales_px: list, crop_px: int) -> list[int]:
+def _check_scales(scales_px: list, crop_px: int) -> None:
     is_list = isinstance(scales_px, list) and scales_px and len(set(map(str, scales_px))) == len(scales_px)
     if not is_list or any(type(px) is not int or not crop_px <= px <= LARGEST_PX for px in scales_px):
         raise InputError(
             f"the scales {scales_px} of a protocol are not usable; give different whole numbers from "
             f"data.crop_px={crop_px} to {LARGEST_PX}"
         )
-    return scales_px

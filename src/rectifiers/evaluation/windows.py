@@ -4,7 +4,7 @@ A bin of the pyramid has the same offset and extent in every window, so one stri
 that bin for all windows at once; only the fully connected layers work window by window.
 """
 
-from typing import cast
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -22,49 +22,39 @@ def mean_window_scores(head: nn.Sequential, maps: Tensor, window: int) -> Tensor
     """
     first, rest = head[0], head[1:]
     rows, columns = maps.shape[-2] - window + 1, maps.shape[-1] - window + 1
-    features = (
-        _PyramidFeatures(first, maps, window) if isinstance(first, SpatialPyramid) else _FlatFeatures(maps, window)
-    )
-    row_bytes = len(maps) * columns * features.size * maps.element_size()
-    step = max(1, CHUNK_BYTES // row_bytes)
-    total: Tensor | float = 0.0
+    if isinstance(first, SpatialPyramid):
+        bins, features = sum(n * n for n in first.levels), _pyramid_features(first, maps, window)
+    else:
+        bins, cut = window**2, maps.unfold(2, window, 1).unfold(3, window, 1)  # [N, C, rows, columns, ...]: a view
+
+        def features(top: int, count: int) -> Tensor:
+            return cut[:, :, top : top + count].permute(0, 2, 3, 1, 4, 5).flatten(3)
+
+    step = max(1, CHUNK_BYTES // (len(maps) * columns * maps.shape[1] * bins * maps.element_size()))
+    total = torch.zeros((), device=maps.device)
     for top in range(0, rows, step):
-        scores = rest(features.rows(top, min(step, rows - top)).flatten(0, 2))
+        scores = rest(features(top, min(step, rows - top)).flatten(0, 2))
         total = total + scores.float().softmax(dim=1).unflatten(0, (len(maps), -1)).sum(dim=1)
-    return cast(Tensor, total) / (rows * columns)
+    return total / (rows * columns)
 
 
-class _PyramidFeatures:
-    """The pyramid's features of all windows, from one maximum per distinct bin size; `size` of them per window."""
+def _pyramid_features(pyramid: SpatialPyramid, maps: Tensor, window: int) -> Callable[[int, int], Tensor]:
+    """Return a function that gives the pyramid's features of `count` rows of windows from `top` on.
 
-    def __init__(self, pyramid: SpatialPyramid, maps: Tensor, window: int) -> None:
-        self.levels = [bin_edges(window, n) for n in pyramid.levels]
-        self.columns = maps.shape[-1] - window + 1
-        self.size = maps.shape[1] * sum(n * n for n in pyramid.levels)
-        extents = {stop - start for level in self.levels for start, stop in level}
-        tall = {extent: F.max_pool2d(maps, (extent, 1), stride=1) for extent in extents}
-        bin_sizes = {(b - a, d - c) for level in self.levels for a, b in level for c, d in level}
-        self.maxima = {(high, wide): F.max_pool2d(tall[high], (1, wide), stride=1) for high, wide in bin_sizes}
+    The features are [N, count, columns, size], from one maximum over the map per distinct size of a bin.
+    """
+    levels = [bin_edges(window, n) for n in pyramid.levels]
+    columns = maps.shape[-1] - window + 1
+    tall = {high: F.max_pool2d(maps, (high, 1), stride=1) for high in {b - a for level in levels for a, b in level}}
+    sizes = {(b - a, d - c) for level in levels for a, b in level for c, d in level}
+    maxima = {(high, wide): F.max_pool2d(tall[high], (1, wide), stride=1) for high, wide in sizes}
 
-    def rows(self, top: int, count: int) -> Tensor:
-        """Return the features of the windows whose top is in [top, top + count): [N, count, columns, size]."""
-        levels = []
-        for level in self.levels:
-            bins = [
-                self.maxima[b - a, d - c][:, :, top + a : top + a + count, c : c + self.columns]
-                for a, b in level
-                for c, d in level
-            ]
-            levels.append(torch.stack(bins, dim=2).flatten(1, 2))  # channels first, then bins, as in SpatialPyramid
-        return torch.cat(levels, dim=1).permute(0, 2, 3, 1)
+    def features(top: int, count: int) -> Tensor:
+        parts = []
+        for level in levels:
+            edges = [(a, b, c, d) for a, b in level for c, d in level]
+            bins = [maxima[b - a, d - c][:, :, top + a : top + a + count, c : c + columns] for a, b, c, d in edges]
+            parts.append(torch.stack(bins, dim=2).flatten(1, 2))  # channels first, then bins, as in SpatialPyramid
+        return torch.cat(parts, dim=1).permute(0, 2, 3, 1)
 
-
-class _FlatFeatures:
-    """The windows themselves as features, for a head without a pyramid."""
-
-    def __init__(self, maps: Tensor, window: int) -> None:
-        self.windows = maps.unfold(2, window, 1).unfold(3, window, 1)  # [N, C, rows, columns, window, window], a view
-        self.size = maps.shape[1] * window**2
-
-    def rows(self, top: int, count: int) -> Tensor:
-        return self.windows[:, :, top : top + count].permute(0, 2, 3, 1, 4, 5).flatten(3)
+    return features
