@@ -1,7 +1,7 @@
 """Records to tables, figures and a page.
 
 python scripts/report.py show [key=value ...]   print runs that fit, with their errors
-python scripts/report.py diff A B               tell what differs between two runs: configuration, provenance, results
+python scripts/report.py diff A B               print what differs between two runs: configuration, provenance, results
 python scripts/report.py page                make results/report/index.html
 python scripts/report.py collect             copy the records of runs/ to results/records and results/claims
 python scripts/report.py tables [--check]    make results/TABLES.md, or say whether it is stale
@@ -17,28 +17,24 @@ With --json each of them prints what it found or did as JSON.
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Console
+from rich.console import Console, Group
 
 from rectifiers.nn.networks.rows import depth, trace
-from rectifiers.results import claim_records, tables
-from rectifiers.results.claims import Answer, arm_hash, claim_exclusion_reason, claims
-from rectifiers.results.claims import answer as answer_claim
-from rectifiers.results.claims_table import FIGURES, render_markdown, with_figures
-from rectifiers.results.claims_table import tables as claim_tables
+from rectifiers.results import claim_records, claims_table, tables
+from rectifiers.results.claims import Answer, answer, arm_hash, claim_exclusion_reason, claims
 from rectifiers.results.comparison import compare
-from rectifiers.results.eligibility import CLAIM, described, exclusion_reason
+from rectifiers.results.eligibility import CLAIM, PLACE, described, exclusion_reason
 from rectifiers.results.listing import Found, find, gather, select, usual_protocol
 from rectifiers.results.numerical_floor import load_floor
-from rectifiers.results.tables import document, load
-from rectifiers.results.terminal import list_runs, print_comparison, summary
+from rectifiers.results.terminal import comparison_table, runs_table, summary
 from rectifiers.runs import record as records
-from rectifiers.runs.config import Model, RunConfig
+from rectifiers.runs.config import Model
 from rectifiers.runs.identity import science
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
@@ -47,14 +43,14 @@ from rectifiers.runtime.files import CONF, write_text
 RESULTS = Path(__file__).parents[1] / "results"
 ALL = "evaluation=calibration"  # every protocol
 WIDE = 160  # characters, where no terminal says how many it has
+Outcome = tuple[Any, str | Group]  # of a command: plain data for --json, and the same in words
 
 
-def collect(runs: Path) -> dict[str, Any]:
+def collect(runs: Path) -> Outcome:
     """Copy the records of experiments and claims from `runs` to results; say which are left out, and why."""
     if not runs.is_dir():
         raise InputError(f"--runs={runs} is not a folder; give the one that holds the runs")
-    copied, left_out = [], {}
-    of_claims = []
+    copied, of_claims, left_out = [], [], {}
     for path in sorted(runs.glob("*/record.json")):
         try:
             record = records.load(path)
@@ -71,70 +67,71 @@ def collect(runs: Path) -> dict[str, Any]:
             copied.append(str(RESULTS / "records" / f"{record.run}.json"))
             records.write(Path(copied[-1]), record)
     claim_records.add(RESULTS / "claims", of_claims)
-    return {"copied": copied, "claims": [record.run for record in of_claims], "left_out": left_out}
+    added = [record.run for record in of_claims]
+    return {"copied": copied, "claims": added, "left_out": left_out}, "\n".join([*copied, *added])
 
 
-def write_tables(check: bool) -> dict[str, Any]:
+def stale_files(texts: Mapping[Path, str], existing: Iterable[Path] = ()) -> list[Path]:
+    """Return the files that do not have these texts, and the existing ones that are none of them."""
+    changed = [path for path, text in texts.items() if not path.is_file() or path.read_text() != text]
+    return [*changed, *sorted(set(existing) - texts.keys())]
+
+
+def write_tables(check: bool) -> Outcome:
     """Write results/TABLES.md, or say whether it is stale."""
-    found = load(RESULTS / "records")
+    found = tables.load(RESULTS / "records")
     path, text = RESULTS / "TABLES.md", tables.render_markdown(found, load_floor(RESULTS))
-    if check and (not path.is_file() or path.read_text() != text):
-        raise InputError(f"{path} is not what the records say; run make table")
     if not check:
         write_text(path, text)
-    return {"path": str(path), "written": not check, "tables": [asdict(table) for table in document(found)]}
+    elif stale_files({path: text}):
+        raise InputError(f"{path} is not what the records say; run make table")
+    made = [asdict(table) for table in tables.document(found)]
+    return {"path": str(path), "written": not check, "tables": made}, "" if check else str(path)
 
 
-def answers(found: Sequence[TrainingRecord]) -> list[Answer]:
+def answers(found: list[TrainingRecord]) -> list[Answer]:
     """Return what the records of claims say of every claim."""
-    return [answer_claim(claim, found, load_floor(RESULTS)) for claim in claims()]
+    floor = load_floor(RESULTS)
+    return [answer(claim, found, floor) for claim in claims()]
 
 
-def write_claims(check: bool) -> dict[str, Any]:
+def write_claims(check: bool) -> Outcome:
     """Write results/CLAIMS.md with a table and a figure per claim, or say which of them are stale."""
     from rectifiers.results import claim_figures  # here and not above: others do without matplotlib
 
-    folder, path, figures = RESULTS / "claims", RESULTS / "CLAIMS.md", RESULTS / FIGURES
+    folder, path, figures = RESULTS / "claims", RESULTS / "CLAIMS.md", RESULTS / claims_table.FIGURES
     found = claim_records.load(folder)
-    judged = answers(found)
-    text = render_markdown(judged, load_floor(RESULTS))
-    stale = claim_records.stale_tables(folder, claims(), found)
-    drawn = {figures / f"{each.claim.name}.svg": each for each in with_figures(judged)}
+    judged, texts = answers(found), claim_records.tables(folder, claims(), found)
+    texts[path] = claims_table.render_markdown(judged, load_floor(RESULTS))
+    drawn = {figures / f"{each.claim.name}.svg": each for each in claims_table.with_figures(judged)}
     if check:
-        stale += [path] if not path.is_file() or path.read_text() != text else []
+        stale = stale_files(texts, folder.glob("*.csv"))
         stale += [figure for figure, each in drawn.items() if claim_figures.is_stale(each, figure)]
         stale += sorted(set(figures.glob("*.svg")) - drawn.keys())
         if stale:
             named = ", ".join(map(str, stale[:5])) + f" and {len(stale) - 5} more" * (len(stale) > 5)
             raise InputError(f"not what the records say: {named}; run make claims")
     else:
-        claim_records.write_tables(folder, claims(), found)
-        for figure, each in drawn.items():
-            claim_figures.write(each, figure)
-        write_text(path, text)
+        for each, text in texts.items():
+            write_text(each, text)
+        for figure, judgement in drawn.items():
+            claim_figures.write(judgement, figure)
     verdicts = {each.claim.name: str(each.verdict) for each in judged}
-    return {
-        "path": str(path),
-        "written": not check,
-        "verdicts": verdicts,
-        "tables": [asdict(table) for table in claim_tables(judged)],
-    }
+    made = [asdict(table) for table in claims_table.tables(judged)]
+    written = {"path": str(path), "written": not check, "verdicts": verdicts, "tables": made}
+    return written, "" if check else str(path)
 
 
-def draw_cost(source: Path) -> dict[str, Any]:
-    """Write results/figures/cost-<run>.svg."""
-    from rectifiers.results.figures import (
-        write_error_against_cost,
-    )  # here and not above: tables do without matplotlib
+def draw_cost(record: Path) -> Outcome:
+    """Draw the error of a run against its cost, over its protocols, as results/figures/cost-<run>.svg."""
+    from rectifiers.results.figures import write_error_against_cost  # here and not above: tables need no matplotlib
 
-    record = records.load(source)
-    path = RESULTS / "figures" / f"cost-{record.run}.svg"
-    write_error_against_cost(record, path)
-    points = {
-        name: result.model_dump(include={"multiply_adds", "top1_error_pct", "num_images"})
-        for name, result in record.protocols.items()
-    }
-    return {"path": str(path), "protocols": points}
+    drawn = records.load(record)
+    path = RESULTS / "figures" / f"cost-{drawn.run}.svg"
+    write_error_against_cost(drawn, path)
+    numbers = {"multiply_adds", "top1_error_pct", "num_images"}
+    points = {name: result.model_dump(include=numbers) for name, result in drawn.protocols.items()}
+    return {"path": str(path), "protocols": points}, str(path)
 
 
 def known_runs(runs: Path) -> list[Found]:
@@ -142,88 +139,93 @@ def known_runs(runs: Path) -> list[Found]:
     return gather(RESULTS / "records", runs)
 
 
-def show(runs: Path, filters: list[str]) -> tuple[list[Found], str | None]:
-    """Return the runs that fit, and the protocol by which to show them."""
+def show(runs: Path, filters: list[str]) -> Outcome:
+    """Print the runs that fit, with their errors by the protocol that is asked for, or the usual one."""
+    found = select(known_runs(runs), filters)
+    protocols = [text.partition("=")[2] for text in filters if text.startswith("protocol=")]
+    protocol = protocols[-1].partition(",")[0] if protocols else usual_protocol(found)
+    lines = [summary(each, protocol) for each in found]
+    return lines, runs_table(lines, protocol)
+
+
+def diff(runs: Path, A: str, B: str) -> Outcome:  # noqa: N803 as the page calls them
+    """Print what differs between two runs."""
     known = known_runs(runs)
-    found = select(known, filters)
-    asked = [text.partition("=")[2] for text in filters if text.startswith("protocol=")]
-    return found, asked[-1].partition(",")[0] if asked else usual_protocol(found)
+    one, other = find(known, A), find(known, B)
+    comparison = compare(one.record, other.record)
+    if one.record.run == other.record.run:
+        comparison["runs"] = [f"{each.record.run} ({each.origin})" for each in (one, other)]
+    return comparison, comparison_table(comparison)
 
 
-def write_page(runs: Path) -> dict[str, Any]:
+def write_page(runs: Path) -> Outcome:
     """Write results/report/index.html from the collected runs and those of `runs`."""
     from rectifiers.results.page.document import page  # here and not above: the rest does without Jinja
 
-    path = RESULTS / "report" / "index.html"
-    found = known_runs(runs)
-    answered = answers(claim_records.load(RESULTS / "claims"))
-    write_text(path, page(found, load(RESULTS / "records"), path, answered, load_floor(RESULTS)))
-    return {"path": str(path), "runs": len(found), "bytes": path.stat().st_size}
+    path, found = RESULTS / "report" / "index.html", known_runs(runs)
+    judged = answers(claim_records.load(RESULTS / "claims"))
+    write_text(path, page(found, tables.load(RESULTS / "records"), path, judged, load_floor(RESULTS)))
+    return {"path": str(path), "runs": len(found), "bytes": path.stat().st_size}, str(path)
 
 
-def send(runs: Path, given: list[Path], project: str) -> dict[str, Any]:
+def send(runs: Path, record: list[Path], project: str) -> Outcome:
     """Send the runs of `runs` that W&B does not have, or the records that are given; say each as it is done."""
     from rectifiers.tracking.sync import send_records, sync  # here and not above: tables do without W&B
 
-    done, left = [], {}
-    for run, why in send_records(given, project) if given else sync(runs):
-        print(f"{run}: {why or 'sent'}", file=sys.stderr)
-        if why is None:
-            done.append(run)
+    sent, not_sent = [], {}
+    for run, reason in send_records(record, project) if record else sync(runs):
+        print(f"{run}: {reason or 'sent'}", file=sys.stderr)
+        if reason is None:
+            sent.append(run)
         else:
-            left[run] = why
-    return {"sent": done, "not_sent": left}
+            not_sent[run] = reason
+    return {"sent": sent, "not_sent": not_sent}, f"{len(sent)} sent, {len(not_sent)} not sent"
 
 
-def wandb_report(asked: argparse.Namespace) -> dict[str, Any]:
+def wandb_report(project: str, entity: str | None, table: str | None, out: Path | None) -> Outcome:
     """Save the W&B report of what is collected, or write its document to a file."""
     from rectifiers.tracking.report import build, save, specification  # here and not above: it takes seconds to import
 
-    found = load(RESULTS / "records")
-    if asked.out is None:
+    found = tables.load(RESULTS / "records")
+    if out is None:
         kept = Path(".cache") / "wandb_reports.json"
-        url = save(found, entity=asked.entity, project=asked.project, group=asked.table, kept=kept)
-        return {"path": url}
-    report = build(found, entity=asked.entity or "entity", project=asked.project, group=asked.table)
-    write_text(asked.out, json.dumps(specification(report), indent=1) + "\n")
-    return {"path": str(asked.out)}
+        place = save(found, entity=entity, project=project, group=table, kept=kept)
+    else:
+        report = build(found, entity=entity or "entity", project=project, group=table)
+        write_text(out, json.dumps(specification(report), indent=1) + "\n")
+        place = str(out)
+    return {"path": place}, place
 
 
-def note_experiments() -> dict[str, Any]:
-    """Write results/experiments.yaml from conf/."""
-    from rectifiers.results.eligibility import PLACE
-
-    noted = experiments()
-    write_text(PLACE, yaml.safe_dump(noted, sort_keys=True))
-    return {"path": str(PLACE), **noted}
-
-
-def experiments() -> dict[str, Any]:
-    """Return what experiments.yaml has to hold: hashes of every experiment, and every protocol's settings by data."""
+def note_experiments() -> Outcome:
+    """Note in results/experiments.yaml what conf/ says: hashes, the protocols' settings by data, networks' sizes."""
     from rectifiers.cli.composition import composed
 
     place = CONF / "experiment"
-    every = sorted(path.relative_to(place).with_suffix("").as_posix() for path in place.rglob("*.yaml"))
-    names = [name for name in every if not name.startswith(CLAIM)]
-    found = {name: composed([f"experiment={name}"]) for name in names}
-    by_data = {path.stem: composed([f"data={path.stem}", ALL]) for path in (CONF / "data").glob("*.yaml")}
-    arms = {
-        claim.name: {a: composed([f"experiment={CLAIM}{claim.name}", *o]) for a, o in claim.arms.items()}
-        for claim in claims()
-    }
+    names = sorted(path.relative_to(place).with_suffix("").as_posix() for path in place.rglob("*.yaml"))
+    data = sorted(path.stem for path in (CONF / "data").glob("*.yaml"))
+    models = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
     sized = ("data=imagenet", "init.fc_std=null")  # stds are of three linear layers
-    models = {p.stem: composed([*sized, f"model={p.stem}"]) for p in (CONF / "model").glob("*.yaml")}
-    return {
-        "experiments": {n: described(science(config)) for n, config in found.items()},
-        "claims": {name: {a: arm_hash(science(c)) for a, c in own.items()} for name, own in arms.items() if own},
-        "settings": {data: settings(config) for data, config in by_data.items()},
-        "networks": {name: sizes(config.model) for name, config in models.items()},
+    noted: dict[str, Any] = {
+        "experiments": {
+            name: described(science(composed([f"experiment={name}"]))) for name in names if not name.startswith(CLAIM)
+        },
+        "claims": {
+            claim.name: {
+                arm: arm_hash(science(composed([f"experiment={CLAIM}{claim.name}", *overrides])))
+                for arm, overrides in claim.arms.items()
+            }
+            for claim in claims()
+            if claim.arms
+        },
+        "settings": {
+            name: {p: each.as_dict() for p, each in composed([f"data={name}", ALL]).evaluation.protocols.items()}
+            for name in data
+        },
+        "networks": {name: sizes(composed([*sized, f"model={name}"]).model) for name in models},
     }
-
-
-def settings(config: RunConfig) -> dict[str, Any]:
-    """Return the settings of each protocol by name."""
-    return {name: protocol.as_dict() for name, protocol in config.evaluation.protocols.items()}
+    write_text(PLACE, yaml.safe_dump(noted, sort_keys=True))
+    return {"path": str(PLACE), **noted}, str(PLACE)
 
 
 def sizes(model: Model) -> dict[str, int]:
@@ -238,93 +240,55 @@ def sizes(model: Model) -> dict[str, int]:
 
 
 def options() -> argparse.ArgumentParser:
-    """Return what may be asked for."""
+    """Return the commands with their options; each is a function, and its options are the function's arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    every = argparse.ArgumentParser(add_help=False)
-    every.add_argument("--json", action="store_true", help="print JSON")
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(required=True, metavar="command")
 
-    def add(name: str, what: str, of_runs: bool = False) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=what, parents=[every])
+    def add(name: str, function: Callable[..., Outcome], of_runs: bool = False) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, description=function.__doc__)
+        command.set_defaults(function=function)
+        command.add_argument("--json", action="store_true", help="print JSON")
         if of_runs:
             command.add_argument("--runs", type=Path, default=Path("runs"), help="the folder of runs (default: runs)")
         return command
 
-    add("collect", "copy records of experiments to results/records", of_runs=True)
-    add("tables", "make results/TABLES.md").add_argument(
-        "--check", action="store_true", help="only say whether it is stale"
-    )
-    add("claims", "make results/CLAIMS.md").add_argument(
-        "--check", action="store_true", help="only say whether it is stale"
-    )
-    add("cost", "draw error against cost over all protocols of one run").add_argument(
-        "record", type=Path, help="its record.json"
-    )
-    add("experiments", "note what each experiment of conf/ is")
-    add("show", "print runs", of_runs=True).add_argument(
-        "filters", nargs="*", metavar="key=value", help="activation=prelu,relu data=digits optim.lr=0.01 protocol=dense"
-    )
-    comparing = add("diff", "tell what differs between two runs", of_runs=True)
+    example = "activation=prelu,relu data=digits optim.lr=0.01 protocol=dense"
+    add("show", show, of_runs=True).add_argument("filters", nargs="*", metavar="key=value", help=example)
+    comparing = add("diff", diff, of_runs=True)
     for side in "AB":
         comparing.add_argument(side, help="a run's name, its beginning, or a record's path")
-    sending = add("sync", "send to W&B what it does not have as it is recorded", of_runs=True)
+    add("page", write_page, of_runs=True)
+    add("collect", collect, of_runs=True)
+    for name, function in (("tables", write_tables), ("claims", write_claims)):
+        add(name, function).add_argument("--check", action="store_true", help="only say whether it is stale")
+    add("cost", draw_cost).add_argument("record", type=Path, help="its record.json")
+    sending = add("sync", send, of_runs=True)
     sending.add_argument("--project", default="rectifiers", help="for records that are given (default: rectifiers)")
     sending.add_argument("record", type=Path, nargs="*", help="records, from wherever they are; none: the runs")
-    reporting = add("wandb", "make or update the report in W&B")
+    reporting = add("wandb", wandb_report)
     reporting.add_argument("--project", default="rectifiers", help="the project of the runs (default: rectifiers)")
     reporting.add_argument("--entity", help="whose project it is (default: the account's own)")
     reporting.add_argument("--table", help="the group of one table or figure: table2, figure3 (default: all)")
     reporting.add_argument("--out", type=Path, help="write the document to this file, and send nothing")
-    add("page", "make results/report/index.html", of_runs=True)
+    add("experiments", note_experiments)
     return parser
 
 
 def main() -> None:
-    asked = options().parse_args()
-    console = Console(width=None if sys.stdout.isatty() else WIDE)
+    given = vars(options().parse_args())
+    function, as_json = given.pop("function"), given.pop("json")
     try:
-        outcome, tell = answer(asked, console)
-    except InputError as fault:
-        sys.exit(f"error: {fault}")
-    if asked.json:
+        outcome, words = function(**given)
+    except InputError as error:
+        sys.exit(f"error: {error}")
+    if as_json:
         print(json.dumps(outcome, indent=1))
-    else:
-        tell()
+    elif isinstance(words, Group):
+        Console(width=None if sys.stdout.isatty() else WIDE).print(words, highlight=False)
+    elif words:
+        print(words)
     if isinstance(outcome, dict) and outcome.get("not_sent"):
         sys.exit(1)
-
-
-def answer(asked: argparse.Namespace, console: Console) -> tuple[Any, Callable[[], None]]:
-    """Do what is asked; return what came of it as plain data, and how to tell it in words."""
-    if asked.command == "collect":
-        done = collect(asked.runs)
-        return done, lambda: [print(what) for what in (*done["copied"], *done["claims"])] and None
-    if asked.command == "show":
-        found, protocol = show(asked.runs, asked.filters)
-        return [summary(each, protocol) for each in found], lambda: list_runs(found, protocol, console)
-    if asked.command == "diff":
-        known = known_runs(asked.runs)
-        one, other = find(known, asked.A), find(known, asked.B)
-        told = compare(one.record, other.record)
-        if one.record.run == other.record.run:
-            told["runs"] = [f"{each.record.run} ({each.origin})" for each in (one, other)]
-        return told, lambda: print_comparison(told, console)
-    if asked.command == "sync":
-        done = send(asked.runs, asked.record, asked.project)
-        return done, lambda: print(f"{len(done['sent'])} sent, {len(done['not_sent'])} not sent")
-    if asked.command == "tables":
-        done = write_tables(asked.check)
-    elif asked.command == "claims":
-        done = write_claims(asked.check)
-    elif asked.command == "experiments":
-        done = note_experiments()
-    elif asked.command == "wandb":
-        done = wandb_report(asked)
-    elif asked.command == "page":
-        done = write_page(asked.runs)
-    else:
-        done = draw_cost(asked.record)
-    return done, lambda: print(done["path"]) if done.get("written", True) else None
 
 
 if __name__ == "__main__":

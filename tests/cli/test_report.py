@@ -146,6 +146,17 @@ def test_a_page_is_written_and_told_of(said: Any) -> None:
     assert (told["runs"], told["bytes"]) == (4, Path(told["path"]).stat().st_size)
 
 
+def test_files_that_are_changed_missing_or_unexpected_are_stale(report: ModuleType, tmp_path: Path) -> None:
+    expected, other = {tmp_path / "a.csv": "1\n", tmp_path / "b.csv": "2\n"}, tmp_path / "other.csv"
+    for path, text in {**expected, other: ""}.items():
+        path.write_text(text)
+    assert report.stale_files(expected, expected) == []
+    assert report.stale_files(expected, tmp_path.glob("*.csv")) == [other]
+    (tmp_path / "a.csv").write_text("2\n")
+    (tmp_path / "b.csv").unlink()
+    assert report.stale_files(expected) == list(expected)
+
+
 def test_a_bad_key_is_one_sentence(report: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SystemExit) as left:
         call(report, monkeypatch, "show", "activatoin=relu")

@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT
 from made_up import altered
 from rectifiers.results.claim_figures import is_stale
-from rectifiers.results.claim_records import FILE, add, load, stale_tables, write_tables
+from rectifiers.results.claim_records import FILE, add, as_csv, load
 from rectifiers.results.claims import answer, claims
 from rectifiers.runs.record import to_json
 from rectifiers.runtime.errors import InputError
@@ -65,9 +65,8 @@ def test_a_line_that_is_no_record_is_left_out_and_named_and_not_lost(tmp_path: P
     assert (tmp_path / FILE).read_bytes() == whole
 
 
-def test_a_table_has_each_run_with_its_origin_and_the_measures_of_the_tests(tmp_path: Path) -> None:
-    write_tables(tmp_path, [SIGNAL], RECORDS)
-    rows = list(csv.DictReader((tmp_path / "signal.csv").open()))
+def test_a_table_has_each_run_with_its_origin_and_the_measures_of_the_tests() -> None:
+    rows = list(csv.DictReader(as_csv(SIGNAL, RECORDS).splitlines()))
     assert [(row["arm"], int(row["seed"])) for row in rows] == [
         (a, s) for a in SIGNAL.arms for s in range(SIGNAL.seeds)
     ]
@@ -80,20 +79,6 @@ def test_a_table_has_each_run_with_its_origin_and_the_measures_of_the_tests(tmp_
         assert row["diverged"] == "False"
     tested = answer(SIGNAL, RECORDS).tested[0]
     assert [float(row["signal_kept"]) for row in rows if row["arm"] == "he"] == [value for (value,) in tested.measured]
-
-
-def test_tables_that_are_changed_missing_or_of_no_claim_are_stale(tmp_path: Path) -> None:
-    write_tables(tmp_path, [SIGNAL], RECORDS)
-    assert stale_tables(tmp_path, [SIGNAL], RECORDS) == []
-    table, other = tmp_path / "signal.csv", tmp_path / "luck.csv"
-    text = table.read_text()
-    other.write_text(text)
-    assert stale_tables(tmp_path, [SIGNAL], RECORDS) == [other]
-    other.unlink()
-    table.write_text(text.replace("0.98", "0.99", 1))
-    assert stale_tables(tmp_path, [SIGNAL], RECORDS) == [table]
-    table.unlink()
-    assert stale_tables(tmp_path, [SIGNAL], RECORDS) == [table]
 
 
 def test_a_figure_is_stale_when_a_number_of_a_seed_changes() -> None:

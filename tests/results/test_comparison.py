@@ -6,7 +6,7 @@ import pytest
 
 from conftest import ROOT
 from made_up import altered, result
-from rectifiers.results.comparison import MISSING, compare, differences, flat, why_not_paired
+from rectifiers.results.comparison import MISSING, compare, differences, flat, unpaired_reason
 from rectifiers.results.listing import gather
 from rectifiers.results.statistics import error_interval_pct
 from rectifiers.runs.record import Record
@@ -59,5 +59,5 @@ def test_a_run_beside_itself_does_not_differ(pair: tuple[Record, Record]) -> Non
 )
 def test_answers_on_other_images_are_not_paired(pair: tuple[Record, Record], change: dict[str, Any]) -> None:
     other = altered(pair[1], change)
-    assert why_not_paired(pair[0], other, "dense") == "other images"
+    assert unpaired_reason(pair[0], other, "dense") == "other images"
     assert compare(pair[0], other)["results"]["dense"]["paired"] is None

@@ -18,7 +18,7 @@ from rectifiers.results.page.blocks import Material
 from rectifiers.results.page.runs import details, rows
 from rectifiers.results.page.sections import SECTIONS
 from rectifiers.results.tables import document
-from rectifiers.results.terminal import list_runs, print_comparison
+from rectifiers.results.terminal import comparison_table, runs_table, summary
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.record import Record
@@ -38,10 +38,11 @@ def places(node: Any, at: tuple = ()) -> Iterator[tuple]:
 def show_everywhere(base: Record, record: Record) -> None:
     """Make everything that is made of a record."""
     found, silent = Found(record, ROOT / "results" / "records" / "x.json"), Console(file=io.StringIO())
-    list_runs([found], usual_protocol([found]), silent)
+    protocol = usual_protocol([found])
+    silent.print(runs_table([summary(found, protocol)], protocol))
     facts(record)
     json.dumps(compare(base, record), allow_nan=False)
-    print_comparison(compare(base, record), silent)
+    silent.print(comparison_table(compare(base, record)))
     rows([found], Path("/page/index.html"))
     details([found])
     material = Material([found], document([record] if exclusion_reason(record) is None else []))

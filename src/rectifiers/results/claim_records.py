@@ -17,7 +17,7 @@ from rectifiers.results.origin import code_of, machine_of
 from rectifiers.runs import record as records
 from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import atomic_file, write_text
+from rectifiers.runtime.files import atomic_file
 
 FILE = "records.jsonl.xz"
 
@@ -88,18 +88,6 @@ def as_csv(claim: Claim, found: Iterable[TrainingRecord]) -> str:
     return text.getvalue()
 
 
-def _tables(folder: Path, claims: Sequence[Claim], found: Sequence[TrainingRecord]) -> dict[Path, str]:
+def tables(folder: Path, claims: Iterable[Claim], found: Sequence[TrainingRecord]) -> dict[Path, str]:
+    """Return the text of `<claim>.csv` for every claim that has tests, by its path."""
     return {folder / f"{claim.name}.csv": as_csv(claim, found) for claim in claims if claim.tests}
-
-
-def write_tables(folder: Path, claims: Sequence[Claim], found: Sequence[TrainingRecord]) -> None:
-    """Write `<claim>.csv` for every claim that has tests."""
-    for path, text in _tables(folder, claims, found).items():
-        write_text(path, text)
-
-
-def stale_tables(folder: Path, claims: Sequence[Claim], found: Sequence[TrainingRecord]) -> list[Path]:
-    """Return the tables in `folder` that are not what the records say, and those of no claim."""
-    wanted = _tables(folder, claims, found)
-    there = {path: path.read_text() for path in folder.glob("*.csv")}
-    return sorted(path for path in wanted.keys() | there.keys() if wanted.get(path) != there.get(path))

@@ -25,8 +25,8 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, t
     return {key: (a, b) for key, (a, b) in pairs.items() if a != b}
 
 
-def why_not_paired(one: Record, other: Record, protocol: str) -> str | None:
-    """Return why two runs' answers by a protocol cannot be held against each other image by image, or None."""
+def unpaired_reason(one: Record, other: Record, protocol: str) -> str | None:
+    """Return why two runs' answers by a protocol cannot be compared image by image, or None."""
     same_data = one.provenance.data == other.provenance.data
     same_size = one.protocols[protocol].num_images == other.protocols[protocol].num_images
     return None if same_data and same_size else "other images"
@@ -52,9 +52,9 @@ def compare(one: Record, other: Record) -> dict[str, Any]:
 
 def _result(one: Record, other: Record, protocol: str) -> dict[str, Any]:
     pair = one.protocols[protocol], other.protocols[protocol]
-    why_not = why_not_paired(one, other, protocol)
+    reason = unpaired_reason(one, other, protocol)
     paired = None
-    if why_not is None:
+    if reason is None:
         first, second, p = mcnemar(*(result.is_correct() for result in pair))
         paired = {"only_one_right": first, "only_other_right": second, "p": p}
     return {
@@ -65,6 +65,6 @@ def _result(one: Record, other: Record, protocol: str) -> dict[str, Any]:
         "top5_error_pct": [result.top5_error_pct for result in pair],
         "nll": [result.nll for result in pair],
         "paired": paired,
-        "why_not_paired": why_not,
+        "unpaired_reason": reason,
         "same_settings": pair[0].settings == pair[1].settings,
     }
