@@ -9,14 +9,14 @@ SRC = ROOT / "src" / "rectifiers"
 
 # Each package with the libraries that it alone, or with the others that name them, may import.
 PACKAGES = {
-    "runtime": {"psutil", "pytorch_lightning", "rich"},
+    "runtime": {"pytorch_lightning", "rich"},
     "nn": {"triton"},
     "theory": set(),
     "data": {"filelock", "pytorch_lightning", "sklearn", "torchvision", "PIL"},
     "evaluation": {"torchmetrics", "torchvision"},
     "runs": {"filelock"},
     "results": {"jinja2", "vl_convert", "matplotlib", "rich", "PIL"},
-    "tracking": {"PIL", "wandb", "wandb_workspaces"},
+    "tracking": {"PIL", "psutil", "wandb", "wandb_workspaces"},
     "training": {"pytorch_lightning", "torchmetrics"},
     "analysis": {"matplotlib", "rich"},
     "cli": {"hydra", "omegaconf", "rich"},

@@ -49,7 +49,6 @@ def show_everywhere(base: Record, record: Record) -> None:
     for section in SECTIONS:
         section(material)
     payload.summary(record)
-    payload.comparison_rows(record)
 
 
 def test_whatever_is_wrong_in_a_record_it_is_refused_or_shown() -> None:

@@ -18,9 +18,9 @@ from rectifiers.results.origin import machine_of
 from rectifiers.runs import record as records
 from rectifiers.runs.config import Logger
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.tracking import client, results, sync_state
+from rectifiers.tracking import client, sync_state
 from rectifiers.tracking.client import Tracked
-from rectifiers.tracking.mirror import mirrored, publish
+from rectifiers.tracking.mirror import conclude, mirrored, publish
 from tracking.stub import Stub, serving
 
 pytestmark = pytest.mark.process
@@ -283,7 +283,7 @@ def test_a_client_that_takes_no_more_rows_does_not_hang_the_training(
         told.join(30)
         hung = told.is_alive()
         if hung:
-            client.kill_children(client.CORE)
+            client.kill_client()
     assert not hung
     assert "no answer for 1 s" in str(mirror.note)
     assert rows_of(inspected(folder)) == [{**row, **wide} for row in as_logged(record)]
@@ -376,8 +376,7 @@ def test_a_run_that_diverged_at_once_is_concluded_once(
     record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = []
-    conclude = results.conclude
-    monkeypatch.setattr(results, "conclude", lambda *given: told.append(given) or conclude(*given))
+    monkeypatch.setattr("rectifiers.tracking.mirror.conclude", lambda *given: told.append(given) or conclude(*given))
     diverged = record.model_copy(update={"history": [], "epochs": 0, "protocols": {}, "status": "diverged"})
     assert publish(diverged, folder, SETTINGS.model_copy(update={"mode": "offline"})) is None
     assert len(told) == 1

@@ -6,29 +6,83 @@ import os
 import shutil
 import socket
 import sys
+import threading
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
+
+import psutil
 
 from rectifiers.runs.config import Logger
 from rectifiers.runs.record_parts import Provenance
-from rectifiers.runtime.timeouts import (
-    NoAnswerError,
-    call_with_timeout,
-    error_within,
-    first_sentence,
-    kill_children,
-)
 from rectifiers.tracking import payload, sync_state
 
 CONNECT_TIMEOUT_S, INIT_TIMEOUT_S, ANSWER_S = 3, 20, 10
 OFFLINE = ("offline", "dryrun")
 CORE = "wandb-core"  # the client's own process
 MIN_FREE_BYTES = 2**20
+T = TypeVar("T")
+
+
+class NoAnswerError(Exception):
+    """The call did not return in time; what it has done is unknown."""
+
+
+def call_with_timeout(wait_s: float, action: Callable[[], T]) -> T:
+    """Call `action` in a thread and return its result, or raise its exception; a thread that hangs is left behind.
+
+    Raises:
+        NoAnswerError: where it takes longer than `wait_s`.
+    """
+    answer: Future[T] = Future()
+
+    def call() -> None:
+        try:
+            answer.set_result(action())
+        except Exception as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=call, daemon=True).start()
+    try:
+        return answer.result(wait_s)
+    except TimeoutError:
+        if answer.done():  # it is the action's own
+            raise
+        raise NoAnswerError(f"no answer for {wait_s:.0f} s") from None
+
+
+def capture_exception(action: Callable[[], object]) -> Exception | None:
+    """Call `action` and return the exception that it raises, or None."""
+    try:
+        action()
+    except Exception as error:
+        return error
+    return None
+
+
+def error_within(wait_s: float, action: Callable[[], object]) -> Exception | None:
+    """Call `action` for at most `wait_s` and return the exception that it raises, a NoAnswerError, or None."""
+    return capture_exception(lambda: call_with_timeout(wait_s, action))
+
+
+def first_sentence(error: Exception) -> str:
+    """Return an error's first line; for a validation error, the key and what is wrong with it."""
+    lines = [line.strip() for line in str(error).strip().splitlines()] or [type(error).__name__]
+    return ": ".join(lines[1:3]) if "validation error" in lines[0] and len(lines) > 1 else lines[0]
+
+
+def kill_client() -> None:
+    """Kill the client's own process, which does not answer."""
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if child.name().startswith(CORE):
+                child.kill()
+                child.wait(5)
 
 
 @dataclass(frozen=True)
@@ -173,7 +227,7 @@ def finish(run: Any, exit_code: int, wait_s: float) -> Exception | None:
     """End `run` and the client's own process; return the error. After a TimeoutError all of the run is on disk."""
     error = error_within(wait_s + ANSWER_S, lambda: run.finish(exit_code=exit_code))
     if isinstance(error, NoAnswerError):
-        kill_children(CORE)
+        kill_client()
     end_error = _end_client(exit_code)
     return error or end_error
 
@@ -184,7 +238,7 @@ def _end_client(exit_code: int) -> Exception | None:
     if wandb is None:  # it could not even be imported
         return None
     error = error_within(ANSWER_S, lambda: wandb.teardown(exit_code=exit_code))
-    kill_children(CORE)  # where it has not ended by itself
+    kill_client()  # where it has not ended by itself
     return error
 
 

@@ -4,20 +4,23 @@ An epoch's row is logged under its number, and all rows that the mirror lacks ar
 restart or a lost connection left there, in the end it has the record's rows: none is missing, and none is there twice.
 """
 
+import io
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import astuple, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rectifiers.results.figures import FIGURES, png
+from rectifiers.results.paper_comparison import Comparison, paper_comparison
 from rectifiers.runs.config import Logger
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.runtime.timeouts import capture_exception, error_within, first_sentence
 from rectifiers.tracking import client, payload, sync_state
-from rectifiers.tracking.client import Tracked
+from rectifiers.tracking.client import Tracked, capture_exception, error_within, first_sentence
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -92,8 +95,6 @@ class WandbMirror(Mirror):
             self._run = None
 
     def finished(self, record: TrainingRecord) -> None:
-        from rectifiers.tracking.results import conclude
-
         self._record = record
         self.epochs(record.history)
         if self._run is not None and not self._is_concluded:
@@ -161,3 +162,42 @@ def publish(record: TrainingRecord, folder: Path, settings: Logger, fall_back: b
     with mirrored(tracked, fall_back) as mirror:
         mirror.finished(record)
     return mirror.note
+
+
+def conclude(run: Any, record: TrainingRecord, checkpoint: Path | None, wait_s: float) -> str | None:
+    """Log the results of `record`, and `checkpoint` where one is given, in `wait_s`; return the first error."""
+    steps = [partial(_log_summary, run, record), partial(_log_data, run, record)]
+    if checkpoint is not None:
+        steps.append(partial(_log_checkpoint, run, record, checkpoint))
+    until = time.monotonic() + wait_s
+    errors = [error_within(max(0.1, until - time.monotonic()), step) for step in steps]
+    return next((first_sentence(error) for error in errors if error), None)
+
+
+def _log_summary(run: Any, record: TrainingRecord) -> None:
+    import wandb
+    from PIL import Image
+
+    columns: list[str | int] = [field.name for field in fields(Comparison)]
+    table = wandb.Table(columns=columns, data=[list(astuple(compared)) for compared in paper_comparison(record)])
+    figures = {name: draw(record) for name, draw in FIGURES.items()}
+    images = {name: wandb.Image(Image.open(io.BytesIO(png(figure)))) for name, figure in figures.items() if figure}
+    run.summary.update({**payload.summary(record), "paper_vs_measured": table, **images})
+
+
+def _log_data(run: Any, record: TrainingRecord) -> None:
+    """Log which data was used, by a reference to its hash; offline the client has no such lineage."""
+    import wandb
+
+    if not run.offline:
+        data = wandb.Artifact(f"data-{record.choices['data']}", type="dataset")
+        data.add_reference(f"hash://sha256/{record.provenance.data}", name="content", checksum=False)
+        run.use_artifact(data)
+
+
+def _log_checkpoint(run: Any, record: TrainingRecord, path: Path) -> None:
+    import wandb
+
+    checkpoint = wandb.Artifact(f"checkpoint-{run.id}", type="model", metadata=payload.summary(record))
+    checkpoint.add_file(str(path), policy="immutable")
+    run.log_artifact(checkpoint)

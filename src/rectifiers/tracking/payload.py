@@ -1,18 +1,16 @@
 """What W&B gets of a run: plain data from its configuration and record, without the client."""
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from rectifiers.results.paper_comparison import Comparison, paper_comparison
+from rectifiers.results.paper_comparison import paper_comparison
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.record_parts import Provenance
 
 TAGS = ("activation", "init", "model")
 MAX_TAG_LENGTH = 64  # of W&B
 TITLE = ("model", "activation", "init", "data")
-COMPARISON_COLUMNS = tuple(field.name for field in dataclasses.fields(Comparison))
 
 
 def group(choices: Mapping[str, Any]) -> str | None:
@@ -54,8 +52,3 @@ def summary(record: TrainingRecord) -> dict[str, Any]:
         measure = compared.measure.replace("-", "")
         row |= {f"{compared.protocol}/{measure}_{end}_pct": getattr(compared, end) for end in ("low", "high")}
     return {key: value for key, value in row.items() if value is not None}
-
-
-def comparison_rows(record: TrainingRecord) -> list[list[Any]]:
-    """Return the rows of the table `paper_vs_measured`, under COMPARISON_COLUMNS."""
-    return [list(dataclasses.astuple(compared)) for compared in paper_comparison(record)]

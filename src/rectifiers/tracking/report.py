@@ -18,8 +18,8 @@ from rectifiers.runs.record import Record
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 from rectifiers.runtime.schema import checked
-from rectifiers.runtime.timeouts import call_with_timeout, first_sentence
-from rectifiers.tracking import client, payload
+from rectifiers.tracking import payload
+from rectifiers.tracking.client import call_with_timeout, environment, first_sentence, offline_reason
 
 WAIT_S = 60
 TITLES = {"text": "Section 2.2"}  # of groups whose tables have another name
@@ -117,9 +117,9 @@ def save(found: Sequence[Record], *, entity: str | None, project: str, group: st
     Raises:
         InputError: where W&B cannot be reached or refuses it.
     """
-    with client.environment(kept.parent):
+    with environment(kept.parent):
         try:
-            reason = client.offline_reason("online")
+            reason = offline_reason("online")
             if reason:
                 raise RuntimeError(reason)
             return call_with_timeout(WAIT_S, lambda: _save(found, entity, project, group, kept))
