@@ -24,7 +24,7 @@ from rich.console import Console
 
 from rectifiers.analysis.settings import SETTINGS, split
 from rectifiers.cli.composition import compose_with_choices, of_run, resolve
-from rectifiers.cli.train import hints, unusable_choice
+from rectifiers.cli.train import hints, refuse_unusable_choices
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.lookup import run_folder
 from rectifiers.runs.record import TrainingRecord, load_training
@@ -46,9 +46,7 @@ DEFAULTS = {  # beside those of train.py
 
 def configuration(arguments: list[str]) -> RunConfig:
     """Return the configuration that train.py would have."""
-    unusable = unusable_choice(arguments)
-    if unusable:
-        raise InputError(unusable)
+    refuse_unusable_choices(arguments)
     for argument in arguments:
         if "=" not in argument or argument[0] in "+~":
             raise InputError(f"{argument} is not usable; write key=value")

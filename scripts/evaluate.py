@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from rectifiers.cli.composition import composed, of_run, override
-from rectifiers.cli.train import AnyOutcome, unusable_choice
+from rectifiers.cli.train import AnyOutcome, refuse_unusable_choices
 from rectifiers.results.console import errors_table, print_record
 from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
@@ -24,9 +24,7 @@ from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 
 def test(arguments: list[str]) -> None:
     """Do what the command line asks for, and print what comes out."""
-    unusable = unusable_choice(arguments)
-    if unusable:
-        raise InputError(unusable)
+    refuse_unusable_choices(arguments)
     given = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
     names = [name.strip() for name in given.pop("run", "").strip("[]").split(",")]
     if not all(names):

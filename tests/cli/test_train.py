@@ -11,8 +11,9 @@ import pytest
 
 import forkserver
 from conftest import ROOT, TINY
-from rectifiers.cli.train import unusable_choice
+from rectifiers.cli.train import refuse_unusable_choices
 from rectifiers.runs.config import options
+from rectifiers.runtime.errors import InputError
 
 HEAVY = ("torch", "torchvision", "pytorch_lightning", "wandb", "sklearn", "scipy")
 
@@ -95,12 +96,13 @@ REFUSED = [
 def test_a_choice_that_is_no_name_lists_the_names(argument: str) -> None:
     group = argument.partition("=")[0]
     sentence = f"{argument} is not usable; leave it out, or give {group}=<option> of: {options(group)}"
-    assert unusable_choice(["seed=null", argument]) == sentence
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        refuse_unusable_choices(["seed=null", argument])
 
 
 @pytest.mark.parametrize("argument", ["activation=relu,'prelu'", "experiment=table2/relu", "activation=(", "--help"])
 def test_other_arguments_are_left_to_hydra(argument: str) -> None:
-    assert unusable_choice([argument]) is None
+    refuse_unusable_choices([argument])
 
 
 @pytest.mark.parametrize(("argument", "sentence"), REFUSED)

@@ -46,8 +46,8 @@ def text(arguments: list[str]) -> str:
     if SWEEP & set(arguments):  # what differs from run to run has no one value to show
         try:
             parsed = OverridesParser.create().parse_overrides(overrides)
-        except HydraException as fault:
-            raise InputError(" ".join(str(fault).split())) from fault
+        except HydraException as error:
+            raise InputError(" ".join(str(error).split())) from error
         overrides = [each.input_line or "" for each in parsed if not each.is_sweep_override()]
     settings = OmegaConf.to_container(compose_with_choices(overrides)[0])
     folders = [path.parent.relative_to(CONF) for path in CONF.rglob("*.yaml") if path.parent != CONF]
@@ -80,10 +80,10 @@ def _lines(settings: Any, section: type[Section], indent: str = "") -> list[str]
 
 def _beside(setting: str, meaning: str) -> list[str]:
     """A setting, and its meaning in a column beside it, or below where there is no room."""
-    told = textwrap.wrap(meaning, WIDTH - COLUMN, subsequent_indent="# ") or [""]
+    meanings = textwrap.wrap(meaning, WIDTH - COLUMN, subsequent_indent="# ") or [""]
     first = [] if len(setting) < COLUMN else [setting]
-    column = ["" if first else setting, *[""] * len(told)]
-    return first + [f"{left:{COLUMN}}{right}".rstrip() for left, right in zip(column, told, strict=False)]
+    column = ["" if first else setting, *[""] * len(meanings)]
+    return first + [f"{left:{COLUMN}}{right}".rstrip() for left, right in zip(column, meanings, strict=False)]
 
 
 def _flow(value: Any) -> str:

@@ -101,7 +101,7 @@ class Job:
             found = find(config)
         except NotYet:
             return State.WAITING
-        except InputError:  # the run that it refers to has diverged, say; starting it tells
+        except InputError:  # the run that it refers to has diverged, say; starting it says so
             return State.FAILED
         if found is not None and found.is_complete:
             return State.DIVERGED if found.record.status == "diverged" else State.DONE

@@ -3,14 +3,17 @@
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import hydra
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import CompactHydraException
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, QuotedString
+from hydra.errors import CompactHydraException, HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
@@ -28,6 +31,7 @@ from rectifiers.runtime.files import CONF
 from rectifiers.runtime.schema import unknown_key
 from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 
+GROUP_FOLDERS = {path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra"}
 _started = False
 AnyOutcome = Outcome[TrainingRecord] | Outcome[EnsembleRecord]
 
@@ -39,7 +43,7 @@ def main() -> None:
     """
     with explain_refusal(sys.argv[1:]):
         if wanted(sys.argv[1:]):
-            tell_help(sys.argv[1:])
+            print(text(sys.argv[1:]))
         else:
             hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")(launch)()
 
@@ -68,7 +72,7 @@ def launch(config: DictConfig) -> float:
             if here.rank == 0:
                 _print(outcome)
     except InputError as error:
-        if sweeping:  # Hydra tells of a sweep's failures at its end; say it when it happens
+        if sweeping:  # Hydra reports a sweep's failures at its end only
             print(f"error: {error}", file=sys.stderr)
             if here.size > 1 and not error.on_all_ranks:
                 sys.exit(1)  # the others are still in this run, or gone; none may go on to the next one alone
@@ -135,24 +139,15 @@ def _print(outcome: AnyOutcome) -> None:
         print(outcome.note, file=sys.stderr)
 
 
-def tell_help(arguments: list[str]) -> None:
-    """Print the help, with the settings that the overrides make."""
-    try:
-        print(text(arguments))
-    except InputError as fault:
-        print(f"error: {fault}", file=sys.stderr)
-        sys.exit(1)
-
-
 @contextmanager
 def explain_refusal(arguments: list[str]) -> Iterator[None]:
     """Where Hydra refuses the command line, add what could have been meant: it names neither keys nor near misses."""
-    unusable = unusable_choice(arguments)
-    if unusable:
-        print(f"error: {unusable}", file=sys.stderr)
-        sys.exit(1)
     try:
+        refuse_unusable_choices(arguments)
         yield
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
     except KeyboardInterrupt:  # outside of a run, or a second one
         if world().rank == 0:
             print(f"interrupted; what has a checkpoint goes on from it with: {resume_command()}", file=sys.stderr)
@@ -164,16 +159,11 @@ def explain_refusal(arguments: list[str]) -> Iterator[None]:
         raise
 
 
-def unusable_choice(arguments: list[str]) -> str | None:
-    """Return what is wrong with a group's choice that is no name, such as null: Hydra answers it with a traceback."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.core.override_parser.types import ChoiceSweep, QuotedString
-    from hydra.errors import HydraException
-
-    groups = {path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra"}
+def refuse_unusable_choices(arguments: Iterable[str]) -> None:
+    """Raise an InputError for a group's choice that is no name, such as null: Hydra answers it with a traceback."""
     for argument in arguments:
         group, _, text = argument.partition("=")
-        if group not in groups:
+        if group not in GROUP_FOLDERS:
             continue
         try:
             given = OverridesParser.create().parse_override(argument).value()
@@ -182,21 +172,17 @@ def unusable_choice(arguments: list[str]) -> str | None:
         choices = given.list if isinstance(given, ChoiceSweep) else [given]
         names = [name for choice in choices for name in (choice if isinstance(choice, list) else [choice])]
         if not all((isinstance(name, str) and name) or isinstance(name, QuotedString) for name in names):
-            return f"{group}={text} is not usable; leave it out, or give {group}=<option> of: {options(group)}"
-    return None
+            raise InputError(
+                f"{group}={text} is not usable; leave it out, or give {group}=<option> of: {options(group)}"
+            )
 
 
-def hints(arguments: list[str]) -> list[str]:
+def hints(arguments: Iterable[str]) -> list[str]:
     """Return a sentence for every override whose key the configuration does not have."""
-    from hydra import compose, initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
-
     pairs = [a.partition("=")[::2] for a in arguments if "=" in a and a[0] not in "-+~"]
-    groups = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra")
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        chosen = [f"{key}={value}" for key, value in pairs if (CONF / key / f"{value}.yaml").is_file()]
-        config = OmegaConf.to_container(compose("train", overrides=chosen))
+    chosen = [f"{key}={value}" for key, value in pairs if (CONF / key / f"{value}.yaml").is_file()]
+    config = OmegaConf.to_container(compose_with_choices(chosen)[0])
     found = []
     for key, _ in pairs:
         node: Any = config
@@ -204,11 +190,10 @@ def hints(arguments: list[str]) -> list[str]:
         for part in key.split("."):
             if part == "hydra" or "/" in part or not isinstance(node, dict):
                 break
-            if not path and part in groups and part not in node:
+            if not path and part in GROUP_FOLDERS and part not in node:
                 break  # Hydra itself lists a group's options
             if part not in node:
-                known = sorted(set(map(str, node)) | (set(groups) if not path else set()))
-                found.append(unknown_key(f"{path}{part}", known))
+                found.append(unknown_key(f"{path}{part}", {*map(str, node), *([] if path else GROUP_FOLDERS)}))
                 break
             path += f"{part}."
             node = node[part]

@@ -1,6 +1,7 @@
 """A run's folder: held by one process, or one group of them, at a time; begun, continued or set aside."""
 
 import fcntl
+import itertools
 import json
 import os
 import socket
@@ -99,13 +100,17 @@ def _holder(path: Path) -> str:
         return "elsewhere"
 
 
-def begin(folder: Path, *, anew: bool) -> None:
-    """Make the folder ready to be trained in; `anew`, where a record is in it, it is set aside first.
+def begin(folder: Path, *, rerun: bool) -> None:
+    """Make the folder ready for a training.
 
-    One without a record was killed: it is gone on with, also where it is itself a rerun.
+    For a rerun, a folder with a record becomes `replaced/<id>-<n>`, n from 1: nothing is deleted. A run without a
+    record was killed and continues, also where it is itself a rerun.
     """
-    if anew and (folder / "record.json").exists():
-        _set_aside(folder)
+    if rerun and (folder / "record.json").exists():
+        attic = folder.parent / "replaced"
+        attic.mkdir(exist_ok=True)
+        places = (attic / f"{folder.name}-{n}" for n in itertools.count(1))
+        folder.rename(next(place for place in places if not place.exists()))
     folder.mkdir(parents=True, exist_ok=True)
     for part in folder.glob("*.part"):
         part.unlink()  # what a kill left half written
@@ -115,15 +120,5 @@ def begin(folder: Path, *, anew: bool) -> None:
 
 
 def begun_by(folder: Path, launches: Iterable[str | None]) -> bool:
-    """Return whether one of `launches` began what lies in the folder, so that a restart must not begin it anew."""
+    """Return whether one of `launches` began what lies in the folder, so that a restart is no second rerun."""
     return (folder / MARK).is_file() and (folder / MARK).read_text() in launches
-
-
-def _set_aside(folder: Path) -> None:
-    """Move a run that will be run again to `replaced/<id>-<n>`, n from 1; nothing is deleted."""
-    attic = folder.parent / "replaced"
-    attic.mkdir(exist_ok=True)
-    n = 1
-    while (attic / f"{folder.name}-{n}").exists():
-        n += 1
-    folder.rename(attic / f"{folder.name}-{n}")

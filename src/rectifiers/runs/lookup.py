@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from rectifiers.evaluation.scores import scores_path
-from rectifiers.runs.config import RunConfig
+from rectifiers.runs.config import RunConfig, Target
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.record import EnsembleRecord, TrainingRecord, load_training
 from rectifiers.runtime.errors import InputError
@@ -53,23 +53,15 @@ def find(config: RunConfig) -> Found | None:
     if folder is None or config.rerun or not (folder / "record.json").exists():
         return None
     record = load_training(folder / "record.json")
-    return Found(record, folder / "record.json", tuple(_lacking(config, record, folder)))
 
+    def is_tested(name: str, protocol: Target) -> bool:
+        result = record.protocols.get(name)
+        if result is None or result.settings != protocol.as_dict():
+            return False
+        return not config.evaluation.keep_scores or bool(result.scores and scores_path(folder, name).is_file())
 
-def _lacking(config: RunConfig, record: TrainingRecord, folder: Path) -> list[str]:
-    """The protocols that `config` asks for and the run has not been tested by, or without keeping scores."""
-    asked, tested = config.evaluation.protocols, record.protocols
-
-    def is_kept(name: str) -> bool:
-        return tested[name].scores is not None and scores_path(folder, name).is_file()
-
-    return [
-        name
-        for name, protocol in asked.items()
-        if name not in tested
-        or tested[name].settings != protocol.as_dict()
-        or (config.evaluation.keep_scores and not is_kept(name))
-    ]
+    lacking = (name for name, protocol in config.evaluation.protocols.items() if not is_tested(name, protocol))
+    return Found(record, folder / "record.json", tuple(lacking))
 
 
 def settle(config: RunConfig) -> RunConfig:

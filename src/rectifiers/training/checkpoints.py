@@ -29,7 +29,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
                 torch.save(checkpoint, file)
                 if path.exists():
                     os.replace(path, path.with_name(PREVIOUS))
-        except (OSError, RuntimeError) as error:  # torch tells of a full disk by a RuntimeError
+        except (OSError, RuntimeError) as error:  # torch reports a full disk by a RuntimeError
             raise InputError(
                 f"{path} could not be written ({first_line(error)}); make room there and give the same command: the "
                 "run goes on from its last checkpoint"

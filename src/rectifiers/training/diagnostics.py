@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from rectifiers.data.module import Batch, CenterDataset
-from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.schema import Count
 from rectifiers.theory.fisher import MEASURES, check_two_layers, measure
 from rectifiers.training.epoch_end import EpochMeasure
 from rectifiers.training.module import Classifier
@@ -104,10 +104,8 @@ class Weights(Callback):
         self.found[step] = {name: weight.detach().clone() for name, weight in module.network.named_parameters()}
 
 
-def fisher(images: int) -> Callback:
+def fisher(images: Count) -> Callback:
     """Measure the Fisher information after every epoch; see `FisherMeasure`. `callbacks=fisher`."""
-    if images < 1:
-        raise InputError(f"callbacks.images={images} is not usable; give a whole number at least 1")
     return FisherMeasure(images)
 
 

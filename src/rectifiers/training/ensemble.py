@@ -96,7 +96,7 @@ def _result(name: str, outcomes: Sequence[Outcome[TrainingRecord]]) -> EnsembleR
         path = scores_path(outcome.path.parent, name)
         kept.append(load(path))
         if kept[-1].digest() != digest:
-            raise InputError(f"{path} is not of the test that the run's record tells of; remove it and try again")
+            raise InputError(f"{path} is not of the test in the run's record; remove it and try again")
     found = mean_result(kept)
     theirs = [outcome.record.protocols[name] for outcome in outcomes]
     seconds = time.perf_counter() - started

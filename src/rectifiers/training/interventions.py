@@ -6,10 +6,12 @@ continues as it would have.
 """
 
 import math
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import pytorch_lightning as pl
 import torch
+from annotated_types import Gt
 from pytorch_lightning.callbacks import Callback
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
@@ -19,38 +21,31 @@ from rectifiers.nn.initializers import Site, he, layers_of
 from rectifiers.nn.networks.rows import BESIDE
 from rectifiers.runtime.distributed import all_reduce
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.schema import Count
 from rectifiers.runtime.seeds import derive_seed
 from rectifiers.training.module import Classifier
 
 
-def revive_dead(after_epoch: int, freeze_rest: bool = False) -> Callback:
+def revive_dead(after_epoch: Count, freeze_rest: bool = False) -> Callback:
     """Redraw the units that are positive on no training image, once; see `ReviveDead`."""
-    return ReviveDead(_at_least_one("after_epoch", after_epoch), freeze_rest)
+    return ReviveDead(after_epoch, freeze_rest)
 
 
-def redraw_layers(after_epoch: int, factor: float = 2.0) -> Callback:
+def redraw_layers(after_epoch: Count, factor: Annotated[float, Gt(1)] = 2.0) -> Callback:
     """Redraw the layers whose weights scale the signal wrongly, once; see `RedrawLayers`."""
-    if not factor > 1:
-        raise InputError(f"callbacks.factor={factor} is not usable; give a number above 1")
-    return RedrawLayers(_at_least_one("after_epoch", after_epoch), factor)
+    return RedrawLayers(after_epoch, factor)
 
 
-def greedy(epochs_a_layer: int) -> Callback:
+def greedy(epochs_a_layer: Count) -> Callback:
     """Train one hidden layer after the other; see `Greedy`."""
-    return Greedy(_at_least_one("epochs_a_layer", epochs_a_layer))
+    return Greedy(epochs_a_layer)
 
 
-def _at_least_one(key: str, value: int) -> int:
-    if value < 1:
-        raise InputError(f"callbacks.{key}={value} is not usable; give a whole number at least 1")
-    return value
-
-
+@dataclass(eq=False)
 class _Once(Callback):
     """Intervenes once, before the epoch that follows the `after_epoch`-th."""
 
-    def __init__(self, after_epoch: int) -> None:
-        self.after_epoch = after_epoch
+    after_epoch: int
 
     def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
         if trainer.max_epochs is not None and self.after_epoch >= trainer.max_epochs:
@@ -84,6 +79,7 @@ def dead_units(module: Classifier, data: Any) -> dict[str, Tensor]:
     return {name: ~part.to(module.device) for name, part in zip(found, parts, strict=True)}
 
 
+@dataclass(eq=False)
 class ReviveDead(_Once):
     """Gives every dead unit new weights: He's for its inputs, bias 0, and zeros for its outputs.
 
@@ -95,11 +91,9 @@ class ReviveDead(_Once):
     of batch normalisation are still updated.
     """
 
-    def __init__(self, after_epoch: int, freeze_rest: bool) -> None:
-        super().__init__(after_epoch)
-        self.freeze_rest = freeze_rest
-        self.trained: dict[str, Tensor] = {}  # which numbers of each parameter are trained; empty: all
-        self.kept: dict[str, Tensor] = {}
+    freeze_rest: bool
+    trained: dict[str, Tensor] = field(default_factory=dict)  # which numbers of each parameter are trained; empty: all
+    kept: dict[str, Tensor] = field(default_factory=dict)
 
     def state_dict(self) -> dict[str, Any]:
         return {"trained": self.trained, "kept": self.kept}
@@ -137,6 +131,7 @@ class ReviveDead(_Once):
                 p.copy_(torch.where(self.trained[name].to(p.device), p, self.kept[name].to(p.device)))
 
 
+@dataclass(eq=False)
 class RedrawLayers(_Once):
     """Redraws a layer from He where its weights violate the forward condition by more than `factor` in std.
 
@@ -144,9 +139,7 @@ class RedrawLayers(_Once):
     become 0. Layers that satisfy the condition are left as they are.
     """
 
-    def __init__(self, after_epoch: int, factor: float) -> None:
-        super().__init__(after_epoch)
-        self.factor = factor
+    factor: float
 
     def intervene(self, trainer: pl.Trainer, module: Classifier) -> None:
         sites = module.network.sites()
@@ -168,6 +161,7 @@ def _forget_momentum(trainer: pl.Trainer) -> None:
         optimizer.state.clear()
 
 
+@dataclass(eq=False)
 class Greedy(Callback):
     """Greedy layer-wise training: each hidden layer with the output layer for `epochs_a_layer` epochs, one by one.
 
@@ -175,9 +169,8 @@ class Greedy(Callback):
     must have as many inputs as outputs, as in `model=mlp`. The last hidden layer is trained to the end.
     """
 
-    def __init__(self, epochs_a_layer: int) -> None:
-        self.epochs_a_layer = epochs_a_layer
-        self._bypasses: list[RemovableHandle] = []
+    epochs_a_layer: int
+    _bypasses: list[RemovableHandle] = field(default_factory=list)
 
     def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
         if trainer.world_size > 1:

@@ -126,7 +126,7 @@ def find_or_lock(config: RunConfig, here: World, until_the_end: ExitStack) -> tu
 def begin_folder(run: Run) -> None:
     """Make the run's folder with what is known before training. A finished run that is run again is set aside."""
     try:
-        begin(run.folder, anew=run.config.rerun)
+        begin(run.folder, rerun=run.config.rerun)
         write_text(run.folder / "config.yaml", yaml.safe_dump(run.config.as_dict(), sort_keys=False))
         init_report = yaml.safe_dump([entry.as_dict() for entry in run.init_report], sort_keys=False)
         write_text(run.folder / "init_report.yaml", init_report)
@@ -207,7 +207,7 @@ def test_weights(config: RunConfig, path: Path) -> Results:
 
 
 def _tracked(run: Run, choices: Choices) -> Tracked | None:
-    """What W&B is told at the start; None where it is not asked for, and on all processes but one."""
+    """What W&B gets at the start; None where it is not asked for, and on all processes but one."""
     if run.config.logger.name != "wandb" or run.here.rank > 0:
         return None
     return Tracked(run.config.logger, run.folder, choices, science(run.config), run.provenance())
