@@ -17,7 +17,6 @@ from PIL import Image
 from conftest import ROOT, require
 from photos import jpeg, photo
 from rectifiers.data import jpeg as decoder
-from rectifiers.data.jpeg import binding
 from rectifiers.runtime import compiling
 from rectifiers.runtime.compiling import JPEG, KERNELS, Library
 
@@ -103,14 +102,14 @@ def test_a_library_that_decodes_to_other_pixels_is_not_used(monkeypatch: pytest.
         arguments[-1][0, 0, 0] += 1  # type: ignore[index]
         return done
 
-    original = binding._crop
-    monkeypatch.setattr(binding, "_crop", other)
-    binding._library.cache_clear()
+    original = decoder._crop
+    monkeypatch.setattr(decoder, "_crop", other)
+    decoder._library.cache_clear()
     try:
         assert "Pillow" in str(decoder.unavailable_reason())
     finally:
         monkeypatch.undo()
-        binding._library.cache_clear()
+        decoder._library.cache_clear()
     assert decoder.unavailable_reason() is None
 
 
@@ -315,14 +314,14 @@ def test_no_damaged_file_makes_the_c_code_access_foreign_memory(tmp_path: Path) 
 
 def test_a_library_that_is_older_than_its_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Library, "source_hash", lambda _: "0" * 16)
-    binding._library.cache_clear()
+    decoder._library.cache_clear()
     try:
         assert "older than its sources" in str(decoder.unavailable_reason())
         assert "make native" in str(decoder.unavailable_reason())
         assert decoder.tile(jpeg(photo(9, 9))) is None
         assert decoder.read_size(jpeg(photo(9, 9))) is None
     finally:
-        binding._library.cache_clear()
+        decoder._library.cache_clear()
 
 
 @pytest.mark.process

@@ -1,5 +1,111 @@
-"""A JPEG decoder in C that reads only a crop: bits equal to Pillow's, in a fraction of the time."""
+"""A JPEG decoder in C that reads only a crop: bits equal to Pillow's, in a fraction of the time.
 
-from rectifiers.data.jpeg.binding import crop, read_size, tile, unavailable_reason
+The library is called through ctypes, which releases the GIL.
+"""
 
-__all__ = ["crop", "read_size", "tile", "unavailable_reason"]
+import ctypes
+import io
+from functools import cache
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from rectifiers.runtime.compiling import JPEG
+
+REMEDY = "install a C compiler and libjpeg-turbo's headers (Debian: gcc libjpeg62-turbo-dev) and call make native"
+
+
+@cache
+def _library() -> ctypes.CDLL | str:
+    """Return the library, or the reason why it cannot be used."""
+    return JPEG.open(_declare)
+
+
+def _declare(library: ctypes.CDLL) -> str | None:
+    size, integer, pointer = ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p
+    library.rectifiers_measure.argtypes = [ctypes.c_char_p, size, pointer, pointer]
+    library.rectifiers_crop.argtypes = [ctypes.c_char_p, size, *[integer] * 6, pointer]
+    library.rectifiers_tile.argtypes = [ctypes.c_char_p, size, pointer, pointer]
+    library.rectifiers_free.argtypes = [pointer]
+    return None if _agrees_with_pillow(library) else "its libjpeg and Pillow's decode to different pixels"
+
+
+def _agrees_with_pillow(library: ctypes.CDLL) -> bool:
+    """Return whether both decode noise to the same pixels; they may be linked to different versions of libjpeg."""
+    noise = np.random.default_rng(0).integers(0, 256, (90, 120, 3), dtype=np.uint8)
+    for subsampling in (0, 1, 2):
+        file = io.BytesIO()
+        Image.fromarray(noise).save(file, "JPEG", quality=90, subsampling=subsampling)
+        with Image.open(file) as image:
+            expected = np.asarray(image.resize((80, 60), Image.Resampling.BILINEAR))[11:51, 23:63]
+        out = torch.empty(3, 40, 40, dtype=torch.uint8)
+        if not _crop(library, file.getvalue(), (60, 80), (11, 23), False, out):
+            return False
+        if not np.array_equal(out.permute(1, 2, 0).numpy(), expected):
+            return False
+    return True
+
+
+def unavailable_reason() -> str | None:
+    """Return None where the library can be used, else one sentence with the reason and the remedy."""
+    library = _library()
+    if isinstance(library, ctypes.CDLL):
+        return None
+    return f"JPEG files are read by Pillow, several times slower, for want of the C library ({library}); {REMEDY}"
+
+
+def read_size(jpeg: bytes) -> tuple[int, int] | None:
+    """Return the height and width of a JPEG file that `crop` may handle; None for any other content."""
+    library = _library()
+    if not isinstance(library, ctypes.CDLL):
+        return None
+    height, width = ctypes.c_int(), ctypes.c_int()
+    if library.rectifiers_measure(jpeg, len(jpeg), ctypes.byref(height), ctypes.byref(width)) != 0:
+        return None
+    return height.value, width.value
+
+
+def crop(jpeg: bytes, size: tuple[int, int], corner: tuple[int, int], mirrored: bool, out: Tensor) -> bool:
+    """Write a crop of a resized JPEG file into `out`, with Pillow's bits; return False for files it does not support.
+
+    size: height and width to which the whole image is resized; corner: row and column of the crop's first pixel in the
+    resized image; out: uint8 [3, side, side], contiguous, undefined after False. Of files with restart markers (`tile`)
+    only the part under the crop is read.
+
+    A file is supported only where the result is certain to equal Pillow's: every marker to the end of the image is
+    checked, and any warning of libjpeg's means False.
+    """
+    library = _library()
+    return isinstance(library, ctypes.CDLL) and _crop(library, jpeg, size, corner, mirrored, out)
+
+
+def _crop(
+    library: ctypes.CDLL, jpeg: bytes, size: tuple[int, int], corner: tuple[int, int], mirrored: bool, out: Tensor
+) -> bool:
+    side = out.shape[-1]
+    if out.shape != (3, side, side) or out.dtype != torch.uint8 or not out.is_contiguous():
+        raise ValueError(f"out is {out.dtype} {tuple(out.shape)}; it must be contiguous uint8 [3, side, side]")
+    return library.rectifiers_crop(jpeg, len(jpeg), *size, *corner, side, mirrored, out.data_ptr()) == 0
+
+
+def tile(jpeg: bytes) -> bytes | None:
+    """Return the same JPEG with a restart marker about every 64 px, so that `crop` can skip the rest of the image.
+
+    Lossless: the coefficients stay the same, so every decoder gives the same pixels; progressive files become
+    sequential. Metadata is dropped. The size hardly changes, because the Huffman tables are optimised.
+
+    None for anything but a whole greyscale or YCbCr JPEG of the usual samplings (4:4:4, 4:2:2, 4:2:0), and where the C
+    library is missing (see `unavailable_reason`).
+    """
+    library = _library()
+    if not isinstance(library, ctypes.CDLL):
+        return None
+    data, size = ctypes.c_void_p(), ctypes.c_size_t()
+    if library.rectifiers_tile(jpeg, len(jpeg), ctypes.byref(data), ctypes.byref(size)) != 0:
+        return None
+    try:
+        return ctypes.string_at(data, size.value)
+    finally:
+        library.rectifiers_free(data)
