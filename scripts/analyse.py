@@ -16,22 +16,28 @@ Numbers (JSON) and figures (SVG) go to results/analyses/<name>-<hash of what was
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from rectifiers.analysis.settings import SETTINGS, split
-from rectifiers.cli.composition import compose_with_choices, of_run, resolve
+from rectifiers.cli.composition import Choices, compose_with_choices, of_run, resolve
 from rectifiers.cli.train import hints, refuse_unusable_choices
+from rectifiers.results.figures import write_svg
 from rectifiers.runs.config import RunConfig
+from rectifiers.runs.identity import run_id
 from rectifiers.runs.lookup import run_folder
 from rectifiers.runs.record import TrainingRecord, load_training
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import CONF
+from rectifiers.runtime.files import write_text
 from rectifiers.runtime.schema import keys
 from rectifiers.runtime.signals import INTERRUPTED
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 RESULTS = Path(__file__).parents[1] / "results" / "analyses"
 WIDE = 160  # characters, where no terminal says how many it has
@@ -44,24 +50,17 @@ DEFAULTS = {  # beside those of train.py
 }  # fmt: skip
 
 
-def configuration(arguments: list[str]) -> RunConfig:
-    """Return the configuration that train.py would have."""
+def configuration(arguments: list[str]) -> tuple[RunConfig, Choices]:
+    """Return the configuration that train.py would have, and the options that were chosen."""
     refuse_unusable_choices(arguments)
     for argument in arguments:
         if "=" not in argument or argument[0] in "+~":
             raise InputError(f"{argument} is not usable; write key=value")
     try:
-        config, _ = compose_with_choices(arguments)
+        config, choices = compose_with_choices(arguments)
     except InputError as error:
         raise InputError(next(iter(hints(arguments)), str(error))) from error
-    return resolve(config)
-
-
-def chosen(arguments: list[str], group: str, default: str) -> str:
-    """Return the option of `group` by its name, with the keys that were changed."""
-    given = dict(argument.partition("=")[::2] for argument in arguments)
-    own = [f"{key.partition('.')[2]}={value}" for key, value in given.items() if key.startswith(f"{group}.")]
-    return " ".join([given.get(group, default), *own])
+    return resolve(config), choices
 
 
 def analyse(name: str, arguments: list[str]) -> tuple[dict[str, Any], Path]:
@@ -77,9 +76,9 @@ def analyse(name: str, arguments: list[str]) -> tuple[dict[str, Any], Path]:
     else:
         given = {argument.partition("=")[0] for argument in rest}
         rest = [*(each for each in DEFAULTS.get(name, ()) if each.partition("=")[0] not in given), *rest]
-        config = configuration(rest)
+        config, choices = configuration(rest)
         numbers = run(config, **own)
-        asked = {"activation": config.activation.as_dict()} if name == "gain" else described(rest)
+        asked = {"activation": config.activation.as_dict()} if name == "gain" else described(rest, choices)
     return {"analysis": name, "asked": {**asked, **own}, **numbers}, Path(out[-1]) if out else RESULTS
 
 
@@ -94,19 +93,28 @@ def finished_run(arguments: list[str]) -> tuple[RunConfig, TrainingRecord, Path]
     return config, load_training(folder / "record.json"), folder
 
 
-def described(rest: list[str]) -> dict[str, Any]:
-    """Return what the run's keys ask for, in words."""
-    from omegaconf import OmegaConf
-
-    defaults = {
-        key: value
-        for entry in OmegaConf.load(CONF / "train.yaml").defaults
-        if not isinstance(entry, str)
-        for key, value in entry.items()
-    }
-    groups = {group: chosen(rest, group, defaults[group]) for group in GROUPS}
-    others = [argument for argument in rest if argument.partition("=")[0].partition(".")[0] not in GROUPS]
+def described(arguments: list[str], choices: Choices) -> dict[str, Any]:
+    """Return what the run's keys ask for, in words: each group's option with the keys that were changed in it."""
+    groups: dict[str, Any] = {group: choices[group] for group in GROUPS}
+    others = []
+    for argument in arguments:
+        group, _, key = argument.partition(".")
+        if group in GROUPS and "=" in key:
+            groups[group] += f" {key}"
+        elif argument.partition("=")[0] not in GROUPS:
+            others.append(argument)
     return {**groups, "others": sorted(others)}
+
+
+def keep(root: Path, numbers: dict[str, Any], figures: Mapping[str, "Figure"]) -> list[Path]:
+    """Write numbers and figures to a folder named by what was asked, and return the paths."""
+    name = f"{numbers['analysis']}-{run_id(numbers['asked'])}"
+    folder = root / name
+    paths = [folder / "numbers.json", *(folder / f"{figure}.svg" for figure in figures)]
+    write_text(paths[0], json.dumps(numbers, indent=1, allow_nan=False) + "\n")
+    for path, figure in zip(paths[1:], figures.values(), strict=True):
+        write_svg(figure, path, name)
+    return paths
 
 
 def own_keys() -> str:
@@ -128,7 +136,6 @@ def main() -> None:
     try:
         numbers, root = analyse(options.name, options.arguments)
         from rectifiers.analysis import figures, tables
-        from rectifiers.analysis.output import keep
 
         drawn = getattr(figures, options.name)(numbers)
         numbers.pop("pictures", None)  # they are in the figures

@@ -10,7 +10,7 @@ import yaml
 from torch import nn
 
 from rectifiers.analysis.setup import finite, generator, mean_and_interval
-from rectifiers.nn.activations import Moments, moments, pieces
+from rectifiers.nn.activations import moments, pieces
 from rectifiers.runs.config import RunConfig, Target
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
@@ -65,22 +65,14 @@ def _row(factory: Factory, seeds: range, depth: int, units: int, images: int) ->
     activation = factory(units)
     known = moments(activation, units)
     usable = all(0 < moment < math.inf for moment in (known.second, known.derivative_second))
+    v = fluctuation(activation, units) if usable else None
+    width = width_effect([(v, units, known.map_slope)] * (depth - 1))
+    chi = pieces(activation) * known.derivative_second / known.second if usable else None
     ends = [
         chain(factory, known.second**-0.5, depth=depth, units=units, images=images, seed=seed)
         for seed in seeds
         if usable
     ]
-    return {
-        **_predicted(factory(units), known, usable, depth, units),
-        "forward": _summary([forward for forward, _ in ends]),
-        "backward": _summary([backward for _, backward in ends]),
-    }
-
-
-def _predicted(activation: nn.Module, known: Moments, usable: bool, depth: int, units: int) -> dict[str, Any]:
-    v = fluctuation(activation, units) if usable else None
-    width = width_effect([(v, units, known.map_slope)] * (depth - 1))
-    chi = pieces(activation) * known.derivative_second / known.second if usable else None
     return {
         "second": finite(known.second),
         "derivative_second": finite(known.derivative_second),
@@ -94,6 +86,8 @@ def _predicted(activation: nn.Module, known: Moments, usable: bool, depth: int, 
         "predicted_drift": width and width.drift / math.log(10),
         "predicted_spread": width and width.spread / math.log(10),
         "predicted_backward": chi and (depth - 1) * math.log10(chi) - math.log10(pieces(activation)),
+        "forward": _summary([forward for forward, _ in ends]),
+        "backward": _summary([backward for _, backward in ends]),
     }
 
 

@@ -71,12 +71,7 @@ class Preprocessing(Section):
 
 
 SETTINGS: Mapping[str, type[Section]] = {
-    "propagation": Propagation,
-    "gain": Gain,
-    "responses": Responses,
-    "histograms": Histograms,
-    "fisher": Fisher,
-    "preprocessing": Preprocessing,
+    section.__name__.lower(): section for section in (Propagation, Gain, Responses, Histograms, Fisher, Preprocessing)
 }
 
 
