@@ -7,6 +7,7 @@ from PIL import Image
 
 from photos import jpeg, photo
 from rectifiers.data import jpeg as decoder
+from rectifiers.data import module
 from rectifiers.data.module import Batch, ImageData, TrainDataset
 from rectifiers.data.sources import Source, digits, folder
 from rectifiers.data.transforms import Geometry, apply_plan, draw_plan
@@ -34,6 +35,13 @@ def digit_data(workers: int, epoch: int) -> ImageData:
     data = ImageData(digits(), Geometry(10, 8, True), global_batch=128, seed=3, workers=workers)
     data.batches.set_epoch(epoch)
     return data
+
+
+def test_validation_meets_every_image_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_IMAGES", 64)  # the last batch of the 450 is a part of one
+    loaded = list(digit_data(0, 0).val_dataloader())
+    assert {len(batch.labels) for batch in loaded} == {64, 450 % 64}
+    assert torch.cat([batch.labels for batch in loaded]).tolist() == list(digits().val.labels)
 
 
 def batches(workers: int, epoch: int) -> list[Batch]:

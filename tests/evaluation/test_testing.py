@@ -8,8 +8,9 @@ from rectifiers.data.preprocess import Preprocess
 from rectifiers.data.sources import ArraySplit, digits, photos
 from rectifiers.data.transforms import resize_shorter
 from rectifiers.evaluation import testing
+from rectifiers.evaluation.counters import Errors
 from rectifiers.evaluation.protocols import center, dense, ten_view
-from rectifiers.evaluation.testing import evaluate, same_shape_batches
+from rectifiers.evaluation.testing import Result, evaluate, same_shape_batches
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import expand
 
@@ -121,6 +122,18 @@ def test_calibration_by_hand() -> None:
     assert tested["nll"] == pytest.approx(-(torch.tensor([0.75, 0.25]).log().mean().item()), abs=1e-6)
     assert tested["brier"] == pytest.approx((2 * 0.25**2 + 2 * 0.75**2) / 2, abs=1e-6)
     assert tested["correct_mask"] == "8"  # right, wrong
+
+
+def test_the_calibration_error_has_fifteen_bins() -> None:
+    """Confidences of 0.61 and 0.69 would share a bin of ten; two of fifteen meet at 2/3. The second answer is wrong."""
+    scores = torch.tensor([[0.61, 0.39], [0.69, 0.31]])
+    tested = Result.from_scores(scores, torch.tensor([0, 1])).calibration
+    assert tested["ece"] == pytest.approx((0.39 + 0.69) / 2)
+
+
+def test_a_label_of_the_sixth_highest_score_is_a_top_5_error() -> None:
+    scores = torch.linspace(0.3, 0.01, 8).expand(2, 8)
+    assert Result.from_scores(scores, torch.tensor([4, 5])).errors == Errors(2, 0, 1)
 
 
 def test_nan_scores_have_no_calibration() -> None:

@@ -129,6 +129,12 @@ def test_the_natural_angle_of_an_isotropic_matrix_is_zero() -> None:
     assert angle(torch.zeros(2, 2, dtype=torch.float64), one) is None
 
 
+def test_damping_is_a_share_of_the_mean_of_the_diagonal() -> None:
+    one = torch.tensor([1.0, 1.0], dtype=torch.float64)
+    matrix = torch.diag(torch.tensor([1.0, 3.0], dtype=torch.float64))  # the mean is 2: 1 + 2 and 3 + 2 stay
+    assert angle(matrix, one, damping=1.0) == pytest.approx(45 - math.degrees(math.atan(3 / 5)))
+
+
 def test_summary_of_a_matrix_by_hand() -> None:
     found, values = summarize(torch.diag(torch.arange(1.0, 25.0, dtype=torch.float64)), 4, 3)
     assert (found.output_units, found.first, found.output, found.cross, found.off_over_diagonal) == (0, 0, 0, 0, 0)

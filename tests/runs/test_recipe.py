@@ -1,0 +1,95 @@
+"""The paper's recipe (sections 2 and 3) stands in the configuration and does to a network what the paper says."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from conftest import compose_config
+from rectifiers.runs.config import RunConfig
+from rectifiers.training.build import build_network, open_source
+from rectifiers.training.optim import build_sgd
+
+PAPER = {
+    "optim.lr": 0.01,
+    "optim.momentum": 0.9,
+    "optim.weight_decay": 0.0005,
+    "optim.global_batch": 128,
+    "optim.drop_factor": 10.0,
+    "optim.max_drops": 2,  # 0.01, 0.001, 0.0001
+    "data.resize_px": 256,
+    "data.crop_px": 224,
+    "data.flip": True,
+    "data.color_sigma": 0.1,  # of Krizhevsky et al. (2012)
+    "data.dense_scales_px": (256, 384, 480),  # Table 4
+    "data.view_scales_px": (224, 256, 300, 360, 448, 560),  # SPP-net's
+    "preprocess.scale": 255.0,
+    "init.fc_std": (0.01, 0.01, 0.001),
+    "model.dropout": 0.5,
+}
+LARGE = {"optim.epochs": 80, "data.scale_jitter_px": (256, 512)}  # section 3
+SMALL = {"optim.epochs": 75, "data.scale_jitter_px": None}  # Table 2
+EXPERIMENTS = {
+    **{f"table2/{arm}": SMALL for arm in ("relu", "prelu", "prelu_shared")},
+    **{f"table4/{arm}": LARGE for arm in ("relu", "prelu")},
+    **{f"table6/{arm}": LARGE for arm in ("a_relu", "a_prelu", "b_prelu", "c_prelu")},
+}
+
+
+def at(config: RunConfig, key: str) -> Any:
+    value: Any = config.as_dict()
+    for part in key.split("."):
+        value = value[part]
+    return tuple(value) if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_the_papers_numbers_stand_in_its_experiments(experiment: str) -> None:
+    config = compose_config(f"experiment={experiment}")
+    expected = PAPER | EXPERIMENTS[experiment]
+    assert {key: at(config, key) for key in expected} == expected
+
+
+def optimised(activation: str) -> tuple[RunConfig, torch.nn.Module, torch.optim.Optimizer]:
+    config = compose_config(f"activation={activation}", "data=digits8", "model=mini", "optim=paper")
+    network, _ = build_network(config, open_source(config.data), None)
+    o = config.optim
+    sgd = build_sgd(network, lr=o.lr, momentum=o.momentum, weight_decay=o.weight_decay, bias_lr_factor=o.bias_lr_factor)
+    return config, network, sgd
+
+
+def test_prelu_slopes_have_momentum_and_no_weight_decay() -> None:
+    """Section 2.1: the increment is 0.9 times the last one plus the gradient times the learning rate."""
+    _, network, sgd = optimised("prelu")
+    slope = next(module for module in network.modules() if isinstance(module, torch.nn.PReLU)).weight
+    for _ in range(3):
+        slope.grad = torch.ones_like(slope)
+        sgd.step()
+    steps = 1 + 1.9 + 2.71  # of 0.9 times the last one plus 1
+    torch.testing.assert_close(slope.detach(), torch.full_like(slope, 0.25 - 0.01 * steps))
+
+
+def test_weights_without_a_gradient_shrink_by_the_rate_times_the_decay() -> None:
+    _, network, sgd = optimised("relu")
+    (weight, *_) = (m.weight for m in network.modules() if isinstance(m, torch.nn.Conv2d | torch.nn.Linear))
+    before = weight.detach().double()
+    weight.grad = torch.zeros_like(weight)
+    sgd.step()
+    shrunk = ((before - weight.detach().double()).sum() / before.sum()).item()
+    assert shrunk == pytest.approx(0.01 * 5e-4, rel=0.05)  # float32 keeps that much of it
+
+
+def test_half_of_what_leaves_the_first_two_fully_connected_layers_is_dropped() -> None:
+    config = compose_config("activation=relu", "data=digits", "model=small14", "model.width=0.25")
+    network, _ = build_network(config, open_source(config.data), None)
+    zeros: dict[str, float] = {}
+    for name, module in network.named_modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.register_forward_hook(
+                lambda _, given, made, name=name: zeros.update({name: (made[given[0] != 0] == 0).float().mean().item()})
+            )
+    with torch.no_grad():
+        network.train()(torch.randn(16, 1, 32, 32, generator=torch.Generator().manual_seed(0)))
+    assert len(zeros) == 2
+    # of some 8,000 numbers that are not 0 each, so five standard deviations are 0.03
+    assert all(share == pytest.approx(0.5, abs=0.03) for share in zeros.values())
