@@ -160,7 +160,7 @@ def diff(runs: Path, A: str, B: str) -> Outcome:  # noqa: N803 as the page calls
 
 def write_page(runs: Path) -> Outcome:
     """Write results/report/index.html from the collected runs and those of `runs`."""
-    from rectifiers.results.page.document import page  # here and not above: the rest does without Jinja
+    from rectifiers.results.page.render import page  # here and not above: the rest does without Jinja
 
     path, found = RESULTS / "report" / "index.html", known_runs(runs)
     judged = answers(claim_records.load(RESULTS / "claims"))

@@ -14,9 +14,8 @@ from made_up import altered
 from rectifiers.results.comparison import compare
 from rectifiers.results.eligibility import exclusion_reason
 from rectifiers.results.listing import Found, facts, usual_protocol
-from rectifiers.results.page.blocks import Material
-from rectifiers.results.page.runs import details, rows
-from rectifiers.results.page.sections import SECTIONS
+from rectifiers.results.page.run_columns import details, rows
+from rectifiers.results.page.sections import SECTIONS, PageData
 from rectifiers.results.tables import document
 from rectifiers.results.terminal import comparison_table, runs_table, summary
 from rectifiers.runs import record as records
@@ -45,9 +44,9 @@ def show_everywhere(base: Record, record: Record) -> None:
     silent.print(comparison_table(compare(base, record)))
     rows([found], Path("/page/index.html"))
     details([found])
-    material = Material([found], document([record] if exclusion_reason(record) is None else []))
+    data = PageData([found], document([record] if exclusion_reason(record) is None else []))
     for section in SECTIONS:
-        section(material)
+        section(data)
     payload.summary(record)
 
 

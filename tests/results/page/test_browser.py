@@ -16,7 +16,7 @@ from made_up import altered, ensemble, parsed, result
 from rectifiers.evaluation.scores import Scores, scores_path, write
 from rectifiers.results.comparison import compare
 from rectifiers.results.listing import Found, gather
-from rectifiers.results.page.document import page as make_page
+from rectifiers.results.page.render import page as make_page
 from rectifiers.results.statistics import error_interval_pct, mcnemar
 from rectifiers.results.tables import load
 from rectifiers.runs import record as records

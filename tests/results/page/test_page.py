@@ -18,10 +18,9 @@ from rectifiers.results.claims import answer, claims
 from rectifiers.results.listing import gather
 from rectifiers.results.numerical_floor import load_floor
 from rectifiers.results.page.arms import arms
-from rectifiers.results.page.blocks import Material
-from rectifiers.results.page.document import page
-from rectifiers.results.page.embedding import column, packed, script_json
-from rectifiers.results.page.sections import SECTIONS, error_curves, propagation, slopes_by_depth
+from rectifiers.results.page.render import packed, page, script_json
+from rectifiers.results.page.run_columns import column
+from rectifiers.results.page.sections import SECTIONS, PageData, error_curves, propagation, slopes_by_depth
 from rectifiers.results.page.sections import claims as claims_section
 from rectifiers.results.tables import document, load
 from rectifiers.runs.record import TrainingRecord
@@ -30,13 +29,13 @@ RECORDS = ROOT / "results" / "records"
 
 
 @pytest.fixture(scope="module")
-def material() -> Material:
-    return Material(gather(RECORDS), document(load(RECORDS)))
+def data() -> PageData:
+    return PageData(gather(RECORDS), document(load(RECORDS)))
 
 
 @pytest.fixture(scope="module")
-def text(material: Material) -> str:
-    return page(material.found, load(RECORDS), ROOT / "results" / "report" / "index.html")
+def text(data: PageData) -> str:
+    return page(data.found, load(RECORDS), ROOT / "results" / "report" / "index.html")
 
 
 class Cells(HTMLParser):
@@ -67,11 +66,11 @@ class Cells(HTMLParser):
             self.rows[-1][1][-1] += data
 
 
-def test_its_tables_hold_the_numbers_of_tables_md(text: str, material: Material) -> None:
+def test_its_tables_hold_the_numbers_of_tables_md(text: str, data: PageData) -> None:
     read = Cells()
     read.feed(text)
     shown = {(heading.strip(), row[0].strip()): row for heading, row in read.rows if row}
-    tables = [table for table in material.tables if table.kind not in ("protocols", "origins")]
+    tables = [table for table in data.tables if table.kind not in ("protocols", "origins")]
     lines = [(table, line) for table in tables for line in table.lines]
     assert len(lines) > 90
     for table, line in lines:
@@ -85,31 +84,31 @@ def numbers(text: str) -> list[str]:
     return re.findall(r"[-+]?\d(?:[\d,]*\d)?(?:\.\d+)?(?:e-\d+)?", text)
 
 
-def test_every_number_that_was_measured_tells_its_runs(text: str, material: Material) -> None:
-    for table in material.tables:
+def test_every_number_that_was_measured_tells_its_runs(text: str, data: PageData) -> None:
+    for table in data.tables:
         for line in table.lines:
             if line.runs:
                 assert f'data-runs="{" ".join(line.runs)}"' in text
-                assert set(line.runs) <= {found.record.run for found in material.found}
+                assert set(line.runs) <= {found.record.run for found in data.found}
 
 
-def test_the_chart_of_slopes_has_table_1(material: Material) -> None:
-    block = slopes_by_depth(material)
-    assert block
-    shared = block.parts[0]
+def test_the_chart_of_slopes_has_table_1(data: PageData) -> None:
+    section = slopes_by_depth(data)
+    assert section
+    shared = section.charts[0]
     assert [series.name for series in shared.series] == ["paper, ImageNet", "ours, digits", "ours, fashion_mnist"]
     paper, digits, _ = shared.series
     assert (paper.x[0], paper.y[0]) == ("conv1", 0.681)
     assert [round(value, 3) for value in (digits.y[0], digits.low[0], digits.high[0])] == [0.637, 0.569, 0.704]
 
 
-def test_curves_are_means_over_the_seeds_of_an_arm(material: Material) -> None:
-    block = error_curves(material)
-    assert block
-    errors = block.parts[0]
+def test_curves_are_means_over_the_seeds_of_an_arm(data: PageData) -> None:
+    section = error_curves(data)
+    assert section
+    errors = section.charts[0]
     names = ["prelu · he, n = 5", "prelu_shared · he, n = 5", "relu · he, n = 5", "relu · xavier_forward, n = 5"]
     assert [series.name for series in errors.series] == names
-    runs = [each.record for each in material.found if each.record.choices["experiment"] == "table2/prelu"]
+    runs = [each.record for each in data.found if each.record.choices["experiment"] == "table2/prelu"]
     last = [run.history[-1]["val/top1_error_pct"] for run in runs if run.epochs == 75]
     assert errors.series[0].y[-1] == pytest.approx(sum(last) / 5, rel=1e-4)
 
@@ -124,16 +123,16 @@ def test_arms_that_share_their_choices_are_told_apart_by_their_keys() -> None:
 
 
 @pytest.fixture(scope="module")
-def answered() -> Material:
+def answered() -> PageData:
     found = load_claims(ROOT / "results" / "claims")
     floor = load_floor(ROOT / "results")
-    return Material([], [], [answer(claim, found, floor) for claim in claims()], floor)
+    return PageData([], [], [answer(claim, found, floor) for claim in claims()], floor)
 
 
-def test_the_signal_falls_as_eq_9_says_and_he_keeps_it(answered: Material) -> None:
-    block = propagation(answered)
-    assert block
-    by_claim = {part.title.partition("claim/")[2].partition(" ")[0]: part for part in block.parts}
+def test_the_signal_falls_as_eq_9_says_and_he_keeps_it(answered: PageData) -> None:
+    section = propagation(answered)
+    assert section
+    by_claim = {part.title.partition("claim/")[2].partition(" ")[0]: part for part in section.charts}
     assert list(by_claim) == ["figure3", "mean_response", "signal"]
     start = by_claim["signal"]
     lines = {series.name.partition(",")[0] + ("*" if "Eq. 9" in series.name else ""): series for series in start.series}
@@ -145,18 +144,18 @@ def test_the_signal_falls_as_eq_9_says_and_he_keeps_it(answered: Material) -> No
         assert abs(measured.y[-1] - expected.y[-1]) < 0.5  # of 30 layers of 128: finite width moves all arms alike
 
 
-def test_the_claims_stand_with_their_verdicts_as_in_claims_md(answered: Material) -> None:
-    block = claims_section(answered)
-    assert block
+def test_the_claims_stand_with_their_verdicts_as_in_claims_md(answered: PageData) -> None:
+    section = claims_section(answered)
+    assert section
     lines = (ROOT / "results" / "CLAIMS.md").read_text()
-    for line in block.parts[0].lines:
+    for line in section.tables[0].lines:
         assert "| " + " | ".join(str(cell) for cell in line.cells) + " |" in lines
-    assert not any(line.runs for line in block.parts[0].lines)
-    assert str(answered.floor).replace("`", "") in block.lead
+    assert not any(line.runs for line in section.tables[0].lines)
+    assert str(answered.floor).replace("`", "") in section.note
 
 
 def test_a_section_without_records_is_none() -> None:
-    assert [section(Material([], [])) for section in SECTIONS] == [None] * len(SECTIONS)
+    assert [make(PageData([], [])) for make in SECTIONS] == [None] * len(SECTIONS)
 
 
 def test_json_in_a_script_can_neither_end_it_nor_a_line() -> None:
@@ -171,8 +170,8 @@ def test_a_column_keeps_each_value_once_and_one_is_not_true() -> None:
     assert column([1, True, "1", 1, None, [1]]) == {"values": [1, True, "1", None, [1]], "at": [0, 1, 2, 0, 3, 4]}
 
 
-def test_the_same_records_make_the_same_page(material: Material, text: str) -> None:
-    assert page(material.found, load(RECORDS), ROOT / "results" / "report" / "index.html") == text
+def test_the_same_records_make_the_same_page(data: PageData, text: str) -> None:
+    assert page(data.found, load(RECORDS), ROOT / "results" / "report" / "index.html") == text
 
 
 def test_the_page_knows_no_folder_of_this_machine(text: str) -> None:

@@ -105,7 +105,7 @@ async function draw(figure, chart) {
   await vegaEmbed(plot, specification(chart), { ast: true, renderer: "svg", actions: false, defaultStyle: false, tooltip: tip });
 }
 
-function drawWhenSeen(figures) {
+function drawWhenVisible(figures) {
   const watch = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) {
       if (!isIntersecting) continue;

@@ -35,21 +35,21 @@ function difference(title, columns, a, b) {
 }
 
 // (right in A only, right in B only), or the reason why there is no such comparison.
-function paired(kept, name, a, b) {
-  if (JSON.stringify(at(kept.provenance.data, a)) !== JSON.stringify(at(kept.provenance.data, b))) return "other images";
-  const ours = hits(kept, name, a), theirs = hits(kept, name, b);
+function paired(data, name, a, b) {
+  if (JSON.stringify(at(data.provenance.data, a)) !== JSON.stringify(at(data.provenance.data, b))) return "other images";
+  const ours = correct(data, name, a), theirs = correct(data, name, b);
   if (!ours || !theirs) return "the images that were right are not kept here";
   if (ours.length !== theirs.length) return "other images";
   let first = 0, second = 0;
-  ours.forEach((hit, i) => { first += hit && !theirs[i] ? 1 : 0; second += theirs[i] && !hit ? 1 : 0; });
+  ours.forEach((right, i) => { first += right && !theirs[i] ? 1 : 0; second += theirs[i] && !right ? 1 : 0; });
   return [first, second];
 }
 
-function resultsTable(kept, a, b) {
+function resultsTable(data, a, b) {
   const both = testedBy(a).filter((name) => RESULTS[name].has(b));
   const cell = (r) => [el("span", { class: "value" }, fixed(r.error)), el("span", { class: "spread" }, spread(r.interval))];
   const rows = both.map((name) => {
-    const [one, other] = [result(name, a), result(name, b)], pair = paired(kept, name, a, b);
+    const [one, other] = [result(name, a), result(name, b)], pair = paired(data, name, a, b);
     const test = typeof pair === "string" ? [pair, "-"] : [`${grouped(pair[0])} / ${grouped(pair[1])}`, small(mcnemar(...pair))];
     return [one.settings === other.settings ? name : `${name} (other settings)`, cell(one), cell(other), signed(other.error - one.error), fixed(one.top5), fixed(other.top5), ...test];
   });
@@ -57,11 +57,11 @@ function resultsTable(kept, a, b) {
   return rows.length ? table("Results", head, rows, { level: "h3" }) : el("p", { class: "note" }, "No protocol has tested both.");
 }
 
-function curvesOf(kept, a, b) {
+function curvesOf(data, a, b) {
   const titles = { "val/top1_error_pct": "top-1 error, %", "val/top5_error_pct": "top-5 error, %", train_loss: "training loss" };
   return Object.entries(titles).flatMap(([key, title]) => {
     const series = [["A", a], ["B", b]].map(([side, i]) => {
-      const y = kept.curves[key][i], none = y.map(() => null);
+      const y = data.curves[key][i], none = y.map(() => null);
       return { name: `${side}: ${ROWS.run[i]} (${group("activation", i) ?? "ensemble"}, ${group("init", i) ?? "-"}, seed ${asText(ROWS.seed[i])})`, x: y.map((_, e) => e + 1), y, low: none, high: none, at: [] };
     });
     if (!series.some((each) => each.x.length > 1)) return [];
@@ -69,24 +69,24 @@ function curvesOf(kept, a, b) {
   });
 }
 
-function imagesPart(kept, a, b) {
-  const both = testedBy(a).filter((name) => Array.isArray(paired(kept, name, a, b)));
+function imagesPart(data, a, b) {
+  const both = testedBy(a).filter((name) => Array.isArray(paired(data, name, a, b)));
   if (!both.length) return el("div", {}, el("h3", {}, "Images"), el("p", { class: "note" }, "No protocol keeps, for both and on the same images, which images were right."));
   const shown = el("div", {});
   const field = el("select", { id: "images-protocol", on: { change: () => fill() } }, both.map((name) => el("option", { value: name, selected: name === protocol() }, name)));
-  const fill = () => shown.replaceChildren(...imagesBy(kept, field.value, a, b));
+  const fill = () => shown.replaceChildren(...imagesBy(data, field.value, a, b));
   fill();
   return el("div", {}, el("h3", {}, "Images on which the two disagree"), el("div", { class: "filters" }, el("label", {}, "tested by", field)), shown);
 }
 
-function imagesBy(kept, name, a, b) {
-  const ours = hits(kept, name, a), theirs = hits(kept, name, b);
-  const classes = kept.labels[at(kept.provenance.data, a)];
+function imagesBy(data, name, a, b) {
+  const ours = correct(data, name, a), theirs = correct(data, name, b);
+  const classes = data.labels[at(data.provenance.data, a)];
   const label = (c) => classes?.names[c] ?? `class ${c}`;
-  const disagreed = ours.map((hit, i) => [i, hit, theirs[i]]).filter(([, one, other]) => one !== other);
-  const answer = (i, image, hit) => {
-    const given = kept.answers[name]?.[ROWS.run[i]];
-    return given ? `${label(given[image])}${hit ? "" : " (wrong)"}` : hit ? "right" : "wrong";
+  const disagreed = ours.map((right, i) => [i, right, theirs[i]]).filter(([, one, other]) => one !== other);
+  const answer = (i, image, right) => {
+    const predicted = data.predictions[name]?.[ROWS.run[i]];
+    return predicted ? `${label(predicted[image])}${right ? "" : " (wrong)"}` : right ? "right" : "wrong";
   };
   const rows = disagreed.map(([image, one, other]) => [grouped(image), ...(classes ? [label(classes.labels[image])] : []), answer(a, image, one), answer(b, image, other)]);
   const head = ["image", ...(classes ? ["class"] : []), "A", "B"];
@@ -127,14 +127,14 @@ async function showComparison() {
     say(missing.length ? `No run, or more than one, is named ${missing.map((side) => state[side]).join(", ")}.` : "Mark two runs in the list, or give their names or the beginnings of their names.");
     return;
   }
-  const kept = await details();
+  const data = await details();
   if (compared !== wanted) return;
-  const charts = curvesOf(kept, a, b);
+  const charts = curvesOf(data, a, b);
   const figures = charts.map((chart) => el("figure", {}, el("figcaption", {}, el("h4", {}, chart.title))));
   byId("comparison").replaceChildren(
-    difference("Configuration", { ...ROWS.groups, ...kept.science }, a, b), resultsTable(kept, a, b),
+    difference("Configuration", { ...ROWS.groups, ...data.science }, a, b), resultsTable(data, a, b),
     figures.length ? el("div", {}, el("h3", {}, "Curves"), el("div", { class: "charts" }, figures)) : el("p", { class: "note" }, "No curves: neither has more than one epoch."),
-    imagesPart(kept, a, b), difference("Training", kept.training, a, b), difference("Provenance", kept.provenance, a, b));
-  say(`A: ${ROWS.run[a]}, B: ${ROWS.run[b]}. ${many(apart(kept.science, a, b).length, "key")} of their configurations differ.`);
+    imagesPart(data, a, b), difference("Training", data.training, a, b), difference("Provenance", data.provenance, a, b));
+  say(`A: ${ROWS.run[a]}, B: ${ROWS.run[b]}. ${many(apart(data.science, a, b).length, "key")} of their configurations differ.`);
   figures.forEach((figure, i) => draw(figure, charts[i]));
 }

@@ -12,10 +12,10 @@ const RESULTS = Object.fromEntries(Object.entries(ROWS.protocols).map(([name, co
 function result(protocol, run) {
   const i = protocol == null ? undefined : RESULTS[protocol].get(run);
   if (i === undefined) return null;
-  const columns = ROWS.protocols[protocol], seen = at(columns.seen, i), errors = columns.errors[i];
+  const columns = ROWS.protocols[protocol], images = at(columns.num_images, i), errors = columns.errors[i];
   return {
-    seen, errors, error: percent(errors, seen), interval: wilson(errors, seen, ROWS.z),
-    top5: columns.top5[i] == null ? null : percent(columns.top5[i], seen),
+    images, errors, error: percent(errors, images), interval: wilson(errors, images, ROWS.z),
+    top5: columns.top5[i] == null ? null : percent(columns.top5[i], images),
     nll: columns.nll[i], ece: columns.ece[i], brier: columns.brier[i],
     cost: at(columns.cost, i), code: at(columns.code, i), settings: JSON.stringify(at(columns.settings, i)),
   };
@@ -40,9 +40,9 @@ const leaves = (columns, i) => Object.entries(columns).map(([key, column]) => [k
 const isThere = ([, value]) => value !== "(not there)";
 
 // Which images a run classified correctly under a protocol, in the order of the split; null where that is not kept or not embedded.
-function hits(kept, protocol, i) {
-  const digits = kept.hits[protocol]?.[ROWS.run[i]];
+function correct(data, protocol, i) {
+  const digits = data.correct[protocol]?.[ROWS.run[i]];
   if (digits === undefined) return null;
-  const { seen } = result(protocol, i);
-  return Array.from({ length: seen }, (_, k) => (parseInt(digits[k >> 2], 16) >> (3 - (k & 3))) & 1);
+  const { images } = result(protocol, i);
+  return Array.from({ length: images }, (_, k) => (parseInt(digits[k >> 2], 16) >> (3 - (k & 3))) & 1);
 }

@@ -9,7 +9,7 @@ listeners.push(
   (keys) => keys.includes("run") && (state.run ? showRun(state.run) : SOURCE.open && SOURCE.close()),
 );
 for (const notify of listeners) notify(KEYS);
-drawWhenSeen(document.querySelectorAll("figure[data-chart]"));
+drawWhenVisible(document.querySelectorAll("figure[data-chart]"));
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button[data-runs]");
   if (button) showRuns(button.dataset.of, button.dataset.runs.split(" "));

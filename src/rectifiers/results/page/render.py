@@ -1,10 +1,14 @@
 """The page: one HTML file that needs nothing else, made from records."""
 
 import base64
+import gzip
 import hashlib
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -13,15 +17,15 @@ from rectifiers.results.claims import Answer
 from rectifiers.results.layout import Estimate
 from rectifiers.results.listing import Found
 from rectifiers.results.numerical_floor import NumericalFloor
-from rectifiers.results.page.blocks import Chart, Folded, Material, Part
-from rectifiers.results.page.embedding import packed, script_json
-from rectifiers.results.page.runs import details, rows
-from rectifiers.results.page.sections import SECTIONS
+from rectifiers.results.page.run_columns import details, rows
+from rectifiers.results.page.sections import SECTIONS, PageData
 from rectifiers.results.tables import document
 from rectifiers.runs.record import Record
 
 HERE = Path(str(files(__package__)))
 SCRIPTS = ("dom", "numbers", "data", "state", "charts", "sources", "list", "compare", "main")
+# A script's text ends at "</script", wherever it stands; U+2028 and U+2029 end a line of JavaScript.
+ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}"}
 
 
 def page(
@@ -36,14 +40,16 @@ def page(
     path: where it will lie, which links to records depend on.
     floor: how far rounding alone moves a result, where it was measured.
     """
-    material = Material(found, document(in_tables), answers, floor) if found else Material([], [])
-    blocks = [block for block in (section(material) for section in SECTIONS) if block] if found else []
-    charts = [chart for block in blocks for part in block.parts for chart in _charts(part)]
-    style, script, library = _read("page.css"), _script(), _library() if found else ""
+    data = PageData(found, document(in_tables), answers, floor)
+    sections = [section for make in SECTIONS if (section := make(data))] if found else []
+    charts = [chart for section in sections for chart in section.charts]
+    style = (HERE / "page.css").read_text()
+    script = "\n".join((HERE / "script" / f"{name}.js").read_text() for name in SCRIPTS)
+    library = _library() if found else ""
     environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
-    environment.tests |= {"estimate": _is(Estimate), "chart": _is(Chart), "folded": _is(Folded)}
+    environment.tests["estimate"] = lambda value: isinstance(value, Estimate)
     return environment.get_template("page.html.j2").render(
-        blocks=blocks,
+        sections=sections,
         charts=charts,
         found=found,
         facts=_facts(found),
@@ -52,19 +58,8 @@ def page(
         script=Markup(script),
         library=Markup(library),
         rows=Markup(script_json(rows(found, path))),
-        packed=packed({"charts": [chart.as_dict() for chart in charts], **details(found)}),
+        packed=packed({"charts": [asdict(chart) for chart in charts], **details(found)}),
     )
-
-
-def _charts(part: Part) -> list[Chart]:
-    """The charts of a part, in the order in which the page has them."""
-    if isinstance(part, Folded):
-        return [chart for each in part.parts for chart in _charts(each)]
-    return [part] if isinstance(part, Chart) else []
-
-
-def _is(kind: type) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, kind)
 
 
 def _facts(found: Sequence[Found]) -> dict[str, int]:
@@ -78,14 +73,6 @@ def _facts(found: Sequence[Found]) -> dict[str, int]:
     }
 
 
-def _read(name: str) -> str:
-    return (HERE / name).read_text()
-
-
-def _script() -> str:
-    return "\n".join(_read(f"script/{name}.js") for name in SCRIPTS)
-
-
 def _library() -> str:
     """Vega-Embed with Vega, Vega-Lite and Vega's interpreter, which needs no `eval`, as the wheel holds them."""
     from vl_convert import javascript_bundle  # here and not above: 90 MB that only this needs
@@ -95,9 +82,23 @@ def _library() -> str:
 
 def _policy(style: str, *scripts: str) -> str:
     """Nothing is fetched, and nothing runs but what stands here, by its hash."""
-    hashes = " ".join(_hash(script) for script in scripts)
+    hashes = " ".join(map(_hash, scripts))
     return f"default-src 'none'; script-src {hashes}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
 
 
 def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def script_json(value: Any) -> str:
+    """Return JSON that can stand in a <script>, whatever its strings hold. Only strings can hold what is escaped."""
+    return _json(value).translate(ESCAPES)
+
+
+def packed(value: Any) -> str:
+    """Return JSON, gzipped, in base64: what the page unpacks on demand, at a third of the size."""
+    return base64.b64encode(gzip.compress(_json(value).encode(), mtime=0)).decode()
