@@ -20,7 +20,6 @@ that a command line makes. Made from `src/rectifiers/runs/config.py` by
 
 
 def render() -> str:
-    """Return the reference as Markdown."""
     groups = {name: field for name, field in keys(RunConfig).items() if subsection(field)}
     plain = {name: field for name, field in keys(RunConfig).items() if name not in groups}
     parts = [HEAD, *_table(plain)]

@@ -223,7 +223,6 @@ def load(folder: Path) -> list[Job]:
 
 
 def print_status(jobs: Sequence[Job], as_json: bool) -> None:
-    """Print the state of every job."""
     found = [(job, job.state()) for job in jobs]
     if as_json:
         rows = [{"run": j.name, "state": state, "cost": j.cost, "overrides": j.overrides} for j, state in found]

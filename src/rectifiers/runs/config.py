@@ -51,7 +51,6 @@ class Target(Section):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The function's own settings."""
         return dict(self.model_extra or {})
 
 
@@ -194,7 +193,6 @@ class Evaluation(Section):
 
     @property
     def protocols(self) -> dict[str, Target]:
-        """The protocols by name."""
         return dict(self.__pydantic_extra__)
 
     @model_validator(mode="before")

@@ -48,12 +48,7 @@ HASHED_AS = {
 
 def science(config: RunConfig) -> dict[str, Any]:
     """Return the keys of a configuration that can change a number. Precision is one."""
-    return science_of(config.as_dict())
-
-
-def science_of(plain: dict[str, Any]) -> dict[str, Any]:
-    """Return the science keys of a configuration in plain types."""
-    kept = without(plain, NOT_SCIENCE)
+    kept = without(config.as_dict(), NOT_SCIENCE)
     for settings in kept.values():
         if isinstance(settings, dict) and settings.get("_target_") in HASHED_AS:
             settings["_target_"] = HASHED_AS[settings["_target_"]]

@@ -115,7 +115,6 @@ class TrainingRecord(_Common):
 
     @property
     def trainings(self) -> "Sequence[TrainingRecord | Member]":
-        """The record itself."""
         return [self]
 
     def curve(self, key: str) -> list[float]:
@@ -150,12 +149,10 @@ class EnsembleRecord(_Common):
 
     @property
     def seed(self) -> int:
-        """The seed of the first member."""
         return self.members[0].seed
 
     @property
     def trainings(self) -> "Sequence[TrainingRecord | Member]":
-        """The members."""
         return self.members
 
     @property
@@ -240,7 +237,6 @@ def load_training(path: Path) -> TrainingRecord:
 
 
 def _sentence(error: ValidationError) -> str:
-    """The first error, with the field that it is of."""
 
     def place(each: Any) -> list[str]:
         return [str(part) for part in each["loc"] if part not in UNION_MEMBERS][1:]

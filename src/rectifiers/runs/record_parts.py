@@ -62,7 +62,6 @@ class Errors(Section):
 
     @property
     def top1_errors(self) -> int:
-        """The number of images whose top-1 answer is wrong."""
         return self.num_images - self.top1_correct
 
     @model_validator(mode="after")

@@ -31,7 +31,6 @@ class Library:
         return self.folder / "library.so"
 
     def sources(self) -> list[Path]:
-        """Return the C files in order."""
         return sorted(self.folder.glob("*.c"))
 
     def source_hash(self) -> str:

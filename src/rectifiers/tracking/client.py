@@ -251,11 +251,6 @@ def segments(folder: Path) -> set[Path]:
     return {path for path in _client_folders(folder) if path.is_dir() and not path.is_symlink()}
 
 
-def log_of(run: Any) -> Path:
-    """Return the log of the client's own process for this run."""
-    return Path(run.dir).parent / "logs" / "debug-internal.log"
-
-
 def logged_error(log: Path) -> str | None:
     """Return the first error in the client's log, or None: `finish()` does not report what a server refused."""
     try:

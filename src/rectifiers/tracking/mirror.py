@@ -52,7 +52,8 @@ class WandbMirror(Mirror):
         self._open(tracked)
 
     def _open(self, tracked: Tracked) -> None:
-        has_address, self._superseded = sync_state.has_address(tracked.folder), client.segments(tracked.folder)
+        has_address = (sync_state.place(tracked.folder) / sync_state.ADDRESS).exists()
+        self._superseded = client.segments(tracked.folder)
         self._run, reason = client.connect(tracked, self._fall_back)
         self._next_epoch, self._is_concluded = 0, False
         if self._run is not None:
@@ -119,7 +120,7 @@ class WandbMirror(Mirror):
         run, self._run = self._run, None
         if run is None:
             return False
-        url, log = (None, None) if run.offline else (run.url, client.log_of(run))
+        url, log = (None, None) if run.offline else (run.url, Path(run.dir).parent / "logs" / "debug-internal.log")
         error = client.finish(run, exit_code, self._wait_s)
         self._note(error)
         if error is None and log is not None:

@@ -24,7 +24,9 @@ def sync(runs: Path) -> Iterator[Outcome]:
     Raises:
         InputError: where `runs` is no folder.
     """
-    for folder in sync_state.logged(runs):
+    if not runs.is_dir():
+        raise InputError(f"--runs={runs} is not a folder; give the one that holds the runs")
+    for folder in sorted(path.parent for path in runs.glob("*/wandb") if path.is_dir()):
         try:
             with held(folder):
                 if not (folder / "record.json").exists():

@@ -2,13 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rectifiers.runs.identity import canonical_json
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 
 SYNC = "python scripts/report.py sync"
@@ -16,7 +14,6 @@ ADDRESS, NOTE = "address.json", "sent.json"
 
 
 def place(folder: Path) -> Path:
-    """Return the folder within a run's that holds W&B's files and ours about them."""
     return folder / "wandb"
 
 
@@ -39,11 +36,6 @@ def note_address(folder: Path, **known: str | None) -> None:
     write_text(place(folder) / ADDRESS, json.dumps(address, indent=1) + "\n")
 
 
-def has_address(folder: Path) -> bool:
-    """Return whether the run of `folder` was logged to W&B before."""
-    return (place(folder) / ADDRESS).exists()
-
-
 def mark(folder: Path, record: TrainingRecord, url: str | None) -> None:
     """Note that W&B has `record` of the run of `folder`, at `url`."""
     write_text(place(folder) / NOTE, json.dumps({"record": _digest(record), "url": url}, indent=1) + "\n")
@@ -55,17 +47,6 @@ def is_sent(folder: Path, record: TrainingRecord) -> bool:
         return json.loads((place(folder) / NOTE).read_text())["record"] == _digest(record)
     except (OSError, ValueError, KeyError, TypeError):
         return False
-
-
-def logged(runs: Path) -> Iterator[Path]:
-    """Yield the folders in `runs` whose runs were logged to W&B.
-
-    Raises:
-        InputError: where `runs` is no folder.
-    """
-    if not runs.is_dir():
-        raise InputError(f"--runs={runs} is not a folder; give the one that holds the runs")
-    yield from (path.parent for path in sorted(runs.glob("*/wandb")) if path.is_dir())
 
 
 def _digest(record: TrainingRecord) -> str:

@@ -58,7 +58,6 @@ class Run:
     warnings: list[str]
 
     def provenance(self) -> Provenance:
-        """Return where its numbers come from."""
         device = torch.cuda.get_device_name() if self.config.compute.accelerator == "gpu" else "cpu"
         threads, source = torch.get_num_threads(), self.source
         return provenance(source.digest, self.statistics_hash, device, threads, source.pinned)

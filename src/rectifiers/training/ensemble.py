@@ -58,6 +58,9 @@ def _averaged(
     data = parts[0].provenance
     own = provenance(data.data, None, "cpu", torch.get_num_threads(), data.data_pinned)
     clean = own.git_dirty is False and all(part.provenance.git_dirty is False for part in parts)
+    kept = records.load(path) if path.is_file() else None
+    earlier = kept.protocols if isinstance(kept, EnsembleRecord) else {}
+    still_true = {name: found for name, found in earlier.items() if found.member_scores == _digests(name, outcomes)}
     record = EnsembleRecord(
         schema_version=SCHEMA_VERSION,
         kind="ensemble",
@@ -69,19 +72,12 @@ def _averaged(
             Member(run=part.run, choices=part.choices, science=part.science, train_images=part.train_images)
             for part in parts
         ],
-        protocols=_still_true(path, outcomes) | {name: _result(name, outcomes) for name in names},
+        protocols=still_true | {name: _result(name, outcomes) for name in names},
         codes=sorted({code for part in parts for code in part.codes}),
         provenance=own.model_copy(update={"git_dirty": not clean}),
     )
     records.write(path, record)
     return Outcome(record, path, fresh=True)
-
-
-def _still_true(path: Path, outcomes: Sequence[Outcome[TrainingRecord]]) -> dict[str, EnsembleResult]:
-    """What the ensemble's record says already, as far as its members' scores are still the same."""
-    kept = records.load(path) if path.is_file() else None
-    results = kept.protocols if isinstance(kept, EnsembleRecord) else {}
-    return {name: result for name, result in results.items() if result.member_scores == _digests(name, outcomes)}
 
 
 def _digests(name: str, outcomes: Sequence[Outcome[TrainingRecord]]) -> list[str | None]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from rectifiers.evaluation.responses import ResponseMeter
-from rectifiers.nn.initializers import Site, he, layers_of
+from rectifiers.nn.initializers import he, layers_of
 from rectifiers.nn.networks.rows import BESIDE
 from rectifiers.runtime.distributed import all_reduce
 from rectifiers.runtime.errors import InputError
@@ -178,8 +178,8 @@ class Greedy(Callback):
                 f"callbacks=greedy changes which weights are trained, and {trainer.world_size} processes agree on "
                 "those once, at the start; start one process"
             )
-        hidden = module.network.sites()[:-1]
-        if any(not isinstance(s.module, nn.Linear) for s in hidden) or not all(_is_square(s) for s in hidden[1:]):
+        hidden = [site.module for site in module.network.sites()[:-1]]
+        if not all(isinstance(m, nn.Linear) for m in hidden) or any(len(set(m.weight.shape)) > 1 for m in hidden[1:]):
             raise InputError(
                 "callbacks=greedy passes layers by, so all hidden layers must be linear and of one width; "
                 "give model=mlp"
@@ -205,8 +205,8 @@ class Greedy(Callback):
         self._release()
         named = dict(module.network.head.named_children())
         for position, site in enumerate(sites[:-1]):
-            own = [part for name, part in named.items() if name in _parts(site.name)]
-            for part in own:
+            for name in {site.name, *(f"{site.name}_{part}" for part in BESIDE)} & named.keys():
+                part = named[name]
                 part.requires_grad_(position == stage)
                 if position > stage:
                     self._bypasses.append(part.register_forward_hook(lambda _, inputs, __: inputs[0]))
@@ -221,12 +221,3 @@ class Greedy(Callback):
         for handle in self._bypasses:
             handle.remove()
         self._bypasses = []
-
-
-def _is_square(site: Site) -> bool:
-    outputs, inputs = site.module.weight.shape[:2]
-    return inputs == outputs
-
-
-def _parts(name: str) -> set[str]:
-    return {name, *(f"{name}_{part}" for part in BESIDE)}

@@ -174,15 +174,12 @@ class Classifier(pl.LightningModule):
             "codes": self.codes,
             "unread": self.unreadable_images(),
             # of each process by itself, because sums in another order differ in their last digit
-            "epoch_so_far": all_gather(self._epoch_state()) if self._within_epoch() else None,
+            "epoch_so_far": all_gather(self._epoch_state()) if len(self.history) == self.current_epoch else None,
         }
 
     def unreadable_images(self) -> list[int]:
         """Return the indices of the training images that any process could not read."""
         return sorted(set().union(*all_gather(self.unreadable)))
-
-    def _within_epoch(self) -> bool:
-        return len(self.history) == self.current_epoch
 
     def _epoch_state(self) -> dict[str, Any]:
         loss = {name: getattr(self.train_loss, name).item() for name in LOSS_STATES}
