@@ -8,7 +8,6 @@ from statistics import fmean
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rectifiers.analysis.setup import AnalysisSetup, finite, mean_and_interval
@@ -18,7 +17,7 @@ from rectifiers.nn.networks.rows import Row
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
-from rectifiers.theory.propagation import Step, WidthEffect, log, predict
+from rectifiers.theory.propagation import Step, WidthEffect, log, predict, window_means
 
 
 @dataclass(frozen=True)
@@ -85,11 +84,9 @@ def _border(row: Row, x: Tensor) -> float:
     """Return the mean over responses of the power in their windows, over that of all of x."""
     if row.kind == "linear" or row.kernel == 1:
         return 1.0
-    power = x.square().mean((0, 1), keepdim=True)
+    power = x.square().mean((0, 1))
     total = float(power.mean())
-    window = torch.full((1, 1, row.kernel, row.kernel), 1 / row.kernel**2, dtype=x.dtype)
-    windows = F.conv2d(power, window, stride=row.stride, padding=row.padding)
-    return float(windows.mean()) / total if total else math.nan
+    return float(window_means(row, power).mean()) / total if total else math.nan
 
 
 @dataclass(frozen=True)

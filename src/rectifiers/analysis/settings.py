@@ -16,16 +16,12 @@ Inputs = Literal["data", "gaussian"]
 
 
 class Propagation(Section):
-    """Variance of responses and gradients, layer by layer."""
-
     seeds: Seeds = Field(5, description="networks, each with images of its own")
     images: Images = Field(64, description="per network")
     inputs: Inputs = Field("data", description="preprocessed training images, or N(0, 1)")
 
 
 class Gain(Section):
-    """Gains and stability of every activation."""
-
     seeds: Seeds = Field(5, description="networks per activation")
     depth: Annotated[int, Ge(2), Le(1000)] = Field(50, description="layers")
     units: Annotated[int, Ge(2), Le(4096)] = Field(256, description="per layer")
@@ -33,20 +29,16 @@ class Gain(Section):
 
 
 class Responses(Section):
-    """What a finished run's activations answer."""
+    pass
 
 
 class Histograms(Section):
-    """Activations and gradients along a training."""
-
     snapshots: Annotated[int, Ge(2), Le(50)] = Field(
         5, description="at logarithmically spaced steps, the first and the last included"
     )
 
 
 class Fisher(Section):
-    """Fisher information of a small network, for several slopes."""
-
     seeds: Annotated[int, Ge(2), Le(1000)] = Field(5, description="runs per arm")
     images: Images = Field(1000, description="over which the information is taken")
     inputs: Inputs = Field("data", description="preprocessed training images, or N(0, 1), at the start alone")
@@ -61,8 +53,6 @@ class Fisher(Section):
 
 
 class Preprocessing(Section):
-    """Mean image, components, reconstruction, whitened images."""
-
     images: Annotated[int, Ge(1), Le(144)] = Field(16, description="shown")
     components: Annotated[tuple[Annotated[int, Ge(1), Le(4096)], ...], MinLen(1)] = Field(
         (1, 4, 16, 64), description="of which images are made again", examples=[[1, 4, 16, 64]]

@@ -101,28 +101,28 @@ class Affine:
 Method = Callable[[PixelMoments], Affine]
 
 
-def _centred(moments: PixelMoments, offset: Tensor) -> Affine:
-    return Affine(offset, torch.ones_like(offset))
+def _centred(offset: Tensor, matrix: Tensor | None = None, *, image_form: bool = False) -> Affine:
+    return Affine(offset, torch.ones_like(offset), matrix, image_form)
 
 
 def none(moments: PixelMoments) -> Affine:
     """The pixels as they are."""
-    return _centred(moments, torch.zeros(1, 1, 1, dtype=torch.float64))
+    return _centred(torch.zeros(1, 1, 1, dtype=torch.float64))
 
 
 def scalar_mean(moments: PixelMoments) -> Affine:
     """Subtract one number, the mean over all pixels and channels."""
-    return _centred(moments, moments.mean.mean().view(1, 1, 1))
+    return _centred(moments.mean.mean().view(1, 1, 1))
 
 
 def channel_mean(moments: PixelMoments) -> Affine:
     """Subtract each channel's mean."""
-    return _centred(moments, moments.mean.mean((1, 2), keepdim=True))
+    return _centred(moments.mean.mean((1, 2), keepdim=True))
 
 
 def pixel_mean(moments: PixelMoments) -> Affine:
     """Subtract the mean image, as the paper does."""
-    return _centred(moments, moments.mean)
+    return _centred(moments.mean)
 
 
 def standardize(moments: PixelMoments) -> Affine:
@@ -147,13 +147,9 @@ def eigenbasis(moments: PixelMoments) -> tuple[Tensor, Tensor]:
     return values, rows * largest.sign()
 
 
-def _pca(moments: PixelMoments, rows: Tensor, *, image_form: bool = False) -> Affine:
-    return Affine(moments.mean, torch.ones_like(moments.mean), rows, image_form)
-
-
 def pca(moments: PixelMoments) -> Affine:
     """Subtract the mean image and rotate into the eigenbasis of the covariance: a vector, decorrelated."""
-    return _pca(moments, eigenbasis(moments)[1])
+    return _centred(moments.mean, eigenbasis(moments)[1])
 
 
 def pca_reduce(moments: PixelMoments, k: Count = 100) -> Affine:
@@ -161,28 +157,27 @@ def pca_reduce(moments: PixelMoments, k: Count = 100) -> Affine:
     _, rows = eigenbasis(moments)
     if k > len(rows):
         raise InputError(f"preprocess.k={k} is more than the {len(rows)} numbers per image; give {len(rows)} or fewer")
-    return _pca(moments, rows[:k].clone())
+    return _centred(moments.mean, rows[:k].clone())
 
 
 def pca_whiten(moments: PixelMoments, epsilon: NonNegative = 1e-5) -> Affine:
     """Rotate and divide each coordinate by sqrt(variance + epsilon): a vector, white where variance >> epsilon."""
-    values, rows = eigenbasis(moments)
-    return _pca(moments, rows / _floor(values, epsilon).sqrt()[:, None])
+    return _centred(moments.mean, _whitening(*eigenbasis(moments), epsilon))
 
 
 def zca(moments: PixelMoments, epsilon: NonNegative = 1e-2) -> Affine:
     """PCA whitening rotated back into the pixel basis: a whitened image."""
     values, rows = eigenbasis(moments)
-    return _pca(moments, rows.T @ (rows / _floor(values, epsilon).sqrt()[:, None]), image_form=True)
+    return _centred(moments.mean, rows.T @ _whitening(values, rows, epsilon), image_form=True)
 
 
-def _floor(values: Tensor, epsilon: float) -> Tensor:
+def _whitening(values: Tensor, rows: Tensor, epsilon: float) -> Tensor:
     if epsilon == 0 and values.min() <= 1e-12:
         raise InputError(
             "preprocess.epsilon=0 divides by the variance of directions in which the training images never vary; "
             "give a number above 0, such as 0.01"
         )
-    return values + epsilon
+    return rows / (values + epsilon).sqrt()[:, None]
 
 
 def residual_power(affine: Affine, moments: PixelMoments) -> float:
@@ -218,7 +213,7 @@ class Preprocess(nn.Module):
 
     def forward(self, images: Tensor, shifts: Tensor | None = None) -> Tensor:
         """Map images; `shifts`, [N, C] grey levels or None, are added to their channels first."""
-        offset, scale = (self._sized(t, images) for t in (self.offset, self.scale))
+        offset, scale = self._sized(self.offset, images), self._sized(self.scale, images)
         pixels = images.to(offset.dtype)
         if shifts is not None:
             pixels = pixels + shifts.to(offset.dtype)[:, :, None, None]
@@ -242,13 +237,8 @@ class Preprocess(nn.Module):
 
     def fitted(self) -> dict[str, Tensor | bool | None]:
         """Return the arguments that rebuild this map by `Preprocess(**fitted)`; tensors on the CPU."""
-        matrix = None if self.matrix is None else self.matrix.cpu()
-        return {
-            "offset": self.offset.cpu(),
-            "scale": self.scale.cpu(),
-            "matrix": matrix,
-            "image_form": self.image_form,
-        }
+        tensors = {"offset": self.offset, "scale": self.scale, "matrix": self.matrix}
+        return {**{k: t if t is None else t.cpu() for k, t in tensors.items()}, "image_form": self.image_form}
 
 
 def fit(method: Method, moments: PixelMoments, scale: float | str) -> Preprocess:
@@ -265,12 +255,10 @@ def fit(method: Method, moments: PixelMoments, scale: float | str) -> Preprocess
             raise InputError(
                 "preprocess.scale=unit_rms has nothing to divide by: all training images are equal; give a number"
             )
-        factor = 1 / math.sqrt(power)
-    else:
-        factor = float(scale)
+        scale = 1 / math.sqrt(power)
     return Preprocess(
         (affine.offset * PixelMoments.WHITE).float(),
-        (affine.scale * factor / PixelMoments.WHITE).float(),
+        (affine.scale * float(scale) / PixelMoments.WHITE).float(),
         None if affine.matrix is None else affine.matrix.float(),
         affine.matrix is None or affine.image_form,
     )

@@ -70,7 +70,7 @@ def load(path: Path) -> Preprocess:
     try:
         check_zip(path)
         parts = torch.load(path, weights_only=True)
-        return Preprocess(*(parts[name] for name in ("offset", "scale", "matrix", "image_form")))
+        return Preprocess(**parts)
     except Exception as error:  # damage can raise anything
         raise InputError(
             f"{path} is damaged ({type(error).__name__}); run again with rerun=true to fit the preprocessing again"

@@ -155,7 +155,7 @@ def _follow(
             continue
         site, std = sites[len(responses)], stds[len(responses)]
         bias = 0.0 if site.module.bias is None else float(site.module.bias.detach().double().square().mean())
-        y = site.fans[0] * std**2 * (_reached(row, x) if on_maps else x) + bias
+        y = site.fans[0] * std**2 * (window_means(row, x) if on_maps else x) + bias
         responses.append(y)
         mean = float(y.mean())
         own = None if site.after is None else moments_at(site.after, mean, site.channels)
@@ -177,7 +177,7 @@ def _follow(
     return list(zip(responses, reversed(gradients), known, strict=True))
 
 
-def _reached(row: Row, on_map: Tensor) -> Tensor:
+def window_means(row: Row, on_map: Tensor) -> Tensor:
     """Return the mean of E[x^2] over the window of each response, padding included."""
     if row.kind == "linear":
         return on_map.mean().view(1, 1)

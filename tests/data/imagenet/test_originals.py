@@ -43,7 +43,7 @@ def test_every_kind_of_file_keeps_its_pixels(kind: str | None, oddities: tuple[s
     assert stored.way == ("kept" if kept else "pixels")
     assert stored.way in WAYS
     assert (stored.body == original) is kept
-    assert (stored.height, stored.width) == PIXELS.shape[:2]
+    assert stored.shape == PIXELS.shape[:2]
     decoded = read_rgb(io.BytesIO(stored.body), "it", STORED_AS)
     assert decoded.permute(1, 2, 0).numpy().tobytes() == rgb(original)
 
@@ -55,7 +55,7 @@ def test_sound_exif_is_no_oddity_and_rotates_nothing() -> None:
     Image.fromarray(PIXELS).save(file, "JPEG", exif=exif)
     stored = to_stored(file.getvalue(), "it", None)
     assert stored.oddities == ()
-    assert (stored.height, stored.width) == PIXELS.shape[:2]
+    assert stored.shape == PIXELS.shape[:2]
 
 
 def test_a_transcoder_that_changes_pixels_is_refused() -> None:

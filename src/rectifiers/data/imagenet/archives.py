@@ -76,7 +76,6 @@ def read_expected(path: Path, text: str | None = None) -> Expected:
 
 
 def file_md5(path: Path) -> str:
-    """Return a file's md5 in hex."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "md5").hexdigest()
 

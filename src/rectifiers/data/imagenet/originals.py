@@ -36,18 +36,13 @@ _headers = threading.Lock()
 
 @dataclass(frozen=True)
 class Stored:
-    """The bytes to store, the image's size in pixels, which of WAYS, its ODDITIES, and the original's blake2b-128."""
+    """The bytes to store, the image's height and width, which of WAYS, its ODDITIES, and the original's blake2b-128."""
 
     body: bytes
-    height: int
-    width: int
+    shape: tuple[int, int]
     way: str
     oddities: tuple[str, ...]
     digest: bytes
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.height, self.width
 
 
 def transcoder(store: str) -> Transcoder | None:
@@ -104,7 +99,8 @@ def to_stored(original: bytes, name: str, tile: Transcoder | None) -> Stored:
             if after.convert("RGB").tobytes() != pixels.tobytes():
                 raise InputError(f"storing {name} would change its pixels, which is a bug; give data.store=plain")
     digest = hashlib.blake2b(original, digest_size=16).digest()
-    return Stored(body, image.height, image.width, way, tuple(key for key in ODDITIES if oddities.get(key)), digest)
+    named = tuple(key for key in ODDITIES if oddities.get(key))
+    return Stored(body, (image.height, image.width), way, named, digest)
 
 
 def _exif_is_unreadable(image: Image.Image) -> bool:

@@ -102,14 +102,12 @@ class ShardSplit:
         return f"image {index} of {self.folder} ({shard_name(int(row['shard']))} from byte {int(row['offset'])})"
 
     def image(self, index: int) -> Tensor:
-        """Return one image, uint8 [3, H, W]."""
         name = self._name(index)
         return read_rgb(
             io.BytesIO(self.encoded(index)), name, STORED_AS, remedy="find what is damaged by make verify-data"
         )
 
     def shape(self, index: int) -> tuple[int, int]:
-        """Return the height and width of one image."""
         row = self._index[index]
         return int(row["height"]), int(row["width"])
 

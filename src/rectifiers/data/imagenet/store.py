@@ -38,12 +38,10 @@ STORED_AS = ("JPEG", "PPM")  # the only formats that are tried: some of Pillow's
 
 
 def shard_name(number: int) -> str:
-    """Return a shard's file name."""
     return f"shard-{number:05d}.bin"
 
 
 def file_sha256(path: Path) -> str:
-    """Return a file's SHA-256 in hex."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
