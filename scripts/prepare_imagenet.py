@@ -83,16 +83,12 @@ def verify_all(expected: Expected, pins: Path | None) -> str:
     return json.dumps(wanted, indent=1) + "\n"
 
 
-def byte_progress() -> Progress:
-    columns = ("[progress.description]{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    return Progress(*columns, TimeRemainingColumn(), console=stderr, disable=not stderr.is_terminal)
-
-
 def run_prepare(expected: Expected, settings: Settings, threads: int) -> None:
     from rectifiers.data.imagenet.preparation import prepare
 
     total = sum(expected.archives[role].path.stat().st_size for role in ("train", "val"))
-    with byte_progress() as progress:
+    columns = ("[progress.description]{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=stderr, disable=not stderr.is_terminal) as progress:
         tasks = {work: progress.add_task(work, total=total) for work in ("storing", "checking")}
         prepare(
             expected,

@@ -187,10 +187,7 @@ def _in_log10(natural: float) -> float | None:
 
 
 def _width(effect: WidthEffect | None) -> dict[str, float | None]:
-    return {
-        "width_drift": _in_log10(effect.drift) if effect else None,
-        "width_spread": _in_log10(effect.spread) if effect else None,
-    }
+    return {f"width_{key}": _in_log10(getattr(effect, key)) if effect else None for key in ("drift", "spread")}
 
 
 def _theory(step: Step) -> dict[str, float | None]:

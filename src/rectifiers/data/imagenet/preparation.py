@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -215,10 +216,8 @@ def _finish(
     part: Path, plan: dict[str, Any], expected: Expected, devkit: Devkit, on_bytes: Callable[[int], None]
 ) -> None:
     """Write the indexes, and the manifest with the hash of every file; never hold all images' names in memory."""
-    ways: dict[str, dict[str, Any]] = {way: {"is": text, "count": 0} for way, text in WAYS.items()}
-    oddities: dict[str, dict[str, Any]] = {
-        key: {"is": text, "count": 0, "stored": {}} for key, text in ODDITIES.items()
-    }
+    ways, oddities = Counter[str](), Counter[str]()
+    named: dict[str, dict[str, str]] = {key: {} for key in ODDITIES}
     splits, files, store = {}, {}, part / "store"
     for split in SPLITS:
         index = np.fromiter((tuple(image["row"]) for image in _images(part, split)), dtype=INDEX)
@@ -236,18 +235,18 @@ def _finish(
         digest = digest_files((i["name"], i["row"][4], bytes.fromhex(i["digest"])) for i in _images(part, split))
         splits[split] = {"images": len(index), "digest": digest}
         for image in _images(part, split):
-            ways[image["way"]]["count"] += 1
-            for odd in (oddities[key] for key in image["oddities"]):
-                odd["count"] += 1
-                if odd["count"] <= MOST_NAMED:
-                    odd["stored"][image["name"]] = image["way"]
+            ways[image["way"]] += 1
+            oddities.update(image["oddities"])
+            for key in image["oddities"]:
+                if oddities[key] <= MOST_NAMED:
+                    named[key][image["name"]] = image["way"]
     manifest = {
         **plan,
         "classes": [{"wnid": wnid, "words": words} for wnid, words in zip(devkit.wnids, devkit.words, strict=True)],
         "splits": splits,
         "files": files,
-        "ways": ways,
-        "oddities": oddities,
+        "ways": {way: {"is": text, "count": ways[way]} for way, text in WAYS.items()},
+        "oddities": {key: {"is": text, "count": oddities[key], "stored": named[key]} for key, text in ODDITIES.items()},
     }
     write_text(store / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
 
