@@ -28,8 +28,8 @@ from rectifiers.cli.composition import Choices, compose_with_choices, of_run, re
 from rectifiers.cli.train import hints, refuse_unusable_choices
 from rectifiers.results.figures import write_svg
 from rectifiers.runs.config import RunConfig
+from rectifiers.runs.folder import run_folder
 from rectifiers.runs.identity import run_id
-from rectifiers.runs.lookup import run_folder
 from rectifiers.runs.record import TrainingRecord, load_training
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text

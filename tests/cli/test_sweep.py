@@ -21,7 +21,7 @@ from rectifiers.cli.sweep import Job, State, load, plan, print_status
 from rectifiers.runs.folder import lock_for_child
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import Stopped
-from rectifiers.training.epoch_end import EpochEnd
+from rectifiers.training.checkpoints import EpochEnd
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 TOO_LARGE = "optim.global_batch=1000000"  # an error that only the run itself finds

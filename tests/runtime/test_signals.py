@@ -15,8 +15,7 @@ from rectifiers.runtime.distributed import launch_command
 from rectifiers.runtime.signals import Stopped, deferring_signals
 from rectifiers.training import run
 from rectifiers.training import testing as results
-from rectifiers.training.checkpoints import AtomicCheckpointIO
-from rectifiers.training.epoch_end import EpochEnd
+from rectifiers.training.checkpoints import AtomicCheckpointIO, EpochEnd
 
 STAGES = {
     "data": (sources, "digits", "while the data was opened"),

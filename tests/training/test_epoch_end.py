@@ -9,7 +9,7 @@ import pytest
 from pytorch_lightning.callbacks import Callback
 
 from rectifiers.runtime.signals import Stopped, deferring_signals
-from rectifiers.training.epoch_end import EpochEnd, EpochMeasure
+from rectifiers.training.checkpoints import EpochEnd, EpochMeasure
 from rectifiers.training.run import train
 
 

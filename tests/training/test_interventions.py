@@ -14,7 +14,7 @@ from rectifiers.nn.initializers import he, initialize, lecun
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import expand
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.epoch_end import EpochEnd
+from rectifiers.training.checkpoints import EpochEnd
 from rectifiers.training.interventions import Greedy, RedrawLayers, ReviveDead, dead_units
 from rectifiers.training.run import Outcome, train
 

@@ -27,9 +27,8 @@ from rectifiers.evaluation.testing import Result
 from rectifiers.runs import record as records
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.checkpoints import AtomicCheckpointIO
+from rectifiers.training.checkpoints import AtomicCheckpointIO, EpochEnd
 from rectifiers.training.diagnostics import Signals
-from rectifiers.training.epoch_end import EpochEnd
 from rectifiers.training.run import Outcome, train
 
 CHOICES = {"activation": "prelu", "init": "he", "model": "mlp", "data": "digits"}

@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.lookup import run_folder
+from rectifiers.runs.folder import run_folder
 from rectifiers.runs.record import EnsembleRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF

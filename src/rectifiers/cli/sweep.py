@@ -24,9 +24,8 @@ from rectifiers.cli.composition import Choices, compose_with_choices, resolve
 from rectifiers.nn.networks.rows import trace
 from rectifiers.results.statistics import mean_of
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.folder import is_held
+from rectifiers.runs.folder import NotYet, find, is_held, run_folder, settle
 from rectifiers.runs.identity import canonical_json, run_id, science
-from rectifiers.runs.lookup import NotYet, find, run_folder, settle
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError

@@ -22,7 +22,7 @@ from rectifiers.cli.composition import Choices, choices_of, compose_with_choices
 from rectifiers.cli.help import text, wanted
 from rectifiers.results.console import print_record
 from rectifiers.runs.config import RunConfig, options
-from rectifiers.runs.lookup import Outcome, find, settle
+from rectifiers.runs.folder import Outcome, find, settle
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.record import EnsembleRecord, TrainingRecord
 from rectifiers.runtime.distributed import World, resume_command, world

@@ -25,8 +25,7 @@ from pytorch_lightning.strategies import DDPStrategy, Strategy
 
 from rectifiers.data.module import ImageData
 from rectifiers.training.build import Run, build_interventions
-from rectifiers.training.checkpoints import AtomicCheckpointIO
-from rectifiers.training.epoch_end import EpochEnd, History, print_progress, write_metrics
+from rectifiers.training.checkpoints import AtomicCheckpointIO, EpochEnd, History, print_progress, write_metrics
 from rectifiers.training.module import Classifier
 from rectifiers.training.preflight import BACKEND
 

@@ -12,9 +12,8 @@ from pytorch_lightning.callbacks import Callback
 from rectifiers.data.statistics import save
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.folder import begin, begun_by, held
+from rectifiers.runs.folder import Found, Outcome, begin, begun_by, find, held, run_folder, settle
 from rectifiers.runs.identity import science
-from rectifiers.runs.lookup import Found, Outcome, find, run_folder, settle
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.record_parts import ProtocolResult
 from rectifiers.runtime.console import stderr
@@ -35,8 +34,15 @@ from rectifiers.tracking.client import Tracked
 from rectifiers.tracking.mirror import Mirror, mirrored
 from rectifiers.training import lightning
 from rectifiers.training.build import Run, build, check_functions, open_source
-from rectifiers.training.checkpoints import LAST, PREVIOUS, AtomicCheckpointIO, first_line, load_weights, newest
-from rectifiers.training.epoch_end import write_metrics
+from rectifiers.training.checkpoints import (
+    LAST,
+    PREVIOUS,
+    AtomicCheckpointIO,
+    first_line,
+    load_weights,
+    newest,
+    write_metrics,
+)
 from rectifiers.training.lightning import isolated
 from rectifiers.training.module import Diverged, refuse_other_network
 from rectifiers.training.preflight import announce, check_compute, meet
