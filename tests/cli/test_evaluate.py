@@ -11,8 +11,9 @@ import torch
 
 from conftest import compose_config
 from rectifiers.data.statistics import load as load_statistics
+from rectifiers.evaluation.result import Result
 from rectifiers.evaluation.scores import load
-from rectifiers.evaluation.testing import Result, evaluate
+from rectifiers.evaluation.testing import evaluate
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.errors import InputError

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rectifiers.evaluation.ensemble import mean_result
+from rectifiers.evaluation.result import mean_result
 from rectifiers.evaluation.scores import Scores
 from rectifiers.runtime.errors import InputError
 

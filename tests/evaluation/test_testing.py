@@ -10,7 +10,8 @@ from rectifiers.data.transforms import resize_shorter
 from rectifiers.evaluation import testing
 from rectifiers.evaluation.counters import Errors
 from rectifiers.evaluation.protocols import center, dense, ten_view
-from rectifiers.evaluation.testing import Result, evaluate, same_shape_batches
+from rectifiers.evaluation.result import Result
+from rectifiers.evaluation.testing import evaluate, same_shape_batches
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import expand
 

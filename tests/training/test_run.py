@@ -23,7 +23,7 @@ from photos import jpeg, photo
 from processes import alone, finish, record, start, wait_for
 from rectifiers.data.module import TrainDataset
 from rectifiers.evaluation.counters import Errors
-from rectifiers.evaluation.testing import Result
+from rectifiers.evaluation.result import Result
 from rectifiers.runs import record as records
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runtime.errors import InputError

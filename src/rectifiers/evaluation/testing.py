@@ -2,18 +2,16 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from rectifiers.data.sources import Split
-from rectifiers.evaluation.calibration import calibration
-from rectifiers.evaluation.counters import ErrorCounter, Errors, is_correct
+from rectifiers.evaluation.counters import ErrorCounter
 from rectifiers.evaluation.protocols import TestProtocol
+from rectifiers.evaluation.result import Result
 from rectifiers.runtime.distributed import all_reduce, world
 from rectifiers.runtime.signals import iterate_until_stopped, leave_signals_to_the_parent
 
@@ -45,39 +43,6 @@ def same_shape_batches(split: Split, protocol: TestProtocol) -> Iterator[list[in
         size = max(1, PIXELS_PER_BATCH // max(pixels))
         for start in range(0, len(indices), size):
             yield indices[start : start + size]
-
-
-@dataclass(frozen=True)
-class Result:
-    """The outcome of a protocol on a split.
-
-    errors, calibration: of the scores averaged over all scales. correct: bool [images], whether each image's top-1
-    answer is. scores: float32 [images, classes]. by_scale: the errors at each scale (px) alone, where it was measured.
-    """
-
-    errors: Errors
-    calibration: dict[str, float | None]
-    correct: Tensor
-    scores: Tensor
-    by_scale: dict[int, Errors] = field(default_factory=dict)
-
-    @classmethod
-    def from_scores(cls, scores: Tensor, labels: Tensor) -> "Result":
-        """Judge scores [images, classes] by the images' labels [images]."""
-        correct = is_correct(scores, labels)
-        top5_correct = int(is_correct(scores, labels, top_k=5).sum()) if scores.shape[1] > 5 else None
-        errors = Errors(len(labels), int(correct.sum()), top5_correct)
-        return cls(errors, calibration(scores, labels), correct, scores)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain types for a record; `correct` in hexadecimal digits, the first image in the highest bit."""
-        by_scale = {str(px): errors.as_dict() for px, errors in self.by_scale.items()}
-        return {
-            **self.errors.as_dict(),
-            "by_scale": by_scale if len(by_scale) > 1 else {},
-            **self.calibration,
-            "correct_mask": np.packbits(self.correct.numpy()).tobytes().hex()[: math.ceil(len(self.correct) / 4)],
-        }
 
 
 @torch.inference_mode()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from rectifiers.evaluation.ensemble import mean_result
+from rectifiers.evaluation.result import mean_result
 from rectifiers.evaluation.scores import load, scores_path
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
