@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console, Group
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from rectifiers.results.origin import code_of, machine_of
@@ -43,9 +43,8 @@ def print_record(record: Record, console: Console) -> None:
 
 def errors_table(protocols: Mapping[str, ProtocolResult]) -> Table:
     """One line a protocol: errors in percent with their interval, and how many images were seen."""
-    table = Table()
-    for column in ("protocol", "top-1 error %", "95 % interval", "top-5 error %", "images seen"):
-        table.add_column(column, justify="left" if column == "protocol" else "right")
+    numbers = ("top-1 error %", "95 % interval", "top-5 error %", "images seen")
+    table = Table("protocol", *(Column(name, justify="right") for name in numbers))
     for name in sorted(protocols):
         result = protocols[name]
         low, high = error_interval_pct(result.top1_errors, result.num_images)
@@ -77,14 +76,10 @@ def slopes_table(slopes: Mapping[str, Slopes]) -> Table:
     """One line a layer: the learned slope, and Table 1's for the layer of that name."""
     shared = all(slope.channels == 1 for slope in slopes.values())
     paper = table_1_slopes(shared)
-    table = Table()
-    table.add_column("layer")
-    table.add_column("slope" if shared else "mean slope", justify="right")
-    if not shared:
-        table.add_column("over channels, std", justify="right")
-    table.add_column("paper's Table 1", justify="right")
+    numbers = ["slope"] if shared else ["mean slope", "over channels, std"]
+    table = Table("layer", *(Column(name, justify="right") for name in (*numbers, "paper's Table 1")))
     for layer, slope in slopes.items():
-        row = [layer, f"{slope.mean:.3f}"]
-        row += [] if shared else [f"{slope.std:.3f}"]
-        table.add_row(*row, f"{paper[layer]:.3f}" if layer in paper else "-")
+        own = [slope.mean] if shared else [slope.mean, slope.std]
+        printed = f"{paper[layer]:.3f}" if layer in paper else "-"
+        table.add_row(layer, *(f"{value:.3f}" for value in own), printed)
     return table

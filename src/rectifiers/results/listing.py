@@ -2,6 +2,7 @@
 
 import difflib
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,29 +103,29 @@ def select(found: Sequence[Found], filters: Iterable[str]) -> list[Found]:
     Raises:
         InputError: for a key that no run has, or a value that no run has there.
     """
-    told = [facts(each.record) for each in found]
-    fits = [True] * len(found)
+    runs, fitting = [(each, facts(each.record)) for each in found], []
     for text in filters:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise InputError(f"{text} is no filter; give key=value, as in activation=prelu")
-        if found and not any(key in each for each in told):
-            raise InputError(_unknown(key, sorted({name for each in told for name in each})))
-        wanted = [value] if any(_fits(each.get(key), value) for each in told) else value.split(",")
-        for one in wanted:
-            if found and not any(_fits(each[key], one) for each in told if key in each):
-                there = sorted({text for each in told if key in each for text in _texts(each[key])})
-                raise InputError(f"no run has {key}={one}; there are: {', '.join(there[:20])}")
-        fits = [
-            ok and key in each and any(_fits(each[key], one) for one in wanted)
-            for ok, each in zip(fits, told, strict=True)
-        ]
-    return [each for each, ok in zip(found, fits, strict=True) if ok]
+        values = [of_run[key] for _, of_run in runs if key in of_run]
+        if found and not values:
+            raise InputError(_unknown(key, sorted({name for _, of_run in runs for name in of_run})))
+        alternatives = [value] if any(_fits(each, value) for each in values) else value.split(",")
+        for one in alternatives:
+            if found and not any(_fits(each, one) for each in values):
+                known = sorted({name for each in values for name in _texts(each)})
+                raise InputError(f"no run has {key}={one}; there are: {', '.join(known[:20])}")
+        fitting.append((key, alternatives))
+    return [
+        each
+        for each, of_run in runs
+        if all(key in of_run and any(_fits(of_run[key], one) for one in ones) for key, ones in fitting)
+    ]
 
 
 def _unknown(key: str, known: Sequence[str]) -> str:
-    by_end = [name for name in known if name.rpartition(".")[2] == key]
-    near = by_end or difflib.get_close_matches(key, known, n=3)
+    near = [name for name in known if name.rpartition(".")[2] == key] or difflib.get_close_matches(key, known, n=3)
     meant = f"did you mean {' or '.join(near)}?" if near else f"the keys are: {', '.join(known)}"
     return f"{key} is no key of these runs; {meant}"
 
@@ -146,10 +147,5 @@ def _fits(value: Any, text: str) -> bool:
 
 def usual_protocol(found: Sequence[Found]) -> str | None:
     """Return the protocol to show where none is asked for: the paper's ten views, or what most runs were tested by."""
-    counts: dict[str, int] = {}
-    for each in found:
-        for name in each.record.protocols:
-            counts[name] = counts.get(name, 0) + 1
-    if USUAL_PROTOCOL in counts:
-        return USUAL_PROTOCOL
-    return max(sorted(counts), key=lambda name: counts[name], default=None)
+    counts = Counter(name for each in found for name in each.record.protocols)
+    return USUAL_PROTOCOL if USUAL_PROTOCOL in counts else max(sorted(counts), key=counts.__getitem__, default=None)

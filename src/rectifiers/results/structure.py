@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from rectifiers.results.eligibility import PAPERS_SETTING, known
-from rectifiers.results.layout import Estimate, Line, Table, estimate
+from rectifiers.results.layout import Line, Table, estimate
 from rectifiers.results.paper import published, table_1_slopes
 from rectifiers.runs.record import Record, TrainingRecord
 
@@ -26,29 +26,24 @@ def _of(group: Iterable[Record], *experiments: str) -> list[TrainingRecord]:
 
 def slopes(groups: Groups) -> list[Table]:
     """Table 1: the learned slope of every layer, the mean over channels, beside ours."""
-    found = []
+    tables = []
+    paper = {kind: table_1_slopes(kind == "channel-shared") for kind in TABLE_1}
+    head = ["layer", *(f"{kind}, {whose}" for kind in TABLE_1 for whose in ("paper", "ours"))]
     for name, group in groups.items():
-        columns = {}
-        for kind, experiments in TABLE_1.items():
-            runs = [r for r in _of(group, *experiments) if r.status == "finished"]
-            columns[kind] = (table_1_slopes(kind == "channel-shared"), runs)
-        if not any(runs for _, runs in columns.values()) and name != PAPERS_SETTING:
-            continue
-        lines = []
-        for layer in columns["channel-wise"][0]:
-            cells: list[str | Estimate] = [layer]
-            used = []
-            for paper, runs in columns.values():
-                own = [r for r in runs if layer in r.slopes]
-                ours = [r.slopes[layer].mean for r in own]
-                cells += [f"{paper[layer]:.3f}", estimate(ours, 3, absent="not run")]
-                used += [r.run for r in own]
-            lines.append(Line(cells, used))
-        head = ["layer", *(f"{kind}, {whose}" for kind in columns for whose in ("paper", "ours"))]
         own_setting = name == PAPERS_SETTING
+        finished = [record for record in group if record.status == "finished"]
+        runs = {kind: _of(finished, *experiments) for kind, experiments in TABLE_1.items()}
+        lines = []
+        for layer in paper["channel-wise"] if any(runs.values()) or own_setting else ():
+            found = {kind: [r for r in of_kind if layer in r.slopes] for kind, of_kind in runs.items()}
+            means = {kind: [r.slopes[layer].mean for r in of_kind] for kind, of_kind in found.items()}
+            ours = {kind: estimate(values, 3, absent="not run") for kind, values in means.items()}
+            cells = [cell for kind in TABLE_1 for cell in (f"{paper[kind][layer]:.3f}", ours[kind])]
+            lines.append(Line([layer, *cells], [r.run for of_kind in found.values() for r in of_kind]))
         title = "Table 1: learned slopes" if own_setting else f"Table 1 on {name}"
-        found.append(Table("slopes", name, title, 2 if own_setting else 3, head, lines))
-    return found
+        if lines:
+            tables.append(Table("slopes", name, title, 2 if own_setting else 3, head, lines))
+    return tables
 
 
 def networks() -> Table:
@@ -67,24 +62,20 @@ def curves(groups: Groups) -> list[Table]:
     """Figures 2 and 3: the error of the centre view after each epoch; the paper plots it and prints no numbers."""
     tables = []
     for title, (arms, epochs) in FIGURES.items():
+        head = ("epoch", *(f"{arm}, top-1 error" for arm in arms))
         for name, group in groups.items():
-            runs = {arm: _of(group, e) for arm, e in arms.items()}
+            runs = [_of(group, experiment) for experiment in arms.values()]
             own_setting = name == PAPERS_SETTING
             heading, level = (title, 2) if own_setting else (f"{title.partition(':')[0]} on {name}", 3)
-            if not any(runs.values()):
-                if own_setting:
-                    tables.append(Table("curves", name, heading, level, note="Not run."))
-                continue
-            lines = []
-            for epoch in range(epochs):
-                cells: list[str | Estimate] = [str(epoch + 1)]
-                used = []
-                for found in runs.values():
-                    trained = [r for r in found if len(r.history) > epoch]
-                    errors = [r.curve("val/top1_error_pct")[epoch] for r in trained]
-                    cells.append(estimate(errors))
-                    used += [r.run for r in trained]
-                lines.append(Line(cells, used))
-            head = ("epoch", *(f"{arm}, top-1 error" for arm in arms))
-            tables.append(Table("curves", name, heading, level, head, lines))
+            if any(runs):
+                lines = [_epoch(epoch, runs) for epoch in range(epochs)]
+                tables.append(Table("curves", name, heading, level, head, lines))
+            elif own_setting:
+                tables.append(Table("curves", name, heading, level, note="Not run."))
     return tables
+
+
+def _epoch(epoch: int, arms: Sequence[Sequence[TrainingRecord]]) -> Line:
+    trained = [[run for run in runs if run.epochs > epoch] for runs in arms]
+    errors = [estimate([run.curve("val/top1_error_pct")[epoch] for run in runs]) for runs in trained]
+    return Line([str(epoch + 1), *errors], [run.run for runs in trained for run in runs])

@@ -20,6 +20,7 @@ from rectifiers.runs.record_parts import Errors, ProtocolResult
 from rectifiers.runtime.errors import InputError
 
 Row = dict[str, Any]
+MEASURES = ("ece", "nll", "brier")
 HEAD = """# Tables
 
 Made by `make table` from `results/records/`; do not edit. Errors are in percent; an interval is of 95 % over runs with
@@ -135,16 +136,15 @@ def _beside_paper(title: str, rows: Sequence[Row], group: Sequence[Record]) -> T
         runs, lost = runs_of(row, group), _lost(row, group)
         for which in ("top1", "top5"):
             paper = paper_value(row, which)
-            label = f"{label_of(row, group)}, {which.replace('top', 'top-')}"
-            line = [label, row["protocol"], "-" if paper is None else f"{paper:.2f}"]
             ours: str | Estimate = f"({lost} diverged)" if lost else "not run"
             difference = "-"
             if runs:
-                mean = mean_of([getattr(result_of(row, r), f"{which}_error_pct") for r in runs])
-                ours = Estimate(mean, lost=lost)
+                ours = Estimate(mean_of([getattr(result_of(row, r), f"{which}_error_pct") for r in runs]), lost=lost)
                 if paper is not None and row.get("comparable", True):
-                    difference = f"{mean.mean - paper:+.2f}"
-            lines.append(Line([*line, ours, difference], _names(_of(row, group))))
+                    difference = f"{ours.mean.mean - paper:+.2f}"
+            label = f"{label_of(row, group)}, {which.replace('top', 'top-')}"
+            printed = "-" if paper is None else f"{paper:.2f}"
+            lines.append(Line([label, row["protocol"], printed, ours, difference], _names(_of(row, group))))
     head = ("ImageNet val", "protocol", "paper", "ours", "difference")
     return Table("errors", PAPERS_SETTING, title, 2, head, lines)
 
@@ -188,27 +188,24 @@ def _pairs(row: Row, other: Row, group: Sequence[Record]) -> list[tuple[Errors, 
 
 def _mcnemar(pairs: Sequence[tuple[Errors, Errors]]) -> str:
     """One test a seed; they share their images, so they are shown and not pooled."""
-    told = []
+    tests = []
     for ours, theirs in pairs:
         if not isinstance(ours, ProtocolResult) or not isinstance(theirs, ProtocolResult):  # of one scale
             return "-"
         first, second, p = mcnemar(ours.is_correct(), theirs.is_correct())
-        told.append(f"{first}/{second} {p:.2g}")
-    return "; ".join(told) or "-"
+        tests.append(f"{first}/{second} {p:.2g}")
+    return "; ".join(tests) or "-"
 
 
 def _protocols(where: str, group: Sequence[Record]) -> Table:
     """Error, calibration and cost of every protocol, over the seeds of each experiment."""
     lines = []
+    finished = [r for r in group if r.status == "finished"]
     for experiment in sorted({str(r.choices["experiment"]) for r in group}):
-        runs = [r for r in group if r.choices["experiment"] == experiment and r.status == "finished"]
-        results: dict[str, list[ProtocolResult]] = {}
-        for run in runs:
-            for name, result in run.protocols.items():
-                results.setdefault(name, []).append(result)
+        runs = [r for r in finished if r.choices["experiment"] == experiment]
+        results = {name: [r.protocols[name] for r in runs if name in r.protocols] for r in runs for name in r.protocols}
         for protocol, found in sorted(results.items(), key=lambda item: (item[1][0].multiply_adds, item[0])):
-            columns = zip(*((x.ece, x.nll, x.brier) for x in found), strict=True)
-            measures = [[value for value in column if value is not None] for column in columns]
+            measures = [[value for x in found if (value := getattr(x, key)) is not None] for key in MEASURES]
             cost, error = f"{found[0].multiply_adds:,}", estimate([x.top1_error_pct for x in found])
             cells = [experiment, protocol, cost, error, *(estimate(values, 4) for values in measures)]
             lines.append(Line(cells, _names(r for r in runs if protocol in r.protocols)))
