@@ -40,24 +40,24 @@ def chosen(names: list[str]) -> list[Claim]:
 
 def missing(wanted: Iterable[Claim], runs: Path, again: bool) -> dict[str, list[str]]:
     """Return the overrides of every run that is missing, by its name; two claims that share a run have one."""
-    kept = [] if again else load(RESULTS)
+    found = [] if again else load(RESULTS)
     committed = version()["git_dirty"] is False
-    found: dict[str, list[str]] = {}
+    jobs: dict[str, list[str]] = {}
     for claim in wanted:
-        there = runs_of(claim, kept)
+        there = runs_of(claim, found)
         for arm, given in claim.arms.items():
             for seed in (seed for seed in range(claim.seeds) if seed not in there[arm]):
                 overrides = [f"experiment=claim/{claim.name}", *given, *ALWAYS, f"runs_dir='{runs}'", f"seed={seed}"]
                 config, _ = compose_job(tuple(overrides))
                 name = run_id(science(config))
                 path = runs / name / "record.json"
-                why = claim_exclusion_reason(records.load(path)) if committed and path.exists() else None
-                if why:  # of code that was not committed, say
-                    print(f"{path} answers nothing, for {why}; it is run again", file=sys.stderr)
+                reason = claim_exclusion_reason(records.load(path)) if committed and path.exists() else None
+                if reason:  # of code that was not committed, say
+                    print(f"{path} answers nothing, for {reason}; it is run again", file=sys.stderr)
                     overrides.append("rerun=true")
-                if why or not path.exists():
-                    found.setdefault(name, overrides)
-    return found
+                if reason or not path.exists():
+                    jobs.setdefault(name, overrides)
+    return jobs
 
 
 def run(wanted: list[Claim], asked: argparse.Namespace) -> None:
@@ -76,12 +76,12 @@ def run(wanted: list[Claim], asked: argparse.Namespace) -> None:
     os.execv(sys.executable, [*launch, "--jobs", str(asked.jobs), "--together"])
 
 
-def tell(wanted: Iterable[Claim]) -> None:
+def print_list(wanted: Iterable[Claim]) -> None:
     """Print the claims with their cost."""
     table = Table("claim", "statement", "runs", "CPU minutes")
-    kept = load(RESULTS)
+    found = load(RESULTS)
     for claim in wanted:
-        there = sum(len(arm) for arm in runs_of(claim, kept).values())
+        there = sum(len(arm) for arm in runs_of(claim, found).values())
         runs = f"{there} of {claim.seeds * len(claim.arms)}"
         table.add_row(claim.name, claim.statement, runs, f"{claim.seconds() / 60:.1f}")
     Console().print(table)
@@ -100,9 +100,9 @@ def main() -> None:
     asked = parser.parse_args()
     try:
         wanted = chosen(asked.claim)
-        tell(wanted) if asked.command == "list" else run(wanted, asked)
-    except InputError as fault:
-        sys.exit(f"error: {fault}")
+        print_list(wanted) if asked.command == "list" else run(wanted, asked)
+    except InputError as error:
+        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

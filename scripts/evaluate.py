@@ -54,8 +54,8 @@ def main() -> None:
     try:
         with deferring_signals():
             test(sys.argv[1:])
-    except InputError as fault:
-        sys.exit(f"error: {fault}")
+    except InputError as error:
+        sys.exit(f"error: {error}")
     except KeyboardInterrupt:  # a second one
         print("interrupted; nothing was recorded of the protocol that was being tested", file=sys.stderr)
         sys.exit(INTERRUPTED)

@@ -17,11 +17,13 @@ import subprocess
 import sys
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from rectifiers.results.numerical_floor import FILE, SUFFIX
 from rectifiers.results.origin import code_of, machine_of
-from rectifiers.results.statistics import Spread, spread_of
+from rectifiers.results.statistics import spread_of
 from rectifiers.runs import record as records
+from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.files import write_text
 
 ROOT = Path(__file__).parents[1]
@@ -47,40 +49,40 @@ def name_of(instructions: str, threads: int, channels_last: bool, fused: bool) -
     return f"{instructions}, {threads} thread{'s'[: threads - 1]}, {maps}, {'fused' if fused else 'foreach'}"
 
 
-def folder_of(runs: Path, name: str) -> Path:
-    return runs / name.replace(", ", "_").replace(" ", "_")
-
-
 def train(runs: Path, variant: tuple[str, int, bool, bool]) -> None:
     """Run a variant in a process of its own, unless its record is there."""
-    instructions, threads, channels_last, fused = variant
-    folder = folder_of(runs, name_of(*variant))
-    if any(folder.glob("*/record.json")):
+    if records_of(runs, variant):
         return
     print(name_of(*variant), file=sys.stderr)
-    how = f"threads={threads} channels_last={channels_last} fused={fused}".split()
-    command = [sys.executable, str(ROOT / "train.py"), *RUN, *(f"compute.{setting}" for setting in how)]
+    instructions, threads, channels_last, fused = variant
+    compute = f"compute.threads={threads} compute.channels_last={channels_last} compute.fused={fused}".split()
+    command = [sys.executable, str(ROOT / "train.py"), *RUN, *compute, f"runs_dir={folder_of(runs, variant)}"]
     environment = {**os.environ, **INSTRUCTIONS[instructions], "OMP_WAIT_POLICY": "PASSIVE"}
-    subprocess.run([*command, f"runs_dir={folder}"], env=environment, cwd=ROOT, stdout=sys.stderr, check=True)
+    subprocess.run(command, env=environment, cwd=ROOT, stdout=sys.stderr, check=True)
 
 
-def rows(runs: Path) -> list[dict[str, object]]:
+def folder_of(runs: Path, variant: tuple[str, int, bool, bool]) -> Path:
+    return runs / name_of(*variant).replace(", ", "_").replace(" ", "_")
+
+
+def records_of(runs: Path, variant: tuple[str, int, bool, bool]) -> list[TrainingRecord]:
+    return [records.load_training(path) for path in folder_of(runs, variant).glob("*/record.json")]
+
+
+def rows(runs: Path) -> list[dict[str, Any]]:
     """Return a row per finished variant: its run and origin, errors in percent, and the last epoch's training loss."""
-    found = []
-    for variant in VARIANTS:
-        for path in folder_of(runs, name_of(*variant)).glob("*/record.json"):
-            record = records.load_training(path)
-            found.append(
-                {
-                    "variant": name_of(*variant),
-                    "run": record.run,
-                    "code": code_of(record),
-                    "machine": machine_of(record),
-                    **{f"{name}{SUFFIX}": r.top1_error_pct for name, r in sorted(record.protocols.items())},
-                    "train_loss": record.history[-1]["train_loss"],
-                }
-            )
-    return found
+    return [
+        {
+            "variant": name_of(*variant),
+            "run": record.run,
+            "code": code_of(record),
+            "machine": machine_of(record),
+            **{f"{name}{SUFFIX}": result.top1_error_pct for name, result in sorted(record.protocols.items())},
+            "train_loss": record.history[-1]["train_loss"],
+        }
+        for variant in VARIANTS
+        for record in records_of(runs, variant)
+    ]
 
 
 def main() -> None:
@@ -97,7 +99,7 @@ def main() -> None:
     writer.writerows(table)
     write_text(TABLE, text.getvalue())
     for measure in list(table[0])[4:]:
-        spread: Spread = spread_of([float(row[measure]) for row in table])
+        spread = spread_of([float(row[measure]) for row in table])
         print(f"{measure}: n {spread.n}, {spread.low:.4g} to {spread.high:.4g}, sd {spread.sd:.3g}")
 
 

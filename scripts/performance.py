@@ -1,12 +1,7 @@
-"""Make docs/performance.md from results/bench/*.json, or say with --check whether it is stale.
+"""Make docs/performance.md from results/bench/*.json: python scripts/performance.py."""
 
-python scripts/performance.py [--check]
-"""
-
-import argparse
 import json
 import statistics
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -67,16 +62,6 @@ def document() -> str:
     return "\n".join(parts)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; end with 1 where it is stale")
-    text = document()
-    if not parser.parse_args().check:
-        OUT.write_text(text)
-        print(OUT)
-    elif not OUT.is_file() or OUT.read_text() != text:
-        sys.exit(f"error: {OUT} is not what results/bench says; call python scripts/performance.py")
-
-
 if __name__ == "__main__":
-    main()
+    OUT.write_text(document())
+    print(OUT)

@@ -40,7 +40,7 @@ class Settings(Section):
 
 
 def read_settings(path: Path) -> Settings:
-    """Return the keys SETTINGS of the group `data` in a file of `conf/data`."""
+    """Return the keys of `Settings` in a file of `conf/data`."""
     try:
         data = dict(yaml.safe_load(path.read_text())["data"])
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:

@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from rectifiers.data.imagenet.archives import file_md5, read_expected
@@ -21,60 +20,52 @@ from rectifiers.runtime.errors import InputError
 OPTIONAL = Path("pipelines/imagenet/archives.yaml")
 
 
-@dataclass(frozen=True)
-class Pin:
-    """The md5 that a file must have, and the command that restores it."""
-
-    md5: str
-    remedy: str
-
-
-def pinned_files(project: Path) -> dict[Path, Pin]:
-    """Return every pinned file by its path below the project."""
-    pins: dict[Path, Pin] = {}
+def pinned_files(project: Path) -> dict[Path, tuple[str, str]]:
+    """Return by its path below the project for every pinned file (its md5, the command that restores it)."""
+    pins: dict[Path, tuple[str, str]] = {}
     for lock in locks(project):
         stages = lock.with_suffix(".yaml").relative_to(project)
         for path, out in locked_outs(lock).items():
-            make, stage = (
-                ("make data", out.stage) if lock.parent == project else (f"dvc repro {stages}", f"{stages}:{out.stage}")
-            )
+            at_root = lock.parent == project
+            make, stage = ("make data", "") if at_root else (f"dvc repro {stages}", f"{stages}:")
             if not out.md5.endswith(".dir"):
-                pins[path] = Pin(out.md5, f"give {make}, or dvc pull {stage}")
+                pins[path] = out.md5, f"give {make}, or dvc pull {stage}{out.stage}"
     for listed in sorted(project.glob("pipelines/*/archives.yaml")):
         for archive in read_expected(listed).archives.values():
             if (project / archive.path).is_file() or listed != project / OPTIONAL:
-                made = pins.get(archive.path, Pin("", "fetch the archive again"))
-                pins[archive.path] = Pin(archive.md5, made.remedy)
+                _, restore = pins.get(archive.path, ("", "fetch the archive again"))
+                pins[archive.path] = archive.md5, restore
     return pins
 
 
 def find_errors(project: Path) -> Iterator[str]:
     """Yield a sentence for every file that is missing or differs."""
-    for path, pin in pinned_files(project).items():
+    for path, (md5, restore) in pinned_files(project).items():
         file = project / path
         with stderr.status(f"reading {path}"):
             if not file.is_file():
-                yield f"{path} is missing; {pin.remedy}"
+                yield f"{path} is missing; {restore}"
                 continue
-            same = file_md5(file) == pin.md5
+            same = file_md5(file) == md5
             if not same:
-                yield f"{path} differs from its pin; {remedy(project, file, pin)}"
+                yield f"{path} differs from its pin; {remedy(project, file, restore)}"
             if path.name != MANIFEST:
                 continue
             try:
                 if same and not is_pinned(file.read_bytes(), read_manifest(file.parent), project):
                     yield f"{path} is named by a lock that is not committed; commit that, or restore it"
                 for name in different_files(file.parent):
-                    yield f"{path.parent / name} differs from its manifest; {remedy(project, file.parent / name, pin)}"
+                    how = remedy(project, file.parent / name, restore)
+                    yield f"{path.parent / name} differs from its manifest; {how}"
             except InputError as error:
                 yield str(error)
 
 
-def remedy(project: Path, file: Path, pin: Pin) -> str:
+def remedy(project: Path, file: Path, restore: str) -> str:
     """Return what to do: remove the file, and a copy in the cache that is linked to it, and restore it."""
     linked = next((copy for copy in cache(project).rglob("*") if copy.is_file() and copy.samefile(file)), None)
     also = "" if linked is None else f" and {os.path.relpath(linked, project)}, the same bytes"
-    return f"remove it{also}, and {pin.remedy}"
+    return f"remove it{also}, and {restore}"
 
 
 def cache(project: Path) -> Path:
@@ -93,8 +84,7 @@ def main() -> None:
         print(f"error: {sentence}", file=sys.stderr)
     if errors:
         sys.exit(1)
-    count = len(pinned_files(project))
-    print(f"{count} pinned files, and all that their manifests name, are as pinned")
+    print(f"{len(pinned_files(project))} pinned files, and all that their manifests name, are as pinned")
 
 
 if __name__ == "__main__":

@@ -163,10 +163,10 @@ def publish(question: str, numbers: dict[str, Any], device: str) -> None:
     machine = origin.machine.model_dump(include={"system", "cpu", "cores", "device"})
     name = re.sub(r"\W+", "-", device if device != "cpu" else machine["cpu"].replace("(R)", "")).strip("-").lower()
     path = RESULTS / f"{name}.json"
-    kept = json.loads(path.read_text()) if path.is_file() else {"machine": machine, "questions": {}}
+    results = json.loads(path.read_text()) if path.is_file() else {"machine": machine, "questions": {}}
     about = {"code": origin.code, "versions": origin.versions, "load_average": os.getloadavg()[0]}
-    kept["questions"] = dict(sorted({**kept["questions"], question: {**numbers, **about}}.items()))
-    write_text(path, json.dumps(kept, indent=1) + "\n")
+    results["questions"] = dict(sorted({**results["questions"], question: {**numbers, **about}}.items()))
+    write_text(path, json.dumps(results, indent=1) + "\n")
     console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(Markdown(section(question, kept["questions"][question])))
+    console.print(Markdown(section(question, results["questions"][question])))
     print(path)

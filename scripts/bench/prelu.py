@@ -62,18 +62,18 @@ def kept_bytes(make: ActivationFactory, batch: int = 2) -> float:
     """Return the bytes of activations per image that a forward pass keeps for the backward pass."""
     network = paper_network("small14", make)
     parameters = {p.untyped_storage().data_ptr() for p in network.parameters()}
-    kept: dict[int, int] = {}
+    saved: dict[int, int] = {}
 
     def note(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in parameters:
-            kept[storage.data_ptr()] = storage.nbytes()
+            saved[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         scores = network(torch.randn(batch, 3, 224, 224))
     del scores  # until here, so that no storage is used twice
-    return sum(kept.values()) / batch
+    return sum(saved.values()) / batch
 
 
 def main(rounds: int, batch: int) -> dict[str, Any]:

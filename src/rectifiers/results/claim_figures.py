@@ -16,7 +16,7 @@ SUPPORTED, CONTRADICTED = "#2a9d5c", "#c0392b"
 
 def figure(answer: Answer) -> "Figure":
     """Draw a claim: a row of two plots for each of its tests. Grey lines join the runs of one seed."""
-    from matplotlib.figure import Figure  # here and not above: a verdict is told without
+    from matplotlib.figure import Figure  # here and not above: verdicts do without
 
     tests = [tested for tested in answer.tested if tested.measured]
     made = Figure(figsize=(7.2, 0.8 + 2.2 * len(tests)), layout="constrained")
@@ -55,8 +55,7 @@ def _draw_effect(axes: Any, tested: Tested) -> None:
         for start, end in region.spans(left, right):
             axes.axvspan(start, end, color=color, alpha=0.15, linewidth=0)
     axes.set(xlim=(left, right), ylim=(-1, 1), yticks=[])
-    of = f"{test.of} minus {test.minus}" if test.minus else f"{test.of} over {test.over}" if test.over else test.of
-    axes.set_xlabel(f"{test.statistic}, {of}", fontsize="small")
+    axes.set_xlabel(f"{test.statistic}, {test.compared()}", fontsize="small")
     axes.set_title(f"{found.verdict}, n = {found.n}; green supports, red contradicts", fontsize="small")
 
 

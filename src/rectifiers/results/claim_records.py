@@ -59,13 +59,13 @@ def add(folder: Path, new: Iterable[Record]) -> None:
         InputError: where a line of the file is no record, which would be lost.
     """
     try:
-        kept = {record.run: record for record in map(records.parse, _lines(folder))}
+        before = {record.run: record for record in map(records.parse, _lines(folder))}
     except ValueError as error:
         raise InputError(f"{folder / FILE} holds what is no record ({error}); take the committed one") from error
-    together = kept | {record.run: record for record in new}
-    if together == kept:
+    after = before | {record.run: record for record in new}
+    if after == before:
         return
-    lines = [records.to_json(record) + "\n" for _, record in sorted(together.items())]
+    lines = [records.to_json(record) + "\n" for _, record in sorted(after.items())]
     with atomic_file(folder / FILE) as file:
         file.write(lzma.compress("".join(lines).encode()))
 

@@ -60,6 +60,12 @@ class Test:
         """Return the arm that is tested, and the one that it is held against."""
         return [arm for arm in (self.of, self.minus or self.over) if arm]
 
+    def compared(self) -> str:
+        """Return the arm with what it is compared with, as in `prelu minus relu`."""
+        return (
+            f"{self.of} minus {self.minus}" if self.minus else f"{self.of} over {self.over}" if self.over else self.of
+        )
+
     def is_in_points(self) -> bool:
         """Return whether the effect is an error in percent, or a difference of errors in points."""
         of_error = self.measure == "error" or str(self.settings.get("key")).endswith("top1_error_pct")
@@ -122,28 +128,22 @@ def claims() -> tuple[Claim, ...]:
     Raises:
         InputError: for a file that describes none; the message names file and key.
     """
-    run = [_claim(path.stem, _described(path)) for path in sorted(PLACE.glob("*.yaml"))]
+    run = [_claim(path.stem, yaml.safe_load(path.read_text()).get("claim")) for path in sorted(PLACE.glob("*.yaml"))]
     left = yaml.safe_load(Path(__file__).with_name("claims_not_run.yaml").read_text())
     return (*run, *(Claim(name, **words) for name, words in left.items()))
 
 
-def _described(path: Path) -> dict[str, Any]:
-    described = yaml.safe_load(path.read_text()).get("claim")
+def _claim(name: str, described: Any) -> Claim:
     if not isinstance(described, dict):
-        raise InputError(f"{path} has no key claim; say there what it claims")
-    return described
-
-
-def _claim(name: str, described: dict[str, Any]) -> Claim:
+        raise InputError(f"claim/{name} has no key claim; say there what it claims")
     try:
         tests = [_test(name, dict(test)) for test in described.pop("tests")]
         claim = Claim(name, tests=tests, **described)
-    except (TypeError, KeyError, ValueError) as fault:
-        raise InputError(f"claim/{name} is not whole ({fault}); see results/claims.py for its keys") from fault
-    for test in tests:
-        for arm in (test.of, test.minus, test.over):
-            if arm is not None and arm not in list(claim.arms):
-                raise InputError(f"claim/{name} tests an arm {arm}, which it does not have; give one of its arms")
+    except (TypeError, KeyError, ValueError) as error:
+        raise InputError(f"claim/{name} is not whole ({error}); see results/claims.py for its keys") from error
+    for arm in (arm for test in tests for arm in test.arms()):
+        if arm not in list(claim.arms):
+            raise InputError(f"claim/{name} tests an arm {arm}, which it does not have; give one of its arms")
     if not tests:
         raise InputError(f"claim/{name} has no tests; give one or more")
     fewest = max(STATISTICS[test.statistic].fewest for test in tests)
@@ -162,8 +162,8 @@ def _test(name: str, given: dict[str, Any]) -> Test:
         )
     try:
         inspect.signature(MEASURES[test.measure]).bind({}, **test.settings)
-    except TypeError as fault:
-        raise InputError(f"claim/{name}: with={test.settings} does not fit {test.measure} ({fault})") from fault
+    except TypeError as error:
+        raise InputError(f"claim/{name}: with={test.settings} does not fit {test.measure} ({error})") from error
     if test.statistic == "share" and (test.measure not in YES_OR_NO or test.minus or test.over):
         raise InputError(
             f"claim/{name}: statistic=share is of a yes or no of one arm; give one of {', '.join(YES_OR_NO)}, without "
@@ -243,14 +243,13 @@ def _tested(test: Test, planned: int, runs: Runs, floor: NumericalFloor | None) 
     seeds = [seed for seed in sorted(arms[0]) if all(seed in arm for arm in arms)]
     pairs = [[arm[seed] for arm in arms] for seed in seeds]
     counted = [pair for pair in pairs if not (test.leave_out_diverged and any(map(has_diverged, pair)))]
-    measured = [each for each in (_measured(test, pair) for pair in counted) if each is not None]
-    values = [value for value in (_value(test, each) for each in measured) if value is not None]
+    measured = [each for pair in counted if (each := _measured(test, pair)) is not None]
+    values = [value for each in measured if (value := _value(test, each)) is not None]
     left_out = len(pairs) - len(counted)
-    criterion = test.criterion.in_logs() if test.over else test.criterion
     by_rounding = 0.0
     if floor and values and test.is_in_points():
-        protocol = test.settings.get("protocol", "center")
-        by_rounding = floor.half_width(protocol, len(values), len(test.arms()))
+        by_rounding = floor.half_width(test.settings.get("protocol", "center"), len(values), len(arms))
+    criterion = test.criterion.in_logs() if test.over else test.criterion
     finding = judge(values, planned - left_out, test.statistic, criterion, by_rounding)
     if seeds and finding.verdict is Verdict.NOT_RUN:
         finding = Finding(Verdict.TOO_FEW)
@@ -258,8 +257,7 @@ def _tested(test: Test, planned: int, runs: Runs, floor: NumericalFloor | None) 
         effect, low, high = map(_exp, (finding.effect, finding.low, finding.high))
         finding = Finding(finding.verdict, finding.n, effect, low, high)
     used = [arm[seed] for arm in arms for seed in seeds]
-    lost = sum(map(has_diverged, used))
-    return Tested(test, finding, [record.run for record in used], lost, left_out, measured)
+    return Tested(test, finding, [run.run for run in used], sum(map(has_diverged, used)), left_out, measured)
 
 
 def _exp(value: float) -> float:

@@ -31,9 +31,9 @@ and split of the images, so that an interval speaks of those too.
 
 def render_markdown(answers: Sequence[Answer], floor: NumericalFloor | None = None) -> str:
     """Return the whole document as Markdown."""
-    told = [about_floor(answers, floor) + "\n"] if floor else []
-    parts = [HEAD, *told, multiplicity(answers), *(table.markdown() for table in tables(answers)), figures(answers)]
-    return "\n".join(parts)
+    rounding = [about_floor(answers, floor) + "\n"] if floor else []
+    made = (table.markdown() for table in tables(answers))
+    return "\n".join([HEAD, *rounding, multiplicity(answers), *made, figures(answers)])
 
 
 def about_floor(answers: Sequence[Answer], floor: NumericalFloor) -> str:
@@ -111,26 +111,19 @@ def scale(answer: Answer) -> str:
     found = answer.records
     if not found:
         return "-"
-    network = {
-        f"{r.choices.get('model')} of {r.network.depth} layers, {r.network.parameters:,} parameters" for r in found
-    }
+    sizes = ((r.choices.get("model"), r.network) for r in found)
+    networks = sorted({f"{m} of {n.depth} layers, {n.parameters:,} parameters" for m, n in sizes})
     epochs = sorted({record.science["optim"]["epochs"] for record in found})
     images = sorted({f"{record.train_images:,}" for record in found})
     data = sorted({str(record.choices.get("data")) for record in found})
-    return ", ".join(
-        [
-            ", ".join(data),
-            ", ".join(sorted(network)) if len(network) < 3 else f"{len(network)} networks",
-            f"{' or '.join(map(str, epochs))} epoch{'s' * (epochs != [1])} of {', '.join(images)} images",
-        ]
-    )
+    network = ", ".join(networks) if len(networks) < 3 else f"{len(networks)} networks"
+    length = f"{' or '.join(map(str, epochs))} epoch{'s' * (epochs != [1])} of {', '.join(images)} images"
+    return ", ".join([*data, network, length])
 
 
 def _finding(tested: Tested) -> list[str]:
     test, found = tested.test, tested.finding
-    what = f"{test.measure_name()}, {test.of}"
-    what += f" minus {test.minus}" if test.minus else f" over {test.over}" if test.over else ""
-    what += f" ({test.statistic})" if test.statistic != "mean" else ""
+    statistic = f" ({test.statistic})" if test.statistic != "mean" else ""
     effect = "-" if math.isnan(found.effect) else f"{found.effect:.3g}"
     if math.isfinite(found.low):
         effect += f" ({found.low:.3g} to {found.high:.3g})"
@@ -139,4 +132,10 @@ def _finding(tested: Tested) -> list[str]:
     counts += f", {tested.lost} diverged" if tested.lost else ""
     counts += f", {tested.left_out} left out" if tested.left_out else ""
     verdict = f"{found.verdict}{', by the floor' if found.held_back else ''}"
-    return [f"{test.says}: {what}", counts, effect, str(test.criterion), verdict]
+    return [
+        f"{test.says}: {test.measure_name()}, {test.compared()}{statistic}",
+        counts,
+        effect,
+        str(test.criterion),
+        verdict,
+    ]

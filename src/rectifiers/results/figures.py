@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _figure(record: Record) -> Any:
-    from matplotlib.figure import Figure  # here and not above: a record is read and told without
+    from matplotlib.figure import Figure  # here and not above: a record is read without
 
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     axes = figure.subplots()

@@ -27,8 +27,8 @@ class Estimate:
         return f"{low:{self.sign}.{self.digits}f} to {high:{self.sign}.{self.digits}f}"
 
     def __str__(self) -> str:
-        told = ", ".join(part for part in (self.spread(), f"n = {self.mean.n}") if part)
-        return f"{self.value()} ({told})" + (f" ({self.lost} diverged)" if self.lost else "")
+        spread = ", ".join(part for part in (self.spread(), f"n = {self.mean.n}") if part)
+        return f"{self.value()} ({spread})" + (f" ({self.lost} diverged)" if self.lost else "")
 
 
 def estimate(values: Sequence[float], digits: int = 2, sign: str = "", absent: str = "-") -> "str | Estimate":

@@ -8,16 +8,16 @@ from statistics import NormalDist, fmean, stdev
 Z_95 = NormalDist().inv_cdf(0.975)
 
 
-def error_interval_pct(errors: int, seen: int) -> tuple[float, float]:
-    """Return the 95 % Wilson interval, in percent, of an error rate from `errors` wrong answers on `seen` images.
+def error_interval_pct(errors: int, num_images: int) -> tuple[float, float]:
+    """Return the 95 % Wilson interval, in percent, of an error rate from `errors` wrong answers on `num_images` images.
 
     It speaks of the choice of test images for this one network, not of the spread over seeds.
     """
-    rate, z2 = errors / seen, Z_95**2 / seen
+    rate, z2 = errors / num_images, Z_95**2 / num_images
     centre = (rate + z2 / 2) / (1 + z2)
-    half = Z_95 / (1 + z2) * math.sqrt(rate * (1 - rate) / seen + z2 / (4 * seen))
+    half = Z_95 / (1 + z2) * math.sqrt(rate * (1 - rate) / num_images + z2 / (4 * num_images))
     # exact at the ends, where rounding would put the bound on the wrong side of the rate
-    return 0.0 if errors == 0 else 100 * (centre - half), 100.0 if errors == seen else 100 * (centre + half)
+    return 0.0 if errors == 0 else 100 * (centre - half), 100.0 if errors == num_images else 100 * (centre + half)
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,13 @@ def spread_of(values: Sequence[float]) -> Spread:
     return Spread(len(values), min(values), max(values), stdev(values))
 
 
-def mcnemar(hits: Sequence[bool], others: Sequence[bool]) -> tuple[int, int, float]:
+def mcnemar(one: Sequence[bool], other: Sequence[bool]) -> tuple[int, int, float]:
     """Compare two networks on the same images: (only the first right, only the second right, two-sided exact p).
 
     McNemar's test in its exact form: under no difference each disagreement is a fair coin.
     """
     from scipy.special import bdtr
 
-    first = sum(a and not b for a, b in zip(hits, others, strict=True))
-    second = sum(b and not a for a, b in zip(hits, others, strict=True))
+    first = sum(a and not b for a, b in zip(one, other, strict=True))
+    second = sum(b and not a for a, b in zip(one, other, strict=True))
     return first, second, min(1.0, 2 * float(bdtr(min(first, second), first + second, 0.5)))

@@ -13,7 +13,7 @@ EQUIVALENCE_LEVEL = 0.90  # two one-sided tests at 5 % are one interval of 90 %
 
 
 class Verdict(StrEnum):
-    """What the runs say of a claim, in the order in which claims are told."""
+    """What the runs say of a claim, in the order of CLAIMS.md."""
 
     CONTRADICTED = "contradicted"
     NULL = "null"
@@ -113,7 +113,6 @@ class Criterion:
         return EQUIVALENCE_LEVEL if self.supported.side == "within" else LEVEL
 
     def bounds(self) -> tuple[float, ...]:
-        """Return every number in it."""
         return self.supported.bounds + self.contradicted.bounds
 
     def in_logs(self) -> "Criterion":
