@@ -1,12 +1,15 @@
 """Hydra's edge: from overrides, or from a finished run's folder, to the typed configuration that all else takes."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
@@ -43,17 +46,27 @@ def compose_with_choices(overrides: Sequence[str]) -> tuple[DictConfig, Choices]
         InputError: where an override cannot be composed.
     """
     try:
-        if GlobalHydra.instance().is_initialized():  # within `train.py`
+        within_train = GlobalHydra.instance().is_initialized()
+        with nullcontext() if within_train else initialize_config_dir(str(CONF), version_base="1.3"):
             config = compose("train", list(overrides), return_hydra_config=True)
-        else:
-            with initialize_config_dir(str(CONF), version_base="1.3"):
-                config = compose("train", list(overrides), return_hydra_config=True)
     except (HydraException, OmegaConfBaseException) as error:
         raise InputError(" ".join(str(error).split())) from error
     choices = choices_of(config.hydra)
     with open_dict(config):
         del config["hydra"]
     return config, choices
+
+
+def parse_overrides(overrides: Sequence[str]) -> list[Override]:
+    """Return overrides as Hydra reads them.
+
+    Raises:
+        InputError: where one is none.
+    """
+    try:
+        return OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException as error:
+        raise InputError(" ".join(str(error).split())) from error
 
 
 def choices_of(hydra: Any) -> Choices:

@@ -7,14 +7,11 @@ import textwrap
 from typing import Any
 
 import yaml
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from rectifiers.cli.composition import compose_with_choices
+from rectifiers.cli.composition import compose_with_choices, parse_overrides
 from rectifiers.runs.config import RunConfig, Target
 from rectifiers.runtime.distributed import launch_command
-from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.schema import Section, expected, keys, subsection
 
@@ -44,11 +41,7 @@ def text(arguments: list[str]) -> str:
     """
     overrides = [argument for argument in arguments if not argument.startswith("-")]
     if SWEEP & set(arguments):  # what differs from run to run has no one value to show
-        try:
-            parsed = OverridesParser.create().parse_overrides(overrides)
-        except HydraException as error:
-            raise InputError(" ".join(str(error).split())) from error
-        overrides = [each.input_line or "" for each in parsed if not each.is_sweep_override()]
+        overrides = [each.input_line or "" for each in parse_overrides(overrides) if not each.is_sweep_override()]
     settings = OmegaConf.to_container(compose_with_choices(overrides)[0])
     folders = [path.parent.relative_to(CONF) for path in CONF.rglob("*.yaml") if path.parent != CONF]
     choices = "\n".join(f"{folder}: {', '.join(_names(folder.as_posix()))}" for folder in sorted(set(folders)))

@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 from rich.console import Console
 from rich.table import Table
 
-from rectifiers.cli.composition import Choices, compose_with_choices, resolve
+from rectifiers.cli.composition import Choices, compose_with_choices, parse_overrides, resolve
 from rectifiers.nn.networks.rows import trace
 from rectifiers.results.statistics import mean_of
 from rectifiers.runs.config import RunConfig
@@ -162,7 +160,7 @@ def plan(folder: Path, lines: Iterable[Sequence[str]]) -> int:
     from rectifiers.training.build import check_functions, open_source
 
     sources: dict[str, Any] = {}
-    planned: dict[str, dict[str, Any]] = {}
+    planned: dict[str, Job] = {}
     for typed in itertools.chain.from_iterable(map(_expand, lines)):
         config, _ = compose_job(_words(typed))
         check_functions(config)
@@ -184,15 +182,12 @@ def plan(folder: Path, lines: Iterable[Sequence[str]]) -> int:
         shapes = trace(layers, channels=source.channels, input_px=data.crop_px)
         multiply_adds = FORWARD_AND_BACKWARD * sum(shape.multiply_adds for shape in shapes)
         cost = multiply_adds * len(source.train.labels) * config.optim.epochs
-        planned[name] = {"cost": cost, "overrides": list(overrides)}
+        planned[name] = Job(folder, name, overrides, cost, differs="")
     if _path(folder).exists():
-        planned = {job.name: {"cost": job.cost, "overrides": list(job.overrides)} for job in load(folder)} | planned
-
-    def order(item: tuple[str, dict[str, Any]]) -> tuple[int, int, str]:
-        config, _ = compose_job(tuple(item[1]["overrides"]))
-        return item[1]["cost"], config.seed, item[0]
-
-    kept = {"code": code_fingerprint(), "jobs": dict(sorted(planned.items(), key=order))}
+        planned = {job.name: job for job in load(folder)} | planned
+    ordered = sorted(planned.values(), key=lambda job: (job.cost, compose_job(job.overrides)[0].seed, job.name))
+    jobs = {job.name: {"cost": job.cost, "overrides": list(job.overrides)} for job in ordered}
+    kept = {"code": code_fingerprint(), "jobs": jobs}
     write_text(_path(folder), yaml.safe_dump(kept, sort_keys=False, default_flow_style=None, width=120))
     return len(planned)
 
@@ -276,14 +271,11 @@ def _words(overrides: Mapping[str, str]) -> tuple[str, ...]:
 def _expand(line: Sequence[str]) -> list[dict[str, str]]:
     """Return the overrides of each combination of the choices that commas separate."""
     choices = {}
-    try:
-        for each in OverridesParser.create().parse_overrides(list(line)):
-            key, is_sweep = each.get_key_element(), each.is_sweep_override()
-            if is_sweep and not each.is_discrete_sweep():
-                raise InputError(f"{each.input_line} is no list of choices; give {key}=<one>,<other>")
-            choices[key] = list(each.sweep_string_iterator()) if is_sweep else [each.get_value_element_as_str()]
-    except HydraException as error:
-        raise InputError(" ".join(str(error).split())) from error
+    for each in parse_overrides(line):
+        key, is_sweep = each.get_key_element(), each.is_sweep_override()
+        if is_sweep and not each.is_discrete_sweep():
+            raise InputError(f"{each.input_line} is no list of choices; give {key}=<one>,<other>")
+        choices[key] = list(each.sweep_string_iterator()) if is_sweep else [each.get_value_element_as_str()]
     return [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
 
 
