@@ -108,7 +108,7 @@ def test_pairs_of_hidden_units_have_the_closed_form_of_their_means(slope: float)
         network.head.out.weight.zero_()
     found, _ = summarize(fisher_matrix(network, inputs(4000)), 4, 3)
     bound = NormalDist().inv_cdf(1 - FALSE_ALARM / 2) / math.sqrt(4000)
-    assert found.output_units == pytest.approx(ideal(slope), abs=bound)
+    assert found["output_units"] == pytest.approx(ideal(slope), abs=bound)
     assert ideal(0.0) == pytest.approx(0.3183, abs=1e-4)
     assert ideal(0.25) == pytest.approx(0.1685, abs=1e-4)
 
@@ -137,13 +137,19 @@ def test_damping_is_a_share_of_the_mean_of_the_diagonal() -> None:
 
 def test_summary_of_a_matrix_by_hand() -> None:
     found, values = summarize(torch.diag(torch.arange(1.0, 25.0, dtype=torch.float64)), 4, 3)
-    assert (found.output_units, found.first, found.output, found.cross, found.off_over_diagonal) == (0, 0, 0, 0, 0)
-    assert found.largest_over_mean == pytest.approx(24 / 12.5)
+    assert (found["output_units"], found["first"], found["output"], found["cross"], found["off_over_diagonal"]) == (
+        0,
+        0,
+        0,
+        0,
+        0,
+    )
+    assert found["largest_over_mean"] == pytest.approx(24 / 12.5)
     assert values[0] == 24
-    assert found.effective_rank == pytest.approx(300**2 / 4900 / 24)
+    assert found["effective_rank"] == pytest.approx(300**2 / 4900 / 24)
     full, _ = summarize(torch.ones(24, 24, dtype=torch.float64), 4, 3)
-    assert (full.output_units, full.first, full.cross) == pytest.approx((1, 1, 1))
-    assert full.effective_rank == pytest.approx(1 / 24)
+    assert (full["output_units"], full["first"], full["cross"]) == pytest.approx((1, 1, 1))
+    assert full["effective_rank"] == pytest.approx(1 / 24)
 
 
 SMALL = ("model=mlp", "model.depth=1", "model.hidden=6", "data.resize_px=4", "data.crop_px=4", "optim.epochs=2")

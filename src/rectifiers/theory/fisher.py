@@ -7,7 +7,6 @@ block-diagonal: a unit whose mean is not 0 correlates the weights that read it w
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +19,11 @@ from rectifiers.runtime.errors import InputError
 MAX_WEIGHTS = 2000  # the matrix grows with its square, the time for the eigenvalues with its cube
 CHUNK = 2**24  # numbers of the Jacobian at a time
 DAMPING = 1e-3  # of the mean eigenvalue: F is 0 in directions that leave the softmax unchanged
+
+MEASURES = (
+    "output_units", "first", "output", "cross", "off_over_diagonal", "largest_over_mean", "effective_rank", "dead",
+    "natural_angle",
+)  # fmt: skip
 
 
 def weights_of(network: Network) -> dict[str, Tensor]:
@@ -88,31 +92,17 @@ def angle(fisher: Tensor, gradient: Tensor, damping: float = DAMPING) -> float |
     return math.degrees(math.acos(max(-1.0, min(1.0, cosine))))
 
 
-@dataclass(frozen=True)
-class Summary:
-    """The structure of F. Off-diagonal masses are means of |F_ij| / sqrt(F_ii F_jj) over pairs of different weights.
-
-    output_units: the mass of output weights of one class and two hidden units, for which theory predicts
-    (1 - a)^2 / (pi (1 + a^2)) at the start if the units are independent. first, output, cross: within the first layer's
-    block, within the output's, between the two. off_over_diagonal: ||F - diag F|| / ||diag F||, Frobenius.
-    largest_over_mean: of the eigenvalues, 1 for a multiple of the unit matrix. effective_rank: (sum of eigenvalues)^2 /
-    sum of squares, as a share of their number. dead: the number of weights without information, F_ii = 0.
-    """
-
-    output_units: float
-    first: float
-    output: float
-    cross: float
-    off_over_diagonal: float
-    largest_over_mean: float
-    effective_rank: float
-    dead: int
-
-
-def summarize(fisher: Tensor, hidden: int, classes: int) -> tuple[Summary, Tensor]:
-    """Return the summary of a two-layer network's F and its eigenvalues [P], descending.
+def summarize(fisher: Tensor, hidden: int, classes: int) -> tuple[dict[str, float], Tensor]:
+    """Return the measures of a two-layer network's F by name, and its eigenvalues [P], descending.
 
     hidden, classes: the output layer's weight is [classes, hidden] and comes last.
+
+    Off-diagonal masses are means of |F_ij| / sqrt(F_ii F_jj) over pairs of different weights. output_units: the mass of
+    output weights of one class and two hidden units, for which theory predicts (1 - a)^2 / (pi (1 + a^2)) at the start
+    if the units are independent. first, output, cross: within the first layer's block, within the output's, between the
+    two. off_over_diagonal: ||F - diag F|| / ||diag F||, Frobenius. largest_over_mean: of the eigenvalues, 1 for a
+    multiple of the unit matrix. effective_rank: (sum of eigenvalues)^2 / sum of squares, as a share of their number.
+    dead: the number of weights without information, F_ii = 0.
     """
     diagonal = fisher.diagonal()
     alive = diagonal > 1e-14 * diagonal.max()
@@ -120,32 +110,26 @@ def summarize(fisher: Tensor, hidden: int, classes: int) -> tuple[Summary, Tenso
     correlation = (fisher * scale[:, None] * scale).abs()
     first = len(fisher) - hidden * classes
 
-    def off_diagonal(block: Tensor, known: Tensor) -> float:
+    def mass(block: Tensor, known: Tensor) -> float:
         pairs = int(known.sum()) * (int(known.sum()) - 1)
         return float(block.sum() - block.diagonal().sum()) / pairs if pairs else math.nan
 
     inner, outer, between = correlation[:first, :first], correlation[first:, first:], correlation[:first, first:]
-    by_class = [outer[i : i + hidden, i : i + hidden] for i in range(0, hidden * classes, hidden)]
-    known_by_class = alive[first:].split(hidden)
-    pairs = [off_diagonal(block, known) for block, known in zip(by_class, known_by_class, strict=True)]
+    by_class = range(0, hidden * classes, hidden)
+    units = [mass(outer[i : i + hidden, i : i + hidden], alive[first:][i : i + hidden]) for i in by_class]
     values = torch.linalg.eigvalsh(fisher).flip(0).clamp_min(0)
     known_pairs = int(alive[:first].sum()) * int(alive[first:].sum())
-    return (
-        Summary(
-            output_units=sum(pairs) / len(pairs),
-            first=off_diagonal(inner, alive[:first]),
-            output=off_diagonal(outer, alive[first:]),
-            cross=float(between.sum()) / known_pairs if known_pairs else math.nan,
-            off_over_diagonal=float((fisher - fisher.diag().diag()).norm() / diagonal.norm()),
-            largest_over_mean=float(values[0] / values.mean()),
-            effective_rank=float(values.sum() ** 2 / values.square().sum() / len(values)),
-            dead=int((~alive).sum()),
-        ),
-        values,
-    )
-
-
-MEASURES = (*Summary.__dataclass_fields__, "natural_angle")
+    measures = {
+        "output_units": sum(units) / len(units),
+        "first": mass(inner, alive[:first]),
+        "output": mass(outer, alive[first:]),
+        "cross": float(between.sum()) / known_pairs if known_pairs else math.nan,
+        "off_over_diagonal": float((fisher - fisher.diag().diag()).norm() / diagonal.norm()),
+        "largest_over_mean": float(values[0] / values.mean()),
+        "effective_rank": float(values.sum() ** 2 / values.square().sum() / len(values)),
+        "dead": int((~alive).sum()),
+    }
+    return measures, values
 
 
 def check_two_layers(network: Network) -> None:
@@ -166,6 +150,6 @@ def measure(network: Network, inputs: Tensor, labels: Tensor) -> tuple[dict[str,
     """
     fisher = fisher_matrix(network, inputs)
     classes, hidden = network.sites()[-1].module.weight.shape
-    summary, values = summarize(fisher, hidden, classes)
+    measures, values = summarize(fisher, hidden, classes)
     natural = angle(fisher, gradient(network, inputs, labels))
-    return {**asdict(summary), "natural_angle": math.nan if natural is None else natural}, values
+    return {**measures, "natural_angle": math.nan if natural is None else natural}, values
