@@ -21,8 +21,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from rectifiers.analysis.settings import SETTINGS, split
 from rectifiers.cli.composition import Choices, compose_with_choices, of_run, resolve
 from rectifiers.cli.train import hints, refuse_unusable_choices
@@ -31,6 +29,7 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.record import TrainingRecord, load_training
+from rectifiers.runtime.console import wide_stdout
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 from rectifiers.runtime.schema import keys
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RESULTS = Path(__file__).parents[1] / "results" / "analyses"
-WIDE = 160  # characters, where no terminal says how many it has
 GROUPS = ("model", "activation", "init", "data", "preprocess")
 DEFAULTS = {  # beside those of train.py
     "fisher": (  # 16-12-10 on digits of 4 x 4, 15 epochs
@@ -148,8 +146,7 @@ def main() -> None:
     if options.json:
         print(json.dumps(numbers, indent=1))
         return
-    console = Console(width=None if sys.stdout.isatty() else WIDE)
-    console.print(getattr(tables, options.name)(numbers), highlight=False)
+    wide_stdout().print(getattr(tables, options.name)(numbers), highlight=False)
     for path in paths:
         print(path)
 

@@ -90,15 +90,8 @@ def tar(files: dict[str, bytes]) -> bytes:
 def meta() -> bytes:
     """`meta.mat` with the fields of the real one: classes by id, then inner nodes."""
     names = (
-        "ILSVRC2012_ID",
-        "WNID",
-        "words",
-        "gloss",
-        "num_children",
-        "children",
-        "wordnet_height",
-        "num_train_images",
-    )
+        "ILSVRC2012_ID", "WNID", "words", "gloss", "num_children", "children", "wordnet_height", "num_train_images"
+    )  # fmt: skip
     ids = {number: wnid for wnid, number in ID_OF.items()} | INNER
     synsets = np.zeros((len(ids), 1), dtype=[(name, object) for name in names])
     for row, number in enumerate(sorted(ids)):

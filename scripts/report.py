@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Console, Group
+from rich.console import Group
 
 from rectifiers.nn.networks.rows import depth, trace
 from rectifiers.results import claim_records, claims_table, tables
@@ -37,12 +37,12 @@ from rectifiers.runs import record as records
 from rectifiers.runs.config import Model
 from rectifiers.runs.identity import science
 from rectifiers.runs.record import TrainingRecord
+from rectifiers.runtime.console import wide_stdout
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, write_text
 
 RESULTS = Path(__file__).parents[1] / "results"
 ALL = "evaluation=calibration"  # every protocol
-WIDE = 160  # characters, where no terminal says how many it has
 Outcome = tuple[Any, str | Group]  # of a command: plain data for --json, and the same in words
 
 
@@ -284,7 +284,7 @@ def main() -> None:
     if as_json:
         print(json.dumps(outcome, indent=1))
     elif isinstance(words, Group):
-        Console(width=None if sys.stdout.isatty() else WIDE).print(words, highlight=False)
+        wide_stdout().print(words, highlight=False)
     elif words:
         print(words)
     if isinstance(outcome, dict) and outcome.get("not_sent"):

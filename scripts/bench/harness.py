@@ -20,7 +20,6 @@ sys.path.append(str(Path(__file__).parents[1]))
 import torch
 import torch.nn.functional as F
 from performance import RESULTS, section
-from rich.console import Console
 from rich.markdown import Markdown
 from rich.progress import track
 from torch import nn
@@ -31,6 +30,7 @@ from rectifiers.nn.kernels import PReLU
 from rectifiers.nn.networks.network import ActivationFactory, Network
 from rectifiers.nn.networks.rows import Row, expand
 from rectifiers.runs.provenance import provenance
+from rectifiers.runtime.console import stderr, wide_stdout
 from rectifiers.runtime.files import write_text
 from rectifiers.training import run
 from rectifiers.training.optim import build_sgd
@@ -65,7 +65,7 @@ def interleave(ways: dict[str, Way], rounds: int, clock: Callable[[], float] = t
         sys.exit(f"error: rounds={rounds} gives no spread; give 2 or more")
     order = random.Random(0)
     seconds: Seconds = {name: [] for name in ways}
-    for n in track(range(rounds + 1), "rounds", console=Console(stderr=True), transient=True):
+    for n in track(range(rounds + 1), "rounds", console=stderr, transient=True):
         for name in order.sample(list(ways), len(ways)):
             started = clock()
             ways[name]()
@@ -167,6 +167,5 @@ def publish(question: str, numbers: dict[str, Any], device: str) -> None:
     about = {"code": origin.code, "versions": origin.versions, "load_average": os.getloadavg()[0]}
     results["questions"] = dict(sorted({**results["questions"], question: {**numbers, **about}}.items()))
     write_text(path, json.dumps(results, indent=1) + "\n")
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(Markdown(section(question, results["questions"][question])))
+    wide_stdout().print(Markdown(section(question, results["questions"][question])))
     print(path)

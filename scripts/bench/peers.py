@@ -126,18 +126,12 @@ def dali(root: Path) -> Way:
 
 def webdataset(root: Path) -> Way:
     """A tar read in order, shuffled in a buffer, decoded by torchvision."""
-    import io
-    import tarfile
-
     import webdataset as wds
 
     tar = root.parent / "webdataset.tar"
-    with tarfile.open(tar, "w") as archive:
+    with wds.TarWriter(str(tar)) as archive:
         for i, (path, _) in enumerate(ImageFolder(str(root)).samples):
-            content = Path(path).read_bytes()
-            member = tarfile.TarInfo(f"{i:06d}.jpg")
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
+            archive.write({"__key__": f"{i:06d}", "jpg": Path(path).read_bytes()})
 
     def view(content: bytes) -> torch.Tensor:
         return _tensor_view(torch.frombuffer(bytearray(content), dtype=torch.uint8))

@@ -127,19 +127,7 @@ def images_per_second(record: TrainingRecord) -> float | None:
 
 
 MEASURES: dict[str, Measure] = {
-    each.__name__: each
-    for each in (
-        error,
-        final,
-        mean_over,
-        reached,
-        epochs_to,
-        diverged,
-        dead_share,
-        mean_response,
-        signal_kept,
-        mean_slope,
-        slope_trend,
-        images_per_second,
-    )
-}
+    measure.__name__: measure
+    for measure in (error, final, mean_over, reached, epochs_to, diverged, dead_share, mean_response, signal_kept,
+                    mean_slope, slope_trend, images_per_second)
+}  # fmt: skip

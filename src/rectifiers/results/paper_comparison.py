@@ -1,5 +1,6 @@
 """One run's errors beside the numbers that the paper prints for its experiment."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rectifiers.results.eligibility import PAPERS_SETTING, exclusion_reason, setting
@@ -33,37 +34,31 @@ class Comparison:
 
 def paper_comparison(record: Record) -> list[Comparison]:
     """Return every row of the tables that this run is a part of; then its other protocols, with no paper's value."""
-    found, used = [], set()
-    counts = exclusion_reason(record) is None
-    papers_setting = counts and setting(record) == PAPERS_SETTING
-    for table in layout() if counts else ():
+    found: list[Comparison] = []
+    is_eligible = exclusion_reason(record) is None
+    is_whole = is_eligible and setting(record) == PAPERS_SETTING
+    for table in layout() if is_eligible else ():
         for row in table["rows"]:
             if runs_of(row, [record]):
-                used.add(row["protocol"])
-                comparable = papers_setting and row.get("comparable", True)
                 name = f"{table['title'].partition(':')[0]}: {label_of(row, [record])}"
-                result = result_of(row, record)
-                protocol = row["protocol"]
-                found += [_compare(record, name, protocol, w, result, paper_value(row, w), comparable) for w in WHICH]
-    for name, result in sorted(record.protocols.items()):
-        if name not in used:
-            found += [_compare(record, "", name, which, result, None, False) for which in WHICH]
-    return [comparison for comparison in found if comparison is not None]
+                paper = {measure: paper_value(row, measure) for measure in ("top1", "top5")}
+                is_comparable = is_whole and row.get("comparable", True)
+                found += _errors(record, name, row["protocol"], result_of(row, record), paper, is_comparable)
+    in_tables = {comparison.protocol for comparison in found}
+    for protocol, result in sorted(record.protocols.items()):
+        if protocol not in in_tables:
+            found += _errors(record, "", protocol, result, {"top1": None, "top5": None}, False)
+    return found
 
 
-WHICH = ("top1", "top5")
-
-
-def _compare(
-    record: Record, row: str, protocol: str, which: str, result: Errors, paper: float | None, comparable: bool
-) -> Comparison | None:
-    top1 = which == "top1"
-    measured = result.top1_error_pct if top1 else result.top5_error_pct
-    correct = result.top1_correct if top1 else result.top5_correct
-    if measured is None or correct is None:
-        return None
-    n = result.num_images
-    low, high = error_interval_pct(n - correct, n)
-    difference = measured - paper if comparable and paper is not None else None
-    numbers = (paper, measured, n, low, high, difference)
-    return Comparison(row, protocol, which.replace("top", "top-"), *numbers, code_of(record), machine_of(record))
+def _errors(
+    record: Record, row: str, protocol: str, result: Errors, paper: Mapping[str, float | None], is_comparable: bool
+) -> Iterator[Comparison]:
+    for measure, printed in paper.items():
+        measured, correct = getattr(result, f"{measure}_error_pct"), getattr(result, f"{measure}_correct")
+        if measured is not None and correct is not None:
+            n = result.num_images
+            interval = error_interval_pct(n - correct, n)
+            difference = measured - printed if is_comparable and printed is not None else None
+            label, origin = measure.replace("top", "top-"), (code_of(record), machine_of(record))
+            yield Comparison(row, protocol, label, printed, measured, n, *interval, difference, *origin)

@@ -95,28 +95,29 @@ def _of(row: Row, group: Iterable[Record]) -> list[Record]:
 def runs_of(row: Row, group: Iterable[Record]) -> list[Record]:
     """Return the runs of a row that finished and were tested by its protocol."""
     tested = [r for r in _of(row, group) if r.status == "finished" and row["protocol"] in r.protocols]
-    return [r for r in tested if len(r.protocols[row["protocol"]].by_scale) > row.get("scale", -1)]
+    return [r for r in tested if len(_scales(row, r)) > row.get("scale", -1)]
 
 
 def _lost(row: Row, group: Iterable[Record]) -> int:
     return sum(r.status == "diverged" for r in _of(row, group))
 
 
+def _scales(row: Row, record: Record) -> list[int]:
+    return sorted(map(int, record.protocols[row["protocol"]].by_scale))
+
+
 def result_of(row: Row, record: Record) -> Errors:
     """Return the protocol's result, or that of the row's scale in it: the first, the second ... of those it has."""
     result = record.protocols[row["protocol"]]
-    if "scale" not in row:
-        return result
-    at = sorted(map(int, result.by_scale))
-    return result.by_scale[str(at[row["scale"]])]
+    return result.by_scale[str(_scales(row, record)[row["scale"]])] if "scale" in row else result
 
 
 def label_of(row: Row, group: Sequence[Record]) -> str:
     """Return the row's name, with the scale that its runs have, or the paper's."""
     if "scale" not in row:
         return row["label"]
-    at = next((sorted(map(int, r.protocols[row["protocol"]].by_scale)) for r in runs_of(row, group)), None)
-    return row["label"].format((at or row["papers_scales"])[row["scale"]])
+    scales = next((_scales(row, run) for run in runs_of(row, group)), row["papers_scales"])
+    return row["label"].format(scales[row["scale"]])
 
 
 def paper_value(row: Row, which: str) -> float | None:

@@ -1,11 +1,17 @@
 """Progress and messages on the terminal."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 
 stderr = Console(stderr=True)
+
+
+def wide_stdout() -> Console:
+    """Return the terminal, or 160 columns where there is none to say how many it has."""
+    return Console(width=None if sys.stdout.isatty() else 160)
 
 
 @contextmanager
