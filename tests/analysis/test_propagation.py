@@ -72,12 +72,12 @@ def test_effects_add_up_to_the_whole() -> None:
     network, stds, signals = signals_of(rows, A.prelu, I.xavier, 3)
     found = effects(network.sites(), stds, signals)
     for (before, own), each in zip(pairwise(signals), found, strict=True):
-        whole = each.weights + each.activation + each.pooling + each.border + each.draw
+        whole = sum(each.values())
         assert whole == pytest.approx(math.log(own.second / before.second), abs=1e-9)
-    assert found[0].border < -0.05  # padding takes
-    assert found[0].pooling == pytest.approx(0, abs=1e-12)
-    assert found[2].pooling > 0.1  # the maximum adds
-    assert found[2].border > 0  # windows without padding are more often in the middle
+    assert found[0]["border"] < -0.05  # padding takes
+    assert found[0]["pooling"] == pytest.approx(0, abs=1e-12)
+    assert found[2]["pooling"] > 0.1  # the maximum adds
+    assert found[2]["border"] > 0  # windows without padding are more often in the middle
 
 
 def test_a_std_of_001_dies_in_fifty_layers_and_is_still_measured_in_double_precision() -> None:

@@ -17,7 +17,7 @@ from rectifiers.nn.networks.rows import Row
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
-from rectifiers.theory.propagation import Step, WidthEffect, log, predict, window_means
+from rectifiers.theory.propagation import Step, WidthEffect, predict, window_means
 
 
 @dataclass(frozen=True)
@@ -89,25 +89,14 @@ def _border(row: Row, x: Tensor) -> float:
     return float(window_means(row, power).mean()) / total if total else math.nan
 
 
-@dataclass(frozen=True)
-class Effects:
-    """Where ln E[y^2] of a layer comes from, as seen from the layer before; the five add up to the difference.
+def effects(sites: Sequence[Site], stds: Sequence[float], signals: Sequence[LayerSignal]) -> list[dict[str, float]]:
+    """Return where ln E[y^2] of every layer but the first comes from, as seen from the layer before.
 
-    weights: ln(n Var[w]), the initialiser's. activation: ln(E[f(y)^2] / E[y^2]), on average what its moments say.
-    pooling: what the maximum over windows adds. border: what zero padding takes (`LayerSignal.border`). draw: what this
-    draw of finitely many weights does beside its variance (and what biases add). NaN where nothing arrived, which has
-    no logarithm.
+    Five terms add up to the difference. weights: ln(n Var[w]), the initialiser's. activation: ln(E[f(y)^2] / E[y^2]),
+    on average what its moments say. pooling: what the maximum over windows adds. border: what zero padding takes
+    (`LayerSignal.border`). draw: what this draw of finitely many weights does beside its variance (and what biases
+    add). NaN where nothing arrived, which has no logarithm.
     """
-
-    weights: float
-    activation: float
-    pooling: float
-    border: float
-    draw: float
-
-
-def effects(sites: Sequence[Site], stds: Sequence[float], signals: Sequence[LayerSignal]) -> list[Effects]:
-    """Return the Effects of every layer but the first."""
 
     def ratio(one: float, other: float) -> float:
         return math.log(one / other) if one > 0 and other > 0 else math.nan
@@ -116,15 +105,14 @@ def effects(sites: Sequence[Site], stds: Sequence[float], signals: Sequence[Laye
     for site, std, before, own in zip(sites[1:], stds[1:], signals, signals[1:], strict=False):
         activated = before.activated_second or 0.0
         factor = site.fans[0] * std**2
-        of_layers.append(
-            Effects(
-                weights=log(factor) if factor else math.nan,
-                activation=ratio(activated, before.second),
-                pooling=ratio(own.input_second, activated),
-                border=ratio(own.border, 1.0),
-                draw=ratio(own.second, factor * own.border * own.input_second),
-            )
-        )
+        terms = {
+            "weights": ratio(factor, 1.0),
+            "activation": ratio(activated, before.second),
+            "pooling": ratio(own.input_second, activated),
+            "border": ratio(own.border, 1.0),
+            "draw": ratio(own.second, factor * own.border * own.input_second),
+        }
+        of_layers.append(terms)
     return of_layers
 
 
@@ -195,8 +183,8 @@ def _theory(step: Step) -> dict[str, float | None]:
     return {key: _in_log10(getattr(step, key)) for key in keys} | _width(step.width)
 
 
-def _mean_effects(draws: Sequence[Effects]) -> dict[str, float | None]:
-    return {key: _in_log10(fmean(getattr(draw, key) for draw in draws)) for key in Effects.__dataclass_fields__}
+def _mean_effects(draws: Sequence[dict[str, float]]) -> dict[str, float | None]:
+    return {key: _in_log10(fmean(draw[key] for draw in draws)) for key in draws[0]}
 
 
 def _total(measured: Sequence[Sequence[LayerSignal]], steps: Sequence[Step] | None) -> dict[str, Any]:
