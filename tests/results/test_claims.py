@@ -13,7 +13,7 @@ from made_up import LAYER, NETWORK, SCIENCE, altered, epoch, result, training
 from rectifiers.results import claims as module
 from rectifiers.results.claim_figures import figure, write
 from rectifiers.results.claims import Claim, answer, arm_hash, claim_exclusion_reason, claims
-from rectifiers.results.claims_table import FIGURES, in_order, multiplicity, render_markdown
+from rectifiers.results.claims_table import FIGURES, in_order, render_markdown
 from rectifiers.results.measures import MEASURES
 from rectifiers.results.numerical_floor import NumericalFloor
 from rectifiers.results.statistics import Spread
@@ -259,14 +259,14 @@ def test_the_document_tells_what_speaks_against_first_and_how_many_are_chance(ma
         answer(claim, runs([b + 1 for b in BASE], BASE)),
     ]
     assert [each.verdict for each in in_order(answers)] == ["contradicted", "null", "supported", "not run"]
-    assert "4 claims: 1 contradicted, 1 null, 1 supported, 0 too few runs, 1 not run" in multiplicity(answers)
-    assert "at most 0.1 would be found supported by chance" in multiplicity(answers)  # 3 at 2.5 %
-    assert "at most 0.1 contradicted if all held" in multiplicity(answers)
+    text = render_markdown(answers)
+    assert "4 claims: 1 contradicted, 1 null, 1 supported, 0 too few runs, 1 not run" in text
+    assert "at most 0.1 would be found supported by chance" in text  # 3 at 2.5 %
+    assert "at most 0.1 contradicted if all held" in text
     (test,) = yaml.safe_load(DESCRIBED)["tests"]
     same = test | {"supported": {"within": [-9, 9]}, "contradicted": {"outside": [-9, 9]}}
     both = answer(made_up(tests=[test, same]), whole)
-    assert "at most 0.5 would be found supported" in multiplicity([both] * 10)  # if only `same` did not hold: 5 %
-    text = render_markdown(answers)
+    assert "at most 0.5 would be found supported" in render_markdown([both] * 10)  # if only `same` did not hold: 5 %
     (line,) = (line for line in text.splitlines() if line.startswith("| contradicted"))
     scale = "digits8, mlp of 3 layers, 1,000 parameters, 3 epochs of 1,347 images"
     criterion = "supported below -0.2, contradicted above 0"

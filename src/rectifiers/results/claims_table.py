@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 from rectifiers.results.claims import Answer, Tested
 from rectifiers.results.layout import Line, Table
@@ -10,30 +11,26 @@ from rectifiers.results.verdicts import Verdict
 
 FIGURES = "figures/claims"  # below results/
 
-HEAD = """# Claims
-
-Made by `make claims` from `results/claims/` and `conf/experiment/claim/`; do not edit. Every claim, its arms, its
-seeds and its criterion stood in the configuration before its runs, or its note says when. An effect is the mean over
-seeds (arms paired by seed) with Student's 95 % interval; the median with the exact interval of the sign test where an
-epoch may not have been reached; or a share with Clopper and Pearson's interval. *Supported* means that the whole
-interval lies where the criterion says, *contradicted* that it lies on the other side, *null* that neither is shown.
-Equivalence (`within`) is decided by two one-sided tests at 5 %. A claim of several tests is supported where all are,
-and contradicted where one is. Fewer runs than were planned are no verdict.
-
-A run that diverged counts: its error and loss are those of guessing, and what it did not reach it did not reach.
-Where a measure does not exist in such a run (the responses of a network that is gone), a test says how many pairs it
-left out.
-
-All of it is small: a verdict speaks of the setting in its line, not of ImageNet. Each seed has its own weights, order
-and split of the images, so that an interval speaks of those too.
-"""
-
 
 def render_markdown(answers: Sequence[Answer], floor: NumericalFloor | None = None) -> str:
-    """Return the whole document as Markdown."""
-    rounding = [about_floor(answers, floor) + "\n"] if floor else []
-    made = (table.markdown() for table in tables(answers))
-    return "\n".join([HEAD, *rounding, multiplicity(answers), *made, figures(answers)])
+    """Return the whole document as Markdown; how many verdicts would be chance is a part of it."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # here and not above: only documents need it
+
+    judged = [each for each in answers if each.verdict in (Verdict.SUPPORTED, Verdict.NULL, Verdict.CONTRADICTED)]
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, keep_trailing_newline=True
+    )
+    return environment.get_template("claims.md.j2").render(
+        answers=answers,
+        floor=floor and about_floor(answers, floor),
+        counts=", ".join(f"{sum(each.verdict is verdict for each in answers)} {verdict}" for verdict in Verdict),
+        judged=judged,
+        supported=sum(max(tested.test.criterion.chance() for tested in each.tested) for each in judged),
+        contradicted=sum(0.025 * len(each.tested) for each in judged),
+        tables=tables(answers),
+        drawn=[each.claim for each in with_figures(answers)],
+        folder=FIGURES,
+    )
 
 
 def about_floor(answers: Sequence[Answer], floor: NumericalFloor) -> str:
@@ -49,30 +46,6 @@ def about_floor(answers: Sequence[Answer], floor: NumericalFloor) -> str:
 def with_figures(answers: Sequence[Answer]) -> list[Answer]:
     """Return the claims that have something to draw, in the order of the tables."""
     return [each for each in in_order(answers) if any(tested.measured for tested in each.tested)]
-
-
-def figures(answers: Sequence[Answer]) -> str:
-    """Return the links to every claim's figure, as Markdown."""
-    links = [
-        f"- [{each.claim.name}]({FIGURES}/{each.claim.name}.svg): {each.claim.statement}"
-        for each in with_figures(answers)
-    ]
-    head = "## Figures\n\nEvery seed's numbers, and the effect with its interval beside the criterion.\n"
-    return "\n".join([head, *links, ""]) if links else ""
-
-
-def multiplicity(answers: Sequence[Answer]) -> str:
-    """Return how many claims were judged, and how many would be found supported, or contradicted, by chance."""
-    judged = [each for each in answers if each.verdict in (Verdict.SUPPORTED, Verdict.NULL, Verdict.CONTRADICTED)]
-    counts = ", ".join(f"{sum(a.verdict is v for a in answers)} {v}" for v in Verdict)
-    supported = sum(max(test.test.criterion.chance() for test in each.tested) for each in judged)
-    contradicted = sum(0.025 * len(each.tested) for each in judged)
-    return (
-        f"{len(answers)} claims: {counts}. Of the {len(judged)} with a verdict, at most {supported:.1f} would be found "
-        "supported by chance if none held (2.5 % of each, 5 % of an equivalence, the largest of a claim's tests), and "
-        f"at most {contradicted:.1f} contradicted if all held (2.5 % of each test). No interval is widened for their "
-        "number.\n"
-    )
 
 
 def in_order(answers: Sequence[Answer]) -> list[Answer]:
