@@ -18,7 +18,7 @@ from rectifiers.results.origin import machine_of
 from rectifiers.runs import record as records
 from rectifiers.runs.config import Logger
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.tracking import client, sync_state
+from rectifiers.tracking import client
 from rectifiers.tracking.client import Tracked
 from rectifiers.tracking.mirror import conclude, mirrored, publish
 from tracking.stub import Stub, serving
@@ -118,8 +118,8 @@ def test_an_online_run_holds_what_the_record_holds(record: TrainingRecord, folde
     manifests = b"".join(body for path, body in server.files.items() if path.endswith("/manifest"))
     assert f"hash://sha256/{record.provenance.data}".encode() in manifests
     assert server.exits[name] == 0
-    assert sync_state.is_sent(folder, record)
-    assert not sync_state.is_sent(folder, record.model_copy(update={"protocols": {}}))
+    assert client.is_sent(folder, record)
+    assert not client.is_sent(folder, record.model_copy(update={"protocols": {}}))
 
 
 def test_an_offline_run_holds_the_same_and_sync_sends_it(
@@ -137,10 +137,10 @@ def test_an_offline_run_holds_the_same_and_sync_sends_it(
         merged |= line.get("summary", {}).get("update", {})
     assert merged["ten_view/top1_error_pct"] == record.protocols["ten_view"].top1_error_pct
     assert told[-1]["exit"].get("exit_code", 0) == 0
-    assert not sync_state.is_sent(folder, record)
+    assert not client.is_sent(folder, record)
     assert publish(record, folder, SETTINGS.model_copy(update={"mode": "online"}), fall_back=False) is None
     assert server.steps(record.run) == list(range(1, 13))
-    assert sync_state.is_sent(folder, record)
+    assert client.is_sent(folder, record)
 
 
 def test_wandb_sync_sends_the_same(record: dict[str, Any], folder: Path, server: Stub) -> None:
@@ -190,7 +190,7 @@ def test_an_unusable_server_leaves_the_run_complete_offline(
     assert note.startswith(f"W&B does not have all of run {record.run} (")
     assert note.endswith("`python scripts/report.py sync` sends it")
     assert rows_of(inspected(folder)) == as_logged(record)
-    assert not sync_state.is_sent(folder, record)
+    assert not client.is_sent(folder, record)
 
 
 @pytest.mark.parametrize("failure", ["silent", "500"])
@@ -227,7 +227,7 @@ def test_a_server_that_fails_midway_loses_nothing(
         took = time.monotonic() - started
         assert mirror.note is not None
         assert rows_of(inspected(folder)) == as_logged(record)
-        assert not sync_state.is_sent(folder, record)
+        assert not client.is_sent(folder, record)
         assert took < 60
     with serving() as later:
         monkeypatch.setenv("WANDB_BASE_URL", later.url)
@@ -245,7 +245,7 @@ def test_a_refused_checkpoint_is_reported(
     note = publish(record, folder, SETTINGS.model_copy(update={"log_checkpoint": True}))
     assert note is not None
     assert "CreateArtifact is not offered here" in note
-    assert not sync_state.is_sent(folder, record)
+    assert not client.is_sent(folder, record)
 
 
 @pytest.mark.parametrize("moment", ["while it trains", "at its end"])
@@ -312,7 +312,7 @@ def test_an_empty_variable_counts_as_unset(
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "")
     assert publish(record, folder, SETTINGS) is None
-    assert sync_state.is_sent(folder, record)
+    assert client.is_sent(folder, record)
     assert os.environ["WANDB_MODE"] == ""
 
 
@@ -349,7 +349,7 @@ def test_rows_of_an_unknown_run_with_our_id_are_not_taken_for_ours(
     note = publish(record, folder, SETTINGS)
     assert note is not None
     assert f"it has another run {record.run}, whose rows it keeps" in note
-    assert not sync_state.is_sent(folder, record)
+    assert not client.is_sent(folder, record)
 
 
 def test_a_run_of_a_sweep_is_continued_in_the_sweep(

@@ -1,5 +1,9 @@
-"""The W&B client behind time limits: no error of the client, the network or a server ends a run or delays its end."""
+"""The W&B client behind time limits, where no error of the client, the network or a server ends or delays a run.
 
+Notes in the run's folder say where the run is in W&B, and whether W&B has it as it is recorded.
+"""
+
+import hashlib
 import json
 import logging
 import os
@@ -19,13 +23,18 @@ from urllib.parse import urlsplit
 import psutil
 
 from rectifiers.runs.config import Logger
+from rectifiers.runs.identity import canonical_json
+from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.record_parts import Provenance
-from rectifiers.tracking import payload, sync_state
+from rectifiers.runtime.files import write_text
+from rectifiers.tracking import payload
 
 CONNECT_TIMEOUT_S, INIT_TIMEOUT_S, ANSWER_S = 3, 20, 10
 OFFLINE = ("offline", "dryrun")
 CORE = "wandb-core"  # the client's own process
 MIN_FREE_BYTES = 2**20
+SYNC = "python scripts/report.py sync"
+WANDB, ADDRESS, NOTE = "wandb", "address.json", "sent.json"  # a folder in the run's, and our files in it
 T = TypeVar("T")
 
 
@@ -140,7 +149,7 @@ def connect(tracked: Tracked, fall_back: bool = True) -> tuple[Any, str | None]:
     if mode == "disabled":
         return None, None
     with suppress(OSError):
-        sync_state.place(tracked.folder).mkdir(exist_ok=True)  # by this folder the sync finds what is not sent
+        (tracked.folder / WANDB).mkdir(exist_ok=True)  # by this folder the sync finds what is not sent
     if mode == "online":
         run, reason = _start(tracked, "online")
         if run is not None:
@@ -195,7 +204,7 @@ def _start(tracked: Tracked, mode: Literal["online", "offline"]) -> tuple[Any, s
         import wandb
 
         run = wandb.init(
-            **sync_state.address(tracked.folder, tracked.settings.project),
+            **address(tracked.folder, tracked.settings.project),
             **payload.start(tracked.folder.name, tracked.choices, tracked.science, tracked.provenance),
             dir=tracked.folder,
             mode=mode,
@@ -243,7 +252,7 @@ def _end_client(exit_code: int) -> Exception | None:
 
 
 def _client_folders(folder: Path) -> list[Path]:
-    return list(sync_state.place(folder).glob("*run-*"))
+    return list((folder / WANDB).glob("*run-*"))
 
 
 def segments(folder: Path) -> set[Path]:
@@ -258,3 +267,39 @@ def logged_error(log: Path) -> str | None:
         return next((line.get("error") or line["msg"] for line in lines if line["level"].startswith("ERROR")), None)
     except (OSError, ValueError, KeyError, AttributeError) as error:
         return f"the client's log cannot be read: {error}"
+
+
+def address(folder: Path, project: str) -> dict[str, Any]:
+    """Return the run's id in W&B and its project, and its entity where that is not the account's own.
+
+    The id is the run's name. A rerun is another run there, `<name>-2` and so on, because W&B keeps rows and does not
+    reuse the id of a deleted run. A sweep's agent gives its own id, which was noted.
+    """
+    try:
+        return json.loads((folder / WANDB / ADDRESS).read_text())
+    except (OSError, ValueError):
+        earlier = len(list((folder.parent / "replaced").glob(f"{folder.name}-*")))
+        return {"id": f"{folder.name}-{earlier + 1}" if earlier else folder.name, "project": project}
+
+
+def note_address(folder: Path, **known: str | None) -> None:
+    """Note the run's address in W&B, which a sweep may decide."""
+    address = {name: value for name, value in known.items() if value}
+    write_text(folder / WANDB / ADDRESS, json.dumps(address, indent=1) + "\n")
+
+
+def mark(folder: Path, record: TrainingRecord, url: str | None) -> None:
+    """Note that W&B has `record` of the run of `folder`, at `url`."""
+    write_text(folder / WANDB / NOTE, json.dumps({"record": _digest(record), "url": url}, indent=1) + "\n")
+
+
+def is_sent(folder: Path, record: TrainingRecord) -> bool:
+    """Return whether W&B has this record; tests that were added later make it another record."""
+    try:
+        return json.loads((folder / WANDB / NOTE).read_text())["record"] == _digest(record)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _digest(record: TrainingRecord) -> str:
+    return hashlib.sha256(canonical_json(record.model_dump()).encode()).hexdigest()[:16]

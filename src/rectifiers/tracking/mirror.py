@@ -19,7 +19,7 @@ from rectifiers.results.figures import FIGURES, png
 from rectifiers.results.paper_comparison import Comparison, paper_comparison
 from rectifiers.runs.config import Logger
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.tracking import client, payload, sync_state
+from rectifiers.tracking import client, payload
 from rectifiers.tracking.client import Tracked, capture_exception, error_within, first_sentence
 
 Rows = Sequence[Mapping[str, Any]]
@@ -52,7 +52,7 @@ class WandbMirror(Mirror):
         self._open(tracked)
 
     def _open(self, tracked: Tracked) -> None:
-        has_address = (sync_state.place(tracked.folder) / sync_state.ADDRESS).exists()
+        has_address = (tracked.folder / client.WANDB / client.ADDRESS).exists()
         self._superseded = client.segments(tracked.folder)
         self._run, reason = client.connect(tracked, self._fall_back)
         self._next_epoch, self._is_concluded = 0, False
@@ -61,7 +61,7 @@ class WandbMirror(Mirror):
             if self._next_epoch and not has_address:
                 reason = reason or f"it has another run {self._run.id}, whose rows it keeps"
             address = {"id": self._run.id, "project": self._run.project, "entity": self._run.entity or None}
-            self._note(capture_exception(lambda: sync_state.note_address(tracked.folder, **address)))
+            self._note(capture_exception(lambda: client.note_address(tracked.folder, **address)))
         self._note(reason)
 
     def _note(self, reason: Exception | str | None) -> None:
@@ -72,7 +72,7 @@ class WandbMirror(Mirror):
     def note(self) -> str | None:  # type: ignore[override]
         if self._reason is None:
             return None
-        remedy = f"`{sync_state.SYNC}` sends it" if self._record else "the run sends it when it continues"
+        remedy = f"`{client.SYNC}` sends it" if self._record else "the run sends it when it continues"
         return f"W&B does not have all of run {self._tracked.folder.name} ({self._reason}); {remedy}"
 
     @property
@@ -126,7 +126,7 @@ class WandbMirror(Mirror):
         if error is None and log is not None:
             self._note(client.logged_error(log))
             if self._reason is None and self._record is not None:
-                self._note(capture_exception(partial(sync_state.mark, self._tracked.folder, self._record, url)))
+                self._note(capture_exception(partial(client.mark, self._tracked.folder, self._record, url)))
         is_complete = error is None or isinstance(error, TimeoutError)
         for path in self._superseded if is_complete else ():  # of earlier processes, whose rows were logged again
             shutil.rmtree(path, ignore_errors=True)

@@ -12,7 +12,7 @@ from rectifiers.runs.folder import held
 from rectifiers.runs.record import EnsembleRecord, TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import checked
-from rectifiers.tracking import sync_state
+from rectifiers.tracking import client
 from rectifiers.tracking.mirror import publish
 
 Outcome = tuple[str, str | None]  # a run's name, and why W&B does not have all of its record
@@ -33,7 +33,7 @@ def sync(runs: Path) -> Iterator[Outcome]:
                     yield folder.name, "it is not finished; the command that started it continues it and sends it"
                     continue
                 record = records.load_training(folder / "record.json")
-                if not sync_state.is_sent(folder, record):
+                if not client.is_sent(folder, record):
                     yield _send(record, folder, _settings(folder))
         except InputError as error:
             yield folder.name, str(error)
@@ -49,7 +49,7 @@ def send_records(paths: Iterable[Path], project: str) -> Iterator[Outcome]:
             continue
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place) / record.run
-            sync_state.note_address(folder, id=record.run, project=project)  # the same rows, wherever they come from
+            client.note_address(folder, id=record.run, project=project)  # the same rows, wherever they come from
             yield _send(record, folder, settings)
 
 
