@@ -5,7 +5,6 @@ import os
 import platform
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from rectifiers.runs.record_parts import Machine, Provenance
 from rectifiers.runtime.files import CHECKOUT, git
@@ -41,14 +40,6 @@ def processor() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def version() -> dict[str, Any]:
-    """Return the commit and whether the tree departs from it (None outside a checkout)."""
-    if CHECKOUT is None:
-        return {"git_sha": None, "git_dirty": None}
-    status = git("status", "--porcelain", at=CHECKOUT)
-    return {"git_sha": git("rev-parse", "HEAD", at=CHECKOUT), "git_dirty": None if status is None else bool(status)}
-
-
 def provenance(
     data_hash: str, statistics_hash: str | None, device: str, threads: int, data_pinned: bool | None = None
 ) -> Provenance:
@@ -56,10 +47,12 @@ def provenance(
 
     data_pinned: of prepared data, whether a `dvc.lock` names it.
     """
+    status = git("status", "--porcelain", at=CHECKOUT) if CHECKOUT else None
     lock = CHECKOUT and CHECKOUT / "requirements.lock"
     return Provenance(
-        **version(),
         code=code_fingerprint(),
+        git_sha=git("rev-parse", "HEAD", at=CHECKOUT) if CHECKOUT else None,
+        git_dirty=None if status is None else bool(status),
         lock=hashlib.sha256(lock.read_bytes()).hexdigest()[:12] if lock and lock.is_file() else None,
         data=data_hash,
         data_pinned=data_pinned,

@@ -21,7 +21,7 @@ from rectifiers.data.transforms import Geometry
 from rectifiers.nn.initializers import LayerReport, initialize, warn_of_drift
 from rectifiers.nn.networks.network import Network
 from rectifiers.runs.config import Data, RunConfig, Target
-from rectifiers.runs.provenance import code_fingerprint, provenance
+from rectifiers.runs.provenance import provenance
 from rectifiers.runs.record_parts import Provenance
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.distributed import SINGLE_PROCESS, World, run_on_all_ranks
@@ -51,16 +51,11 @@ class Run:
     source: Source
     data: ImageData
     preprocess: Preprocess
-    statistics_hash: str
     network: Network
     init_report: list[LayerReport]
     classifier: Classifier
     warnings: list[str]
-
-    def provenance(self) -> Provenance:
-        device = torch.cuda.get_device_name() if self.config.compute.accelerator == "gpu" else "cpu"
-        threads, source = torch.get_num_threads(), self.source
-        return provenance(source.digest, self.statistics_hash, device, threads, source.pinned)
+    provenance: Provenance
 
 
 def build(config: RunConfig, source: Source, folder: Path, here: World) -> Run:
@@ -73,6 +68,8 @@ def build(config: RunConfig, source: Source, folder: Path, here: World) -> Run:
     preprocess, statistics_hash = build_preprocess(config, data)
     network, init_report = run_on_all_ranks(lambda: build_network(config, source, preprocess.flat_output))
     drift = warn_of_drift(network.sites()) if config.model.norm == "none" else None
+    device = torch.cuda.get_device_name() if config.compute.accelerator == "gpu" else "cpu"
+    origin = provenance(source.digest, statistics_hash, device, torch.get_num_threads(), source.pinned)
     classifier = Classifier(
         network,
         preprocess,
@@ -81,7 +78,7 @@ def build(config: RunConfig, source: Source, folder: Path, here: World) -> Run:
         classes=len(source.classes),
         seed=config.seed,
         run=folder.name,
-        code=code_fingerprint(),
+        code=origin.code,
     )
     if config.compute.precision == "64-true":
         classifier.double()  # Lightning would, after weights of a checkpoint were rounded to single precision
@@ -92,11 +89,11 @@ def build(config: RunConfig, source: Source, folder: Path, here: World) -> Run:
         source,
         data,
         preprocess,
-        statistics_hash,
         network,
         init_report,
         classifier,
         warnings=[] if drift is None else [drift],
+        provenance=origin,
     )
 
 

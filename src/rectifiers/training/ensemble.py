@@ -11,9 +11,9 @@ from rectifiers.evaluation.scores import load, scores_path
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import run_id
-from rectifiers.runs.provenance import code_fingerprint, provenance, version
+from rectifiers.runs.provenance import provenance
 from rectifiers.runs.record import SCHEMA_VERSION, EnsembleRecord, Member, TrainingRecord
-from rectifiers.runs.record_parts import EnsembleResult
+from rectifiers.runs.record_parts import EnsembleResult, Provenance
 from rectifiers.runtime.distributed import broadcast_from_rank_zero
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import deferring_signals, stop_if_requested
@@ -72,7 +72,7 @@ def _averaged(
             Member(run=part.run, choices=part.choices, science=part.science, train_images=part.train_images)
             for part in parts
         ],
-        protocols=still_true | {name: _result(name, outcomes) for name in names},
+        protocols=still_true | {name: _result(name, outcomes, own) for name in names},
         codes=sorted({code for part in parts for code in part.codes}),
         provenance=own.model_copy(update={"git_dirty": not clean}),
     )
@@ -85,7 +85,7 @@ def _digests(name: str, outcomes: Sequence[Outcome[TrainingRecord]]) -> list[str
     return [result.scores if result else None for result in results]
 
 
-def _result(name: str, outcomes: Sequence[Outcome[TrainingRecord]]) -> EnsembleResult:
+def _result(name: str, outcomes: Sequence[Outcome[TrainingRecord]], own: Provenance) -> EnsembleResult:
     started = time.perf_counter()
     kept = []
     for outcome, digest in zip(outcomes, _digests(name, outcomes), strict=True):
@@ -104,6 +104,7 @@ def _result(name: str, outcomes: Sequence[Outcome[TrainingRecord]]) -> EnsembleR
         seconds=seconds,
         member_scores=_digests(name, outcomes),
         scores=None,
-        code=code_fingerprint(),
-        **version(),
+        code=own.code,
+        git_sha=own.git_sha,
+        git_dirty=own.git_dirty,
     )

@@ -12,7 +12,6 @@ from rectifiers.evaluation.scores import Scores, scores_path, write
 from rectifiers.evaluation.testing import evaluate
 from rectifiers.nn.networks.rows import depth
 from rectifiers.runs.identity import canonical_json, science
-from rectifiers.runs.provenance import code_fingerprint, version
 from rectifiers.runs.record import SCHEMA_VERSION, TrainingRecord, finite
 from rectifiers.runs.record_parts import Divergence, InitReportEntry, Network, ProtocolResult, Slopes
 from rectifiers.runtime.console import progress_bar
@@ -64,8 +63,9 @@ def protocol_result(run: Run, name: str) -> ProtocolResult:
         images_per_second=len(images.labels) / seconds,
         seconds=seconds,
         scores=kept.digest() if kept else None,
-        code=code_fingerprint(),
-        **version(),
+        code=run.provenance.code,
+        git_sha=run.provenance.git_sha,
+        git_dirty=run.provenance.git_dirty,
     )
 
 
@@ -125,7 +125,7 @@ def training_record(
         images_per_second=statistics.harmonic_mean(rates) if rates else None,
         wall_s=sum([*(row["seconds"] for row in history), *(result.seconds for result in results.values())]),
         codes=run.classifier.codes,
-        provenance=run.provenance(),
+        provenance=run.provenance,
     )
 
 

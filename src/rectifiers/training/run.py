@@ -216,7 +216,7 @@ def _tracked(run: Run, choices: Choices) -> Tracked | None:
     """What W&B gets at the start; None where it is not asked for, and on all processes but one."""
     if run.config.logger.name != "wandb" or run.here.rank > 0:
         return None
-    return Tracked(run.config.logger, run.folder, choices, science(run.config), run.provenance())
+    return Tracked(run.config.logger, run.folder, choices, science(run.config), run.provenance)
 
 
 @contextmanager
