@@ -18,7 +18,7 @@ from rectifiers.nn.networks.rows import expand
 from rectifiers.runtime.errors import InputError
 
 FALSE_ALARM = 1e-4  # of each statistical test below, if the seed were drawn anew
-LAYER = Layer("conv", fan_in=50, fan_out=180, forward=(nn.ReLU(), 1), backward=(A.Maxout(3), 1))  # gains: √2 and √3
+LAYER = Layer("conv", 50, 180, find_forward_gain=lambda: math.sqrt(2), find_backward_gain=lambda: math.sqrt(3))
 SHAPE = (400, 2, 5, 5)  # 20,000 weights
 
 

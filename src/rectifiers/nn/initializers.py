@@ -26,15 +26,15 @@ class Layer:
     """The properties of a layer that a rule may use.
 
     fan_in: n = k^2 c, the inputs of one response; fan_out: n-hat = k^2 d, the responses that one input reaches.
-    forward, backward: the activations that the gains are of, with their channels; None for a gain of 1. A gain is
-        found when a rule first reads it, so that a rule that reads none works with any activation.
+    find_forward_gain, find_backward_gain: called when a rule first reads the gain, so that a rule that reads none works
+        with any activation.
     """
 
     name: str
     fan_in: int
     fan_out: int
-    forward: tuple[nn.Module, int] | None
-    backward: tuple[nn.Module, int] | None
+    find_forward_gain: Callable[[], float]
+    find_backward_gain: Callable[[], float]
 
     @cached_property
     def forward_gain(self) -> float:
@@ -42,7 +42,7 @@ class Layer:
 
         std = forward_gain / sqrt(fan_in) keeps the variance of the responses (Eq. 10, 15).
         """
-        return gain(*self.forward) if self.forward else 1.0
+        return self.find_forward_gain()
 
     @cached_property
     def backward_gain(self) -> float:
@@ -50,7 +50,7 @@ class Layer:
 
         std = backward_gain / sqrt(fan_out) keeps the variance of the gradients (Eq. 14).
         """
-        return gain(*self.backward, backward=True) if self.backward else 1.0
+        return self.find_backward_gain()
 
 
 Rule = Callable[[Tensor, Layer, Generator], float]
@@ -194,7 +194,10 @@ def _layer(site: Site, previous: Site | None, first_layer_linear: bool) -> Layer
     """Return the properties of `site` for a rule; `previous` is the site before it, None for the first."""
     before = (site.before, previous.channels) if site.before and previous else None
     after = (site.after, site.channels) if site.after else None
-    return Layer(site.name, *site.fans, before or (None if first_layer_linear else after), after or before)
+    read, fed = before or (None if first_layer_linear else after), after or before
+    return Layer(
+        site.name, *site.fans, lambda: gain(*read) if read else 1.0, lambda: gain(*fed, backward=True) if fed else 1.0
+    )
 
 
 def layers_of(sites: Sequence[Site]) -> list[Layer]:

@@ -1,0 +1,202 @@
+"""`initialize` for any network: its layers are found by running it, and each is filled for what it reads and feeds."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from rectifiers.nn import initializers, tracing
+from rectifiers.nn.initializers import Layer, Rule
+from rectifiers.nn.tracing import LayerCall, Trace
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.seeds import derive_seed
+
+MODES = {"forward": "he", "backward": "he_backward", "average": "he_average"}
+
+
+@dataclass(frozen=True)
+class LayerInit:
+    """One layer that was filled.
+
+    reads: what arrives at it, in words, and `second_in`, E[x^2] of it. feeds: what reads its responses. share: the part
+    of E[y^2] = 1 that it is to make, below 1 at the end of a residual branch. std: asked of the rule; std_drawn: of the
+    weights. predicted, measured: E[y^2] of its responses on the example (None within attention).
+    """
+
+    layer: str
+    shape: tuple[int, ...]
+    fan_in: int
+    fan_out: int
+    reads: str
+    second_in: float
+    feeds: str
+    share: float
+    std: float
+    std_drawn: float
+    predicted: float | None
+    measured: float | None
+
+
+@dataclass(frozen=True)
+class InitReport:
+    """What `initialize` did: the layers it filled, in the order of their use, and `left`, by name why it did not."""
+
+    rule: str
+    layers: tuple[LayerInit, ...]
+    left: dict[str, str]
+
+    def to_markdown(self) -> str:
+        """Return a table of the layers and a list of what was left as it was."""
+        rows = [
+            (
+                *(row.layer, "x".join(map(str, row.shape)), row.reads, f"{row.second_in:.3g}", row.feeds),
+                *(f"{number:.4g}" for number in (row.share, row.std, row.std_drawn)),
+                *("" if number is None else f"{number:.3g}" for number in (row.predicted, row.measured)),
+            )
+            for row in self.layers
+        ]
+        head = ("layer", "shape", "reads", "E[x²]", "feeds", "share", "std", "drawn", "E[y²] predicted", "measured")
+        left = [f"- {name}: left as it was; {reason}" for name, reason in self.left.items()]
+        return "\n".join([f"Initialised by {self.rule}.", "", table(head, rows), *([""] if left else []), *left])
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def initialize(
+    model: nn.Module,
+    init: str | Rule = "he",
+    *,
+    example_input: Tensor | tuple[Any, ...],
+    mode: Literal["forward", "backward", "average"] = "forward",
+    bias: float = 0.0,
+    seed: int = 0,
+) -> InitReport:
+    """Fill the weights and biases of every conv, linear, transposed, grouped or depthwise layer of `model`, in place.
+
+    The model is run on `example_input`, a batch of data (or a tuple of what its forward method takes), to find what
+    every layer reads: an activation, a sum, a normalised or pooled map, the input itself. With init="he" a layer gets
+    Var[w] = 1 / (fan_in E[x^2]), so that its responses have a mean square of 1 (section 2.2 of the paper, for any
+    activation). At the end of a residual branch it is 1 / the number of residual sums on the longest way, so that
+    the sums do not grow with depth.
+
+    init: a name of `rectifiers.initializers`, or a rule `(weight, layer, generator) -> std`. mode: for init="he", the
+    condition: forward (Eq. 10), backward (Eq. 14, of gradients: by fan_out and E[f'^2] of what a layer feeds), or the
+    average of both. bias: what biases are filled with. seed: every layer draws from a stream of its own.
+
+    Returns a report. What was not recognised is named there and left as it was: no value is guessed.
+
+    Raises:
+        InputError: where `init` or `mode` is unknown, or the model cannot be run on the example.
+
+    >>> model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 10))
+    >>> report = initialize(model, example_input=torch.randn(8, 64, generator=torch.Generator().manual_seed(0)))
+    >>> [row.reads for row in report.layers]
+    ['the input', "GELU(approximate='none') of 0.weight"]
+    """
+    rule, name = _rule(init, mode)
+    example = example_input if isinstance(example_input, tuple) else (example_input,)
+    known = Trace()
+    done: list[tuple[LayerCall, float, float]] = []
+    left: dict[str, str] = {}
+
+    def fill(call: LayerCall) -> None:
+        second = call.signal.second
+        if not 0 < second < math.inf:
+            left[call.name] = f"what it reads, {call.signal}, has E[x²] = {second:g}, which no weights can scale"
+            return
+        share = 1 / max(1, known.sums) / known.branches[call.name] if call.name in known.branches else 1.0
+        layer = Layer(
+            call.name, call.fan_in, call.fan_out, lambda: math.sqrt(share / second), lambda: backward_gain(call, share)
+        )
+        generator = torch.Generator().manual_seed(derive_seed("weights", seed, len(done)))
+        drawn = torch.empty(call.weight.shape)
+        std = (rule if known.calls else initializers.he)(drawn, layer, generator)
+        call.weight.copy_(drawn)
+        if call.bias is not None:
+            call.bias.fill_(bias)
+        done.append((call, share, std))
+
+    def backward_gain(call: LayerCall, share: float) -> float:
+        seconds = [second for _, second in known.feeds.get(call.name, ())]
+        mean = sum(seconds) / len(seconds) if seconds else 1.0
+        if not 0 < mean < math.inf:
+            raise InputError(f"{call.name} feeds {_feeds(known, call.name)} with E[f'²] = {mean:g}; give mode=forward")
+        return math.sqrt(share / mean)
+
+    known = tracing.run(model, example, fill)  # the network's structure, which the shares and the gradients need
+    done.clear()
+    left.clear()
+    trace = tracing.run(model, example, fill)
+    layers = tuple(
+        LayerInit(
+            layer=call.name,
+            shape=tuple(call.weight.shape),
+            fan_in=call.fan_in,
+            fan_out=call.fan_out,
+            reads=str(call.signal),
+            second_in=call.signal.second,
+            feeds=_feeds(trace, call.name),
+            share=share,
+            std=std,
+            std_drawn=float(call.weight.detach().double().std(correction=0)),
+            predicted=trace.responses.get(call.name, (None, None))[0],
+            measured=trace.responses.get(call.name, (None, None))[1],
+        )
+        for call, share, std in done
+    )
+    filled = {row.layer.partition("[")[0] for row in layers}
+    for parameter, value in model.named_parameters():
+        if value.dim() > 1 and parameter not in filled:
+            left.setdefault(
+                parameter, trace.unexplained.get(parameter, "no layer that the run met has it as its weight")
+            )
+    return InitReport(name, layers, left)
+
+
+def _rule(init: str | Rule, mode: str) -> tuple[Rule, str]:
+    if mode not in MODES:
+        raise InputError(f"mode={mode} is not known; choose one of: {', '.join(MODES)}")
+    if not isinstance(init, str):
+        return init, getattr(init, "__name__", repr(init))
+    name = MODES[mode] if init == "he" else init
+    rule = getattr(initializers, name, None)
+    if not callable(rule) or getattr(rule, "__module__", "") != initializers.__name__:
+        raise InputError(
+            f"init={init} is not known; give a function of rectifiers.initializers, such as he or orthogonal"
+        )
+    return rule, name
+
+
+def _feeds(trace: Trace, layer: str) -> str:
+    """What reads a layer's responses, in words."""
+    found = (" of ".join(reversed(functions)) or "the next layer" for functions, _ in trace.feeds.get(layer, ()))
+    return ", ".join(dict.fromkeys(found)) or "the output"
+
+
+@dataclass(frozen=True)
+class Propagation:
+    """E[y^2] of the responses of every layer, by the network's weights as they are: predicted and measured."""
+
+    responses: dict[str, tuple[float, float]]
+
+    def to_markdown(self) -> str:
+        """Return a table."""
+        rows = [(name, f"{predicted:.4g}", f"{found:.4g}") for name, (predicted, found) in self.responses.items()]
+        return table(("layer", "E[y²] predicted", "measured"), rows)
+
+
+def propagation(model: nn.Module, example_input: Tensor | tuple[Any, ...]) -> Propagation:
+    """Run `model` on a batch and return the mean square of every layer's responses, predicted and measured.
+
+    Raises:
+        InputError: where the model cannot be run on the example.
+    """
+    example = example_input if isinstance(example_input, tuple) else (example_input,)
+    return Propagation(tracing.run(model, example).responses)

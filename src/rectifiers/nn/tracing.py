@@ -1,0 +1,488 @@
+"""What arrives at every weight layer of any network, found by running it on an example.
+
+Every tensor of the run carries a `Signal`: the numbers that it would hold over draws of the weights, as functions of a
+normal variable. A weight layer makes normal responses of whatever it reads (its weights have mean zero, section 2.2 of
+the paper). A function of single numbers is applied at the nodes of a quadrature rule; the parts of a sum, a product or
+a concatenation are taken as independent. What no rule here covers, such as normalisation, pooling and attention, is
+measured in the run itself, in which all layers before it have their weights already.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from rectifiers.nn.activations import Moments
+from rectifiers.nn.quadrature import normal_rule
+from rectifiers.runtime.errors import InputError
+
+CONVOLUTIONS = {f"conv{n}d" for n in (1, 2, 3)}
+TRANSPOSED = {f"conv_transpose{n}d" for n in (1, 2, 3)}
+PRODUCTS = {"matmul", "__matmul__", "mm"}  # x @ w, whose weight is [inputs, outputs]
+NORMS = {"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}
+SUMS = {"add", "__add__", "__radd__", "__iadd__", "add_"}
+MULTIPLICATIONS = {"mul", "__mul__", "__rmul__", "__imul__", "mul_", "multiply"}
+CONCATENATIONS = {"cat", "concat", "concatenate", "stack"}
+# What keeps every number, and what keeps some of them.
+VIEWS = {
+    "flatten", "view", "reshape", "permute", "transpose", "contiguous", "unflatten", "squeeze", "unsqueeze", "expand",
+    "to", "float", "clone", "movedim", "t", "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout",
+    "feature_alpha_dropout", "__get__",
+}  # fmt: skip
+PARTS = {"__getitem__", "chunk", "split", "unbind", "narrow", "select", "roll", "flip", "tensor_split"}
+
+_roots = count()
+
+
+@dataclass(frozen=True)
+class Signal:
+    """The numbers of a tensor, f(y) of a response y.
+
+    values, slopes: f(y) and f'(y) at the nodes of `normal_rule`, float64 [nodes, channels], or [nodes, 1] where all
+        channels are alike. root: y's own number; signals of one root are functions of the same y.
+    source, functions: y and the functions in f, in words. origins: the layers whose responses y is the sum of.
+    ends: the layers whose responses these numbers are, unchanged. layers, sums: how many weight layers, and how many
+        sums, lie behind it on the longest way. known: the moments of f where quadrature cannot find them.
+    """
+
+    values: Tensor
+    slopes: Tensor
+    root: int
+    source: str
+    functions: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    layers: int = 0
+    sums: int = 0
+    known: Moments | None = None
+
+    @property
+    def mean(self) -> float:
+        """E[f(y)]."""
+        return expectation(self.values)
+
+    @property
+    def second(self) -> float:
+        """E[f(y)^2], the mean over channels."""
+        return self.known.second if self.known else expectation(self.values.square())
+
+    @property
+    def derivative_second(self) -> float:
+        """E[f'(y)^2], the mean over channels."""
+        return self.known.derivative_second if self.known else expectation(self.slopes.square())
+
+    def __str__(self) -> str:
+        return " of ".join([*reversed(self.functions), self.source])
+
+
+def expectation(values: Tensor) -> float:
+    """Return the expectation of numbers [nodes, channels] at the nodes of `normal_rule`."""
+    return float((normal_rule()[1] * values.mean(1)).sum())
+
+
+def normal(mean: float, second: float, source: str, **more: Any) -> Signal:
+    """Return normal numbers of this mean and mean square."""
+    nodes = normal_rule()[0][:, None]
+    values = mean + math.sqrt(max(second - mean**2, 0.0)) * nodes
+    return Signal(values, torch.ones_like(values), next(_roots), source, **more)
+
+
+def measured(tensor: Tensor, source: str, **more: Any) -> Signal:
+    """Return normal numbers with the mean and the mean square of those of a tensor."""
+    numbers = tensor.detach().double()
+    return normal(float(numbers.mean()), float(numbers.square().mean()), source, **more)
+
+
+@dataclass(frozen=True)
+class LayerCall:
+    """A weight layer as it is met: `signal` is what it reads, `fan_in` and `fan_out` count as for `initializers.Layer`.
+
+    weight: the parameter, or the part of it that makes these responses. bias: the same, or None.
+    """
+
+    name: str
+    weight: Tensor
+    bias: Tensor | None
+    fan_in: int
+    fan_out: int
+    signal: Signal
+
+
+@dataclass
+class Trace:
+    """What a run found.
+
+    calls: every weight layer, in the order of its first use. feeds: by layer, what reads its responses: (functions,
+    E[f'^2]). branches: the layers at the end of a branch of a residual sum, with the number of layers that share it.
+    sums: the largest number of residual sums on one way. responses: by layer, (predicted, measured) E[y^2].
+    unexplained: by parameter, why its layer was not recognised.
+    """
+
+    calls: dict[str, LayerCall] = field(default_factory=dict)
+    feeds: dict[str, list[tuple[tuple[str, ...], float]]] = field(default_factory=dict)
+    branches: dict[str, int] = field(default_factory=dict)
+    sums: int = 0
+    responses: dict[str, tuple[float, float]] = field(default_factory=dict)
+    unexplained: dict[str, str] = field(default_factory=dict)
+
+
+def run(model: nn.Module, example: tuple[Any, ...], on_layer: Callable[[LayerCall], None] = lambda call: None) -> Trace:
+    """Run `model` on `example`, its positional arguments, and return what was found.
+
+    on_layer: called with every weight layer before it is used for the first time, and may fill its weight in place.
+    Normalisation uses the batch's statistics, as in training, and dropout drops nothing. The buffers and the modes of
+    the model are afterwards as before.
+
+    Raises:
+        InputError: where the model cannot be run on the example, or the example holds no numbers but 0.
+    """
+    numbers = [x for x in example if isinstance(x, Tensor) and x.is_floating_point()]
+    if numbers and not any(bool(x.any()) for x in numbers):
+        raise InputError("example_input is all zeros, which no weights can scale; give a batch of data or torch.randn")
+    tracer, given = _Tracer(model, on_layer), [x.clone() if isinstance(x, Tensor) else x for x in example]
+    for x in given:
+        if isinstance(x, Tensor) and x.is_floating_point():
+            _set(x, measured(x, "the input"))
+    with _as_in_training(model), tracer.hooks(), torch.no_grad(), tracer:
+        try:
+            model(*given)
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(
+                f"{type(model).__name__} cannot be run on example_input ({type(error).__name__}: {error}); give a "
+                "tensor, or a tuple of what its forward method takes, with at least 2 examples"
+            ) from error
+    return tracer.trace
+
+
+@contextmanager
+def _as_in_training(model: nn.Module) -> Iterator[None]:
+    modes = {module: module.training for module in model.modules()}
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    try:
+        for module in modes:
+            module.training = hasattr(module, "running_mean")
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+        for name, buffer in model.named_buffers():
+            buffer.copy_(buffers[name])
+
+
+def _get(value: Any) -> Signal | None:
+    return getattr(value, "rectifiers_signal", None) if isinstance(value, Tensor) else None
+
+
+def _set(tensor: Tensor, signal: Signal) -> None:
+    tensor.rectifiers_signal = signal  # type: ignore[attr-defined]
+
+
+class _Tracer(TorchFunctionMode):
+    def __init__(self, model: nn.Module, on_layer: Callable[[LayerCall], None]) -> None:
+        super().__init__()
+        self.model, self.on_layer, self.trace = model, on_layer, Trace()
+        self.names = {id(p): name for name, p in model.named_parameters()}
+        self.inside: nn.Module | None = None  # a module that is one function of single numbers
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        if self.inside is not None:
+            return func(*args, **kwargs)
+        if name == "multi_head_attention_forward":
+            return self._attention(func, args, kwargs)
+        if name in CONVOLUTIONS | TRANSPOSED | {"linear"} or (name in PRODUCTS and id(args[1]) in self.names):
+            return self._layer(func, name, args, kwargs)
+        signals = [signal for x in _tensors(args, kwargs) if (signal := _get(x)) is not None]
+        new = self._function(func, name, args, kwargs, signals)  # before an in-place function changes what it is given
+        out = func(*args, **kwargs)
+        if signals:
+            for part in out if isinstance(out, tuple | list) else (out,):
+                if isinstance(part, Tensor) and part.is_floating_point():
+                    self._keep(part, name, args, kwargs, signals, new)
+        return out
+
+    def _keep(
+        self, out: Tensor, name: str, args: Any, kwargs: Any, signals: Sequence[Signal], new: Signal | None
+    ) -> None:
+        """Let the result of a function carry its signal."""
+        first = signals[0]
+        if new is None and name in VIEWS and len(signals) == 1:
+            new = first
+        elif new is None and name in PARTS:
+            new = replace(first, root=next(_roots))
+        elif new is None:
+            new = self._measured(out, name, signals)
+            for x in _tensors(args, kwargs):
+                if id(x) in self.names:
+                    self.trace.unexplained.setdefault(
+                        self.names[id(x)], f"{name} reads it, whose responses are measured"
+                    )
+        _set(out, new)
+
+    def _measured(self, out: Tensor, name: str, signals: Sequence[Signal]) -> Signal:
+        origins: tuple[str, ...] = ()
+        if name in NORMS and not signals[0].functions:
+            origins = signals[0].origins  # its size is another then, not its shape
+        else:
+            for signal in signals:
+                self._consume(signal)
+        return measured(out, f"{name} (measured)", origins=origins, **_behind(signals))
+
+    def _consume(self, signal: Signal) -> None:
+        """Note what the responses are read by, for the backward conditions."""
+        for layer in signal.origins:
+            self.trace.feeds.setdefault(layer, []).append((signal.functions, signal.derivative_second))
+
+    def _function(self, func: Any, name: str, args: Any, kwargs: Any, signals: Sequence[Signal]) -> Signal | None:
+        """Return the signal of a result that follows from theory, or None."""
+        if not signals or name in VIEWS | PARTS | NORMS:
+            return None
+        tensors = [x for x in _tensors(args, kwargs) if x.numel() > 1]
+        slopes = args[1] if name == "prelu" and len(args) > 1 else None
+        others = [x for x in tensors if x is not slopes]
+        if len(signals) != len(others):  # a scale per channel, or a constant
+            return None
+        if name in CONCATENATIONS:
+            return self._concatenation(others, signals)
+        if len({signal.root for signal in signals}) == 1:
+            return self._elementwise(func, name, args, kwargs, signals, 1 if slopes is None else slopes.numel())
+        if name in SUMS and len(signals) == 2:
+            return self._sum(*signals)
+        if name in MULTIPLICATIONS and len(signals) == 2:
+            for signal in signals:
+                self._consume(signal)
+            one, other = signals
+            return normal(one.mean * other.mean, one.second * other.second, "a product", **_behind(signals))
+        return None
+
+    def _elementwise(
+        self, func: Any, name: str, args: Any, kwargs: Any, signals: Sequence[Signal], channels: int
+    ) -> Signal | None:
+        """Return the signal after a function of single numbers, or None where it is no such function."""
+        places = [i for i, x in enumerate(args) if _get(x) is not None]
+        if len(places) != len(signals):
+            return None
+
+        def of(*inputs: Tensor) -> Any:
+            given = [x.to(inputs[0].dtype) if isinstance(x, Tensor) and x.is_floating_point() else x for x in args]
+            for i, x in zip(places, inputs, strict=True):
+                given[i] = x
+            return func(*given, **kwargs)
+
+        label = name.strip("_")
+        if not _acts_on_single_numbers(of, [args[i] for i in places]):
+            return None
+        return _after(label, of, signals, channels)
+
+    def _concatenation(self, tensors: Sequence[Tensor], signals: Sequence[Signal]) -> Signal:
+        shares = [x.numel() / sum(x.numel() for x in tensors) for x in tensors]
+        mean = sum(share * signal.mean for share, signal in zip(shares, signals, strict=True))
+        second = sum(share * signal.second for share, signal in zip(shares, signals, strict=True))
+        source = f"{len(signals)} concatenated maps"
+        return normal(mean, second, source, origins=self._carried(signals), **_behind(signals))
+
+    def _carried(self, signals: Sequence[Signal]) -> tuple[str, ...]:
+        """Return the layers whose responses go on unchanged; the others end here, in a function that was applied."""
+        for signal in signals:
+            if signal.functions:
+                self._consume(signal)
+        return tuple(layer for signal in signals if not signal.functions for layer in signal.origins)
+
+    def _sum(self, one: Signal, other: Signal) -> Signal:
+        """Two independent signals; the one with more layers behind it is a branch, the other its shortcut."""
+        origins = self._carried([one, other])
+        ends: tuple[str, ...] = ()
+        if one.layers == other.layers:
+            ends = one.ends + other.ends
+        else:
+            branch = max(one, other, key=lambda signal: signal.layers)
+            self.trace.branches.update(dict.fromkeys(branch.ends, len(branch.ends)))
+        behind = _behind([one, other])
+        behind["sums"] += one.layers != other.layers
+        self.trace.sums = max(self.trace.sums, behind["sums"])
+        second = one.second + other.second + 2 * one.mean * other.mean
+        return normal(one.mean + other.mean, second, "a sum", origins=origins, ends=ends, **behind)
+
+    def _layer(self, func: Any, name: str, args: Any, kwargs: Any) -> Tensor:
+        x, weight, bias = _bound(name, args, kwargs)
+        signal, key = _get(x), self.names.get(id(weight))
+        out: Tensor
+        if signal is None or key is None:
+            out = func(*args, **kwargs)
+            if signal is not None:
+                _set(out, measured(out, f"{name} (measured)", layers=signal.layers + 1, sums=signal.sums))
+            return out
+        self._consume(signal)
+        call = LayerCall(key, weight, bias, *_fans(name, weight, args, kwargs), signal)
+        self._meet(call)
+        out = func(*args, **kwargs)
+        self._respond(out, call)
+        return out
+
+    def _respond(self, out: Tensor, call: LayerCall) -> None:
+        """Let the responses of a layer carry their signal, which follows from its weights as they are."""
+        second = call.fan_in * float(call.weight.double().square().mean()) * call.signal.second
+        if call.bias is not None:
+            second += float(call.bias.double().square().mean())
+        self.trace.responses.setdefault(call.name, (second, float(out.detach().double().square().mean())))
+        behind = {"layers": call.signal.layers + 1, "sums": call.signal.sums}
+        _set(out, normal(0.0, second, call.name, origins=(call.name,), ends=(call.name,), **behind))
+
+    def _meet(self, call: LayerCall) -> None:
+        if call.name not in self.trace.calls:
+            self.trace.calls[call.name] = call
+            self.on_layer(call)
+
+    def _attention(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """`nn.MultiheadAttention`: three layers side by side, attention, which is measured, and a layer."""
+        # (query, key, value, size, heads, weight and bias of the three, ..., weight and bias of the last layer, ...)
+        inputs, in_bias, last, bias = args[5], args[6], args[11], args[12]
+        signals = [signal for x in args[:3] if (signal := _get(x)) is not None]
+        if inputs is None or len(signals) < 3 or id(inputs) not in self.names or id(last) not in self.names:
+            out = func(*args, **kwargs)
+            _set(out[0], measured(out[0], "attention (measured)"))
+            return out
+        biases = (None,) * 3 if in_bias is None else in_bias.chunk(3)
+        for part, weight, its_bias, signal in zip("qkv", inputs.chunk(3), biases, signals, strict=True):
+            self._consume(signal)
+            name = f"{self.names[id(inputs)]}[{part}]"
+            self._meet(LayerCall(name, weight, its_bias, weight.shape[1], weight.shape[0], signal))
+        plain = list(args)
+        plain[11], plain[12] = torch.eye(len(last), dtype=last.dtype, device=last.device), None
+        behind = _behind(signals)
+        behind["layers"] += 1
+        mixed = measured(func(*plain, **kwargs)[0], "attention (measured)", **behind)
+        call = LayerCall(self.names[id(last)], last, bias, last.shape[1], last.shape[0], mixed)
+        self._meet(call)
+        out = func(*args, **kwargs)
+        self._respond(out[0], call)
+        return out
+
+    @contextmanager
+    def hooks(self) -> Iterator[None]:
+        """See modules that are one function of single numbers, as activations are, as such."""
+        found: dict[nn.Module, Signal] = {}
+
+        def before(module: nn.Module, args: tuple[Any, ...]) -> None:
+            signal = _get(args[0]) if len(args) == 1 else None
+            if self.inside is None and signal is not None:
+                self.inside = module  # what is tried here is no part of the run
+                after = _of_module(module, args[0], signal)
+                self.inside = module if after else None
+                if after:
+                    found[module] = after
+
+        def behind(module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+            if self.inside is module:
+                self.inside = None
+                _set(out, found.pop(module))
+
+        with ExitStack() as registered:
+            for module in self.model.modules():
+                if not any(p.dim() > 1 for p in module.parameters()) and not hasattr(module, "running_mean"):
+                    for handle in (module.register_forward_pre_hook(before), module.register_forward_hook(behind)):
+                        registered.callback(handle.remove)
+            yield
+
+
+def _of_module(module: nn.Module, x: Tensor, signal: Signal) -> Signal | None:
+    """Return the signal after a module that is one function of single numbers, or says its moments itself."""
+    label = type(module).__name__ if any(True for _ in module.children()) else repr(module)
+    if callable(getattr(module, "moments", None)):
+        own: Moments = module.moments()  # type: ignore[operator]
+        if abs(own.map_slope - 1) > 1e-6 and abs(signal.second - 1) > 0.1:
+            return None  # they hold for a mean square of 1, and for rectifiers in proportion
+        known = replace(own, second=own.second * signal.second)
+        return replace(signal, functions=(*signal.functions, label), known=known, ends=(), root=next(_roots))
+    forward = module.forward
+    if not _acts_on_single_numbers(forward, [x]):
+        return None
+    if torch.equal(forward(x.clone()), x):  # dropout, for example
+        return signal
+    exact = copy.deepcopy(module).double().requires_grad_(False)
+    return _after(label, exact.forward, [signal], max([p.numel() for p in module.parameters()], default=1))
+
+
+def _acts_on_single_numbers(function: Callable[..., Any], tensors: Sequence[Tensor]) -> bool:
+    """Return whether each number of the result depends on the numbers of `tensors` in its own place alone."""
+    if any(x.shape != tensors[0].shape for x in tensors):
+        return False
+    generator, place = torch.Generator().manual_seed(0), tensors[0].numel() // 2
+    drawn = [torch.randn(x.shape, generator=generator).to(x) for x in tensors]
+    disturbed = [x.clone() for x in drawn]
+    for x in disturbed:
+        x.view(-1)[place] += 10
+    try:
+        out, other = (function(*(x.clone() for x in some)) for some in (drawn, disturbed))
+    except Exception:
+        return False
+    if not isinstance(out, Tensor) or out.shape != drawn[0].shape:
+        return False
+    changed = ~torch.isclose(out, other, rtol=0, atol=0, equal_nan=True).reshape(-1)
+    changed[place] = False
+    return not bool(changed.any())
+
+
+def _after(label: str, function: Callable[..., Tensor], signals: Sequence[Signal], channels: int = 1) -> Signal | None:
+    """Return the signal after a function of single numbers of one response; None where it takes no such numbers."""
+    columns = max(channels, *(signal.values.shape[1] for signal in signals), 1)
+    with torch.enable_grad():
+        values = [signal.values.expand(-1, columns).clone().requires_grad_() for signal in signals]
+        try:
+            made = function(*(x.clone() for x in values))  # copies, because it may work in place
+        except Exception:  # a module that takes maps only
+            return None
+        partial = [torch.zeros_like(x) for x in values]  # of a step function
+        if made.requires_grad:
+            partial = list(torch.autograd.grad(made.sum(), values, allow_unused=True, materialize_grads=True))
+    slopes = sum(
+        (slope * signal.slopes for slope, signal in zip(partial, signals, strict=True)), torch.zeros_like(made)
+    ).detach()
+    longest = max(signals, key=lambda signal: len(signal.functions))
+    return replace(longest, values=made.detach(), slopes=slopes, functions=(*longest.functions, label), ends=())
+
+
+def _behind(signals: Sequence[Signal]) -> dict[str, int]:
+    return {"layers": max(signal.layers for signal in signals), "sums": max(signal.sums for signal in signals)}
+
+
+def _tensors(args: Any, kwargs: Any) -> list[Tensor]:
+    """Return the tensors among arguments, and in lists among them."""
+    found: list[Tensor] = []
+    for value in (*args, *kwargs.values()):
+        found += [x for x in (value if isinstance(value, tuple | list) else (value,)) if isinstance(x, Tensor)]
+    return found
+
+
+def _bound(name: str, args: Any, kwargs: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return (input, weight, bias) of a layer's function."""
+    given = {**dict(zip(("input", "weight", "bias"), args, strict=False)), **kwargs}
+    return given["input"], given["weight"], None if name in PRODUCTS else given.get("bias")
+
+
+def _fans(name: str, weight: Tensor, args: Any, kwargs: Any) -> tuple[int, int]:
+    """Return (fan_in, fan_out): how many inputs make a response, and how many responses an input reaches.
+
+    As in the paper, strides and borders do not count for convolutions; a transposed convolution is one backwards.
+    """
+    window = math.prod(weight.shape[2:])
+    if name in PRODUCTS:
+        return weight.shape[0], weight.shape[1]
+    if name == "linear":
+        return weight.shape[1], weight.shape[0]
+    given = {**dict(zip(("input", "weight", "bias", "stride"), args, strict=False)), **kwargs}
+    groups = args[6] if len(args) > 6 else kwargs.get("groups", 1)
+    if name in CONVOLUTIONS:
+        return weight.shape[1] * window, weight.shape[0] // groups * window
+    stride = given.get("stride", 1)
+    steps = math.prod(stride) if isinstance(stride, tuple | list) else stride ** (weight.dim() - 2)
+    return max(1, round(weight.shape[0] // groups * window / steps)), weight.shape[1] * window

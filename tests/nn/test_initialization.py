@@ -1,0 +1,201 @@
+"""`initialize` finds what every layer of any network reads and feeds, and keeps the signal."""
+
+import copy
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rectifiers.nn import activations as A
+from rectifiers.nn import initializers
+from rectifiers.nn.initialization import InitReport, initialize, propagation
+from rectifiers.nn.networks.network import Network
+from rectifiers.nn.networks.rows import expand
+from rectifiers.runtime.errors import InputError
+
+
+def batch(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def row(report: InitReport, layer: str):
+    return next(row for row in report.layers if row.layer == layer)
+
+
+class Model(nn.Module):
+    """Two layers, and whatever `forward` makes of them."""
+
+    def __init__(self, forward: Callable[["Model", Tensor], Tensor], width: int = 256) -> None:
+        super().__init__()
+        self.one, self.two, self.other = nn.Linear(64, width), nn.Linear(width, width), nn.Linear(width, width)
+        self.how = forward
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.how(self, x)
+
+
+RELU, GELU = 0.5, A.moments(nn.GELU()).second
+SLOPES = torch.linspace(0, 1, 256)
+READ = {  # what the second layer reads of normal responses y, and its E[x^2]
+    "relu": (lambda y: F.relu(y), RELU),
+    "relu in place": (lambda y: F.relu(y, inplace=True), RELU),
+    "a method": (lambda y: y.relu(), RELU),
+    "gelu": (lambda y: F.gelu(y), GELU),
+    "silu by hand": (lambda y: y * torch.sigmoid(y), A.moments(nn.SiLU()).second),
+    "by operators": (lambda y: 2 * y**2 + 1, 4 * 3 + 4 + 1),
+    "nothing": (lambda y: y, 1.0),
+    "dropout": (lambda y: F.dropout(y.relu(), training=False), RELU),
+    "a view": (lambda y: y.relu().view(-1, 16, 16).transpose(1, 2).flatten(1), RELU),
+    "the gate of two halves": (lambda y: y[:, :128].repeat(1, 2) * 1.0, 1.0),
+    "slopes of a channel": (
+        lambda y: F.prelu(y, torch.linspace(0, 1, 256)),
+        (1 + (torch.linspace(0, 1, 256) ** 2).mean()) / 2,
+    ),
+    "softmax": (lambda y: 256 * y.softmax(1), math.e),  # measured: E[e^2y] / E[e^y]^2
+}
+
+
+@pytest.mark.parametrize("read", READ)
+def test_a_layer_is_filled_for_what_it_reads(read: str) -> None:
+    function, second = READ[read]
+    model = Model(lambda m, x: m.two(function(m.one(x))))
+    report = initialize(model, example_input=batch(512, 64))
+    found = row(report, "two.weight")
+    assert found.second_in == pytest.approx(float(second), rel=0.12)  # the sample of weights and of the example
+    assert found.std == pytest.approx(1 / math.sqrt(256 * found.second_in))
+    assert found.measured == pytest.approx(1, abs=0.2)
+    assert [name.partition(".")[0] for name in report.left] == ["other"]
+
+
+def test_two_halves_of_a_response_are_independent() -> None:
+    """A gated linear unit: half of it times the sigmoid of the other."""
+    model = Model(lambda m, x: m.two(F.pad(F.glu(m.one(x), 1) * 2, (0, 128))))
+    by_hand = Model(lambda m, x: (lambda a, b: m.two((a * b.sigmoid()).repeat(1, 2)))(*m.one(x).chunk(2, 1)))
+    reports = [initialize(m, example_input=batch(512, 64)) for m in (model, by_hand)]
+    gate = A.moments(nn.Sigmoid()).second
+    assert row(reports[1], "two.weight").second_in == pytest.approx(gate, rel=0.05)
+    assert row(reports[0], "two.weight").measured == pytest.approx(1, abs=0.2)
+
+
+def test_a_chain_gets_the_stds_of_the_rows_it_is_made_of() -> None:
+    rows = expand(
+        [{"name": "conv", "conv": 16, "kernel": 3, "padding": 1, "repeat": 3}, {"name": "fc", "linear": "classes"}],
+        width=1, classes=10,
+    )  # fmt: skip
+    for activation in (A.prelu, A.relu, A.maxout):
+        network = Network(rows, activation, channels=3, input_px=8)
+        own = initializers.initialize(network.sites(), initializers.he, seed=0, name="he")
+        found = initialize(network, example_input=batch(16, 3, 8, 8))
+        assert [r.std for r in found.layers[1:]] == pytest.approx([r.std_asked for r in own[1:]], rel=0.12)
+        back = initializers.initialize(network.sites(), initializers.he_backward, seed=0, name="he_backward")
+        found = initialize(network, example_input=batch(16, 3, 8, 8), mode="backward")
+        assert [r.std for r in found.layers[:-1]] == pytest.approx([r.std_asked for r in back[:-1]], rel=1e-6)
+
+
+class Residual(nn.Module):
+    """A plain stem, `blocks` residual blocks of two convolutions without normalisation, and a classifier."""
+
+    def __init__(self, blocks: int) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 32, 3, padding=1)
+        self.first = nn.ModuleList(nn.Conv2d(32, 32, 3, padding=1) for _ in range(blocks))
+        self.second = nn.ModuleList(nn.Conv2d(32, 32, 3, padding=1) for _ in range(blocks))
+        self.head = nn.Linear(32, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for first, second in zip(self.first, self.second, strict=True):
+            x = x + second(F.relu(first(F.relu(x))))
+        return self.head(F.relu(x).mean((2, 3)))
+
+
+def test_residual_sums_do_not_grow_with_depth() -> None:
+    blocks = 40
+    model = Residual(blocks)
+    report = initialize(model, example_input=batch(8, 3, 12, 12))
+    shares = {r.layer.partition(".")[0]: r.share for r in report.layers}
+    assert shares == {"stem": 1.0, "first": 1.0, "second": pytest.approx(1 / blocks), "head": 1.0}
+    assert 0.3 < report.layers[-1].measured < 3
+    for r in report.layers:
+        if r.layer.startswith("second"):
+            model.get_parameter(r.layer).data.mul_(math.sqrt(blocks))
+    grown = propagation(model, batch(8, 3, 12, 12)).responses["head.weight"]
+    assert grown[1] > 1e6 * report.layers[-1].measured
+
+
+def test_normalised_inputs_transposed_grouped_and_attended_layers_keep_the_signal() -> None:
+    mixed = nn.Sequential(
+        nn.Conv2d(8, 16, 3, padding=1, groups=4), nn.BatchNorm2d(16), nn.ELU(),
+        nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.PReLU(16),
+        nn.ConvTranspose2d(16, 8, 4, stride=2, padding=1), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(8, 64, 1),
+        nn.Flatten(2), nn.TransformerEncoderLayer(64, 4, 128, batch_first=True),
+    )  # fmt: skip
+    report = initialize(mixed, example_input=batch(8, 8, 8, 8))
+    assert {r.layer for r in report.layers} == {
+        *(f"{i}.weight" for i in (0, 3, 5, 8)),
+        *(f"10.self_attn.in_proj_weight[{part}]" for part in "qkv"),
+        *(f"10.{name}.weight" for name in ("self_attn.out_proj", "linear1", "linear2")),
+    }
+    assert not report.left
+    for r in report.layers:
+        assert r.measured is None or r.share / 2 < r.measured < 2 * r.share, r
+
+
+def test_what_is_not_understood_is_named_and_left() -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.never = nn.Embedding(10, 32), nn.Linear(3, 3)
+            self.normed = nn.utils.parametrizations.weight_norm(nn.Linear(32, 32))
+            self.rnn, self.last = nn.LSTM(32, 32, batch_first=True), nn.Linear(32, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(self.rnn(self.normed(self.table(x)))[0])
+
+    model = Odd()
+    before = copy.deepcopy(model.state_dict())
+    report = initialize(model, example_input=torch.randint(10, (4, 6)))
+    assert not report.layers or {r.layer for r in report.layers} <= {"last.weight"}
+    changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed <= {"last.weight", "last.bias"}
+    assert {"table.weight", "never.weight", "rnn.weight_ih_l0"} <= set(report.left)
+    assert "left as it was" in report.to_markdown()
+
+
+def test_the_model_keeps_its_buffers_its_modes_and_the_random_numbers() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(), nn.Conv2d(4, 4, 3)).train()
+    model[1].eval()
+    before, state = copy.deepcopy(dict(model.named_buffers())), torch.get_rng_state()
+    x = batch(4, 3, 8, 8)
+    initialize(model, example_input=x)
+    assert all(torch.equal(value, before[name]) for name, value in model.named_buffers())
+    assert [m.training for m in model] == [True, False, True, True]
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not hasattr(x, "rectifiers_signal")
+
+
+def test_equal_seeds_give_equal_weights() -> None:
+    def weights(seed: int) -> Tensor:
+        model = Model(lambda m, x: m.two(m.one(x).relu()))
+        initialize(model, "orthogonal", example_input=batch(8, 64), seed=seed)
+        return model.two.weight.detach()
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+    rows = weights(1) @ weights(1).T
+    assert torch.allclose(rows, rows[0, 0] * torch.eye(256), atol=1e-5)
+
+
+def test_unusable_arguments_are_one_sentence() -> None:
+    model = nn.Linear(4, 4)
+    for given, said in (
+        ({"init": "kaiming"}, "init=kaiming is not known"),
+        ({"mode": "sideways"}, "mode=sideways is not known; choose one of: forward, backward, average"),
+        ({"example_input": torch.zeros(2, 4)}, "example_input is all zeros"),
+        ({"example_input": torch.ones(2, 5)}, "Linear cannot be run on example_input"),
+    ):
+        with pytest.raises(InputError, match=said):
+            initialize(model, **{"example_input": batch(2, 4), **given})
