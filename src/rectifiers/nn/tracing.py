@@ -7,20 +7,26 @@ a concatenation are taken as independent. What no rule here covers, such as norm
 measured in the run itself, in which all layers before it have their weights already.
 """
 
-import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from rectifiers.nn.activations import Moments
-from rectifiers.nn.quadrature import normal_rule
+from rectifiers.nn.signals import (
+    Signal,
+    acts_on_single_numbers,
+    after_function,
+    after_module,
+    lengths,
+    measured,
+    new_root,
+    normal,
+)
 from rectifiers.runtime.errors import InputError
 
 CONVOLUTIONS = {f"conv{n}d" for n in (1, 2, 3)}
@@ -37,67 +43,6 @@ VIEWS = {
     "feature_alpha_dropout", "__get__",
 }  # fmt: skip
 PARTS = {"__getitem__", "chunk", "split", "unbind", "narrow", "select", "roll", "flip", "tensor_split"}
-
-_roots = count()
-
-
-@dataclass(frozen=True)
-class Signal:
-    """The numbers of a tensor, f(y) of a response y.
-
-    values, slopes: f(y) and f'(y) at the nodes of `normal_rule`, float64 [nodes, channels], or [nodes, 1] where all
-        channels are alike. root: y's own number; signals of one root are functions of the same y.
-    source, functions: y and the functions in f, in words. origins: the layers whose responses y is the sum of.
-    ends: the layers whose responses these numbers are, unchanged. layers, sums: how many weight layers, and how many
-        sums, lie behind it on the longest way. known: the moments of f where quadrature cannot find them.
-    """
-
-    values: Tensor
-    slopes: Tensor
-    root: int
-    source: str
-    functions: tuple[str, ...] = ()
-    origins: tuple[str, ...] = ()
-    ends: tuple[str, ...] = ()
-    layers: int = 0
-    sums: int = 0
-    known: Moments | None = None
-
-    @property
-    def mean(self) -> float:
-        """E[f(y)]."""
-        return expectation(self.values)
-
-    @property
-    def second(self) -> float:
-        """E[f(y)^2], the mean over channels."""
-        return self.known.second if self.known else expectation(self.values.square())
-
-    @property
-    def derivative_second(self) -> float:
-        """E[f'(y)^2], the mean over channels."""
-        return self.known.derivative_second if self.known else expectation(self.slopes.square())
-
-    def __str__(self) -> str:
-        return " of ".join([*reversed(self.functions), self.source])
-
-
-def expectation(values: Tensor) -> float:
-    """Return the expectation of numbers [nodes, channels] at the nodes of `normal_rule`."""
-    return float((normal_rule()[1] * values.mean(1)).sum())
-
-
-def normal(mean: float, second: float, source: str, **more: Any) -> Signal:
-    """Return normal numbers of this mean and mean square."""
-    nodes = normal_rule()[0][:, None]
-    values = mean + math.sqrt(max(second - mean**2, 0.0)) * nodes
-    return Signal(values, torch.ones_like(values), next(_roots), source, **more)
-
-
-def measured(tensor: Tensor, source: str, **more: Any) -> Signal:
-    """Return normal numbers with the mean and the mean square of those of a tensor."""
-    numbers = tensor.detach().double()
-    return normal(float(numbers.mean()), float(numbers.square().mean()), source, **more)
 
 
 @dataclass(frozen=True)
@@ -218,7 +163,7 @@ class _Tracer(TorchFunctionMode):
         if new is None and name in VIEWS and len(signals) == 1:
             new = first
         elif new is None and name in PARTS:
-            new = replace(first, root=next(_roots))
+            new = replace(first, root=new_root())
         elif new is None:
             new = self._measured(out, name, signals)
             for x in _tensors(args, kwargs):
@@ -235,7 +180,7 @@ class _Tracer(TorchFunctionMode):
         else:
             for signal in signals:
                 self._consume(signal)
-        return measured(out, f"{name} (measured)", origins=origins, **_behind(signals))
+        return measured(out, f"{name} (measured)", origins=origins, **lengths(signals))
 
     def _consume(self, signal: Signal) -> None:
         """Note what the responses are read by, for the backward conditions."""
@@ -261,7 +206,7 @@ class _Tracer(TorchFunctionMode):
             for signal in signals:
                 self._consume(signal)
             one, other = signals
-            return normal(one.mean * other.mean, one.second * other.second, "a product", **_behind(signals))
+            return normal(one.mean * other.mean, one.second * other.second, "a product", **lengths(signals))
         return None
 
     def _elementwise(
@@ -279,16 +224,16 @@ class _Tracer(TorchFunctionMode):
             return func(*given, **kwargs)
 
         label = name.strip("_")
-        if not _acts_on_single_numbers(of, [args[i] for i in places]):
+        if not acts_on_single_numbers(of, [args[i] for i in places]):
             return None
-        return _after(label, of, signals, channels)
+        return after_function(label, of, signals, channels)
 
     def _concatenation(self, tensors: Sequence[Tensor], signals: Sequence[Signal]) -> Signal:
         shares = [x.numel() / sum(x.numel() for x in tensors) for x in tensors]
         mean = sum(share * signal.mean for share, signal in zip(shares, signals, strict=True))
         second = sum(share * signal.second for share, signal in zip(shares, signals, strict=True))
         source = f"{len(signals)} concatenated maps"
-        return normal(mean, second, source, origins=self._carried(signals), **_behind(signals))
+        return normal(mean, second, source, origins=self._carried(signals), **lengths(signals))
 
     def _carried(self, signals: Sequence[Signal]) -> tuple[str, ...]:
         """Return the layers whose responses go on unchanged; the others end here, in a function that was applied."""
@@ -306,11 +251,11 @@ class _Tracer(TorchFunctionMode):
         else:
             branch = max(one, other, key=lambda signal: signal.layers)
             self.trace.branches.update(dict.fromkeys(branch.ends, len(branch.ends)))
-        behind = _behind([one, other])
-        behind["sums"] += one.layers != other.layers
-        self.trace.sums = max(self.trace.sums, behind["sums"])
+        longest = lengths([one, other])
+        longest["sums"] += one.layers != other.layers
+        self.trace.sums = max(self.trace.sums, longest["sums"])
         second = one.second + other.second + 2 * one.mean * other.mean
-        return normal(one.mean + other.mean, second, "a sum", origins=origins, ends=ends, **behind)
+        return normal(one.mean + other.mean, second, "a sum", origins=origins, ends=ends, **longest)
 
     def _layer(self, func: Any, name: str, args: Any, kwargs: Any) -> Tensor:
         x, weight, bias = _bound(name, args, kwargs)
@@ -334,8 +279,8 @@ class _Tracer(TorchFunctionMode):
         if call.bias is not None:
             second += float(call.bias.double().square().mean())
         self.trace.responses.setdefault(call.name, (second, float(out.detach().double().square().mean())))
-        behind = {"layers": call.signal.layers + 1, "sums": call.signal.sums}
-        _set(out, normal(0.0, second, call.name, origins=(call.name,), ends=(call.name,), **behind))
+        longest = {"layers": call.signal.layers + 1, "sums": call.signal.sums}
+        _set(out, normal(0.0, second, call.name, origins=(call.name,), ends=(call.name,), **longest))
 
     def _meet(self, call: LayerCall) -> None:
         if call.name not in self.trace.calls:
@@ -358,9 +303,9 @@ class _Tracer(TorchFunctionMode):
             self._meet(LayerCall(name, weight, its_bias, weight.shape[1], weight.shape[0], signal))
         plain = list(args)
         plain[11], plain[12] = torch.eye(len(last), dtype=last.dtype, device=last.device), None
-        behind = _behind(signals)
-        behind["layers"] += 1
-        mixed = measured(func(*plain, **kwargs)[0], "attention (measured)", **behind)
+        longest = lengths(signals)
+        longest["layers"] += 1
+        mixed = measured(func(*plain, **kwargs)[0], "attention (measured)", **longest)
         call = LayerCall(self.names[id(last)], last, bias, last.shape[1], last.shape[0], mixed)
         self._meet(call)
         out = func(*args, **kwargs)
@@ -376,12 +321,12 @@ class _Tracer(TorchFunctionMode):
             signal = _get(args[0]) if len(args) == 1 else None
             if self.inside is None and signal is not None:
                 self.inside = module  # what is tried here is no part of the run
-                after = _of_module(module, args[0], signal)
-                self.inside = module if after else None
-                if after:
-                    found[module] = after
+                new = after_module(module, args[0], signal)
+                self.inside = module if new else None
+                if new:
+                    found[module] = new
 
-        def behind(module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+        def after(module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
             if self.inside is module:
                 self.inside = None
                 _set(out, found.pop(module))
@@ -389,70 +334,9 @@ class _Tracer(TorchFunctionMode):
         with ExitStack() as registered:
             for module in self.model.modules():
                 if not any(p.dim() > 1 for p in module.parameters()) and not hasattr(module, "running_mean"):
-                    for handle in (module.register_forward_pre_hook(before), module.register_forward_hook(behind)):
+                    for handle in (module.register_forward_pre_hook(before), module.register_forward_hook(after)):
                         registered.callback(handle.remove)
             yield
-
-
-def _of_module(module: nn.Module, x: Tensor, signal: Signal) -> Signal | None:
-    """Return the signal after a module that is one function of single numbers, or says its moments itself."""
-    label = type(module).__name__ if any(True for _ in module.children()) else repr(module)
-    if callable(getattr(module, "moments", None)):
-        own: Moments = module.moments()  # type: ignore[operator]
-        if abs(own.map_slope - 1) > 1e-6 and abs(signal.second - 1) > 0.1:
-            return None  # they hold for a mean square of 1, and for rectifiers in proportion
-        known = replace(own, second=own.second * signal.second)
-        return replace(signal, functions=(*signal.functions, label), known=known, ends=(), root=next(_roots))
-    forward = module.forward
-    if not _acts_on_single_numbers(forward, [x]):
-        return None
-    if torch.equal(forward(x.clone()), x):  # dropout, for example
-        return signal
-    exact = copy.deepcopy(module).double().requires_grad_(False)
-    return _after(label, exact.forward, [signal], max([p.numel() for p in module.parameters()], default=1))
-
-
-def _acts_on_single_numbers(function: Callable[..., Any], tensors: Sequence[Tensor]) -> bool:
-    """Return whether each number of the result depends on the numbers of `tensors` in its own place alone."""
-    if any(x.shape != tensors[0].shape for x in tensors):
-        return False
-    generator, place = torch.Generator().manual_seed(0), tensors[0].numel() // 2
-    drawn = [torch.randn(x.shape, generator=generator).to(x) for x in tensors]
-    disturbed = [x.clone() for x in drawn]
-    for x in disturbed:
-        x.view(-1)[place] += 10
-    try:
-        out, other = (function(*(x.clone() for x in some)) for some in (drawn, disturbed))
-    except Exception:
-        return False
-    if not isinstance(out, Tensor) or out.shape != drawn[0].shape:
-        return False
-    changed = ~torch.isclose(out, other, rtol=0, atol=0, equal_nan=True).reshape(-1)
-    changed[place] = False
-    return not bool(changed.any())
-
-
-def _after(label: str, function: Callable[..., Tensor], signals: Sequence[Signal], channels: int = 1) -> Signal | None:
-    """Return the signal after a function of single numbers of one response; None where it takes no such numbers."""
-    columns = max(channels, *(signal.values.shape[1] for signal in signals), 1)
-    with torch.enable_grad():
-        values = [signal.values.expand(-1, columns).clone().requires_grad_() for signal in signals]
-        try:
-            made = function(*(x.clone() for x in values))  # copies, because it may work in place
-        except Exception:  # a module that takes maps only
-            return None
-        partial = [torch.zeros_like(x) for x in values]  # of a step function
-        if made.requires_grad:
-            partial = list(torch.autograd.grad(made.sum(), values, allow_unused=True, materialize_grads=True))
-    slopes = sum(
-        (slope * signal.slopes for slope, signal in zip(partial, signals, strict=True)), torch.zeros_like(made)
-    ).detach()
-    longest = max(signals, key=lambda signal: len(signal.functions))
-    return replace(longest, values=made.detach(), slopes=slopes, functions=(*longest.functions, label), ends=())
-
-
-def _behind(signals: Sequence[Signal]) -> dict[str, int]:
-    return {"layers": max(signal.layers for signal in signals), "sums": max(signal.sums for signal in signals)}
 
 
 def _tensors(args: Any, kwargs: Any) -> list[Tensor]:
