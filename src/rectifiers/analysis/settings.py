@@ -4,14 +4,15 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import yaml
-from annotated_types import Ge, Le, MinLen
+from annotated_types import MinLen
 from pydantic import Field
 
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.ranges import Range
 from rectifiers.runtime.schema import Section, checked, keys
 
-Seeds = Annotated[int, Ge(1), Le(1000)]
-Images = Annotated[int, Ge(1), Le(100_000)]
+Seeds = Annotated[int, Range(ge=1, le=1000)]
+Images = Annotated[int, Range(ge=1, le=100_000)]
 Inputs = Literal["data", "gaussian"]
 
 
@@ -23,8 +24,8 @@ class Propagation(Section):
 
 class Gain(Section):
     seeds: Seeds = Field(5, description="networks per activation")
-    depth: Annotated[int, Ge(2), Le(1000)] = Field(50, description="layers")
-    units: Annotated[int, Ge(2), Le(4096)] = Field(256, description="per layer")
+    depth: Annotated[int, Range(ge=2, le=1000)] = Field(50, description="layers")
+    units: Annotated[int, Range(ge=2, le=4096)] = Field(256, description="per layer")
     images: Images = Field(64, description="Gaussian inputs per network")
 
 
@@ -33,31 +34,31 @@ class Responses(Section):
 
 
 class Histograms(Section):
-    snapshots: Annotated[int, Ge(2), Le(50)] = Field(
+    snapshots: Annotated[int, Range(ge=2, le=50)] = Field(
         5, description="at logarithmically spaced steps, the first and the last included"
     )
 
 
 class Fisher(Section):
-    seeds: Annotated[int, Ge(2), Le(1000)] = Field(5, description="runs per arm")
+    seeds: Annotated[int, Range(ge=2, le=1000)] = Field(5, description="runs per arm")
     images: Images = Field(1000, description="over which the information is taken")
     inputs: Inputs = Field("data", description="preprocessed training images, or N(0, 1), at the start alone")
-    slopes: Annotated[tuple[Annotated[float, Ge(-10), Le(10)], ...], MinLen(1)] = Field(
+    slopes: Annotated[tuple[Annotated[float, Range(ge=-10, le=10)], ...], MinLen(1)] = Field(
         (0.0, 0.01, 0.1, 0.25, 0.5),
         description="0: ReLU; fixed: LReLU, and PReLU",
         examples=[[0, 0.01, 0.1, 0.25, 0.5]],
     )
-    snapshots: Annotated[int, Ge(1), Le(50)] = Field(
+    snapshots: Annotated[int, Range(ge=1, le=50)] = Field(
         3, description="along the training, its start and its end included; 1: the start alone"
     )
 
 
 class Preprocessing(Section):
-    images: Annotated[int, Ge(1), Le(144)] = Field(16, description="shown")
-    components: Annotated[tuple[Annotated[int, Ge(1), Le(4096)], ...], MinLen(1)] = Field(
+    images: Annotated[int, Range(ge=1, le=144)] = Field(16, description="shown")
+    components: Annotated[tuple[Annotated[int, Range(ge=1, le=4096)], ...], MinLen(1)] = Field(
         (1, 4, 16, 64), description="of which images are made again", examples=[[1, 4, 16, 64]]
     )
-    shown: Annotated[int, Ge(1), Le(400)] = Field(40, description="principal components as images")
+    shown: Annotated[int, Range(ge=1, le=400)] = Field(40, description="principal components as images")
 
 
 SETTINGS: Mapping[str, type[Section]] = {

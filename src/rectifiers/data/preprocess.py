@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from rectifiers.runtime.distributed import all_reduce
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.schema import Count, NonNegative
+from rectifiers.runtime.ranges import Count, NonNegative
 
 COVARIANCE_LIMIT = 4096  # numbers per image; the covariance of more does not fit into memory
 EXACT_IMAGES = 256  # their squares add up to less than 2^24, so that float32 holds the sum exactly

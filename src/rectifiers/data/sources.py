@@ -17,7 +17,6 @@ from urllib.error import URLError
 
 import numpy as np
 import torch
-from annotated_types import Ge, Gt, Le, Lt
 from PIL import Image
 from torch import Tensor
 from torchvision import datasets
@@ -25,6 +24,7 @@ from torchvision.transforms.v2.functional import pil_to_tensor
 
 from rectifiers.data.images import check_pixels, digest_files
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.ranges import Range
 
 UNPINNED = "unpinned-"
 
@@ -179,7 +179,7 @@ def split_balanced(labels: Sequence[int], val_fraction: float, split_seed: int) 
 
 
 def digits(
-    val_fraction: Annotated[float, Gt(0), Lt(1)] = 0.25, split_seed: Annotated[int, Ge(0), Le(2**32 - 1)] = 0
+    val_fraction: Annotated[float, Range(gt=0, lt=1)] = 0.25, split_seed: Annotated[int, Range(ge=0, le=2**32 - 1)] = 0
 ) -> Source:
     """scikit-learn's 1,797 handwritten digits, 8 x 8 grey levels 0..16 (UCI's optical recognition test set).
 

@@ -17,7 +17,7 @@ from torch import Generator, Tensor, nn
 
 from rectifiers.nn.activations import gain, moments, pieces
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.schema import Count, NonNegative, Positive, Real
+from rectifiers.runtime.ranges import Count, NonNegative, Positive, Real
 from rectifiers.runtime.seeds import derive_seed
 
 

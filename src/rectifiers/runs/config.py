@@ -9,18 +9,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from annotated_types import Ge, Gt, Le, Lt
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from rectifiers.data.limits import LARGEST_PX
 from rectifiers.nn.networks.rows import Row, expand
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
-from rectifiers.runtime.schema import LARGEST, Count, NonNegative, Positive, Real, Section, Words, checked
+from rectifiers.runtime.ranges import LARGEST, Count, NonNegative, Positive, Range, Real
+from rectifiers.runtime.schema import Section, Words, checked
 
-Pixels = Annotated[int, Ge(1), Le(LARGEST_PX)]
+Pixels = Annotated[int, Range(ge=1, le=LARGEST_PX)]
 Store = Literal["tiled", "plain"]
-ShardBytes = Annotated[int, Ge(1), Le(2**40)]
+ShardBytes = Annotated[int, Range(ge=1, le=2**40)]
 SOME_CLASSES = 2  # to look at rows before the data says how many there are
 FORBIDDEN_IN_PROJECTS = "/\\#?%:"  # by W&B
 
@@ -73,9 +73,9 @@ class Model(Section):
     rows: Annotated[tuple[Mapping[str, Any], ...], Words("a list of rows as in conf/model/<name>.yaml")] = Field(
         description="the layers; see `rectifiers.nn.networks.rows`"
     )
-    width: Annotated[float, Gt(0), Le(64)] = Field(description="factor on filters and units")
+    width: Annotated[float, Range(gt=0, le=64)] = Field(description="factor on filters and units")
     norm: Literal["none", "batch"] = Field(description="batch: batch normalisation before each activation")
-    dropout: Annotated[float, Ge(0), Lt(1)] = Field(description="share of units dropped, where the rows say so")
+    dropout: Annotated[float, Range(ge=0, lt=1)] = Field(description="share of units dropped, where the rows say so")
 
     def layers(self, classes: int) -> tuple[Row, ...]:
         """Return the rows at their width, the last one with a unit for each of `classes`."""
@@ -99,7 +99,7 @@ class Data(Target):
     scale_jitter_px: Annotated[tuple[Pixels, Pixels] | None, Words("a range such as [256,512]")] = Field(
         description="range that the shorter side is drawn from in training, instead of resize_px"
     )
-    color_sigma: Annotated[float, Ge(0), Le(10)] = Field(
+    color_sigma: Annotated[float, Range(ge=0, le=10)] = Field(
         description="standard deviation of the RGB shift in training; 0.1 in the paper"
     )
     color_scale: Literal["eigenvalues", "roots"] = Field(
@@ -145,14 +145,16 @@ class Optim(Section):
     """Stochastic gradient descent, and when its learning rate drops."""
 
     lr: Positive = Field(description="learning rate of the first epoch")
-    momentum: Annotated[float, Ge(0), Lt(1)] = Field(description="momentum of every parameter")
+    momentum: Annotated[float, Range(ge=0, lt=1)] = Field(description="momentum of every parameter")
     weight_decay: NonNegative = Field(description="decay of the weights of conv and linear layers alone")
     slope_weight_decay: NonNegative = Field(0.0, description="decay of learned slopes, which the paper leaves without")
     bias_lr_factor: Positive = Field(description="factor on the learning rate of biases")
-    global_batch: Annotated[int, Ge(1), Le(1_000_000)] = Field(description="images of a step, over all processes")
-    epochs: Annotated[int, Ge(1), Le(100_000)] = Field(description="passes over the training images")
-    drop_factor: Annotated[float, Gt(1), Le(LARGEST)] = Field(description="what a drop divides the learning rate by")
-    max_drops: Annotated[int, Ge(0)] = Field(description="drops at most, unless drop_epochs is given")
+    global_batch: Annotated[int, Range(ge=1, le=1_000_000)] = Field(description="images of a step, over all processes")
+    epochs: Annotated[int, Range(ge=1, le=100_000)] = Field(description="passes over the training images")
+    drop_factor: Annotated[float, Range(gt=1, le=LARGEST)] = Field(
+        description="what a drop divides the learning rate by"
+    )
+    max_drops: Annotated[int, Range(ge=0)] = Field(description="drops at most, unless drop_epochs is given")
     patience: Count = Field(description="epochs without a new lowest error before a drop")
     drop_epochs: Annotated[tuple[Count, ...] | None, Words("ascending epochs such as [30,60]")] = Field(
         description="epochs after which the learning rate drops, whatever the error does"
@@ -219,17 +221,17 @@ class Compute(Section):
     precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = Field(
         description="of numbers; part of what a run is. 16-mixed works on a GPU only"
     )
-    workers: Annotated[int, Ge(0), Le(1024)] = Field(
+    workers: Annotated[int, Range(ge=0, le=1024)] = Field(
         description="processes that load images, for each process that trains; 0: it loads them itself"
     )
-    threads: Annotated[int | None, Ge(1), Le(4096)] = Field(description="threads of torch; null: its own choice")
+    threads: Annotated[int, Range(ge=1, le=4096)] | None = Field(description="threads of torch; null: its own choice")
     compile: bool = Field(description="whether torch.compile compiles the network")
     channels_last: bool = Field(description="order of maps in memory; the same numbers but for rounding")
     fused: bool = Field(description="SGD in one pass over each weight; the same numbers but for rounding")
     activation_checkpointing: bool = Field(
         description="whether maps are computed again in the backward pass instead of kept; the same bits"
     )
-    timeout_s: Annotated[float, Gt(0), Le(86400)] = Field(
+    timeout_s: Annotated[float, Range(gt=0, le=86400)] = Field(
         description="seconds that a process waits for another one, or for images, before the run ends"
     )
 
@@ -245,7 +247,7 @@ class Logger(Section):
         "auto", description="auto: online after wandb login, else offline"
     )
     log_checkpoint: bool = Field(False, description="whether W&B gets last.ckpt as an artifact")
-    finish_timeout_s: Annotated[float, Gt(0), Le(86400)] = Field(
+    finish_timeout_s: Annotated[float, Range(gt=0, le=86400)] = Field(
         60.0, description="seconds to wait for W&B to take the results, and again for the rest; then see report.py sync"
     )
 
@@ -259,7 +261,7 @@ class Checkpoint(Section):
 class RunConfig(Section):
     """All that makes a run: resolved and checked once, never changed. `replaced` and its like return another one."""
 
-    seed: Annotated[int, Ge(0)] = Field(
+    seed: Annotated[int, Range(ge=0)] = Field(
         description="weights, data order, augmentation and dropout each get their own stream of it"
     )
     rerun: bool = Field(description="whether to run again although the run exists; the old one goes to runs/replaced")

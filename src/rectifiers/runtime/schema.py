@@ -13,17 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, PydanticSchemaGenerationError, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from rectifiers.runtime.errors import InputError
-
-LARGEST = 1e30  # of a number that float32 has to hold
-Real = Annotated[float, Ge(-LARGEST), Le(LARGEST)]
-Positive = Annotated[float, Gt(0), Le(LARGEST)]
-NonNegative = Annotated[float, Ge(0), Le(LARGEST)]
-Count = Annotated[int, Ge(1)]
+from rectifiers.runtime.ranges import Range
 
 
 @dataclass(frozen=True)
@@ -137,7 +131,7 @@ def _choices(kinds: tuple[Any, ...]) -> tuple[str, ...]:
 
 
 NOUNS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", types.NoneType: "null"}
-BOUNDS = {Ge: ("at least", "ge"), Gt: ("above", "gt"), Le: ("at most", "le"), Lt: ("below", "lt")}
+BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
 def _words(kind: Any, metadata: Iterable[Any] = ()) -> str:
@@ -149,8 +143,8 @@ def _words(kind: Any, metadata: Iterable[Any] = ()) -> str:
         return " or ".join(arguments)
     if origin is tuple:
         return _words(arguments[0]).replace("a whole number", "whole numbers").replace("a number", "numbers")
-    bounds = [(*BOUNDS[type(bound)], bound) for bound in metadata if type(bound) in BOUNDS]
-    limits = [f"{word} {_spelled(getattr(bound, name))}" for word, name, bound in bounds]
+    bounds = {name: bound for each in metadata if isinstance(each, Range) for name, bound in each.given().items()}
+    limits = [f"{BOUNDS[name]} {_spelled(bound)}" for name, bound in bounds.items()]
     return f"{NOUNS.get(kind, 'a list' if kind is list else str(kind))} {' and '.join(limits)}".rstrip()
 
 

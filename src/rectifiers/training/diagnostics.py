@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from rectifiers.data.module import Batch, CenterDataset
-from rectifiers.runtime.schema import Count
+from rectifiers.runtime.ranges import Count
 from rectifiers.theory.fisher import MEASURES, check_two_layers, measure
 from rectifiers.training.checkpoints import EpochMeasure
 from rectifiers.training.module import Classifier

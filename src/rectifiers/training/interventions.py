@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import pytorch_lightning as pl
 import torch
-from annotated_types import Gt
 from pytorch_lightning.callbacks import Callback
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
@@ -21,7 +20,7 @@ from rectifiers.nn.initializers import he, layers_of
 from rectifiers.nn.networks.rows import BESIDE
 from rectifiers.runtime.distributed import all_reduce
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.schema import Count
+from rectifiers.runtime.ranges import Count, Range
 from rectifiers.runtime.seeds import derive_seed
 from rectifiers.training.module import Classifier
 
@@ -31,7 +30,7 @@ def revive_dead(after_epoch: Count, freeze_rest: bool = False) -> Callback:
     return ReviveDead(after_epoch, freeze_rest)
 
 
-def redraw_layers(after_epoch: Count, factor: Annotated[float, Gt(1)] = 2.0) -> Callback:
+def redraw_layers(after_epoch: Count, factor: Annotated[float, Range(gt=1)] = 2.0) -> Callback:
     """Redraw the layers whose weights scale the signal wrongly, once; see `RedrawLayers`."""
     return RedrawLayers(after_epoch, factor)
 

@@ -15,13 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Lt, MinLen
+from annotated_types import MinLen
 from pydantic import StringConstraints
 
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.schema import Count, Section, Words, checked
+from rectifiers.runtime.ranges import Count, Range
+from rectifiers.runtime.schema import Section, Words, checked
 
-Padding = Annotated[int, Ge(0)]
+Padding = Annotated[int, Range(ge=0)]
 Name = Annotated[str, StringConstraints(pattern="^[A-Za-z][A-Za-z0-9_]*$")]
 
 
@@ -49,7 +50,7 @@ class _Pyramid(_Given):
 
 class _Linear(_Given):
     linear: Count | Literal["classes"]
-    dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
+    dropout: Annotated[float, Range(ge=0, lt=1)] = 0.0
     repeat: Count = 1
 
 
