@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from PIL import Image
 
 import forkserver
 from conftest import ROOT, load_script
@@ -332,6 +333,26 @@ def without_an_image(members: dict[str, bytes]) -> None:
     members["n01440764.tar"] = make.tar(inner)
 
 
+def with_an_image(name: str, body: bytes) -> Callable[[dict[str, bytes]], object]:
+    """Return the change that puts an image under `name` in the place of the first one of a class."""
+
+    def change(members: dict[str, bytes]) -> None:
+        make = load_script("make_miniature")
+        with tarfile.open(fileobj=io.BytesIO(members[FIRST])) as tar:
+            inner = {info.name: tar.extractfile(info).read() for info in tar}  # type: ignore[union-attr]
+        inner.pop(min(inner))
+        members[FIRST] = make.tar(inner | {name: body})
+
+    return change
+
+
+def wide_png(width: int) -> bytes:
+    """A PNG of a few bytes; PNG is the only format of the archives that can be so wide."""
+    file = io.BytesIO()
+    Image.new("RGB", (width, 20)).save(file, "PNG")
+    return file.getvalue()
+
+
 FIRST = "n01440764.tar"
 CHANGES = [
     ("train", lambda m: m.pop("n01440764.tar"), "does not hold the classes of the devkit"),
@@ -339,6 +360,9 @@ CHANGES = [
     ("train", lambda m: m.update({FIRST: m["n01776313.tar"]}), r"n01440764\.tar: 'n01776313_\d+\.JPEG' is not named"),
     ("train", lambda m: m.update({FIRST: m[FIRST][:9000]}), r"n01440764\.tar.* (is cut short|unexpected end of data)"),
     ("train", without_an_image, r"n01440764\.tar holds 11 images, and a class has 12 to 12"),
+    ("train", with_an_image("._n01440764_1.JPEG", b"Mac OS X"), r"'\._n01440764_1\.JPEG' is not named"),
+    ("train", with_an_image("n01440764_\u0661.JPEG", b""), "is not named as its files are"),
+    ("train", with_an_image("n01440764_1.JPEG", wide_png(70000)), r"4_1\.JPEG has the width 70,000, and .*65,535"),
     ("val", lambda m: m.popitem(), r"holds 23 images and must hold 24"),
     ("val", lambda m: m.update({m.popitem()[0]: b"no image"}), r"_val_\d+\.JPEG cannot be read as an image"),
 ]  # fmt: skip
@@ -353,6 +377,20 @@ def test_an_unexpected_archive_leaves_nothing_incomplete(
         prepare(expected, tmp_path / "it", **OPTIONS)
     assert not (tmp_path / "it").exists()
     assert not (tmp_path / "it.part").exists()
+
+
+def test_an_image_that_the_index_cannot_hold_is_refused_before_it_is_stored(
+    miniature: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = rebuilt(miniature, tmp_path, "train", with_an_image("n01440764_1.JPEG", wide_png(70000)))
+    monkeypatch.setattr(store.ShardWriter, "add", lambda self, body: pytest.fail(f"stored {len(body)} bytes"))
+    with pytest.raises(InputError, match="has the width 70,000"):
+        prepare(expected, tmp_path / "it", **OPTIONS)
+
+
+def test_more_shards_than_the_index_can_number_are_refused(tmp_path: Path) -> None:
+    with store.ShardWriter(tmp_path, (65535, 5), 10) as shards, pytest.raises(InputError, match="has the shard 65,536"):
+        shards.add(bytes(9))
 
 
 def test_a_linked_root_is_written_at_its_target(miniature: Expected, tmp_path: Path) -> None:

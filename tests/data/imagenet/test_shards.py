@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import pickle
 import shutil
@@ -125,7 +126,9 @@ def test_a_failing_disk_is_reported_in_one_sentence(prepared: Path, monkeypatch:
     [
         lambda m: m.pop("files"), lambda m: m.update(format=1), lambda m: m["splits"].pop("val"),
         lambda m: m.update(files=[]), lambda m: m.update(classes=[1]),
-        lambda m: m["files"]["train/index.npy"].pop("sha256"),
+        lambda m: m["files"]["train/index.npy"].pop("sha256"), lambda m: m["files"].pop("train/index.npy"),
+        lambda m: m["files"].pop("val/shard-00000.bin"), lambda m: m["files"]["val/index.npy"].update(bytes=math.inf),
+        lambda m: m["files"].update({"val/shard-\u0660\u0660\u0660\u0660\u0661.bin": {"bytes": 1, "sha256": "0"}}),
     ],
 )  # fmt: skip
 def test_an_unreadable_manifest_is_reported_in_one_sentence(change, copied: Path) -> None:
@@ -133,6 +136,12 @@ def test_an_unreadable_manifest_is_reported_in_one_sentence(change, copied: Path
     change(manifest)
     (copied / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(InputError, match=r"manifest\.json cannot be read as a manifest .*; prepare the archives again"):
+        read_manifest(copied)
+
+
+def test_a_deeply_nested_manifest_is_reported_in_one_sentence(copied: Path) -> None:
+    (copied / MANIFEST).write_text("[" * 100_000)
+    with pytest.raises(InputError, match=r"manifest\.json cannot be read as a manifest"):
         read_manifest(copied)
 
 

@@ -15,7 +15,7 @@ FILES = {
     "meta": re.compile(r"ILSVRC2012_devkit_t12/data/meta\.mat"),
     "truth": re.compile(r"ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth\.txt"),
 }
-WNID = re.compile(r"n\d{8}")
+WNID = re.compile(r"n[0-9]{8}")
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from rectifiers.data.imagenet.store import (
     MANIFEST,
     SPLITS,
     ShardWriter,
+    check_index_holds,
     different_files,
     file_sha256,
     read_manifest,
@@ -37,7 +38,7 @@ from rectifiers.runtime.files import atomic_file, write_text
 
 MOST_NAMED = 1000  # images that the manifest names per oddity; half of ImageNet may have a common one
 Members = Callable[[], list[Member]]  # lists the images of one class, the unit of work between two commits
-VAL_NAME = re.compile(r"ILSVRC2012_val_\d{8}\.JPEG")
+VAL_NAME = re.compile(r"ILSVRC2012_val_[0-9]{8}\.JPEG")
 
 
 def prepare(
@@ -151,7 +152,7 @@ def _train_classes(expected: Expected, archive: BinaryIO, devkit: Devkit) -> lis
 
 def _inner_members(expected: Expected, archive: BinaryIO, tar: Member) -> list[Member]:
     name = f"{expected.archives['train'].path.name}/{tar.name}"
-    wanted = re.compile(rf"{tar.name.removesuffix('.tar')}_\d{{1,9}}\.JPEG")
+    wanted = re.compile(rf"{tar.name.removesuffix('.tar')}_[0-9]{{1,9}}\.JPEG")
     least, most = expected.class_images
     images = list_members(archive, name, wanted, start=tar.offset, size=tar.bytes, most=most, most_bytes=IMAGE_LIMIT)
     if len(images) < least:
@@ -194,6 +195,9 @@ def _store(
     originals = ((read_member(archive, file, member), f"{file}: {member.name}") for member in members)
     images = []
     for member, stored in zip(members, map_in_order(lambda it: convert(*it), originals, threads), strict=True):
+        check_index_holds(
+            f"{file}: {member.name}", length=len(stored.body), height=stored.shape[0], width=stored.shape[1]
+        )
         shard, offset = shards.add(stored.body)
         images.append(
             {

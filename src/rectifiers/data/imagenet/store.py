@@ -33,8 +33,22 @@ INDEX = np.dtype(
     ]
 )
 MANIFEST = "manifest.json"
-FILE = re.compile(r"(train|val)/(index\.npy|shard-\d{5}\.bin)")
+FILE = re.compile(r"(train|val)/(index\.npy|shard-[0-9]{5}\.bin)")
 STORED_AS = ("JPEG", "PPM")  # the only formats that are tried: some of Pillow's decoders start programs
+
+
+def check_index_holds(name: str, **values: int) -> None:
+    """Check that a row of the index can hold `values`, by their fields, of what `name` names in messages.
+
+    Raises:
+        InputError: for the first one that is too large.
+    """
+    for field, value in values.items():
+        largest = np.iinfo(INDEX[field]).max
+        if value > largest:
+            raise InputError(
+                f"{name} has the {field} {value:,}, and the index of a prepared folder holds {largest:,} at most"
+            )
 
 
 def shard_name(number: int) -> str:
@@ -67,10 +81,13 @@ def read_manifest(root: Path) -> dict[str, Any]:
         if not all(FILE.fullmatch(name) for name in files):
             raise ValueError("it names a file that is none of a prepared folder")
         for split in SPLITS:
+            names = {name.removeprefix(f"{split}/") for name in files if name.startswith(f"{split}/")}
+            if names != {"index.npy", *(shard_name(number) for number in range(max(1, len(names) - 1)))}:
+                raise ValueError(f"it does not name an index and all shards of {split}")
             str(manifest["splits"][split]["digest"]), int(manifest["splits"][split]["images"])
         [str(facts["sha256"]) for facts in manifest["files"].values()]
         [str(known["wnid"]) for known in manifest["classes"]]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise InputError(f"{path} cannot be read as a manifest ({error!r}); prepare the archives again") from error
     for name, size in files.items():
         file = root / name
@@ -110,6 +127,7 @@ class ShardWriter:
     def add(self, body: bytes) -> tuple[int, int]:
         """Append one file and return its (shard, offset); start a new shard where this one would exceed the limit."""
         if self._end and self._end + len(body) > self._limit:
+            check_index_holds(f"the next file after {self._folder / shard_name(self._shard)}", shard=self._shard + 1)
             self._close()
             self._shard, self._end = self._shard + 1, 0
             self._file = self._open()
