@@ -13,16 +13,17 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import yaml
 from pydantic import ConfigDict
-from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
 from rectifiers.data.imagenet.archives import Expected, file_md5, read_expected, verify
 from rectifiers.runs.config import Pixels, ShardBytes, Store
-from rectifiers.runtime.console import progress_bar, stderr
+from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file, write_text
 from rectifiers.runtime.schema import Section, checked
@@ -48,10 +49,10 @@ def read_settings(path: Path) -> Settings:
     return checked(Settings, data, f"{path}: data.")
 
 
-def cached_md5() -> Callable[[Path], str]:
-    """Return a function that takes md5s from DVC's cache where it knows the file, so that 150 GB are read once."""
+def cached_md5() -> Callable[[Path, Callable[[int], None]], str]:
+    """Return `file_md5` with the memory of DVC, where it knows the file, so that 150 GB are read once."""
     from dvc.repo import Repo
-    from dvc_data.hashfile.hash import hash_file
+    from dvc_data.hashfile.hash_info import HashInfo
     from dvc_objects.fs.local import LocalFileSystem
 
     try:
@@ -59,9 +60,13 @@ def cached_md5() -> Callable[[Path], str]:
     except Exception:  # not a repository of DVC: a copy of the code without .git, for one
         return file_md5
 
-    def md5(path: Path) -> str:
-        real = str(path.resolve())
-        return hash_file(real, LocalFileSystem(), "md5", state=state)[1].value
+    def md5(path: Path, on_bytes: Callable[[int], None]) -> str:
+        real, files = str(path.resolve()), LocalFileSystem()
+        _, known = state.get(real, files)
+        if known is None or known.name != "md5":
+            known = HashInfo("md5", file_md5(path, on_bytes))
+            state.save(real, files, known)
+        return known.value
 
     return md5
 
@@ -78,8 +83,9 @@ def verify_all(expected: Expected, pins: Path | None) -> str:
             raise InputError(f"{pins} no longer pins the official archives; give git checkout {pins}")
     md5 = cached_md5()
     for archive in expected.archives.values():
-        with stderr.status(f"reading {archive.path.name}"):
-            verify(archive, md5)
+        size = archive.path.stat().st_size if archive.path.is_file() else 0
+        with progress_bar(f"reading {archive.path.name}", size, "bytes") as advance:
+            verify(archive, partial(md5, on_bytes=advance))
     return json.dumps(wanted, indent=1) + "\n"
 
 
@@ -87,16 +93,22 @@ def run_prepare(expected: Expected, settings: Settings, threads: int) -> None:
     from rectifiers.data.imagenet.preparation import prepare
 
     total = sum(expected.archives[role].path.stat().st_size for role in ("train", "val"))
-    columns = ("[progress.description]{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=stderr, disable=not stderr.is_terminal) as progress:
-        tasks = {work: progress.add_task(work, total=total) for work in ("storing", "checking")}
+    bars: dict[str, Callable[[int], None]] = {}
+    with ExitStack() as shown:
+
+        def advance(work: str, count: int) -> None:
+            if work not in bars:
+                shown.close()  # one bar at a time
+                bars[work] = shown.enter_context(progress_bar(work, total, "bytes"))
+            bars[work](count)
+
         prepare(
             expected,
             Path(settings.root),
             store=settings.store,
             shard_bytes=settings.shard_bytes,
             threads=threads,
-            on_bytes=lambda work, count: progress.advance(tasks[work], count),
+            on_bytes=advance,
         )
 
 

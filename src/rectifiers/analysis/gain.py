@@ -50,7 +50,7 @@ def gains(activations: Mapping[str, Factory], *, seeds: int, depth: int, units: 
     that is 0 or infinite leaves no gain: None. An activation that raises an error is in `failed`, with its message.
     """
     rows, failed = [], {}
-    with progress_bar("networks", seeds * len(activations)) as advance:
+    with progress_bar("measuring", seeds * len(activations), "networks") as advance:
         for name, factory in activations.items():
             try:
                 rows.append({"activation": name, **_row(factory, range(seeds), depth, units, images)})

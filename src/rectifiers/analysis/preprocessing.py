@@ -36,7 +36,7 @@ def analyse(config: RunConfig, *, images: int, components: Sequence[int], shown:
     for k in components:
         if k > size:
             raise InputError(f"components={k} is more than the {size} numbers of an image; give {size} or fewer")
-    with progress_bar("training images, twice", 2 * len(setup.source.train.labels)) as advance:
+    with progress_bar("reading twice", 2 * len(setup.source.train.labels)) as advance:
 
         def batches() -> Iterator[Tensor]:  # read once for the mean, and once for the covariance
             for batch in setup.data.statistics_batches():

@@ -130,7 +130,7 @@ def analyse(config: RunConfig, *, seeds: int, images: int, inputs: str) -> dict[
         raise InputError("images=1 leaves model.norm=batch nothing to normalise over; give images=2 or more")
     setup = AnalysisSetup(config)
     measured, causes, powers = [], [], []
-    with progress_bar("networks", seeds) as advance:
+    with progress_bar("measuring", seeds, "networks") as advance:
         for seed in range(config.seed, config.seed + seeds):
             network, report = setup.network(seed)
             x = setup.inputs(inputs, images, seed)

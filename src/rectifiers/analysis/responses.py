@@ -75,7 +75,7 @@ def trained(setup: AnalysisSetup, preprocess: Preprocess, folder: Path) -> Netwo
 def responses_of(network: Network, preprocess: Preprocess, setup: AnalysisSetup) -> dict[str, Responses]:
     """Return the statistics of the network's responses to all training images, without dropout."""
     meter = ResponseMeter(network.activations())
-    with progress_bar("training images", len(setup.source.train.labels)) as advance, meter.listening():
+    with progress_bar("measuring responses", len(setup.source.train.labels)) as advance, meter.listening():
         for images in setup.data.statistics_batches():
             network(preprocess(images))
             advance(len(images))

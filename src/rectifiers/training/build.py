@@ -198,7 +198,7 @@ def build_preprocess(config: RunConfig, data: ImageData) -> tuple[Preprocess, st
     method = import_function("preprocess", settings)
 
     def fit_now() -> Preprocess:
-        with progress_bar("learning preprocess", len(data.source.train.labels) // data.here.size) as seen:
+        with progress_bar("fitting the preprocessing", len(data.source.train.labels) // data.here.size) as seen:
 
             def batches() -> Iterator[Tensor]:
                 for images in data.statistics_batches():

@@ -32,7 +32,7 @@ def protocol_result(run: Run, name: str) -> ProtocolResult:
     lower = AUTOCAST.get(compute.precision)  # a result is of the precision that the run was trained in
     started = time.perf_counter()
     with (
-        progress_bar(f"testing {name}", len(images.labels)) as seen,
+        progress_bar(f"testing {name}", -(-len(images.labels) // run.here.size)) as seen,
         torch.autocast(device.type, lower, enabled=bool(lower)),
     ):
         tested = evaluate(

@@ -19,6 +19,7 @@ HEADER_LIMIT = 1 << 20  # bytes of a tar's header (long names, pax records)
 IMAGE_LIMIT = 1 << 26  # bytes of an image file; the largest of ImageNet has 15 MB
 DEVKIT_LIMIT = 1 << 26  # bytes of the devkit, unpacked
 DEVKIT_MEMBERS = 1000
+READ_BYTES = 1 << 24  # at a time, of a whole archive
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,14 @@ def read_expected(path: Path, text: str | None = None) -> Expected:
         raise InputError(f"{path} cannot be read as a list of archives ({error!r}); restore it from git") from error
 
 
-def file_md5(path: Path) -> str:
+def file_md5(path: Path, on_bytes: Callable[[int], None] = lambda count: None) -> str:
+    """Return the md5 of a file. on_bytes: called with the number of bytes after each part that is read."""
+    content = hashlib.md5()
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, "md5").hexdigest()
+        while part := file.read(READ_BYTES):
+            content.update(part)
+            on_bytes(len(part))
+    return content.hexdigest()
 
 
 def verify(archive: Archive, md5: Callable[[Path], str] = file_md5) -> None:
