@@ -93,7 +93,7 @@ bench: $(READY) $(LIBRARY) ## paired timings of the hot paths, to results/bench 
 	@$(BIN)/python scripts/performance.py
 
 lock: ## resolve requirements.lock anew from pyproject.toml (needs uv)
-	@uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	@uv pip compile pyproject.toml --extra all --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--custom-compile-command "make lock" --quiet --upgrade --output-file requirements.lock
 
 clean: ## remove caches and the venv; runs and data stay

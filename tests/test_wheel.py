@@ -91,3 +91,42 @@ def test_an_installed_package_explains_itself_by_the_name_that_is_typed(installe
     assert refused.returncode == 1
     assert "activaton is not known; did you mean activation? " in refused.stderr
     assert not (tmp_path / "runs").exists()
+
+
+# What torch and numpy bring along; anything else would be a dependency of ours.
+ALONE = """
+import importlib.abc, sys
+allowed = {
+    *sys.stdlib_module_names, "rectifiers", "torch", "torchgen", "functorch", "numpy", "typing_extensions", "sympy",
+    "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "filelock", "setuptools", "triton",
+}
+class Refuse(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top not in allowed and not top.startswith("_"):
+            raise ModuleNotFoundError(f"{name} is not installed", name=name)
+sys.meta_path.insert(0, Refuse())
+import rectifiers
+assert "torch" not in sys.modules
+from rectifiers import *
+import torch
+from torch import nn
+model = nn.Sequential(nn.Conv2d(3, 16, 3), PReLU(16), nn.Flatten(), nn.Linear(16 * 36, 10))
+report = initialize(model, example_input=torch.randn(4, 3, 8, 8))
+print(report.to_markdown(), propagation(model, torch.randn(4, 3, 8, 8)).to_markdown())
+print(stability(nn.GELU(), 50).to_markdown())
+print(gain(activations.prelu(4)), initializers.he.__name__, he_normal_(torch.empty(4, 4)).shape)
+"""
+
+
+@pytest.mark.process
+def test_the_library_needs_torch_and_numpy_alone(installed: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE], cwd=tmp_path, capture_output=True, text=True, timeout=120,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "| 0.weight | 16x3x3x3 | the input |" in done.stdout
+    (metadata,) = installed.glob("*.dist-info/METADATA")
+    needed = [line for line in metadata.read_text().splitlines() if line.startswith("Requires-Dist:")]
+    assert [line for line in needed if "extra ==" not in line] == ["Requires-Dist: numpy", "Requires-Dist: torch>=2.13"]

@@ -1,15 +1,36 @@
-"""Rectifiers and the initialisation that trains them, after He, Zhang, Ren and Sun (2015)."""
+"""Rectifiers and the initialisation that trains them, after He, Zhang, Ren and Sun (2015).
 
-import importlib
+The names of `PUBLIC` are the library; it needs torch and numpy alone. Everything else is the benchmark, and needs the
+extras of `pip install rectifiers[all]`.
+"""
+
+import pkgutil
 from typing import Any
 
 __version__ = "0.1.0"
 
-PUBLIC_MODULES = ("activations", "initializers")
+PUBLIC = {
+    "activations": "nn.activations",
+    "initializers": "nn.initializers",
+    "PReLU": "nn.kernels:PReLU",
+    "Moments": "nn.activations:Moments",
+    "moments": "nn.activations:moments",
+    "gain": "nn.activations:gain",
+    "he_normal_": "nn.initialization:he_normal_",
+    "initialize": "nn.initialization:initialize",
+    "propagation": "nn.initialization:propagation",
+    "stability": "theory.stability:stability",
+    "InputError": "runtime.errors:InputError",
+}
+__all__ = sorted(PUBLIC)
 
 
 def __getattr__(name: str) -> Any:
-    """Import `rectifiers.activations` and `rectifiers.initializers` when they are first used: they need torch."""
-    if name in PUBLIC_MODULES:
-        return importlib.import_module(f"rectifiers.nn.{name}")
-    raise AttributeError(f"module 'rectifiers' has no attribute {name!r}")
+    """Import a public name when it is first used: the command line answers before torch is loaded."""
+    if name not in PUBLIC:
+        raise AttributeError(f"module 'rectifiers' has no attribute {name!r}")
+    return pkgutil.resolve_name(f"rectifiers.{PUBLIC[name]}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *PUBLIC])

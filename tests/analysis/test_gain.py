@@ -8,7 +8,7 @@ from rich.console import Console
 from torch import nn
 
 from rectifiers.analysis import tables
-from rectifiers.analysis.gain import chain, gains, stability
+from rectifiers.analysis.gain import chain, gains
 from rectifiers.nn import activations as A
 from rectifiers.runtime.errors import InputError
 
@@ -31,7 +31,9 @@ def test_the_known_gains_and_slopes() -> None:
     for row, (gain2, slope) in zip(rows.values(), KNOWN.values(), strict=True):
         assert row["forward_gain2"] == pytest.approx(gain2, abs=6e-5)
         assert row["map_slope"] == pytest.approx(slope, abs=6e-4)
-    assert [row["fixed_point"] for row in rows.values()] == [stability(slope) for _, slope in KNOWN.values()]
+    assert [row["fixed_point"] for row in rows.values()] == [
+        "neutral" if slope == 1 else "attracts" if slope < 1 else "repels" for _, slope in KNOWN.values()
+    ]
     assert {rows[str(i)]["fixed_point"] for i in (4, 5, 10, 11)} == {"repels"}
 
 

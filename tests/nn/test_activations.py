@@ -168,8 +168,8 @@ def test_an_activation_without_a_gain_is_named() -> None:
     for module in (Nothing(), NotANumber()):
         for backward in (False, True):
             with pytest.raises(InputError, match=f"{type(module).__name__} has E.* use an initialiser that needs none"):
-                gain(module, backward=backward)
-    assert gain(nn.ReLU()) == gain(nn.ReLU(), backward=True) == math.sqrt(2)
+                gain(module, mode="backward" if backward else "forward")
+    assert gain(nn.ReLU()) == gain(nn.ReLU(), mode="backward") == math.sqrt(2)
     with pytest.raises(InputError, match="Halves maps"):
         moments(Halves(), 4)
     with pytest.raises(InputError, match=r"`moments\(\)` that returns 1\.0; let it return activations\.Moments"):

@@ -16,7 +16,8 @@ from rectifiers.nn.initializers import initialize
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import expand
 from rectifiers.runtime.errors import InputError
-from rectifiers.theory.propagation import fluctuation, moments_at, predict, width_effect
+from rectifiers.theory.propagation import predict
+from rectifiers.theory.stability import fluctuation, moments_at, width_effect
 
 FALSE_ALARM = 1e-4  # of each statistical test, if the seeds were drawn anew
 ONE = torch.ones(1, 1, dtype=torch.float64)

@@ -20,10 +20,10 @@ def _one_gain_per_kind_of_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compute a test's gains once: all layers have the same activation, and each quadrature takes 10 ms."""
     gains: dict[tuple, float] = {}
 
-    def remembered(activation: torch.nn.Module, channels: int, *, backward: bool = False) -> float:
-        key = (repr(activation), channels, backward)
+    def remembered(activation: torch.nn.Module, channels: int, *, mode: A.Mode = "forward") -> float:
+        key = (repr(activation), channels, mode)
         if key not in gains:
-            gains[key] = A.gain(activation, channels, backward=backward)
+            gains[key] = A.gain(activation, channels, mode=mode)
         return gains[key]
 
     monkeypatch.setattr(I, "gain", remembered)

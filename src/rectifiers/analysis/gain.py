@@ -16,11 +16,10 @@ from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.schema import checked
-from rectifiers.theory.propagation import fluctuation, width_effect
+from rectifiers.theory.stability import stability
 from rectifiers.training.build import import_function
 
 Factory = Callable[[int], nn.Module]
-NEUTRAL = 1e-3  # of the slope of the variance map
 
 
 def analyse(config: RunConfig, *, seeds: int, depth: int, units: int, images: int) -> dict[str, Any]:
@@ -63,39 +62,26 @@ def gains(activations: Mapping[str, Factory], *, seeds: int, depth: int, units: 
 
 def _row(factory: Factory, seeds: range, depth: int, units: int, images: int) -> dict[str, Any]:
     activation = factory(units)
-    known = moments(activation, units)
-    usable = all(0 < moment < math.inf for moment in (known.second, known.derivative_second))
-    v = fluctuation(activation, units) if usable else None
-    width = width_effect([(v, units, known.map_slope)] * (depth - 1))
-    chi = pieces(activation) * known.derivative_second / known.second if usable else None
+    known, fate = moments(activation), stability(activation, depth, units=units)
     ends = [
-        chain(factory, known.second**-0.5, depth=depth, units=units, images=images, seed=seed)
-        for seed in seeds
-        if usable
+        chain(factory, fate.gain, depth=depth, units=units, images=images, seed=seed) for seed in seeds if fate.gain
     ]
     return {
         "second": finite(known.second),
         "derivative_second": finite(known.derivative_second),
-        "forward_gain2": 1 / known.second if usable else None,
-        "backward_gain2": 1 / known.derivative_second if usable else None,
-        "chi": chi,
-        "map_slope": finite(known.map_slope),
-        "fixed_point": stability(known.map_slope),
-        "error_growth": known.map_slope ** (depth - 1) if math.isfinite(known.map_slope) else None,
-        "fluctuation": v,
-        "predicted_drift": width and width.drift / math.log(10),
-        "predicted_spread": width and width.spread / math.log(10),
-        "predicted_backward": chi and (depth - 1) * math.log10(chi) - math.log10(pieces(activation)),
+        "forward_gain2": fate.gain and 1 / known.second,
+        "backward_gain2": fate.gain and 1 / known.derivative_second,
+        "chi": fate.chi,
+        "map_slope": fate.map_slope,
+        "fixed_point": fate.fixed_point,
+        "error_growth": fate.error_growth,
+        "fluctuation": fate.fluctuation,
+        "predicted_drift": fate.width and fate.width.drift / math.log(10),
+        "predicted_spread": fate.width and fate.width.spread / math.log(10),
+        "predicted_backward": fate.chi and (depth - 1) * math.log10(fate.chi) - math.log10(pieces(activation)),
         "forward": _summary([forward for forward, _ in ends]),
         "backward": _summary([backward for _, backward in ends]),
     }
-
-
-def stability(map_slope: float) -> str | None:
-    """Return whether the variance that the gain keeps attracts, repels, or neither."""
-    if not math.isfinite(map_slope):
-        return None
-    return "neutral" if abs(map_slope - 1) < NEUTRAL else "attracts" if map_slope < 1 else "repels"
 
 
 def _summary(values: list[float | None]) -> dict[str, Any] | None:

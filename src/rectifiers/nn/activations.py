@@ -8,6 +8,7 @@ module has a method `moments()` that returns them.
 import copy
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,8 @@ from torch import Tensor, nn
 from rectifiers.nn.kernels import PReLU
 from rectifiers.nn.quadrature import REACH, normal_mean, normal_rule
 from rectifiers.runtime.errors import InputError
+
+Mode = Literal["forward", "backward", "average"]  # which signal a gain keeps
 
 
 class Maxout(nn.Module):
@@ -177,25 +180,46 @@ def _quadrature(activation: nn.Module, channels: int) -> Moments:
     return Moments(second, _mean_square(slope), drift / second if second else math.nan)
 
 
-def moments(activation: nn.Module, channels: int = 1) -> Moments:
-    """Return the Gaussian moments of `activation`, built for `channels` channels; they may be zero, infinite or NaN.
+def moments(activation: nn.Module, channels: int | None = None) -> Moments:
+    """Return the Gaussian moments of `activation`; they may be zero, infinite or NaN.
 
     Closed forms for rectifiers, the module's own method `moments()` where it has one (Maxout), quadrature otherwise.
+    channels: that it was built for; by default as many as its longest vector of parameters has numbers.
 
     Raises:
         InputError: where the module is not elementwise and has no method `moments()`.
+
+    >>> moments(nn.ReLU())
+    Moments(second=0.5, derivative_second=0.5, map_slope=1.0)
     """
-    return _closed_form(activation) or _quadrature(activation, channels)
+    vectors = [parameter.numel() for parameter in activation.parameters() if parameter.dim() == 1]
+    return _closed_form(activation) or _quadrature(activation, channels or max(vectors, default=1))
 
 
-def gain(activation: nn.Module, channels: int = 1, *, backward: bool = False) -> float:
-    """Return 1 / sqrt(E[f(z)^2]), or with `backward` 1 / sqrt(E[f'(z)^2]).
+def gain(activation: nn.Module, channels: int | None = None, *, mode: Mode = "forward") -> float:
+    """Return the factor on the std 1 / sqrt(n) of the weights that keeps the signal through `activation`.
+
+    mode: forward, 1 / sqrt(E[f(z)^2]), keeps the responses; backward, 1 / sqrt(E[f'(z)^2]), keeps the gradients;
+    average, for layers with as many inputs as outputs, lies between them, at the mean of both moments.
 
     Raises:
         InputError: where that moment is zero, infinite or not a number, or cannot be found, so that there is no gain.
+
+    >>> gain(nn.ReLU()) == math.sqrt(2)
+    True
+    >>> f"{gain(nn.GELU()):.4f} {gain(nn.GELU(), mode='backward'):.4f}"
+    '1.5335 1.4811'
     """
     both = moments(activation, channels)
-    name, moment = ("f'(z)^2", both.derivative_second) if backward else ("f(z)^2", both.second)
+    match mode:
+        case "forward":
+            name, moment = "f(z)^2", both.second
+        case "backward":
+            name, moment = "f'(z)^2", both.derivative_second
+        case "average":
+            name, moment = "(f(z)^2 + f'(z)^2) / 2", (both.second + both.derivative_second) / 2
+        case _:
+            raise InputError(f"mode={mode} is not known; choose one of: forward, backward, average")
     if not (0 < moment < math.inf):
         raise InputError(
             f"activation {type(activation).__name__} has E[{name}] = {moment} for z ~ N(0, 1), "

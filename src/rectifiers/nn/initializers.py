@@ -196,7 +196,7 @@ def _layer(site: Site, previous: Site | None, first_layer_linear: bool) -> Layer
     after = (site.after, site.channels) if site.after else None
     read, fed = before or (None if first_layer_linear else after), after or before
     return Layer(
-        site.name, *site.fans, lambda: gain(*read) if read else 1.0, lambda: gain(*fed, backward=True) if fed else 1.0
+        site.name, *site.fans, lambda: gain(*read) if read else 1.0, lambda: gain(*fed, mode="backward") if fed else 1.0
     )
 
 

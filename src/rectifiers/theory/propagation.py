@@ -7,86 +7,16 @@ expectations over weights of mean zero, without the effect of finite width (`wid
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from rectifiers.nn.activations import Moments, moments
+from rectifiers.nn.activations import Moments
 from rectifiers.nn.initializers import Site
 from rectifiers.nn.networks.rows import Row, Shape
-from rectifiers.runtime.errors import InputError
-
-
-class _Wrapped(nn.Module):
-    """z -> f(std z)^power."""
-
-    def __init__(self, activation: nn.Module, std: float = 1.0, power: int = 1) -> None:
-        super().__init__()
-        self.activation, self.std, self.power = activation, std, power
-
-    def forward(self, z: Tensor) -> Tensor:
-        return self.activation(z * self.std) ** self.power
-
-
-def moments_at(activation: nn.Module, second: float, channels: int = 1) -> Moments:
-    """Return E[f(y)^2], E[f'(y)^2] and d ln E[f(y)^2] / d ln E[y^2] for y ~ N(0, `second`).
-
-    Raises:
-        InputError: for an activation whose moments are known from its own method `moments()` only, for variance 1.
-    """
-    unit = moments(activation, channels)
-    if abs(unit.map_slope - 1) < 1e-12 or second == 1:  # f(s y) = s f(y): rectifiers, Maxout
-        return replace(unit, second=unit.second * second)
-    if callable(getattr(activation, "moments", None)):
-        raise InputError(
-            f"activation {type(activation).__name__} says its moments for a variance of 1 alone, so nothing can be "
-            "predicted of deep networks; leave its method `moments()` out where it acts on each number by itself"
-        )
-    std = math.sqrt(second)
-    at = moments(_Wrapped(activation, std=std), channels)
-    derivative = at.derivative_second / second if second else math.nan
-    return replace(at, derivative_second=derivative)
-
-
-def fluctuation(activation: nn.Module, channels: int = 1) -> float | None:
-    """Return v = Var[f(z)^2] / E[f(z)^2]^2, z ~ N(0, 1): 5 for ReLU, 2 for a linear unit.
-
-    A layer of n units keeps E[y^2] only on average. For one input (or many that have become alike, as they do in deep
-    rectifier networks) ln E[y^2] moves by -v/(2n) per layer, with a variance of v/n. None where f is not elementwise,
-    or has no such moments.
-    """
-    if callable(getattr(activation, "moments", None)):
-        return None
-    second, fourth = moments(activation, channels).second, moments(_Wrapped(activation, power=2), channels).second
-    return fourth / second**2 - 1 if second > 0 and math.isfinite(fourth) else None
-
-
-@dataclass(frozen=True)
-class WidthEffect:
-    """What finite width adds to ln E[y^2]: the mean and the standard deviation over draws of the weights."""
-
-    drift: float
-    spread: float
-
-
-def width_effect(steps: Sequence[tuple[float | None, int, float]]) -> WidthEffect | None:
-    """Return the effect of finite width over `steps`, each (fluctuation v, units n, slope of the variance map).
-
-    To first order in 1/n. An error of one layer is multiplied by the slopes of all later ones: it stays for rectifiers
-    (1), fades for tanh (0.46) and grows for GELU (1.14). None where one of them is unknown, or where the error has
-    grown beyond the validity of the first order, a factor of ten.
-    """
-    drift = variance = 0.0
-    repelled = any(slope > 1 + 1e-9 for _, _, slope in steps)
-    for v, units, slope in steps:
-        if v is None or not math.isfinite(slope):
-            return None
-        drift, variance = slope * drift - v / (2 * units), slope**2 * variance + v / units
-    if repelled and variance > math.log(10) ** 2:
-        return None
-    return WidthEffect(drift, math.sqrt(variance))
+from rectifiers.theory.stability import WidthEffect, fluctuation, moments_at, width_effect
 
 
 @dataclass(frozen=True)
