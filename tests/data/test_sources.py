@@ -1,7 +1,9 @@
 import gzip
 import hashlib
+import os
 import pickle
 import shutil
+import socket
 from collections import Counter
 from pathlib import Path
 
@@ -81,7 +83,6 @@ def photos(tmp_path: Path) -> Path:
                 pixels = rng.integers(0, 256, (20 + i, 24, 3), dtype=np.uint8)
                 mode, suffix = (("RGB", "png"), ("L", "jpg"), ("P", "png"), ("CMYK", "jpeg"))[i % 4]
                 Image.fromarray(pixels).convert(mode).save(place / f"{i}.{suffix}")
-    (tmp_path / "photos" / "train" / ".thumbnails").mkdir()
     return tmp_path / "photos"
 
 
@@ -102,13 +103,94 @@ def test_a_folders_digest_does_not_depend_on_its_path(photos: Path, tmp_path: Pa
     assert folder(str(moved)).digest != before
 
 
-def test_files_that_are_not_read_are_counted_once(photos: Path) -> None:
-    for name in ("train/cat/notes.txt", "val/dog/a.gif"):
+def test_what_is_not_read_is_counted_by_kind_in_one_warning(photos: Path) -> None:
+    for name in (
+        "train/cat/notes.txt",
+        "val/dog/a.gif",
+        "val/a.png",
+        "train/b.JPEG",
+        "train/cat/._0.png",
+        "train/list",
+    ):
         (photos / name).write_text("not read")
-    with pytest.warns(UserWarning, match=r"^2 files are not read for their extension, such as .*notes\.txt$") as caught:
+    (photos / "train" / ".thumbnails").mkdir()
+    shutil.rmtree(photos / "val" / "cat")
+    with pytest.warns(UserWarning, match="not read") as caught:
         source = folder(str(photos))
-    assert len(caught) == 1
+    (warning,) = caught
+    assert str(warning.message) == (
+        f"data.root={photos}: not read are hidden images or folders (2, such as {photos}/train/.thumbnails), "
+        f"images in no class (2, such as {photos}/train/b.JPEG), "
+        f"files of other formats (3, such as {photos}/train/cat/notes.txt); "
+        "val has no images of some classes (1, such as cat)"
+    )
     assert Counter(source.train.labels) == {0: 6, 1: 6}
+    assert Counter(source.val.labels) == {1: 3}
+
+
+def test_a_folder_of_images_alone_gives_no_warning(photos: Path, recwarn: pytest.WarningsRecorder) -> None:
+    (photos / "train" / "cat" / ".DS_Store").write_bytes(b"of every folder that macOS shows")
+    folder(str(photos))
+    assert not recwarn.list
+
+
+def test_a_class_whose_folder_in_val_is_empty_is_counted(photos: Path) -> None:
+    for path in (photos / "val" / "cat").iterdir():
+        path.unlink()
+    with pytest.warns(UserWarning, match=r"val has no images of some classes \(1, such as cat\)$"):
+        assert Counter(folder(str(photos)).val.labels) == {1: 3}
+
+
+def test_images_have_the_order_of_their_paths_as_torchvision_lists_classes(photos: Path) -> None:
+    for name in ("a", "a.x", "b"):
+        shutil.copytree(photos / "train" / "dog", photos / "train" / "cat" / name)
+    shutil.copy(photos / "train" / "cat" / "0.png", photos / "train" / "cat" / "a.png")
+    split = folder(str(photos)).train
+    assert split.paths == sorted(split.paths)
+    assert len(split.paths) == 6 + 3 * 6 + 1 + 6
+
+
+def test_links_to_folders_and_files_are_read_as_torchvision_reads_them(photos: Path, tmp_path: Path) -> None:
+    more = Path(shutil.copytree(photos / "val" / "cat", tmp_path / "more"))
+    (photos / "train" / "cat" / "more").symlink_to(more)
+    (photos / "train" / "dog" / "one.png").symlink_to(more / "0.png")
+    source, theirs = folder(str(photos)), datasets.ImageFolder(str(photos / "train"))
+    assert Counter(source.train.labels) == Counter(theirs.targets) == {0: 9, 1: 7}
+
+
+@pytest.mark.parametrize("target", [".", "..", "../../train"])
+def test_a_link_to_a_folder_around_it_is_refused(photos: Path, target: str) -> None:
+    (photos / "train" / "cat" / "loop").symlink_to(target)
+    with pytest.raises(InputError, match=r"train/cat/.*loop is a link to a folder that it lies in; remove it"):
+        folder(str(photos))
+
+
+@pytest.mark.parametrize("place", ["train", "train/cat", "val/dog"])
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda path: path.symlink_to("nowhere.png"), "is a link to nothing; repair or remove it"),
+        (os.mkfifo, "is neither a file nor a folder; remove it"),
+        (lambda path: socket.socket(socket.AF_UNIX).bind(str(path)), "is neither a file nor a folder; remove it"),
+        (lambda path: path.symlink_to("/dev/null"), "is neither a file nor a folder; remove it"),
+    ],
+)
+def test_what_is_neither_a_file_nor_a_folder_is_refused_and_never_opened(
+    photos: Path, place: str, make, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(photos / place)  # a socket's path is short
+    make(Path("odd.png"))
+    with pytest.raises(InputError, match=rf"{place}/odd\.png {sentence}"):
+        folder(str(photos))
+
+
+def test_a_folder_that_cannot_be_listed_is_named(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(InputError, match=r"train cannot be listed \(.*Permission denied.*\); make it readable"):
+        folder(str(photos))
 
 
 def test_names_that_are_not_utf8_have_a_digest(photos: Path) -> None:
@@ -140,8 +222,7 @@ def test_sixteen_bit_images_are_refused_and_not_clipped_to_white(photos: Path) -
         folder(str(photos)).train.image(0)
 
 
-def test_dangling_links_and_folders_named_like_images_are_no_images(photos: Path) -> None:
-    (photos / "train" / "cat" / "gone.png").symlink_to(photos / "nowhere.png")
+def test_a_folder_named_like_an_image_is_no_image(photos: Path) -> None:
     (photos / "train" / "cat" / "folder.png").mkdir()
     source = folder(str(photos))
     assert Counter(source.train.labels) == {0: 6, 1: 6}

@@ -7,7 +7,7 @@ names it.
 import gzip
 import hashlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BytesIO
@@ -23,6 +23,8 @@ from torchvision import datasets
 from torchvision.transforms.v2.functional import pil_to_tensor
 
 from rectifiers.data.images import check_pixels, digest_files
+from rectifiers.data.listing import LeftOut, list_classes
+from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Range
 
@@ -272,11 +274,12 @@ def _read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 def folder(root: str | None = None) -> Source:
     """Any folder with `train/<class>/*` and `val/<class>/*`; classes are the sorted names below train, images are RGB.
 
-    Transparency is dropped, and an EXIF rotation is not applied. Warns of files with another extension.
+    Transparency is dropped, and an EXIF rotation is not applied. Links are followed. One warning counts what is not
+    read: images that lie in no class, hidden files, files of other formats, and the classes that val has no images of.
 
     Raises:
-        InputError: for a missing folder, a single class, a class without images, or a class of val that is not in
-        train.
+        InputError: for a missing folder, a single class, a class without training images, a class of val that is not in
+        train, or what is neither file nor folder.
     """
     if root is None:
         raise InputError("data=folder needs data.root=<a folder with train/<class>/* and val/<class>/*>")
@@ -284,38 +287,35 @@ def folder(root: str | None = None) -> Source:
     for part in (base, base / "train", base / "val"):
         if not part.is_dir():
             raise InputError(f"{part} is not a folder; data.root must hold train/<class>/* and val/<class>/*")
-    classes = tuple(path.name for path in _class_folders(base / "train"))
+    left_out = LeftOut()
+    train, val = (list_classes(base / part, left_out) for part in ("train", "val"))
+    classes = tuple(train)
     if not classes:
         raise InputError(f"{base / 'train'} has no class folders; put the images into train/<class>/")
     if len(classes) == 1:
         raise InputError(f"{base / 'train'} has a single class, {classes[0]}; add a folder for each other class")
-    unread: list[Path] = []
-    splits = [_read_folder(base, part, classes, unread) for part in ("train", "val")]
-    if unread:
-        warnings.warn(f"{len(unread)} files are not read for their extension, such as {unread[0]}", stacklevel=2)
-    return Source("folder", classes, 3, splits[0], splits[1])
+    for name in classes:
+        if not train[name]:
+            raise InputError(f"{base / 'train' / name} holds no images; add some or remove the class")
+    for name in val:
+        if name not in classes:
+            raise InputError(
+                f"{base / 'val' / name} is a class that {base / 'train'} has not; add it there or remove it from val"
+            )
+    if not any(val.values()):
+        raise InputError(f"{base / 'val'} holds no images; put them into val/<class>/")
+    not_in_val = [name for name in classes if not val.get(name)]
+    parts = [f"not read are {left_out.sentence()}"] if left_out.counts else []
+    if not_in_val:
+        parts.append(f"val has no images of some classes ({len(not_in_val):,}, such as {not_in_val[0]})")
+    if parts and world().rank == 0:
+        warnings.warn(f"data.root={root}: {'; '.join(parts)}", stacklevel=2)
+    return Source("folder", classes, 3, _folder_split(base, classes, train), _folder_split(base, classes, val))
 
 
-def _class_folders(base: Path) -> Iterator[Path]:
-    return (path for path in sorted(base.iterdir()) if path.is_dir() and not path.name.startswith("."))
-
-
-def _read_folder(root: Path, part: str, classes: tuple[str, ...], unread: list[Path]) -> FolderSplit:
-    paths: list[Path] = []
-    labels: list[int] = []
-    for group in _class_folders(root / part):
-        if group.name not in classes:
-            raise InputError(f"{group} is a class that {root / 'train'} has not; add it there or remove it from {part}")
-        files = sorted(p for p in group.rglob("*") if p.is_file())
-        images = [p for p in files if p.suffix.lower() in datasets.folder.IMG_EXTENSIONS]
-        unread += [p for p in files if p.suffix.lower() not in datasets.folder.IMG_EXTENSIONS]
-        if not images:
-            raise InputError(f"{group} holds no images; add some or remove the class")
-        paths += images
-        labels += [classes.index(group.name)] * len(images)
-    if not paths:
-        raise InputError(f"{root / part} holds no images; put them into {part}/<class>/")
-    return FolderSplit(root, paths, labels)
+def _folder_split(root: Path, classes: Sequence[str], images: Mapping[str, list[Path]]) -> FolderSplit:
+    labelled = [(path, label) for label, name in enumerate(classes) for path in images.get(name, [])]
+    return FolderSplit(root, [path for path, _ in labelled], [label for _, label in labelled])
 
 
 PHOTO_CLASSES, PHOTOS_PER_CLASS = 6, {"train": 12, "val": 4}
