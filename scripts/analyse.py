@@ -3,7 +3,7 @@
 python scripts/analyse.py propagation [key=value ...]     variance of responses and gradients, layer by layer
 python scripts/analyse.py gain [key=value ...]            gains and stability of every activation, yours too
 python scripts/analyse.py histograms [key=value ...]      activations and gradients along a training
-python scripts/analyse.py responses run=<id> [runs_dir=]  means, active and dead units, slopes of a finished run
+python scripts/analyse.py responses run=<id> [runs_dir= trust=[<module>]]  means, active and dead units, slopes of a run
 python scripts/analyse.py fisher [key=value ...]          Fisher information of a small network, for several slopes
 python scripts/analyse.py preprocessing [key=value ...]   mean image, components, reconstruction, whitened images
 
@@ -29,6 +29,7 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.record import TrainingRecord, load_training
+from rectifiers.runs.trust import split_trust
 from rectifiers.runtime.console import wide_stdout
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
@@ -82,10 +83,11 @@ def analyse(name: str, arguments: list[str]) -> tuple[dict[str, Any], Path]:
 
 def finished_run(arguments: list[str]) -> tuple[RunConfig, TrainingRecord, Path]:
     """Return (the configuration, the record, the folder) of the run that `run=` names."""
+    trust, arguments = split_trust(arguments)
     given = dict(argument.partition("=")[::2] for argument in arguments)
     if not given.get("run"):
         raise InputError("no run is given; call scripts/analyse.py responses run=<id or folder>")
-    config, *_ = of_run(given.pop("run"), given)
+    config, *_ = of_run(given.pop("run"), given, trust)
     folder = run_folder(config)
     assert folder is not None  # of_run has found it
     return config, load_training(folder / "record.json"), folder

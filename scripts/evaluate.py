@@ -6,7 +6,7 @@
 
 Where needed with `runs_dir=`, `cache_dir=`, `data.root=`, `compute=` and their keys. What a run lacks is tested from
 its last checkpoint and added to its record; an ensemble gets a record of its own; the result of a plain state_dict is
-printed and not recorded.
+printed and not recorded. A run whose functions are not of this package needs `trust=[<module>,...]`.
 """
 
 import sys
@@ -17,6 +17,7 @@ from rich.console import Console
 from rectifiers.cli.composition import composed, of_run, override
 from rectifiers.cli.train import AnyOutcome, refuse_unusable_choices
 from rectifiers.results.console import errors_table, print_record
+from rectifiers.runs.trust import split_trust
 from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
@@ -24,6 +25,7 @@ from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 
 def test(arguments: list[str]) -> None:
     """Do what the command line asks for, and print what comes out."""
+    trust, arguments = split_trust(arguments)
     refuse_unusable_choices(arguments)
     given = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
     names = [name.strip() for name in given.pop("run", "").strip("[]").split(",")]
@@ -36,7 +38,7 @@ def test(arguments: list[str]) -> None:
         results = test_weights(config, Path(names[0]))
         Console().print(errors_table(results))
         return
-    runs = [of_run(name, given) for name in names]
+    runs = [of_run(name, given, trust) for name in names]
     if len(runs) == 1:
         from rectifiers.training.run import train
 

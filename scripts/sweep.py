@@ -4,6 +4,8 @@ python scripts/sweep.py plan sweeps/slopes experiment=table2/relu,table2/prelu s
 python scripts/sweep.py launch sweeps/slopes --jobs 2
 python scripts/sweep.py status sweeps/slopes
 python scripts/sweep.py collect sweeps/slopes
+
+A sweep whose functions are not of this package is launched with `trust=[<module>,...]`.
 """
 
 import argparse
@@ -12,11 +14,12 @@ from pathlib import Path
 
 from rectifiers.cli.launcher import hand_over, launch, launch_together, run, run_missing
 from rectifiers.cli.sweep import load, plan, print_means, print_status
+from rectifiers.runs.trust import split_trust
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import INTERRUPTED
 
 
-def parse() -> argparse.Namespace:
+def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
 
@@ -40,11 +43,13 @@ def parse() -> argparse.Namespace:
         command(name, text).add_argument("--json", action="store_true")
     running = command("run", "train one job, or all that are missing, one after the other")
     running.add_argument("job", nargs="?", help="its name (default: all jobs that are missing)")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 def main() -> None:
-    args = parse()
+    runs_code = sys.argv[1:2] in (["launch"], ["run"])
+    trust, arguments = split_trust(sys.argv[1:]) if runs_code else ((), sys.argv[1:])
+    args = parse(arguments)
     try:
         if args.command == "plan":
             count = plan(args.sweep, [args.overrides])
@@ -53,11 +58,11 @@ def main() -> None:
             if args.jobs < 1:
                 raise InputError(f"--jobs={args.jobs} is not usable; give a whole number at least 1")
             if args.print or args.cluster:
-                hand_over(args.sweep, "printed" if args.print else args.cluster, args.set)
+                hand_over(args.sweep, "printed" if args.print else args.cluster, args.set, trust)
             else:
-                (launch_together if args.together else launch)(args.sweep, args.jobs)
+                (launch_together if args.together else launch)(args.sweep, args.jobs, trust)
         elif args.command == "run":
-            run(args.sweep, args.job) if args.job else run_missing(args.sweep)
+            run(args.sweep, args.job, trust) if args.job else run_missing(args.sweep, trust)
         else:
             (print_status if args.command == "status" else print_means)(load(args.sweep), args.json)
     except InputError as error:

@@ -1,11 +1,10 @@
 """Hydra's edge: from overrides, or from a finished run's folder, to the typed configuration that all else takes."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -18,8 +17,9 @@ from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder
 from rectifiers.runs.record import EnsembleRecord
+from rectifiers.runs.trust import check_plain, check_targets
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import CONF
+from rectifiers.runtime.files import CONF, read_yaml
 
 Choices = dict[str, str | None]  # the option that was chosen of each group
 FREE = ("evaluation", "compute", "runs_dir", "cache_dir", "data.root")
@@ -34,7 +34,7 @@ def resolve(config: DictConfig) -> RunConfig:
     try:
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
-        raise InputError(f"the configuration cannot be resolved: {error}") from error
+        raise InputError(f"the configuration cannot be resolved: {' '.join(str(error).split())}") from error
     assert isinstance(plain, dict)
     return RunConfig.of({str(key): value for key, value in plain.items() if key != "claim"})  # which is about runs
 
@@ -79,8 +79,17 @@ def composed(overrides: Sequence[str]) -> RunConfig:
     return resolve(compose_with_choices(overrides)[0])
 
 
-def of_run(name: str, given: dict[str, str]) -> tuple[RunConfig, Choices, list[str] | None]:
-    """Return (a run's own configuration with what may differ in a test put in, its choices, its overrides)."""
+def of_run(
+    name: str, given: dict[str, str], trust: Collection[str] = ()
+) -> tuple[RunConfig, Choices, list[str] | None]:
+    """Return (a run's own configuration with what may differ in a test put in, its choices, its overrides).
+
+    The folder is data that anybody may have made: it says what the network is, and not which code is run (but for the
+    modules of `trust`) or where anything is written.
+
+    Raises:
+        InputError: where there is no such run, or its configuration asks for more.
+    """
     for key in given:
         if not any(key == free or key.startswith(f"{free}.") for free in FREE) or key == "compute.precision":
             raise InputError(f"{key} belongs to the run and cannot be changed in a test; give only: {', '.join(FREE)}")
@@ -94,17 +103,26 @@ def of_run(name: str, given: dict[str, str]) -> tuple[RunConfig, Choices, list[s
     if record.status != "finished":
         raise InputError(f"run={name} {record.status}; there is nothing to test")
     try:
-        own: Any = OmegaConf.create(yaml.safe_load((folder / "config.yaml").read_text()))
+        plain = read_yaml(folder / "config.yaml")
+        check_plain(plain, folder / "config.yaml")
+        check_targets(plain, folder / "config.yaml", trust)
+        if not all(isinstance(plain[section], dict) for section in ("compute", "data")):
+            raise ValueError("it is no configuration of a run")
+        own: Any = OmegaConf.create(plain)
         precision = own.compute.precision
-    except (OSError, yaml.YAMLError, TypeError, ValueError, AttributeError, OmegaConfBaseException) as error:
+    except (OSError, TypeError, ValueError, KeyError, AttributeError, OmegaConfBaseException) as error:
         raise InputError(f"{folder / 'config.yaml'} cannot be read ({error}); run it again with rerun=true") from error
     asked, _ = compose_with_choices([override(key, value) for key, value in given.items() if key != "data.root"])
     with open_dict(own):
         own.evaluation, own.runs_dir, own.rerun = asked.evaluation, str(folder.parent), False
         own.compute = OmegaConf.merge(own.compute, asked.compute, {"precision": precision})
-        own.cache_dir = given.get("cache_dir", own.cache_dir)
+        own.cache_dir = asked.cache_dir
         if "data.root" in given:
             own.data.root = given["data.root"]
+        elif own.data.get("root") is not None and not Path(str(own.data.root)).is_dir():
+            raise InputError(
+                f"data.root={own.data.root}, where the run had its data, is no folder here; give data.root="
+            )
     try:
         OmegaConf.resolve(own)
     except OmegaConfBaseException as error:

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import Popen
-from typing import Any
+from typing import IO, Any
 
-from rectifiers.cli.sweep import TO_START, Job, State, load
+from rectifiers.cli.sweep import TO_START, Job, State, load_to_run
 from rectifiers.runs.folder import held, lock_for_child
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import INTERRUPTED, TRY_AGAIN, Stopped, deferring_signals, stop_if_requested
@@ -22,12 +22,12 @@ from rectifiers.runtime.signals import INTERRUPTED, TRY_AGAIN, Stopped, deferrin
 NO_FAILURE = (0, TRY_AGAIN, INTERRUPTED)  # exit statuses
 
 
-def launch(folder: Path, processes: int) -> None:
+def launch(folder: Path, processes: int, trust: Sequence[str] = ()) -> None:
     """Run what is missing or failed, each job in a process; those that wait for another run come after it.
 
     A process has the lock of its job as its standard input, from its first moment: no other launch starts that job.
     """
-    jobs, running = load(folder), dict[Popen, Job]()
+    jobs, running = load_to_run(folder, trust), dict[Popen, Job]()
     pending = list(jobs)
     with _ended_together(running):
         while True:
@@ -40,8 +40,8 @@ def launch(folder: Path, processes: int) -> None:
                 if job.state() in TO_START and (lock := lock_for_child(job.file())) is not None:
                     pending.remove(job)
                     job.note("")
-                    typed = _command(folder, job.name)
-                    with open(lock) as stdin, open(job.file(".log"), "w") as log:
+                    typed = _command(folder, trust, job.name)
+                    with open(lock) as stdin, _log(job.file(".log")) as log:
                         process = Popen(typed, stdin=stdin, stdout=log, stderr=log, start_new_session=True)
                     running[process] = job
                     print(f"started: {job}", flush=True)
@@ -54,28 +54,36 @@ def launch(folder: Path, processes: int) -> None:
     _report_lost(jobs)
 
 
-def launch_together(folder: Path, processes: int) -> None:
+def launch_together(folder: Path, processes: int, trust: Sequence[str] = ()) -> None:
     """Run what is missing or failed, many runs per process: for runs that are shorter than the start of a process.
 
     Each process goes through all jobs and leaves those that another one has. Its log has what its runs print.
     """
-    jobs = load(folder)
+    jobs = load_to_run(folder, trust)
     ready = [job for job in jobs if job.state() in TO_START]
     for job in ready:
         job.note("")
     running: list[Popen] = []
     with _ended_together(running):
         for number in range(min(processes, len(ready))):
-            with open(folder / "logs" / f"process-{number + 1}.log", "w") as log:
-                running.append(Popen(_command(folder), stderr=log, start_new_session=True))
+            with _log(folder / "logs" / f"process-{number + 1}.log") as log:
+                running.append(Popen(_command(folder, trust), stderr=log, start_new_session=True))
         while any(process.poll() is None for process in running):
             time.sleep(0.2)
             stop_if_requested("with its runs")
     _report_lost(jobs)
 
 
-def _command(folder: Path, *job: str) -> list[str]:
-    return [sys.executable, str(Path(sys.argv[0]).absolute()), "run", str(folder.absolute()), *job]
+def _command(folder: Path, trust: Sequence[str], *job: str) -> list[str]:
+    trusted = [f"trust=[{','.join(trust)}]"] if trust else []
+    return [sys.executable, str(Path(sys.argv[0]).absolute()), "run", str(folder.absolute()), *job, *trusted]
+
+
+def _log(path: Path) -> IO[str]:
+    try:
+        return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666), "w")
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}); remove it") from error
 
 
 @contextmanager
@@ -108,16 +116,16 @@ def _report_lost(jobs: Sequence[Job]) -> None:
         sys.exit(1)
 
 
-def hand_over(folder: Path, cluster: str, settings: Sequence[str]) -> None:
+def hand_over(folder: Path, cluster: str, settings: Sequence[str], trust: Sequence[str] = ()) -> None:
     """Hand what is missing or failed to submitit, as an array of jobs, or print it as commands.
 
     cluster: `slurm`, `local` or `printed`. settings: submitit's, each KEY=<JSON>.
     """
-    jobs = load(folder)
+    jobs = load_to_run(folder, trust)
     ready = [job for job in jobs if job.state() in TO_START]
     if cluster == "printed":
         for job in ready:
-            print(shlex.join(_command(folder, job.name)))
+            print(shlex.join(_command(folder, trust, job.name)))
             job.note(cluster)
     elif ready:
         _submit(ready, cluster, settings)
@@ -176,9 +184,9 @@ class Submission:
         return DelayedSubmission(self)
 
 
-def run(folder: Path, name: str) -> None:
+def run(folder: Path, name: str, trust: Sequence[str] = ()) -> None:
     """Train one job of a sweep in this process."""
-    job = next((job for job in load(folder) if job.name == name), None)
+    job = next((job for job in load_to_run(folder, trust) if job.name == name), None)
     if job is None:
         raise InputError(f"{name} is no job of {folder}; see scripts/sweep.py status {folder}")
     with open(os.devnull) as nothing:
@@ -186,9 +194,9 @@ def run(folder: Path, name: str) -> None:
     _train_alone(job)
 
 
-def run_missing(folder: Path) -> None:
+def run_missing(folder: Path, trust: Sequence[str] = ()) -> None:
     """Train the jobs of a sweep that are missing one after the other; an error in one does not end the others."""
-    pending, left = load(folder), -1
+    pending, left = load_to_run(folder, trust), -1
     while len(pending) != left:  # a run may be what another one waits for
         left = len(pending)
         for job in [*pending]:

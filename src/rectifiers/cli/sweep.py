@@ -8,13 +8,16 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
+from annotated_types import Ge
+from omegaconf import OmegaConf
+from pydantic import Field
 from rich.console import Console
 from rich.table import Table
 
@@ -26,10 +29,14 @@ from rectifiers.runs.folder import NotYet, find, is_held, run_folder, settle
 from rectifiers.runs.identity import canonical_json, run_id, science
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.record import TrainingRecord
+from rectifiers.runs.trust import check_overrides, check_references, check_targets
+from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import write_text
+from rectifiers.runtime.files import read_bytes, read_yaml, write_text
+from rectifiers.runtime.schema import Section
 
 FORWARD_AND_BACKWARD = 3
+LARGEST_LOG = 2**26  # bytes
 SECONDS_PER_QUESTION = 5  # to a scheduler
 
 
@@ -128,7 +135,7 @@ class Job:
         except InputError as error:
             return str(error)
         note, log = _read(self.file(".note")), _read(self.file(".log")).splitlines()
-        return note if note.startswith("error: ") else next(filter(None, reversed(log)), "")
+        return printable(note if note.startswith("error: ") else next(filter(None, reversed(log)), ""))
 
 
 @functools.cache
@@ -137,15 +144,18 @@ def compose_job(overrides: tuple[str, ...]) -> tuple[RunConfig, Choices]:
 
     Composing takes 0.1 s, and a sweep has many seeds: what they share is composed once.
     """
-    seeds = [each for each in overrides if each.startswith("seed=")]
-    same, choices = _composed(tuple(each for each in overrides if each not in seeds))
+    same, choices = _composed(_without_seed(overrides))
     config = copy.deepcopy(same)
-    for each in seeds:
+    for each in (each for each in overrides if each.startswith("seed=")):
         config.seed = yaml.safe_load(each.removeprefix("seed="))
     return resolve(config), choices
 
 
 _composed = functools.cache(compose_with_choices)
+
+
+def _without_seed(overrides: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(each for each in overrides if not each.startswith("seed="))
 
 
 def plan(folder: Path, lines: Iterable[Sequence[str]]) -> int:
@@ -192,28 +202,57 @@ def plan(folder: Path, lines: Iterable[Sequence[str]]) -> int:
     return len(planned)
 
 
+class _KeptJob(Section):
+    cost: Annotated[int, Ge(0)]
+    overrides: tuple[str, ...]
+
+
+class _Kept(Section):
+    """What sweep.yaml holds. A job's name is that of a run, for it is part of paths."""
+
+    code: str
+    jobs: dict[Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")], _KeptJob]
+
+
 def load(folder: Path) -> list[Job]:
     """Read the jobs of a sweep, the cheapest first; of those that cost the same, seed by seed, then by name.
 
     Raises:
-        InputError: where the folder has no sweep.
+        InputError: where the folder has no sweep, or one whose overrides reach beyond the configuration.
     """
     try:
-        kept = yaml.safe_load(_path(folder).read_text())
-        jobs = [(name, tuple(job["overrides"]), job["cost"]) for name, job in kept["jobs"].items()]
-        planned = kept["code"]
-    except (OSError, AttributeError, KeyError, TypeError, yaml.YAMLError) as error:
+        kept = _Kept.model_validate_json(json.dumps(read_yaml(_path(folder)), default=str))
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).splitlines()[1:3] or [str(error)])
         raise InputError(
-            f"{folder} holds no sweep; make one with scripts/sweep.py plan {folder} <overrides> ({error})"
+            f"{folder} holds no sweep; make one with scripts/sweep.py plan {folder} <overrides> ({reason})"
         ) from error
+    planned = kept.code
+    jobs = [(name, job.overrides, job.cost) for name, job in kept.jobs.items()]
+    for _, overrides, _ in jobs:
+        check_overrides(overrides, _path(folder))
     if planned != code_fingerprint():
         now = code_fingerprint()
-        print(f"the source has changed since this was planned ({planned}; now {now})", file=sys.stderr)
+        print(f"the source has changed since this was planned ({printable(planned)}; now {now})", file=sys.stderr)
     common = set.intersection(*(set(overrides) for _, overrides, _ in jobs)) if len(jobs) > 1 else set()
     return [
         Job(folder.absolute(), name, overrides, cost, " ".join(each for each in overrides if each not in common))
         for name, overrides, cost in jobs
     ]
+
+
+def load_to_run(folder: Path, trust: Collection[str]) -> list[Job]:
+    """Read the jobs of a sweep that are to be run, with functions of this package or of the modules of `trust`.
+
+    Raises:
+        InputError: where they name others, or read more than the configuration.
+    """
+    jobs, place = load(folder), _path(folder)
+    for overrides in dict.fromkeys(_without_seed(job.overrides) for job in jobs):
+        config = OmegaConf.to_container(_composed(overrides)[0])
+        check_references(config, place)
+        check_targets(config, place, trust)
+    return jobs
 
 
 def print_status(jobs: Sequence[Job], as_json: bool) -> None:
@@ -255,7 +294,10 @@ def _path(folder: Path) -> Path:
 
 
 def _read(path: Path) -> str:
-    return path.read_text() if path.is_file() else ""
+    try:
+        return read_bytes(path, LARGEST_LOG).decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def _folder(config: RunConfig) -> Path:

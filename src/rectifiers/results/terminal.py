@@ -14,6 +14,7 @@ from rectifiers.results.listing import Found
 from rectifiers.results.origin import code_of, machine_of
 from rectifiers.results.statistics import error_interval_pct
 from rectifiers.runs.record import TrainingRecord
+from rectifiers.runtime.console import printable
 
 GROUPS = ("model", "activation", "init", "data")
 ORIGIN = ("origin", "code", "machine")  # of a result; its run's name does not tell them
@@ -24,7 +25,7 @@ NUMBER: dict[str, Any] = {"justify": "right", "no_wrap": True}
 def plain(value: Any, style: str = "") -> Text:
     """Return any value of a record as text that can neither colour nor command a terminal."""
     text = value if isinstance(value, str) else f"{value:.6g}" if isinstance(value, float) else json.dumps(value)
-    return Text("".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text), style)
+    return Text(printable(text), style)
 
 
 def summary(found: Found, protocol: str | None) -> dict[str, Any]:

@@ -21,10 +21,12 @@ from rectifiers.evaluation.scores import scores_path
 from rectifiers.runs.config import RunConfig, Target
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.record import EnsembleRecord, TrainingRecord, load_training
+from rectifiers.runtime.console import printable
 from rectifiers.runtime.distributed import launch_id
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import write_text
+from rectifiers.runtime.files import read_bytes, write_text
 
+LARGEST_NOTE = 2**16  # bytes
 MARK = "launch"  # which launch of several processes began it
 R = TypeVar("R", TrainingRecord, EnsembleRecord)
 
@@ -150,8 +152,11 @@ def lock_for_child(folder: Path) -> int | None:
     The process holds the lock until it ends or closes the descriptor, from before its own code runs.
     """
     path = _lock_path(folder)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        raise InputError(f"{path} cannot be locked ({error.strerror}); remove it") from error
     if lock_descriptor(file, blocking=False):
         _write_holder(file)
         return file
@@ -189,9 +194,9 @@ def _write_holder(file: int) -> None:
 
 def _holder(path: Path) -> str:
     try:
-        holder = json.loads(path.read_text())
-        return f"on {holder['host']} (process {holder['pid']}, since {holder['since']})"
-    except (OSError, ValueError, KeyError):
+        holder = json.loads(read_bytes(path, LARGEST_NOTE))
+        return printable(f"on {holder['host']} (process {holder['pid']}, since {holder['since']})")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "elsewhere"
 
 
@@ -216,4 +221,7 @@ def begin(folder: Path, *, rerun: bool) -> None:
 
 def begun_by(folder: Path, launches: Iterable[str | None]) -> bool:
     """Return whether one of `launches` began what lies in the folder, so that a restart is no second rerun."""
-    return (folder / MARK).is_file() and (folder / MARK).read_text() in launches
+    try:
+        return read_bytes(folder / MARK, LARGEST_NOTE).decode() in launches
+    except (OSError, ValueError):
+        return False

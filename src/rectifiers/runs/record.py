@@ -4,6 +4,7 @@
 seconds, multiply-adds per image.
 """
 
+import json
 import math
 import re
 import reprlib
@@ -34,10 +35,11 @@ from rectifiers.runs.record_parts import (
     Slopes,
 )
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import write_text
+from rectifiers.runtime.files import read_bytes, write_text
 from rectifiers.runtime.schema import Section
 
 SCHEMA_VERSION: Final = 2
+LARGEST_BYTES = 2**26  # of a record's file
 UNION_MEMBERS = ("int", "float", "str", "constrained-int", "constrained-float")  # pydantic's names, in places of errors
 
 
@@ -193,7 +195,10 @@ def parse(text: str | bytes) -> Record:
     Raises:
         ValueError: where it is none; the message names the field.
     """
+    if len(text) > LARGEST_BYTES:
+        raise ValueError(f"it is larger than {LARGEST_BYTES:,} bytes")
     found = from_json(text, allow_inf_nan=False)
+    json.loads(text, object_pairs_hook=_check_keys)  # from_json takes the last of equal keys
     version = found.get("schema_version") if isinstance(found, dict) else SCHEMA_VERSION
     if version != SCHEMA_VERSION:
         raise ValueError(f"schema_version is {reprlib.repr(version)}, and this code reads {SCHEMA_VERSION}")
@@ -201,6 +206,14 @@ def parse(text: str | bytes) -> Record:
         return RECORD.validate_python(found)
     except ValidationError as error:
         raise ValueError(_sentence(error)) from None
+
+
+def _check_keys(pairs: list[tuple[str, Any]]) -> None:
+    """Refuse a key that stands twice: two readers could take it for different values."""
+    keys = [key for key, _ in pairs]
+    if len(set(keys)) < len(keys):
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"{reprlib.repr(twice)} stands twice")
 
 
 def write(path: Path, record: Record) -> None:
@@ -219,7 +232,7 @@ def load(path: Path) -> Record:
         InputError: where the file cannot be read or is not a record of this schema.
     """
     try:
-        return parse(path.read_bytes())
+        return parse(read_bytes(path, LARGEST_BYTES))
     except (OSError, ValueError) as error:
         raise InputError(f"{path} is not a usable record ({error}); remove it, or give rerun=true") from error
 

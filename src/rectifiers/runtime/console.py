@@ -20,6 +20,11 @@ def wide_stdout() -> Console:
     return Console(width=None if sys.stdout.isatty() else 160)
 
 
+def printable(text: str) -> str:
+    """Return `text` without what a terminal would obey."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
 @contextmanager
 def progress_bar(
     description: str, total: int, unit: str = "images", clock: Callable[[], float] = time.monotonic

@@ -1,13 +1,19 @@
-"""Files: where the configuration and the checkout are, git, and writing whole or not at all."""
+"""Files: where the configuration and the checkout are, git, reading with bounds, and writing whole or not at all."""
 
+import errno
 import os
 import socket
+import stat
 import subprocess
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+import yaml
+
+LARGEST_CONFIG = 2**24  # bytes
 
 
 def locate(package: Path) -> tuple[Path, Path | None]:
@@ -40,13 +46,67 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
+def read_bytes(path: Path, largest: int) -> bytes:
+    """Read a file that anybody may have made: a regular one of at most `largest` bytes, and no symbolic link.
+
+    Raises:
+        OSError: where it is something else, or cannot be read.
+    """
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # opening a pipe would wait for its writer
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "it is a symbolic link, which is not followed") from error
+        raise
+    with open(file, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        content = opened.read(largest + 1)
+    if len(content) > largest:
+        raise OSError(errno.EFBIG, f"it is larger than {largest:,} bytes")
+    return content
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Reads plain YAML: aliases, which can stand for any amount of data, and keys given twice are errors."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError(f"an alias in line {self.peek_event().start_mark.line + 1}")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
+        found = super().construct_mapping(node, deep)
+        if len(found) < len(node.value):
+            raise yaml.YAMLError(f"a key stands twice in the mapping of line {node.start_mark.line + 1}")
+        return found
+
+
+def read_yaml(path: Path) -> Any:
+    """Read the YAML of a file that anybody may have made; see `read_bytes`.
+
+    Raises:
+        OSError, ValueError: where it cannot be read, or is not YAML of plain values.
+    """
+    try:
+        return yaml.load(read_bytes(path, LARGEST_CONFIG), _PlainLoader)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from error
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def check_zip(path: Path) -> None:
     """Read a zip file that torch wrote to its end, and compare every part with its checksum.
 
     Raises:
         zipfile.BadZipFile: where a part is not what was written. Other damage has other exceptions.
     """
+    if not path.is_file():
+        raise zipfile.BadZipFile("it is no regular file")
     with zipfile.ZipFile(path) as parts:
+        if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
+            raise zipfile.BadZipFile("a part is compressed, and may unpack to any size")
         # torch takes a part with such an attribute for a folder, and returns whatever its memory holds for the content
         wrong = parts.testzip() or next((part.filename for part in parts.infolist() if part.external_attr), None)
     if wrong is not None:

@@ -48,7 +48,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self, path: Any, map_location: Any = lambda storage, _: storage, weights_only: bool | None = None
     ) -> dict[str, Any]:
         try:
-            check_zip(path)
+            check_zip(Path(path))
             checkpoint = torch.load(path, map_location=map_location, weights_only=True)
             kept = checkpoint["rectifiers"]
             if not (isinstance(checkpoint["state_dict"], dict) and kept["history"] is not None and kept["run"]):

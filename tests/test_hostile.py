@@ -1,0 +1,333 @@
+"""Folders that somebody else made are data: no command runs what they name, follows their links or trusts their counts.
+
+The proof that nothing was executed is a marker: a file that the hostile content would have made, and that is absent.
+What is named here stands in SECURITY.md, with the tests of other files.
+"""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from conftest import CONF, TINY, compose_config
+from rectifiers.cli.sweep import plan
+from rectifiers.runs.config import RunConfig
+from rectifiers.runs.identity import run_id, science
+from rectifiers.runs.trust import check_targets
+from rectifiers.training.run import Outcome, train
+
+Call = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    place = tmp_path_factory.mktemp("finished")
+    config = compose_config(
+        *TINY, "optim.epochs=1", "evaluation=center", f"runs_dir={place}/runs", f"cache_dir={place}/cache"
+    )
+    return train(config, {"data": "digits"})
+
+
+@pytest.fixture
+def marker(tmp_path: Path) -> Iterator[Path]:
+    """What hostile content would make."""
+    yield tmp_path / "executed"
+    assert not (tmp_path / "executed").exists()
+
+
+def foreign(finished: Outcome, place: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """A copy of a run whose configuration is changed, with the name and the record that fit the change."""
+    config = yaml.safe_load((finished.path.parent / "config.yaml").read_text())
+    change(config)
+    ours = science(RunConfig.of(config))
+    folder = place / "runs" / run_id(ours)
+    shutil.copytree(finished.path.parent, folder)
+    record = json.loads(finished.path.read_text())
+    record |= {"run": folder.name, "science": ours}
+    (folder / "record.json").write_text(json.dumps(record))
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    checkpoint = torch.load(folder / "last.ckpt", weights_only=True)
+    checkpoint["rectifiers"]["run"] = folder.name
+    torch.save(checkpoint, folder / "last.ckpt")
+    return folder
+
+
+READERS = (("scripts/evaluate.py", "evaluation=ten_view"), ("scripts/analyse.py", "responses", "out=OUT"))
+OWN_MODULE = "import pathlib\npathlib.Path({marker!r}).touch()\n"
+
+
+@pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
+@pytest.mark.parametrize(
+    ("key", "target", "options", "trusted"),
+    [
+        ("data", "os.system", {"command": "touch MARKER"}, "os"),
+        ("activation", "hostile_module.make", {}, "hostile_module"),
+        ("init", "rectifiers.nn.initializers.os.system", {}, "rectifiers.nn.initializers.os"),
+        ("init", "rectifiers.initializers.importlib", {}, "rectifiers.initializers"),
+        ("preprocess", "rectifiers.runtime.files.write_text", {"path": "MARKER"}, "rectifiers.runtime.files"),
+        ("preprocess", "rectifiers.data.preprocess.partial", {}, "rectifiers.data.preprocess"),
+        ("activation", "torch.nn.init.os", {}, "torch.nn.init"),
+        ("activation", "torch.nn.Parameter", {}, "torch.nn"),
+        ("data", "torch.nn.ReLU", {}, "torch.nn"),
+    ],
+)
+def test_a_function_that_a_run_names_and_this_package_lacks_is_not_imported(
+    call: Call, finished: Outcome, marker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...], key: str, target: str, options: dict[str, str], trusted: str,
+) -> None:  # fmt: skip
+    (tmp_path / "hostile_module.py").write_text(OWN_MODULE.format(marker=str(marker)))
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def change(config: dict[str, Any]) -> None:
+        told = {name: value.replace("MARKER", str(marker)) for name, value in options.items()}
+        config[key] |= {"_target_": target, **told}
+
+    folder = foreign(finished, tmp_path, change)
+    program, *rest = (each.replace("OUT", str(tmp_path)) for each in command)
+    done = call(program, *rest, f"run={folder}")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        f"error: {folder}/config.yaml: {key}._target_={target} is no function of this package, and code that a folder "
+        f"names is not run; if you know that code and trust it, add trust=[{trusted}]"
+    )
+    assert "hostile_module" not in sys.modules
+
+
+@pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
+def test_a_function_of_a_module_that_the_user_trusts_is_used(
+    call: Call, finished: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    (tmp_path / "friendly_module.py").write_text(
+        "import os\nfrom torch import nn\ndef make(channels: int) -> nn.Module: return nn.PReLU(channels, init=0.25)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    program, *rest = (each.replace("OUT", str(tmp_path)) for each in command)
+    folder = foreign(finished, tmp_path, lambda config: config.update(activation={"_target_": "friendly_module.make"}))
+    assert "add trust=[friendly_module]" in call(program, *rest, f"run={folder}").stderr
+    done = call(program, *rest, f"run={folder}", "trust=[friendly_module]")
+    assert done.returncode == 0, done.stderr
+    walked = {"_target_": "friendly_module.os.getenv", "key": "HOME"}  # through it to another module
+    folder = foreign(finished, tmp_path, lambda config: config.update(activation=walked))
+    done = call(program, *rest, f"run={folder}", "trust=[friendly_module]")
+    assert "activation._target_=friendly_module.os.getenv is no function of this package" in done.stderr
+
+
+def test_the_packages_own_functions_and_torchs_modules_need_no_trust(finished: Outcome, tmp_path: Path) -> None:
+    for target in ("rectifiers.activations.relu", "torch.nn.ReLU", "torch.nn.ELU"):
+        check_targets({"activation": {"_target_": target}}, tmp_path, ())
+    for path in sorted((CONF / "experiment").rglob("*.yaml")):
+        config = yaml.safe_load(path.read_text())
+        check_targets(config, path, ())
+
+
+BRACKETS = 200_000
+
+
+@pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (lambda text: text.replace("seed: 0", "seed: ${oc.env:SECRET}", 1), "is a reference, which no written"),
+        (lambda text: text.replace("seed: 0", "seed: ???", 1), "Missing mandatory value"),
+        (lambda text: f"{text}\nseed: 0\n", "a key stands twice in the mapping of line 1"),
+        (lambda text: f"a: &a [1]\nb: *a\n{text}", "an alias in line 2"),
+        (lambda text: "!!python/object/apply:os.system ['touch MARKER']", "could not determine a constructor"),
+        (lambda text: f"a: {'[' * BRACKETS}{']' * BRACKETS}\n{text}", "it is nested too deeply"),
+        (lambda text: text + "#" * 2**24, "it is larger than 16,777,216 bytes"),
+        (lambda text: "compute: {}\ndata: 1\n", "it is no configuration of a run"),
+        (lambda text: "- 1\n", "list indices must be integers"),
+        (lambda text: "", "'NoneType' object is not subscriptable"),
+        (lambda text: text.encode() + b"\xff\n", "unacceptable character"),
+    ],
+)
+def test_a_configuration_that_is_no_plain_data_is_one_sentence(
+    call: Call, finished: Outcome, marker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...], content: Callable[[str], str | bytes], sentence: str,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("SECRET", "5eCr37")
+    folder = foreign(finished, tmp_path, lambda config: None)
+    made = content((folder / "config.yaml").read_text())
+    made = made.replace("MARKER", str(marker)).encode() if isinstance(made, str) else made
+    (folder / "config.yaml").write_bytes(made)
+    program, *rest = (each.replace("OUT", str(tmp_path)) for each in command)
+    done = call(program, *rest, f"run={folder}")
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert sentence in done.stderr
+    assert "5eCr37" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
+@pytest.mark.parametrize("name", ["config.yaml", "record.json"])
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_link_or_a_pipe_in_the_place_of_a_file_is_not_read(
+    call: Call, finished: Outcome, tmp_path: Path, command: tuple[str, ...], name: str, kind: str
+) -> None:
+    folder = foreign(finished, tmp_path, lambda config: None)
+    (folder / name).rename(tmp_path / name)
+    if kind == "link":
+        (folder / name).symlink_to(tmp_path / name)
+    else:
+        os.mkfifo(folder / name)
+    program, *rest = (each.replace("OUT", str(tmp_path)) for each in command)
+    done = call(program, *rest, f"run={folder}")
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    wanted = ("it is a symbolic link, which is not followed",) if kind == "link" else ("no regular", "no finished run")
+    assert any(sentence in done.stderr for sentence in wanted)
+
+
+def test_a_test_writes_where_the_command_line_says_and_not_where_the_run_does(
+    call: Call, finished: Outcome, tmp_path: Path
+) -> None:
+    def change(config: dict[str, Any]) -> None:
+        config |= {"cache_dir": str(tmp_path / "elsewhere"), "runs_dir": str(tmp_path / "elsewhere")}
+
+    folder = foreign(finished, tmp_path, change)
+    done = call("scripts/evaluate.py", f"run={folder}", "evaluation=ten_view", f"cache_dir={tmp_path}/cache")
+    assert done.returncode == 0, done.stderr
+    assert list((tmp_path / "cache").glob("statistics/*.pt"))
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_data_that_are_not_where_a_run_had_them_are_not_made_there(
+    call: Call, finished: Outcome, tmp_path: Path
+) -> None:
+    place = tmp_path / "made"
+    photos = {"_target_": "rectifiers.data.sources.photos", "root": str(place), "val_fraction": None}
+
+    def change(config: dict[str, Any]) -> None:
+        del config["data"]["val_fraction"], config["data"]["split_seed"]
+        config["data"] |= {name: value for name, value in photos.items() if value}
+
+    done = call("scripts/evaluate.py", f"run={foreign(finished, tmp_path, change)}", "evaluation=ten_view")
+    assert f"error: data.root={place}, where the run had its data, is no folder here; give data.root=" in done.stderr
+    assert not place.exists()
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("planned")
+    plan(place / "sweep", [[*TINY, f"runs_dir={place}/runs", f"cache_dir={place}/cache", "seed=0,1"]])
+    return place / "sweep"
+
+
+@pytest.fixture
+def sweep(planned: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(planned, tmp_path / "sweep"))
+
+
+def changed(sweep: Path, *overrides: str) -> Path:
+    """The sweep with these overrides in its first job."""
+    kept = yaml.safe_load((sweep / "sweep.yaml").read_text())
+    next(iter(kept["jobs"].values()))["overrides"] += overrides
+    (sweep / "sweep.yaml").write_text(yaml.safe_dump(kept))
+    return sweep
+
+
+LAUNCHES = ("launch --together", "launch --print", "launch --cluster=local", "run")
+MODULE_OF_THE_SWEEP = "activation._target_=hostile_module.make"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence", "command"),
+    [
+        *(([MODULE_OF_THE_SWEEP], "trust it, add trust=[hostile_module]", command) for command in LAUNCHES),
+        (
+            ["data._target_=os.system", "+data.command='touch MARKER'"],
+            "+data.command='touch MARKER' is no key of a run",
+            "launch",
+        ),
+        ([MODULE_OF_THE_SWEEP], "if you know that code and trust it, add trust=[hostile_module]", "launch"),
+        (["activation=../../OUTSIDE"], "is no option of conf/activation", "launch"),
+        (["hydra/launcher=slurm"], "hydra/launcher=slurm is no key of a run", "launch"),
+        (["hydra.launcher.setup=['touch MARKER']"], "is no key of a run", "launch"),
+        (["hydra.searchpath=[file:///OUTSIDE]"], "is no key of a run", "launch"),
+        (["~activation"], "~activation is no key of a run", "launch"),
+        (["activation@hydra.launcher=relu"], "is no key of a run", "launch"),
+        (["runs_dir=${oc.env:SECRET}"], "reads more than the configuration", "launch"),
+        (["seed=${oc.env:SECRET}"], "reads more than the configuration", "launch"),
+        (["runs_dir='${oc.${logger.name}:SECRET}'"], "reads more than the configuration", "launch"),
+    ],
+    ids=lambda value: value[0].partition("=")[0] if isinstance(value, list) else "",
+)
+def test_a_sweep_that_reaches_beyond_the_configuration_is_not_launched(
+    call: Call, sweep: Path, marker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    command: str, overrides: list[str], sentence: str,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("SECRET", "5eCr37")
+    (tmp_path / "hostile_module.py").write_text(OWN_MODULE.format(marker=str(marker)))
+    monkeypatch.syspath_prepend(tmp_path)
+    changed(sweep, *(each.replace("MARKER", str(marker)).replace("OUTSIDE", str(tmp_path)) for each in overrides))
+    done = call("scripts/sweep.py", *command.split()[:1], sweep, *command.split()[1:])
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert sentence.replace("MARKER", str(marker)) in done.stderr
+    assert "5eCr37" not in done.stdout + done.stderr
+    assert not (sweep / "logs").exists()
+    for looking in ("status", "collect"):
+        assert "5eCr37" not in call("scripts/sweep.py", looking, sweep, "--json").stdout
+
+
+def test_a_sweep_is_launched_with_the_modules_that_the_user_trusts(
+    call: Call, sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "friendly_module.py").write_text("from torch import nn\ndef make(channels: int): return nn.ReLU()\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    changed(sweep, "activation=relu", "activation._target_=friendly_module.make", "optim.epochs=1")
+    done = call("scripts/sweep.py", "launch", sweep, "--print", "trust=[friendly_module]")
+    assert all(line.endswith("'trust=[friendly_module]'") for line in done.stdout.splitlines())
+    done = call("scripts/sweep.py", "launch", sweep, "--jobs", "2", "trust=[friendly_module]")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", ["status", "collect", "launch", "run"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "code: c0de\njobs: {../../../evil: {cost: 1, overrides: [seed=0]}}",
+        "code: c0de\njobs: {0123456789ab: {cost: .nan, overrides: [seed=0]}}",
+        "code: c0de\njobs: {0123456789ab: {cost: 1, overrides: [[seed=0]]}}",
+        "code: c0de\njobs: {0123456789ab: {cost: 1, overrides: seed=0}}",
+        "code: c0de\njobs: {0123456789ab: {cost: 1}}",
+        "code: c0de\njobs: {0123456789ab: {cost: 1, overrides: []}, 0123456789ab: {cost: 1, overrides: []}}",
+        "code: c0de\njobs: [1]",
+        "jobs: {}",
+        "!!python/object/apply:os.system ['touch MARKER']",
+        f"code: {'[' * BRACKETS}",
+        "- 1",
+        "",
+        "\x00",
+    ],
+    ids=range(13),
+)
+def test_a_sweep_that_is_no_plain_data_is_one_sentence(
+    call: Call, sweep: Path, marker: Path, command: str, content: str
+) -> None:
+    (sweep / "sweep.yaml").write_text(content.replace("MARKER", str(marker)))
+    done = call("scripts/sweep.py", command, sweep)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith(f"error: {sweep} holds no sweep; make one with ")
+
+
+def test_a_log_that_is_a_symbolic_link_is_not_written_to(call: Call, sweep: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("words")
+    (sweep / "logs").mkdir()
+    for name in (*yaml.safe_load((sweep / "sweep.yaml").read_text())["jobs"], "process-1"):
+        (sweep / "logs" / f"{name}.log").symlink_to(victim)
+    for how in ([], ["--together"]):
+        done = call("scripts/sweep.py", "launch", sweep, *how)
+        assert done.returncode == 1
+        assert "symbolic link" in done.stderr.splitlines()[-1]
+        assert "Traceback" not in done.stderr
+    assert victim.read_text() == "words"
