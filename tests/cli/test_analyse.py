@@ -163,3 +163,24 @@ def test_bad_input_gets_one_sentence_and_nothing_is_written(
     assert sentence in str(refusal.value)
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_an_unfinished_activation_file_fails_by_itself(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file stands for an activation that somebody has begun to write."""
+    own = tmp_path / "conf" / "activation"
+    own.mkdir(parents=True)
+    unfinished = {
+        "empty": "", "typo": "_target_: torch.nn.Mishh", "broken": "_target_: [", "nothing": "alpha: 1",
+        "binary": "\0", "softmax": "{_target_: torch.nn.Softmax, dim: 1}", "needs": "_target_: torch.nn.Threshold",
+    }  # fmt: skip
+    for name, text in {**unfinished, "relu": "_target_: rectifiers.activations.relu"}.items():
+        (own / f"{name}.yaml").write_text(text)
+    monkeypatch.setattr("rectifiers.analysis.gain.CONF", tmp_path / "conf")
+    printed = " ".join(call("gain", "seeds=1", "depth=3", "units=8", "activation=relu").split())
+    for name in unfinished:
+        assert f"{name} cannot be measured: " in printed
+    assert "typo cannot be measured: activation._target_=torch.nn.Mishh cannot be imported; did you mean" in printed
+    assert "softmax cannot be measured: activation Softmax(dim=1) mixes" in printed
+    assert "│ relu " in printed
+    (numbers,) = (tmp_path / "out").glob("gain-*/numbers.json")
+    assert [row["activation"] for row in json.loads(numbers.read_text())["rows"]] == ["relu"]

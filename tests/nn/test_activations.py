@@ -167,10 +167,10 @@ def test_an_activation_without_a_gain_is_named() -> None:
 
     for module in (Nothing(), NotANumber()):
         for backward in (False, True):
-            with pytest.raises(InputError, match=f"{type(module).__name__} has E.* use an initialiser that needs none"):
+            with pytest.raises(InputError, match=rf"{type(module).__name__}\(\) has E.* use an initialiser"):
                 gain(module, mode="backward" if backward else "forward")
     assert gain(nn.ReLU()) == gain(nn.ReLU(), mode="backward") == math.sqrt(2)
-    with pytest.raises(InputError, match="Halves maps"):
+    with pytest.raises(InputError, match=r"Halves\(\) maps"):
         moments(Halves(), 4)
     with pytest.raises(InputError, match=r"`moments\(\)` that returns 1\.0; let it return activations\.Moments"):
         moments(Says())
@@ -190,3 +190,9 @@ def test_moments_that_diverge_are_infinite_and_the_others_finite() -> None:
     assert moments(Bell(0.1)).second == pytest.approx(0.6**-0.5)
     assert [moments(Bell(c)).second for c in (0.25, 1.0, 9.0)] == [math.inf] * 3
     assert [moments(Bell(c)).derivative_second for c in (0.25, 1.0)] == [math.inf] * 2
+
+
+@pytest.mark.parametrize("mixing", [nn.Softmax(dim=1), nn.Softmax(dim=0), nn.LayerNorm(3)])
+def test_an_activation_that_mixes_its_inputs_has_no_moments_by_quadrature(mixing: nn.Module) -> None:
+    with pytest.raises(InputError, match=r"mixes the numbers that it is given, .* method `moments\(\)`"):
+        moments(mixing, 3)

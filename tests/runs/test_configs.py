@@ -1,11 +1,15 @@
 """Every file in conf/ composes, passes the checks, and builds what it names."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
+from torch import nn
 
 from conftest import CONF, compose_config
 from rectifiers.data.preprocess import PixelMoments, fit
 from rectifiers.data.sources import Source, digits
+from rectifiers.nn.activations import Moments, describe
 from rectifiers.runs.config import Target
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import checked
@@ -267,6 +271,92 @@ def test_settings_that_a_function_does_not_take_are_named_with_those_it_takes() 
     for target in ("nowhere.at.all", "rectifiers.activations.nothing", "rectifiers..x", "rectifiers.__name__"):
         with pytest.raises(InputError, match=r"_target_=.* cannot be imported; give the dotted name of a function"):
             import_function("init", {"_target_": target})
+    for target, meant in (("torch.nn.LeakyRelu", "torch.nn.LeakyReLU"), ("rectifiers.activation.relu", None)):
+        with pytest.raises(InputError, match=f"did you mean {meant}\\?$" if meant else "give the dotted name"):
+            import_function("activation", {"_target_": target})
+
+
+@pytest.mark.parametrize(
+    ("target", "made"),
+    [
+        ("torch.nn.LeakyReLU", "LeakyReLU(negative_slope=0.01)"),
+        ("torch.nn.ELU", "ELU(alpha=1.0)"),
+        ("torch.nn.Softplus", "Softplus(beta=1.0, threshold=20.0)"),
+        ("torch.nn.Mish", "Mish()"),
+        ("torch.nn.PReLU", "PReLU(num_parameters=32)"),
+        ("torch.nn.BatchNorm1d", "BatchNorm1d(32, eps=1e-05, momentum=0.1, affine=True, bias=True, "),
+        ("runs.test_configs.of_units", "LeakyReLU(negative_slope=32)"),
+    ],
+)
+def test_an_activation_has_its_own_settings_and_channels_only_where_it_asks_for_them(target: str, made: str) -> None:
+    factory = import_function("activation", {"_target_": target})
+    assert describe(factory(32)).startswith(made)
+
+
+def of_units(channels: int) -> nn.Module:
+    return nn.LeakyReLU(channels)
+
+
+class Step(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x > 0).to(x.dtype)
+
+
+class Log(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.log()
+
+
+class OverPositions(nn.Module):
+    """A function of single numbers on vectors, and not on maps."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - x.mean((2, 3), keepdim=True) if x.dim() == 4 else x.relu()
+
+
+class Softmax(nn.Softmax):
+    def __init__(self) -> None:
+        super().__init__(dim=1)
+
+
+class SoftmaxWithMoments(Softmax):
+    def moments(self) -> Moments:
+        return Moments(1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("target", "init", "sentence"),
+    [
+        ("runs.test_configs.Step", "he", r"Step\(\) has a derivative of 0 almost everywhere, .* init=gaussian$"),
+        ("runs.test_configs.Step", "gaussian", None),
+        ("runs.test_configs.Log", "gaussian", r"Log\(\) is not finite for all z ~ N\(0, 1\); give one"),
+        (
+            "runs.test_configs.Softmax",
+            "he",
+            r"Softmax\(dim=1\) mixes .* a method `moments\(\)` .* init=gaussian$",
+        ),
+        ("runs.test_configs.Softmax", "he_backward", r"Softmax\(dim=1\) mixes"),
+        ("runs.test_configs.Softmax", "gaussian", None),
+        ("runs.test_configs.SoftmaxWithMoments", "he", None),
+        ("runs.test_configs.OverPositions", "he", r"OverPositions\(\) mixes"),
+        (
+            "torch.nn.Flatten",
+            "gaussian",
+            r"Flatten.* makes \[8, 1024\] of \[8, 16, 8, 8\], .* keeps the number",
+        ),
+        ("torch.nn.GLU", "gaussian", r"GLU.* makes \[8, 16, 8, 4\] of"),
+        ("torch.nn.BatchNorm1d", "he", r"BatchNorm1d.* cannot be applied to \[8, 16, 8, 8\] \("),
+        ("torch.nn.RReLU", "he", None),
+        ("rectifiers.activations.maxout", "he", None),
+    ],
+)
+def test_an_activation_that_cannot_be_trained_as_it_is_started_is_refused_without_data(
+    target: str, init: str, sentence: str | None
+) -> None:
+    config = compose_config("activation=relu", f"init={init}", "model=small14", "data=digits")
+    config = config.replaced({"activation._target_": target})
+    with pytest.raises(InputError, match=f"activation {sentence}") if sentence else nullcontext():
+        build.check_functions(config)
 
 
 def no_rule(weight, layer, generator):
@@ -277,7 +367,9 @@ def no_rule(weight, layer, generator):
     ("group", "target", "sentence"),
     [
         ("activation", "math.gcd", r"math\.gcd gives \d+; it must return a torch module"),
-        ("activation", "os.getcwd", r"os\.getcwd cannot be called with \(channels\)"),
+        ("activation", "os.getcwd", r"os\.getcwd gives '.*'; it must return a torch module"),
+        ("activation", "torch.nn.functional.relu", r"relu needs input, which is not given; write a file in conf/"),
+        ("activation", "torch.nn.GroupNorm", r"GroupNorm needs num_groups, which is not given"),
         ("init", "rectifiers.activations.relu", r"cannot be called with \(weight, layer, generator\)"),
         ("init", "runs.test_configs.no_rule", r"no_rule returns None for fc_1; it must return the std"),
     ],

@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import json
 import os
 import random
 import signal
@@ -68,6 +69,25 @@ def test_a_run_leaves_its_whole_story(tiny) -> None:
     assert record.provenance.data
     assert record.wall_s > 0
     assert record.images_per_second > 0
+
+
+def test_a_run_bears_the_name_of_the_module_that_was_given_instead_of_the_options(tiny, capsys) -> None:
+    own = tiny("activation=relu", "optim.epochs=1").replaced({"activation._target_": "torch.nn.LeakyReLU"})
+    outcome = train(own, {**CHOICES, "activation": "relu"})
+    assert outcome.record.choices["activation"] == outcome.record.network.activation == "LeakyReLU(negative_slope=0.01)"
+    assert capsys.readouterr().err.startswith(f"run {outcome.record.run}: LeakyReLU(negative_slope=0.01), data digits ")
+    by_option = train(
+        tiny("activation=leaky_relu", "activation.slope=0.2", "optim.epochs=1"), {"activation": "leaky_relu"}
+    )
+    assert by_option.record.choices["activation"] == "leaky_relu"
+    assert by_option.record.network.activation == "LeakyReLU(negative_slope=0.2)"
+
+
+def test_a_record_of_before_activations_were_named_is_read(tiny) -> None:
+    outcome = train(tiny("optim.epochs=1"), CHOICES)
+    kept = json.loads(outcome.path.read_text())
+    del kept["network"]["activation"]
+    assert records.parse(json.dumps(kept)).network.activation is None
 
 
 def test_training_moves_slopes_and_weights(tiny) -> None:

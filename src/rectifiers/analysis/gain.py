@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from statistics import stdev
 from typing import Any
 
@@ -26,15 +28,25 @@ def analyse(config: RunConfig, *, seeds: int, depth: int, units: int, images: in
     """Return `gains` of all activations in conf/activation, and of the one of `config` where it is another."""
     own = config.activation
     import_function("activation", own)  # what was asked for has to work, and the others may not
-    known = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((CONF / "activation").glob("*.yaml"))}
+    files = sorted((CONF / "activation").glob("*.yaml"))
+    known = {path.stem: _settings(path) for path in files}
     if own.as_dict() not in known.values():
         known[f"{own.target.rpartition('.')[2]} (yours)"] = own.as_dict()
-    # Late, so that an activation that cannot be made fails by itself.
+    # Late, so that an activation that cannot be made, or whose file is not finished, fails by itself.
     factories = {name: lambda n, given=given: _activation(given)(n) for name, given in known.items()}
     return gains(factories, seeds=seeds, depth=depth, units=units, images=images)
 
 
-def _activation(given: Mapping[str, Any]) -> Factory:
+def _settings(path: Path) -> Any:
+    """What a file of conf/activation holds; None where it cannot be read."""
+    with suppress(OSError, ValueError, yaml.YAMLError):
+        return yaml.safe_load(path.read_text())
+    return None
+
+
+def _activation(given: Any) -> Factory:
+    if not isinstance(given, dict):
+        raise InputError("its file holds no settings; write `_target_: <the dotted name of a function>`")
     return import_function("activation", checked(Target, given, "activation."))
 
 

@@ -7,8 +7,9 @@ module has a method `moments()` that returns them.
 
 import copy
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,12 @@ from rectifiers.nn.quadrature import REACH, normal_mean, normal_rule
 from rectifiers.runtime.errors import InputError
 
 Mode = Literal["forward", "backward", "average"]  # which signal a gain keeps
+GAINLESS = "use an initialiser that needs none, such as init=gaussian"
+WITHOUT_QUADRATURE = (
+    "give it a method `moments()` that returns activations.Moments, or use an initialiser that needs no gain, such as "
+    "init=gaussian"
+)
+TRIED = 8  # examples
 
 
 class Maxout(nn.Module):
@@ -139,7 +146,7 @@ def _closed_form(activation: nn.Module) -> Moments | None:
     result = own() if callable(own) else None
     if not isinstance(result, Moments | None):
         raise InputError(
-            f"activation {type(activation).__name__} has a method `moments()` that returns {result!r}; "
+            f"activation {describe(activation)} has a method `moments()` that returns {result!r}; "
             "let it return activations.Moments"
         )
     return result
@@ -153,6 +160,26 @@ def _mean_square(f: Tensor) -> float:
     return math.inf if tail > 1e-9 * whole else whole
 
 
+def acts_on_single_numbers(function: Callable[..., Any], tensors: Sequence[Tensor]) -> bool:
+    """Return whether each number of the result depends on the numbers of `tensors` in its own place alone."""
+    if any(x.shape != tensors[0].shape for x in tensors):
+        return False
+    generator, place = torch.Generator().manual_seed(0), tensors[0].numel() // 2
+    drawn = [torch.randn(x.shape, generator=generator).to(x) for x in tensors]
+    disturbed = [x.clone() for x in drawn]
+    for x in disturbed:
+        x.view(-1)[place] += 10
+    try:
+        out, other = (function(*(x.clone() for x in some)) for some in (drawn, disturbed))
+    except Exception:
+        return False
+    if not isinstance(out, Tensor) or out.shape != drawn[0].shape:
+        return False
+    changed = ~torch.isclose(out, other, rtol=0, atol=0, equal_nan=True).reshape(-1)
+    changed[place] = False
+    return not bool(changed.any())
+
+
 def _quadrature(activation: nn.Module, channels: int) -> Moments:
     """Return the moments of an elementwise module by quadrature; the mean over channels where they differ."""
     exact = copy.deepcopy(activation).double().eval().requires_grad_(False)
@@ -163,13 +190,18 @@ def _quadrature(activation: nn.Module, channels: int) -> Moments:
             f = exact(z.clone())  # a copy, because the activation may work in place
         except Exception as error:  # for example, the module expects maps
             raise InputError(
-                f"activation {type(activation).__name__} cannot be asked for its moments on [nodes, channels] "
-                f"({error}); give it a method `moments()` that returns activations.Moments"
+                f"activation {describe(activation)} cannot be asked for its moments on [nodes, channels] ({error}); "
+                f"{WITHOUT_QUADRATURE}"
             ) from error
         if f.shape != z.shape:
             raise InputError(
-                f"activation {type(activation).__name__} maps {tuple(z.shape)} to {tuple(f.shape)}, so its moments "
-                "cannot be found by quadrature; give it a method `moments()` that returns activations.Moments"
+                f"activation {describe(activation)} maps {tuple(z.shape)} to {tuple(f.shape)}, so its moments cannot "
+                f"be found by quadrature; {WITHOUT_QUADRATURE}"
+            )
+        if not acts_on_single_numbers(exact, [z.detach()[:TRIED]]):
+            raise InputError(
+                f"activation {describe(activation)} mixes the numbers that it is given, so its moments cannot be found "
+                f"by quadrature; {WITHOUT_QUADRATURE}"
             )
         slope = torch.zeros_like(z)  # where f is not differentiable in z, as a step function
         if f.requires_grad:
@@ -222,8 +254,7 @@ def gain(activation: nn.Module, channels: int | None = None, *, mode: Mode = "fo
             raise InputError(f"mode={mode} is not known; choose one of: forward, backward, average")
     if not (0 < moment < math.inf):
         raise InputError(
-            f"activation {type(activation).__name__} has E[{name}] = {moment} for z ~ N(0, 1), "
-            "so no gain exists; use an initialiser that needs none, such as init=gaussian"
+            f"activation {describe(activation)} has E[{name}] = {moment} for z ~ N(0, 1), so no gain exists; {GAINLESS}"
         )
     return moment**-0.5
 
@@ -231,3 +262,56 @@ def gain(activation: nn.Module, channels: int | None = None, *, mode: Mode = "fo
 def pieces(activation: nn.Module) -> int:
     """Return how many channels of its input the activation reads per channel of its output: 1, or Maxout's pieces."""
     return int(getattr(activation, "pieces", 1))
+
+
+def describe(activation: nn.Module) -> str:
+    """Return the module with its settings in one line: LeakyReLU(negative_slope=0.01)."""
+    return " ".join(repr(activation).split())
+
+
+def check_output(activation: nn.Module, channels: int, sides: Sequence[int] = ()) -> Tensor:
+    """Try `activation`, built for `channels` channels, on normal numbers [images, channels, *sides]; return those.
+
+    Raises:
+        InputError: where it cannot be applied, or gives another number of channels, or numbers that are not finite.
+    """
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(TRIED, channels * pieces(activation), *sides, generator=generator)
+    expected = (TRIED, channels, *sides)
+    name = f"activation {describe(activation)}"
+    try:
+        with torch.no_grad():
+            y = activation.eval()(x.clone())
+    except Exception as error:  # a user's activation may raise anything
+        raise InputError(f"{name} cannot be applied to {list(x.shape)} ({_in_one_line(error)})") from error
+    if not isinstance(y, Tensor) or y.shape != expected:
+        got = list(y.shape) if isinstance(y, Tensor) else type(y).__name__
+        raise InputError(
+            f"{name} makes {got} of {list(x.shape)}, where {list(expected)} is needed; give one that keeps the number "
+            "of channels, or has an attribute `pieces` with the number of channels that it reads for each of its own"
+        )
+    if not torch.isfinite(y).all():
+        raise InputError(f"{name} is not finite for all z ~ N(0, 1); give one that is finite for every number")
+    return x
+
+
+def check_gain(activation: nn.Module, x: Tensor) -> None:
+    """Check that a gain of `activation` means what an initialiser takes it for; x: as of `check_output`.
+
+    Raises:
+        InputError: where no gradient passes it, or it mixes its inputs and has no method `moments()`.
+    """
+    if not callable(getattr(activation, "moments", None)) and not acts_on_single_numbers(activation, [x]):
+        raise InputError(
+            f"activation {describe(activation)} mixes the numbers that it is given, so its gain is not that of a "
+            f"function of one number; {WITHOUT_QUADRATURE}"
+        )
+    if moments(activation, x.shape[1] // pieces(activation)).derivative_second == 0:
+        raise InputError(
+            f"activation {describe(activation)} has a derivative of 0 almost everywhere, so no layer before it learns; "
+            "give another activation, or an initialiser that needs no gain, such as init=gaussian"
+        )
+
+
+def _in_one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

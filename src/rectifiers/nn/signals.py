@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rectifiers.nn.activations import Moments
+from rectifiers.nn.activations import Moments, acts_on_single_numbers
 from rectifiers.nn.quadrature import normal_rule
 
 _roots = count()
@@ -96,26 +96,6 @@ def after_module(module: nn.Module, x: Tensor, signal: Signal) -> Signal | None:
         return signal
     exact = copy.deepcopy(module).double().requires_grad_(False)
     return after_function(label, exact.forward, [signal], max([p.numel() for p in module.parameters()], default=1))
-
-
-def acts_on_single_numbers(function: Callable[..., Any], tensors: Sequence[Tensor]) -> bool:
-    """Return whether each number of the result depends on the numbers of `tensors` in its own place alone."""
-    if any(x.shape != tensors[0].shape for x in tensors):
-        return False
-    generator, place = torch.Generator().manual_seed(0), tensors[0].numel() // 2
-    drawn = [torch.randn(x.shape, generator=generator).to(x) for x in tensors]
-    disturbed = [x.clone() for x in drawn]
-    for x in disturbed:
-        x.view(-1)[place] += 10
-    try:
-        out, other = (function(*(x.clone() for x in some)) for some in (drawn, disturbed))
-    except Exception:
-        return False
-    if not isinstance(out, Tensor) or out.shape != drawn[0].shape:
-        return False
-    changed = ~torch.isclose(out, other, rtol=0, atol=0, equal_nan=True).reshape(-1)
-    changed[place] = False
-    return not bool(changed.any())
 
 
 def after_function(

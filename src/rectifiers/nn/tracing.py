@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from rectifiers.nn.activations import acts_on_single_numbers
 from rectifiers.nn.signals import (
     Signal,
-    acts_on_single_numbers,
     after_function,
     after_module,
     lengths,

@@ -47,7 +47,9 @@ class Member(Section):
     """A run as part of an ensemble."""
 
     run: str
-    choices: dict[str, str | None]  # option of each configuration group
+    # option of each configuration group; the module, LeakyReLU(...), in the place of an activation's option where
+    # another function than the option's was given
+    choices: dict[str, str | None]
     science: Science  # the configuration that can change a number; its hash is the run's name
     train_images: Positive
 

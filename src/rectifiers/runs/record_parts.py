@@ -135,6 +135,8 @@ class Network(Section):
     parameters: Count
     slopes: Count
     multiply_adds: Count
+    # the first activation with its settings, LeakyReLU(negative_slope=0.01); null without one, absent in older records
+    activation: str | None = None
 
 
 class InitReportEntry(Section):

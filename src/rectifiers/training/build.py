@@ -1,44 +1,51 @@
 """From a configuration to the parts of a run."""
 
+import difflib
 import inspect
 import math
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from pytorch_lightning.callbacks import Callback
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from rectifiers.data.module import ImageData
 from rectifiers.data.preprocess import PixelMoments, Preprocess, fit
 from rectifiers.data.sources import Source
 from rectifiers.data.statistics import load_or_fit, statistics_key
 from rectifiers.data.transforms import Geometry
-from rectifiers.nn.initializers import LayerReport, initialize, warn_of_drift
+from rectifiers.nn.activations import Mode, check_gain, check_output, describe, gain, pieces
+from rectifiers.nn.initializers import Layer, LayerReport, initialize, warn_of_drift
 from rectifiers.nn.networks.network import Network
-from rectifiers.runs.config import Data, RunConfig, Target
+from rectifiers.runs.config import SOME_CLASSES, Data, RunConfig, Target
 from rectifiers.runs.provenance import provenance
 from rectifiers.runs.record_parts import Provenance
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.distributed import SINGLE_PROCESS, World, run_on_all_ranks
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import CONF
 from rectifiers.runtime.schema import check_call
 from rectifiers.runtime.signals import interruptible
 from rectifiers.training.module import Classifier
 
+Choices = Mapping[str, str | None]  # the option that was chosen of each group
 # What the function of a group is called with, beside its own settings.
 CALLED_WITH = {
-    "activation": ("channels",),
     "init": ("weight", "layer", "generator"),
     "preprocess": ("moments",),
     "evaluation": ("crop_px",),
     "data": (),
     "callbacks": (),
 }
+# The parameters of an activation's function that ask for the number of channels.
+CHANNELS = ("channels", "num_parameters", "num_features")
+MAP_SIDES = (8, 8)  # px, of the maps that an activation is tried on
 
 
 @dataclass(frozen=True)
@@ -106,11 +113,15 @@ def import_function(key: str, target: Target) -> Callable[..., Any]:
     try:
         function = pkgutil.resolve_name(target.target)
         inspect.signature(function)
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
+    except Exception as error:  # the user's own module may raise anything
+        expected = isinstance(error, ImportError | AttributeError | ValueError | TypeError)
         raise InputError(
-            f"{key}._target_={target.target} cannot be imported; give the dotted name of a function"
+            f"{key}._target_={target.target} cannot be imported{'' if expected else f' ({error!r})'}; "
+            f"{_meant(target.target) or 'give the dotted name of a function'}"
         ) from error
     check_call(function, target.options, f"{key}.")
+    if key == "activation":
+        return _activation_factory(function, target)
     configured = partial(function, **target.options)
     names = CALLED_WITH[key.partition(".")[0]]
     try:
@@ -123,14 +134,108 @@ def import_function(key: str, target: Target) -> Callable[..., Any]:
     return configured
 
 
+def _meant(name: str) -> str | None:
+    """Return what a dotted name that does not exist could have meant, as a question."""
+    parent, _, last = name.rpartition(".")
+    try:
+        near = difflib.get_close_matches(last, dir(pkgutil.resolve_name(parent)), n=1)
+    except Exception:
+        return None
+    return f"did you mean {parent}.{near[0]}?" if near and near[0] != last else None
+
+
+def _activation_factory(function: Callable[..., Any], target: Target) -> Callable[[int], nn.Module]:
+    """Return the function that builds a layer's activation, with the number of channels where `function` asks for it.
+
+    Raises:
+        InputError: where it needs anything else that is not given.
+    """
+    parameters, given = inspect.signature(function).parameters.values(), target.options
+    asked = [p.name for p in parameters if p.name in CHANNELS and p.name not in given]
+    for p in parameters:
+        is_needed = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        if is_needed and p.name not in given and p.name not in asked:
+            raise InputError(
+                f"activation._target_={target.target} needs {p.name}, which is not given; write a file in "
+                f"conf/activation with the function and its {p.name}, or give a function that needs its channels alone"
+            )
+
+    def build_activation(channels: int) -> nn.Module:
+        try:
+            made = function(**dict.fromkeys(asked, channels), **given)
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(f"activation._target_={target.target} cannot be built: {error!r}") from error
+        if not isinstance(made, nn.Module):
+            raise InputError(f"activation._target_={target.target} gives {made!r}; it must return a torch module")
+        return made
+
+    return build_activation
+
+
 def check_functions(config: RunConfig) -> None:
-    """Import every function that `config` names and check its settings, which needs no data.
+    """Import every function that `config` names, check its settings and try the activation, which needs no data.
 
     Raises:
         InputError: for the first one that cannot be used.
     """
     for key, target in config.targets().items():
         import_function(key, target)
+    check_activation(config)
+
+
+def check_activation(config: RunConfig) -> None:
+    """Try the activation on normal numbers, and its gain where the initialiser reads that.
+
+    Raises:
+        InputError: where training would fail, or start from weights of a wrong scale.
+    """
+    factory, rule = import_function("activation", config.activation), import_function("init", config.init)
+    with torch.random.fork_rng(devices=[]):  # a module may draw its parameters
+        for kind, channels in _first_sizes(config).items():
+            activation, sides = factory(channels), MAP_SIDES if kind == "conv" else ()
+            x = check_output(activation, channels, sides)
+            if kind == "linear" and config.init.fc_std is not None:
+                continue
+
+            def find_gain(*, mode: Mode, activation: nn.Module = activation, x: Tensor = x) -> float:
+                check_gain(activation, x)
+                return gain(activation, x.shape[1] // pieces(activation), mode=mode)
+
+            finders = partial(find_gain, mode="forward"), partial(find_gain, mode="backward")
+            try:
+                rule(torch.empty(8, 8, *(3 for _ in sides)), Layer(kind, channels, channels, *finders), Generator())
+            except InputError:
+                raise
+            except Exception:  # a rule may fit other weights only; where it fails on the network's, the run says so
+                continue
+
+
+def describe_activation(config: RunConfig) -> str | None:
+    """Return the first layer's activation with its settings: LeakyReLU(negative_slope=0.01); None without one."""
+    sizes = _first_sizes(config)
+    with torch.random.fork_rng(devices=[]):
+        made = [import_function("activation", config.activation)(channels) for channels in sizes.values()]
+    return describe(made[0]) if made else None
+
+
+def name_activation(choices: Choices, config: RunConfig, description: str | None) -> Choices:
+    """Return `choices` with the module in the place of the activation's option, where that has another function.
+
+    description: as of `describe_activation`. A run is shown by its choices everywhere.
+    """
+    file = CONF / "activation" / f"{choices.get('activation')}.yaml"
+    is_own = file.is_file() and yaml.safe_load(file.read_text())["_target_"] != config.activation.target
+    return {**choices, "activation": description} if is_own else choices
+
+
+def _first_sizes(config: RunConfig) -> dict[str, int]:
+    """The number of channels of the first conv and the first linear layer that have an activation, in their order."""
+    sizes: dict[str, int] = {}
+    for row in [row for row in config.model.layers(SOME_CLASSES) if row.weighted][:-1]:
+        sizes.setdefault(row.kind, row.size)
+    return sizes
 
 
 def open_source(settings: Data) -> Source:
@@ -213,16 +318,7 @@ def build_preprocess(config: RunConfig, data: ImageData) -> tuple[Preprocess, st
 
 def build_network(config: RunConfig, source: Source, flat_input: int | None) -> tuple[Network, list[LayerReport]]:
     """Build and initialise the network; return it with its init report."""
-    factory, rule = import_function("activation", config.activation), import_function("init", config.init)
-
-    def activation(channels: int) -> nn.Module:
-        made = factory(channels)
-        if not isinstance(made, nn.Module):
-            raise InputError(
-                f"activation._target_={config.activation.target} gives {made!r}; it must return a torch module"
-            )
-        return made
-
+    activation, rule = import_function("activation", config.activation), import_function("init", config.init)
     network = Network(
         config.model.layers(len(source.classes)),
         activation,

@@ -63,18 +63,19 @@ def _flat(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def announce(config: RunConfig, source: Source, run: str, here: World) -> None:
-    """Print what is about to run, on rank 0."""
+def announce(config: RunConfig, source: Source, run: str, activation: str | None, here: World) -> None:
+    """Print what is about to run, on rank 0. activation: the module in words, None for a network without any."""
     compute, batch = config.compute, config.optim.global_batch
     gpu = compute.accelerator == "gpu"
     devices = Counter(all_gather(torch.cuda.get_device_name(here.local_rank) if gpu else processor()))
     if here.rank > 0:
         return
+    shown = "" if activation is None else f"{activation}, "
     share = f" = {here.size} x {batch // here.size}" if here.size > 1 else ""
     agreed = "; all have this configuration, data and code" if here.size > 1 else ""
     stderr.print(
-        f"run {run}: data {source.name} {source.digest[:12]}, batch {batch}{share}, {compute.precision}, "
-        f"{_many(here.nodes, 'node')}, {_many(here.size, 'process')} on "
+        f"run {run}: {shown}data {source.name} {source.digest[:12]}, batch {batch}{share}, "
+        f"{compute.precision}, {_many(here.nodes, 'node')}, {_many(here.size, 'process')} on "
         f"{', '.join(f'{n} x {name}' for name, n in devices.items())}{agreed}",
         highlight=False,
         soft_wrap=True,

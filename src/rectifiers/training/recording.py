@@ -10,6 +10,7 @@ import torch
 
 from rectifiers.evaluation.scores import Scores, scores_path, write
 from rectifiers.evaluation.testing import evaluate
+from rectifiers.nn.activations import describe
 from rectifiers.nn.networks.rows import depth
 from rectifiers.runs.identity import canonical_json, science
 from rectifiers.runs.record import SCHEMA_VERSION, TrainingRecord, finite
@@ -102,6 +103,7 @@ def training_record(
             parameters=sum(p.numel() for p in network.parameters()),
             slopes=sum(slope.numel() for slope in network.slopes().values()),
             multiply_adds=sum(shape.multiply_adds for shape in network.shapes),
+            activation=next((describe(module) for module, _ in network.activations().values()), None),
         ),
         class_names=list(source.classes),
         init_report=[InitReportEntry(**entry.as_dict()) for entry in run.init_report],

@@ -1,7 +1,7 @@
 """A run from its configuration to its record: find or lock, build, fit, test, record."""
 
 import errno
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -33,7 +33,15 @@ from rectifiers.runtime.signals import deferring_signals, stop_if_requested
 from rectifiers.tracking.client import Tracked
 from rectifiers.tracking.mirror import Mirror, mirrored
 from rectifiers.training import lightning
-from rectifiers.training.build import Run, build, check_functions, open_source
+from rectifiers.training.build import (
+    Choices,
+    Run,
+    build,
+    check_functions,
+    describe_activation,
+    name_activation,
+    open_source,
+)
 from rectifiers.training.checkpoints import (
     LAST,
     PREVIOUS,
@@ -49,7 +57,6 @@ from rectifiers.training.preflight import announce, check_compute, meet
 from rectifiers.training.recording import protocol_result, training_record
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-Choices = Mapping[str, str | None]
 Results = dict[str, ProtocolResult]  # by the name of the protocol
 
 
@@ -78,7 +85,9 @@ def train(
         config, folder, found = find_or_lock(config.with_content(source.digest), here, until_the_end)
         if found is not None and found.is_complete:
             return Outcome(found.record, found.path, fresh=False)
-        announce(config, source, folder.name, here)
+        activation = describe_activation(config)
+        choices = name_activation(choices, config, activation)
+        announce(config, source, folder.name, activation, here)
         stop_if_requested("before it began")
         with isolated(config.compute.threads):
             run = build(config, source, folder, here)
