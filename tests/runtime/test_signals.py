@@ -13,8 +13,7 @@ from rectifiers.data.module import ImageData
 from rectifiers.runs import record as records
 from rectifiers.runtime.distributed import launch_command
 from rectifiers.runtime.signals import Stopped, deferring_signals
-from rectifiers.training import run
-from rectifiers.training import testing as results
+from rectifiers.training import recording, run
 from rectifiers.training.checkpoints import AtomicCheckpointIO, EpochEnd
 
 STAGES = {
@@ -22,7 +21,7 @@ STAGES = {
     "statistics": (ImageData, "_ordered_loader", "while learning the preprocessing"),
     "set-up of the trainer": (EpochEnd, "setup", "after step 1"),
     "last epoch": (EpochEnd, "on_train_epoch_end", "after step 10"),
-    "test": (results, "evaluate", "while testing"),
+    "test": (recording, "evaluate", "while testing"),
     "record": (records, "write", "at its end"),
 }
 

@@ -18,7 +18,7 @@ from rectifiers.results.statistics import mean_of
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.seeds import derive_seed
-from rectifiers.training.build import build_data, build_network, build_preprocess, open_source
+from rectifiers.training.build import build_data, build_network, build_preprocess, inspect_source, open_source
 from rectifiers.training.diagnostics import Signals, Weights
 from rectifiers.training.run import train
 
@@ -28,7 +28,7 @@ class AnalysisSetup:
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
-        self.source = open_source(config.data)
+        self.source = inspect_source(open_source(config.data), config)
         self.data = build_data(config, self.source)
 
     @cached_property

@@ -167,7 +167,7 @@ def plan(folder: Path, lines: Iterable[Sequence[str]]) -> int:
     Raises:
         InputError: where a line cannot be used, or two of its jobs are the same run.
     """
-    from rectifiers.training.build import check_functions, open_source
+    from rectifiers.training.build import check_functions, inspect_source, open_source
 
     sources: dict[str, Any] = {}
     planned: dict[str, Job] = {}
@@ -176,7 +176,7 @@ def plan(folder: Path, lines: Iterable[Sequence[str]]) -> int:
         check_functions(config)
         data, reference = config.data, config.optim.drop_epochs_from
         key = canonical_json(data.as_dict())
-        source = sources[key] = sources.get(key) or open_source(data)
+        source = sources[key] = sources.get(key) or inspect_source(open_source(data), config)
         paths = {"runs_dir": config.runs_dir, "cache_dir": config.cache_dir, "data.root": data.options.get("root")}
         if isinstance(reference, str) and Path(reference).exists():
             paths["optim.drop_epochs_from"] = reference

@@ -7,6 +7,9 @@ from PIL import Image
 
 from rectifiers.data.limits import LARGEST_PIXELS
 
+# What an image file may be by its content, whatever its name says. Other decoders of Pillow start programs.
+FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP", "GIF")
+
 
 def check_pixels(image: Image.Image) -> None:
     """Check, before it is decoded, that an opened image is not too large and has 8 bits per channel.

@@ -7,10 +7,9 @@ names it.
 import gzip
 import hashlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Protocol
 from urllib.error import URLError
@@ -20,10 +19,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 from torchvision import datasets
-from torchvision.transforms.v2.functional import pil_to_tensor
 
-from rectifiers.data.images import check_pixels, digest_files
-from rectifiers.data.listing import LeftOut, list_classes
+from rectifiers.data.folders import LeftOut, folder_split, list_classes
+from rectifiers.data.inspection import Inspection
 from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Range
@@ -35,7 +33,8 @@ class Split(Protocol):
     """Images with labels, by index.
 
     A split that also has `encoded(index) -> bytes`, the file that `image` decodes to RGB, is read faster for JPEG
-    files.
+    files. One that has `inspect(cache_dir) -> Inspection` is looked at before it is used, by one process for all, and
+    `outline() -> str` is then a hash of what is known of it without reading.
     """
 
     @property
@@ -77,66 +76,13 @@ class ArraySplit:
         return content.hexdigest()
 
 
-def read_rgb(
-    file: Path | BytesIO, name: str, formats: tuple[str, ...] | None = None, remedy: str = "repair or remove it"
-) -> Tensor:
-    """Decode an image file to uint8 [3, H, W].
-
-    name: its name in messages. formats: the decoders to try, by default all of Pillow's. remedy: the end of the message
-    where it cannot be read.
-
-    Raises:
-        InputError: for a file that no decoder reads, is too large, or has more than 8 bits per channel.
-    """
-    try:
-        with Image.open(file, formats=formats) as image:
-            check_pixels(image)
-            return pil_to_tensor(image.convert("RGB"))
-    except Exception as error:  # a hostile file can raise anything
-        reason = str(error).partition(" <_io")[0]  # Pillow appends the file object
-        raise InputError(f"{name} cannot be read as an image ({reason}); {remedy}") from error
-
-
-@dataclass(frozen=True)
-class FolderSplit:
-    """Image files of any size below a folder, each read as RGB when it is needed."""
-
-    root: Path
-    paths: Sequence[Path]
-    labels: Sequence[int]
-
-    def image(self, index: int) -> Tensor:
-        return read_rgb(self.paths[index], str(self.paths[index]))
-
-    def encoded(self, index: int) -> bytes:
-        """Return the bytes of the file, of which a JPEG decoder may read a part."""
-        try:
-            return self.paths[index].read_bytes()
-        except OSError as error:
-            raise InputError(f"{self.paths[index]} cannot be read ({error}); repair or remove it") from error
-
-    def shape(self, index: int) -> tuple[int, int]:
-        try:
-            with Image.open(self.paths[index]) as image:
-                return image.height, image.width
-        except Exception as error:
-            raise InputError(
-                f"{self.paths[index]} cannot be read as an image ({error}); repair or remove it"
-            ) from error
-
-    def digest(self) -> str:
-        return digest_files(
-            (path.relative_to(self.root).as_posix(), label, hashlib.blake2b(path.read_bytes(), digest_size=16).digest())
-            for path, label in zip(self.paths, self.labels, strict=True)
-        )
-
-
 @dataclass(frozen=True)
 class Source:
     """A data set: its class names in label order, channels (1 or 3) and its two splits.
 
     pinned: for prepared data, whether a `dvc.lock` names them; None for other data. Hashes of unpinned data begin with
-    UNPINNED, so that no run and no cached statistics of theirs pass for those of pinned data.
+    UNPINNED, so that no run and no cached statistics of theirs pass for those of pinned data. digests: the hashes of
+    both splits, where they are known.
     """
 
     name: str
@@ -145,21 +91,53 @@ class Source:
     train: Split
     val: Split
     pinned: bool | None = None
+    digests: tuple[str, str] | None = None
 
     @cached_property
     def train_digest(self) -> str:
         """A hash of the content of the training split."""
-        return self._mark + self.train.digest()
+        return self._mark + self._digests[0]
 
     @cached_property
     def digest(self) -> str:
         """The data's hash in a record: of the classes and all content of both splits."""
-        parts = "\n".join([*self.classes, self.train_digest.removeprefix(self._mark), self.val.digest()])
+        parts = "\n".join([*self.classes, *self._digests])
         return self._mark + hashlib.blake2b(parts.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+
+    @cached_property
+    def _digests(self) -> tuple[str, str]:
+        return self.digests or (self.train.digest(), self.val.digest())
+
+    @property
+    def outline(self) -> str:
+        """A hash of what is known without reading files: the same on all processes that see the same data."""
+        return " ".join(getattr(split, "outline", split.digest)() for split in (self.train, self.val))
+
+    def inspected(self, cache_dir: Path, *, skip_bad: bool) -> "Source":
+        """Return the source with its hashes, after a look at all files of both splits.
+
+        Raises:
+            InputError: for an image that cannot be read. With `skip_bad`, one of training is named in a warning.
+        """
+        train, val = (
+            split.inspect(cache_dir) if hasattr(split, "inspect") else Inspection(split.digest(), [])
+            for split in (self.train, self.val)
+        )
+        if skip_bad and train.unreadable:
+            warnings.warn(f"{_first_of(train.unreadable)}; others take the places of such images", stacklevel=2)
+        fatal = val.unreadable if skip_bad else [*train.unreadable, *val.unreadable]
+        if fatal:
+            raise InputError(_first_of(fatal))
+        return replace(self, digests=(train.digest, val.digest))
 
     @property
     def _mark(self) -> str:
         return UNPINNED if self.pinned is False else ""
+
+
+def _first_of(sentences: Sequence[str]) -> str:
+    more = f" (and {len(sentences) - 1:,} more)" if len(sentences) > 1 else ""
+    return f"{sentences[0]}{more}"
 
 
 def split_balanced(labels: Sequence[int], val_fraction: float, split_seed: int) -> tuple[list[int], list[int]]:
@@ -310,12 +288,7 @@ def folder(root: str | None = None) -> Source:
         parts.append(f"val has no images of some classes ({len(not_in_val):,}, such as {not_in_val[0]})")
     if parts and world().rank == 0:
         warnings.warn(f"data.root={root}: {'; '.join(parts)}", stacklevel=2)
-    return Source("folder", classes, 3, _folder_split(base, classes, train), _folder_split(base, classes, val))
-
-
-def _folder_split(root: Path, classes: Sequence[str], images: Mapping[str, list[Path]]) -> FolderSplit:
-    labelled = [(path, label) for label, name in enumerate(classes) for path in images.get(name, [])]
-    return FolderSplit(root, [path for path, _ in labelled], [label for _, label in labelled])
+    return Source("folder", classes, 3, folder_split(base, classes, train), folder_split(base, classes, val))
 
 
 PHOTO_CLASSES, PHOTOS_PER_CLASS = 6, {"train": 12, "val": 4}

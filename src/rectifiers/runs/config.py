@@ -266,7 +266,9 @@ class RunConfig(Section):
     )
     rerun: bool = Field(description="whether to run again although the run exists; the old one goes to runs/replaced")
     runs_dir: Folder = Field(description="a run's folder is <runs_dir>/<hash of what it is>")
-    cache_dir: Folder = Field(description="fitted preprocessing, by a hash of its inputs")
+    cache_dir: Folder = Field(
+        description="fitted preprocessing, by a hash of its inputs, and the hashes of image files"
+    )
     activation: Target = Field(description="What stands after each layer with weights but the last.")
     init: Init
     model: Model

@@ -5,7 +5,7 @@ import inspect
 import math
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from rectifiers.runs.config import SOME_CLASSES, Data, RunConfig, Target
 from rectifiers.runs.provenance import provenance
 from rectifiers.runs.record_parts import Provenance
 from rectifiers.runtime.console import progress_bar
-from rectifiers.runtime.distributed import SINGLE_PROCESS, World, run_on_all_ranks
+from rectifiers.runtime.distributed import SINGLE_PROCESS, World, broadcast_from_rank_zero, run_on_all_ranks
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.schema import check_call
@@ -257,6 +257,22 @@ def open_source(settings: Data) -> Source:
             "of the official archives; prepare it by dvc repro and commit the lock, or point data.root to the pinned "
             "data, or give data.allow_unpinned=true, which the record will say"
         )
+    return source
+
+
+def inspect_source(source: Source, config: RunConfig) -> Source:
+    """Return the source with its hashes after a look at all images, at which rank 0 looks for all; a collective call.
+
+    Raises:
+        InputError: for an image that cannot be read, and where the data are not those that the configuration names.
+    """
+    settings = config.data
+
+    def look() -> tuple[str, str] | None:
+        with interruptible("while the images were looked at"):
+            return source.inspected(config.cache_dir, skip_bad=settings.bad_images == "skip").digests
+
+    source = replace(source, digests=broadcast_from_rank_zero(look))
     if settings.content not in (None, source.digest):
         raise InputError(
             f"data.content={settings.content} is not the hash of the data, which is {source.digest}; point data.root "

@@ -39,6 +39,7 @@ from rectifiers.training.build import (
     build,
     check_functions,
     describe_activation,
+    inspect_source,
     name_activation,
     open_source,
 )
@@ -81,7 +82,9 @@ def train(
         meet(config, here)
         run_on_all_ranks(lambda: check_functions(config))
         source = run_on_all_ranks(lambda: open_source(config.data))
-        check_agreement({"data": source.digest})
+        if here.size > 1:
+            check_agreement({"data": source.outline})
+        source = inspect_source(source, config)
         config, folder, found = find_or_lock(config.with_content(source.digest), here, until_the_end)
         if found is not None and found.is_complete:
             return Outcome(found.record, found.path, fresh=False)
@@ -213,7 +216,7 @@ def test_weights(config: RunConfig, path: Path) -> Results:
     """
     check_compute(config.compute, SINGLE_PROCESS)
     check_functions(config)
-    source, folder = open_source(config.data), path.with_name(f"{path.name}.tested")
+    source, folder = inspect_source(open_source(config.data), config), path.with_name(f"{path.name}.tested")
     with isolated(config.compute.threads):
         run, weights = build(config, source, folder, SINGLE_PROCESS), load_weights(path)
         refuse_other_network(run.network, weights)

@@ -11,8 +11,8 @@ import numpy as np
 from torch import Tensor
 from zlib_ng.zlib_ng import crc32
 
+from rectifiers.data.folders import read_rgb
 from rectifiers.data.imagenet.store import INDEX, STORED_AS, shard_name
-from rectifiers.data.sources import read_rgb
 from rectifiers.runtime.errors import InputError
 
 

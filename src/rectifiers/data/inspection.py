@@ -1,0 +1,146 @@
+"""A look at every file of a split before training: the hash of its content, and whether it is a whole image.
+
+What was found in a file is kept until the file changes, so that a later look costs one `stat` per file.
+"""
+
+import hashlib
+import json
+import os
+import struct
+import time
+import warnings
+import zlib
+from collections.abc import Callable, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import PIL
+from PIL import Image
+
+from rectifiers.data import jpeg
+from rectifiers.data.images import FORMATS, check_pixels
+from rectifiers.data.limits import LARGEST_PIXELS
+from rectifiers.runtime.console import progress_bar
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import atomic_file
+
+SETTLED_NS = 2_000_000_000  # a file that changed more recently may change again without another time of change
+PNG_HEADER = struct.Struct(">8xI4sIIB4xI")  # length, name, width, height, depth; checksum of name to interlacing
+
+
+class Inspection(NamedTuple):
+    """The hash of a split, and a sentence about each image of it that cannot be read."""
+
+    digest: str
+    unreadable: list[str]
+
+
+def unreadable_reason(body: bytes) -> str | None:
+    """Return why an image file cannot be used, as far as its header and its end say it; None where nothing speaks
+    against it.
+
+    Files that do not end as their format demands, or have no known end, are decoded whole.
+    """
+    is_whole = _has_its_end(body)
+    if is_whole and 0 < _pixels(body) <= LARGEST_PIXELS:
+        return None
+    try:
+        with Image.open(BytesIO(body), formats=FORMATS) as image:
+            check_pixels(image)
+            if not is_whole:
+                image.load()
+    except Exception as error:  # a hostile file can raise anything
+        return str(error).partition(" <_io")[0]  # Pillow appends the file object
+    return None
+
+
+def _has_its_end(body: bytes) -> bool:
+    end = body[-64:]  # some programs append a few bytes
+    if body.startswith(b"\xff\xd8"):
+        return b"\xff\xd9" in end
+    return body.startswith(b"\x89PNG") and b"IEND" in end
+
+
+def _pixels(body: bytes) -> int:
+    """Return the number of pixels of a common JPEG or PNG of 8 bits, by its header; 0 for any other file."""
+    if len(body) > 64 and body.startswith(b"\x89PNG\r\n\x1a\n"):
+        length, name, width, height, depth, checksum = PNG_HEADER.unpack_from(body)
+        is_sound = (length, name) == (13, b"IHDR") and zlib.crc32(body[12:29]) == checksum
+        return width * height if is_sound and depth <= 8 else 0
+    height, width = jpeg.read_size(body) or (0, 0)
+    return height * width
+
+
+def examine_image(path: Path) -> tuple[str, str | None]:
+    """Return the blake2b-128 of a file, and why it cannot be used as an image."""
+    try:
+        body = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error}); repair or remove it") from error
+    return hashlib.blake2b(body, digest_size=16).hexdigest(), unreadable_reason(body)
+
+
+def memory_path(cache_dir: Path, *about: str) -> Path:
+    """Return the file in which findings are kept that depend on `about`, on Pillow, and on the code that finds them."""
+    content = hashlib.blake2b(json.dumps([*about, PIL.__version__]).encode(), digest_size=8)
+    content.update(Path(__file__).read_bytes())
+    return cache_dir / "inspections" / f"{content.hexdigest()}.json"
+
+
+def look_at_files(
+    paths: Sequence[Path], names: Sequence[str], look: Callable[[Path], Any], memory: Path | None
+) -> list:
+    """Return what `look` finds in each file, in plain JSON types; files that did not change are not opened again.
+
+    names: of the files in the memory. memory: a file, or None to remember nothing. What was found is kept, too, where
+    the work ends early.
+
+    Raises:
+        InputError: for a file that is not there.
+    """
+    known = {} if memory is None else _recall(memory)
+    found, is_new = [], False
+    try:
+        with progress_bar("looking at all images", len(paths), "files") as advance, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow's, of metadata
+            for path, name in zip(paths, names, strict=True):
+                try:
+                    stat = os.stat(path)
+                except OSError as error:
+                    raise InputError(f"{path} cannot be read ({error}); repair or remove it") from error
+                state = [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
+                before, finding = known.get(name, (None, None))
+                if before != state:
+                    finding = look(path)
+                    is_new = True
+                    if time.time_ns() - max(stat.st_mtime_ns, stat.st_ctime_ns) > SETTLED_NS:
+                        known[name] = (state, finding)
+                    else:
+                        known.pop(name, None)
+                found.append(finding)
+                advance(1)
+    finally:
+        if memory is not None and is_new:
+            _keep(memory, {name: known[name] for name in names if name in known})
+    return found
+
+
+def _recall(memory: Path) -> dict[str, Any]:
+    """Return what `_keep` wrote, or nothing where the file is missing or damaged."""
+    try:
+        checksum, _, body = memory.read_bytes().partition(b"\n")
+        if checksum.decode() == hashlib.blake2b(body, digest_size=16).hexdigest():
+            return json.loads(body)
+    except (OSError, ValueError):
+        pass
+    return {}
+
+
+def _keep(memory: Path, known: dict[str, Any]) -> None:
+    body = json.dumps(known, separators=(",", ":")).encode()
+    try:
+        with atomic_file(memory) as file:
+            file.write(hashlib.blake2b(body, digest_size=16).hexdigest().encode() + b"\n" + body)
+    except OSError as error:
+        raise InputError(f"cache_dir cannot be written ({error}); give another cache_dir") from error

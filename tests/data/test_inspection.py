@@ -1,0 +1,237 @@
+"""All images are looked at before training, and a file again only where it has changed."""
+
+import io
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from conftest import compose_config
+from photos import jpeg, photo
+from rectifiers.data import inspection
+from rectifiers.data.folders import read_rgb
+from rectifiers.data.inspection import unreadable_reason
+from rectifiers.data.sources import Source, folder
+from rectifiers.runtime.errors import InputError
+from rectifiers.training import run as running
+from rectifiers.training.run import train
+
+
+def encoded(image: Image.Image, kind: str) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind)
+    return file.getvalue()
+
+
+GREY16 = Image.fromarray(np.full((20, 24), 9000, dtype=np.uint16))
+WHOLE = {kind: encoded(photo(40, 48), kind) for kind in ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP", "GIF")} | {
+    "progressive": jpeg(photo(40, 48), progressive=True),
+    "grey": jpeg(photo(40, 48).convert("L")),
+    "inks": jpeg(photo(40, 48).convert("CMYK")),
+    "with bytes appended": jpeg(photo(40, 48)) + b"\r\n",
+}
+
+
+@pytest.mark.parametrize("body", WHOLE.values(), ids=WHOLE)
+def test_whole_images_are_accepted(body: bytes) -> None:
+    assert unreadable_reason(body) is None
+
+
+@pytest.mark.parametrize("kind", sorted(WHOLE.keys() - {"with bytes appended"}))
+@pytest.mark.parametrize("share", [0, 0.01, 0.5, 0.9])
+def test_a_file_that_is_cut_short_is_noticed(kind: str, share: float) -> None:
+    body = WHOLE[kind][: int(len(WHOLE[kind]) * share)]
+    assert unreadable_reason(body)
+    with pytest.raises(InputError):
+        read_rgb(io.BytesIO(body), "it")
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"<html>not found</html>", "cannot identify image file"),
+        (encoded(GREY16, "PNG"), "more than 8 bits"),
+        (encoded(GREY16, "TIFF"), "more than 8 bits"),
+        (encoded(Image.new("1", (30000, 30000)), "PNG"), "px|exceeds limit"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n", "cannot identify image file"),
+        (WHOLE["PNG"].replace(b"IHDR\x00", b"IHDR\x01"), "cannot identify image file"),
+    ],
+)
+def test_what_is_no_usable_image_is_refused_by_its_header(body: bytes, reason: str) -> None:
+    assert re.search(reason, unreadable_reason(body) or "")
+
+
+# ---- a folder ----
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two classes of four JPEG files for training and for validation; their findings are kept although they are new."""
+    monkeypatch.setattr(inspection, "SETTLED_NS", -1)
+    for part in ("train", "val"):
+        for group in "ab":
+            place = tmp_path / "photos" / part / group
+            place.mkdir(parents=True)
+            for i in range(4):
+                (place / f"{i}.jpg").write_bytes(jpeg(photo(40, 48, i)))
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that were opened, of which the test takes what it has seen."""
+    names: list[str] = []
+    examine = inspection.examine_image
+
+    def noted(path: Path) -> tuple[str, str | None]:
+        names.append(f"{path.parent.parent.name}/{path.parent.name}/{path.name}")
+        return examine(path)
+
+    monkeypatch.setattr("rectifiers.data.folders.examine_image", noted)
+    return names
+
+
+def look(root: Path, *, skip_bad: bool = False) -> Source:
+    return folder(str(root)).inspected(root.parent / "cache", skip_bad=skip_bad)
+
+
+def test_a_second_look_opens_no_file_and_gives_the_same_hash(photos: Path, opened: list[str]) -> None:
+    first = look(photos).digest
+    assert len(opened) == 16
+    assert first == folder(str(photos)).digest
+    opened.clear()
+    assert look(photos).digest == first
+    assert opened == []
+
+
+def overwrite_in_place(path: Path) -> None:
+    """Change a byte and leave size, inode and time of the content as they were."""
+    stat = path.stat()
+    with open(path, "r+b") as file:
+        file.seek(-9, os.SEEK_END)
+        file.write(b"\x55")
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "changed": lambda path: path.write_bytes(jpeg(photo(41, 48))),
+    "changed with the same time": overwrite_in_place,
+    "replaced": lambda path: (path.unlink(), path.write_bytes(jpeg(photo(40, 48, 7)))),
+    "added": lambda path: shutil.copy(path, path.with_name("9.jpg")),
+    "removed": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("part", ["train", "val"])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_changed_added_or_removed_file_changes_the_hash(
+    photos: Path, opened: list[str], part: str, change: Callable[[Path], object]
+) -> None:
+    first = look(photos).digest
+    opened.clear()
+    change(photos / part / "a" / "1.jpg")
+    second = look(photos).digest
+    assert {name.rpartition("/")[0] for name in opened} <= {f"{part}/a"}
+    assert second != first
+    assert second == folder(str(photos)).digest
+
+
+def test_a_file_that_has_just_changed_is_looked_at_again(
+    photos: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "SETTLED_NS", 3600 * 10**9)
+    look(photos)
+    opened.clear()
+    look(photos)
+    assert len(opened) == 16
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda body: b"",
+        lambda body: body[:-20],
+        lambda body: body.replace(b"a/1.jpg", b"a/7.jpg"),
+        lambda body: b"[" * 100_000,
+        lambda body: body[:40] + bytes([body[40] ^ 1]) + body[41:],
+    ],
+)
+def test_a_damaged_memory_is_made_again(photos: Path, opened: list[str], damage: Callable[[bytes], bytes]) -> None:
+    first = look(photos).digest
+    opened.clear()
+    for memory in (photos.parent / "cache" / "inspections").iterdir():
+        memory.write_bytes(damage(memory.read_bytes()))
+    assert look(photos).digest == first
+    assert len(opened) == 16
+    opened.clear()
+    look(photos)
+    assert opened == []
+
+
+def test_a_look_that_ends_early_is_not_repeated(photos: Path, opened: list[str]) -> None:
+    victim, source = photos / "train" / "b" / "2.jpg", folder(str(photos))
+    victim.unlink()
+    with pytest.raises(InputError, match=r"b/2\.jpg cannot be read \(.*No such file.*\); repair or remove it"):
+        source.inspected(photos.parent / "cache", skip_bad=False)
+    assert len(opened) == 6
+    look(photos)
+    assert len(opened) == 15
+
+
+def test_no_memory_is_kept_in_a_cache_that_cannot_be_written(photos: Path) -> None:
+    (photos.parent / "cache").write_text("a file")
+    with pytest.raises(InputError, match=r"cache_dir cannot be written \(.*\); give another cache_dir"):
+        look(photos)
+
+
+def test_the_memory_knows_no_images_of_another_folder(photos: Path) -> None:
+    first = look(photos).digest
+    other = Path(shutil.copytree(photos, photos.parent / "other"))
+    (other / "train" / "a" / "1.jpg").write_bytes(jpeg(photo(40, 48, 7)))
+    assert look(other).digest != first
+    assert look(photos).digest == first
+    memories = [json.loads(m.read_bytes().partition(b"\n")[2]) for m in (photos.parent / "cache").rglob("*.json")]
+    assert sorted(len(memory) for memory in memories) == [8, 8, 8, 8]
+
+
+# ---- a run ----
+
+SMALL = ("data=folder", "model=mini", "optim.global_batch=4", "optim.epochs=1", "logger=none", "evaluation=center")
+
+
+@pytest.fixture
+def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "build", lambda *_: pytest.fail("the run was built"))
+
+
+@pytest.mark.parametrize("part", ["train", "val"])
+@pytest.mark.parametrize("damage", [lambda body: b"", lambda body: body[:-30], lambda body: b"<html>"])
+def test_an_image_that_cannot_be_read_is_met_before_training(
+    photos: Path, part: str, damage: Callable[[bytes], bytes], no_training: None
+) -> None:
+    for name in ("1.jpg", "2.jpg"):
+        victim = photos / part / "b" / name
+        victim.write_bytes(damage(victim.read_bytes()))
+    config = compose_config(*SMALL, f"data.root={photos}", f"runs_dir={photos}/../runs", f"cache_dir={photos}/../cache")
+    sentence = rf"{part}/b/1\.jpg cannot be read as an image \(.*\); repair or remove it \(and 1 more\)$"
+    for _ in range(2):  # the second time from memory
+        with pytest.raises(InputError, match=sentence):
+            train(config, {})
+
+
+def test_with_skip_a_bad_training_image_is_named_at_the_start_and_one_of_validation_is_refused(photos: Path) -> None:
+    (photos / "train" / "b" / "2.jpg").write_bytes(b"")
+    with pytest.warns(UserWarning, match=r"b/2\.jpg cannot be read as an image .*; others take the places of such"):
+        look(photos, skip_bad=True)
+    (photos / "val" / "b" / "2.jpg").write_bytes(b"")
+    with (
+        pytest.warns(UserWarning, match="others take the places"),
+        pytest.raises(InputError, match=r"val/b/2\.jpg cannot be read as an image"),
+    ):
+        look(photos, skip_bad=True)
