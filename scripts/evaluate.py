@@ -18,7 +18,7 @@ from rectifiers.cli.composition import composed, of_run, override
 from rectifiers.cli.train import AnyOutcome, refuse_unusable_choices
 from rectifiers.results.console import errors_table, print_record
 from rectifiers.runs.trust import split_trust
-from rectifiers.runtime.distributed import world
+from rectifiers.runtime.distributed import end_with_launcher, world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 
@@ -36,7 +36,8 @@ def test(arguments: list[str]) -> None:
         from rectifiers.training.run import test_weights
 
         results = test_weights(config, Path(names[0]))
-        Console().print(errors_table(results))
+        if world().rank == 0:
+            Console().print(errors_table(results))
         return
     runs = [of_run(name, given, trust) for name in names]
     if len(runs) == 1:
@@ -53,6 +54,7 @@ def test(arguments: list[str]) -> None:
 
 
 def main() -> None:
+    end_with_launcher()
     try:
         with deferring_signals():
             test(sys.argv[1:])

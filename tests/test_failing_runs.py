@@ -46,5 +46,5 @@ def test_an_image_that_cannot_be_read_ends_the_testing_of_weights(tmp_path: Path
     finish(alone(tmp_path, *SMALL, f"data.root={root}"))
     torch.save({key.removeprefix("network."): value for key, value in weights(tmp_path).items()}, tmp_path / "net.pt")
     (root / "val" / "b" / "2.jpg").write_bytes(b"")
-    of_weights = [f"run={tmp_path}/net.pt", *SMALL[:4], f"data.root={root}", f"cache_dir={tmp_path}"]
+    of_weights = [f"run={tmp_path}/net.pt", *SMALL[:3], f"data.root={root}", f"cache_dir={tmp_path}"]
     assert "2.jpg cannot be read" in refused([sys.executable, "scripts/evaluate.py", *of_weights, "compute.workers=2"])

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -18,7 +19,7 @@ from conftest import ROOT, TINY, numbers, same_bits
 from processes import alone, finish, launched, ranks, record, start, together, wait_for, weights
 from rectifiers.evaluation.scores import load, scores_path
 from rectifiers.runs import record as records
-from rectifiers.runs.folder import held
+from rectifiers.runs.folder import held, is_held
 from rectifiers.training.checkpoints import AtomicCheckpointIO
 
 pytestmark = pytest.mark.process
@@ -51,6 +52,62 @@ def test_counts_and_scores_are_the_same_on_one_two_and_three_processes(one: Path
     for counts, scores in found[1:]:
         assert counts == found[0][0]
         assert abs(scores - found[0][1]).max() < 1e-6  # matrix products of other batch sizes
+
+
+def test_three_processes_test_what_was_trained_with_a_batch_that_they_do_not_divide(tmp_path: Path) -> None:
+    """A run, and the plain weights of it, by scripts/evaluate.py; the counts are those of one process."""
+    options = (*TINY, "optim.epochs=1", "optim.global_batch=128", "evaluation=center")
+    finish(alone(tmp_path, *options))
+    folder = record(tmp_path).parent
+    plain = {name.removeprefix("network."): w for name, w in weights(tmp_path).items() if name.startswith("network.")}
+    torch.save(plain, tmp_path / "net.pt")
+    asked = (f"cache_dir={tmp_path}/cache", "evaluation=ten_view", "evaluation.keep_scores=true")
+    network = [each for each in TINY if each.startswith(("model", "data."))]
+    commands = [("evaluate.py", f"run={folder}", *asked), ("evaluate.py", f"run={tmp_path}/net.pt", *network, *asked)]
+    found = []
+    for processes in (1, 3):
+        for command in commands:
+            typed = [f"scripts/{command[0]}", *command[1:]]
+            told = ranks(*[[sys.executable, *typed]] * processes)
+            assert [done.returncode for done in told] == [0] * processes, told
+            assert [bool(done.stdout) for done in told] == [True] + [False] * (processes - 1)
+        of_weights, of_run = (
+            load(scores_path(tmp_path / "net.pt.tested", "ten_view")),
+            records.load(folder / "record.json"),
+        )
+        found.append((of_run.protocols["ten_view"].correct_mask, of_weights.scores.argmax(1).tolist()))
+        assert of_run.protocols["ten_view"].num_images == len(of_weights.scores) == 450
+        shutil.rmtree(tmp_path / "net.pt.tested")
+        kept = of_run.model_copy(update={"protocols": {"center": of_run.protocols["center"]}})
+        records.write(folder / "record.json", kept)
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ranks_end_when_their_launcher_is_killed(tmp_path: Path, workers: int) -> None:
+    """With their loaders' workers and within seconds, so that the run can be resumed at once."""
+    options = (*PLAIN, f"compute.workers={workers}")
+    torchrun = start(together(2, tmp_path, *options, "optim.epochs=2000"))
+    wait_for(lambda: list(tmp_path.glob("runs/*/last.ckpt")), torchrun)
+    started = psutil.Process(torchrun.pid).children(recursive=True)
+    assert len(started) >= 2 + 2 * workers
+    torchrun.kill()
+    _, alive = psutil.wait_procs(started, timeout=15)
+    assert not alive
+    (folder,) = (path.parent for path in tmp_path.glob("runs/*/last.ckpt"))
+    assert not is_held(folder)
+
+
+def test_a_rank_that_is_still_starting_ends_with_its_launcher(tmp_path: Path) -> None:
+    """torch's import takes seconds, and two ranks find each other without torchrun."""
+    torchrun = start(together(2, tmp_path, *PLAIN, "optim.epochs=2000"))
+    wait_for(lambda: len(launched(torchrun)) == 2, torchrun)
+    started = [psutil.Process(pid) for pid in launched(torchrun)]
+    time.sleep(1)
+    torchrun.kill()
+    _, alive = psutil.wait_procs(started, timeout=5)
+    assert not alive
+    assert not list(tmp_path.glob("runs/*"))
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from rectifiers.runs.config import RunConfig, options
 from rectifiers.runs.folder import Outcome, find, settle
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.record import EnsembleRecord, TrainingRecord
-from rectifiers.runtime.distributed import World, resume_command, world
+from rectifiers.runtime.distributed import World, end_with_launcher, resume_command, world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.schema import unknown_key
@@ -41,6 +41,7 @@ def main() -> None:
 
     Nothing heavy is imported before the run starts, so `--help` and `--cfg job` answer at once.
     """
+    end_with_launcher()
     with explain_refusal(sys.argv[1:]):
         if wanted(sys.argv[1:]):
             print(text(sys.argv[1:]))

@@ -4,7 +4,7 @@ import gc
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -177,7 +177,9 @@ class ImageData(pl.LightningDataModule):
                 f"{len(source.val.labels)} validation images are fewer than the {here.size} processes; start fewer"
             )
         self.unread: set[int] = set()  # training images that the statistics left out
-        self.batches = ShuffledBatches(len(source.train.labels), global_batch, seed, rank=here.rank, world=here.size)
+        self._batches = partial(
+            ShuffledBatches, len(source.train.labels), global_batch, seed, rank=here.rank, world=here.size
+        )
         self.training = TrainDataset(source, geometry, seed, skip_bad=skip_bad)
         self._loading: dict[str, Any] = {
             "num_workers": workers,
@@ -189,6 +191,15 @@ class ImageData(pl.LightningDataModule):
         reason = jpeg.unavailable_reason() if hasattr(source.train, "encoded") else None
         if reason:
             warnings.warn(reason, stacklevel=2)
+
+    @cached_property
+    def batches(self) -> ShuffledBatches:
+        """The order of the training images, which testing does not need.
+
+        Raises:
+            InputError: where the split is smaller than a batch, or the processes do not divide a batch.
+        """
+        return self._batches()
 
     def train_dataloader(self) -> DataLoader:
         return EpochLoader(self.training, batch_sampler=self.batches, **self._loading)

@@ -3,10 +3,12 @@
 With one process the collectives do nothing, and torch is not imported.
 """
 
+import ctypes
 import datetime
 import hashlib
 import os
 import shlex
+import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +19,7 @@ from typing import Any, TypeVar
 from rectifiers.runtime.errors import InputError
 
 CONSOLE_SCRIPT = "rectifiers-train"  # of an installed package, as pyproject.toml names it
+PR_SET_PDEATHSIG = 1  # of prctl(2)
 T = TypeVar("T")
 
 
@@ -73,6 +76,16 @@ def launch_id(environment: Mapping[str, str] = os.environ) -> str | None:
     else:
         return None
     return hashlib.blake2b(common.encode(), digest_size=8).hexdigest()
+
+
+def end_with_launcher() -> None:
+    """Let the system kill this process when the torchrun that started it is gone.
+
+    A torchrun that is killed cannot end its processes, and they would train on and keep the run from being resumed.
+    They are killed, too: a clean stop needs steps of all of them, and the run goes on from its last checkpoint anyway.
+    """
+    if "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def join_process_group(here: World, backend: str, timeout_s: float) -> None:

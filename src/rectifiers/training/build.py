@@ -65,13 +65,17 @@ class Run:
     provenance: Provenance
 
 
-def build(config: RunConfig, source: Source, folder: Path, here: World) -> Run:
+def build(config: RunConfig, source: Source, folder: Path, here: World, *, is_trained: bool = False) -> Run:
     """Return the run of `folder` as it is before its training, on every rank.
+
+    is_trained: whether it is to be tested alone, which needs no batches that the processes divide.
 
     Raises:
         InputError: where its parts do not fit together: a map without a position, more processes than images ...
     """
     data = run_on_all_ranks(lambda: build_data(config, source, here))
+    if not is_trained:
+        _ = data.batches  # which cannot be made of every split by any number of processes
     preprocess, statistics_hash = build_preprocess(config, data)
     network, init_report = run_on_all_ranks(lambda: build_network(config, source, preprocess.flat_output))
     drift = warn_of_drift(network.sites()) if config.model.norm == "none" else None

@@ -71,7 +71,7 @@ def announce(config: RunConfig, source: Source, run: str, activation: str | None
     if here.rank > 0:
         return
     shown = "" if activation is None else f"{activation}, "
-    share = f" = {here.size} x {batch // here.size}" if here.size > 1 else ""
+    share = f" = {here.size} x {batch // here.size}" if here.size > 1 and batch % here.size == 0 else ""
     agreed = "; all have this configuration, data and code" if here.size > 1 else ""
     stderr.print(
         f"run {run}: {shown}data {source.name} {source.digest[:12]}, batch {batch}{share}, "

@@ -1,6 +1,7 @@
 """A run from its configuration to its record: find or lock, build, fit, test, record."""
 
 import errno
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ import torch
 import yaml
 from pytorch_lightning.callbacks import Callback
 
+from rectifiers.data.sources import Source
 from rectifiers.data.statistics import save
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
@@ -18,7 +20,6 @@ from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.record_parts import ProtocolResult
 from rectifiers.runtime.console import stderr
 from rectifiers.runtime.distributed import (
-    SINGLE_PROCESS,
     World,
     all_gather,
     broadcast_from_rank_zero,
@@ -54,7 +55,7 @@ from rectifiers.training.checkpoints import (
 )
 from rectifiers.training.lightning import isolated
 from rectifiers.training.module import Diverged, refuse_other_network
-from rectifiers.training.preflight import announce, check_compute, meet
+from rectifiers.training.preflight import announce, meet
 from rectifiers.training.recording import protocol_result, training_record
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -81,10 +82,7 @@ def train(
     with deferring_signals(), _errors_in_words(config, here), ExitStack() as until_the_end:
         meet(config, here)
         run_on_all_ranks(lambda: check_functions(config))
-        source = run_on_all_ranks(lambda: open_source(config.data))
-        if here.size > 1:
-            check_agreement({"data": source.outline})
-        source = inspect_source(source, config)
+        source = open_together(config)
         config, folder, found = find_or_lock(config.with_content(source.digest), here, until_the_end)
         if found is not None and found.is_complete:
             return Outcome(found.record, found.path, fresh=False)
@@ -93,7 +91,7 @@ def train(
         announce(config, source, folder.name, activation, here)
         stop_if_requested("before it began")
         with isolated(config.compute.threads):
-            run = build(config, source, folder, here)
+            run = build(config, source, folder, here, is_trained=found is not None)
             if found is None:
                 broadcast_from_rank_zero(lambda: begin_folder(run))
             else:
@@ -109,6 +107,18 @@ def train(
                 record = broadcast_from_rank_zero(lambda: keep(record, folder))
                 mirror.finished(record)  # the other ranks need not wait for what W&B takes
     return Outcome(record, folder / "record.json", fresh=True, note=mirror.note)
+
+
+def open_together(config: RunConfig) -> Source:
+    """Open the data on every rank, and look at all images; a collective call.
+
+    Raises:
+        InputError: where they cannot be used, or are not the same everywhere.
+    """
+    source = run_on_all_ranks(lambda: open_source(config.data))
+    if world().size > 1:
+        check_agreement({"data": source.outline})
+    return inspect_source(source, config)
 
 
 def find_or_lock(config: RunConfig, here: World, until_the_end: ExitStack) -> tuple[RunConfig, Path, Found | None]:
@@ -209,19 +219,25 @@ def keep(record: TrainingRecord, folder: Path) -> TrainingRecord:
 def test_weights(config: RunConfig, path: Path) -> Results:
     """Return what the protocols of `config` say of the weights in a plain `state_dict`; there is no run to record.
 
-    Kept scores go into a folder beside the file, `<file>.tested`.
+    Several processes test together, and each returns the result of all. Kept scores go into a folder beside the
+    file, `<file>.tested`.
 
     Raises:
         InputError: where the file holds no weights, or those of another network than `config` describes.
     """
-    check_compute(config.compute, SINGLE_PROCESS)
-    check_functions(config)
-    source, folder = inspect_source(open_source(config.data), config), path.with_name(f"{path.name}.tested")
-    with isolated(config.compute.threads):
-        run, weights = build(config, source, folder, SINGLE_PROCESS), load_weights(path)
-        refuse_other_network(run.network, weights)
-        run.network.load_state_dict(weights)
-        return test(run, config.evaluation.protocols)
+    here, folder = world(), path.with_name(f"{path.name}.tested")
+    with _errors_in_words(config, here):
+        meet(config, here)
+        run_on_all_ranks(lambda: check_functions(config))
+        source = open_together(config)
+        weights = run_on_all_ranks(lambda: load_weights(path))
+        with open(path, "rb") as file:
+            check_agreement({"file of weights": hashlib.file_digest(file, "md5").hexdigest()})
+        with isolated(config.compute.threads):
+            run = build(config, source, folder, here, is_trained=True)
+            refuse_other_network(run.network, weights)
+            run.network.load_state_dict(weights)
+            return test(run, config.evaluation.protocols)
 
 
 def _tracked(run: Run, choices: Choices) -> Tracked | None:
