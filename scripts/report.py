@@ -25,7 +25,6 @@ from typing import Any
 import yaml
 from rich.console import Group
 
-from rectifiers.nn.networks.rows import depth, trace
 from rectifiers.results import claim_records, claims_table, tables
 from rectifiers.results.claims import Answer, answer, arm_hash, claim_exclusion_reason, claims
 from rectifiers.results.comparison import compare
@@ -34,7 +33,6 @@ from rectifiers.results.listing import Found, find, gather, select, usual_protoc
 from rectifiers.results.numerical_floor import load_floor
 from rectifiers.results.terminal import comparison_table, runs_table, summary
 from rectifiers.runs import record as records
-from rectifiers.runs.config import Model
 from rectifiers.runs.identity import science
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import wide_stdout
@@ -200,6 +198,7 @@ def wandb_report(project: str, entity: str | None, table: str | None, out: Path 
 def note_experiments() -> Outcome:
     """Note in results/experiments.yaml what conf/ says: hashes, the protocols' settings by data, networks' sizes."""
     from rectifiers.cli.composition import composed
+    from rectifiers.training.build import network_size
 
     place = CONF / "experiment"
     names = sorted(path.relative_to(place).with_suffix("").as_posix() for path in place.rglob("*.yaml"))
@@ -222,21 +221,13 @@ def note_experiments() -> Outcome:
             name: {p: each.as_dict() for p, each in composed([f"data={name}", ALL]).evaluation.protocols.items()}
             for name in data
         },
-        "networks": {name: sizes(composed([*sized, f"model={name}"]).model) for name in models},
+        "networks": {
+            name: network_size(composed([*sized, f"model={name}"]), classes=1000, channels=3, input_px=224)
+            for name in models
+        },
     }
     write_text(PLACE, yaml.safe_dump(noted, sort_keys=True))
     return {"path": str(PLACE), **noted}, str(PLACE)
-
-
-def sizes(model: Model) -> dict[str, int]:
-    """Return what a model of conf/ is on an RGB image of 224 x 224, with 1,000 classes."""
-    rows = model.layers(classes=1000)
-    shapes = trace(rows, channels=3, input_px=224)
-    return {
-        "depth": depth(rows),
-        "multiply_adds": sum(shape.multiply_adds for shape in shapes),
-        "parameters": sum(shape.parameters for shape in shapes),
-    }
 
 
 def options() -> argparse.ArgumentParser:

@@ -10,7 +10,7 @@ from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.data.statistics import load
 from rectifiers.evaluation.responses import ResponseMeter, Responses
-from rectifiers.nn.networks.network import Network
+from rectifiers.nn.networks.network import ImageNetwork
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import progress_bar
@@ -61,7 +61,7 @@ def analyse(config: RunConfig, record: TrainingRecord, folder: Path) -> dict[str
     }
 
 
-def trained(setup: AnalysisSetup, preprocess: Preprocess, folder: Path) -> Network:
+def trained(setup: AnalysisSetup, preprocess: Preprocess, folder: Path) -> ImageNetwork:
     """Return the network with the weights of the run's last checkpoint."""
     network, _ = build_network(setup.config, setup.source, preprocess.flat_output)
     state = AtomicCheckpointIO().load_checkpoint(folder / LAST)["state_dict"]
@@ -72,7 +72,7 @@ def trained(setup: AnalysisSetup, preprocess: Preprocess, folder: Path) -> Netwo
 
 
 @torch.inference_mode()
-def responses_of(network: Network, preprocess: Preprocess, setup: AnalysisSetup) -> dict[str, Responses]:
+def responses_of(network: ImageNetwork, preprocess: Preprocess, setup: AnalysisSetup) -> dict[str, Responses]:
     """Return the statistics of the network's responses to all training images, without dropout."""
     meter = ResponseMeter(network.activations())
     with progress_bar("measuring responses", len(setup.source.train.labels)) as advance, meter.listening():

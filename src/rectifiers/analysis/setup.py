@@ -13,7 +13,7 @@ from torch import Tensor
 from rectifiers.data.module import CenterDataset
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.nn.initializers import LayerReport
-from rectifiers.nn.networks.network import Network
+from rectifiers.nn.networks.network import Network, of_rows
 from rectifiers.results.statistics import mean_of
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import TrainingRecord
@@ -42,8 +42,14 @@ class AnalysisSetup:
         return self.config.optim.epochs * len(self.data.batches)
 
     def network(self, seed: int) -> tuple[Network, list[LayerReport]]:
-        """Return the network as a run of this seed would start with it, and its init report."""
-        return build_network(self.config.replaced({"seed": seed}), self.source, self.preprocess.flat_output)
+        """Return the network as a run of this seed would start with it, and its init report.
+
+        Raises:
+            InputError: where it is not one of rows, whose theory the analyses follow.
+        """
+        config = self.config.replaced({"seed": seed})
+        network, init_report = build_network(config, self.source, self.preprocess.flat_output)
+        return of_rows(network), init_report
 
     def images(self, count: int, seed: int) -> tuple[Tensor, Tensor]:
         """Return (centre views, uint8 [N, C, H, W]; labels, [N]) of `count` training images, or all there are."""

@@ -22,7 +22,6 @@ from rich.console import Console
 from rich.table import Table
 
 from rectifiers.cli.composition import Choices, compose_with_choices, parse_overrides, resolve
-from rectifiers.nn.networks.rows import trace
 from rectifiers.results.statistics import mean_of
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import NotYet, find, is_held, run_folder, settle
@@ -167,7 +166,7 @@ def plan(folder: Path, lines: Iterable[Sequence[str]]) -> int:
     Raises:
         InputError: where a line cannot be used, or two of its jobs are the same run.
     """
-    from rectifiers.training.build import check_functions, inspect_source, open_source
+    from rectifiers.training.build import check_functions, inspect_source, network_size, open_source
 
     sources: dict[str, Any] = {}
     planned: dict[str, Job] = {}
@@ -188,10 +187,8 @@ def plan(folder: Path, lines: Iterable[Sequence[str]]) -> int:
         name = run_id(named if reference is None else named | {"drop_epochs_from": reference})
         if name in planned:
             raise InputError(f"{' '.join(_words(typed))} is the same run as another one here; leave one out")
-        layers = config.model.layers(len(source.classes))
-        shapes = trace(layers, channels=source.channels, input_px=data.crop_px)
-        multiply_adds = FORWARD_AND_BACKWARD * sum(shape.multiply_adds for shape in shapes)
-        cost = multiply_adds * len(source.train.labels) * config.optim.epochs
+        size = network_size(config, classes=len(source.classes), channels=source.channels, input_px=data.crop_px)
+        cost = FORWARD_AND_BACKWARD * size["multiply_adds"] * len(source.train.labels) * config.optim.epochs
         planned[name] = Job(folder, name, overrides, cost, differs="")
     if _path(folder).exists():
         planned = {job.name: job for job in load(folder)} | planned

@@ -17,7 +17,7 @@ from rectifiers.data.limits import LARGEST_PX
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.data.transforms import resize_shorter, resized
 from rectifiers.evaluation.windows import mean_window_scores
-from rectifiers.nn.networks.network import Network
+from rectifiers.nn.networks.network import ImageNetwork, Network, of_rows
 from rectifiers.nn.networks.rows import map_sizes, multiply_adds
 from rectifiers.runtime.errors import InputError
 
@@ -25,7 +25,7 @@ from rectifiers.runtime.errors import InputError
 class ImageClassifier(Protocol):
     """What a protocol tests: a network and the preprocessing before it."""
 
-    network: Network
+    network: ImageNetwork
     preprocess: Preprocess
 
     def __call__(self, images: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ class TestProtocol(Protocol):
         """Return the mean softmax of views [N, V, C, H, W], float32 [N, classes]."""
         ...
 
-    def multiply_adds(self, network: Network, height: int, width: int) -> int:
+    def multiply_adds(self, network: ImageNetwork, height: int, width: int) -> int:
         """Return the multiply-adds that one image of this size (px) costs over all scales."""
         ...
 
@@ -73,8 +73,8 @@ class Crops:
         scores = classifier(views.flatten(0, 1)).float().softmax(dim=1)
         return scores.unflatten(0, views.shape[:2]).mean(dim=1)
 
-    def multiply_adds(self, network: Network, height: int, width: int) -> int:
-        return self.num_views * sum(shape.multiply_adds for shape in network.shapes)
+    def multiply_adds(self, network: ImageNetwork, height: int, width: int) -> int:
+        return self.num_views * network.multiply_adds
 
 
 def center(crop_px: int, *, scale_px: int) -> Crops:
@@ -115,17 +115,17 @@ class Dense:
         return torch.cat([whole, whole.flip(-1)]) if self.mirror else whole
 
     def score(self, classifier: ImageClassifier, views: Tensor) -> Tensor:
-        window = self._window(classifier.network)
-        maps = classifier.network.trunk(classifier.preprocess(views.flatten(0, 1)))
-        scores = mean_window_scores(classifier.network.head, maps, window)
+        network = of_rows(classifier.network)
+        maps = network.trunk(classifier.preprocess(views.flatten(0, 1)))
+        scores = mean_window_scores(network.head, maps, self._window(network))
         return scores.unflatten(0, views.shape[:2]).mean(dim=1)
 
-    def multiply_adds(self, network: Network, height: int, width: int) -> int:
+    def multiply_adds(self, network: ImageNetwork, height: int, width: int) -> int:
         total = 0
         for px in self.scales_px:
             size = resized(height, width, px)
-            trunk, head = multiply_adds(network.shapes, *size)
-            total += trunk + head * self._num_windows(network, *size)
+            trunk, head = multiply_adds(of_rows(network).shapes, *size)
+            total += trunk + head * self._num_windows(of_rows(network), *size)
         return total * (2 if self.mirror else 1)
 
     def _num_windows(self, network: Network, height: int, width: int) -> int:
@@ -158,7 +158,7 @@ class MapViews(Dense):
     """
 
     def score(self, classifier: ImageClassifier, views: Tensor) -> Tensor:
-        network = classifier.network
+        network = of_rows(classifier.network)
         window = self._window(network)
         maps = network.trunk(classifier.preprocess(views.flatten(0, 1))).unflatten(0, views.shape[:2])
         stride = math.prod(shape.row.stride for shape in network.shapes)

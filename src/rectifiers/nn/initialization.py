@@ -48,8 +48,8 @@ class LayerInit:
     """One layer that was filled.
 
     reads: what arrives at it, in words, and `second_in`, E[x^2] of it. feeds: what reads its responses. share: the part
-    of E[y^2] = 1 that it is to make, below 1 at the end of a residual branch. std: asked of the rule; std_drawn: of the
-    weights. predicted, measured: E[y^2] of its responses on the example (None within attention).
+    of E[y^2] = 1 that it is to make, below 1 at the end of a residual branch. std: asked of the rule; std_drawn,
+    mean_drawn: of the weights. predicted, measured: E[y^2] of its responses on the example (None within attention).
     """
 
     layer: str
@@ -62,6 +62,7 @@ class LayerInit:
     share: float
     std: float
     std_drawn: float
+    mean_drawn: float
     predicted: float | None
     measured: float | None
 
@@ -172,6 +173,7 @@ def initialize(
             share=share,
             std=std,
             std_drawn=float(call.weight.detach().double().std(correction=0)),
+            mean_drawn=float(call.weight.detach().double().mean()),
             predicted=trace.responses.get(call.name, (None, None))[0],
             measured=trace.responses.get(call.name, (None, None))[1],
         )

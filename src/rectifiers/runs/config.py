@@ -67,19 +67,40 @@ class Init(Target):
 
 
 class Model(Section):
-    """The network. Further keys are for its rows to refer to."""
+    """The network: a chain of `rows`, whose further keys are for the rows to refer to, or what `_target_` builds."""
 
     model_config = ConfigDict(extra="allow")
-    rows: Annotated[tuple[Mapping[str, Any], ...], Words("a list of rows as in conf/model/<name>.yaml")] = Field(
-        description="the layers; see `rectifiers.nn.networks.rows`"
+    rows: Annotated[tuple[Mapping[str, Any], ...] | None, Words("a list of rows as in conf/model/<name>.yaml")] = Field(
+        None, description="the layers; see `rectifiers.nn.networks.rows`"
+    )
+    target: str | None = Field(
+        None, alias="_target_", description="a function (activation, classes, channels, input_px) -> module, instead"
     )
     width: Annotated[float, Range(gt=0, le=64)] = Field(description="factor on filters and units")
     norm: Literal["none", "batch"] = Field(description="batch: batch normalisation before each activation")
     dropout: Annotated[float, Range(ge=0, lt=1)] = Field(description="share of units dropped, where the rows say so")
 
+    @model_validator(mode="after")
+    def _check_kind(self) -> Self:
+        if (self.rows is None) == (self.target is None):
+            raise InputError("model needs one of model.rows and model._target_; choose model=<option>")
+        return self
+
     def layers(self, classes: int) -> tuple[Row, ...]:
         """Return the rows at their width, the last one with a unit for each of `classes`."""
+        assert self.rows is not None
         return expand(self.rows, width=self.width, classes=classes)
+
+    def builder(self) -> Target | None:
+        """Return the function that builds the network, with its settings; None for rows.
+
+        It need not take the settings that every model has: a width of 1, no norm and no dropout are not passed on.
+        """
+        if self.target is None:
+            return None
+        common = {"width": (self.width, 1.0), "norm": (self.norm, "none"), "dropout": (self.dropout, 0.0)}
+        chosen = {key: value for key, (value, neutral) in common.items() if value != neutral}
+        return Target.model_validate({"_target_": self.target, **chosen, **(self.model_extra or {})})
 
 
 class Preprocess(Target):
@@ -318,6 +339,8 @@ class RunConfig(Section):
     def targets(self) -> dict[str, Target]:
         """Return every function that the configuration names, by the key of its group or protocol."""
         groups = {name: value for name, value in self if isinstance(value, Target)}
+        if (builder := self.model.builder()) is not None:
+            groups["model"] = builder
         return groups | {f"evaluation.{name}": protocol for name, protocol in self.evaluation.protocols.items()}
 
     def replaced(self, changes: Mapping[str, Any]) -> "RunConfig":
@@ -330,6 +353,9 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _check_groups_together(self) -> Self:
+        if self.model.rows is None:
+            self._check_module()
+            return self
         layers = self.model.layers(SOME_CLASSES)
         with_maps = any(row.kind == "conv" for row in layers)
         if self.compute.activation_checkpointing and self.model.norm == "batch" and with_maps:
@@ -344,6 +370,19 @@ class RunConfig(Section):
                 f"layers ({', '.join(linears)}); give one a layer, or null"
             )
         return self
+
+    def _check_module(self) -> None:
+        for key, value, usable in (
+            ("init.fc_std", self.init.fc_std, None),
+            ("init.first_layer_linear", self.init.first_layer_linear, False),
+            ("compute.activation_checkpointing", self.compute.activation_checkpointing, False),
+            ("callbacks", self.callbacks and self.callbacks.target, None),
+        ):
+            if value != usable:
+                raise InputError(
+                    f"{key}={value} is for networks of rows, and model._target_={self.model.target} is none; "
+                    f"give {key}={'null' if usable is None else str(usable).lower()}"
+                )
 
 
 GROUPS = [name for name, field in RunConfig.model_fields.items() if field.is_required() and (CONF / name).is_dir()]

@@ -20,9 +20,12 @@ from rectifiers.data.preprocess import PixelMoments, Preprocess, fit
 from rectifiers.data.sources import Source
 from rectifiers.data.statistics import load_or_fit, statistics_key
 from rectifiers.data.transforms import Geometry
-from rectifiers.nn.activations import Mode, check_gain, check_output, describe, gain, pieces
+from rectifiers.evaluation.protocols import Dense
+from rectifiers.nn.activations import Mode, check_gain, check_output, describe, gain, pieces, relu
 from rectifiers.nn.initializers import Layer, LayerReport, initialize, warn_of_drift
-from rectifiers.nn.networks.network import Network
+from rectifiers.nn.networks.modules import ModuleNetwork
+from rectifiers.nn.networks.network import ImageNetwork, Network
+from rectifiers.nn.networks.rows import depth, trace
 from rectifiers.runs.config import SOME_CLASSES, Data, RunConfig, Target
 from rectifiers.runs.provenance import provenance
 from rectifiers.runs.record_parts import Provenance
@@ -42,6 +45,7 @@ CALLED_WITH = {
     "evaluation": ("crop_px",),
     "data": (),
     "callbacks": (),
+    "model": ("activation", "classes", "channels", "input_px"),
 }
 # The parameters of an activation's function that ask for the number of channels.
 CHANNELS = ("channels", "num_parameters", "num_features")
@@ -58,7 +62,7 @@ class Run:
     source: Source
     data: ImageData
     preprocess: Preprocess
-    network: Network
+    network: ImageNetwork
     init_report: list[LayerReport]
     classifier: Classifier
     warnings: list[str]
@@ -78,7 +82,7 @@ def build(config: RunConfig, source: Source, folder: Path, here: World, *, is_tr
         _ = data.batches  # which cannot be made of every split by any number of processes
     preprocess, statistics_hash = build_preprocess(config, data)
     network, init_report = run_on_all_ranks(lambda: build_network(config, source, preprocess.flat_output))
-    drift = warn_of_drift(network.sites()) if config.model.norm == "none" else None
+    drift = warn_of_drift(network.sites()) if isinstance(network, Network) and config.model.norm == "none" else None
     device = torch.cuda.get_device_name() if config.compute.accelerator == "gpu" else "cpu"
     origin = provenance(source.digest, statistics_hash, device, torch.get_num_threads(), source.pinned)
     classifier = Classifier(
@@ -103,7 +107,7 @@ def build(config: RunConfig, source: Source, folder: Path, here: World, *, is_tr
         network,
         init_report,
         classifier,
-        warnings=[] if drift is None else [drift],
+        warnings=network.left if isinstance(network, ModuleNetwork) else [] if drift is None else [drift],
         provenance=origin,
     )
 
@@ -185,7 +189,12 @@ def check_functions(config: RunConfig) -> None:
         InputError: for the first one that cannot be used.
     """
     for key, target in config.targets().items():
-        import_function(key, target)
+        function = import_function(key, target)
+        if key.startswith("evaluation.") and config.model.target is not None and isinstance(function(8), Dense):
+            raise InputError(
+                f"{key} slides over the maps of a network of rows, and model._target_={config.model.target} is none; "
+                "choose evaluation=[center,ten_view]"
+            )
     check_activation(config)
 
 
@@ -236,6 +245,8 @@ def name_activation(choices: Choices, config: RunConfig, description: str | None
 
 def _first_sizes(config: RunConfig) -> dict[str, int]:
     """The number of channels of the first conv and the first linear layer that have an activation, in their order."""
+    if config.model.rows is None:
+        return {"conv": 16}  # as good as any: what the function builds is known when the data are
     sizes: dict[str, int] = {}
     for row in [row for row in config.model.layers(SOME_CLASSES) if row.weighted][:-1]:
         sizes.setdefault(row.kind, row.size)
@@ -336,26 +347,26 @@ def build_preprocess(config: RunConfig, data: ImageData) -> tuple[Preprocess, st
     return load_or_fit(cache, key, fit_now, is_whole=lambda: not data.unread), key
 
 
-def build_network(config: RunConfig, source: Source, flat_input: int | None) -> tuple[Network, list[LayerReport]]:
+def build_network(config: RunConfig, source: Source, flat_input: int | None) -> tuple[ImageNetwork, list[LayerReport]]:
     """Build and initialise the network; return it with its init report."""
     activation, rule = import_function("activation", config.activation), import_function("init", config.init)
-    network = Network(
-        config.model.layers(len(source.classes)),
-        activation,
-        channels=source.channels,
-        input_px=config.data.crop_px,
-        norm=config.model.norm,
-        flat_input=flat_input,
-    )
-    init_report = initialize(
-        network.sites(),
-        rule,
-        seed=config.seed,
-        name=config.init.target.rpartition(".")[2],
-        bias=config.init.bias,
-        first_layer_linear=config.init.first_layer_linear,
-        fc_std=config.init.fc_std,
-    )
+    image = {"channels": source.channels, "input_px": config.data.crop_px}
+    given: dict[str, Any] = {"seed": config.seed, "name": config.init.target.rpartition(".")[2]}
+    given["bias"] = config.init.bias
+    network: ImageNetwork
+    if (target := config.model.builder()) is not None:
+        if flat_input is not None:
+            raise InputError(
+                f"model._target_={target.target} needs images, and preprocess gives vectors; choose another"
+            )
+        function = import_function("model", target)
+        network = ModuleNetwork(function, activation, name=target.target, classes=len(source.classes), **image)
+        init_report = network.initialize(rule, **given)
+    else:
+        layers, norm = config.model.layers(len(source.classes)), config.model.norm
+        network = Network(layers, activation, **image, norm=norm, flat_input=flat_input)
+        fixed: dict[str, Any] = {"first_layer_linear": config.init.first_layer_linear, "fc_std": config.init.fc_std}
+        init_report = initialize(network.sites(), rule, **given, **fixed)
     for entry in init_report:
         if not isinstance(entry.std_asked, int | float) or not math.isfinite(entry.std_asked):
             raise InputError(
@@ -366,6 +377,19 @@ def build_network(config: RunConfig, source: Source, flat_input: int | None) -> 
         network.to(memory_format=torch.channels_last)  # what the weights are, convolutions make of maps
     network.activation_checkpointing = config.compute.activation_checkpointing
     return network, init_report
+
+
+def network_size(config: RunConfig, *, classes: int, channels: int, input_px: int) -> dict[str, int]:
+    """Return the network's `depth`, `multiply_adds` of one image, and `parameters` without slopes."""
+    if (target := config.model.builder()) is not None:
+        image = {"classes": classes, "channels": channels, "input_px": input_px}
+        network = ModuleNetwork(import_function("model", target), relu, name=target.target, **image)
+        parameters = sum(p.numel() for p in network.parameters())
+        return {"depth": network.depth, "multiply_adds": network.multiply_adds, "parameters": parameters}
+    rows = config.model.layers(classes)
+    shapes = trace(rows, channels=channels, input_px=input_px)
+    totals = {key: sum(getattr(shape, key) for shape in shapes) for key in ("multiply_adds", "parameters")}
+    return {"depth": depth(rows), **totals}
 
 
 def build_interventions(config: RunConfig) -> list[Callback]:

@@ -17,6 +17,7 @@ from torch.utils.hooks import RemovableHandle
 
 from rectifiers.evaluation.responses import ResponseMeter
 from rectifiers.nn.initializers import he, layers_of
+from rectifiers.nn.networks.network import of_rows
 from rectifiers.nn.networks.rows import BESIDE
 from rectifiers.runtime.distributed import all_reduce
 from rectifiers.runtime.errors import InputError
@@ -101,7 +102,7 @@ class ReviveDead(_Once):
         self.trained, self.kept = state_dict["trained"], state_dict["kept"]
 
     def intervene(self, trainer: pl.Trainer, module: Classifier) -> None:
-        sites, dead = module.network.sites(), dead_units(module, trainer.datamodule)  # type: ignore[attr-defined]
+        sites, dead = of_rows(module.network).sites(), dead_units(module, trainer.datamodule)  # type: ignore[attr-defined]
         redrawn = {name: torch.zeros_like(p, dtype=torch.bool) for name, p in module.network.named_parameters()}
         names = {id(p): name for name, p in module.network.named_parameters()}
         for position, layer in enumerate(layers_of(sites)[:-1]):
@@ -141,7 +142,7 @@ class RedrawLayers(_Once):
     factor: float
 
     def intervene(self, trainer: pl.Trainer, module: Classifier) -> None:
-        sites = module.network.sites()
+        sites = of_rows(module.network).sites()
         for position, (site, layer) in enumerate(zip(sites, layers_of(sites), strict=True)):
             scale = float(site.module.weight.square().mean()) ** 0.5 * math.sqrt(layer.fan_in) / layer.forward_gain
             if 1 / self.factor <= scale <= self.factor:
@@ -177,7 +178,7 @@ class Greedy(Callback):
                 f"callbacks=greedy changes which weights are trained, and {trainer.world_size} processes agree on "
                 "those once, at the start; start one process"
             )
-        hidden = [site.module for site in module.network.sites()[:-1]]
+        hidden = [site.module for site in of_rows(module.network).sites()[:-1]]
         if not all(isinstance(m, nn.Linear) for m in hidden) or any(len(set(m.weight.shape)) > 1 for m in hidden[1:]):
             raise InputError(
                 "callbacks=greedy passes layers by, so all hidden layers must be linear and of one width; "
@@ -199,10 +200,10 @@ class Greedy(Callback):
         self._to_stage(trainer, module)
 
     def _to_stage(self, trainer: pl.Trainer, module: Classifier) -> None:
-        sites = module.network.sites()
+        sites = of_rows(module.network).sites()
         stage = min(trainer.current_epoch // self.epochs_a_layer, len(sites) - 2)
         self._release()
-        named = dict(module.network.head.named_children())
+        named = dict(of_rows(module.network).head.named_children())
         for position, site in enumerate(sites[:-1]):
             for name in {site.name, *(f"{site.name}_{part}" for part in BESIDE)} & named.keys():
                 part = named[name]

@@ -15,7 +15,7 @@ from rectifiers.data.module import Batch
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.evaluation.counters import ErrorCounter
 from rectifiers.evaluation.responses import ResponseMeter
-from rectifiers.nn.networks.network import Network
+from rectifiers.nn.networks.network import ImageNetwork
 from rectifiers.runs.config import Optim
 from rectifiers.runtime.distributed import all_gather, all_reduce_max
 from rectifiers.runtime.errors import InputError
@@ -43,7 +43,7 @@ class Classifier(pl.LightningModule):
 
     def __init__(
         self,
-        network: Network,
+        network: ImageNetwork,
         preprocess: Preprocess,
         optim: Optim,
         *,

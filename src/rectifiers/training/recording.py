@@ -11,7 +11,6 @@ import torch
 from rectifiers.evaluation.scores import Scores, scores_path, write
 from rectifiers.evaluation.testing import evaluate
 from rectifiers.nn.activations import describe
-from rectifiers.nn.networks.rows import depth
 from rectifiers.runs.identity import canonical_json, science
 from rectifiers.runs.record import SCHEMA_VERSION, TrainingRecord, finite
 from rectifiers.runs.record_parts import Divergence, InitReportEntry, Network, ProtocolResult, Slopes
@@ -96,13 +95,13 @@ def training_record(
         compute={**config.compute.as_dict(), "processes": run.here.size},
         protocols=dict(results),
         network=Network(
-            depth=depth([shape.row for shape in network.shapes]),
+            depth=network.depth,
             input_px=config.data.crop_px,
             channels=source.channels,
             classes=len(source.classes),
             parameters=sum(p.numel() for p in network.parameters()),
             slopes=sum(slope.numel() for slope in network.slopes().values()),
-            multiply_adds=sum(shape.multiply_adds for shape in network.shapes),
+            multiply_adds=network.multiply_adds,
             activation=next((describe(module) for module, _ in network.activations().values()), None),
         ),
         class_names=list(source.classes),

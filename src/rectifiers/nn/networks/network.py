@@ -11,24 +11,47 @@ from torch.utils.checkpoint import checkpoint_sequential
 from rectifiers.nn.activations import pieces
 from rectifiers.nn.initializers import Site
 from rectifiers.nn.networks.pyramid import SpatialPyramid
-from rectifiers.nn.networks.rows import Row, trace
+from rectifiers.nn.networks.rows import Row, depth, trace
 from rectifiers.runtime.errors import InputError
 
 ActivationFactory = Callable[[int], nn.Module]
 
 
-class Network(nn.Module):
+class ImageNetwork(nn.Module):
+    """What the benchmark asks of a network: [N, channels, px, px] in, scores before the softmax [N, classes] out.
+
+    depth: layers with weights on the longest way. multiply_adds: of one image of `input_px`, convolutions and linear
+    layers alone. activation_checkpointing: whether training keeps only some maps and recomputes the others in the
+    backward pass.
+    """
+
+    depth: int
+    multiply_adds: int
+    activation_checkpointing = False
+    is_compiled = False
+
+    def compile(self, *arguments: Any, **options: Any) -> None:
+        """Compile the forward pass in place, as `nn.Module.compile` does; hooks on its parts are not called then."""
+        super().compile(*arguments, **options)
+        self.is_compiled = True
+
+    def activations(self) -> dict[str, tuple[nn.Module, int]]:
+        """Return each activation with the number of its output channels, by the name of its layer."""
+        raise NotImplementedError
+
+    def slopes(self) -> dict[str, Tensor]:
+        """Return the learned slopes, [channels] or [1] each, by layer; empty without PReLU."""
+        found = {name: module for name, (module, _) in self.activations().items()}
+        return {name: module.weight.detach() for name, module in found.items() if isinstance(module, nn.PReLU)}
+
+
+class Network(ImageNetwork):
     """A plain chain of rows: `trunk` works on maps, `head` on vectors.
 
     Module names are the rows' own: trunk.conv1, trunk.conv1_norm, trunk.conv1_act, ..., head.fc3. Input
     [N, channels, input_px, input_px] (any larger side too where a pyramid ends the trunk), or [N, flat_input]; output
     [N, classes], scores before the softmax. Weights are torch's defaults until `initializers.initialize` fills them.
-
-    activation_checkpointing: whether training keeps only some maps and recomputes the others in the backward pass.
     """
-
-    activation_checkpointing = False
-    is_compiled = False
 
     def __init__(
         self,
@@ -43,6 +66,8 @@ class Network(nn.Module):
         super().__init__()
         self.pieces = pieces(activation(1))
         self.shapes = trace(layers, channels=channels, input_px=input_px, pieces=self.pieces, flat_input=flat_input)
+        self.depth = depth(layers)
+        self.multiply_adds = sum(shape.multiply_adds for shape in self.shapes)
         self.trunk, self.head = nn.Sequential(), nn.Sequential()
         inputs, side = (channels, input_px) if flat_input is None else (flat_input, 0)
         for shape in self.shapes:
@@ -69,11 +94,6 @@ class Network(nn.Module):
             return self.head(checkpoint_sequential(self.trunk, segments, x, use_reentrant=False))
         return self.head(self.trunk(x))
 
-    def compile(self, *arguments: Any, **options: Any) -> None:
-        """Compile the forward pass in place, as `nn.Module.compile` does; hooks on its parts are not called then."""
-        super().compile(*arguments, **options)
-        self.is_compiled = True
-
     def _named(self) -> dict[str, nn.Module]:
         return {**dict(self.trunk.named_children()), **dict(self.head.named_children())}
 
@@ -93,9 +113,19 @@ class Network(nn.Module):
         modules = {s.row.name: (named.get(f"{s.row.name}_act"), s.row.size) for s in self.shapes if s.row.weighted}
         return {name: (module, units) for name, (module, units) in modules.items() if module is not None}
 
-    def slopes(self) -> dict[str, Tensor]:
-        """Return the learned slopes, [channels] or [1] each, by layer; empty without PReLU."""
-        return {site.name: site.after.weight.detach() for site in self.sites() if isinstance(site.after, nn.PReLU)}
+
+def of_rows(network: ImageNetwork) -> Network:
+    """Return `network`, which must be a chain of rows.
+
+    Raises:
+        InputError: where it is another module.
+    """
+    if not isinstance(network, Network):
+        raise InputError(
+            "this needs a network of rows, and model._target_ names another; choose a model with rows, and "
+            "evaluation=[center,ten_view]"
+        )
+    return network
 
 
 def _layer(row: Row, inputs: int, side: int, pieces: int) -> nn.Module:

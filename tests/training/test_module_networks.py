@@ -1,0 +1,55 @@
+"""A run of a network that is no chain of rows."""
+
+from pathlib import Path
+
+import pytest
+
+from conftest import compose_config
+from rectifiers.runs import record as records
+from rectifiers.runtime.errors import InputError
+from rectifiers.training.build import check_functions, network_size
+from rectifiers.training.run import train
+
+RESNET = (
+    "data=digits8",
+    "model=resnet20",
+    "model.width=0.25",
+    "model.blocks=1",
+    "optim=plain",
+    "optim.epochs=1",
+    "logger=none",
+)
+
+
+def test_a_residual_network_is_trained_tested_and_recorded(tmp_path: Path) -> None:
+    config = compose_config(
+        *RESNET, "activation=prelu", "optim.epochs=1", f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache"
+    )
+    path = train(config, {"model": "resnet20"}).path
+    record = records.load(path)
+    assert record.network.depth == 8
+    assert record.network.multiply_adds == network_size(config, classes=10, channels=1, input_px=8)["multiply_adds"]
+    assert list(record.slopes) == ["act1", *(f"stage{i}_1.act{j}" for i in (1, 2, 3) for j in (1, 2))]
+    assert [entry.layer for entry in record.init_report][:3] == ["conv1", "stage1_1.conv1", "stage1_1.conv2"]
+    assert set(record.protocols) == {"center", "ten_view"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("evaluation=[dense]", "evaluation.dense slides over the maps of a network of rows"),
+        ("init.fc_std=[0.1]", "init.fc_std=.* is for networks of rows"),
+        ("callbacks=greedy", "callbacks=.*greedy is for networks of rows"),
+        ("compute.activation_checkpointing=true", "compute.activation_checkpointing=True is for networks of rows"),
+        (
+            "model.dropout=0.5",
+            r"model\.dropout is not known; .*\.resnet takes: blocks, norm, width",
+        ),
+        ("model.blocks=0", r"model\.blocks=0 is not usable; give a whole number at least 1"),
+        ("+model.rows=[]", "model needs one of model.rows and model._target_"),
+        ("model._target_=rectifiers.nn.networks.residual.resnett", "cannot be imported"),
+    ],
+)
+def test_what_a_module_cannot_have_is_refused_before_the_data_are_opened(given: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        check_functions(compose_config(*RESNET, given))
