@@ -1,50 +1,202 @@
 """A run that fails ends: with its sentence, an exit status that is not 0, and no process left behind."""
 
+import io
+import os
+import resource
+import shutil
+import signal
+import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
 
 from photos import jpeg, photo
-from processes import alone, finish, start, weights
+from processes import alone, finish, launched, start, wait_for, weights
 
 LONGEST_S = 60  # far more than a run takes that fails, and far less than forever
-SMALL = ("data=folder", "model=mini", "activation=relu", "optim.global_batch=4", "optim.epochs=1", "logger=none")
+SMALL = (
+    "data=folder", "model=mini", "activation=relu", "data.resize_px=40", "data.crop_px=32", "optim.global_batch=4",
+    "optim.epochs=1", "logger=none",
+)  # fmt: skip
+LONG = "optim.epochs=100000"
+OF_SHARDS = (
+    "data=imagenet", "model=mlp", "model.depth=2", "model.hidden=16", "data.resize_px=20", "data.crop_px=16",
+    "preprocess.scale=unit_rms", "init.fc_std=null", "optim.global_batch=12", "optim.epochs=2", "logger=none",
+)  # fmt: skip
+
+with_and_without_workers = pytest.mark.parametrize("workers", [0, 2])
 
 
-def photos(place: Path) -> Path:
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
     """Two classes of four images for training and for validation."""
     for part in ("train", "val"):
         for group in "ab":
-            (place / part / group).mkdir(parents=True)
+            place = tmp_path / "photos" / part / group
+            place.mkdir(parents=True)
             for i in range(4):
-                (place / part / group / f"{i}.jpg").write_bytes(jpeg(photo(40, 48, i)))
-    return place
+                (place / f"{i}.jpg").write_bytes(jpeg(photo(40, 48, i)))
+    return tmp_path / "photos"
 
 
-def refused(command: list[str]) -> str:
-    """Run a command that must fail, and return what it says; its pipes close when its last process has ended."""
-    process = start(command)
+def deceptive_png() -> bytes:
+    """An image whose header and end are sound, so that it is found to be damaged only when it is decoded."""
+    file = io.BytesIO()
+    photo(40, 48).save(file, "PNG")
+    body = bytearray(file.getvalue())
+    body[len(body) // 2 : len(body) // 2 + 200] = bytes(200)
+    return bytes(body)
+
+
+def ended(process: subprocess.Popen, status: int = 1) -> str:
+    """Wait for a process that must fail, and return what it says; its pipes close when its last process has ended."""
     _, said = process.communicate(timeout=LONGEST_S)
-    assert process.returncode == 1, said
+    assert process.returncode == status, said
     return said
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+def refused(command: list[str]) -> str:
+    """Run a command that must fail, and return what it says."""
+    return ended(start(command))
+
+
+def training(place: Path, *overrides: str) -> subprocess.Popen:
+    """Start a run and return it when it has made its first checkpoint."""
+    process = start(alone(place, *overrides))
+    wait_for(lambda: list(place.glob("runs/*/last.ckpt")), process)
+    return process
+
+
+@with_and_without_workers
 @pytest.mark.parametrize("part", ["train", "val"])
-def test_an_image_that_cannot_be_read_ends_the_run(tmp_path: Path, part: str, workers: int) -> None:
-    root = photos(tmp_path / "photos")
+def test_an_empty_image_ends_the_run(tmp_path: Path, root: Path, part: str, workers: int) -> None:
     (root / part / "b" / "2.jpg").write_bytes(b"")
     said = refused(alone(tmp_path, *SMALL, f"data.root={root}", f"compute.workers={workers}"))
     assert "2.jpg cannot be read as an image" in said
 
 
 @pytest.mark.process
-def test_an_image_that_cannot_be_read_ends_the_testing_of_weights(tmp_path: Path) -> None:
-    root = photos(tmp_path / "photos")
+@with_and_without_workers
+@pytest.mark.parametrize("part", ["train", "val"])
+def test_an_image_that_cannot_be_decoded_ends_the_run(tmp_path: Path, root: Path, part: str, workers: int) -> None:
+    (root / part / "b" / "2.jpg").write_bytes(deceptive_png())
+    said = refused(alone(tmp_path, *SMALL, f"data.root={root}", f"compute.workers={workers}"))
+    assert "2.jpg cannot be read as an image" in said
+
+
+@pytest.mark.process
+@with_and_without_workers
+@pytest.mark.parametrize("part", ["train", "val"])
+def test_a_flipped_byte_in_a_shard_ends_the_run(tmp_path: Path, prepared: Path, part: str, workers: int) -> None:
+    root = Path(shutil.copytree(prepared, tmp_path / "prepared"))
+    shard = root / part / "shard-00000.bin"
+    body = bytearray(shard.read_bytes())
+    body[3000] ^= 1
+    shard.write_bytes(body)
+    said = refused(alone(tmp_path, *OF_SHARDS, f"data.root={root}", f"compute.workers={workers}"))
+    assert f"of {root}/{part} (shard-00000.bin from byte" in said
+    assert "is not what was written there" in said
+
+
+@pytest.mark.process
+@with_and_without_workers
+@pytest.mark.parametrize("part", ["train", "val"])
+def test_an_image_that_disappears_ends_the_run(tmp_path: Path, root: Path, part: str, workers: int) -> None:
+    process = training(tmp_path, *SMALL, LONG, f"data.root={root}", f"compute.workers={workers}")
+    (root / part / "b" / "2.jpg").unlink()
+    assert "2.jpg cannot be read" in ended(process)
+
+
+@pytest.mark.process
+@with_and_without_workers
+def test_ctrl_c_ends_the_run_and_the_processes_that_read(tmp_path: Path, root: Path, workers: int) -> None:
+    process = training(tmp_path, *SMALL, LONG, f"data.root={root}", f"compute.workers={workers}")
+    for pid in (*launched(process), process.pid):  # a terminal sends it to all
+        os.kill(pid, signal.SIGINT)
+    assert "stopped by SIGINT" in ended(process, status=130)
+
+
+@pytest.mark.process
+def test_a_reading_process_that_is_killed_ends_the_run(tmp_path: Path, root: Path) -> None:
+    process = training(tmp_path, *SMALL, LONG, f"data.root={root}", "compute.workers=2")
+    while process.poll() is None:  # each epoch has processes of its own
+        with suppress(ProcessLookupError):  # it has just ended
+            for pid in launched(process)[:1]:
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+    assert "a process that loads images was killed" in ended(process)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("workers", "sentence"), [(0, "could not be written"), (2, "could not be given shared memory")]
+)
+def test_a_full_disk_ends_the_run(tmp_path: Path, root: Path, workers: int, sentence: str) -> None:
+    process = training(tmp_path, *SMALL, LONG, f"data.root={root}", f"compute.workers={workers}")
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1000, 1000))  # of shared memory, too
+    assert sentence in ended(process)
+
+
+CODE_OF_THE_USER = """
+from dataclasses import replace
+from pytorch_lightning.callbacks import Callback
+from rectifiers.data import sources
+
+class Fails(Callback):
+    def on_train_batch_end(self, *_):
+        raise ZeroDivisionError("in the callback")
+
+class FailingSplit(sources.ArraySplit):
+    def image(self, index):
+        raise ZeroDivisionError("in the data")
+
+def failing_data(val_fraction, split_seed):
+    source = sources.digits()
+    return replace(source, train=FailingSplit(source.train.images, source.train.labels))
+"""
+
+
+@pytest.mark.process
+@with_and_without_workers
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (("data=digits", "callbacks=ranks", "callbacks._target_=of_the_user.Fails"), "in the callback"),
+        (("data=digits", "data._target_=of_the_user.failing_data"), "in the data"),
+    ],
+)
+def test_an_exception_in_code_of_the_user_ends_the_run(
+    tmp_path: Path, overrides: tuple[str, ...], sentence: str, workers: int
+) -> None:
+    (tmp_path / "of_the_user.py").write_text(CODE_OF_THE_USER)
+    command = alone(tmp_path, *overrides, "model=mlp", "optim.epochs=1", "logger=none", f"compute.workers={workers}")
+    code = f"import runpy, sys; sys.path.insert(0, {str(tmp_path)!r}); del sys.argv[0]; "
+    code += "runpy.run_path(sys.argv[0], run_name='__main__')"
+    assert sentence in refused([sys.executable, "-c", code, *command[1:]])
+
+
+# ---- the other programs that read data ----
+
+
+@pytest.mark.process
+@with_and_without_workers
+def test_a_damaged_image_ends_the_testing_of_weights(tmp_path: Path, root: Path, workers: int) -> None:
     finish(alone(tmp_path, *SMALL, f"data.root={root}"))
     torch.save({key.removeprefix("network."): value for key, value in weights(tmp_path).items()}, tmp_path / "net.pt")
-    (root / "val" / "b" / "2.jpg").write_bytes(b"")
-    of_weights = [f"run={tmp_path}/net.pt", *SMALL[:3], f"data.root={root}", f"cache_dir={tmp_path}"]
-    assert "2.jpg cannot be read" in refused([sys.executable, "scripts/evaluate.py", *of_weights, "compute.workers=2"])
+    (root / "val" / "b" / "2.jpg").write_bytes(deceptive_png())
+    of_weights = [f"run={tmp_path}/net.pt", *SMALL[:5], f"data.root={root}", f"cache_dir={tmp_path}"]
+    said = refused([sys.executable, "scripts/evaluate.py", *of_weights, f"compute.workers={workers}"])
+    assert "2.jpg cannot be read" in said
+
+
+@pytest.mark.process
+@with_and_without_workers
+def test_a_damaged_image_ends_an_analysis(tmp_path: Path, root: Path, workers: int) -> None:
+    (root / "train" / "b" / "2.jpg").write_bytes(deceptive_png())
+    given = ["preprocessing", *SMALL[:6], f"data.root={root}", f"cache_dir={tmp_path}", f"out={tmp_path}/out"]
+    said = refused([sys.executable, "scripts/analyse.py", *given, f"compute.workers={workers}"])
+    assert "2.jpg cannot be read" in said

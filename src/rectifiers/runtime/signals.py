@@ -1,6 +1,7 @@
 """Signals ask a run to stop; it stops where nothing is lost and no process waits for another. Imports no torch."""
 
 import multiprocessing
+import re
 import signal
 import threading
 from collections.abc import Iterable, Iterator
@@ -9,10 +10,12 @@ from typing import Any, TypeVar
 
 from rectifiers.runtime.console import stderr
 from rectifiers.runtime.distributed import all_reduce_max, resume_command, world
+from rectifiers.runtime.errors import InputError
 
 T = TypeVar("T")
 
 TRY_AGAIN, INTERRUPTED = 75, 130  # exit statuses: EX_TEMPFAIL, and the shell's status after Ctrl-C
+NO_SHARED_MEMORY = re.compile(r"shared memory|shm|unable to (mmap|resize|write)|No space left|Too many open files")
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
@@ -48,17 +51,22 @@ def deferring_signals() -> Iterator[None]:
     Acting in the handler itself would leave other processes waiting in a collective. When the run stops, rank 0 prints
     the command that continues it. Ignored signals stay ignored. Nested contexts, and contexts outside the main thread
     (which alone receives signals), do nothing.
+
+    Raises:
+        InputError: where a process that loads images was killed, or found no room in shared memory.
     """
     global _pending, _deferring, _interruptible_where
     if _deferring or threading.current_thread() is not threading.main_thread():
-        yield
+        with _workers_errors_in_words():
+            yield
         return
     handlers = {s: signal.getsignal(s) for s in STOP_SIGNALS if signal.getsignal(s) != signal.SIG_IGN}
     _pending, _deferring = 0, True
     try:
         for number in handlers:
             signal.signal(number, _handle)
-        yield
+        with _workers_errors_in_words():
+            yield
         if _pending:
             raise Stopped(_pending, "at its end")
     except Stopped as stop:
@@ -124,6 +132,24 @@ def leave_signals_to_the_parent(_: int = 0) -> None:
     if _deferring:
         for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def _workers_errors_in_words() -> Iterator[None]:
+    """Turn the end of a DataLoader's worker, which torch raises as an error at any line, into a sentence."""
+    try:
+        yield
+    except RuntimeError as error:
+        said = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+        if said[0].startswith("DataLoader worker (pid"):
+            what = f"a process that loads images was killed ({said[0]})"
+        elif " in DataLoader worker " in said[0] and NO_SHARED_MEMORY.search(said[-1]):
+            what = f"a process that loads images could not be given shared memory ({said[-1]})"
+        else:
+            raise
+        raise InputError(
+            f"{what}; make room in memory and in /dev/shm, or lower compute.workers, and give the same command again"
+        ) from error
 
 
 def _kill_workers() -> None:
