@@ -16,7 +16,7 @@ from PIL import Image
 
 import forkserver
 from conftest import ROOT, TINY, load_script
-from rectifiers.cli.launcher import Submission, hand_over, run_missing, train
+from rectifiers.cli.launcher import Submission, hand_over, launch, launch_together, run_missing, train
 from rectifiers.cli.sweep import Job, State, load, plan, print_status
 from rectifiers.runs.folder import lock_for_child
 from rectifiers.runtime.errors import InputError
@@ -82,7 +82,10 @@ def test_a_sweep_is_planned_launched_broken_and_completed(tmp_path: Path) -> Non
 
 @pytest.mark.process
 def test_two_launches_at_once_start_nothing_twice(tmp_path: Path) -> None:
-    sweep = planned(tmp_path, "optim.epochs=1", "seed=0,1,2")
+    sweep = planned(tmp_path, "optim.epochs=1", "optim.global_batch=128,1000000")
+    (sweep / "logs").mkdir()
+    for job in load(sweep):
+        job.note("error: it failed an hour ago")
     command = [sys.executable, "scripts/sweep.py", "launch", str(sweep), "--jobs", "2"]
     both = [
         forkserver.Popen(
@@ -94,7 +97,7 @@ def test_two_launches_at_once_start_nothing_twice(tmp_path: Path) -> None:
     assert sorted(line.split()[1] for line in told.splitlines() if line.startswith("started: ")) == sorted(
         job.name for job in load(sweep)
     )
-    assert states(sweep) == [State.DONE] * 3
+    assert sorted(states(sweep)) == [State.DONE, State.FAILED]
 
 
 def test_a_job_whose_process_is_starting_is_not_started_again(
@@ -107,10 +110,17 @@ def test_a_job_whose_process_is_starting_is_not_started_again(
     process = subprocess.Popen(["sleep", "60"], stdin=lock)
     os.close(lock)
     try:
-        assert job.state() == State.STARTING
+        print_status([job], as_json=False)
+        assert "1 starting" in capsys.readouterr().out
         assert lock_for_child(job.file()) is None
         hand_over(sweep, "printed", [])
-        assert capsys.readouterr().out == ""
+        hand_over(sweep, "local", [])
+        for start in (launch, launch_together):
+            with pytest.raises(SystemExit):
+                start(sweep, 1)
+            told = capsys.readouterr()
+            assert told.out == ""
+            assert told.err.startswith(f"starting: {job.name}")
     finally:
         process.kill()
         process.wait()

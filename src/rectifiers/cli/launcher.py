@@ -28,7 +28,13 @@ def launch(folder: Path, processes: int, trust: Sequence[str] = ()) -> None:
     A process has the lock of its job as its standard input, from its first moment: no other launch starts that job.
     """
     jobs, running = load_to_run(folder, trust), dict[Popen, Job]()
-    pending = list(jobs)
+    pending, tried = list(jobs), {job.name: job.last_try() for job in jobs}
+
+    def is_left(job: Job) -> bool:
+        """Whether it is to be started here: where it failed, another launch may just have tried it."""
+        state = job.state()
+        return state in TO_START and (state is not State.FAILED or job.last_try() == tried[job.name])
+
     with _ended_together(running):
         while True:
             for process in [process for process in running if process.poll() is not None]:
@@ -37,7 +43,7 @@ def launch(folder: Path, processes: int, trust: Sequence[str] = ()) -> None:
                     job.note(f"error: exit status {process.returncode} after: {job.last_words()}")
                 print(f"{job.state()}: {job}", flush=True)
             for job in list(pending) if len(running) < processes else []:
-                if job.state() in TO_START and (lock := lock_for_child(job.file())) is not None:
+                if is_left(job) and (lock := _lock_to_start(job)) is not None:
                     pending.remove(job)
                     job.note("")
                     typed = _command(folder, trust, job.name)
@@ -47,7 +53,7 @@ def launch(folder: Path, processes: int, trust: Sequence[str] = ()) -> None:
                     print(f"started: {job}", flush=True)
                     if len(running) == processes:
                         break
-            if not running and not any(job.state() in TO_START for job in pending):
+            if not running and not any(map(is_left, pending)):
                 break
             time.sleep(0.2)
             stop_if_requested("with its runs")
@@ -72,6 +78,15 @@ def launch_together(folder: Path, processes: int, trust: Sequence[str] = ()) -> 
             time.sleep(0.2)
             stop_if_requested("with its runs")
     _report_lost(jobs)
+
+
+def _lock_to_start(job: Job) -> int | None:
+    """Return the lock of a job that nobody has begun or ended since its state was read, or None."""
+    lock = lock_for_child(job.file())
+    if lock is not None and job.state() is not State.STARTING:
+        os.close(lock)
+        return None
+    return lock
 
 
 def _command(folder: Path, trust: Sequence[str], *job: str) -> list[str]:
@@ -135,12 +150,29 @@ def hand_over(folder: Path, cluster: str, settings: Sequence[str], trust: Sequen
 
 
 def _submit(jobs: Sequence[Job], cluster: str, settings: Sequence[str]) -> None:
-    import submitit
-
+    """Hand jobs to submitit, but for those that somebody else starts at this moment."""
     if cluster == "slurm" and shutil.which("sbatch") is None:
         raise InputError(
             "--cluster=slurm needs sbatch, which is not here; call it where jobs are submitted, or --print"
         )
+    locks = {job.name: lock for job in jobs if (lock := _lock_to_start(job)) is not None}
+    try:
+        submitted = _submitted([job for job in jobs if job.name in locks], cluster, settings)
+    finally:
+        for lock in locks.values():
+            os.close(lock)
+    if cluster == "local":  # submitit's local jobs end with the process that started them
+        for at in submitted:
+            at.wait()
+        _report_lost(jobs)
+
+
+def _submitted(jobs: Sequence[Job], cluster: str, settings: Sequence[str]) -> list[Any]:
+    """Submit jobs, note who has them, and return them as submitit knows them."""
+    import submitit
+
+    if not jobs:
+        return []
     executor = submitit.AutoExecutor(folder=jobs[0].sweep / "submitit", cluster=cluster)
     try:
         executor.update_parameters(**{key: json.loads(value) for key, _, value in (s.partition("=") for s in settings)})
@@ -151,10 +183,7 @@ def _submit(jobs: Sequence[Job], cluster: str, settings: Sequence[str]) -> None:
     for job, at in zip(jobs, submitted, strict=True):
         job.note(f"{cluster} {at.job_id}")
         print(f"{at.job_id} {job}", flush=True)
-    if cluster == "local":  # submitit's local jobs end with the process that started them
-        for at in submitted:
-            at.wait()
-        _report_lost(jobs)
+    return submitted
 
 
 class Submission:
@@ -214,6 +243,8 @@ def run_missing(folder: Path, trust: Sequence[str] = ()) -> None:
 def _train_alone(job: Job) -> None:
     began = time.process_time()
     with held(job.file()):
+        if job.state() is not State.STARTING:
+            return  # another process has done it
         print(f"started: {job}", flush=True)
         train(job)
     print(f"{job.state()}: {job} ({time.process_time() - began:.1f} s of CPU)", flush=True)

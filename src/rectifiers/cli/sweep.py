@@ -122,6 +122,11 @@ class Job:
         """Keep who has it (`slurm <job>`, `local <process>` or `printed`), or how it failed (`error: ...`)."""
         write_text(self.file(".note"), " ".join(text.split()))
 
+    def last_try(self) -> int | None:
+        """Return when it was noted last who has it or how it failed, in nanoseconds; None where it never was."""
+        path = self.file(".note")
+        return path.stat().st_mtime_ns if path.exists() else None
+
     def forget_error(self) -> None:
         """Forget how it failed, but not who has it."""
         if _read(self.file(".note")).startswith("error: "):
