@@ -19,6 +19,7 @@ from rectifiers.data.folders import read_rgb
 from rectifiers.data.inspection import unreadable_reason
 from rectifiers.data.sources import Source, folder
 from rectifiers.runtime.errors import InputError
+from rectifiers.training import build
 from rectifiers.training import run as running
 from rectifiers.training.run import train
 
@@ -235,3 +236,21 @@ def test_with_skip_a_bad_training_image_is_named_at_the_start_and_one_of_validat
         pytest.raises(InputError, match=r"val/b/2\.jpg cannot be read as an image"),
     ):
         look(photos, skip_bad=True)
+
+
+def test_of_several_processes_one_looks_for_all(
+    photos: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = look(photos).digests
+    opened.clear()
+    monkeypatch.setattr(build, "broadcast_from_rank_zero", lambda look: found)  # as on another rank
+    config = compose_config(*SMALL, f"data.root={photos}", f"cache_dir={photos.parent}/none")
+    source = folder(str(photos))
+    assert build.inspect_source(source, config).digests == found
+    outlines = {source.outline}
+    (photos / "val" / "b" / "2.jpg").write_bytes(b"of another size")
+    outlines.add(folder(str(photos)).outline)
+    (photos / "val" / "b" / "2.jpg").rename(photos / "val" / "b" / "7.jpg")
+    outlines.add(folder(str(photos)).outline)
+    assert len(outlines) == 3
+    assert opened == []

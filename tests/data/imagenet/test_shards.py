@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import torch
 
+from rectifiers.data import inspection
 from rectifiers.data.imagenet.shards import ShardSplit
+from rectifiers.data.imagenet.source import imagenet
 from rectifiers.data.imagenet.store import MANIFEST, read_manifest
 from rectifiers.data.module import ImageData
 from rectifiers.data.sources import Source
@@ -109,6 +111,28 @@ def test_a_damaged_image_is_named_by_its_index(copied: Path) -> None:
     sentence = r"image 7 of .*train \(shard-00000\.bin from byte \d+\) is not what was written there; see make"
     with pytest.raises(InputError, match=sentence):
         split.image(7)
+
+
+def test_a_damaged_validation_image_is_met_before_training_and_a_sound_split_read_once(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "SETTLED_NS", -1)
+    read: list[str] = []
+    encoded = ShardSplit.encoded
+    monkeypatch.setattr(ShardSplit, "encoded", lambda self, i: (read.append(self.name), encoded(self, i))[1])
+    source = imagenet(str(copied))
+    known = source.inspected(tmp_path / "cache", skip_bad=False)
+    assert known.digest == source.digest
+    assert read == ["val"] * 24
+    source.inspected(tmp_path / "cache", skip_bad=False)
+    assert len(read) == 24
+    row = np.load(copied / "val" / "index.npy")[7]
+    with open(copied / "val" / "shard-00000.bin", "r+b") as file:
+        file.seek(int(row["offset"]) + 9)
+        file.write(bytes(50))
+    for skip_bad in (False, True):
+        with pytest.raises(InputError, match=r"^image 7 of .*val \(shard-00000.* is not what was written there"):
+            imagenet(str(copied)).inspected(tmp_path / "cache", skip_bad=skip_bad)
 
 
 def test_a_failing_disk_is_reported_in_one_sentence(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from zlib_ng.zlib_ng import crc32
 
 from rectifiers.data.folders import read_rgb
 from rectifiers.data.imagenet.store import INDEX, STORED_AS, shard_name
+from rectifiers.data.inspection import Inspection, look_at_files, memory_path
 from rectifiers.runtime.errors import InputError
 
 
@@ -27,11 +28,13 @@ class ShardSplit:
     """
 
     def __init__(self, root: Path, name: str, manifest: dict[str, Any]) -> None:
-        self.folder = root / name
+        self.name, self.folder = name, root / name
         self._digest: str = manifest["splits"][name]["digest"]
         files = manifest["files"]
         shards = sorted(file for file in files if file.startswith(f"{name}/shard-"))
         sizes = [files[shard]["bytes"] for shard in shards]
+        self._shards = [root / shard for shard in shards]
+        self._index_sha256: str = files[f"{name}/index.npy"]["sha256"]
         try:
             self._index = np.load(self.folder / "index.npy", mmap_mode="r", allow_pickle=False)
         except Exception as error:  # numpy evaluates the header as Python text
@@ -114,3 +117,25 @@ class ShardSplit:
     def digest(self) -> str:
         """Return the hash of the original files and labels, equal to that of the same images in a folder."""
         return self._digest
+
+    def inspect(self, cache_dir: Path | None) -> Inspection:
+        """Compare the images of a validation split with their checksums, unless the memory in `cache_dir` knows that
+        their shards have not changed since.
+
+        Those of a training split, 140 GB of ImageNet, are compared when they are read: all of them within an epoch.
+        """
+        if self.name == "train":
+            return Inspection(self._digest, [])
+        memory = cache_dir and memory_path(cache_dir, str(self.folder.resolve()), self._index_sha256)
+        found = look_at_files(self._shards, [path.name for path in self._shards], self._damages, memory)
+        return Inspection(self._digest, [sentence for sentences in found for sentence in sentences])
+
+    def _damages(self, path: Path) -> list[str]:
+        """Return a sentence about each image of a shard that is not what was written there."""
+        sentences = []
+        for index in np.flatnonzero(self._index["shard"] == self._shards.index(path)):
+            try:
+                self.encoded(int(index))
+            except InputError as error:
+                sentences.append(str(error))
+        return sentences
