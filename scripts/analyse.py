@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from rectifiers.analysis.settings import SETTINGS, split
 from rectifiers.cli.composition import Choices, compose_with_choices, of_run, resolve
-from rectifiers.cli.train import hints, refuse_unusable_choices
+from rectifiers.cli.refusals import check_arguments
 from rectifiers.results.figures import write_svg
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder
@@ -51,14 +51,8 @@ DEFAULTS = {  # beside those of train.py
 
 def configuration(arguments: list[str]) -> tuple[RunConfig, Choices]:
     """Return the configuration that train.py would have, and the options that were chosen."""
-    refuse_unusable_choices(arguments)
-    for argument in arguments:
-        if "=" not in argument or argument[0] in "+~":
-            raise InputError(f"{argument} is not usable; write key=value")
-    try:
-        config, choices = compose_with_choices(arguments)
-    except InputError as error:
-        raise InputError(next(iter(hints(arguments)), str(error))) from error
+    check_arguments(arguments)
+    config, choices = compose_with_choices(arguments)
     return resolve(config), choices
 
 

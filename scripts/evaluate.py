@@ -15,7 +15,8 @@ from pathlib import Path
 from rich.console import Console
 
 from rectifiers.cli.composition import composed, of_run, override
-from rectifiers.cli.train import AnyOutcome, refuse_unusable_choices
+from rectifiers.cli.refusals import check_arguments, leave
+from rectifiers.cli.train import AnyOutcome
 from rectifiers.results.console import errors_table, print_record
 from rectifiers.runs.trust import split_trust
 from rectifiers.runtime.distributed import end_with_launcher, world
@@ -26,7 +27,7 @@ from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 def test(arguments: list[str]) -> None:
     """Do what the command line asks for, and print what comes out."""
     trust, arguments = split_trust(arguments)
-    refuse_unusable_choices(arguments)
+    check_arguments(arguments)
     given = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
     names = [name.strip() for name in given.pop("run", "").strip("[]").split(",")]
     if not all(names):
@@ -59,7 +60,7 @@ def main() -> None:
         with deferring_signals():
             test(sys.argv[1:])
     except InputError as error:
-        sys.exit(f"error: {error}")
+        leave(error)
     except KeyboardInterrupt:  # a second one
         print("interrupted; nothing was recorded of the protocol that was being tested", file=sys.stderr)
         sys.exit(INTERRUPTED)

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from rectifiers.cli.launcher import hand_over, launch, launch_together, run, run_missing
+from rectifiers.cli.refusals import check_arguments
 from rectifiers.cli.sweep import load, plan, print_means, print_status
 from rectifiers.runs.trust import split_trust
 from rectifiers.runtime.errors import InputError
@@ -52,6 +53,7 @@ def main() -> None:
     args = parse(arguments)
     try:
         if args.command == "plan":
+            check_arguments(args.overrides)
             count = plan(args.sweep, [args.overrides])
             print(f"{count} runs in {args.sweep}; start them with: python scripts/sweep.py launch {args.sweep}")
         elif args.command == "launch":

@@ -104,7 +104,6 @@ def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
 
     def run(program: str, *arguments: object, cwd: Path = ROOT) -> CompletedProcess[str]:
         monkeypatch.setattr(sys, "argv", [str(ROOT / program), *map(str, arguments)])
-        monkeypatch.setattr("rectifiers.cli.train._started", False, raising=False)
         monkeypatch.chdir(cwd)
         capfd.readouterr()
         status: object = 0

@@ -135,9 +135,9 @@ REFUSED = [
     (["propagation", "seeds=0"], "seeds=0 is not usable; give a whole number at least 1 and at most 1000"),
     (["propagation", "inputs=noise"], "inputs=noise is not known; choose one of: data, gaussian"),
     (["propagation", "activaton=relu"], "activaton is not known; did you mean activation? "),
-    (["propagation", "activation=perlu"], "Could not find 'activation/perlu'"),
+    (["propagation", "activation=perlu"], "activation=perlu is not known; did you mean activation=prelu? "),
     (["propagation", "activation=null"], "activation=null is not usable; leave it out, or give activation=<option> of"),
-    (["propagation", "model"], "model is not usable; write key=value"),
+    (["propagation", "model"], "model is no key=value; "),
     (
         ["propagation", "model=mlp", "model.norm=batch", "images=1"],
         "images=1 leaves model.norm=batch nothing to normalise",

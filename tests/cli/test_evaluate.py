@@ -17,7 +17,7 @@ from rectifiers.evaluation.testing import evaluate
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.errors import InputError
-from rectifiers.training import build
+from rectifiers.training import build, functions
 from rectifiers.training.checkpoints import load_weights
 from rectifiers.training.run import Outcome, train
 
@@ -72,7 +72,7 @@ def test_several_runs_are_an_ensemble(evaluate_py, tmp_path: Path) -> None:
     config = compose_config(*SIZES, "evaluation=[center,dense]")
     source = build.open_source(config.data)
     for name in ("center", "dense"):
-        protocol = build.import_function(f"evaluation.{name}", config.evaluation.protocols[name])(32)
+        protocol = functions.import_function(f"evaluation.{name}", config.evaluation.protocols[name])(32)
         together = 0.0
         for part in sorted(parts, key=lambda part: part.record.run):
             scored = Scored(config, part.path.parent)

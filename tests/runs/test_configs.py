@@ -13,7 +13,7 @@ from rectifiers.nn.activations import Moments, describe
 from rectifiers.runs.config import Target
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import checked
-from rectifiers.training import build
+from rectifiers.training import build, functions
 
 GROUPS = {
     path.name: sorted(p.relative_to(path).with_suffix("").as_posix() for p in path.rglob("*.yaml"))
@@ -85,14 +85,14 @@ def test_every_option_composes_and_passes_the_checks(group: str, option: str) ->
 
 @pytest.mark.parametrize("option", GROUPS["data"])
 def test_every_source_takes_its_settings(option: str) -> None:
-    source = build.import_function("data", compose_config(f"data={option}").data)
+    source = functions.import_function("data", compose_config(f"data={option}").data)
     assert source.func.__name__ == option.rstrip("8")  # digits8 are digits at another size
 
 
 @pytest.mark.parametrize("option", GROUPS["evaluation"])
 def test_every_protocol_cuts_views(option: str) -> None:
     for name, target in compose_config(f"evaluation={option}").evaluation.protocols.items():
-        protocol = build.import_function(f"evaluation.{name}", target)(32)
+        protocol = functions.import_function(f"evaluation.{name}", target)(32)
         for px in protocol.scales_px:
             views = protocol.views(torch.zeros(1, 40, 50, dtype=torch.uint8), px)
             assert views.shape[1] == 1
@@ -104,7 +104,7 @@ def test_every_preprocess_fits_real_images(option: str) -> None:
     config = compose_config(f"preprocess={option}", "data.resize_px=12", "data.crop_px=12")
     source = digits()
     data = build.build_data(config, source)
-    method = build.import_function("preprocess", config.preprocess)
+    method = functions.import_function("preprocess", config.preprocess)
     fitted = fit(method, PixelMoments(data.statistics_batches), config.preprocess.scale)
     out = fitted(next(data.statistics_batches()))
     assert torch.isfinite(out).all()
@@ -240,7 +240,7 @@ def test_bounds_depend_on_where_a_value_comes_from() -> None:
 
 
 def import_function(group: str, settings: dict[str, object]) -> object:
-    return build.import_function(group, checked(Target, settings))
+    return functions.import_function(group, checked(Target, settings))
 
 
 def test_settings_that_a_function_does_not_take_are_named_with_those_it_takes() -> None:
@@ -265,7 +265,7 @@ def test_settings_that_a_function_does_not_take_are_named_with_those_it_takes() 
     ):
         target = compose_config(f"{group}={option}", f"{group}.{setting}").targets()[group]
         with pytest.raises(InputError, match=sentence):
-            build.import_function(group, target)
+            functions.import_function(group, target)
     with pytest.raises(InputError, match=r"activation\.x is not known; .*relu takes: no settings"):
         import_function("activation", {"_target_": "rectifiers.activations.relu", "x": 1})
     for target in ("nowhere.at.all", "rectifiers.activations.nothing", "rectifiers..x", "rectifiers.__name__"):

@@ -19,7 +19,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.schema import checked
 from rectifiers.theory.stability import stability
-from rectifiers.training.build import import_function
+from rectifiers.training.functions import import_function
 
 Factory = Callable[[int], nn.Module]
 

@@ -13,6 +13,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from rectifiers.cli.refusals import unknown_keys, without_advice
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder
@@ -46,15 +47,30 @@ def compose_with_choices(overrides: Sequence[str]) -> tuple[DictConfig, Choices]
         InputError: where an override cannot be composed.
     """
     try:
-        within_train = GlobalHydra.instance().is_initialized()
-        with nullcontext() if within_train else initialize_config_dir(str(CONF), version_base="1.3"):
-            config = compose("train", list(overrides), return_hydra_config=True)
+        config = _compose(overrides)
     except (HydraException, OmegaConfBaseException) as error:
-        raise InputError(" ".join(str(error).split())) from error
+        raise refusal(error, overrides) from error
     choices = choices_of(config.hydra)
     with open_dict(config):
         del config["hydra"]
     return config, choices
+
+
+def _compose(overrides: Sequence[str]) -> DictConfig:
+    within_train = GlobalHydra.instance().is_initialized()
+    with nullcontext() if within_train else initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("train", list(overrides), return_hydra_config=True)
+
+
+def refusal(error: Exception, overrides: Sequence[str]) -> InputError:
+    """Return what Hydra refused in one sentence, which names the first key that there is not."""
+    pairs = [each.partition("=")[::2] for each in overrides]
+    chosen = [f"{key}={value}" for key, value in pairs if (CONF / key / f"{value}.yaml").is_file()]
+    try:
+        known: Any = OmegaConf.to_container(_compose(chosen))
+    except (HydraException, OmegaConfBaseException):
+        known = {}
+    return InputError(next(unknown_keys(overrides, known), without_advice(error)))
 
 
 def parse_overrides(overrides: Sequence[str]) -> list[Override]:
@@ -66,7 +82,7 @@ def parse_overrides(overrides: Sequence[str]) -> list[Override]:
     try:
         return OverridesParser.create().parse_overrides(list(overrides))
     except HydraException as error:
-        raise InputError(" ".join(str(error).split())) from error
+        raise InputError(without_advice(error)) from error
 
 
 def choices_of(hydra: Any) -> Choices:

@@ -3,23 +3,22 @@
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TextIO, cast
 
 import hydra
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, QuotedString
-from hydra.errors import CompactHydraException, HydraException
+from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from rectifiers.cli.composition import Choices, choices_of, compose_with_choices, resolve
+from rectifiers.cli.composition import Choices, choices_of, compose_with_choices, refusal, resolve
 from rectifiers.cli.help import text, wanted
+from rectifiers.cli.refusals import SHOW_ALL, check_arguments, flags_first, leave, print_error
 from rectifiers.results.console import print_record
 from rectifiers.runs.config import RunConfig, options
 from rectifiers.runs.folder import Outcome, find, settle
@@ -28,11 +27,9 @@ from rectifiers.runs.record import EnsembleRecord, TrainingRecord
 from rectifiers.runtime.distributed import World, end_with_launcher, resume_command, world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
-from rectifiers.runtime.schema import unknown_key
 from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 
-GROUP_FOLDERS = {path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra"}
-_started = False
+REPORT = "Error executing job with overrides"  # how the line begins that Hydra writes for an error
 AnyOutcome = Outcome[TrainingRecord] | Outcome[EnsembleRecord]
 
 
@@ -42,10 +39,11 @@ def main() -> None:
     Nothing heavy is imported before the run starts, so `--help` and `--cfg job` answer at once.
     """
     end_with_launcher()
-    with explain_refusal(sys.argv[1:]):
+    with in_one_sentence(sys.argv[1:]):
         if wanted(sys.argv[1:]):
             print(text(sys.argv[1:]))
         else:
+            sys.argv[1:] = flags_first(sys.argv[1:])
             hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")(launch)()
 
 
@@ -53,19 +51,15 @@ def launch(config: DictConfig) -> float:
     """Run a composed configuration, print its record, and return the error for a sweeper to minimise.
 
     Raises:
-        CompactHydraException: with the sentence of an InputError, which Hydra prints without a traceback.
+        InputError: where the configuration cannot be run.
     """
-    global _started
-    _started = True
     hydra_config, here = HydraConfig.get(), world()
     sweeping = hydra_config.mode == RunMode.MULTIRUN
     overrides = [str(each) for each in OmegaConf.to_container(hydra_config.overrides.task, resolve=False) or ()]
     try:
-        for override in overrides:
-            if override[0] in "+~":
-                raise InputError(f"{override} adds or removes a key, which nothing here reads; write key=value")
         with deferring_signals():
-            resolved, choices = resolve(config), choices_of(hydra_config)
+            with _on_all_ranks():
+                resolved, choices = resolve(config), choices_of(hydra_config)
             if resolved.members is not None:
                 outcome: AnyOutcome = _run_ensemble(resolved, resolved.members, choices["experiment"], overrides)
             else:
@@ -74,10 +68,10 @@ def launch(config: DictConfig) -> float:
                 _print(outcome)
     except InputError as error:
         if sweeping:  # Hydra reports a sweep's failures at its end only
-            print(f"error: {error}", file=sys.stderr)
+            print_error(error)
             if here.size > 1 and not error.on_all_ranks:
                 sys.exit(1)  # the others are still in this run, or gone; none may go on to the next one alone
-        raise CompactHydraException(f"error: {error}") from error
+        raise
     except Exception:
         if sweeping and here.size > 1:
             traceback.print_exc()
@@ -87,6 +81,16 @@ def launch(config: DictConfig) -> float:
         sys.exit(1)
     errors = [result.top1_error_pct for result in outcome.record.protocols.values()]
     return min(errors, default=float("inf"))
+
+
+@contextmanager
+def _on_all_ranks() -> Iterator[None]:
+    """Mark an error of the body as one that all ranks have, because they were given the same."""
+    try:
+        yield
+    except InputError as error:
+        error.on_all_ranks = True
+        raise
 
 
 def _run(config: RunConfig, choices: Choices, overrides: Sequence[str], here: World) -> Outcome[TrainingRecord]:
@@ -100,8 +104,11 @@ def _run(config: RunConfig, choices: Choices, overrides: Sequence[str], here: Wo
         # Before torch starts its threads: they wait asleep and not spinning. Beside one other busy process a run on
         # two cores took 2.5 times as long with the default (47 s against 19 s; alone 18 s), and many times beside two.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        from rectifiers.data.samplers import check_share
         from rectifiers.training.run import train
 
+        with _on_all_ranks():
+            check_share(config.optim.global_batch, here.size)
         outcome = train(config, choices, overrides)
     if not outcome.fresh and here.rank == 0 and "WANDB_SWEEP_ID" in os.environ and config.logger.name == "wandb":
         from rectifiers.tracking.mirror import publish
@@ -141,61 +148,50 @@ def _print(outcome: AnyOutcome) -> None:
 
 
 @contextmanager
-def explain_refusal(arguments: list[str]) -> Iterator[None]:
-    """Where Hydra refuses the command line, add what could have been meant: it names neither keys nor near misses."""
+def in_one_sentence(arguments: list[str]) -> Iterator[None]:
+    """Print an error of the input as the last line on stderr, and leave with status 1."""
     try:
-        refuse_unusable_choices(arguments)
-        yield
+        check_arguments(arguments)
+        with _without_hydras_report():
+            yield
+    except (HydraException, OmegaConfBaseException) as error:
+        refused = refusal(error, [argument for argument in arguments if not argument.startswith("-")])
+        refused.on_all_ranks = True
+        leave(refused)
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+        leave(error)
     except KeyboardInterrupt:  # outside of a run, or a second one
         if world().rank == 0:
             print(f"interrupted; what has a checkpoint goes on from it with: {resume_command()}", file=sys.stderr)
         sys.exit(INTERRUPTED)
-    except SystemExit as refusal:
-        if refusal.code not in (0, None) and not _started and not os.environ.get("HYDRA_FULL_ERROR"):
-            for hint in hints(arguments):
-                print(hint, file=sys.stderr)
-        raise
 
 
-def refuse_unusable_choices(arguments: Iterable[str]) -> None:
-    """Raise an InputError for a group's choice that is no name, such as null: Hydra answers it with a traceback."""
-    for argument in arguments:
-        group, _, text = argument.partition("=")
-        if group not in GROUP_FOLDERS:
-            continue
-        try:
-            given = OverridesParser.create().parse_override(argument).value()
-        except HydraException:  # Hydra itself says what is wrong with the grammar
-            continue
-        choices = given.list if isinstance(given, ChoiceSweep) else [given]
-        names = [name for choice in choices for name in (choice if isinstance(choice, list) else [choice])]
-        if not all((isinstance(name, str) and name) or isinstance(name, QuotedString) for name in names):
-            raise InputError(
-                f"{group}={text} is not usable; leave it out, or give {group}=<option> of: {options(group)}"
-            )
+@contextmanager
+def _without_hydras_report() -> Iterator[None]:
+    """Let what a run raises come here, and not be printed by Hydra with its own lines around it.
+
+    Hydra has no switch for the line that it writes before it raises a job's error.
+    """
+    if os.environ.get(SHOW_ALL) == "1":
+        yield
+        return
+    os.environ[SHOW_ALL] = "1"  # Hydra hands on what is raised
+    stream, sys.stderr = sys.stderr, cast(TextIO, _WithoutReport(sys.stderr))
+    try:
+        yield
+    finally:
+        sys.stderr = stream
+        del os.environ[SHOW_ALL]
 
 
-def hints(arguments: Iterable[str]) -> list[str]:
-    """Return a sentence for every override whose key the configuration does not have."""
-    pairs = [a.partition("=")[::2] for a in arguments if "=" in a and a[0] not in "-+~"]
-    GlobalHydra.instance().clear()
-    chosen = [f"{key}={value}" for key, value in pairs if (CONF / key / f"{value}.yaml").is_file()]
-    config = OmegaConf.to_container(compose_with_choices(chosen)[0])
-    found = []
-    for key, _ in pairs:
-        node: Any = config
-        path = ""
-        for part in key.split("."):
-            if part == "hydra" or "/" in part or not isinstance(node, dict):
-                break
-            if not path and part in GROUP_FOLDERS and part not in node:
-                break  # Hydra itself lists a group's options
-            if part not in node:
-                found.append(unknown_key(f"{path}{part}", {*map(str, node), *([] if path else GROUP_FOLDERS)}))
-                break
-            path += f"{part}."
-            node = node[part]
-    return found
+class _WithoutReport:
+    """A stream that leaves out Hydra's line about a job's error."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return len(text) if text.startswith(REPORT) else self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -27,11 +27,7 @@ class ShuffledBatches(Sampler[list[tuple[int, int]]]):
             raise InputError(
                 f"optim.global_batch={batch} is more than the {size} training images; give {size} or fewer"
             )
-        if batch % world:
-            raise InputError(
-                f"optim.global_batch={batch} does not divide over {world} processes; give a multiple of {world}, or "
-                "start another number of processes"
-            )
+        check_share(batch, world)
         self.size, self.batch, self.seed, self.epoch = size, batch, seed, 0
         self.rank, self.world, self.skip = rank, world, 0
 
@@ -54,3 +50,12 @@ class ShuffledBatches(Sampler[list[tuple[int, int]]]):
             yield [
                 (self.epoch, index) for index in indices.tolist()
             ]  # batch by batch: all of ImageNet's would take 50 MB
+
+
+def check_share(batch: int, processes: int) -> None:
+    """Raise an InputError where a batch cannot be shared by so many processes."""
+    if batch % processes:
+        raise InputError(
+            f"optim.global_batch={batch} does not divide over {processes} processes; give a multiple of {processes}, "
+            "or start another number of processes"
+        )

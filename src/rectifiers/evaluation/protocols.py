@@ -21,6 +21,8 @@ from rectifiers.nn.networks.network import ImageNetwork, Network, of_rows
 from rectifiers.nn.networks.rows import map_sizes, multiply_adds
 from rectifiers.runtime.errors import InputError
 
+NEEDS_MAPS = "testing on maps needs some, and this network has no conv layers; choose evaluation=[center,ten_view]"
+
 
 class ImageClassifier(Protocol):
     """What a protocol tests: a network and the preprocessing before it."""
@@ -136,9 +138,7 @@ class Dense:
     def _window(self, network: Network) -> int:
         """Return the side of a window, that of the last map in training."""
         if not len(network.trunk):
-            raise InputError(
-                "testing on maps needs some, and this network has no conv layers; choose evaluation=[center,ten_view]"
-            )
+            raise InputError(NEEDS_MAPS)
         return map_sizes(network.shapes, self.crop_px, self.crop_px)[0]
 
 

@@ -1,10 +1,7 @@
 """From a configuration to the parts of a run."""
 
-import difflib
-import inspect
 import math
-import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,35 +17,24 @@ from rectifiers.data.preprocess import PixelMoments, Preprocess, fit
 from rectifiers.data.sources import Source
 from rectifiers.data.statistics import load_or_fit, statistics_key
 from rectifiers.data.transforms import Geometry
-from rectifiers.evaluation.protocols import Dense
+from rectifiers.evaluation.protocols import NEEDS_MAPS, Dense
 from rectifiers.nn.activations import Mode, check_gain, check_output, describe, gain, pieces, relu
 from rectifiers.nn.initializers import Layer, LayerReport, initialize, warn_of_drift
 from rectifiers.nn.networks.modules import ModuleNetwork
 from rectifiers.nn.networks.network import ImageNetwork, Network
 from rectifiers.nn.networks.rows import depth, trace
-from rectifiers.runs.config import SOME_CLASSES, Data, RunConfig, Target
+from rectifiers.runs.config import SOME_CLASSES, Data, RunConfig
 from rectifiers.runs.provenance import provenance
 from rectifiers.runs.record_parts import Provenance
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.distributed import SINGLE_PROCESS, World, broadcast_from_rank_zero, run_on_all_ranks
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
-from rectifiers.runtime.schema import check_call
 from rectifiers.runtime.signals import interruptible
+from rectifiers.training.functions import import_function
 from rectifiers.training.module import Classifier
 
 Choices = Mapping[str, str | None]  # the option that was chosen of each group
-# What the function of a group is called with, beside its own settings.
-CALLED_WITH = {
-    "init": ("weight", "layer", "generator"),
-    "preprocess": ("moments",),
-    "evaluation": ("crop_px",),
-    "data": (),
-    "callbacks": (),
-    "model": ("activation", "classes", "channels", "input_px"),
-}
-# The parameters of an activation's function that ask for the number of channels.
-CHANNELS = ("channels", "num_parameters", "num_features")
 MAP_SIDES = (8, 8)  # px, of the maps that an activation is tried on
 
 
@@ -112,89 +98,23 @@ def build(config: RunConfig, source: Source, folder: Path, here: World, *, is_tr
     )
 
 
-def import_function(key: str, target: Target) -> Callable[..., Any]:
-    """Return the function that `target`, the value of `key`, names, with its settings as keywords.
-
-    Raises:
-        InputError: where it cannot be imported, does not take a setting or its value, or is of another kind.
-    """
-    try:
-        function = pkgutil.resolve_name(target.target)
-        inspect.signature(function)
-    except Exception as error:  # the user's own module may raise anything
-        expected = isinstance(error, ImportError | AttributeError | ValueError | TypeError)
-        raise InputError(
-            f"{key}._target_={target.target} cannot be imported{'' if expected else f' ({error!r})'}; "
-            f"{_meant(target.target) or 'give the dotted name of a function'}"
-        ) from error
-    check_call(function, target.options, f"{key}.")
-    if key == "activation":
-        return _activation_factory(function, target)
-    configured = partial(function, **target.options)
-    names = CALLED_WITH[key.partition(".")[0]]
-    try:
-        inspect.signature(configured).bind(*names)
-    except TypeError as error:
-        raise InputError(
-            f"{key}._target_={target.target} cannot be called with ({', '.join(names)}): {error}; "
-            "give a function that takes them"
-        ) from error
-    return configured
-
-
-def _meant(name: str) -> str | None:
-    """Return what a dotted name that does not exist could have meant, as a question."""
-    parent, _, last = name.rpartition(".")
-    try:
-        near = difflib.get_close_matches(last, dir(pkgutil.resolve_name(parent)), n=1)
-    except Exception:
-        return None
-    return f"did you mean {parent}.{near[0]}?" if near and near[0] != last else None
-
-
-def _activation_factory(function: Callable[..., Any], target: Target) -> Callable[[int], nn.Module]:
-    """Return the function that builds a layer's activation, with the number of channels where `function` asks for it.
-
-    Raises:
-        InputError: where it needs anything else that is not given.
-    """
-    parameters, given = inspect.signature(function).parameters.values(), target.options
-    asked = [p.name for p in parameters if p.name in CHANNELS and p.name not in given]
-    for p in parameters:
-        is_needed = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-        if is_needed and p.name not in given and p.name not in asked:
-            raise InputError(
-                f"activation._target_={target.target} needs {p.name}, which is not given; write a file in "
-                f"conf/activation with the function and its {p.name}, or give a function that needs its channels alone"
-            )
-
-    def build_activation(channels: int) -> nn.Module:
-        try:
-            made = function(**dict.fromkeys(asked, channels), **given)
-        except InputError:
-            raise
-        except Exception as error:
-            raise InputError(f"activation._target_={target.target} cannot be built: {error!r}") from error
-        if not isinstance(made, nn.Module):
-            raise InputError(f"activation._target_={target.target} gives {made!r}; it must return a torch module")
-        return made
-
-    return build_activation
-
-
 def check_functions(config: RunConfig) -> None:
-    """Import every function that `config` names, check its settings and try the activation, which needs no data.
+    """Import every function that `config` names, check its settings, and try what needs no data.
 
     Raises:
         InputError: for the first one that cannot be used.
     """
     for key, target in config.targets().items():
         function = import_function(key, target)
-        if key.startswith("evaluation.") and config.model.target is not None and isinstance(function(8), Dense):
+        if not key.startswith("evaluation.") or not isinstance(function(config.data.crop_px), Dense):
+            continue
+        if config.model.target is not None:
             raise InputError(
                 f"{key} slides over the maps of a network of rows, and model._target_={config.model.target} is none; "
                 "choose evaluation=[center,ten_view]"
             )
+        if not any(row.kind == "conv" for row in config.model.layers(SOME_CLASSES)):
+            raise InputError(f"{key.replace('.', '=')} is not usable: {NEEDS_MAPS}")
     check_activation(config)
 
 

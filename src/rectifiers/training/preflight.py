@@ -25,11 +25,13 @@ def check_compute(compute: Compute, here: World) -> None:
     started = here.size // here.nodes
     nodes, devices = compute.nodes or here.nodes, compute.devices or started
     if (nodes, devices) != (here.nodes, started):
-        raise InputError(
+        error = InputError(
             f"compute.nodes={nodes} compute.devices={devices} asks for {nodes * devices} processes, and "
             f"{here.size} on {here.nodes} {'node was' if here.nodes == 1 else 'nodes were'} started; type: "
             f"{launch_command(nodes, devices)}"
         )
+        error.on_all_ranks = True
+        raise error
     if compute.accelerator == "gpu" and started > torch.cuda.device_count():
         raise InputError(
             f"{started} processes on this node share {torch.cuda.device_count()} GPUs; start one process a GPU"

@@ -16,7 +16,8 @@ from rectifiers.runs.record import SCHEMA_VERSION, TrainingRecord, finite
 from rectifiers.runs.record_parts import Divergence, InitReportEntry, Network, ProtocolResult, Slopes
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.distributed import all_gather
-from rectifiers.training.build import Run, import_function
+from rectifiers.training.build import Run
+from rectifiers.training.functions import import_function
 from rectifiers.training.module import Diverged
 
 OF_THIS_MACHINE = ("runs_dir", "cache_dir", "rerun", "logger", "hydra")

@@ -1,0 +1,182 @@
+"""What is wrong with a command line, in one sentence that says what could have been meant.
+
+Hydra's own refusals name neither keys nor near misses, and advise to add keys, which nothing here reads.
+"""
+
+import difflib
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, QuotedString
+from hydra.errors import HydraException
+
+from rectifiers.runs.config import RunConfig, options
+from rectifiers.runtime.distributed import world
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import CONF
+from rectifiers.runtime.schema import Section, keys, subsection, unknown_key
+
+SHOW_ALL = "HYDRA_FULL_ERROR"  # in the environment: Hydra's name for whole tracebacks
+GROUP_FOLDERS = {path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra"}
+# Hydra's flags, and those of them that the next argument belongs to.
+FLAGS = (
+    "--help", "-h", "--hydra-help", "--version", "--run", "-r", "--multirun", "-m", "--resolve", "--shell-completion",
+    "-sc", "--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd",
+    "--info", "-i", "--experimental-rerun",
+)  # fmt: skip
+WITH_VALUE = FLAGS[FLAGS.index("--cfg") :]
+MANY = 20  # options, which are not all named beside the one that was meant
+OWN_CONFIG = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Check what can be judged without composing: flags, the form key=value, and the options of groups.
+
+    Raises:
+        InputError: for the first argument that cannot be used, on all ranks.
+    """
+    try:
+        _check_arguments(arguments)
+    except InputError as error:
+        error.on_all_ranks = True  # they were all given the same
+        raise
+
+
+def flags_first(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments in the order that Hydra's parser understands: it takes no flag between overrides."""
+    is_flag = [
+        argument.startswith("-") or before in WITH_VALUE
+        for before, argument in zip(("", *arguments), arguments, strict=False)
+    ]
+    return [
+        each for wanted in (True, False) for each, is_one in zip(arguments, is_flag, strict=True) if is_one == wanted
+    ]
+
+
+def _check_arguments(arguments: Sequence[str]) -> None:
+    chosen: dict[str, str] = {}
+    has_own_options = any(argument.partition("=")[0] in OWN_CONFIG for argument in arguments)
+    for before, argument in zip(("", *arguments), arguments, strict=False):
+        if before in WITH_VALUE:
+            continue
+        if argument.startswith("-"):
+            _check_flag(argument)
+            continue
+        group, equals, text = argument.partition("=")
+        if group[:1] in ("+", "~"):
+            if group.lstrip("+~").startswith("hydra"):
+                continue
+            raise InputError(f"{argument} adds or removes a key, which nothing here reads; write key=value")
+        if not equals:
+            raise InputError(f"{argument} is no key=value; {_with_option(argument)}")
+        if group not in GROUP_FOLDERS:
+            continue
+        if group in chosen:
+            raise InputError(f"{chosen[group]} and {argument} choose {group} twice; give one of them")
+        chosen[group] = argument
+        _check_options(group, text, argument, any_name=has_own_options)
+
+
+def _check_flag(argument: str) -> None:
+    flag, equals, value = argument.partition("=")
+    if flag in FLAGS or (flag.startswith("--") and any(known.startswith(flag) for known in FLAGS)):
+        return
+    name = flag.lstrip("-")
+    meant = [name] if name in GROUP_FOLDERS else _near_keys(name)
+    words = " or ".join(f"{key}={value if equals else '<value>'}" for key in meant)
+    raise InputError(f"{argument} is no flag; {f'did you mean {words}?' if words else 'settings are key=value'}")
+
+
+def _check_options(group: str, text: str, argument: str, *, any_name: bool) -> None:
+    """Raise an InputError for what is no option of `group`; any_name: of a configuration that is not ours."""
+    try:
+        given = OverridesParser.create().parse_override(argument).value()
+    except HydraException:  # composing says what is wrong with the grammar
+        return
+    choices = given.list if isinstance(given, ChoiceSweep) else [given]
+    known = options(group).split(", ")
+    for name in (name for choice in choices for name in (choice if isinstance(choice, list) else [choice])):
+        if isinstance(name, QuotedString):
+            name = name.text
+        if not isinstance(name, str) or not name:
+            raise InputError(
+                f"{group}={text} is not usable; leave it out, or give {group}=<option> of: {options(group)}"
+            )
+        if name not in known and not any_name and "$" not in name:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            meant = f"did you mean {group}={near[0]}? " if near else ""
+            listed = "--help lists the options" if near and len(known) > MANY else f"The options are: {options(group)}"
+            raise InputError(f"{group}={name} is not known; {meant}{listed}")
+
+
+def _with_option(word: str) -> str:
+    """Say which group has `word`, or a name like it, as its option."""
+    pairs = [(group, option) for group in sorted(GROUP_FOLDERS) for option in options(group).split(", ")]
+    near = difflib.get_close_matches(word, [option for _, option in pairs], n=1, cutoff=0.75)
+    meant = [f"{group}={option}" for group, option in pairs if near and option == near[0]]
+    return f"did you mean {' or '.join(meant)}?" if meant else "settings are key=value, such as activation=prelu"
+
+
+def unknown_keys(overrides: Iterable[str], config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for every override whose key `config`, composed without it, does not have."""
+    for key in (each.partition("=")[0] for each in overrides if "=" in each and each[0] not in "-+~"):
+        node: Any = config
+        path = ""
+        for part in key.split("."):
+            if part == "hydra" or "/" in part or not isinstance(node, Mapping):
+                break
+            if not path and part in GROUP_FOLDERS and part not in node:
+                break  # an optional group that is not chosen
+            if part not in node:
+                elsewhere = [found for found in known_keys() if found.rpartition(".")[2] == key.rpartition(".")[2]]
+                if elsewhere:
+                    yield f"{key} is not known; did you mean {' or '.join(elsewhere)}?"
+                else:
+                    yield unknown_key(f"{path}{part}", {*map(str, node), *([] if path else GROUP_FOLDERS)})
+                break
+            path += f"{part}."
+            node = node[part]
+
+
+def known_keys(section: type[Section] = RunConfig, prefix: str = "") -> list[str]:
+    """Return every declared key of a configuration, dotted."""
+    found = []
+    for name, field in keys(section).items():
+        inside = subsection(field)
+        found += known_keys(inside, f"{prefix}{name}.") if inside else [f"{prefix}{name}"]
+    return found
+
+
+def _near_keys(name: str) -> list[str]:
+    """Return the keys that are `name`, or end in it or in a name like it."""
+    known = known_keys()
+    lasts = {key.rpartition(".")[2] for key in known}
+    near = difflib.get_close_matches(name.rpartition(".")[2], lasts, n=1, cutoff=0.75)
+    found = [key for key in known if key == name or (near and key.rpartition(".")[2] == near[0])]
+    return [name] if name in found else found
+
+
+def without_advice(error: Exception) -> str:
+    """Return what Hydra says in one line, without its advice to add a key."""
+    lines = [line for line in str(error).splitlines() if not line.startswith("To append to your config")]
+    return " ".join(" ".join(lines).split())
+
+
+def print_error(error: InputError) -> None:
+    """Print the sentence on stderr; rank 0 alone does where all processes have the error."""
+    with suppress(InputError):  # the launcher's variables may be what is wrong
+        if error.on_all_ranks and world().rank > 0:
+            return
+    print(f"error: {error}", file=sys.stderr, flush=True)
+
+
+def leave(error: InputError) -> NoReturn:
+    """Print the sentence as the last line, and leave with status 1; with HYDRA_FULL_ERROR=1 by its traceback."""
+    print_error(error)
+    if os.environ.get(SHOW_ALL) == "1":
+        raise error
+    sys.exit(1)
