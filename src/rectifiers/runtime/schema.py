@@ -155,6 +155,7 @@ def _spelled(bound: Any) -> str:
 def _sentence(section: type[Section], given: Any, place: tuple[int | str, ...], at: str) -> str:
     """What is wrong with the value at `place`: unknown, missing, not of its type, or out of its range."""
     inside: type[Section] | None = section
+    field: FieldInfo | None = None
     for part in map(str, place):
         if inside is None:
             break  # an item of a list, or a member of a union: the whole value is named

@@ -17,16 +17,18 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import psutil
+from pydantic import Field
 
-from rectifiers.runs.config import Logger
+from rectifiers.runs.config import Logger, Project
 from rectifiers.runs.identity import canonical_json
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.record_parts import Provenance
-from rectifiers.runtime.files import write_text
+from rectifiers.runtime.files import read_bytes, write_text
+from rectifiers.runtime.schema import Section
 from rectifiers.tracking import payload
 
 CONNECT_TIMEOUT_S, INIT_TIMEOUT_S, ANSWER_S = 3, 20, 10
@@ -35,6 +37,8 @@ CORE = "wandb-core"  # the client's own process
 MIN_FREE_BYTES = 2**20
 SYNC = "python scripts/report.py sync"
 WANDB, ADDRESS, NOTE = "wandb", "address.json", "sent.json"  # a folder in the run's, and our files in it
+LARGEST_NOTE = 2**16  # bytes
+WandbName = Annotated[str, Field(pattern=r"^[\w. -]{1,128}$")]
 T = TypeVar("T")
 
 
@@ -269,6 +273,14 @@ def logged_error(log: Path) -> str | None:
         return f"the client's log cannot be read: {error}"
 
 
+class Address(Section):
+    """Where a run is in W&B, as its folder notes it: names, and never a server."""
+
+    id: WandbName
+    project: Project
+    entity: WandbName | None = None
+
+
 def address(folder: Path, project: str) -> dict[str, Any]:
     """Return the run's id in W&B and its project, and its entity where that is not the account's own.
 
@@ -276,7 +288,8 @@ def address(folder: Path, project: str) -> dict[str, Any]:
     reuse the id of a deleted run. A sweep's agent gives its own id, which was noted.
     """
     try:
-        return json.loads((folder / WANDB / ADDRESS).read_text())
+        noted = Address.model_validate_json(read_bytes(folder / WANDB / ADDRESS, LARGEST_NOTE))
+        return noted.model_dump(exclude_none=True)
     except (OSError, ValueError):
         earlier = len(list((folder.parent / "replaced").glob(f"{folder.name}-*")))
         return {"id": f"{folder.name}-{earlier + 1}" if earlier else folder.name, "project": project}
@@ -296,8 +309,9 @@ def mark(folder: Path, record: TrainingRecord, url: str | None) -> None:
 def is_sent(folder: Path, record: TrainingRecord) -> bool:
     """Return whether W&B has this record; tests that were added later make it another record."""
     try:
-        return json.loads((folder / WANDB / NOTE).read_text())["record"] == _digest(record)
-    except (OSError, ValueError, KeyError, TypeError):
+        noted = json.loads(read_bytes(folder / WANDB / NOTE, LARGEST_NOTE))
+        return noted["record"] == _digest(record)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
 

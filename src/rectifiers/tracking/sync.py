@@ -4,13 +4,12 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import yaml
-
 from rectifiers.runs import record as records
 from rectifiers.runs.config import Logger
 from rectifiers.runs.folder import held
 from rectifiers.runs.record import EnsembleRecord, TrainingRecord
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import read_yaml
 from rectifiers.runtime.schema import checked
 from rectifiers.tracking import client
 from rectifiers.tracking.mirror import publish
@@ -28,6 +27,8 @@ def sync(runs: Path) -> Iterator[Outcome]:
         raise InputError(f"--runs={runs} is not a folder; give the one that holds the runs")
     for folder in sorted(path.parent for path in runs.glob("*/wandb") if path.is_dir()):
         try:
+            if (folder / "wandb").is_symlink():
+                raise InputError(f"{folder / 'wandb'} is a symbolic link, which is not followed")
             with held(folder):
                 if not (folder / "record.json").exists():
                     yield folder.name, "it is not finished; the command that started it continues it and sends it"
@@ -56,8 +57,8 @@ def send_records(paths: Iterable[Path], project: str) -> Iterator[Outcome]:
 def _settings(folder: Path) -> Logger:
     """Return the logger's settings that the run was made with."""
     try:
-        return checked(Logger, yaml.safe_load((folder / "config.yaml").read_text())["logger"], "logger.")
-    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+        return checked(Logger, read_yaml(folder / "config.yaml")["logger"], "logger.")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{folder / 'config.yaml'} cannot be read ({error})") from error
 
 
