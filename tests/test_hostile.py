@@ -6,8 +6,10 @@ What is named here stands in SECURITY.md, with the tests of other files.
 
 import json
 import os
+import pickle
 import shutil
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -17,7 +19,7 @@ import pytest
 import torch
 import yaml
 
-from conftest import CONF, TINY, compose_config
+from conftest import CONF, ROOT, TINY, compose_config
 from rectifiers.cli.sweep import plan
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import run_id, science
@@ -331,3 +333,171 @@ def test_a_log_that_is_a_symbolic_link_is_not_written_to(call: Call, sweep: Path
         assert "symbolic link" in done.stderr.splitlines()[-1]
         assert "Traceback" not in done.stderr
     assert victim.read_text() == "words"
+
+
+def nested(levels: int) -> str:
+    return '{"a":' * levels + "1" + "}" * levels
+
+
+def with_errors(record: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    result = record["protocols"]["center"] | changes
+    return record | {"protocols": {"center": result}}
+
+
+RECORDS: dict[str, Callable[[dict[str, Any]], str | bytes]] = {
+    "wall_s is NaN": lambda record: json.dumps(record | {"wall_s": float("nan")}),
+    "infinity in the history": lambda record: json.dumps(
+        record | {"history": [{**row, "train_loss": float("inf")} for row in record["history"]]}
+    ),
+    "a number beyond floats": lambda record: json.dumps(record).replace('"wall_s": ', '"wall_s": 1e400, "x": '),
+    "a slope that is NaN": lambda record: json.dumps(
+        record | {"slopes": {"fc": {"mean": float("nan"), "std": 0.0, "min": 0.0, "max": 0.0, "channels": 1}}}
+    ),
+    "800 levels": lambda record: nested(800),
+    "800 levels in a record": lambda record: json.dumps(record)[:-1] + f', "compute": {nested(800)}}}',
+    "200,000 brackets": lambda record: "[" * BRACKETS,
+    "an error of its own": lambda record: json.dumps(with_errors(record, top1_error_pct=0.0)),
+    "more correct than there are": lambda record: json.dumps(with_errors(record, top1_correct=10**6)),
+    "another mask": lambda record: json.dumps(with_errors(record, correct_mask="00")),
+    "counts as text": lambda record: json.dumps(with_errors(record, num_images="450")),
+    "another name": lambda record: json.dumps(record | {"run": "0123456789ab"}),
+    "a name that is a path": lambda record: json.dumps(record | {"run": "../../0123456789ab"}),
+    "another kind": lambda record: json.dumps(record | {"kind": "party"}),
+    "no object": lambda record: "[]",
+    "null": lambda record: "null",
+    "no JSON": lambda record: "",
+    "a key twice": lambda record: json.dumps(record)[:-1] + ', "wall_s": 1.0}',
+    "a key twice inside": lambda record: json.dumps(record).replace('"seed": ', '"seed": 1, "seed": '),
+    "half a character": lambda record: json.dumps(record).encode() + b"\xff",
+    "half a pair": lambda record: json.dumps(record | {"warnings": ["\ud800"]}),
+    "a giant": lambda record: json.dumps(record) + " " * 2**26,
+    "a link": lambda record: "link",
+    "a pipe": lambda record: "pipe",
+    "a folder": lambda record: "folder",
+}
+
+
+def test_bad_records_are_left_out_by_name_and_the_others_shown(call: Call, finished: Outcome, tmp_path: Path) -> None:
+    """Every command that reads many records, on a good run among bad ones."""
+    runs, good = tmp_path / "runs", json.loads(finished.path.read_text())
+    victim = shutil.copy(finished.path, tmp_path / "victim.json")
+    for number, (name, make) in enumerate(RECORDS.items()):
+        path = runs / f"{number} {name}" / "record.json"
+        path.parent.mkdir(parents=True)
+        content = make(good)
+        if content == "link":
+            path.symlink_to(victim)
+        elif content == "pipe":
+            os.mkfifo(path)
+        elif content == "folder":
+            path.mkdir()
+        else:
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    (runs / good["run"]).mkdir()
+    shutil.copy(finished.path, runs / good["run"])
+    for command in ("show", "collect", "page"):
+        done = in_results(call, command, tmp_path, f"--runs={runs}", "--json")
+        assert done.returncode == 0, done.stderr
+        for name in RECORDS:
+            lines = [line for line in done.stderr.splitlines() if f" {name}/record.json" in line]
+            assert len(lines) == 1, (command, name, done.stderr[-2000:])
+            assert lines[0].startswith("left out")
+            assert "is not a usable record (" in lines[0]
+        if command == "show":
+            assert [row["run"] for row in json.loads(done.stdout)] == [good["run"]]
+    for path in runs.glob("*/record.json"):
+        path.rename(tmp_path / "results" / "records" / f"{path.parent.name}.json")
+    done = in_results(call, "tables", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert all(f"left out: {tmp_path}/results/records/" in line for line in done.stderr.splitlines())
+    assert len(done.stderr.splitlines()) == len(RECORDS)
+    for path in (tmp_path / "results" / "records").iterdir():
+        path.rename(runs / path.stem / "record.json")
+    for name in RECORDS:  # one by one they are one sentence
+        path = next(runs.glob(f"* {name}")) / "record.json"
+        for arguments in (("diff", path, good["run"], f"--runs={runs}"), ("cost", path), ("sync", path)):
+            done = in_results(call, arguments[0], tmp_path, *map(str, arguments[1:]))
+            assert done.returncode == 1
+            assert "Traceback" not in done.stderr
+            last = done.stderr.splitlines()[-1]
+            assert last.startswith(f"error: {path}"), (name, arguments, last)
+            assert "is not a usable record (" in last
+
+
+def in_results(call: Call, command: str, place: Path, *arguments: str) -> Any:
+    """`scripts/report.py`, which writes to results/ in a place of the test's own."""
+    program = place / "scripts" / "report.py"
+    if not program.exists():
+        program.parent.mkdir()
+        shutil.copy(ROOT / "scripts" / "report.py", program)
+        (place / "results" / "records").mkdir(parents=True)
+        (place / "results" / "claims").mkdir()
+    return call(str(program), command, *arguments)
+
+
+def bomb(path: Path) -> None:
+    """A checkpoint whose parts unpack to a thousand times their size."""
+    with zipfile.ZipFile(path) as parts:
+        content = {part.filename: parts.read(part) for part in parts.infolist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as parts:
+        for name, data in content.items():
+            parts.writestr(name, data)
+
+
+class Touches:
+    """Pickled, it makes a file when it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (Path(self.path),)
+
+
+@pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
+@pytest.mark.parametrize("content", ["pickle", "hidden pickle", "bomb", "pipe", "text", "empty", "other keys"])
+def test_a_checkpoint_that_is_none_is_one_sentence(
+    call: Call, finished: Outcome, marker: Path, tmp_path: Path, command: tuple[str, ...], content: str
+) -> None:
+    folder = foreign(finished, tmp_path, lambda config: None)
+    path = folder / "last.ckpt"
+    if content == "pickle":
+        path.write_bytes(pickle.dumps(Touches(marker)))
+    elif content == "hidden pickle":
+        torch.save(torch.load(path, weights_only=True) | {"hidden": Touches(marker)}, path)
+    elif content == "bomb":
+        bomb(path)
+    elif content == "pipe":
+        path.unlink()
+        os.mkfifo(path)
+    elif content == "other keys":
+        torch.save({"state_dict": 1, "rectifiers": []}, path)
+    else:
+        path.write_text("" if content == "empty" else "words")
+    program, *rest = (each.replace("OUT", str(tmp_path)) for each in command)
+    done = call(program, *rest, f"run={folder}")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f"error: {path} cannot be read as a checkpoint (")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("content", ["pickle", "bomb", "pipe", "text"])
+def test_statistics_that_are_none_are_one_sentence_or_fitted_again(
+    call: Call, finished: Outcome, marker: Path, tmp_path: Path, content: str
+) -> None:
+    folder = foreign(finished, tmp_path, lambda config: None)
+    path = folder / "statistics.pt"
+    if content == "pickle":
+        torch.save({"mean": Touches(marker)}, path)
+    elif content == "bomb":
+        bomb(path)
+    elif content == "pipe":
+        path.unlink()
+        os.mkfifo(path)
+    else:
+        path.write_text("words")
+    done = call("scripts/analyse.py", "responses", f"run={folder}", f"out={tmp_path}")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f"error: {path} is ")
+    done = call("scripts/evaluate.py", f"run={folder}", "evaluation=ten_view")  # which does not read that file
+    assert done.returncode == 0, done.stderr

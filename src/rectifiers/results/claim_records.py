@@ -20,6 +20,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file
 
 FILE = "records.jsonl.xz"
+LARGEST_BYTES = 2**30  # of all records, unpacked
 
 
 def load(folder: Path) -> list[TrainingRecord]:
@@ -47,7 +48,11 @@ def _lines(folder: Path) -> list[bytes]:
     if not path.exists():
         return []
     try:
-        return lzma.decompress(path.read_bytes()).splitlines()
+        unpacking = lzma.LZMADecompressor()
+        content = unpacking.decompress(path.read_bytes(), max_length=LARGEST_BYTES)
+        if not unpacking.eof:
+            raise lzma.LZMAError(f"it is cut, or holds more than {LARGEST_BYTES:,} bytes")
+        return content.splitlines()
     except (OSError, lzma.LZMAError) as error:
         raise InputError(f"{path} is not a usable file of records ({error}); take the committed one") from error
 
