@@ -16,7 +16,7 @@ from PIL import Image
 
 import forkserver
 from conftest import ROOT, TINY, load_script
-from rectifiers.cli.launcher import Submission, hand_over, launch, launch_together, run_missing, train
+from rectifiers.cli.launcher import Submission, hand_over, launch, launch_together, progress, run_missing, train
 from rectifiers.cli.sweep import Job, State, load, plan, print_status
 from rectifiers.runs.folder import lock_for_child
 from rectifiers.runtime.errors import InputError
@@ -353,3 +353,11 @@ def test_hydras_launcher_and_sweeper(tmp_path: Path, overrides: list[str], runs:
     done = subprocess.run([*command, *places], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.glob("runs/*/record.json"))) == runs
+
+
+def test_a_launch_tells_how_many_of_its_jobs_are_done_and_how_long_the_others_take(tmp_path, monkeypatch) -> None:
+    jobs = [Job(tmp_path, str(n), (), cost, "") for n, cost in enumerate((1, 2, 3, 4, 10))]
+    states = dict(zip("01234", (State.DONE, State.DIVERGED, State.RUNNING, State.FAILED, State.MISSING), strict=True))
+    monkeypatch.setattr(Job, "state", lambda job: states[job.name])
+    assert progress(jobs, {"0"}, seconds=60) == "2 of 5 done, 1 running, 1 failed, 6 min left"  # 13 of 2 in a minute
+    assert progress(jobs, {"0", "1"}, seconds=60) == "2 of 5 done, 1 running, 1 failed"

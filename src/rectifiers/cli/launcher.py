@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from rectifiers.cli.sweep import TO_START, Job, State, load_to_run
 from rectifiers.runs.folder import held, lock_for_child
+from rectifiers.runtime.console import LineTimer, duration
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import INTERRUPTED, TRY_AGAIN, Stopped, deferring_signals, stop_if_requested
 
@@ -35,8 +36,11 @@ def launch(folder: Path, processes: int, trust: Sequence[str] = ()) -> None:
         state = job.state()
         return state in TO_START and (state is not State.FAILED or job.last_try() == tried[job.name])
 
+    timer, done_before = LineTimer(), _done(jobs)
     with _ended_together(running):
         while True:
+            if timer.is_due():
+                print(progress(jobs, done_before, timer.clock() - timer.started), flush=True)
             for process in [process for process in running if process.poll() is not None]:
                 job = running.pop(process)
                 if process.returncode not in NO_FAILURE and job.state() is State.MISSING:
@@ -70,14 +74,38 @@ def launch_together(folder: Path, processes: int, trust: Sequence[str] = ()) -> 
     for job in ready:
         job.note("")
     running: list[Popen] = []
+    timer, done_before = LineTimer(), _done(jobs)
     with _ended_together(running):
         for number in range(min(processes, len(ready))):
             with _log(folder / "logs" / f"process-{number + 1}.log") as log:
                 running.append(Popen(_command(folder, trust), stderr=log, start_new_session=True))
         while any(process.poll() is None for process in running):
+            if timer.is_due():
+                print(progress(jobs, done_before, timer.clock() - timer.started), flush=True)
             time.sleep(0.2)
             stop_if_requested("with its runs")
     _report_lost(jobs)
+
+
+def _done(jobs: Sequence[Job]) -> set[str]:
+    """Return the names of the jobs whose runs are there."""
+    return {job.name for job in jobs if job.state() in (State.DONE, State.DIVERGED)}
+
+
+def progress(jobs: Sequence[Job], done_before: Collection[str], seconds: float) -> str:
+    """Return a line such as "3 of 12 done, 2 running, 1 failed, 12 min left".
+
+    done_before: the jobs that were done when the sweep was launched, `seconds` ago. The time left follows from what
+    has been done since, by cost.
+    """
+    done, states = _done(jobs), [job.state() for job in jobs]
+    cost = sum(job.cost for job in jobs if job.name in done and job.name not in done_before)
+    to_do = sum(job.cost for job, state in zip(jobs, states, strict=True) if state is not State.FAILED) - sum(
+        job.cost for job in jobs if job.name in done
+    )
+    running = sum(state in (State.RUNNING, State.STARTING) for state in states)
+    line = f"{len(done)} of {len(jobs)} done, {running} running, {states.count(State.FAILED)} failed"
+    return f"{line}, {duration(seconds * to_do / cost)} left" if cost else line
 
 
 def _lock_to_start(job: Job) -> int | None:

@@ -51,6 +51,22 @@ def progress_bar(
         yield _lines(description, total, unit, clock)
 
 
+class LineTimer:
+    """Says when a line about long work is due: after FIRST_LINE_S, and then every LINE_EVERY_S."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock, self.started = clock, clock()
+        self._due = self.started + FIRST_LINE_S
+
+    def is_due(self) -> bool:
+        """Return whether a line is due now; the next one is due later."""
+        now = self.clock()
+        if now < self._due:
+            return False
+        self._due = now + LINE_EVERY_S
+        return True
+
+
 def _lines(description: str, total: int, unit: str, clock: Callable[[], float]) -> Callable[[int], None]:
     """Return a function that advances the work, and prints a line when it is time for one."""
     done, done_before, before, wait_s = 0, 0, clock(), FIRST_LINE_S

@@ -4,9 +4,10 @@ import csv
 import io
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytorch_lightning as pl
 import torch
@@ -14,7 +15,7 @@ from pytorch_lightning.callbacks import Callback, Checkpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
-from rectifiers.runtime.console import stderr
+from rectifiers.runtime.console import LineTimer, duration, stderr
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file, check_zip, write_text
 from rectifiers.runtime.signals import Stopped, pending_signal, stop_if_requested
@@ -118,12 +119,55 @@ def write_metrics(path: Path, history: History) -> None:
 def print_progress(max_epochs: int, history: History) -> None:
     """Print a line about the last epoch, where no terminal can show a moving bar."""
     row = history[-1]
+    left_s = row["seconds"] * (max_epochs - row["epoch"])
     print(
         f"epoch {row['epoch']}/{max_epochs}  loss {row['train_loss']:.4f}  "
-        f"val top-1 error {row['val/top1_error_pct']:.2f} %",
+        f"val top-1 error {row['val/top1_error_pct']:.2f} %  {row['images_per_second']:,.0f} images per second  "
+        f"learning rate {row['lr']:g}  {duration(left_s)} left",
         file=sys.stderr,
         flush=True,
     )
+
+
+class ProgressLines(Callback):
+    """Prints a line about the epoch that is under way, every minute, where no terminal can show a moving bar.
+
+    Its loss is the mean over the epoch so far, of the images of rank 0; a step costs one reading of the clock.
+    """
+
+    def __init__(self, global_batch: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.global_batch, self.timer = global_batch, LineTimer(clock)
+        self._before = self.timer.started, 0  # the time and the step of the last line
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._before = self.timer.clock(), trainer.global_step
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if not self.timer.is_due():
+            return
+        now, step, (then, step_then) = self.timer.clock(), trainer.global_step, self._before
+        self._before = now, step
+        rate, steps = (step - step_then) / max(now - then, 1e-9), int(trainer.num_training_batches)
+        so_far = cast(Classifier, module).train_loss
+        loss = float(so_far.mean_value / so_far.weight)  # `compute` would wait for the other ranks
+        left_s = (steps * (trainer.max_epochs or 0) - step) / rate
+        print(
+            f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}, step {batch_idx + 1:,} of {steps:,}: "
+            f"loss {loss:.4f}, {rate * self.global_batch:,.0f} images per second, "
+            f"learning rate {trainer.optimizers[0].param_groups[0]['lr']:g}, {duration(left_s)} left",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def on_validation_batch_end(
+        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int, *more: Any
+    ) -> None:
+        if self.timer.is_due():
+            of = sum(int(count) for count in trainer.num_val_batches)
+            where = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
+            print(f"{where}: validation, batch {batch_idx + 1:,} of {of:,}", file=sys.stderr, flush=True)
 
 
 class EpochMeasure(Callback):

@@ -25,7 +25,14 @@ from pytorch_lightning.strategies import DDPStrategy, Strategy
 
 from rectifiers.data.module import ImageData
 from rectifiers.training.build import Run, build_interventions
-from rectifiers.training.checkpoints import AtomicCheckpointIO, EpochEnd, History, print_progress, write_metrics
+from rectifiers.training.checkpoints import (
+    AtomicCheckpointIO,
+    EpochEnd,
+    History,
+    ProgressLines,
+    print_progress,
+    write_metrics,
+)
 from rectifiers.training.module import Classifier
 from rectifiers.training.preflight import BACKEND
 
@@ -58,7 +65,9 @@ def build_trainer(run: Run, mirror: Callable[[History], None], more: Sequence[Ca
     has_bar = sys.stderr.isatty()
     lines = [] if has_bar else [partial(print_progress, epochs)]
     epoch_end = EpochEnd(folder, every_n_steps=config.checkpoint.every_n_steps, receivers=[*metrics, mirror, *lines])
-    bars = [RichProgressBar()] if has_bar else []
+    bars: list[Callback] = [RichProgressBar()] if has_bar else []
+    if not has_bar and here.rank == 0:
+        bars = [ProgressLines(config.optim.global_batch)]
     trainer = pl.Trainer(
         accelerator=compute.accelerator,
         devices=here.size // here.nodes,
