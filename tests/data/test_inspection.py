@@ -57,6 +57,7 @@ def test_a_file_that_is_cut_short_is_noticed(kind: str, share: float) -> None:
     ("body", "reason"),
     [
         (b"<html>not found</html>", "cannot identify image file"),
+        (WHOLE["PNG"][:8] + WHOLE["PNG"][-12:], "cannot identify image file"),
         (encoded(GREY16, "PNG"), "more than 8 bits"),
         (encoded(GREY16, "TIFF"), "more than 8 bits"),
         (encoded(Image.new("1", (30000, 30000)), "PNG"), "px|exceeds limit"),
@@ -66,6 +67,21 @@ def test_a_file_that_is_cut_short_is_noticed(kind: str, share: float) -> None:
 )
 def test_what_is_no_usable_image_is_refused_by_its_header(body: bytes, reason: str) -> None:
     assert re.search(reason, unreadable_reason(body) or "")
+
+
+def test_a_png_with_a_wrong_byte_anywhere_is_decoded_to_see_whether_it_can_be_read() -> None:
+    body = WHOLE["PNG"]
+    noticed = 0
+    for place in range(8, len(body), 97):
+        damaged = body[:place] + bytes([body[place] ^ 0x55]) + body[place + 1 :]
+        try:
+            read_rgb(io.BytesIO(damaged), "it")
+        except InputError:
+            noticed += 1
+            assert unreadable_reason(damaged)
+        else:
+            assert unreadable_reason(damaged) is None
+    assert noticed > 10
 
 
 # ---- a folder ----

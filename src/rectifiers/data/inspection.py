@@ -9,7 +9,6 @@ import os
 import struct
 import time
 import warnings
-import zlib
 from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 import PIL
 from PIL import Image
+from zlib_ng.zlib_ng import crc32
 
 from rectifiers.data import jpeg
 from rectifiers.data.images import FORMATS, check_pixels
@@ -26,7 +26,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file
 
 SETTLED_NS = 2_000_000_000  # a file that changed more recently may change again without another time of change
-PNG_HEADER = struct.Struct(">8xI4sIIB4xI")  # length, name, width, height, depth; checksum of name to interlacing
+PNG_START, PNG_HEADER = b"\x89PNG\r\n\x1a\n", struct.Struct(">4sIIB")  # name of the first part, width, height, depth
 
 
 class Inspection(NamedTuple):
@@ -37,12 +37,12 @@ class Inspection(NamedTuple):
 
 
 def unreadable_reason(body: bytes) -> str | None:
-    """Return why an image file cannot be used, as far as its header and its end say it; None where nothing speaks
-    against it.
+    """Return why an image file cannot be used, as far as its header, its end and a PNG's checksums say it; None where
+    nothing speaks against it.
 
-    Files that do not end as their format demands, or have no known end, are decoded whole.
+    A file that is not whole by these signs, or of another format than JPEG and PNG, is decoded.
     """
-    is_whole = _has_its_end(body)
+    is_whole = _png_is_whole(body) if body.startswith(PNG_START) else _jpeg_is_whole(body)
     if is_whole and 0 < _pixels(body) <= LARGEST_PIXELS:
         return None
     try:
@@ -55,19 +55,28 @@ def unreadable_reason(body: bytes) -> str | None:
     return None
 
 
-def _has_its_end(body: bytes) -> bool:
-    end = body[-64:]  # some programs append a few bytes
-    if body.startswith(b"\xff\xd8"):
-        return b"\xff\xd9" in end
-    return body.startswith(b"\x89PNG") and b"IEND" in end
+def _jpeg_is_whole(body: bytes) -> bool:
+    return body.startswith(b"\xff\xd8") and b"\xff\xd9" in body[-64:]  # some programs append a few bytes
+
+
+def _png_is_whole(body: bytes) -> bool:
+    """Return whether the checksums of all parts fit, to the one that ends the image."""
+    view, start, name = memoryview(body), len(PNG_START), b""
+    while name != b"IEND":
+        end = start + 8 + int.from_bytes(view[start : start + 4])
+        if end + 4 > len(body) or crc32(view[start + 4 : end]) != int.from_bytes(view[end : end + 4]):
+            return False
+        name, start = bytes(view[start + 4 : start + 8]), end + 4
+    return True
 
 
 def _pixels(body: bytes) -> int:
-    """Return the number of pixels of a common JPEG or PNG of 8 bits, by its header; 0 for any other file."""
-    if len(body) > 64 and body.startswith(b"\x89PNG\r\n\x1a\n"):
-        length, name, width, height, depth, checksum = PNG_HEADER.unpack_from(body)
-        is_sound = (length, name) == (13, b"IHDR") and zlib.crc32(body[12:29]) == checksum
-        return width * height if is_sound and depth <= 8 else 0
+    """Return the number of pixels of a whole file by its header, 0 where it is not a common JPEG or PNG of 8 bits."""
+    if body.startswith(PNG_START):
+        if len(body) < 33:  # of signature and header
+            return 0
+        name, width, height, depth = PNG_HEADER.unpack_from(body, len(PNG_START) + 4)
+        return width * height if name == b"IHDR" and depth <= 8 else 0
     height, width = jpeg.read_size(body) or (0, 0)
     return height * width
 
