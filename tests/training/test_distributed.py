@@ -121,9 +121,9 @@ def test_a_rank_that_is_still_starting_ends_with_its_launcher(tmp_path: Path) ->
     ],
 )
 def test_a_rank_that_differs_stops_all_with_the_difference(tmp_path: Path, theirs: str, difference: str) -> None:
-    for done in ranks(alone(tmp_path, *PLAIN), alone(tmp_path, *PLAIN, theirs)):
-        assert done.returncode == 1
-        assert f"error: rank 1 has {difference}" in done.stderr
+    done = ranks(alone(tmp_path, *PLAIN), alone(tmp_path, *PLAIN, theirs))
+    assert [process.returncode for process in done] == [1, 1]
+    assert f"error: rank 1 has {difference}" in done[0].stderr
     assert not list(tmp_path.glob("runs/*"))
 
 
@@ -178,14 +178,15 @@ def test_an_input_that_one_rank_cannot_use_stops_all(tmp_path: Path) -> None:
         (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "photos" / name).touch()
     commands = [alone(tmp_path, "data=folder", f"data.root={tmp_path}/{root}") for root in ("photos", "nowhere")]
-    for done in ranks(*commands):
-        assert done.returncode == 1
-        assert f"error: rank 1: {tmp_path}/nowhere is not a folder" in done.stderr
+    done = ranks(*commands)
+    assert [process.returncode for process in done] == [1, 1]
+    assert f"error: rank 1: {tmp_path}/nowhere is not a folder" in done[0].stderr
 
 
 def test_a_batch_that_does_not_divide_names_the_remedy(tmp_path: Path) -> None:
-    for done in ranks(*[alone(tmp_path, *PLAIN, "optim.global_batch=127")] * 2):
-        assert "error: optim.global_batch=127 does not divide over 2 processes; give a multiple of 2" in done.stderr
+    done = ranks(*[alone(tmp_path, *PLAIN, "optim.global_batch=127")] * 2)
+    assert [process.returncode for process in done] == [1, 1]
+    assert "error: optim.global_batch=127 does not divide over 2 processes; give a multiple of 2" in done[0].stderr
 
 
 def test_a_run_in_progress_is_left_alone_and_says_where(tmp_path: Path) -> None:
