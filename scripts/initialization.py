@@ -1,0 +1,124 @@
+"""How three initialisations carry the signal through six networks of torchvision: results/INITIALIZATION.md.
+
+    python scripts/initialization.py                   all of them, some ten minutes on one core
+    python scripts/initialization.py resnet18 vgg16_bn
+
+Every ReLU, GELU and Hardswish of a network is replaced by PReLU or by GELU. The mean square of what enters its last
+block, of what leaves it, and of the scores is measured on standard normal images, in training mode without dropout,
+over 8 seeds.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import mean, stdev
+
+import torch
+import torchvision
+from torch import Tensor, nn
+
+from rectifiers import PReLU, initialize
+from rectifiers.nn.initialization import table
+from rectifiers.runtime.console import progress_bar
+from rectifiers.runtime.files import write_text
+
+PLACE = Path(__file__).parents[1] / "results"
+SEEDS, IMAGES = 8, 8
+BLOCKS = {  # each network with its last block and the side of its images, px
+    "resnet18": ("layer4.1", 64),
+    "vgg16_bn": ("features.40", 64),
+    "mobilenet_v3_small": ("features.11", 64),
+    "convnext_tiny": ("features.7.2", 64),
+    "densenet121": ("features.denseblock4", 64),
+    "vit_b_16": ("encoder.layers.encoder_layer_11", 224),
+}
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"PReLU": lambda: PReLU(1), "GELU": nn.GELU}
+REPLACED = (nn.ReLU, nn.GELU, nn.Hardswish)
+
+
+def torch_default(model: nn.Module, images: Tensor, seed: int) -> None:
+    """What torchvision's constructor leaves."""
+
+
+def kaiming(model: nn.Module, images: Tensor, seed: int) -> None:
+    """He's gain for ReLU, the square root of 2, everywhere."""
+    for name, weight in model.named_parameters():
+        if weight.dim() > 1 and "embedding" not in name and "scale" not in name and "token" not in name:
+            nn.init.kaiming_normal_(weight)
+
+
+def ours(model: nn.Module, images: Tensor, seed: int) -> None:
+    """`rectifiers.initialize`."""
+    initialize(model, example_input=images, seed=seed)
+
+
+METHODS = {"torch's default": torch_default, "Kaiming, gain √2": kaiming, "rectifiers": ours}
+
+
+def built(name: str, activation: str, seed: int) -> nn.Module:
+    """Return a network with another activation in every place, as its constructor leaves the weights."""
+    torch.manual_seed(seed)
+    model: nn.Module = torchvision.models.get_model(name, weights=None)
+    for place, module in list(model.named_modules()):
+        if isinstance(module, REPLACED):
+            parent, _, last = place.rpartition(".")
+            setattr(model.get_submodule(parent), last, ACTIVATIONS[activation]())
+    for module in model.modules():
+        if "Dropout" in type(module).__name__ or "StochasticDepth" in type(module).__name__:
+            module.p = 0.0
+    return model.train()
+
+
+@torch.no_grad()
+def measure(model: nn.Module, block: str, images: Tensor) -> list[float]:
+    """Return the mean squares of the block's input, its output, and the scores."""
+    found: list[Tensor] = []
+    handle = model.get_submodule(block).register_forward_hook(lambda _, given, out: found.extend([given[0], out]))
+    scores = model(images)
+    handle.remove()
+    return [float(x.double().square().mean()) for x in (*found, scores)]
+
+
+def main(names: list[str]) -> None:
+    rows = []
+    with progress_bar("networks", len(names) * len(ACTIVATIONS) * len(METHODS) * SEEDS) as advance:
+        for name in names:
+            block, px = BLOCKS[name]
+            for activation in ACTIVATIONS:
+                for method, fill in METHODS.items():
+                    values = []
+                    for seed in range(SEEDS):
+                        model = built(name, activation, seed)
+                        images = torch.randn(IMAGES, 3, px, px, generator=torch.Generator().manual_seed(seed))
+                        fill(model, images, seed)
+                        values.append(measure(model, block, images))
+                        advance(1)
+                    rows.append({"network": name, "activation": activation, "init": method, "values": values})
+    if names == list(BLOCKS):
+        write_text(PLACE / "initialization.json", json.dumps(rows, indent=1) + "\n")
+        write_text(PLACE / "INITIALIZATION.md", page(rows))
+    print(page(rows))
+
+
+def page(rows: list[dict]) -> str:
+    """Return the table in words."""
+    lines = []
+    for row in rows:
+        columns = list(zip(*row["values"], strict=True))
+        cells = [f"{mean(column):.3g} ± {stdev(column):.1g}" for column in columns]
+        lines.append((row["network"], row["activation"], row["init"], *cells))
+    head = ("network", "activation", "initialisation", "into the last block", "out of it", "scores")
+    return (
+        "# What initialisation does to the signal of six networks\n\n"
+        f"Mean squares, mean ± standard deviation over {SEEDS} seeds, of {IMAGES} standard normal images, in training\n"
+        "mode without dropout: normalisation uses the batch. Made by `python scripts/initialization.py`.\n\n"
+        f"{table(head, lines)}\n"
+    )
+
+
+if __name__ == "__main__":
+    unknown = [name for name in sys.argv[1:] if name not in BLOCKS]
+    if unknown:
+        sys.exit(f"error: {unknown[0]} is not known; choose from: {', '.join(BLOCKS)}")
+    main(sys.argv[1:] or list(BLOCKS))
