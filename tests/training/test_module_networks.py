@@ -3,8 +3,11 @@
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from conftest import compose_config
+from rectifiers.nn import activations as A
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.build import check_functions, network_size
@@ -32,6 +35,42 @@ def test_a_residual_network_is_trained_tested_and_recorded(tmp_path: Path) -> No
     assert list(record.slopes) == ["act1", *(f"stage{i}_1.act{j}" for i in (1, 2, 3) for j in (1, 2))]
     assert [entry.layer for entry in record.init_report][:3] == ["conv1", "stage1_1.conv1", "stage1_1.conv2"]
     assert set(record.protocols) == {"center", "ten_view"}
+
+
+class BiasPerElement(nn.Module):
+    """An activation whose state is known when the first map arrives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.UninitializedParameter()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if isinstance(self.bias, nn.UninitializedParameter):
+            self.bias.materialize(x.shape[1:])
+            nn.init.zeros_(self.bias)
+        return (x + self.bias).relu()
+
+    def moments(self) -> A.Moments:
+        return A.Moments(0.5, 0.5, 1.0)
+
+
+def bias_per_element(channels: int) -> nn.Module:
+    return BiasPerElement()
+
+
+@pytest.mark.parametrize(
+    "activation", ["crelu", "glu", "relu activation._target_=test_module_networks.bias_per_element"]
+)
+def test_activations_that_are_no_functions_of_one_number_are_trained(
+    tmp_path: Path, activation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    small = ("model=mini", "model.stage2=2", "model.stage3=2")  # glu's fixed point repels: no deep chain of it
+    options = ("data=digits8", *small, "optim=plain", "optim.epochs=1", "logger=none", "evaluation=[dense]")
+    places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
+    config = compose_config(*options, *f"activation={activation}".split(), *places)
+    record = records.load(train(config, {}).path)
+    assert record.protocols["dense"].top1_error_pct < 88  # ten classes; the network has learned something
 
 
 @pytest.mark.parametrize(

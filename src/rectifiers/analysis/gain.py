@@ -12,7 +12,8 @@ import yaml
 from torch import nn
 
 from rectifiers.analysis.setup import finite, generator, mean_and_interval
-from rectifiers.nn.activations import moments, pieces
+from rectifiers.nn.activations import moments
+from rectifiers.nn.nonlinearities import pieces
 from rectifiers.runs.config import RunConfig, Target
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
@@ -118,8 +119,8 @@ def chain(
         for layer in range(depth):
             activation = factory(units).double()
             emitted = units * (1 if layer == depth - 1 else pieces(activation))
-            weight = torch.randn(emitted, units, dtype=torch.float64, generator=stream)
-            y = x @ weight.T * ((gain if layer else 1.0) / math.sqrt(units))
+            weight = torch.randn(emitted, x.shape[1], dtype=torch.float64, generator=stream)
+            y = x @ weight.T * ((gain if layer else 1.0) / math.sqrt(x.shape[1]))
             responses.append(y if y.requires_grad else y.requires_grad_())
             if layer < depth - 1:
                 x = activation(y.clone())  # a copy, for activations that work in place

@@ -6,16 +6,18 @@ module has a method `moments()` that returns them.
 """
 
 import copy
+import difflib
+import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from rectifiers.nn.kernels import PReLU
-from rectifiers.nn.quadrature import REACH, normal_mean, normal_rule
+from rectifiers.nn.nonlinearities import GLU, CReLU, Maxout, Moments, RReLU, SquaredReLU, outputs, pieces
+from rectifiers.nn.quadrature import REACH, normal_rule
 from rectifiers.runtime.errors import InputError
 
 Mode = Literal["forward", "backward", "average"]  # which signal a gain keeps
@@ -25,31 +27,6 @@ WITHOUT_QUADRATURE = (
     "init=gaussian"
 )
 TRIED = 8  # examples
-
-
-class Maxout(nn.Module):
-    """The largest of `pieces` linear responses (Goodfellow et al. 2013), from [N, channels * pieces, ...].
-
-    The layer before emits `pieces` times as many channels; consecutive channels are the pieces of one unit.
-    """
-
-    def __init__(self, pieces: int = 2) -> None:
-        super().__init__()
-        if pieces < 2:
-            raise InputError(f"activation.pieces={pieces} leaves nothing to choose from; give 2 or more")
-        self.pieces = pieces
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.unflatten(1, (-1, self.pieces)).max(dim=2).values
-
-    def extra_repr(self) -> str:
-        return f"pieces={self.pieces}"
-
-    def moments(self) -> "Moments":
-        """Return the moments of the maximum of `pieces` independent N(0, 1); one of the pieces gets the gradient."""
-        k = self.pieces
-        second = normal_mean(lambda z: z**2 * k * torch.special.ndtr(z) ** (k - 1))
-        return Moments(second, derivative_second=1 / k, map_slope=1.0)
 
 
 def relu(channels: int) -> nn.Module:
@@ -107,24 +84,70 @@ def softplus(channels: int) -> nn.Module:
     return nn.Softplus()
 
 
+def selu(channels: int) -> nn.Module:
+    """ELU with the constants that make 0 and 1 an attracting mean and variance (Klambauer et al. 2017)."""
+    return nn.SELU()
+
+
+def mish(channels: int) -> nn.Module:
+    """y tanh(softplus(y)) (Misra 2020)."""
+    return nn.Mish()
+
+
+def hardswish(channels: int) -> nn.Module:
+    """y min(max(y + 3, 0), 6) / 6 (Howard et al. 2019)."""
+    return nn.Hardswish()
+
+
+def relu6(channels: int) -> nn.Module:
+    """min(max(0, y), 6) (Krizhevsky 2010)."""
+    return nn.ReLU6()
+
+
+def squared_relu(channels: int) -> nn.Module:
+    """max(0, y)^2 (So et al. 2021)."""
+    return SquaredReLU()
+
+
+def rrelu(channels: int, lower: float = 1 / 8, upper: float = 1 / 3) -> nn.Module:
+    """A slope drawn for every y <= 0 in training, their mean in testing (Xu et al. 2015)."""
+    if not lower <= upper:
+        raise InputError(f"activation.lower={lower} is above activation.upper={upper}; give a range")
+    return RReLU(lower, upper)
+
+
+def crelu(channels: int) -> nn.Module:
+    """[max(0, y), max(0, -y)], twice as many channels as units (Shang et al. 2016)."""
+    return CReLU()
+
+
+def glu(channels: int) -> nn.Module:
+    """a sigmoid(b) of two responses per unit (Dauphin et al. 2017)."""
+    return GLU()
+
+
+def torch_module(channels: int, name: str = "Mish", settings: dict[str, Any] | None = None) -> nn.Module:
+    """The activation `torch.nn.<name>` with its own settings, as name=LeakyReLU and settings={negative_slope: 0.1}."""
+    known = torch.nn.modules.activation.__all__
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        raise InputError(
+            f"activation.name={name} is no activation of torch; {f'did you mean {near[0]}? ' if near else ''}"
+            f"choose from: {', '.join(known)}"
+        )
+    kind, given = getattr(nn, name), dict(settings or {})
+    accepted = inspect.signature(kind).parameters
+    for key in given:
+        if key not in accepted:
+            raise InputError(f"activation.settings.{key} is not known; torch.nn.{name} takes: {', '.join(accepted)}")
+    if "num_parameters" in accepted:
+        given = {"num_parameters": channels, **given}
+    return kind(**given)
+
+
 def identity(channels: int) -> nn.Module:
     """No nonlinearity: a PReLU of slope 1."""
     return nn.Identity()
-
-
-@dataclass(frozen=True)
-class Moments:
-    """Gaussian moments of an activation f, with z ~ N(0, 1), on which variance propagation rests.
-
-    second: E[f(z)^2]; its inverse is the factor on Var[w] of the forward condition (1/2 for ReLU: Eq. 10).
-    derivative_second: E[f'(z)^2]; the same for the backward condition (Eq. 14).
-    map_slope: the factor by which a layer multiplies a relative error of the variance when the gain is 1/second. 1 for
-        rectifiers; below 1 the fixed point attracts (tanh), above 1 it repels (GELU) and deep plain nets drift.
-    """
-
-    second: float
-    derivative_second: float
-    map_slope: float
 
 
 def _rectifier(slope_squared: float) -> Moments:
@@ -259,11 +282,6 @@ def gain(activation: nn.Module, channels: int | None = None, *, mode: Mode = "fo
     return moment**-0.5
 
 
-def pieces(activation: nn.Module) -> int:
-    """Return how many channels of its input the activation reads per channel of its output: 1, or Maxout's pieces."""
-    return int(getattr(activation, "pieces", 1))
-
-
 def describe(activation: nn.Module) -> str:
     """Return the module with its settings in one line: LeakyReLU(negative_slope=0.01)."""
     return " ".join(repr(activation).split())
@@ -277,7 +295,7 @@ def check_output(activation: nn.Module, channels: int, sides: Sequence[int] = ()
     """
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(TRIED, channels * pieces(activation), *sides, generator=generator)
-    expected = (TRIED, channels, *sides)
+    expected = (TRIED, channels * outputs(activation), *sides)
     name = f"activation {describe(activation)}"
     try:
         with torch.no_grad():
@@ -288,7 +306,7 @@ def check_output(activation: nn.Module, channels: int, sides: Sequence[int] = ()
         got = list(y.shape) if isinstance(y, Tensor) else type(y).__name__
         raise InputError(
             f"{name} makes {got} of {list(x.shape)}, where {list(expected)} is needed; give one that keeps the number "
-            "of channels, or has an attribute `pieces` with the number of channels that it reads for each of its own"
+            "of channels, or has attributes `pieces` and `outputs`: the channels that it reads and gives per unit"
         )
     if not torch.isfinite(y).all():
         raise InputError(f"{name} is not finite for all z ~ N(0, 1); give one that is finite for every number")

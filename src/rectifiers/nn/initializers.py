@@ -15,7 +15,8 @@ from functools import cached_property
 import torch
 from torch import Generator, Tensor, nn
 
-from rectifiers.nn.activations import gain, moments, pieces
+from rectifiers.nn.activations import gain, moments
+from rectifiers.nn.nonlinearities import pieces
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Count, NonNegative, Positive, Real
 from rectifiers.runtime.seeds import derive_seed

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rectifiers.nn.activations import Moments, acts_on_single_numbers
+from rectifiers.nn.activations import acts_on_single_numbers
+from rectifiers.nn.nonlinearities import Moments
 from rectifiers.nn.quadrature import normal_rule
 
 _roots = count()

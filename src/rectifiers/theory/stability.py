@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from rectifiers.nn.activations import Moments, moments, pieces
+from rectifiers.nn.activations import moments
+from rectifiers.nn.nonlinearities import Moments, outputs, pieces
 from rectifiers.runtime.errors import InputError
 
 NEUTRAL = 1e-3  # of the slope of the variance map
@@ -127,7 +128,7 @@ def stability(activation: nn.Module, depth: int, *, units: int = 256) -> Stabili
     known = moments(activation)
     usable = all(0 < moment < math.inf for moment in (known.second, known.derivative_second))
     slope = known.map_slope if math.isfinite(known.map_slope) else None
-    chi = pieces(activation) * known.derivative_second / known.second if usable else None
+    chi = pieces(activation) * known.derivative_second / (outputs(activation) * known.second) if usable else None
     v = fluctuation(activation) if usable else None
     return Stability(
         depth=depth,

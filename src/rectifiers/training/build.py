@@ -18,11 +18,12 @@ from rectifiers.data.sources import Source
 from rectifiers.data.statistics import load_or_fit, statistics_key
 from rectifiers.data.transforms import Geometry
 from rectifiers.evaluation.protocols import NEEDS_MAPS, Dense
-from rectifiers.nn.activations import Mode, check_gain, check_output, describe, gain, pieces, relu
+from rectifiers.nn.activations import Mode, check_gain, check_output, describe, gain, relu
 from rectifiers.nn.initializers import Layer, LayerReport, initialize, warn_of_drift
 from rectifiers.nn.networks.modules import ModuleNetwork
 from rectifiers.nn.networks.network import ImageNetwork, Network
 from rectifiers.nn.networks.rows import depth, trace
+from rectifiers.nn.nonlinearities import pieces
 from rectifiers.runs.config import SOME_CLASSES, Data, RunConfig
 from rectifiers.runs.provenance import provenance
 from rectifiers.runs.record_parts import Provenance
@@ -160,7 +161,8 @@ def name_activation(choices: Choices, config: RunConfig, description: str | None
     """
     file = CONF / "activation" / f"{choices.get('activation')}.yaml"
     is_own = file.is_file() and yaml.safe_load(file.read_text())["_target_"] != config.activation.target
-    return {**choices, "activation": description} if is_own else choices
+    is_any = choices.get("activation") == "torch"  # which says nothing
+    return {**choices, "activation": description} if is_own or is_any else choices
 
 
 def _first_sizes(config: RunConfig) -> dict[str, int]:
@@ -285,6 +287,11 @@ def build_network(config: RunConfig, source: Source, flat_input: int | None) -> 
     else:
         layers, norm = config.model.layers(len(source.classes)), config.model.norm
         network = Network(layers, activation, **image, norm=norm, flat_input=flat_input)
+        if any(isinstance(p, nn.UninitializedParameter) for p in network.parameters()):
+            shape = (source.channels, *[config.data.crop_px] * 2) if flat_input is None else (flat_input,)
+            with torch.no_grad():
+                network.eval()(torch.zeros(1, *shape))  # in which activations with a state per element find its size
+            network.train()
         fixed: dict[str, Any] = {"first_layer_linear": config.init.first_layer_linear, "fc_std": config.init.fc_std}
         init_report = initialize(network.sites(), rule, **given, **fixed)
     for entry in init_report:

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint_sequential
 
-from rectifiers.nn.activations import pieces
 from rectifiers.nn.initializers import Site
 from rectifiers.nn.networks.pyramid import SpatialPyramid
 from rectifiers.nn.networks.rows import Row, depth, trace
+from rectifiers.nn.nonlinearities import outputs, pieces
 from rectifiers.runtime.errors import InputError
 
 ActivationFactory = Callable[[int], nn.Module]
@@ -64,8 +64,10 @@ class Network(ImageNetwork):
         flat_input: int | None = None,
     ) -> None:
         super().__init__()
-        self.pieces = pieces(activation(1))
-        self.shapes = trace(layers, channels=channels, input_px=input_px, pieces=self.pieces, flat_input=flat_input)
+        example = activation(1)
+        self.pieces, self.outputs = pieces(example), outputs(example)
+        per_unit = {"pieces": self.pieces, "outputs": self.outputs}
+        self.shapes = trace(layers, channels=channels, input_px=input_px, **per_unit, flat_input=flat_input)
         self.depth = depth(layers)
         self.multiply_adds = sum(shape.multiply_adds for shape in self.shapes)
         self.trunk, self.head = nn.Sequential(), nn.Sequential()
@@ -110,7 +112,7 @@ class Network(ImageNetwork):
     def activations(self) -> dict[str, tuple[nn.Module, int]]:
         """Return each layer's activation with the number of its output channels, by the layer's name."""
         named = self._named()
-        modules = {s.row.name: (named.get(f"{s.row.name}_act"), s.row.size) for s in self.shapes if s.row.weighted}
+        modules = {s.row.name: (named.get(f"{s.row.name}_act"), s.channels) for s in self.shapes if s.row.weighted}
         return {name: (module, units) for name, (module, units) in modules.items() if module is not None}
 
 

@@ -137,19 +137,25 @@ def _repeats(given: Mapping[str, Any], width: float, classes: int) -> list[Row]:
 
 
 def trace(
-    layers: Sequence[Row], *, channels: int, input_px: int, pieces: int = 1, flat_input: int | None = None
+    layers: Sequence[Row],
+    *,
+    channels: int,
+    input_px: int,
+    pieces: int = 1,
+    outputs: int = 1,
+    flat_input: int | None = None,
 ) -> tuple[Shape, ...]:
     """Follow one image through `layers` and return a Shape for each.
 
     channels, input_px: the image. flat_input: the length of the input where it is a vector and not an image.
-    pieces: input channels that the activation reads per output channel (Maxout); layers before one emit as many more.
+    pieces, outputs: channels that the activation reads and gives per unit; a layer before one emits `pieces` per unit.
     Multiply-adds count padded positions and leave out biases and pooling, the convention that reproduces the paper's
     Table 3.
 
     Raises:
         InputError: where a map would have no position left; the message names the smallest input that works.
     """
-    shapes = _try_trace(layers, channels, input_px, pieces, flat_input)
+    shapes = _try_trace(layers, channels, input_px, pieces, outputs, flat_input)
     if isinstance(shapes, str):
         if flat_input is not None:
             raise InputError(
@@ -166,9 +172,9 @@ def trace(
 def smallest_input_px(layers: Sequence[Row]) -> int:
     """Return the smallest square input that leaves at least one position in every map."""
     for side in range(1, LARGEST_SIDE):
-        if not isinstance(_try_trace(layers, 1, side, 1, None), str):
+        if not isinstance(_try_trace(layers, 1, side, 1, 1, None), str):
             return side
-    stuck = _try_trace(layers, 1, LARGEST_SIDE, 1, None)
+    stuck = _try_trace(layers, 1, LARGEST_SIDE, 1, 1, None)
     raise InputError(
         f"model.rows: {stuck} gets no map whatever the input; conv, max_pool and pyramid rows stand before the first "
         "linear or pyramid row, and shrink the map to no less than one position"
@@ -176,14 +182,15 @@ def smallest_input_px(layers: Sequence[Row]) -> int:
 
 
 def _try_trace(
-    layers: Sequence[Row], channels: int, side: int, pieces: int, flat_input: int | None
+    layers: Sequence[Row], channels: int, side: int, pieces: int, outputs: int, flat_input: int | None
 ) -> tuple[Shape, ...] | str:
     """Return the shapes, or the name of the first layer that would have no position."""
     shapes = []
     if flat_input is not None:
         channels, side = flat_input, 0
     for i, row in enumerate(layers):
-        emitted = row.size * (pieces if i + 1 < len(layers) else 1)
+        is_last = i + 1 == len(layers)
+        emitted, given = (row.size, row.size) if is_last else (row.size * pieces, row.size * outputs)
         parameters = multiply_adds = 0
         if row.kind in ("conv", "max_pool"):
             if side == 0 or side + 2 * row.padding < row.kernel:
@@ -191,14 +198,14 @@ def _try_trace(
             side = (side + 2 * row.padding - row.kernel) // row.stride + 1
             if row.kind == "conv":
                 weights = row.kernel**2 * channels * emitted
-                parameters, multiply_adds, channels = weights + emitted, weights * side**2, row.size
+                parameters, multiply_adds, channels = weights + emitted, weights * side**2, given
         elif row.kind == "pyramid":
             if side == 0:
                 return row.name
             channels, side = channels * sum(level**2 for level in row.levels), 0
         else:
             weights = channels * max(side, 1) ** 2 * emitted
-            parameters, multiply_adds, channels, side = weights + emitted, weights, row.size, 0
+            parameters, multiply_adds, channels, side = weights + emitted, weights, given, 0
         shapes.append(Shape(row, channels, side, parameters, multiply_adds))
     return tuple(shapes)
 

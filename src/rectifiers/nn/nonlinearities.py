@@ -1,0 +1,111 @@
+"""Activation modules that torch lacks, and what a module says of itself: its moments, what it reads and what it gives.
+
+A layer of d units gets an activation that reads `pieces` channels and gives `outputs` channels per unit; both are 1
+unless the module has such an attribute.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from rectifiers.nn.quadrature import normal_mean
+from rectifiers.runtime.errors import InputError
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Gaussian moments of an activation f, with z ~ N(0, 1), on which variance propagation rests.
+
+    second: E[f(z)^2]; its inverse is the factor on Var[w] of the forward condition (1/2 for ReLU: Eq. 10).
+    derivative_second: E[f'(z)^2]; the same for the backward condition (Eq. 14).
+    map_slope: the factor by which a layer multiplies a relative error of the variance when the gain is 1/second. 1 for
+        rectifiers; below 1 the fixed point attracts (tanh), above 1 it repels (GELU) and deep plain nets drift.
+    """
+
+    second: float
+    derivative_second: float
+    map_slope: float
+
+
+class Maxout(nn.Module):
+    """The largest of `pieces` linear responses (Goodfellow et al. 2013), from [N, channels * pieces, ...].
+
+    The layer before emits `pieces` times as many channels; consecutive channels are the pieces of one unit.
+    """
+
+    def __init__(self, pieces: int = 2) -> None:
+        super().__init__()
+        if pieces < 2:
+            raise InputError(f"activation.pieces={pieces} leaves nothing to choose from; give 2 or more")
+        self.pieces = pieces
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.unflatten(1, (-1, self.pieces)).max(dim=2).values
+
+    def extra_repr(self) -> str:
+        return f"pieces={self.pieces}"
+
+    def moments(self) -> "Moments":
+        """Return the moments of the maximum of `pieces` independent N(0, 1); one of the pieces gets the gradient."""
+        k = self.pieces
+        second = normal_mean(lambda z: z**2 * k * torch.special.ndtr(z) ** (k - 1))
+        return Moments(second, derivative_second=1 / k, map_slope=1.0)
+
+
+class CReLU(nn.Module):
+    """The positive and the negative part side by side, [max(0, y), max(0, -y)] (Shang et al. 2016)."""
+
+    outputs = 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x.relu(), (-x).relu()], dim=1)
+
+    def moments(self) -> Moments:
+        """Return the moments: half of E[z^2] in each output, and one of both gets the gradient."""
+        return Moments(second=0.5, derivative_second=1.0, map_slope=1.0)
+
+
+class GLU(nn.GLU):
+    """One half of the channels times the sigmoid of the other (Dauphin et al. 2017), from [N, channels * 2, ...]."""
+
+    pieces = 2
+
+    def __init__(self) -> None:
+        super().__init__(dim=1)
+
+    def moments(self) -> Moments:
+        """Return the moments for independent halves a and b: E[a^2] E[sigmoid(b)^2]; derivatives are means of both."""
+
+        def slope(z: Tensor) -> Tensor:
+            return torch.sigmoid(z) * torch.sigmoid(-z)
+
+        gate, slope_second = normal_mean(lambda z: torch.sigmoid(z) ** 2), normal_mean(lambda z: slope(z) ** 2)
+        growth = normal_mean(lambda z: torch.sigmoid(z) * slope(z) * z) / gate
+        return Moments(gate, (gate + slope_second) / 2, 1 + growth)
+
+
+class RReLU(nn.RReLU):
+    """A slope for every y <= 0 of a training batch, drawn from [lower, upper]; in testing the mean (Xu et al. 2015)."""
+
+    def moments(self) -> Moments:
+        """Return the moments in training: E[a^2] over the draws stands for the square of a slope."""
+        square = (self.lower**2 + self.lower * self.upper + self.upper**2) / 3
+        return Moments((1 + square) / 2, (1 + square) / 2, map_slope=1.0)
+
+
+class SquaredReLU(nn.Module):
+    """max(0, y)^2 (So et al. 2021)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.relu().square()
+
+
+def pieces(activation: nn.Module) -> int:
+    """Return how many channels the activation reads per unit: 1, or Maxout's pieces."""
+    return int(getattr(activation, "pieces", 1))
+
+
+def outputs(activation: nn.Module) -> int:
+    """Return how many channels the activation gives per unit: 1, or CReLU's 2."""
+    return int(getattr(activation, "outputs", 1))
