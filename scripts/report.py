@@ -198,7 +198,7 @@ def wandb_report(project: str, entity: str | None, table: str | None, out: Path 
 def note_experiments() -> Outcome:
     """Note in results/experiments.yaml what conf/ says: hashes, the protocols' settings by data, networks' sizes."""
     from rectifiers.cli.composition import composed
-    from rectifiers.training.build import network_size
+    from rectifiers.training.size import network_size
 
     place = CONF / "experiment"
     names = sorted(path.relative_to(place).with_suffix("").as_posix() for path in place.rglob("*.yaml"))

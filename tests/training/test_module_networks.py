@@ -10,8 +10,9 @@ from conftest import compose_config
 from rectifiers.nn import activations as A
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.build import check_functions, network_size
+from rectifiers.training.build import check_functions
 from rectifiers.training.run import train
+from rectifiers.training.size import network_size
 
 RESNET = (
     "data=digits8",

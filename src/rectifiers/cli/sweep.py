@@ -171,7 +171,8 @@ def plan(folder: Path, lines: Iterable[Sequence[str]]) -> int:
     Raises:
         InputError: where a line cannot be used, or two of its jobs are the same run.
     """
-    from rectifiers.training.build import check_functions, inspect_source, network_size, open_source
+    from rectifiers.training.build import check_functions, inspect_source, open_source
+    from rectifiers.training.size import network_size
 
     sources: dict[str, Any] = {}
     planned: dict[str, Job] = {}

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Generator, Tensor, nn
@@ -102,7 +102,7 @@ def initialize(
     *,
     example_input: Tensor | tuple[Any, ...],
     mode: Mode = "forward",
-    bias: float = 0.0,
+    bias: float | Literal["torch_default"] = 0.0,
     seed: int = 0,
 ) -> InitReport:
     """Fill the weights and biases of every conv, linear, transposed, grouped or depthwise layer of `model`, in place.
@@ -115,7 +115,8 @@ def initialize(
 
     init: a name of `rectifiers.initializers`, or a rule `(weight, layer, generator) -> std`. mode: for init="he", the
     condition: forward (Eq. 10), backward (Eq. 14, of gradients: by fan_out and E[f'^2] of what a layer feeds), or the
-    average of both. bias: what biases are filled with. seed: every layer draws from a stream of its own.
+    average of both. bias: what biases are filled with; "torch_default": uniform up to 1/sqrt(fan_in). seed: every
+    layer draws from a stream of its own.
 
     Returns a report. What was not recognised is named there and left as it was: no value is guessed.
 
@@ -134,28 +135,26 @@ def initialize(
     left: dict[str, str] = {}
 
     def fill(call: LayerCall) -> None:
-        second = call.signal.second
-        if not 0 < second < math.inf:
-            left[call.name] = f"what it reads, {call.signal}, has E[x²] = {second:g}, which no weights can scale"
-            return
         share = 1 / max(1, known.sums) / known.branches[call.name] if call.name in known.branches else 1.0
+        fed = [second for _, second in known.feeds.get(call.name, ())]
         layer = Layer(
-            call.name, call.fan_in, call.fan_out, lambda: math.sqrt(share / second), lambda: backward_gain(call, share)
+            call.name,
+            call.fan_in,
+            call.fan_out,
+            lambda: _gain(share, call.signal.second, f"what it reads, {call.signal}, has E[x²]"),
+            lambda: _gain(share, sum(fed) / len(fed) if fed else 1.0, "what it feeds has E[f'²]"),
         )
         generator = torch.Generator().manual_seed(derive_seed("weights", seed, len(done)))
         drawn = torch.empty(call.weight.shape)
-        std = (rule if known.calls else initializers.he)(drawn, layer, generator)
+        try:
+            std = (rule if known.calls else initializers.he)(drawn, layer, generator)
+        except InputError as error:
+            left[call.name] = str(error)
+            return
         call.weight.copy_(drawn)
         if call.bias is not None:
-            call.bias.fill_(bias)
+            call.bias.copy_(initializers.biases(torch.empty(call.bias.shape), bias, layer, generator))
         done.append((call, share, std))
-
-    def backward_gain(call: LayerCall, share: float) -> float:
-        seconds = [second for _, second in known.feeds.get(call.name, ())]
-        mean = sum(seconds) / len(seconds) if seconds else 1.0
-        if not 0 < mean < math.inf:
-            raise InputError(f"{call.name} feeds {_feeds(known, call.name)} with E[f'²] = {mean:g}; give mode=forward")
-        return math.sqrt(share / mean)
 
     known = tracing.run(model, example, fill)  # the network's structure, which the shares and the gradients need
     done.clear()
@@ -186,6 +185,13 @@ def initialize(
                 parameter, trace.unexplained.get(parameter, "no layer that the run met has it as its weight")
             )
     return InitReport(name, layers, left)
+
+
+def _gain(share: float, second: float, name: str) -> float:
+    """1 / sqrt(E[x^2] / share), where that is a number."""
+    if not 0 < second < math.inf:
+        raise InputError(f"{name} = {second:g}, which no weights can scale")
+    return math.sqrt(share / second)
 
 
 def _rule(init: str | Rule, mode: str) -> tuple[Rule, str]:

@@ -256,7 +256,8 @@ def initialize(
                 asked, used = gaussian(weight, layer, generator, fixed[site.name]), "gaussian"
             else:
                 asked, used = rule(weight, layer, generator), name
-            _fill_bias(site.module, bias, layer, generator)
+            if site.module.bias is not None:
+                biases(site.module.bias, bias, layer, generator)
         drawn = weight.detach().double()
         report.append(
             LayerReport(
@@ -278,14 +279,12 @@ def initialize(
     return report
 
 
-def _fill_bias(module: nn.Conv2d | nn.Linear, bias: float | str, layer: Layer, generator: Generator) -> None:
-    if module.bias is None:
-        return
+def biases(empty: Tensor, bias: float | str, layer: Layer, generator: Generator) -> Tensor:
+    """Fill `empty`, in place, with a constant, or for "torch_default" as torch fills biases, and return it."""
     if bias == "torch_default":
         bound = 1 / math.sqrt(layer.fan_in)
-        nn.init.uniform_(module.bias, -bound, bound, generator=generator)
-    else:
-        nn.init.constant_(module.bias, float(bias))
+        return nn.init.uniform_(empty, -bound, bound, generator=generator)
+    return nn.init.constant_(empty, float(bias))
 
 
 DRIFT_LIMIT = 10.0

@@ -18,11 +18,10 @@ from rectifiers.data.sources import Source
 from rectifiers.data.statistics import load_or_fit, statistics_key
 from rectifiers.data.transforms import Geometry
 from rectifiers.evaluation.protocols import NEEDS_MAPS, Dense
-from rectifiers.nn.activations import Mode, check_gain, check_output, describe, gain, relu
+from rectifiers.nn.activations import Mode, check_gain, check_output, describe, gain
 from rectifiers.nn.initializers import Layer, LayerReport, initialize, warn_of_drift
 from rectifiers.nn.networks.modules import ModuleNetwork
 from rectifiers.nn.networks.network import ImageNetwork, Network
-from rectifiers.nn.networks.rows import depth, trace
 from rectifiers.nn.nonlinearities import pieces
 from rectifiers.runs.config import SOME_CLASSES, Data, RunConfig
 from rectifiers.runs.provenance import provenance
@@ -304,19 +303,6 @@ def build_network(config: RunConfig, source: Source, flat_input: int | None) -> 
         network.to(memory_format=torch.channels_last)  # what the weights are, convolutions make of maps
     network.activation_checkpointing = config.compute.activation_checkpointing
     return network, init_report
-
-
-def network_size(config: RunConfig, *, classes: int, channels: int, input_px: int) -> dict[str, int]:
-    """Return the network's `depth`, `multiply_adds` of one image, and `parameters` without slopes."""
-    if (target := config.model.builder()) is not None:
-        image = {"classes": classes, "channels": channels, "input_px": input_px}
-        network = ModuleNetwork(import_function("model", target), relu, name=target.target, **image)
-        parameters = sum(p.numel() for p in network.parameters())
-        return {"depth": network.depth, "multiply_adds": network.multiply_adds, "parameters": parameters}
-    rows = config.model.layers(classes)
-    shapes = trace(rows, channels=channels, input_px=input_px)
-    totals = {key: sum(getattr(shape, key) for shape in shapes) for key in ("multiply_adds", "parameters")}
-    return {"depth": depth(rows), **totals}
 
 
 def build_interventions(config: RunConfig) -> list[Callback]:

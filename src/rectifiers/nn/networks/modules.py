@@ -1,6 +1,7 @@
 """Networks that are no chains of rows: any module, made by a function of (activation, classes, channels, input_px)."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from rectifiers.nn.initialization import initialize
 from rectifiers.nn.initializers import LayerReport, Rule
 from rectifiers.nn.networks.network import ActivationFactory, ImageNetwork
+from rectifiers.nn.nonlinearities import outputs, pieces
 from rectifiers.nn.tracing import run
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
@@ -36,7 +38,13 @@ class ModuleNetwork(ImageNetwork):
 
         def noted(units: int) -> nn.Module:
             made.append((activation(units), units))
-            return made[-1][0]
+            module = made[-1][0]
+            if pieces(module) != 1 or outputs(module) != 1:
+                raise InputError(
+                    f"activation {type(module).__name__} reads {pieces(module)} and gives {outputs(module)} channels "
+                    f"per unit, for which model._target_={name} has no room; choose a model of rows"
+                )
+            return module
 
         self.module = build(noted, classes, channels, input_px)
         if not isinstance(self.module, nn.Module):
@@ -70,15 +78,9 @@ class ModuleNetwork(ImageNetwork):
         named = {name: module for name, module in self.module.named_modules() if id(module) in self._units}
         return {name: (module, self._units[id(module)]) for name, module in named.items()}
 
-    def initialize(self, rule: Rule, *, seed: int, name: str, bias: float | str) -> list[LayerReport]:
-        """Fill all layers for what they read (see `nn.initialization`); return the init report.
-
-        Raises:
-            InputError: for bias="torch_default", which is for networks of rows.
-        """
-        if isinstance(bias, str):
-            raise InputError(f"init.bias={bias} is for networks of rows; give a number, such as 0")
-        report = initialize(self.module, rule, example_input=self.example(), seed=seed, bias=float(bias))
+    def initialize(self, rule: Rule, *, seed: int, name: str, bias: Any) -> list[LayerReport]:
+        """Fill all layers for what they read (see `nn.initialization`); return the init report."""
+        report = initialize(self.module, rule, example_input=self.example(), seed=seed, bias=bias)
         self.left = [f"{weight} was left as it was: {reason}" for weight, reason in report.left.items()]
         return [
             LayerReport(
@@ -88,7 +90,7 @@ class ModuleNetwork(ImageNetwork):
                 fan_out=row.fan_out,
                 activation_before=row.reads,
                 activation_after=row.feeds,
-                forward_gain=(row.share / row.second_in) ** 0.5,
+                forward_gain=(row.share / row.second_in) ** 0.5 if row.second_in > 0 else None,
                 backward_gain=None,
                 rule=name,
                 std_asked=row.std,
