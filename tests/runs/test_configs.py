@@ -131,7 +131,9 @@ def test_every_model_initialiser_and_kind_of_activation_go_together(
     chosen = {"init": init_config.as_dict(), "activation": activation_config.activation.as_dict()}
     config = compose_config(f"model={model}", *SMALL).replaced(chosen)
     if config.model.target and activation == "maxout":
-        with pytest.raises(InputError, match=r"Maxout reads 2 and gives 1 channels per unit, .* choose a model of rows"):
+        with pytest.raises(
+            InputError, match=r"Maxout reads 2 and gives 1 channels per unit, .* choose a model of rows"
+        ):
             build.build_network(config, source, None)
         return
     network, report = build.build_network(config, source, None)

@@ -4,7 +4,7 @@ from rectifiers.nn.activations import relu
 from rectifiers.nn.networks.modules import ModuleNetwork
 from rectifiers.nn.networks.rows import depth, trace
 from rectifiers.runs.config import RunConfig
-from rectifiers.training.build import import_function
+from rectifiers.training.functions import import_function
 
 
 def network_size(config: RunConfig, *, classes: int, channels: int, input_px: int) -> dict[str, int]:
