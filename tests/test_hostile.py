@@ -200,6 +200,16 @@ def test_a_test_writes_where_the_command_line_says_and_not_where_the_run_does(
     assert not (tmp_path / "elsewhere").exists()
 
 
+def test_a_choice_in_a_record_is_no_path(call: Call, finished: Outcome, tmp_path: Path) -> None:
+    folder = foreign(finished, tmp_path, lambda config: None)
+    (tmp_path / "words.yaml").write_text("words")
+    record = json.loads((folder / "record.json").read_text())
+    record["choices"]["activation"] = os.path.relpath(tmp_path / "words", CONF / "activation")
+    (folder / "record.json").write_text(json.dumps(record))
+    done = call("scripts/evaluate.py", f"run={folder}", "evaluation=ten_view")
+    assert done.returncode == 0, done.stderr
+
+
 def test_data_that_are_not_where_a_run_had_them_are_not_made_there(
     call: Call, finished: Outcome, tmp_path: Path
 ) -> None:

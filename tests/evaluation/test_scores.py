@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,10 @@ def test_scores_come_back_as_they_were_written(tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["ten_view.npz"]
 
 
-@pytest.mark.parametrize("damage", ["gone", "cut", "text", "pickle", "no scores", "other shape"])
+DAMAGES = ("gone", "cut", "text", "pickle", "no scores", "other shape", "compressed", "a pipe", "terabytes")
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_scores_file_is_refused_in_one_sentence(damage: str, tmp_path: Path) -> None:
     path = tmp_path / "ten_view.npz"
     write(path, KEPT)
@@ -32,6 +36,14 @@ def test_a_damaged_scores_file_is_refused_in_one_sentence(damage: str, tmp_path:
         path.write_text("scores")
     elif damage == "pickle":
         np.savez(path, scores=np.array([{}], dtype=object), labels=[0], data="", settings="")
+    elif damage == "compressed":
+        np.savez_compressed(path, **vars(KEPT))
+    elif damage == "a pipe":
+        path.unlink()
+        os.mkfifo(path)
+    elif damage == "terabytes":
+        path.write_bytes(content.replace(b"'shape': (2, 2), }" + b" " * 15, b"'shape': (2222222222, 2222222), }"))
+        assert path.read_bytes() != content
     elif damage == "no scores":
         np.savez(path, labels=[0])
     else:

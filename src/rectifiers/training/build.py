@@ -158,9 +158,11 @@ def name_activation(choices: Choices, config: RunConfig, description: str | None
 
     description: as of `describe_activation`. A run is shown by its choices everywhere.
     """
-    file = CONF / "activation" / f"{choices.get('activation')}.yaml"
-    is_own = file.is_file() and yaml.safe_load(file.read_text())["_target_"] != config.activation.target
-    is_any = choices.get("activation") == "torch"  # which says nothing
+    option = str(choices.get("activation"))
+    file = CONF / "activation" / f"{option}.yaml"
+    is_known = option.isidentifier() and file.is_file()  # a record may say anything
+    is_own = is_known and yaml.safe_load(file.read_text())["_target_"] != config.activation.target
+    is_any = option == "torch"  # which says nothing
     return {**choices, "activation": description} if is_own or is_any else choices
 
 
