@@ -12,6 +12,7 @@ from rectifiers.data import sources
 from rectifiers.data.module import ImageData
 from rectifiers.runs import record as records
 from rectifiers.runtime.distributed import launch_command
+from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import Stopped, deferring_signals
 from rectifiers.training import recording, run
 from rectifiers.training.checkpoints import AtomicCheckpointIO, EpochEnd
@@ -104,3 +105,18 @@ def test_the_resume_command_can_be_typed(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("sys.argv", ["/venv/bin/rectifiers-train", "seed=1"])
     assert launch_command(1, 1) == "rectifiers-train seed=1"
     assert launch_command(1, 2).endswith("torchrun --standalone --nproc-per-node=2 --no-python rectifiers-train seed=1")
+
+
+@pytest.mark.parametrize("library_code_fails_too", [False, True])
+def test_a_killed_worker_is_a_sentence_wherever_torch_raises_its_error(library_code_fails_too: bool) -> None:
+    @deferring_signals()
+    def work() -> None:
+        try:
+            raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")
+        except RuntimeError:
+            if library_code_fails_too:
+                {}.pop("a thread")
+            raise
+
+    with pytest.raises(InputError, match=r"^a process that loads images was killed \(DataLoader worker \(pid 7\)"):
+        work()
