@@ -2,6 +2,7 @@
 
 import doctest
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -37,3 +38,15 @@ def test_the_code_of_the_documentation_runs(place: str, capsys: pytest.CaptureFi
     for block in blocks:
         exec(compile(block, place, "exec"), {})
     assert "| layer | shape | reads |" in capsys.readouterr().out
+
+
+@pytest.mark.process  # some ten seconds
+def test_the_notebook_runs_and_its_network_learns(capsys: pytest.CaptureFixture[str]) -> None:
+    (path,) = (ROOT / "docs" / "notebooks").glob("*.ipynb")
+    cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+    names: dict[str, object] = {}
+    for cell in cells:
+        exec(compile("".join(cell["source"]), path.name, "exec"), names)
+    error = re.search(r"rectifiers: (.*?) % errors on images", capsys.readouterr().out)
+    assert error
+    assert float(error.group(1)) < 50  # of ten classes
