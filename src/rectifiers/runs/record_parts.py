@@ -135,8 +135,8 @@ class Network(Section):
     parameters: Count
     slopes: Count
     multiply_adds: Count
-    # the first activation with its settings, LeakyReLU(negative_slope=0.01); null without one, absent in older records
-    activation: str | None = None
+    # the first activation with its settings, LeakyReLU(negative_slope=0.01); absent without one and in older records
+    activation: str | None = Field(None, exclude_if=lambda name: name is None)
 
 
 class InitReportEntry(Section):
