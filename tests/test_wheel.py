@@ -14,7 +14,7 @@ from conftest import CONF, ROOT, TINY
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runtime.files import locate
 
-ENTRY = "import sys; sys.argv[0] = '/bin/rectifiers-train'; from rectifiers.cli.train import main; main()"
+ENTRY = "import sys; sys.argv[0] = '/bin/rectifiers-train'; from rectifiers.cli.entry import main; main()"
 
 
 def test_the_configuration_lies_in_an_installed_package_and_beside_src_in_a_checkout(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_the_wheel_holds_the_package_the_whole_configuration_and_the_console_scr
     expected = files(ROOT / "src" / "rectifiers") | {f"conf/{name}" for name in files(CONF)}
     assert files(package) == expected
     (entry_points,) = installed.glob("*.dist-info/entry_points.txt")
-    assert "rectifiers-train = rectifiers.cli.train:main" in entry_points.read_text()
+    assert "rectifiers-train = rectifiers.cli.entry:main" in entry_points.read_text()
     if shutil.which("cc"):
         assert (package / "nn" / "kernels" / "library.so").is_file()
 
@@ -116,6 +116,11 @@ report = initialize(model, example_input=torch.randn(4, 3, 8, 8))
 print(report.to_markdown(), propagation(model, torch.randn(4, 3, 8, 8)).to_markdown())
 print(stability(nn.GELU(), 50).to_markdown())
 print(gain(activations.prelu(4)), initializers.he.__name__, he_normal_(torch.empty(4, 4)).shape)
+from rectifiers.cli.entry import main
+try:
+    main()
+except SystemExit as refusal:
+    print(refusal.code)
 """
 
 
@@ -127,6 +132,7 @@ def test_the_library_needs_torch_and_numpy_alone(installed: Path, tmp_path: Path
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "| 0.weight | 16x3x3x3 | the input |" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("error: hydra is not installed, which training needs; install ")
     (metadata,) = installed.glob("*.dist-info/METADATA")
     needed = [line for line in metadata.read_text().splitlines() if line.startswith("Requires-Dist:")]
     assert [line for line in needed if "extra ==" not in line] == ["Requires-Dist: numpy", "Requires-Dist: torch>=2.13"]
