@@ -10,7 +10,7 @@ SRC = ROOT / "src" / "rectifiers"
 # Each package with the libraries that it alone, or with the others that name them, may import.
 PACKAGES = {
     "runtime": {"pytorch_lightning", "rich"},
-    "nn": {"triton"},
+    "nn": {"timm", "triton"},
     "theory": set(),
     "data": {"filelock", "pytorch_lightning", "sklearn", "torchvision", "PIL"},
     "evaluation": {"torchmetrics", "torchvision"},

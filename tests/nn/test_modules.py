@@ -12,6 +12,7 @@ from rectifiers.nn import initializers as I
 from rectifiers.nn.initialization import propagation
 from rectifiers.nn.networks.modules import ModuleNetwork
 from rectifiers.nn.networks.residual import resnet
+from rectifiers.nn.networks.timm import timm_model
 from rectifiers.runtime.errors import InputError
 
 SMALL = {"name": "resnet", "classes": 10, "channels": 3, "input_px": 32}
@@ -82,3 +83,27 @@ def test_what_is_no_classifier_is_one_sentence() -> None:
     ):
         with pytest.raises(InputError, match=said):
             ModuleNetwork(build, A.relu, **SMALL)
+
+
+def test_a_network_of_timm_has_the_activation_everywhere_and_is_filled() -> None:
+    network = ModuleNetwork(partial(timm_model, name="mobilenetv3_small_050"), A.prelu, **SMALL)
+    report = network.initialize(I.he, seed=0, name="he", bias=0)
+    assert not network.left
+    assert len(report) == sum(isinstance(m, nn.Conv2d | nn.Linear) for m in network.modules())
+    assert len(network.slopes()) == sum(isinstance(m, nn.PReLU) for m in network.modules()) > 10
+    assert not any(isinstance(m, nn.Hardswish) for m in network.modules())
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("resnet_18", "model.name=resnet_18 is no network of timm; timm.list_models"),
+        ("resnet1", r"model.name=resnet1 is no network of timm; did you mean .*resnet1"),
+        ("vit_tiny_patch16_224", "cannot be run on images of 32 px"),
+        ("mixer_s32_224", "cannot be run on images of 32 px"),
+        ("convnext_tiny", r"does not apply .* to maps \[N, channels, H, W\]; choose a convolutional network"),
+    ],
+)
+def test_networks_of_timm_that_have_no_place_for_an_activation_are_named(name: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        timm_model(A.prelu, 10, 3, 32, name)

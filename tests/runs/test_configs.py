@@ -62,7 +62,7 @@ PROMISED = {
     "init": "constant gaussian he he_average he_backward he_scaled lecun orthogonal sparse torch_default xavier "
     "xavier_forward zeros",
     "preprocess": "channel_mean minmax none pca pca_reduce pca_whiten pixel_mean scalar_mean standardize zca",
-    "model": "mini mlp model_a model_b model_c resnet20 resnet32 resnet56 small14 small30 vgg16 vgg19 vgg_b",
+    "model": "mini mlp model_a model_b model_c resnet20 resnet32 resnet56 small14 small30 timm vgg16 vgg19 vgg_b",
     "data": "cifar10 digits digits8 fashion_mnist folder imagenet",
     "callbacks": "fisher greedy ranks redraw_layers revive_dead",
     "debug": "smoke",
@@ -120,7 +120,8 @@ def source() -> Source:
 
 
 @pytest.mark.filterwarnings("ignore:.*fixed point")
-@pytest.mark.parametrize("model", GROUPS["model"])
+# timm has no width, and its networks are built elsewhere; the deeper residual networks differ in one number
+@pytest.mark.parametrize("model", sorted(set(GROUPS["model"]) - {"timm", "resnet32", "resnet56"}))
 @pytest.mark.parametrize("init", GROUPS["init"])
 @pytest.mark.parametrize("activation", ["prelu", "maxout", "tanh"])
 def test_every_model_initialiser_and_kind_of_activation_go_together(
