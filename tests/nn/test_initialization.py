@@ -199,3 +199,169 @@ def test_unusable_arguments_are_one_sentence() -> None:
     ):
         with pytest.raises(InputError, match=said):
             initialize(model, **{"example_input": batch(2, 4), **given})
+
+
+class Language(nn.Module):
+    """A causal language model of one block, by hand, whose head is the embedding of its tokens."""
+
+    def __init__(self, width: int = 128) -> None:
+        super().__init__()
+        self.token, self.place = nn.Embedding(50, width), nn.Embedding(12, width)
+        self.norms = nn.ModuleList(nn.RMSNorm(width) for _ in range(2))
+        self.qkv, self.mixed = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.gate, self.up, self.down = nn.Linear(width, 256), nn.Linear(width, 256), nn.Linear(256, width)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.token(tokens) + self.place(torch.arange(tokens.shape[1]))
+        q, k, v = (part.unflatten(-1, (4, -1)).transpose(1, 2) for part in self.qkv(self.norms[0](x)).chunk(3, -1))
+        x = x + self.mixed(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        x = x + self.down(F.silu(self.gate(self.norms[1](x))) * self.up(self.norms[1](x)))
+        return F.linear(x, self.token.weight)
+
+
+def test_layers_behind_embeddings_are_filled_for_what_they_read() -> None:
+    torch.manual_seed(0)  # of the embeddings
+    report = initialize(Language(), example_input=torch.randint(50, (16, 12)))
+    assert [r.layer.removesuffix(".weight") for r in report.layers] == ["qkv", "mixed", "gate", "up", "down", "token"]
+    assert [r.share for r in report.layers] == pytest.approx([1, 1 / 2, 1, 1, 1 / 2, 1])
+    assert report.left == {"place.weight": "embedding reads it, whose responses are measured"}
+    for r in report.layers:
+        assert r.share / 1.5 < r.measured < 1.5 * r.share, r
+
+
+@pytest.mark.parametrize("given", ["bytes", "nested", "attended"])
+def test_numbers_without_a_layer_before_them_are_measured(given: str) -> None:
+    torch.manual_seed(0)  # of what is not filled
+    model = Model(lambda m, x: m.two(F.relu(m.one(x))))
+    example = batch(256, 64)
+    if given == "bytes":
+        model.how = lambda m, x: m.two(F.relu(m.one(x / 255)))
+        example = torch.randint(0, 256, (256, 64), dtype=torch.uint8)
+    if given == "nested":
+        model.how = lambda m, x: m.two(F.relu(m.one(x["x"][0])))
+        example = ({"x": [example]},)
+    if given == "attended":
+        model.token, model.mix = nn.Embedding(9, 64), nn.MultiheadAttention(64, 4, batch_first=True)
+        model.how = lambda m, tokens: (lambda x: m.two(F.relu(m.one(m.mix(x, x, x)[0]))))(m.token(tokens))
+        example = torch.randint(9, (16, 8))
+    report = initialize(model, example_input=example)
+    assert set(report.left) <= {"other.weight", "token.weight"}
+    assert all(r.measured is None or 0.6 < r.measured < 1.6 for r in report.layers)
+
+
+def test_matrices_of_a_product_may_be_many_or_a_vector() -> None:
+    model = Model(lambda m, x: m.two((m.one(x)[None] @ m.experts).mean(0)) @ m.vector, width=64)
+    model.experts, model.vector = nn.Parameter(torch.randn(4, 64, 64)), nn.Parameter(torch.randn(64))
+    report = initialize(model, example_input=batch(256, 64))
+    assert row(report, "experts").fan_in == row(report, "experts").fan_out == 64
+    assert row(report, "experts").measured == pytest.approx(1, abs=0.2)
+
+
+SUMS = {  # of x and of the branch y that reads x; the factor on E[y^2]
+    "x - y": (lambda x, y: x - y, 1.0),
+    "y - x": (lambda x, y: y.sub(x), 1.0),
+    "x + y / 2": (lambda x, y: torch.add(x, y, alpha=0.5), 0.25),
+    "x - y / 2": (lambda x, y: torch.sub(x, y, alpha=0.5), 0.25),
+}
+
+
+@pytest.mark.parametrize("how", SUMS)
+def test_differences_and_scaled_sums_are_residual_sums_too(how: str) -> None:
+    combine, factor = SUMS[how]
+    model = Model(lambda m, x: (lambda y: m.other(combine(y, m.two(F.relu(y)))))(m.one(x)))
+    report = initialize(model, example_input=batch(256, 64))
+    found = row(report, "other.weight")
+    assert found.reads == "a sum"
+    assert found.second_in == pytest.approx(1 + factor, rel=0.1)
+    assert found.measured == pytest.approx(1, abs=0.15)
+
+
+def test_a_sum_of_a_response_and_of_a_sum_with_it_is_measured() -> None:
+    """y + (y + z): the parts are not independent, and E of the square is 4 + 1, not 1 + 2."""
+    model = Model(lambda m, x: (lambda y: m.other(y + (y + m.two(F.relu(y)))))(m.one(x)))
+    report = initialize(model, example_input=batch(256, 64))
+    assert row(report, "other.weight").second_in == pytest.approx(5, rel=0.1)
+
+
+@pytest.mark.parametrize("how", ["an item", "a part", "a rectified part"])
+def test_a_map_that_is_written_to_in_part_is_measured(how: str) -> None:
+    def forward(m: Model, x: Tensor) -> Tensor:
+        y = m.one(x)
+        if how == "an item":
+            y[:, :192] = 0
+        elif how == "a part":
+            y[:, :192].mul_(0)
+        else:
+            F.threshold(y[:, :192], 1e9, 0.0, inplace=True)
+        return m.two(y)
+
+    report = initialize(Model(forward), example_input=batch(256, 64))
+    assert row(report, "two.weight").second_in == pytest.approx(0.25, rel=0.1)
+
+
+def test_hooks_of_the_model_are_part_of_the_run() -> None:
+    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64))
+    model[1].register_forward_hook(lambda module, args, out: 2 * out)
+    report = initialize(model, example_input=batch(256, 64))
+    assert row(report, "2.weight").second_in == pytest.approx(2, rel=0.1)
+
+
+class Caching(nn.Module):
+    """Makes a buffer when it is first run, counts in another, draws random numbers, and may raise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.fails = nn.Linear(64, 64), nn.Linear(64, 64), False
+        self.register_buffer("mean", torch.zeros(64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not hasattr(self, "cache"):
+            self.register_buffer("cache", torch.ones(64), persistent=False)
+        y = self.one(x) * self.cache + torch.rand(())
+        self.mean.mul_(0.9).add_(y.mean(0))
+        y = self.two(y - self.mean)
+        if self.fails:
+            raise ValueError("no more")
+        return y
+
+
+def test_a_run_leaves_nothing_behind_but_what_the_model_made_for_later_ones() -> None:
+    model, state = Caching(), torch.get_rng_state()
+    initialize(model, example_input=batch(16, 64))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not model.mean.any()
+    assert not hasattr(model.mean, "rectifiers_signal")
+    model(batch(16, 64))
+
+
+def test_a_model_that_fails_is_as_before() -> None:
+    model = Caching()
+    model.fails, before = True, copy.deepcopy(model.state_dict())
+    with pytest.raises(InputError, match="ValueError: no more") as raised:
+        initialize(model, example_input=batch(16, 64))
+    assert isinstance(raised.value.__cause__, ValueError)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(not m._forward_hooks and not m._forward_pre_hooks and m.training for m in model.modules())
+
+
+def test_a_compiled_model_is_run_as_it_is_written() -> None:
+    def refuse(graph: object, inputs: object) -> Callable:
+        raise AssertionError("it was compiled")
+
+    model = torch.compile(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)), backend=refuse)
+    report = initialize(model, example_input=batch(16, 64))
+    assert row(report, "_orig_mod.2.weight").reads == "ReLU() of _orig_mod.0.weight"
+
+
+def test_models_without_numbers_or_functions_to_see_are_one_sentence() -> None:
+    chain = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    with torch.inference_mode():
+        inferred = nn.Linear(4, 4)
+    for model, said in (
+        (torch.jit.script(copy.deepcopy(chain)), "scripted modules"),
+        (copy.deepcopy(chain).to("meta"), "holds no numbers"),
+        (nn.Sequential(nn.LazyLinear(4)), "lazy layers without weights"),
+        (inferred, "made in inference mode"),
+    ):
+        with pytest.raises(InputError, match=said):
+            initialize(model, example_input=batch(2, 4))

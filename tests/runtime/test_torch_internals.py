@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from rectifiers.runtime.torch_internals import (
+    base,
     fake_tensor_mode,
     functorch_is_active,
     is_batched,
@@ -62,3 +63,10 @@ def test_the_tracker_counts_the_bytes_of_tensors_without_numbers() -> None:
             layer(x)
         (peak,) = tracker.get_tracker_snapshot("peak").values()
     assert peak["Total"] == 4 * (1000 * 1000 + 2 * 10 * 1000)
+
+
+def test_a_view_knows_its_tensor() -> None:
+    x = torch.ones(4)
+    with torch.no_grad():
+        assert base(x[:2]) is x
+    assert base(x) is None

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal
 
 import torch
@@ -121,7 +122,7 @@ def initialize(
     Returns a report. What was not recognised is named there and left as it was: no value is guessed.
 
     Raises:
-        InputError: where `init` or `mode` is unknown, or the model cannot be run on the example.
+        InputError: where `init` or `mode` is unknown, or the model cannot be run on the example; it is then as before.
 
     >>> model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 10))
     >>> report = initialize(model, example_input=torch.randn(8, 64, generator=torch.Generator().manual_seed(0)))
@@ -133,8 +134,11 @@ def initialize(
     known = Trace()
     done: list[tuple[LayerCall, float, float]] = []
     left: dict[str, str] = {}
+    before: dict[str, list[tuple[Tensor, Tensor]]] = {}  # by layer, its weight and bias, and their values
 
     def fill(call: LayerCall) -> None:
+        if call.weight.is_inference():
+            raise InputError(f"{call.name} was made in inference mode, so nothing can fill it; make the model outside")
         share = 1 / max(1, known.sums) / known.branches[call.name] if call.name in known.branches else 1.0
         fed = [second for _, second in known.feeds.get(call.name, ())]
         layer = Layer(
@@ -151,15 +155,23 @@ def initialize(
         except InputError as error:
             left[call.name] = str(error)
             return
+        both = [x for x in (call.weight, call.bias) if x is not None]
+        before.setdefault(call.name, [(x, x.clone()) for x in both])
         call.weight.copy_(drawn)
         if call.bias is not None:
             call.bias.copy_(initializers.biases(torch.empty(call.bias.shape), bias, layer, generator))
         done.append((call, share, std))
 
-    known = tracing.run(model, example, fill)  # the network's structure, which the shares and the gradients need
-    done.clear()
-    left.clear()
-    trace = tracing.run(model, example, fill)
+    try:
+        known = tracing.run(model, example, fill)  # the network's structure, which the shares and the gradients need
+        done.clear()
+        left.clear()
+        trace = tracing.run(model, example, fill)
+    except BaseException:
+        with torch.no_grad():
+            for tensor, value in chain.from_iterable(before.values()):
+                tensor.copy_(value)
+        raise
     layers = tuple(
         LayerInit(
             layer=call.name,

@@ -95,7 +95,7 @@ def after_module(module: nn.Module, x: Tensor, signal: Signal) -> Signal | None:
         return None
     if torch.equal(forward(x.clone()), x):  # dropout, for example
         return signal
-    exact = copy.deepcopy(module).double().requires_grad_(False)
+    exact = copy.deepcopy(module).cpu().double().requires_grad_(False)
     return after_function(label, exact.forward, [signal], max([p.numel() for p in module.parameters()], default=1))
 
 

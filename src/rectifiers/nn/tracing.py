@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from rectifiers.nn.activations import acts_on_single_numbers
+from rectifiers.nn.isolation import as_in_training, check
 from rectifiers.nn.signals import (
     Signal,
     after_function,
@@ -28,12 +29,14 @@ from rectifiers.nn.signals import (
     normal,
 )
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.torch_internals import base
 
 CONVOLUTIONS = {f"conv{n}d" for n in (1, 2, 3)}
 TRANSPOSED = {f"conv_transpose{n}d" for n in (1, 2, 3)}
-PRODUCTS = {"matmul", "__matmul__", "mm"}  # x @ w, whose weight is [inputs, outputs]
+PRODUCTS = {"matmul", "__matmul__", "mm", "bmm"}  # x @ w, whose weight is [..., inputs, outputs]
 NORMS = {"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}
 SUMS = {"add", "__add__", "__radd__", "__iadd__", "add_"}
+DIFFERENCES = {"sub", "__sub__", "__isub__", "sub_", "subtract"}
 MULTIPLICATIONS = {"mul", "__mul__", "__rmul__", "__imul__", "mul_", "multiply"}
 CONCATENATIONS = {"cat", "concat", "concatenate", "stack"}
 # What keeps every number, and what keeps some of them.
@@ -88,6 +91,7 @@ def run(model: nn.Module, example: tuple[Any, ...], on_layer: Callable[[LayerCal
     Raises:
         InputError: where the model cannot be run on the example, or the example holds no numbers but 0.
     """
+    check(model, example)
     numbers = [x for x in example if isinstance(x, Tensor) and x.is_floating_point()]
     if numbers and not any(bool(x.any()) for x in numbers):
         raise InputError("example_input is all zeros, which no weights can scale; give a batch of data or torch.randn")
@@ -95,7 +99,11 @@ def run(model: nn.Module, example: tuple[Any, ...], on_layer: Callable[[LayerCal
     for x in given:
         if isinstance(x, Tensor) and x.is_floating_point():
             _set(x, measured(x, "the input"))
-    with _as_in_training(model), tracer.hooks(), torch.no_grad(), tracer:
+    # compiled modules run uncompiled: a compiler would look into the tracer
+    with (
+        as_in_training(model), tracer.hooks(), torch.no_grad(), torch.random.fork_rng(devices=()),
+        torch.compiler.set_stance("force_eager"), tracer,
+    ):  # fmt: skip
         try:
             model(*given)
         except InputError:
@@ -108,23 +116,13 @@ def run(model: nn.Module, example: tuple[Any, ...], on_layer: Callable[[LayerCal
     return tracer.trace
 
 
-@contextmanager
-def _as_in_training(model: nn.Module) -> Iterator[None]:
-    modes = {module: module.training for module in model.modules()}
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    try:
-        for module in modes:
-            module.training = hasattr(module, "running_mean")
-        yield
-    finally:
-        for module, training in modes.items():
-            module.training = training
-        for name, buffer in model.named_buffers():
-            buffer.copy_(buffers[name])
-
-
 def _get(value: Any) -> Signal | None:
     return getattr(value, "rectifiers_signal", None) if isinstance(value, Tensor) else None
+
+
+def _read(x: Tensor) -> Signal:
+    """Return what a layer reads: measured where it does not come from numbers that were followed, as of embeddings."""
+    return _get(x) or measured(x, "numbers without a layer before them (measured)")
 
 
 def _set(tensor: Tensor, signal: Signal) -> None:
@@ -144,20 +142,35 @@ class _Tracer(TorchFunctionMode):
             return func(*args, **kwargs)
         if name == "multi_head_attention_forward":
             return self._attention(func, args, kwargs)
-        if name in CONVOLUTIONS | TRANSPOSED | {"linear"} or (name in PRODUCTS and id(args[1]) in self.names):
+        if name in CONVOLUTIONS | TRANSPOSED | {"linear"} or (name in PRODUCTS and self._is_weight(args[1:2])):
             return self._layer(func, name, args, kwargs)
         signals = [signal for x in _tensors(args, kwargs) if (signal := _get(x)) is not None]
         new = self._function(func, name, args, kwargs, signals)  # before an in-place function changes what it is given
         out = func(*args, **kwargs)
+        self._note_change_in_place(name, args, out)
         if signals:
             for part in out if isinstance(out, tuple | list) else (out,):
                 if isinstance(part, Tensor) and part.is_floating_point():
-                    self._keep(part, name, args, kwargs, signals, new)
+                    self._keep(part, name, signals, new)
+        if new is None and name not in VIEWS and isinstance(out, Tensor):
+            for x in _tensors(args, kwargs):
+                if id(x) in self.names:
+                    said = f"{name} reads it, whose responses are measured"
+                    self.trace.unexplained.setdefault(self.names[id(x)], said)
+        if name == "embedding":
+            _set(out, measured(out, "embedding (measured)"))
         return out
 
-    def _keep(
-        self, out: Tensor, name: str, args: Any, kwargs: Any, signals: Sequence[Signal], new: Signal | None
-    ) -> None:
+    def _note_change_in_place(self, name: str, args: Any, out: Any) -> None:
+        """Measure a tensor of which a part was written to: what was known of its numbers holds no more."""
+        changed = args[0] if name == "__setitem__" else None
+        if isinstance(out, Tensor) and args and out is args[0] and name not in VIEWS:
+            changed = base(out)
+        if isinstance(changed, Tensor) and (signal := _get(changed)):
+            known: dict[str, Any] = {"origins": signal.origins, **lengths([signal])}
+            _set(changed, measured(changed, "a map written to in part (measured)", **known))
+
+    def _keep(self, out: Tensor, name: str, signals: Sequence[Signal], new: Signal | None) -> None:
         """Let the result of a function carry its signal."""
         first = signals[0]
         if new is None and name in VIEWS and len(signals) == 1:
@@ -166,11 +179,6 @@ class _Tracer(TorchFunctionMode):
             new = replace(first, root=new_root())
         elif new is None:
             new = self._measured(out, name, signals)
-            for x in _tensors(args, kwargs):
-                if id(x) in self.names:
-                    self.trace.unexplained.setdefault(
-                        self.names[id(x)], f"{name} reads it, whose responses are measured"
-                    )
         _set(out, new)
 
     def _measured(self, out: Tensor, name: str, signals: Sequence[Signal]) -> Signal:
@@ -200,8 +208,9 @@ class _Tracer(TorchFunctionMode):
             return self._concatenation(others, signals)
         if len({signal.root for signal in signals}) == 1:
             return self._elementwise(func, name, args, kwargs, signals, 1 if slopes is None else slopes.numel())
-        if name in SUMS and len(signals) == 2:
-            return self._sum(*signals)
+        if name in SUMS | DIFFERENCES and len(signals) == 2 and not set(signals[0].origins) & set(signals[1].origins):
+            factor = kwargs.get("alpha", 1) * (-1 if name in DIFFERENCES else 1)
+            return self._sum(signals[0], signals[1], factor)
         if name in MULTIPLICATIONS and len(signals) == 2:
             for signal in signals:
                 self._consume(signal)
@@ -218,7 +227,7 @@ class _Tracer(TorchFunctionMode):
             return None
 
         def of(*inputs: Tensor) -> Any:
-            given = [x.to(inputs[0].dtype) if isinstance(x, Tensor) and x.is_floating_point() else x for x in args]
+            given = [x.to(inputs[0]) if isinstance(x, Tensor) and x.is_floating_point() else x for x in args]
             for i, x in zip(places, inputs, strict=True):
                 given[i] = x
             return func(*given, **kwargs)
@@ -242,8 +251,8 @@ class _Tracer(TorchFunctionMode):
                 self._consume(signal)
         return tuple(layer for signal in signals if not signal.functions for layer in signal.origins)
 
-    def _sum(self, one: Signal, other: Signal) -> Signal:
-        """Two independent signals; the one with more layers behind it is a branch, the other its shortcut."""
+    def _sum(self, one: Signal, other: Signal, factor: float) -> Signal:
+        """one + factor * other, independent; the one with more layers behind it is a branch, the other its shortcut."""
         origins = self._carried([one, other])
         ends: tuple[str, ...] = ()
         if one.layers == other.layers:
@@ -254,17 +263,20 @@ class _Tracer(TorchFunctionMode):
         longest = lengths([one, other])
         longest["sums"] += one.layers != other.layers
         self.trace.sums = max(self.trace.sums, longest["sums"])
-        second = one.second + other.second + 2 * one.mean * other.mean
-        return normal(one.mean + other.mean, second, "a sum", origins=origins, ends=ends, **longest)
+        mean = one.mean + factor * other.mean
+        second = one.second + factor**2 * other.second + 2 * factor * one.mean * other.mean
+        return normal(mean, second, "a sum", origins=origins, ends=ends, **longest)
+
+    def _is_weight(self, given: Sequence[Any]) -> bool:
+        return all(id(x) in self.names and x.dim() > 1 for x in given) and bool(given)
 
     def _layer(self, func: Any, name: str, args: Any, kwargs: Any) -> Tensor:
         x, weight, bias = _bound(name, args, kwargs)
-        signal, key = _get(x), self.names.get(id(weight))
+        signal, key = _read(x), self.names.get(id(weight))
         out: Tensor
-        if signal is None or key is None:
+        if key is None:
             out = func(*args, **kwargs)
-            if signal is not None:
-                _set(out, measured(out, f"{name} (measured)", layers=signal.layers + 1, sums=signal.sums))
+            _set(out, measured(out, f"{name} (measured)", layers=signal.layers + 1, sums=signal.sums))
             return out
         self._consume(signal)
         call = LayerCall(key, weight, bias, *_fans(name, weight, args, kwargs), signal)
@@ -291,8 +303,8 @@ class _Tracer(TorchFunctionMode):
         """`nn.MultiheadAttention`: three layers side by side, attention, which is measured, and a layer."""
         # (query, key, value, size, heads, weight and bias of the three, ..., weight and bias of the last layer, ...)
         inputs, in_bias, last, bias = args[5], args[6], args[11], args[12]
-        signals = [signal for x in args[:3] if (signal := _get(x)) is not None]
-        if inputs is None or len(signals) < 3 or id(inputs) not in self.names or id(last) not in self.names:
+        signals = [_read(x) for x in args[:3]]
+        if inputs is None or id(inputs) not in self.names or id(last) not in self.names:
             out = func(*args, **kwargs)
             _set(out[0], measured(out[0], "attention (measured)"))
             return out
@@ -334,8 +346,9 @@ class _Tracer(TorchFunctionMode):
         with ExitStack() as registered:
             for module in self.model.modules():
                 if not any(p.dim() > 1 for p in module.parameters()) and not hasattr(module, "running_mean"):
-                    for handle in (module.register_forward_pre_hook(before), module.register_forward_hook(after)):
-                        registered.callback(handle.remove)
+                    # next to `forward`, so that what other hooks make of its numbers is part of the run
+                    registered.callback(module.register_forward_pre_hook(before).remove)
+                    registered.callback(module.register_forward_hook(after, prepend=True).remove)
             yield
 
 
@@ -360,7 +373,7 @@ def _fans(name: str, weight: Tensor, args: Any, kwargs: Any) -> tuple[int, int]:
     """
     window = math.prod(weight.shape[2:])
     if name in PRODUCTS:
-        return weight.shape[0], weight.shape[1]
+        return weight.shape[-2], weight.shape[-1]
     if name == "linear":
         return weight.shape[1], weight.shape[0]
     given = {**dict(zip(("input", "weight", "bias", "stride"), args, strict=False)), **kwargs}

@@ -45,3 +45,8 @@ def memory_tracker() -> Any:
     from torch.distributed._tools.mem_tracker import MemTracker
 
     return MemTracker()
+
+
+def base(tensor: Any) -> Any:
+    """Return the tensor of which this one is a view, or None."""
+    return tensor._base
