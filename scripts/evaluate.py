@@ -10,6 +10,7 @@ printed and not recorded. A run whose functions are not of this package needs `t
 """
 
 import sys
+from os.path import isfile  # unlike Path.is_file: False of a name that is too long for a path
 from pathlib import Path
 
 from rich.console import Console
@@ -32,7 +33,7 @@ def test(arguments: list[str]) -> None:
     names = [name.strip() for name in given.pop("run", "").strip("[]").split(",")]
     if not all(names):
         raise InputError("no run is given; call scripts/evaluate.py run=<id or folder> evaluation=<option>")
-    if len(names) == 1 and Path(names[0]).is_file() and Path(names[0]).name != "record.json":
+    if len(names) == 1 and isfile(names[0]) and Path(names[0]).name != "record.json":
         config = composed([override(key, value) for key, value in given.items()])
         from rectifiers.training.run import test_weights
 

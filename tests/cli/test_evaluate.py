@@ -154,6 +154,7 @@ def test_a_plain_state_dict_is_tested(evaluate_py, finished: Outcome, tmp_path: 
             ("run=0123456789ab",),
             "error: run=0123456789ab is no finished run: there is no runs/0123456789ab/record.json",
         ),
+        ((f"run={'a' * 300}",), f"error: run={'a' * 300} is no finished run"),
         (("run=x", "activation=relu"), "error: activation belongs to the run and cannot be changed in a test"),
         (("run=x", "compute.precision=64-true"), "error: compute.precision belongs to the run"),
     ],

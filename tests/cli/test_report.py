@@ -163,6 +163,11 @@ def test_a_bad_key_is_one_sentence(report: ModuleType, monkeypatch: pytest.Monke
     assert str(left.value).startswith("error: activatoin is no key of these runs; did you mean activation")
 
 
+def test_a_name_that_is_too_long_for_a_path_is_no_run(report: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit, match="aaa is no run, nor the path of a record"):
+        call(report, monkeypatch, "diff", "a" * 300, FIRST)
+
+
 def test_a_record_cannot_command_the_terminal(said: Any, tmp_path: Path) -> None:
     record = records.load(ROOT / "results" / "records" / f"{FIRST}.json")
     hostile = altered(record, {"choices.activation": "[red]x[/red]\x1b[2J\x07", "science.seed": 9})

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
+from os.path import isfile  # unlike Path.is_file: False of a name that is too long for a path
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def of_run(
         if not any(key == free or key.startswith(f"{free}.") for free in FREE) or key == "compute.precision":
             raise InputError(f"{key} belongs to the run and cannot be changed in a test; give only: {', '.join(FREE)}")
     places = [Path(given.get("runs_dir", "runs")) / name, Path(name), Path(name).parent]
-    folder = next((place.resolve() for place in places if (place / "record.json").is_file()), None)
+    folder = next((place.resolve() for place in places if isfile(place / "record.json")), None)
     if folder is None:
         raise InputError(f"run={name} is no finished run: there is no {places[0] / 'record.json'}; see runs_dir=")
     record = records.load(folder / "record.json")

@@ -71,7 +71,7 @@ def _check_arguments(arguments: Sequence[str]) -> None:
             if group.lstrip("+~").startswith("hydra"):
                 continue
             raise InputError(f"{argument} adds or removes a key, which nothing here reads; write key=value")
-        if not equals:
+        if not group or not equals:
             raise InputError(f"{argument} is no key=value; {_with_option(argument)}")
         if group not in GROUP_FOLDERS:
             continue
@@ -163,6 +163,10 @@ def _near_keys(name: str) -> list[str]:
 def without_advice(error: Exception) -> str:
     """Return what Hydra says in one line, without its advice to add a key."""
     lines = [line for line in str(error).splitlines() if not line.startswith("To append to your config")]
+    reason, _, argument = lines[0].partition(": ") if lines else ("", "", "")
+    if reason == "LexerNoViableAltException":  # a character that Hydra's grammar does not know outside of quotes
+        key, _, value = argument.partition("=")
+        return f"""{argument} cannot be read; quote the value: '{key}="{value.strip("'" + '"')}"'"""
     return " ".join(" ".join(lines).split())
 
 

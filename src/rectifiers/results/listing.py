@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from os.path import isfile  # unlike Path.is_file: False of a name that is too long for a path
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def find(found: Sequence[Found], name: str) -> Found:
         InputError: where there is none, or several.
     """
     path = Path(name)
-    if path.suffix == ".json" or (path / "record.json").is_file():
+    if path.suffix == ".json" or isfile(path / "record.json"):
         path = path / "record.json" if path.is_dir() else path
         return _read(path)
     by_name = {each.record.run: each for each in reversed(found)}  # of two the first, which is the own one

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from os.path import isfile  # unlike Path.is_file: False of a name that is too long for a path
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -67,8 +68,13 @@ def run_folder(config: RunConfig) -> Path | None:
 def find(config: RunConfig) -> Found | None:
     """Return what there is of the run of `config`; None without a record, and where it is to be run again."""
     folder = run_folder(config)
-    if folder is None or config.rerun or not (folder / "record.json").exists():
+    if folder is None or config.rerun:
         return None
+    try:
+        if not (folder / "record.json").exists():
+            return None
+    except OSError as error:  # a path that is too long, a folder that may not be entered
+        raise InputError(f"runs_dir={config.runs_dir} cannot be used ({error.strerror}); give another") from error
     record = load_training(folder / "record.json")
 
     def is_tested(name: str, protocol: Target) -> bool:
@@ -104,7 +110,7 @@ def _sibling(config: RunConfig, groups: Mapping[str, Any]) -> str | None:
 
 def _drop_epochs(reference: str, runs: Path) -> list[int]:
     places = [runs / reference / "record.json", Path(reference) / "record.json", Path(reference)]
-    path = next((place for place in places if place.is_file()), None)
+    path = next((place for place in places if isfile(place)), None)
     if path is None:
         raise NotYet(
             f"optim.drop_epochs_from={reference} has no record yet (looked for {places[0]}); finish that run first, "
