@@ -15,6 +15,7 @@ Numbers (JSON) and figures (SVG) go to results/analyses/<name>-<hash of what was
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -62,6 +63,8 @@ def analyse(name: str, arguments: list[str]) -> tuple[dict[str, Any], Path]:
     own = settings.model_dump(mode="json")
     out = [argument.partition("=")[2] for argument in rest if argument.startswith("out=")]
     rest = [argument for argument in rest if not argument.startswith("out=")]
+    root = Path(out[-1]) if out else RESULTS
+    check_writable(root)
     run = import_module(f"rectifiers.analysis.{name}").analyse
     if name == "responses":
         config, record, folder = finished_run(rest)
@@ -72,7 +75,14 @@ def analyse(name: str, arguments: list[str]) -> tuple[dict[str, Any], Path]:
         config, choices = configuration(rest)
         numbers = run(config, **own)
         asked = {"activation": config.activation.as_dict()} if name == "gain" else described(rest, choices)
-    return {"analysis": name, "asked": {**asked, **own}, **numbers}, Path(out[-1]) if out else RESULTS
+    return {"analysis": name, "asked": {**asked, **own}, **numbers}, root
+
+
+def check_writable(root: Path) -> None:
+    """Refuse a place where no folder can be made, before minutes of work that could not be kept."""
+    nearest = next(place for place in (root.absolute(), *root.absolute().parents) if os.path.lexists(place))
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError(f"out={root} cannot be written, for {nearest} is no folder that can be; give another")
 
 
 def finished_run(arguments: list[str]) -> tuple[RunConfig, TrainingRecord, Path]:
@@ -105,9 +115,12 @@ def keep(root: Path, numbers: dict[str, Any], figures: Mapping[str, "Figure"]) -
     name = f"{numbers['analysis']}-{run_id(numbers['asked'])}"
     folder = root / name
     paths = [folder / "numbers.json", *(folder / f"{figure}.svg" for figure in figures)]
-    write_text(paths[0], json.dumps(numbers, indent=1, allow_nan=False) + "\n")
-    for path, figure in zip(paths[1:], figures.values(), strict=True):
-        write_svg(figure, path, name)
+    try:
+        write_text(paths[0], json.dumps(numbers, indent=1, allow_nan=False) + "\n")
+        for path, figure in zip(paths[1:], figures.values(), strict=True):
+            write_svg(figure, path, name)
+    except OSError as error:
+        raise InputError(f"out={root} cannot be written ({error}); make room or give another") from error
     return paths
 
 

@@ -14,6 +14,7 @@ from rectifiers.analysis.responses import trained
 from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.cli.composition import of_run
 from rectifiers.data.statistics import load
+from rectifiers.runtime.errors import InputError
 from rectifiers.training.run import train
 
 SMALL = ("model=mlp", "model.depth=2", "model.hidden=16", "data.resize_px=8", "data.crop_px=8", "compute.threads=1")
@@ -163,6 +164,14 @@ def test_bad_input_gets_one_sentence_and_nothing_is_written(
     assert sentence in str(refusal.value)
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(script: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=f"out={tmp_path}/file/a cannot be written, for {tmp_path}/file is no folder"):
+        script.analyse("gain", ["activation=perlu", f"out={tmp_path}/file/a"])
+    with pytest.raises(InputError, match=r"out=.* cannot be written \(.*File name too long.*\); make room or give"):
+        script.keep(tmp_path / ("a" * 300), {"analysis": "gain", "asked": {}}, {})
 
 
 def test_an_unfinished_activation_file_fails_by_itself(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
