@@ -31,7 +31,7 @@ from rectifiers.runs.folder import run_folder
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.record import TrainingRecord, load_training
 from rectifiers.runs.trust import split_trust
-from rectifiers.runtime.console import wide_stdout
+from rectifiers.runtime.console import for_a_reader, wide_stdout
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 from rectifiers.runtime.schema import keys
@@ -152,12 +152,13 @@ def main() -> None:
     except KeyboardInterrupt:
         print("interrupted; nothing was written", file=sys.stderr)
         sys.exit(INTERRUPTED)
-    if options.json:
-        print(json.dumps(numbers, indent=1))
-        return
-    wide_stdout().print(getattr(tables, options.name)(numbers), highlight=False)
-    for path in paths:
-        print(path)
+    with for_a_reader():
+        if options.json:
+            print(json.dumps(numbers, indent=1))
+            return
+        wide_stdout().print(getattr(tables, options.name)(numbers), highlight=False)
+        for path in paths:
+            print(path)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from rectifiers.cli.refusals import check_arguments, leave
 from rectifiers.cli.train import AnyOutcome
 from rectifiers.results.console import errors_table, print_record
 from rectifiers.runs.trust import split_trust
+from rectifiers.runtime.console import for_a_reader
 from rectifiers.runtime.distributed import end_with_launcher, world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
@@ -51,8 +52,9 @@ def test(arguments: list[str]) -> None:
 
         outcome = ensemble(runs, runs[0][0].runs_dir)
     if world().rank == 0:
-        print_record(outcome.record, Console())
-        print(outcome.path)
+        with for_a_reader():
+            print_record(outcome.record, Console())
+            print(outcome.path)
 
 
 def main() -> None:

@@ -35,7 +35,7 @@ from rectifiers.results.terminal import comparison_table, runs_table, summary
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import science
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.runtime.console import wide_stdout
+from rectifiers.runtime.console import for_a_reader, wide_stdout
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, write_text
 
@@ -272,12 +272,13 @@ def main() -> None:
         outcome, words = function(**given)
     except InputError as error:
         sys.exit(f"error: {error}")
-    if as_json:
-        print(json.dumps(outcome, indent=1))
-    elif isinstance(words, Group):
-        wide_stdout().print(words, highlight=False)
-    elif words:
-        print(words)
+    with for_a_reader():
+        if as_json:
+            print(json.dumps(outcome, indent=1))
+        elif isinstance(words, Group):
+            wide_stdout().print(words, highlight=False)
+        elif words:
+            print(words)
     if isinstance(outcome, dict) and outcome.get("not_sent"):
         sys.exit(1)
 

@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import os
 import shutil
 import subprocess
 import sys
@@ -166,6 +167,16 @@ def test_a_bad_key_is_one_sentence(report: ModuleType, monkeypatch: pytest.Monke
 def test_a_name_that_is_too_long_for_a_path_is_no_run(report: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SystemExit, match="aaa is no run, nor the path of a record"):
         call(report, monkeypatch, "diff", "a" * 300, FIRST)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("command", [["scripts/report.py", "show"], ["train.py", "--help"]])
+def test_a_reader_that_has_seen_enough_gets_no_traceback(command: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_a_record_cannot_command_the_terminal(said: Any, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from rectifiers.runs.config import RunConfig, options
 from rectifiers.runs.folder import Outcome, find, settle
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.record import EnsembleRecord, TrainingRecord
+from rectifiers.runtime.console import for_a_reader
 from rectifiers.runtime.distributed import World, end_with_launcher, resume_command, world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
@@ -41,7 +42,8 @@ def main() -> None:
     end_with_launcher()
     with in_one_sentence(sys.argv[1:]):
         if wanted(sys.argv[1:]):
-            print(text(sys.argv[1:]))
+            with for_a_reader():
+                print(text(sys.argv[1:]))
         else:
             sys.argv[1:] = flags_first(sys.argv[1:])
             hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")(launch)()
@@ -138,11 +140,12 @@ def _run_ensemble(
 
 
 def _print(outcome: AnyOutcome) -> None:
-    print_record(outcome.record, Console())
-    if not outcome.fresh:
-        older = "" if outcome.record.codes == [code_fingerprint()] else " It is of older code."
-        print(f"This run exists already.{older} rerun=true runs it again.")
-    print(outcome.path)
+    with for_a_reader():
+        print_record(outcome.record, Console())
+        if not outcome.fresh:
+            older = "" if outcome.record.codes == [code_fingerprint()] else " It is of older code."
+            print(f"This run exists already.{older} rerun=true runs it again.")
+        print(outcome.path)
     if outcome.note:
         print(outcome.note, file=sys.stderr)
 

@@ -1,5 +1,6 @@
 """Progress and messages on the terminal."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,17 @@ stderr = Console(stderr=True)
 def wide_stdout() -> Console:
     """Return the terminal, or 160 columns where there is none to say how many it has."""
     return Console(width=None if sys.stdout.isatty() else 160)
+
+
+@contextmanager
+def for_a_reader() -> Iterator[None]:
+    """Print to stdout, and end with status 1 and no traceback where nobody reads it any more: `| head`."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the interpreter, which flushes once more
+        sys.exit(1)
 
 
 def printable(text: str) -> str:
