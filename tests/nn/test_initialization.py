@@ -192,13 +192,17 @@ def test_equal_seeds_give_equal_weights() -> None:
 def test_unusable_arguments_are_one_sentence() -> None:
     model = nn.Linear(4, 4)
     for given, said in (
+        ({"model": F.relu}, "is no module; give a network"),
         ({"init": "kaiming"}, "init=kaiming is not known"),
         ({"mode": "sideways"}, "mode=sideways is not known; choose one of: forward, backward, average"),
         ({"example_input": torch.zeros(2, 4)}, "example_input is all zeros"),
         ({"example_input": torch.ones(2, 5)}, "Linear cannot be run on example_input"),
     ):
         with pytest.raises(InputError, match=said):
-            initialize(model, **{"example_input": batch(2, 4), **given})
+            initialize(**{"model": model, "example_input": batch(2, 4), **given})
+    for activation in (F.relu, nn.ReLU, "relu"):
+        with pytest.raises(InputError, match="is no module; give one such as"):
+            A.gain(activation)  # type: ignore[arg-type]
 
 
 class Language(nn.Module):

@@ -247,6 +247,10 @@ def moments(activation: nn.Module, channels: int | None = None) -> Moments:
     >>> moments(nn.ReLU())
     Moments(second=0.5, derivative_second=0.5, map_slope=1.0)
     """
+    if not isinstance(activation, nn.Module):
+        raise InputError(
+            f"activation {activation!r} is no module; give one such as nn.ReLU(), not a function or a class"
+        )
     vectors = [parameter.numel() for parameter in activation.parameters() if parameter.dim() == 1]
     return _closed_form(activation) or _quadrature(activation, channels or max(vectors, default=1))
 

@@ -13,6 +13,8 @@ from rectifiers.runtime.errors import InputError
 def check(model: nn.Module, example: tuple[Any, ...]) -> None:
     """Raise an InputError where a run would show nothing of the model's numbers."""
     kind = type(model).__name__
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model={model!r} is no module; give a network such as nn.Sequential(...)")
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         raise InputError(
             f"{kind} has scripted modules, whose functions cannot be seen; give the model before scripting"
