@@ -21,7 +21,7 @@ from rectifiers.results.claim_records import load
 from rectifiers.results.claims import Claim, claim_exclusion_reason, claims, runs_of
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
-from rectifiers.runs.provenance import version
+from rectifiers.runs.provenance import is_changed
 from rectifiers.runtime.errors import InputError
 
 RESULTS = Path(__file__).parents[1] / "results" / "claims"
@@ -41,7 +41,7 @@ def chosen(names: list[str]) -> list[Claim]:
 def missing(wanted: Iterable[Claim], runs: Path, again: bool) -> dict[str, list[str]]:
     """Return the overrides of every run that is missing, by its name; two claims that share a run have one."""
     found = [] if again else load(RESULTS)
-    committed = version()["git_dirty"] is False
+    committed = is_changed() is False
     jobs: dict[str, list[str]] = {}
     for claim in wanted:
         there = runs_of(claim, found)
@@ -62,7 +62,7 @@ def missing(wanted: Iterable[Claim], runs: Path, again: bool) -> dict[str, list[
 
 def run(wanted: list[Claim], asked: argparse.Namespace) -> None:
     """Plan what is missing and hand this process over to scripts/sweep.py."""
-    if version()["git_dirty"]:
+    if is_changed():
         print("the code is not committed: results/claims will not take in what runs now", file=sys.stderr)
     print("planning ...", file=sys.stderr)
     found = missing(wanted, asked.runs, asked.again)

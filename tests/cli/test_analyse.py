@@ -58,7 +58,7 @@ def files(printed: str) -> list[Path]:
         (
             ["gain", "seeds=2", "depth=10", "units=16", "activation=relu", "activation._target_=torch.nn.Mish"],
             ["gain"],
-            ["Mish (yours)", "gelu, silu, Mish (yours): the gain is right layer by layer and the fixed point"],
+            ["Mish (yours)", "Mish (yours): the gain is right layer by layer and the fixed point"],
         ),
         (["histograms", "snapshots=3", *SMALL, "optim.epochs=1"], ["histograms", "spread"], ["std of gradients"]),
         (

@@ -120,7 +120,7 @@ def test_a_run_of_code_that_was_not_committed_is_made_anew(
     monkeypatch.setattr(script, "RESULTS", tmp_path / "none")
     missing = {}
     for dirty in (True, False):
-        monkeypatch.setattr(script, "version", lambda dirty=dirty: {"git_dirty": dirty})
+        monkeypatch.setattr(script, "is_changed", lambda dirty=dirty: dirty)
         missing[dirty] = script.missing([signal], tmp_path, again=False)
     assert (len(missing[True]), len(missing[False])) == (39, 40)
     assert [name for name, overrides in missing[False].items() if "rerun=true" in overrides] == [kept.run]

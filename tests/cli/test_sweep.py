@@ -142,7 +142,7 @@ def test_a_failed_job_is_named_with_its_last_words(tmp_path: Path) -> None:
     ("arguments", "sentence"),
     [
         (("plan", "SWEEP", "seed=0", "seed=0,0"), "seed=0 is the same run as another one here; leave one out"),
-        (("plan", "SWEEP", "nonsense=1"), "Could not override 'nonsense'"),
+        (("plan", "SWEEP", "nonsense=1"), "nonsense is not known; "),
         (("plan", "SWEEP", "seed=-1"), "seed=-1 is not usable"),
         (("plan", "SWEEP", "optim.lr=interval(0.1,1)"), "is no list of choices; give optim.lr=<one>,<other>"),
         (("launch", "SWEEP"), "holds no sweep; make one with scripts/sweep.py plan"),

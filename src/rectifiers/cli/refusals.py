@@ -29,7 +29,7 @@ FLAGS = (
     "--info", "-i", "--experimental-rerun",
 )  # fmt: skip
 WITH_VALUE = FLAGS[FLAGS.index("--cfg") :]
-MANY = 20  # options, which are not all named beside the one that was meant
+MANY = 30  # options, which are not all named beside the one that was meant
 OWN_CONFIG = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")
 
 

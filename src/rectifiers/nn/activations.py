@@ -239,7 +239,8 @@ def moments(activation: nn.Module, channels: int | None = None) -> Moments:
     """Return the Gaussian moments of `activation`; they may be zero, infinite or NaN.
 
     Closed forms for rectifiers, the module's own method `moments()` where it has one (Maxout), quadrature otherwise.
-    channels: that it was built for; by default as many as its longest vector of parameters has numbers.
+    channels: that it was built for; by default as many as its longest vector of parameters has numbers, or 2, which
+        show whether it mixes them.
 
     Raises:
         InputError: where the module is not elementwise and has no method `moments()`.
@@ -252,7 +253,7 @@ def moments(activation: nn.Module, channels: int | None = None) -> Moments:
             f"activation {activation!r} is no module; give one such as nn.ReLU(), not a function or a class"
         )
     vectors = [parameter.numel() for parameter in activation.parameters() if parameter.dim() == 1]
-    return _closed_form(activation) or _quadrature(activation, channels or max(vectors, default=1))
+    return _closed_form(activation) or _quadrature(activation, channels or max(vectors, default=2))
 
 
 def gain(activation: nn.Module, channels: int | None = None, *, mode: Mode = "forward") -> float:

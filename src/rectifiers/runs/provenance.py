@@ -40,6 +40,12 @@ def processor() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
+def is_changed() -> bool | None:
+    """Return whether the checkout departs from its commit; None outside a checkout."""
+    status = git("status", "--porcelain", at=CHECKOUT) if CHECKOUT else None
+    return None if status is None else bool(status)
+
+
 def provenance(
     data_hash: str, statistics_hash: str | None, device: str, threads: int, data_pinned: bool | None = None
 ) -> Provenance:
@@ -47,12 +53,11 @@ def provenance(
 
     data_pinned: of prepared data, whether a `dvc.lock` names it.
     """
-    status = git("status", "--porcelain", at=CHECKOUT) if CHECKOUT else None
     lock = CHECKOUT and CHECKOUT / "requirements.lock"
     return Provenance(
         code=code_fingerprint(),
         git_sha=git("rev-parse", "HEAD", at=CHECKOUT) if CHECKOUT else None,
-        git_dirty=None if status is None else bool(status),
+        git_dirty=is_changed(),
         lock=hashlib.sha256(lock.read_bytes()).hexdigest()[:12] if lock and lock.is_file() else None,
         data=data_hash,
         data_pinned=data_pinned,
