@@ -1,7 +1,7 @@
 """How three initialisations carry the signal through six networks of torchvision: results/INITIALIZATION.md.
 
-    python scripts/initialization.py                   all of them, some ten minutes on one core
-    python scripts/initialization.py resnet18 vgg16_bn
+    python scripts/initialization.py                   all of them, some twenty minutes on one core
+    python scripts/initialization.py resnet18 vgg16_bn again, beside what is there
 
 Every ReLU, GELU and Hardswish of a network is replaced by PReLU or by GELU. The mean square of what enters its last
 block, of what leaves it, and of the scores is measured on standard normal images, in training mode without dropout,
@@ -81,10 +81,12 @@ def measure(model: nn.Module, block: str, images: Tensor) -> list[float]:
 
 
 def main(names: list[str]) -> None:
-    rows = []
-    with progress_bar("networks", len(names) * len(ACTIVATIONS) * len(METHODS) * SEEDS) as advance:
+    kept = PLACE / "initialization.json"
+    results = json.loads(kept.read_text()) if kept.exists() else {}
+    with progress_bar("measurements", len(names) * len(ACTIVATIONS) * len(METHODS) * SEEDS) as advance:
         for name in names:
             block, px = BLOCKS[name]
+            results[name] = []
             for activation in ACTIVATIONS:
                 for method, fill in METHODS.items():
                     values = []
@@ -94,20 +96,20 @@ def main(names: list[str]) -> None:
                         fill(model, images, seed)
                         values.append(measure(model, block, images))
                         advance(1)
-                    rows.append({"network": name, "activation": activation, "init": method, "values": values})
-    if names == list(BLOCKS):
-        write_text(PLACE / "initialization.json", json.dumps(rows, indent=1) + "\n")
-        write_text(PLACE / "INITIALIZATION.md", page(rows))
-    print(page(rows))
+                    results[name].append({"activation": activation, "init": method, "values": values})
+            write_text(kept, json.dumps(results, indent=1) + "\n")
+            write_text(PLACE / "INITIALIZATION.md", page(results))
+    print(page(results))
 
 
-def page(rows: list[dict]) -> str:
-    """Return the table in words."""
+def page(results: dict[str, list[dict]]) -> str:
+    """Return the table of the networks that were measured."""
     lines = []
-    for row in rows:
-        columns = list(zip(*row["values"], strict=True))
-        cells = [f"{mean(column):.3g} ± {stdev(column):.1g}" for column in columns]
-        lines.append((row["network"], row["activation"], row["init"], *cells))
+    for name in (name for name in BLOCKS if name in results):
+        for row in results[name]:
+            columns = list(zip(*row["values"], strict=True))
+            cells = [f"{mean(column):.3g} ± {stdev(column):.1g}" for column in columns]
+            lines.append((name, row["activation"], row["init"], *cells))
     head = ("network", "activation", "initialisation", "into the last block", "out of it", "scores")
     return (
         "# What initialisation does to the signal of six networks\n\n"
