@@ -199,6 +199,13 @@ def test_names_that_are_not_utf8_have_a_digest(photos: Path) -> None:
     assert folder(str(photos)).digest
 
 
+@pytest.mark.parametrize("name", ["train/\udcff", "val/a/\udcff.jpg"])
+def test_a_name_that_no_record_can_hold_is_refused(photos: Path, name: str) -> None:
+    (photos / name).mkdir(parents=True)
+    with pytest.raises(InputError, match=r"udcff.* has a name that is no UTF-8 text; rename it"):
+        folder(str(photos))
+
+
 def test_a_single_class_is_refused(photos: Path) -> None:
     shutil.rmtree(photos / "train" / "dog")
     with pytest.raises(InputError, match="has a single class, cat; add a folder"):

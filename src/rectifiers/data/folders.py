@@ -69,11 +69,17 @@ def _images_below(folder: str, left_out: LeftOut, around: list[Path]) -> list[Pa
 
 
 def _entries(folder: Path, left_out: LeftOut) -> list[os.DirEntry[str]]:
-    """Return the files and folders of a folder, sorted by their names and without the hidden ones."""
+    """Return the files and folders of a folder, sorted by their names and without the hidden ones.
+
+    Raises:
+        InputError: for what `list_classes` names, and for a name that is no text.
+    """
     entries = []
     try:
         with os.scandir(folder) as found:
             for entry in found:
+                if not _is_text(entry.name):
+                    raise InputError(f"{entry.path!a} has a name that is no UTF-8 text; rename it")
                 if entry.name.startswith("."):
                     if entry.is_dir() or _is_named_as_image(entry.name):
                         left_out.add(HIDDEN, entry.path)
@@ -86,6 +92,15 @@ def _entries(folder: Path, left_out: LeftOut) -> list[os.DirEntry[str]]:
     except OSError as error:
         raise InputError(f"{folder} cannot be listed ({error}); make it readable or remove it") from error
     return sorted(entries, key=lambda entry: entry.name)
+
+
+def _is_text(name: str) -> bool:
+    """Return whether a record can hold the name; Python stands for other bytes by lone surrogates."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_named_as_image(name: str) -> bool:
