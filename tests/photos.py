@@ -2,6 +2,7 @@
 
 import io
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -28,3 +29,13 @@ def jpeg(image: Image.Image, **options: object) -> bytes:
     file = io.BytesIO()
     image.save(file, "JPEG", **{"quality": 92, **options})
     return file.getvalue()
+
+
+def write_folder(root: Path) -> Path:
+    """Write two classes of four JPEG files for training and for validation below `root`, and return it."""
+    for part in ("train", "val"):
+        for group in "ab":
+            (root / part / group).mkdir(parents=True)
+            for i in range(4):
+                (root / part / group / f"{i}.jpg").write_bytes(jpeg(photo(40, 48, i)))
+    return root

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from photos import jpeg, photo
+from photos import write_folder
 from processes import alone, finish, launched, start, wait_for, weights
 
 LONGEST_S = 60  # far more than a run takes that fails, and far less than forever
@@ -35,13 +35,7 @@ with_and_without_workers = pytest.mark.parametrize("workers", [0, 2])
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """Two classes of four images for training and for validation."""
-    for part in ("train", "val"):
-        for group in "ab":
-            place = tmp_path / "photos" / part / group
-            place.mkdir(parents=True)
-            for i in range(4):
-                (place / f"{i}.jpg").write_bytes(jpeg(photo(40, 48, i)))
-    return tmp_path / "photos"
+    return write_folder(tmp_path / "photos")
 
 
 def deceptive_png() -> bytes:

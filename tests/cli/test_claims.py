@@ -75,12 +75,12 @@ def test_a_claim_is_planned_run_broken_completed_and_judged(tmp_path: Path) -> N
         assert done.returncode == 0, done.stderr
         return done.stdout + done.stderr
 
-    told = call("scripts/claims.py", "run", "signal", "--jobs", "2")
-    assert "missing runs: 20" in told
+    answer = call("scripts/claims.py", "run", "signal", "--jobs", "2")
+    assert "missing runs: 20" in answer
     (sweep,) = (place / "sweeps").iterdir()
     names = [job.name for job in load(sweep)]
     assert len(names) == 20
-    assert sorted(re.findall(r"^done: (\w{12}) .* s of CPU\)$", told, re.MULTILINE)) == sorted(names)
+    assert sorted(re.findall(r"^done: (\w{12}) .* s of CPU\)$", answer, re.MULTILINE)) == sorted(names)
     kept = {name: (place / "runs" / name / "record.json").stat().st_mtime_ns for name in names}
     shutil.rmtree(place / "runs" / names[3])
     assert "missing runs: 1\n" in call("scripts/claims.py", "run", "signal")

@@ -100,17 +100,17 @@ def test_a_sweep_goes_through_submitit_and_a_job_that_makes_room_comes_back(
     folder = f"{tmp_path}/sweep"
 
     def states() -> list[str]:
-        told = call(environment, *sweep, "status", folder, "--json")
-        return sorted(cell["state"] for cell in json.loads(told))
+        answer = call(environment, *sweep, "status", folder, "--json")
+        return sorted(cell["state"] for cell in json.loads(answer))
 
     call(environment, *sweep, "plan", folder, *SIZES, "optim.epochs=120", "seed=0,1", *places)
     asked = ["--cluster", "slurm", "--set", "timeout_min=30"]
-    told = call(environment, *sweep, "launch", folder, *asked)
+    answer = call(environment, *sweep, "launch", folder, *asked)
     assert set(states()) <= {"queued", "running"}
     assert not call(environment, *sweep, "launch", folder, *asked)
     wait_for(lambda: list(tmp_path.glob("runs/*/metrics.csv")))
     begun = next(tmp_path.glob("runs/*/metrics.csv")).parent
-    job = next(line.split()[0] for line in told.splitlines() if begun.name in line)
+    job = next(line.split()[0] for line in answer.splitlines() if begun.name in line)
     call(environment, "scancel", "-s", "USR2", job)
     wait_for(lambda: "PD" in call(environment, "squeue", "-h", "-j", job, "-o", "%t"))
     assert not (begun / "record.json").exists()

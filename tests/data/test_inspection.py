@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from conftest import compose_config
-from photos import jpeg, photo
+from photos import jpeg, photo, write_folder
 from rectifiers.data import inspection
 from rectifiers.data.folders import read_rgb
 from rectifiers.data.inspection import unreadable_reason
@@ -91,13 +91,7 @@ def test_a_png_with_a_wrong_byte_anywhere_is_decoded_to_see_whether_it_can_be_re
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two classes of four JPEG files for training and for validation; their findings are kept although they are new."""
     monkeypatch.setattr(inspection, "SETTLED_NS", -1)
-    for part in ("train", "val"):
-        for group in "ab":
-            place = tmp_path / "photos" / part / group
-            place.mkdir(parents=True)
-            for i in range(4):
-                (place / f"{i}.jpg").write_bytes(jpeg(photo(40, 48, i)))
-    return tmp_path / "photos"
+    return write_folder(tmp_path / "photos")
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from rectifiers.nn.initialization import InitReport, initialize, propagation
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import expand
 from rectifiers.runtime.errors import InputError
+from rectifiers.theory.stability import stability
 
 
 def batch(*shape: int, seed: int = 0) -> Tensor:
@@ -193,13 +194,24 @@ def test_unusable_arguments_are_one_sentence() -> None:
     model = nn.Linear(4, 4)
     for given, said in (
         ({"model": F.relu}, "is no module; give a network"),
-        ({"init": "kaiming"}, "init=kaiming is not known"),
+        ({"init": "kaiming"}, "init=kaiming is not usable; give the name of a rule"),
+        ({"init": "Layer"}, "init=Layer is not usable; give the name of a rule"),
+        ({"init": None}, "init=None is not usable; give the name of a rule"),
+        ({"init": nn.init.kaiming_normal_}, "is not usable; give the name of a rule"),
+        ({"bias": "zero"}, "bias=zero is not usable; give a number such as 0, or torch_default"),
         ({"mode": "sideways"}, "mode=sideways is not known; choose one of: forward, backward, average"),
         ({"example_input": torch.zeros(2, 4)}, "example_input is all zeros"),
         ({"example_input": torch.ones(2, 5)}, "Linear cannot be run on example_input"),
     ):
         with pytest.raises(InputError, match=said):
             initialize(**{"model": model, "example_input": batch(2, 4), **given})
+    for sizes, said in (
+        ({"depth": 2.5}, "depth=2.5"),
+        ({"depth": 0}, "depth=0"),
+        ({"depth": 2, "units": 0}, "units=0"),
+    ):
+        with pytest.raises(InputError, match=f"{said} is not usable; give a whole number at least 1"):
+            stability(nn.ReLU(), **sizes)
     for activation in (F.relu, nn.ReLU, "relu"):
         with pytest.raises(InputError, match="is no module; give one such as"):
             A.gain(activation)  # type: ignore[arg-type]

@@ -68,9 +68,9 @@ def test_three_processes_test_what_was_trained_with_a_batch_that_they_do_not_div
     for processes in (1, 3):
         for command in commands:
             typed = [f"scripts/{command[0]}", *command[1:]]
-            told = ranks(*[[sys.executable, *typed]] * processes)
-            assert [done.returncode for done in told] == [0] * processes, told
-            assert [bool(done.stdout) for done in told] == [True] + [False] * (processes - 1)
+            printed = ranks(*[[sys.executable, *typed]] * processes)
+            assert [done.returncode for done in printed] == [0] * processes, printed
+            assert [bool(done.stdout) for done in printed] == [True] + [False] * (processes - 1)
         of_weights, of_run = (
             load(scores_path(tmp_path / "net.pt.tested", "ten_view")),
             records.load(folder / "record.json"),
@@ -143,9 +143,9 @@ for share, guilty in ((run_on_all_ranks, 1), (broadcast_from_rank_zero, 0)):
 
 def test_an_error_that_no_one_foresaw_is_one_on_all(tmp_path: Path) -> None:
     first, second = ranks(*[[sys.executable, "-c", UNFORESEEN]] * 2)
-    told, own = "failed (ZeroDivisionError: division by zero); its own lines say where", "ZeroDivisionError"
-    assert first.stdout.splitlines() == [f"InputError rank 1 {told}", f"{own} division by zero"], first.stderr
-    assert second.stdout.splitlines() == [f"{own} division by zero", f"InputError rank 0 {told}"], second.stderr
+    printed, own = "failed (ZeroDivisionError: division by zero); its own lines say where", "ZeroDivisionError"
+    assert first.stdout.splitlines() == [f"InputError rank 1 {printed}", f"{own} division by zero"], first.stderr
+    assert second.stdout.splitlines() == [f"{own} division by zero", f"InputError rank 0 {printed}"], second.stderr
 
 
 # train.py, of which rank 1 fails in the test of the first run
@@ -228,7 +228,7 @@ def test_a_signal_stops_within_an_epoch_and_the_same_command_ends_with_the_same_
     assert not (record(cut).parent / "previous.ckpt").exists()
 
 
-def test_a_damaged_last_checkpoint_is_told_and_the_one_before_it_is_used(tmp_path: Path) -> None:
+def test_a_damaged_last_checkpoint_is_named_and_the_one_before_it_is_used(tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     finish(alone(whole, *WITHIN))
     process = start(alone(cut, *WITHIN))
@@ -476,9 +476,9 @@ def test_batch_normalisation_has_one_set_of_statistics_on_all_ranks(tmp_path: Pa
     at = command.index("train.py")
     place = f"{tmp_path}/rank"
     finish([*command[:at], str(tmp_path / "tells.py"), *command[at + 1 :]], PYTHONPATH=str(ROOT), PLACE=place)
-    told = [Path(f"{place}{rank}").read_text() for rank in (0, 1)]
-    assert told[0] == told[1]
-    assert len(set(told[0].splitlines())) == 2  # they move from epoch to epoch
+    printed = [Path(f"{place}{rank}").read_text() for rank in (0, 1)]
+    assert printed[0] == printed[1]
+    assert len(set(printed[0].splitlines())) == 2  # they move from epoch to epoch
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ def test_more_processes_than_were_started_get_the_command_to_type(compute: dict,
         check_compute(settings, here)
 
 
-def test_restarts_that_would_look_for_the_dead_are_told(capfd: pytest.CaptureFixture[str]) -> None:
+def test_restarts_that_would_look_for_the_dead_are_named(capfd: pytest.CaptureFixture[str]) -> None:
     for restarts, shared in (("0", "True"), ("3", "False"), ("3", "True")):
         warn_of_stale_addresses({"TORCHELASTIC_MAX_RESTARTS": restarts, "TORCHELASTIC_USE_AGENT_STORE": shared})
     assert capfd.readouterr().err.count("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1") == 1

@@ -1,5 +1,6 @@
 """`initialize` for any network: its layers are found by running it, and each is filled for what it reads and feeds."""
 
+import inspect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -130,6 +131,8 @@ def initialize(
     ['the input', "GELU(approximate='none') of 0.weight"]
     """
     rule, name = _rule(init, mode)
+    if bias != "torch_default" and (isinstance(bias, bool) or not isinstance(bias, int | float)):
+        raise InputError(f"bias={bias} is not usable; give a number such as 0, or torch_default")
     example = example_input if isinstance(example_input, tuple) else (example_input,)
     known = Trace()
     done: list[tuple[LayerCall, float, float]] = []
@@ -209,14 +212,20 @@ def _gain(share: float, second: float, name: str) -> float:
 def _rule(init: str | Rule, mode: str) -> tuple[Rule, str]:
     if mode not in MODES:
         raise InputError(f"mode={mode} is not known; choose one of: {', '.join(MODES)}")
-    if not isinstance(init, str):
-        return init, getattr(init, "__name__", repr(init))
-    name = MODES[mode] if init == "he" else init
-    rule = getattr(initializers, name, None)
-    if not callable(rule) or getattr(rule, "__module__", "") != initializers.__name__:
+    name = getattr(init, "__name__", repr(init))
+    rule: Any = init
+    if isinstance(init, str):
+        name = MODES[mode] if init == "he" else init
+        rule = getattr(initializers, name, None)
+    try:
+        if getattr(rule, "__module__", None) == nn.init.__name__:  # (weight, slope, mode): three values, but other ones
+            raise TypeError(name)
+        inspect.signature(rule).bind("weight", "layer", "generator")
+    except (TypeError, ValueError) as error:
         raise InputError(
-            f"init={init} is not known; give a function of rectifiers.initializers, such as he or orthogonal"
-        )
+            f"init={init} is not usable; give the name of a rule of rectifiers.initializers, such as he or orthogonal, "
+            "or a function (weight, layer, generator) -> std"
+        ) from error
     return rule, name
 
 

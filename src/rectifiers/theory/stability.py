@@ -118,13 +118,16 @@ def stability(activation: nn.Module, depth: int, *, units: int = 256) -> Stabili
     The weights have the forward gain (section 2.2, for any activation) and the first layer makes E[y^2] = 1.
 
     Raises:
-        InputError: where the moments of the activation cannot be found.
+        InputError: where the moments of the activation cannot be found, or depth or units is no whole number from 1.
 
     >>> stability(nn.ReLU(), 30).fixed_point
     'neutral'
     >>> f"{stability(nn.GELU(), 30).error_growth:.0f}"
     '50'
     """
+    for name, value in (("depth", depth), ("units", units)):
+        if not isinstance(value, int) or value < 1:
+            raise InputError(f"{name}={value} is not usable; give a whole number at least 1")
     known = moments(activation)
     usable = all(0 < moment < math.inf for moment in (known.second, known.derivative_second))
     slope = known.map_slope if math.isfinite(known.map_slope) else None
