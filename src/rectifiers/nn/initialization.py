@@ -49,9 +49,10 @@ def he_normal_(
 class LayerInit:
     """One layer that was filled.
 
-    reads: what arrives at it, in words, and `second_in`, E[x^2] of it. feeds: what reads its responses. share: the part
-    of E[y^2] = 1 that it is to make, below 1 at the end of a residual branch. std: asked of the rule; std_drawn,
-    mean_drawn: of the weights. predicted, measured: E[y^2] of its responses on the example (None within attention).
+    reads: what arrives at it first, in words, and `second_in`, E[x^2] of it. feeds: what reads its responses. share:
+    the part of E[y^2] = 1 that it is to make, below 1 at the end of a residual branch. std: asked of the rule;
+    std_drawn, mean_drawn: of the weights. predicted, measured: E[y^2] of its responses on the example (None within
+    attention).
     """
 
     layer: str
@@ -181,7 +182,7 @@ def initialize(
             shape=tuple(call.weight.shape),
             fan_in=call.fan_in,
             fan_out=call.fan_out,
-            reads=str(call.signal),
+            reads=_reads(trace, call),
             second_in=call.signal.second,
             feeds=_feeds(trace, call.name),
             share=share,
@@ -227,6 +228,12 @@ def _rule(init: str | Rule, mode: str) -> tuple[Rule, str]:
             "or a function (weight, layer, generator) -> std"
         ) from error
     return rule, name
+
+
+def _reads(trace: Trace, call: LayerCall) -> str:
+    """What a layer reads where it is used first, in words, and how often it is used."""
+    uses = trace.uses[call.name]
+    return str(call.signal) if uses == 1 else f"{call.signal}, for which it is filled, the first of {uses} uses"
 
 
 def _feeds(trace: Trace, layer: str) -> str:

@@ -14,6 +14,7 @@ from rectifiers.nn.activations import acts_on_single_numbers
 from rectifiers.nn.nonlinearities import Moments
 from rectifiers.nn.quadrature import normal_rule
 
+SAMPLE = 2**16  # numbers that the distribution of a tensor is read from
 _roots = count()
 
 
@@ -31,6 +32,7 @@ class Signal:
     source, functions: y and the functions in f, in words. origins: the layers whose responses y is the sum of.
     ends: the layers whose responses these numbers are, unchanged. layers, sums: how many weight layers, and how many
         sums, lie behind it on the longest way. known: the moments of f where quadrature cannot find them.
+    is_normal: whether y is normal, as a sum of responses is.
     """
 
     values: Tensor
@@ -43,6 +45,7 @@ class Signal:
     layers: int = 0
     sums: int = 0
     known: Moments | None = None
+    is_normal: bool = True
 
     @property
     def mean(self) -> float:
@@ -75,10 +78,24 @@ def normal(mean: float, second: float, source: str, **more: Any) -> Signal:
     return Signal(values, torch.ones_like(values), new_root(), source, **more)
 
 
-def measured(tensor: Tensor, source: str, **more: Any) -> Signal:
-    """Return normal numbers with the mean and the mean square of those of a tensor."""
-    numbers = tensor.detach().double()
-    return normal(float(numbers.mean()), float(numbers.square().mean()), source, **more)
+def measured(tensor: Tensor, source: str, *, is_normal: bool = False, **more: Any) -> Signal:
+    """Return numbers that are distributed as those of a tensor.
+
+    Their quantiles are the tensor's, for what stood behind an activation is no normal variable, and their mean and
+    mean square are those of all its numbers.
+    """
+    numbers, nodes = tensor.detach().flatten().double(), normal_rule()[0]
+    mean, std = float(numbers.mean()), float(numbers.std(correction=0))
+    if len(numbers) > SAMPLE:
+        some = torch.randint(len(numbers), (SAMPLE,), generator=torch.Generator().manual_seed(0))
+        numbers = numbers[some.to(numbers.device)]
+    ranks = torch.special.ndtr(nodes) * (len(numbers) - 1)
+    ordered, below = numbers.cpu().sort().values, ranks.long()
+    values = torch.lerp(ordered[below], ordered[(below + 1).clamp(max=len(ordered) - 1)], ranks - below)[:, None]
+    found = expectation((values - expectation(values)).square())
+    scale = std / math.sqrt(found) if found > 0 else 1.0
+    values = mean + scale * (values - expectation(values))
+    return Signal(values, torch.ones_like(values), new_root(), source, is_normal=is_normal, **more)
 
 
 def after_module(module: nn.Module, x: Tensor, signal: Signal) -> Signal | None:
@@ -120,6 +137,6 @@ def after_function(
     return replace(longest, values=made.detach(), slopes=slopes, functions=(*longest.functions, label), ends=())
 
 
-def lengths(signals: Sequence[Signal]) -> dict[str, int]:
+def lengths(signals: Sequence[Signal]) -> dict[str, Any]:
     """Return the lengths of the longest way to any of `signals`, as fields of a Signal."""
     return {"layers": max(signal.layers for signal in signals), "sums": max(signal.sums for signal in signals)}

@@ -2,12 +2,13 @@
 
 Every tensor of the run carries a `Signal`: the numbers that it would hold over draws of the weights, as functions of a
 normal variable. A weight layer makes normal responses of whatever it reads (its weights have mean zero, section 2.2 of
-the paper). A function of single numbers is applied at the nodes of a quadrature rule; the parts of a sum, a product or
-a concatenation are taken as independent. What no rule here covers, such as normalisation, pooling and attention, is
-measured in the run itself, in which all layers before it have their weights already.
+the paper). A function of single numbers is applied at the nodes of a quadrature rule; the parts of a sum of responses,
+a product or a concatenation are taken as independent. What no rule here covers, such as normalisation, pooling,
+attention and sums of what passed an activation, is measured in the run itself, in which all layers before it have
+their weights already.
 """
 
-import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from rectifiers.nn.activations import acts_on_single_numbers
+from rectifiers.nn.arguments import CONVOLUTIONS, PRODUCTS, TRANSPOSED, bound, fans, tensors
 from rectifiers.nn.isolation import as_in_training, check
 from rectifiers.nn.signals import (
     Signal,
@@ -31,9 +33,6 @@ from rectifiers.nn.signals import (
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.torch_internals import base
 
-CONVOLUTIONS = {f"conv{n}d" for n in (1, 2, 3)}
-TRANSPOSED = {f"conv_transpose{n}d" for n in (1, 2, 3)}
-PRODUCTS = {"matmul", "__matmul__", "mm", "bmm"}  # x @ w, whose weight is [..., inputs, outputs]
 NORMS = {"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}
 SUMS = {"add", "__add__", "__radd__", "__iadd__", "add_"}
 DIFFERENCES = {"sub", "__sub__", "__isub__", "sub_", "subtract"}
@@ -70,10 +69,11 @@ class Trace:
     calls: every weight layer, in the order of its first use. feeds: by layer, what reads its responses: (functions,
     E[f'^2]). branches: the layers at the end of a branch of a residual sum, with the number of layers that share it.
     sums: the largest number of residual sums on one way. responses: by layer, (predicted, measured) E[y^2].
-    unexplained: by parameter, why its layer was not recognised.
+    unexplained: by parameter, why its layer was not recognised. uses: by layer, how often the run came to it.
     """
 
     calls: dict[str, LayerCall] = field(default_factory=dict)
+    uses: Counter[str] = field(default_factory=Counter)
     feeds: dict[str, list[tuple[tuple[str, ...], float]]] = field(default_factory=dict)
     branches: dict[str, int] = field(default_factory=dict)
     sums: int = 0
@@ -144,7 +144,7 @@ class _Tracer(TorchFunctionMode):
             return self._attention(func, args, kwargs)
         if name in CONVOLUTIONS | TRANSPOSED | {"linear"} or (name in PRODUCTS and self._is_weight(args[1:2])):
             return self._layer(func, name, args, kwargs)
-        signals = [signal for x in _tensors(args, kwargs) if (signal := _get(x)) is not None]
+        signals = [signal for x in tensors(args, kwargs) if (signal := _get(x)) is not None]
         new = self._function(func, name, args, kwargs, signals)  # before an in-place function changes what it is given
         out = func(*args, **kwargs)
         self._note_change_in_place(name, args, out)
@@ -153,7 +153,7 @@ class _Tracer(TorchFunctionMode):
                 if isinstance(part, Tensor) and part.is_floating_point():
                     self._keep(part, name, signals, new)
         if new is None and name not in VIEWS and isinstance(out, Tensor):
-            for x in _tensors(args, kwargs):
+            for x in tensors(args, kwargs):
                 if id(x) in self.names:
                     said = f"{name} reads it, whose responses are measured"
                     self.trace.unexplained.setdefault(self.names[id(x)], said)
@@ -167,7 +167,7 @@ class _Tracer(TorchFunctionMode):
         if isinstance(out, Tensor) and args and out is args[0] and name not in VIEWS:
             changed = base(out)
         if isinstance(changed, Tensor) and (signal := _get(changed)):
-            known: dict[str, Any] = {"origins": signal.origins, **lengths([signal])}
+            known = {"origins": signal.origins, **lengths([signal])}
             _set(changed, measured(changed, "a map written to in part (measured)", **known))
 
     def _keep(self, out: Tensor, name: str, signals: Sequence[Signal], new: Signal | None) -> None:
@@ -182,13 +182,15 @@ class _Tracer(TorchFunctionMode):
         _set(out, new)
 
     def _measured(self, out: Tensor, name: str, signals: Sequence[Signal]) -> Signal:
-        origins: tuple[str, ...] = ()
-        if name in NORMS and not signals[0].functions:
-            origins = signals[0].origins  # its size is another then, not its shape
-        else:
-            for signal in signals:
-                self._consume(signal)
-        return measured(out, f"{name} (measured)", origins=origins, **lengths(signals))
+        first = signals[0]
+        if name in NORMS and not first.functions:  # its size is another then, not its shape
+            what: dict[str, Any] = {"origins": first.origins, "is_normal": first.is_normal}
+            return measured(out, f"{name} (measured)", **what, **lengths(signals))
+        if self._is_independent_sum(name, signals):
+            return measured(out, "a sum (measured)", **self._residual(*signals))
+        for signal in signals:
+            self._consume(signal)
+        return measured(out, f"{name} (measured)", **lengths(signals))
 
     def _consume(self, signal: Signal) -> None:
         """Note what the responses are read by, for the backward conditions."""
@@ -199,16 +201,16 @@ class _Tracer(TorchFunctionMode):
         """Return the signal of a result that follows from theory, or None."""
         if not signals or name in VIEWS | PARTS | NORMS:
             return None
-        tensors = [x for x in _tensors(args, kwargs) if x.numel() > 1]
+        given = [x for x in tensors(args, kwargs) if x.numel() > 1]
         slopes = args[1] if name == "prelu" and len(args) > 1 else None
-        others = [x for x in tensors if x is not slopes]
+        others = [x for x in given if x is not slopes]
         if len(signals) != len(others):  # a scale per channel, or a constant
             return None
         if name in CONCATENATIONS:
             return self._concatenation(others, signals)
         if len({signal.root for signal in signals}) == 1:
             return self._elementwise(func, name, args, kwargs, signals, 1 if slopes is None else slopes.numel())
-        if name in SUMS | DIFFERENCES and len(signals) == 2 and not set(signals[0].origins) & set(signals[1].origins):
+        if self._is_independent_sum(name, signals):
             factor = kwargs.get("alpha", 1) * (-1 if name in DIFFERENCES else 1)
             return self._sum(signals[0], signals[1], factor)
         if name in MULTIPLICATIONS and len(signals) == 2:
@@ -251,9 +253,29 @@ class _Tracer(TorchFunctionMode):
                 self._consume(signal)
         return tuple(layer for signal in signals if not signal.functions for layer in signal.origins)
 
-    def _sum(self, one: Signal, other: Signal, factor: float) -> Signal:
-        """one + factor * other, independent; the one with more layers behind it is a branch, the other its shortcut."""
-        origins = self._carried([one, other])
+    def _is_independent_sum(self, name: str, signals: Sequence[Signal]) -> bool:
+        """Whether two numbers are added or subtracted of which no layer makes a part of both."""
+        if name not in SUMS | DIFFERENCES or len(signals) != 2:
+            return False
+        return not set(signals[0].origins) & set(signals[1].origins)
+
+    def _sum(self, one: Signal, other: Signal, factor: float) -> Signal | None:
+        """one + factor * other, independent; None where it is not normal, because a part of it passed an activation.
+
+        What is read behind a chain of such sums depends on their distribution, which is then measured: the positive
+        numbers that an activation leaves are not halved by the next one, as normal numbers would be.
+        """
+        if not all(signal.is_normal and not signal.functions for signal in (one, other)):
+            return None
+        mean = one.mean + factor * other.mean
+        second = one.second + factor**2 * other.second + 2 * factor * one.mean * other.mean
+        return normal(mean, second, "a sum", **self._residual(one, other))
+
+    def _residual(self, one: Signal, other: Signal) -> dict[str, Any]:
+        """Return what else is known of a sum; the part with more layers behind it is a branch, the other its shortcut.
+
+        A branch's last layers are noted.
+        """
         ends: tuple[str, ...] = ()
         if one.layers == other.layers:
             ends = one.ends + other.ends
@@ -263,15 +285,13 @@ class _Tracer(TorchFunctionMode):
         longest = lengths([one, other])
         longest["sums"] += one.layers != other.layers
         self.trace.sums = max(self.trace.sums, longest["sums"])
-        mean = one.mean + factor * other.mean
-        second = one.second + factor**2 * other.second + 2 * factor * one.mean * other.mean
-        return normal(mean, second, "a sum", origins=origins, ends=ends, **longest)
+        return {"origins": self._carried([one, other]), "ends": ends, **longest}
 
     def _is_weight(self, given: Sequence[Any]) -> bool:
         return all(id(x) in self.names and x.dim() > 1 for x in given) and bool(given)
 
     def _layer(self, func: Any, name: str, args: Any, kwargs: Any) -> Tensor:
-        x, weight, bias = _bound(name, args, kwargs)
+        x, weight, bias = bound(name, args, kwargs)
         signal, key = _read(x), self.names.get(id(weight))
         out: Tensor
         if key is None:
@@ -279,7 +299,7 @@ class _Tracer(TorchFunctionMode):
             _set(out, measured(out, f"{name} (measured)", layers=signal.layers + 1, sums=signal.sums))
             return out
         self._consume(signal)
-        call = LayerCall(key, weight, bias, *_fans(name, weight, args, kwargs), signal)
+        call = LayerCall(key, weight, bias, *fans(name, weight, args, kwargs), signal)
         self._meet(call)
         out = func(*args, **kwargs)
         self._respond(out, call)
@@ -295,6 +315,7 @@ class _Tracer(TorchFunctionMode):
         _set(out, normal(0.0, second, call.name, origins=(call.name,), ends=(call.name,), **longest))
 
     def _meet(self, call: LayerCall) -> None:
+        self.trace.uses[call.name] += 1
         if call.name not in self.trace.calls:
             self.trace.calls[call.name] = call
             self.on_layer(call)
@@ -350,36 +371,3 @@ class _Tracer(TorchFunctionMode):
                     registered.callback(module.register_forward_pre_hook(before).remove)
                     registered.callback(module.register_forward_hook(after, prepend=True).remove)
             yield
-
-
-def _tensors(args: Any, kwargs: Any) -> list[Tensor]:
-    """Return the tensors among arguments, and in lists among them."""
-    found: list[Tensor] = []
-    for value in (*args, *kwargs.values()):
-        found += [x for x in (value if isinstance(value, tuple | list) else (value,)) if isinstance(x, Tensor)]
-    return found
-
-
-def _bound(name: str, args: Any, kwargs: Any) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return (input, weight, bias) of a layer's function."""
-    given = {**dict(zip(("input", "weight", "bias"), args, strict=False)), **kwargs}
-    return given["input"], given["weight"], None if name in PRODUCTS else given.get("bias")
-
-
-def _fans(name: str, weight: Tensor, args: Any, kwargs: Any) -> tuple[int, int]:
-    """Return (fan_in, fan_out): how many inputs make a response, and how many responses an input reaches.
-
-    As in the paper, strides and borders do not count for convolutions; a transposed convolution is one backwards.
-    """
-    window = math.prod(weight.shape[2:])
-    if name in PRODUCTS:
-        return weight.shape[-2], weight.shape[-1]
-    if name == "linear":
-        return weight.shape[1], weight.shape[0]
-    given = {**dict(zip(("input", "weight", "bias", "stride"), args, strict=False)), **kwargs}
-    groups = args[6] if len(args) > 6 else kwargs.get("groups", 1)
-    if name in CONVOLUTIONS:
-        return weight.shape[1] * window, weight.shape[0] // groups * window
-    stride = given.get("stride", 1)
-    steps = math.prod(stride) if isinstance(stride, tuple | list) else stride ** (weight.dim() - 2)
-    return max(1, round(weight.shape[0] // groups * window / steps)), weight.shape[1] * window
