@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from rectifiers.data import jpeg
+from rectifiers.data.arrays import ArrayViews
 from rectifiers.data.reading import PlanFor, Reader
 from rectifiers.data.samplers import ShuffledBatches
 from rectifiers.data.sources import Source
@@ -45,15 +46,19 @@ class TrainDataset(Dataset[Batch]):
     def __init__(self, source: Source, geometry: Geometry, seed: int, *, skip_bad: bool) -> None:
         self.reader, self.labels, self.channels = Reader(source.train), source.train.labels, source.channels
         self.geometry, self.seed, self.skip_bad = geometry, seed, skip_bad
+        self.views = ArrayViews.of(source.train, geometry)
 
     def __getitems__(self, items: Sequence[tuple[int, int]]) -> Batch:
-        """Return the batch of `items`, pairs of (epoch, index); torch's loader calls this.
+        """Return the batch of `items`, pairs of (epoch, index), of one epoch; torch's loader calls this.
 
         Raises:
             InputError: for an image that cannot be read. With `skip_bad`, the next readable image replaces it.
         """
-        images = _buffer(len(items), self.channels, self.geometry)
         indices = [index for _, index in items]
+        if self.views is not None:
+            views, shifts = self.views.augmented(self.seed, items[0][0], indices)
+            return Batch(_in_reach(views), self._labels_of(indices), shifts, [])
+        images = _buffer(len(items), self.channels, self.geometry)
         plans = self.reader.read(indices, [self._plan_for(*item) for item in items], images)
         unread: list[int] = []
         for place, (epoch, wanted) in enumerate(items):
@@ -74,7 +79,10 @@ class TrainDataset(Dataset[Batch]):
         shifts = None
         if self.geometry.color_sigma:
             shifts = torch.from_numpy(np.array([plan.shift for plan in plans], dtype=np.float32))  # type: ignore[union-attr]
-        return Batch(images, torch.tensor([self.labels[index] for index in indices]), shifts, unread)
+        return Batch(images, self._labels_of(indices), shifts, unread)
+
+    def _labels_of(self, indices: Sequence[int]) -> Tensor:
+        return torch.tensor([self.labels[index] for index in indices])
 
     def _plan_for(self, epoch: int, index: int) -> PlanFor:
         return partial(draw_plan, self.geometry, self.seed, epoch, index)
@@ -87,11 +95,15 @@ class CenterDataset(Dataset[Batch]):
         split = source.train if part == "train" else source.val
         self.reader, self.labels, self.channels = Reader(split), split.labels, source.channels
         self.geometry, self.skip_bad = geometry, skip_bad
+        self.views = ArrayViews.of(split, geometry)
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
+        if self.views is not None:
+            labels = torch.tensor([self.labels[index] for index in indices])
+            return Batch(_in_reach(self.views.centered(indices)), labels, None, [])
         images = _buffer(len(indices), self.channels, self.geometry)
         plans = self.reader.read(indices, [partial(center_plan, self.geometry)] * len(indices), images)
         errors = {index: plan for index, plan in zip(indices, plans, strict=True) if isinstance(plan, InputError)}
@@ -103,11 +115,16 @@ class CenterDataset(Dataset[Batch]):
 
 
 def _buffer(images: int, channels: int, geometry: Geometry) -> Tensor:
+    """Return room for views, in a worker in shared memory, from which the training process reads without a copy."""
     shape = (images, channels, geometry.crop_px, geometry.crop_px)
     if get_worker_info() is None:
         return torch.empty(shape, dtype=torch.uint8)
-    # In shared memory, from which the training process reads without a copy.
     return shared_bytes(math.prod(shape)).view(shape)
+
+
+def _in_reach(views: Tensor) -> Tensor:
+    """Return `views` where the training process reads them without a copy."""
+    return views if get_worker_info() is None else shared_bytes(views.numel()).view(views.shape).copy_(views)
 
 
 def _identity(batch: Batch) -> Batch:

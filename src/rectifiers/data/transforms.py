@@ -4,6 +4,8 @@ A plan of the transform comes first (`draw_plan`, `center_plan`). Pillow execute
 does, with equal bits, while it decodes.
 """
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +14,6 @@ from torchvision.transforms.v2 import functional as F
 
 from rectifiers.data.limits import LARGEST_PIXELS
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.seeds import derive_seed
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ COLOR_VALUES = np.array([0.2175, 0.0188, 0.0045])
 COLOR_VECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
 COLOR_SCALES = {"eigenvalues": COLOR_VALUES, "roots": np.sqrt(COLOR_VALUES)}
 WHITE = 255
+DRAWS = 8  # random numbers an image: for its side, row, column, mirroring and colours; one is spare
+SMALLEST_DRAW = 2.0**-53  # apart from 0
 
 
 def resized(height: int, width: int, px: int) -> tuple[int, int]:
@@ -84,23 +87,37 @@ def _resize(image: Tensor, size: tuple[int, int]) -> Tensor:
     return F.pil_to_tensor(F.resize(F.to_pil_image(image), list(size)))
 
 
+def draw_numbers(seed: int, epoch: int, indices: Sequence[int]) -> np.ndarray:
+    """Return what is random in the plans of the training images `indices`, float64 [n, DRAWS], uniform in [0, 1).
+
+    An image's numbers are a hash of (seed, epoch, its index), which costs a tenth of a generator's set-up.
+    """
+    names = (f"augmentation {seed} {epoch} {index}".encode() for index in indices)
+    hashes = b"".join(hashlib.blake2b(name, digest_size=8 * DRAWS).digest() for name in names)
+    return (np.frombuffer(hashes, dtype="<u8").reshape(-1, DRAWS) >> 11) * SMALLEST_DRAW
+
+
 def draw_plan(geometry: Geometry, seed: int, epoch: int, index: int, shape: tuple[int, int]) -> Plan:
     """Draw the plan of a training image of `shape` (height, width): a pure function of the arguments.
 
     Neither the number of workers nor the rank or a restart, therefore, changes the network's input.
     """
-    stream = np.random.Generator(np.random.Philox(key=derive_seed("augmentation", seed, epoch, index)))
-    jitter = geometry.scale_jitter_px
-    px = geometry.resize_px if jitter is None else int(stream.integers(jitter[0], jitter[1] + 1))
-    height, width = resized(*shape, px)
-    top = int(stream.integers(0, height - geometry.crop_px + 1))
-    left = int(stream.integers(0, width - geometry.crop_px + 1))
-    mirrored = bool(stream.integers(0, 2)) and geometry.flip
-    shift = None
-    if geometry.color_sigma:
-        alphas = stream.normal(0, geometry.color_sigma, 3)
-        shift = WHITE * (COLOR_VECTORS @ (COLOR_SCALES[geometry.color_scale] * alphas))
-    return Plan((height, width), (top, left), geometry.crop_px, mirrored, shift)
+    (numbers,) = draw_numbers(seed, epoch, [index])
+    low, high = geometry.scale_jitter_px or (geometry.resize_px, geometry.resize_px)
+    size = resized(*shape, low + int(numbers[0] * (high - low + 1)))
+    top, left = (int(number * (side - geometry.crop_px + 1)) for number, side in zip(numbers[1:3], size, strict=True))
+    mirrored = bool(numbers[3] < 0.5) and geometry.flip
+    return Plan(size, (top, left), geometry.crop_px, mirrored, color_shift(geometry, numbers))
+
+
+def color_shift(geometry: Geometry, numbers: np.ndarray) -> np.ndarray | None:
+    """Return grey levels to add to red, green and blue, float64 [3], by an image's `draw_numbers`; None for none."""
+    if not geometry.color_sigma:
+        return None
+    from scipy.special import ndtri  # here and not above: most runs shift no colours
+
+    alphas = geometry.color_sigma * ndtri(numbers[4:7] + SMALLEST_DRAW / 2)  # normal: the inverse of its distribution
+    return WHITE * (COLOR_VECTORS @ (COLOR_SCALES[geometry.color_scale] * alphas))
 
 
 def apply_plan(plan: Plan, image: Tensor) -> Tensor:

@@ -1,0 +1,82 @@
+"""Views of images in memory are drawn a batch at once, and are those that would be drawn one by one."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from rectifiers.data.arrays import ArrayViews
+from rectifiers.data.module import CenterDataset, ImageData, TrainDataset
+from rectifiers.data.sources import ArraySplit, Source
+from rectifiers.data.transforms import Geometry, apply_plan, center_plan, draw_numbers, draw_plan
+
+GEOMETRIES = [
+    Geometry(36, 32, True),
+    Geometry(9, 7, False),
+    Geometry(12, 12, True),
+    Geometry(20, 15, True, color_sigma=0.1),
+]
+
+
+@pytest.fixture
+def split() -> ArraySplit:
+    generator = torch.Generator().manual_seed(0)
+    return ArraySplit(torch.randint(0, 256, (40, 3, 9, 12), dtype=torch.uint8, generator=generator), [0, 1] * 20)
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
+def test_a_batch_is_drawn_as_its_images_one_by_one(split: ArraySplit, geometry: Geometry) -> None:
+    views, indices = ArrayViews.of(split, geometry), [7, 39, 0, 7, 21]
+    assert views is not None
+    for epoch in (0, 5):
+        images, shifts = views.augmented(3, epoch, indices)
+        plans = [draw_plan(geometry, 3, epoch, index, split.shape(index)) for index in indices]
+        for image, plan, index in zip(images, plans, indices, strict=True):
+            assert torch.equal(image, apply_plan(plan, split.image(index)))
+        if geometry.color_sigma:
+            expected = np.array([plan.shift for plan in plans], dtype=np.float32)
+            assert torch.equal(shifts, torch.from_numpy(expected))
+        else:
+            assert shifts is None
+    for image, index in zip(views.centered(indices), indices, strict=True):
+        assert torch.equal(image, apply_plan(center_plan(geometry, split.shape(index)), split.image(index)))
+
+
+def test_the_numbers_of_an_image_do_not_depend_on_how_many_are_drawn() -> None:
+    together = draw_numbers(2, 4, range(100))
+    for index in (0, 1, 57, 99):
+        assert np.array_equal(draw_numbers(2, 4, [index]), together[index : index + 1])
+    assert (
+        len(np.unique(np.concatenate([together, draw_numbers(2, 5, range(100)), draw_numbers(3, 4, range(100))])))
+        == 2400
+    )
+
+
+def test_the_numbers_are_uniform() -> None:
+    """Eight columns of 20,000; a right one fails in 1 of 10,000 cases."""
+    numbers = draw_numbers(0, 0, range(20_000))
+    assert numbers.min() >= 0
+    assert numbers.max() < 1
+    for column in numbers.T:
+        assert stats.kstest(column, "uniform").pvalue > 1e-4
+
+
+def test_the_data_sets_read_images_in_memory_a_batch_at_once_unless_their_sizes_are_drawn(split: ArraySplit) -> None:
+    source = Source("noise", ("a", "b"), 3, split, split)
+    for geometry, at_once in ((GEOMETRIES[0], True), (Geometry(36, 32, True, scale_jitter_px=(36, 40)), False)):
+        for part in (
+            TrainDataset(source, geometry, 0, skip_bad=False),
+            CenterDataset(source, "val", geometry, skip_bad=False),
+        ):
+            assert (part.views is not None) is at_once
+
+
+def test_workers_bring_the_same_views(split: ArraySplit) -> None:
+    source = Source("noise", ("a", "b"), 3, split, split)
+    batches = []
+    for workers in (0, 2):
+        data = ImageData(source, GEOMETRIES[3], global_batch=8, seed=1, workers=workers)
+        batches.append(list(data.train_dataloader()) + list(data.val_dataloader()))
+    for alone, helped in zip(*batches, strict=True):
+        assert torch.equal(alone.images, helped.images)
+        assert torch.equal(alone.labels, helped.labels)
