@@ -15,7 +15,6 @@ Numbers (JSON) and figures (SVG) go to results/analyses/<name>-<hash of what was
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -33,7 +32,8 @@ from rectifiers.runs.record import TrainingRecord, load_training
 from rectifiers.runs.trust import split_trust
 from rectifiers.runtime.console import for_a_reader, wide_stdout
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import write_text
+from rectifiers.runtime.files import check_writable, write_text
+from rectifiers.runtime.programs import one_sentence
 from rectifiers.runtime.schema import keys
 from rectifiers.runtime.signals import INTERRUPTED
 
@@ -64,7 +64,7 @@ def analyse(name: str, arguments: list[str]) -> tuple[dict[str, Any], Path]:
     out = [argument.partition("=")[2] for argument in rest if argument.startswith("out=")]
     rest = [argument for argument in rest if not argument.startswith("out=")]
     root = Path(out[-1]) if out else RESULTS
-    check_writable(root)
+    check_writable("out", root)
     run = import_module(f"rectifiers.analysis.{name}").analyse
     if name == "responses":
         config, record, folder = finished_run(rest)
@@ -76,13 +76,6 @@ def analyse(name: str, arguments: list[str]) -> tuple[dict[str, Any], Path]:
         numbers = run(config, **own)
         asked = {"activation": config.activation.as_dict()} if name == "gain" else described(rest, choices)
     return {"analysis": name, "asked": {**asked, **own}, **numbers}, root
-
-
-def check_writable(root: Path) -> None:
-    """Refuse a place where no folder can be made, before minutes of work that could not be kept."""
-    nearest = next(place for place in (root.absolute(), *root.absolute().parents) if os.path.lexists(place))
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        raise InputError(f"out={root} cannot be written, for {nearest} is no folder that can be; give another")
 
 
 def finished_run(arguments: list[str]) -> tuple[RunConfig, TrainingRecord, Path]:
@@ -141,14 +134,13 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print the numbers")
     options = parser.parse_intermixed_args()
     try:
-        numbers, root = analyse(options.name, options.arguments)
-        from rectifiers.analysis import figures, tables
+        with one_sentence():
+            numbers, root = analyse(options.name, options.arguments)
+            from rectifiers.analysis import figures, tables
 
-        drawn = getattr(figures, options.name)(numbers)
-        numbers.pop("pictures", None)  # they are in the figures
-        paths = keep(root, numbers, drawn)
-    except InputError as error:
-        sys.exit(f"error: {error}")
+            drawn = getattr(figures, options.name)(numbers)
+            numbers.pop("pictures", None)  # they are in the figures
+            paths = keep(root, numbers, drawn)
     except KeyboardInterrupt:
         print("interrupted; nothing was written", file=sys.stderr)
         sys.exit(INTERRUPTED)

@@ -23,6 +23,7 @@ from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.provenance import is_changed
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.programs import one_sentence
 
 RESULTS = Path(__file__).parents[1] / "results" / "claims"
 # of a claim's runs beside its arm: W&B is not asked for hundreds of runs of seconds, and one thread gives equal bits
@@ -98,11 +99,9 @@ def main() -> None:
             command.add_argument("--again", action="store_true", help="also what results/claims has")
             command.add_argument("--runs", type=Path, default=Path("runs"), help="the folder of runs (default: runs)")
     asked = parser.parse_args()
-    try:
+    with one_sentence():
         wanted = chosen(asked.claim)
         print_list(wanted) if asked.command == "list" else run(wanted, asked)
-    except InputError as error:
-        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

@@ -16,13 +16,14 @@ from pathlib import Path
 from rich.console import Console
 
 from rectifiers.cli.composition import composed, of_run, override
-from rectifiers.cli.refusals import check_arguments, leave
+from rectifiers.cli.refusals import check_arguments
 from rectifiers.cli.train import AnyOutcome
 from rectifiers.results.console import errors_table, print_record
 from rectifiers.runs.trust import split_trust
 from rectifiers.runtime.console import for_a_reader
-from rectifiers.runtime.distributed import end_with_launcher, world
+from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.programs import one_sentence
 from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 
 
@@ -58,12 +59,9 @@ def test(arguments: list[str]) -> None:
 
 
 def main() -> None:
-    end_with_launcher()
     try:
-        with deferring_signals():
+        with one_sentence(), deferring_signals():
             test(sys.argv[1:])
-    except InputError as error:
-        leave(error)
     except KeyboardInterrupt:  # a second one
         print("interrupted; nothing was recorded of the protocol that was being tested", file=sys.stderr)
         sys.exit(INTERRUPTED)

@@ -12,8 +12,8 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from rectifiers.runs.config import Pixels, ShardBytes, Store
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file, write_text
+from rectifiers.runtime.programs import one_sentence
 from rectifiers.runtime.schema import Section, checked
 
 
@@ -128,6 +129,17 @@ def run_statistics(settings: Settings, place: Path, threads: int) -> None:
     write_text(place / "statistics.json", json.dumps(statistics, indent=1) + "\n")
 
 
+@contextmanager
+def _room_in_words() -> Iterator[None]:
+    """Say of files that cannot be written that the work is not lost."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{error}; make room or give another place, and give the same command again: it goes on"
+        ) from error
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stage", choices=("verify", "prepare", "statistics"))
@@ -139,19 +151,16 @@ def main() -> None:
     given = parser.parse_args()
     warnings.filterwarnings("ignore", module=r"PIL\.TiffImagePlugin")  # of broken EXIF, which the manifest lists
     try:
-        settings, expected = read_settings(given.settings), read_expected(given.archives)
-        if given.stage != "statistics":
-            verified = verify_all(expected, given.pins)
-            if given.stage == "prepare":
-                run_prepare(expected, settings, given.threads)
-            elif given.out:
-                write_text(given.out, verified)
-        else:
-            run_statistics(settings, given.out or Path(settings.root).with_name("statistics"), given.threads)
-    except InputError as error:
-        sys.exit(f"error: {error}")
-    except OSError as error:
-        sys.exit(f"error: {error}; make room or give another place, and give the same command again: it goes on")
+        with one_sentence(), _room_in_words():
+            settings, expected = read_settings(given.settings), read_expected(given.archives)
+            if given.stage != "statistics":
+                verified = verify_all(expected, given.pins)
+                if given.stage == "prepare":
+                    run_prepare(expected, settings, given.threads)
+                elif given.out:
+                    write_text(given.out, verified)
+            else:
+                run_statistics(settings, given.out or Path(settings.root).with_name("statistics"), given.threads)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         sys.exit(130)

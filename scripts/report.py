@@ -19,6 +19,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
+from os.path import isdir  # unlike Path.is_dir: False of a name that is too long for a path
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +39,17 @@ from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import for_a_reader, wide_stdout
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, write_text
+from rectifiers.runtime.programs import one_sentence
 
 RESULTS = Path(__file__).parents[1] / "results"
+RUNS = Path("runs")
 ALL = "evaluation=calibration"  # every protocol
 Outcome = tuple[Any, str | Group]  # of a command: plain data for --json, and the same in words
 
 
 def collect(runs: Path) -> Outcome:
     """Copy the records of experiments and claims from `runs` to results; say which are left out, and why."""
-    if not runs.is_dir():
-        raise InputError(f"--runs={runs} is not a folder; give the one that holds the runs")
+    check_runs(runs)
     copied, of_claims, left_out = [], [], {}
     for path in sorted(runs.glob("*/record.json")):
         try:
@@ -132,8 +134,15 @@ def draw_cost(record: Path) -> Outcome:
     return {"path": str(path), "protocols": points}, str(path)
 
 
+def check_runs(runs: Path) -> None:
+    """Refuse a folder that was given and is not there; without one, there may be no runs yet."""
+    if runs != RUNS and not isdir(runs):
+        raise InputError(f"--runs={runs} is not a folder; give the one that holds the runs")
+
+
 def known_runs(runs: Path) -> list[Found]:
     """Return the collected runs and those of `runs`."""
+    check_runs(runs)
     return gather(RESULTS / "records", runs)
 
 
@@ -240,7 +249,7 @@ def options() -> argparse.ArgumentParser:
         command.set_defaults(function=function)
         command.add_argument("--json", action="store_true", help="print JSON")
         if of_runs:
-            command.add_argument("--runs", type=Path, default=Path("runs"), help="the folder of runs (default: runs)")
+            command.add_argument("--runs", type=Path, default=RUNS, help="the folder of runs (default: runs)")
         return command
 
     example = "activation=prelu,relu data=digits optim.lr=0.01 protocol=dense"
@@ -268,10 +277,8 @@ def options() -> argparse.ArgumentParser:
 def main() -> None:
     given = vars(options().parse_args())
     function, as_json = given.pop("function"), given.pop("json")
-    try:
+    with one_sentence():
         outcome, words = function(**given)
-    except InputError as error:
-        sys.exit(f"error: {error}")
     with for_a_reader():
         if as_json:
             print(json.dumps(outcome, indent=1))

@@ -17,6 +17,7 @@ from rectifiers.cli.refusals import check_arguments
 from rectifiers.cli.sweep import load, plan, print_means, print_status
 from rectifiers.runs.trust import split_trust
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.programs import one_sentence
 from rectifiers.runtime.signals import INTERRUPTED
 
 
@@ -52,23 +53,22 @@ def main() -> None:
     trust, arguments = split_trust(sys.argv[1:]) if runs_code else ((), sys.argv[1:])
     args = parse(arguments)
     try:
-        if args.command == "plan":
-            check_arguments(args.overrides)
-            count = plan(args.sweep, [args.overrides])
-            print(f"{count} runs in {args.sweep}; start them with: python scripts/sweep.py launch {args.sweep}")
-        elif args.command == "launch":
-            if args.jobs < 1:
-                raise InputError(f"--jobs={args.jobs} is not usable; give a whole number at least 1")
-            if args.print or args.cluster:
-                hand_over(args.sweep, "printed" if args.print else args.cluster, args.set, trust)
+        with one_sentence():
+            if args.command == "plan":
+                check_arguments(args.overrides)
+                count = plan(args.sweep, [args.overrides])
+                print(f"{count} runs in {args.sweep}; start them with: python scripts/sweep.py launch {args.sweep}")
+            elif args.command == "launch":
+                if args.jobs < 1:
+                    raise InputError(f"--jobs={args.jobs} is not usable; give a whole number at least 1")
+                if args.print or args.cluster:
+                    hand_over(args.sweep, "printed" if args.print else args.cluster, args.set, trust)
+                else:
+                    (launch_together if args.together else launch)(args.sweep, args.jobs, trust)
+            elif args.command == "run":
+                run(args.sweep, args.job, trust) if args.job else run_missing(args.sweep, trust)
             else:
-                (launch_together if args.together else launch)(args.sweep, args.jobs, trust)
-        elif args.command == "run":
-            run(args.sweep, args.job, trust) if args.job else run_missing(args.sweep, trust)
-        else:
-            (print_status if args.command == "status" else print_means)(load(args.sweep), args.json)
-    except InputError as error:
-        sys.exit(f"error: {error}")
+                (print_status if args.command == "status" else print_means)(load(args.sweep), args.json)
     except KeyboardInterrupt:  # a second one
         sys.exit(INTERRUPTED)
 

@@ -16,6 +16,7 @@ from rectifiers.data.imagenet.pins import is_pinned, locked_outs, locks
 from rectifiers.data.imagenet.store import MANIFEST, different_files, read_manifest
 from rectifiers.runtime.console import stderr
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.programs import one_sentence
 
 OPTIONAL = Path("pipelines/imagenet/archives.yaml")
 
@@ -75,11 +76,9 @@ def cache(project: Path) -> Path:
 
 
 def main() -> None:
-    project = Path.cwd()
-    try:
+    with one_sentence():
+        project = Path.cwd()
         errors = list(find_errors(project))
-    except InputError as error:
-        errors = [str(error)]
     for sentence in errors:
         print(f"error: {sentence}", file=sys.stderr)
     if errors:

@@ -17,6 +17,7 @@ import torch
 
 from photos import write_folder
 from processes import alone, finish, launched, start, wait_for, weights
+from sentences import sentence
 
 LONGEST_S = 60  # far more than a run takes that fails, and far less than forever
 SMALL = (
@@ -48,10 +49,10 @@ def deceptive_png() -> bytes:
 
 
 def ended(process: subprocess.Popen, status: int = 1) -> str:
-    """Wait for a process that must fail, and return what it says; its pipes close when its last process has ended."""
+    """Wait for a process that must fail, and return its sentence; its pipes close when its last process has ended."""
     _, said = process.communicate(timeout=LONGEST_S)
     assert process.returncode == status, said
-    return said
+    return sentence(said)
 
 
 def refused(command: list[str]) -> str:

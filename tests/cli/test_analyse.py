@@ -16,6 +16,7 @@ from rectifiers.cli.composition import of_run
 from rectifiers.data.statistics import load
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.run import train
+from sentences import sentence as sentence_of
 
 SMALL = ("model=mlp", "model.depth=2", "model.hidden=16", "data.resize_px=8", "data.crop_px=8", "compute.threads=1")
 
@@ -118,7 +119,9 @@ def test_responses_of_a_finished_run_are_those_of_its_network_on_all_training_im
     assert [path.stem for path in files(printed)] == ["numbers", "responses", "history"]
 
 
-def test_learned_slopes_stand_with_their_distribution(call, tiny, tmp_path: Path) -> None:
+def test_learned_slopes_stand_with_their_distribution(
+    call, tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     outcome = train(tiny(), {"activation": "prelu"})
     printed = json.loads(call("responses", f"run={outcome.path.parent}", f"cache_dir={tmp_path}/cache", "--json"))
     for layer in printed["layers"]:
@@ -127,8 +130,10 @@ def test_learned_slopes_stand_with_their_distribution(call, tiny, tmp_path: Path
         assert (slopes["least"], slopes["most"]) == pytest.approx((kept.min, kept.max))
         assert slopes["least"] <= slopes["quarter"] <= slopes["median"] <= slopes["three_quarters"] <= slopes["most"]
     (outcome.path.parent / "last.ckpt").unlink()
-    with pytest.raises(SystemExit, match=r"last.ckpt is gone, so there is no network to measure; give rerun=true"):
+    with pytest.raises(SystemExit, match="1"):
         call("responses", f"run={outcome.path.parent}")
+    said = sentence_of(capsys.readouterr().err)
+    assert "last.ckpt is gone, so there is no network to measure; give rerun=true" in said
 
 
 REFUSED = [
@@ -156,13 +161,11 @@ REFUSED = [
 
 @pytest.mark.parametrize(("arguments", "sentence"), REFUSED)
 def test_bad_input_gets_one_sentence_and_nothing_is_written(
-    call, tmp_path: Path, arguments: list[str], sentence: str
+    call, tmp_path: Path, arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as refusal:
+    with pytest.raises(SystemExit, match="1"):
         call(*arguments)
-    assert str(refusal.value).startswith("error: ")
-    assert sentence in str(refusal.value)
-    assert "\n" not in str(refusal.value)
+    assert sentence in sentence_of(capsys.readouterr().err)
     assert not (tmp_path / "out").exists()
 
 

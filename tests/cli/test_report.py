@@ -15,6 +15,7 @@ import pytest
 from conftest import ROOT, load_script
 from made_up import altered, result
 from rectifiers.runs import record as records
+from sentences import sentence
 
 FIRST = "6620acccce0a"
 
@@ -158,15 +159,25 @@ def test_files_that_are_changed_missing_or_unexpected_are_stale(report: ModuleTy
     assert report.stale_files(expected) == list(expected)
 
 
-def test_a_bad_key_is_one_sentence(report: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SystemExit) as left:
-        call(report, monkeypatch, "show", "activatoin=relu")
-    assert str(left.value).startswith("error: activatoin is no key of these runs; did you mean activation")
-
-
-def test_a_name_that_is_too_long_for_a_path_is_no_run(report: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SystemExit, match="aaa is no run, nor the path of a record"):
-        call(report, monkeypatch, "diff", "a" * 300, FIRST)
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("show", "activatoin=relu"), "activatoin is no key of these runs; did you mean activation"),
+        (("diff", "a" * 300, FIRST), f"{'a' * 300} is no run, nor the path of a record"),
+        (("show", "--runs", "nowhere"), "--runs=nowhere is not a folder; give the one that holds the runs"),
+        (("page", "--runs", "nowhere"), "--runs=nowhere is not a folder; give the one that holds the runs"),
+    ],
+)
+def test_bad_arguments_are_one_sentence(
+    report: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    said: str,
+) -> None:
+    with pytest.raises(SystemExit, match="1"):
+        call(report, monkeypatch, *arguments)
+    assert sentence(capsys.readouterr().err).startswith(said)
 
 
 @pytest.mark.process

@@ -15,6 +15,7 @@ from conftest import ROOT, TINY
 from rectifiers.cli.refusals import check_arguments, flags_first
 from rectifiers.runs.config import options
 from rectifiers.runtime.errors import InputError
+from sentences import sentence as sentence_of
 
 HEAVY = ("torch", "torchvision", "pytorch_lightning", "wandb", "sklearn", "scipy")
 
@@ -139,8 +140,7 @@ def test_a_bad_argument_gets_one_sentence_and_a_non_zero_status(
 ) -> None:
     done = call("train.py", *places(tmp_path), argument)
     assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("error: ")
+    line = f"error: {sentence_of(done.stderr)}"
     assert sentence in line
     assert "+" not in line.replace("1e+30", "").replace("+foo", "")
     assert not (tmp_path / "runs").exists()
@@ -180,8 +180,9 @@ def test_bad_data_gets_one_sentence_and_a_traceback_only_on_request(tmp_path: Pa
     arguments = (*places(tmp_path), "data=folder", f"data.root={tmp_path}/nowhere")
     done = train(*arguments)
     assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert line.startswith(f"error: {tmp_path}/nowhere is not a folder; data.root must hold train/<class>/*")
+    assert sentence_of(done.stderr).startswith(
+        f"{tmp_path}/nowhere is not a folder; data.root must hold train/<class>/*"
+    )
     assert "Traceback" in train(*arguments, HYDRA_FULL_ERROR="1").stderr
 
 
@@ -213,7 +214,7 @@ def test_a_protocol_that_the_network_cannot_be_tested_by_is_refused_before_data_
 ) -> None:
     asked = ("model=mlp", "evaluation=dense", "data=folder", f"data.root={tmp_path}/nowhere", "logger=none")
     done = call("train.py", *places(tmp_path), *asked)
-    assert done.stderr.startswith("error: evaluation=dense is not usable: testing on maps needs some")
+    assert sentence_of(done.stderr).startswith("evaluation=dense is not usable: testing on maps needs some")
 
 
 @pytest.mark.process

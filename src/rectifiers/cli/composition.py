@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
-from os.path import isfile  # unlike Path.is_file: False of a name that is too long for a path
+from os.path import isdir, isfile  # unlike those of Path: False of a name that is too long for a path
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +136,7 @@ def of_run(
         own.cache_dir = asked.cache_dir
         if "data.root" in given:
             own.data.root = given["data.root"]
-        elif own.data.get("root") is not None and not Path(str(own.data.root)).is_dir():
+        elif own.data.get("root") is not None and not isdir(str(own.data.root)):
             raise InputError(
                 f"data.root={own.data.root}, where the run had its data, is no folder here; give data.root="
             )

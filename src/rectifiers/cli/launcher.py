@@ -17,6 +17,7 @@ from typing import IO, Any
 from rectifiers.cli.sweep import TO_START, Job, State, load_to_run
 from rectifiers.runs.folder import held, lock_for_child
 from rectifiers.runtime.console import LineTimer, duration
+from rectifiers.runtime.distributed import LAUNCHER
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import INTERRUPTED, TRY_AGAIN, Stopped, deferring_signals, stop_if_requested
 
@@ -52,7 +53,7 @@ def launch(folder: Path, processes: int, trust: Sequence[str] = ()) -> None:
                     job.note("")
                     typed = _command(folder, trust, job.name)
                     with open(lock) as stdin, _log(job.file(".log")) as log:
-                        process = Popen(typed, stdin=stdin, stdout=log, stderr=log, start_new_session=True)
+                        process = _start(typed, stdin=stdin, stdout=log, stderr=log)
                     running[process] = job
                     print(f"started: {job}", flush=True)
                     if len(running) == processes:
@@ -78,7 +79,7 @@ def launch_together(folder: Path, processes: int, trust: Sequence[str] = ()) -> 
     with _ended_together(running):
         for number in range(min(processes, len(ready))):
             with _log(folder / "logs" / f"process-{number + 1}.log") as log:
-                running.append(Popen(_command(folder, trust), stderr=log, start_new_session=True))
+                running.append(_start(_command(folder, trust), stderr=log))
         while any(process.poll() is None for process in running):
             if timer.is_due():
                 print(progress(jobs, done_before, timer.clock() - timer.started), flush=True)
@@ -120,6 +121,12 @@ def _lock_to_start(job: Job) -> int | None:
 def _command(folder: Path, trust: Sequence[str], *job: str) -> list[str]:
     trusted = [f"trust=[{','.join(trust)}]"] if trust else []
     return [sys.executable, str(Path(sys.argv[0]).absolute()), "run", str(folder.absolute()), *job, *trusted]
+
+
+def _start(command: Sequence[str], **streams: Any) -> Popen:
+    """Start a process in a session of its own, which ends when this one is gone."""
+    environment = {**os.environ, LAUNCHER: str(os.getpid())}
+    return Popen(command, env=environment, start_new_session=True, **streams)
 
 
 def _log(path: Path) -> IO[str]:

@@ -4,23 +4,18 @@ Hydra's own refusals name neither keys nor near misses, and advise to add keys, 
 """
 
 import difflib
-import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, QuotedString
 from hydra.errors import HydraException
 
 from rectifiers.runs.config import RunConfig, options
-from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.schema import Section, keys, subsection, unknown_key
 
-SHOW_ALL = "HYDRA_FULL_ERROR"  # in the environment: Hydra's name for whole tracebacks
 GROUP_FOLDERS = {path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra"}
 # Hydra's flags, and those of them that the next argument belongs to.
 FLAGS = (
@@ -168,19 +163,3 @@ def without_advice(error: Exception) -> str:
         key, _, value = argument.partition("=")
         return f"""{argument} cannot be read; quote the value: '{key}="{value.strip("'" + '"')}"'"""
     return " ".join(" ".join(lines).split())
-
-
-def print_error(error: InputError) -> None:
-    """Print the sentence on stderr; rank 0 alone does where all processes have the error."""
-    with suppress(InputError):  # the launcher's variables may be what is wrong
-        if error.on_all_ranks and world().rank > 0:
-            return
-    print(f"error: {error}", file=sys.stderr, flush=True)
-
-
-def leave(error: InputError) -> NoReturn:
-    """Print the sentence as the last line, and leave with status 1; with HYDRA_FULL_ERROR=1 by its traceback."""
-    print_error(error)
-    if os.environ.get(SHOW_ALL) == "1":
-        raise error
-    sys.exit(1)

@@ -31,7 +31,7 @@ from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.trust import check_overrides, check_references, check_targets
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import read_bytes, read_yaml, write_text
+from rectifiers.runtime.files import check_writable, read_bytes, read_yaml, write_text
 from rectifiers.runtime.schema import Section
 
 FORWARD_AND_BACKWARD = 3
@@ -174,6 +174,7 @@ def plan(folder: Path, lines: Iterable[Sequence[str]]) -> int:
     from rectifiers.training.build import check_functions, inspect_source, open_source
     from rectifiers.training.size import network_size
 
+    check_writable("the sweep's folder", folder)
     sources: dict[str, Any] = {}
     planned: dict[str, Job] = {}
     for typed in itertools.chain.from_iterable(map(_expand, lines)):
@@ -196,6 +197,8 @@ def plan(folder: Path, lines: Iterable[Sequence[str]]) -> int:
         size = network_size(config, classes=len(source.classes), channels=source.channels, input_px=data.crop_px)
         cost = FORWARD_AND_BACKWARD * size["multiply_adds"] * len(source.train.labels) * config.optim.epochs
         planned[name] = Job(folder, name, overrides, cost, differs="")
+    if not planned:
+        raise InputError("these overrides make no run, for one of them is a choice among nothing; give it a value")
     if _path(folder).exists():
         planned = {job.name: job for job in load(folder)} | planned
     ordered = sorted(planned.values(), key=lambda job: (job.cost, compose_job(job.overrides)[0].seed, job.name))

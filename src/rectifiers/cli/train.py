@@ -18,16 +18,17 @@ from rich.console import Console
 
 from rectifiers.cli.composition import Choices, choices_of, compose_with_choices, refusal, resolve
 from rectifiers.cli.help import text, wanted
-from rectifiers.cli.refusals import SHOW_ALL, check_arguments, flags_first, leave, print_error
+from rectifiers.cli.refusals import check_arguments, flags_first
 from rectifiers.results.console import print_record
 from rectifiers.runs.config import RunConfig, options
 from rectifiers.runs.folder import Outcome, find, settle
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.record import EnsembleRecord, TrainingRecord
 from rectifiers.runtime.console import for_a_reader
-from rectifiers.runtime.distributed import World, end_with_launcher, resume_command, world
+from rectifiers.runtime.distributed import World, resume_command, world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
+from rectifiers.runtime.programs import SHOW_ALL, one_sentence, print_error
 from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 
 REPORT = "Error executing job with overrides"  # how the line begins that Hydra writes for an error
@@ -39,8 +40,7 @@ def main() -> None:
 
     Nothing heavy is imported before the run starts, so `--help` and `--cfg job` answer at once.
     """
-    end_with_launcher()
-    with in_one_sentence(sys.argv[1:]):
+    with one_sentence(), _refusals_in_words(sys.argv[1:]):
         if wanted(sys.argv[1:]):
             with for_a_reader():
                 print(text(sys.argv[1:]))
@@ -151,8 +151,8 @@ def _print(outcome: AnyOutcome) -> None:
 
 
 @contextmanager
-def in_one_sentence(arguments: list[str]) -> Iterator[None]:
-    """Print an error of the input as the last line on stderr, and leave with status 1."""
+def _refusals_in_words(arguments: list[str]) -> Iterator[None]:
+    """Turn what Hydra refuses into an InputError, and let nothing of its own be printed."""
     try:
         check_arguments(arguments)
         with _without_hydras_report():
@@ -160,9 +160,7 @@ def in_one_sentence(arguments: list[str]) -> Iterator[None]:
     except (HydraException, OmegaConfBaseException) as error:
         refused = refusal(error, [argument for argument in arguments if not argument.startswith("-")])
         refused.on_all_ranks = True
-        leave(refused)
-    except InputError as error:
-        leave(error)
+        raise refused from error
     except KeyboardInterrupt:  # outside of a run, or a second one
         if world().rank == 0:
             print(f"interrupted; what has a checkpoint goes on from it with: {resume_command()}", file=sys.stderr)

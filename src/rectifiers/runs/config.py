@@ -282,7 +282,7 @@ class Checkpoint(Section):
 class RunConfig(Section):
     """All that makes a run: resolved and checked once, never changed. `replaced` and its like return another one."""
 
-    seed: Annotated[int, Range(ge=0)] = Field(
+    seed: Annotated[int, Range(ge=0, le=2**32 - 1)] = Field(
         description="weights, data order, augmentation and dropout each get their own stream of it"
     )
     rerun: bool = Field(description="whether to run again although the run exists; the old one goes to runs/replaced")

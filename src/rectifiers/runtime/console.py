@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -23,12 +23,15 @@ def wide_stdout() -> Console:
 
 @contextmanager
 def for_a_reader() -> Iterator[None]:
-    """Print to stdout, and end with status 1 and no traceback where nobody reads it any more: `| head`."""
+    """Print to stdout, and end with status 1 and no traceback where that cannot be: `| head`, a full disk."""
     try:
         yield
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the interpreter, which flushes once more
+        with suppress(OSError):
+            if not isinstance(error, BrokenPipeError):
+                print(f"error: what is printed cannot be written ({error.strerror})", file=sys.stderr, flush=True)
         sys.exit(1)
 
 

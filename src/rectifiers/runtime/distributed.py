@@ -20,6 +20,7 @@ from rectifiers.runtime.errors import InputError
 
 CONSOLE_SCRIPT = "rectifiers-train"  # of an installed package, as pyproject.toml names it
 PR_SET_PDEATHSIG = 1  # of prctl(2)
+LAUNCHER = "RECTIFIERS_LAUNCHER"  # in the environment: the process that started this one and waits for it
 T = TypeVar("T")
 
 
@@ -79,13 +80,22 @@ def launch_id(environment: Mapping[str, str] = os.environ) -> str | None:
 
 
 def end_with_launcher() -> None:
-    """Let the system kill this process when the torchrun that started it is gone.
+    """Let the system end this process when the torchrun or the sweep that started it is gone.
 
-    A torchrun that is killed cannot end its processes, and they would train on and keep the run from being resumed.
-    They are killed, too: a clean stop needs steps of all of them, and the run goes on from its last checkpoint anyway.
+    A launcher that is killed cannot end its processes, and they would train on and keep the run from being resumed.
+    Those of torchrun are killed, too: a clean stop needs steps of all of them, and the run goes on from its last
+    checkpoint anyway. A sweep's job is asked to stop, which it does with a checkpoint.
     """
-    if "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    launcher = os.environ.pop(LAUNCHER, None)  # it is not that of processes that start here
+    if sys.platform != "linux":
+        return
+    prctl = ctypes.CDLL(None).prctl
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    elif launcher is not None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if str(os.getppid()) != launcher:  # it is gone already
+            signal.raise_signal(signal.SIGTERM)
 
 
 def join_process_group(here: World, backend: str, timeout_s: float) -> None:

@@ -13,7 +13,10 @@ from typing import IO, Any
 
 import yaml
 
+from rectifiers.runtime.errors import InputError
+
 LARGEST_CONFIG = 2**24  # bytes
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def locate(package: Path) -> tuple[Path, Path | None]:
@@ -23,6 +26,29 @@ def locate(package: Path) -> tuple[Path, Path | None]:
 
 
 CONF, CHECKOUT = locate(Path(__file__).parents[1])
+
+
+def check_writable(key: str, folder: Path) -> None:
+    """Refuse a place where no folder can be made, before the work that could not be kept; `key` is what gave it.
+
+    Raises:
+        InputError: where the folder, or else the nearest one above it, is none that can be written.
+    """
+    try:
+        nearest = next(place for place in (folder.absolute(), *folder.absolute().parents) if _exists(place))
+    except OSError as error:
+        raise InputError(f"{key}={folder} cannot be used ({error.strerror}); give another") from error
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError(f"{key}={folder} cannot be written, for {nearest} is no folder that can be; give another")
+
+
+def _exists(place: Path) -> bool:
+    """Whether there is anything, a link to nothing included."""
+    try:
+        place.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 @contextmanager

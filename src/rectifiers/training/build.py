@@ -182,8 +182,14 @@ def open_source(settings: Data) -> Source:
     Raises:
         InputError: where they are not there, or not what `settings` say of them.
     """
-    with interruptible("while the data was opened"):
-        source: Source = import_function("data", settings)()
+    try:
+        with interruptible("while the data was opened"):
+            source: Source = import_function("data", settings)()
+    except OSError as error:
+        root = settings.options.get("root")
+        if root is None:
+            raise
+        raise InputError(f"data.root={root} cannot be read ({error}); give another") from error
     if settings.color_sigma and source.channels != 3:
         raise InputError(
             f"data.color_sigma={settings.color_sigma} shifts red, green and blue, and data={source.name} has "

@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Mapping
+from os.path import isdir  # unlike Path.is_dir: False of a name that is too long for a path
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from rectifiers.runs.provenance import code_fingerprint, processor
 from rectifiers.runtime.console import stderr
 from rectifiers.runtime.distributed import World, all_gather, check_agreement, join_process_group, launch_command
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import check_writable
 
 
 def check_compute(compute: Compute, here: World) -> None:
@@ -36,6 +38,13 @@ def check_compute(compute: Compute, here: World) -> None:
         raise InputError(
             f"{started} processes on this node share {torch.cuda.device_count()} GPUs; start one process a GPU"
         )
+
+
+def check_places(config: RunConfig) -> None:
+    """Refuse folders that cannot be written, before the data are opened; a cache that is there may be read alone."""
+    check_writable("runs_dir", config.runs_dir)
+    if not isdir(config.cache_dir):
+        check_writable("cache_dir", config.cache_dir)
 
 
 BACKEND = {"cpu": "gloo", "gpu": "cpu:gloo,cuda:nccl"}  # what is no gradient is agreed on by the processors

@@ -1,6 +1,5 @@
 """A run from its configuration to its record: find or lock, build, fit, test, record."""
 
-import errno
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -29,7 +28,7 @@ from rectifiers.runtime.distributed import (
     world,
 )
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import write_text
+from rectifiers.runtime.files import NO_ROOM, write_text
 from rectifiers.runtime.signals import deferring_signals, stop_if_requested
 from rectifiers.tracking.client import Tracked
 from rectifiers.tracking.mirror import Mirror, mirrored
@@ -55,10 +54,9 @@ from rectifiers.training.checkpoints import (
 )
 from rectifiers.training.lightning import isolated
 from rectifiers.training.module import Diverged, refuse_other_network
-from rectifiers.training.preflight import announce, meet
+from rectifiers.training.preflight import announce, check_places, meet
 from rectifiers.training.recording import protocol_result, training_record
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 Results = dict[str, ProtocolResult]  # by the name of the protocol
 
 
@@ -81,6 +79,7 @@ def train(
     here = world()
     with deferring_signals(), _errors_in_words(config, here), ExitStack() as until_the_end:
         meet(config, here)
+        run_on_all_ranks(lambda: check_places(config))
         run_on_all_ranks(lambda: check_functions(config))
         source = open_together(config)
         config, folder, found = find_or_lock(config.with_content(source.digest), here, until_the_end)

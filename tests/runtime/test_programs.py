@@ -1,0 +1,139 @@
+"""Every program ends in one sentence, whatever its folders, files and streams are."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import forkserver
+from conftest import ROOT
+from rectifiers.runtime.distributed import LAUNCHER, end_with_launcher
+from rectifiers.runtime.programs import one_sentence
+from sentences import sentence
+
+PROGRAMS = (
+    ("train.py",),
+    ("scripts/evaluate.py", "run=x"),
+    ("scripts/analyse.py", "gain"),
+    ("scripts/report.py", "show"),
+    ("scripts/sweep.py", "status", "sweep"),
+    ("scripts/claims.py", "list"),
+    ("scripts/prepare_imagenet.py", "verify"),
+    ("scripts/verify_data.py",),
+)
+LONG = "a" * 300
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program[0])
+def test_a_working_folder_that_is_gone_is_one_sentence(
+    call, program: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(os, "getcwd", gone)
+    done = call(*program)
+    assert done.returncode == 1
+    said = "the working folder cannot be used (No such file or directory); cd to one that exists"
+    assert sentence(done.stderr) == said
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("train.py", f"cache_dir={LONG}", "runs_dir={place}/runs"), f"cache_dir={LONG} cannot be used (File name"),
+        (("train.py", "data=folder", f"data.root={LONG}"), f"data.root={LONG} cannot be read ([Errno 36] File name"),
+        (("train.py", "cache_dir={place}/file/in"), "cache_dir={place}/file/in cannot be written, for {place}/file is"),
+        (("scripts/sweep.py", "plan", LONG, "seed=0"), f"the sweep's folder={LONG} cannot be used (File name"),
+        (("scripts/sweep.py", "status", LONG), f"{LONG} holds no sweep; make one with"),
+        (("scripts/sweep.py", "plan", "{place}/file", "seed=0"), "the sweep's folder={place}/file cannot be written"),
+        (("scripts/sweep.py", "plan", "{place}/s", "seed=range(5,5)"), "these overrides make no run, for one of them"),
+        (("scripts/report.py", "wandb", "--out", "{place}"), "{place} cannot be used (Is a directory); give another"),
+        (("scripts/report.py", "show", "--runs", LONG), f"--runs={LONG} is not a folder; give the one that holds"),
+        (("scripts/report.py", "diff", "a", "b", "--runs", "{place}/no"), "--runs={place}/no is not a folder"),
+        (("scripts/report.py", "cost", LONG), f"{LONG} is not a usable record"),
+        (("scripts/evaluate.py", "run=x", f"runs_dir={LONG}"), "run=x is no finished run: there is no"),
+    ],
+)
+def test_a_place_that_cannot_be_used_is_one_sentence(call, command: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = call(*(part.format(place=tmp_path) for part in command))
+    assert done.returncode == 1
+    assert sentence(done.stderr).startswith(said.format(place=tmp_path))
+
+
+def test_places_are_judged_before_the_data_are_opened(call, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    missing = ("data=folder", f"data.root={tmp_path}/nowhere")
+    for key in ("runs_dir", "cache_dir"):
+        done = call("train.py", *missing, f"{key}={tmp_path}/file/in")
+        assert sentence(done.stderr).startswith(f"{key}={tmp_path}/file/in cannot be ")
+
+
+def test_a_seed_that_is_too_large_is_named_itself(call) -> None:
+    for data in ("digits", "digits8"):
+        done = call("train.py", f"data={data}", f"seed={2**40}")
+        assert sentence(done.stderr).startswith(f"seed={2**40} is not usable; give a whole number at least 0 and")
+
+
+def test_a_full_disk_and_other_errors_of_files_are_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+    for error, said in (
+        (OSError(errno.ENOSPC, "No space left on device"), "a file cannot be used (No space left on device); make"),
+        (PermissionError(errno.EACCES, "Permission denied", "/a"), "/a cannot be used (Permission denied); give"),
+    ):
+        with pytest.raises(SystemExit, match="1"), one_sentence():
+            raise error
+        assert sentence(capsys.readouterr().err).startswith(said)
+    with pytest.raises(OSError, match="no file"), one_sentence():
+        raise OSError(errno.ECONNRESET, "no file")
+
+
+@pytest.mark.process
+def test_a_program_without_stderr_ends_with_its_status_and_writes_into_no_file(tmp_path: Path) -> None:
+    code = "import os, runpy, sys; os.close(2); sys.stderr = None; sys.argv = ['train.py', *sys.argv[1:]]; "
+    code += "runpy.run_path('train.py', run_name='__main__')"
+    places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
+    done = forkserver.run([sys.executable, "-c", code, *places, "optim.lr=abc"], cwd=ROOT)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
+
+
+@pytest.mark.process
+def test_a_full_disk_behind_stdout_ends_in_one_sentence() -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "scripts/report.py", "show", "--json"]
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert sentence(done.stderr) == "what is printed cannot be written (No space left on device)"
+
+
+STARTS_ITSELF = """
+import os, subprocess, sys, time
+code = "import time; from rectifiers.runtime.distributed import end_with_launcher as e; e(); print(1, flush=True);"
+environment = {**os.environ, "%s": str(os.getpid() + int(sys.argv[1]))}
+subprocess.Popen([sys.executable, "-c", code + "time.sleep(600)"], env=environment)
+time.sleep(600)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("offset", [0, 1])  # 1: the launcher is another process, which is gone
+def test_a_process_ends_when_the_one_that_launched_it_is_killed(offset: int) -> None:
+    """The pipe closes when the last process that has it has ended."""
+    command = [sys.executable, "-c", STARTS_ITSELF % LAUNCHER, str(offset)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout
+        if offset == 0:
+            assert launcher.stdout.readline() == "1\n"
+        launcher.kill()
+        launcher.communicate(timeout=60)
+
+
+def test_what_a_process_starts_itself_does_not_take_it_for_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LAUNCHER, str(os.getppid()))
+    monkeypatch.setattr(sys, "platform", "elsewhere")
+    end_with_launcher()
+    assert LAUNCHER not in os.environ
