@@ -12,7 +12,7 @@ import torch
 from conftest import TINY, numbers, same_bits
 from processes import alone, finish, record, start, together, wait_for, weights
 from rectifiers.runs import record as records
-from rectifiers.runs.provenance import processor
+from rectifiers.runtime import processor
 from rectifiers.training.run import train
 
 
@@ -34,9 +34,8 @@ def test_two_processes_of_half_the_batch_train_like_one(tiny, tmp_path: Path) ->
     together_in = tmp_path / "together"
     done = finish(together(2, together_in, *TINY, *options))
     first = done.stderr.splitlines()[0]
-    assert (
-        f"batch 126 = 2 x 63, 32-true, 1 node, 2 processes on 2 x {processor()}; all have this configuration" in first
-    )
+    place = f"2 processes on 2 x {processor.name()}"
+    assert f"batch 126 = 2 x 63, 32-true, 1 node, {place}; all have this configuration" in first
     assert done.stdout.count("record.json") == 1  # one of them speaks
     assert record(together_in).parent.name == record(tmp_path).parent.name
     ours, theirs = weights(together_in), weights(tmp_path)

@@ -11,6 +11,7 @@ from rectifiers.runtime.torch_internals import (
     functorch_is_active,
     is_batched,
     memory_tracker,
+    onednn_linear,
     shared_bytes,
 )
 
@@ -70,3 +71,10 @@ def test_a_view_knows_its_tensor() -> None:
     with torch.no_grad():
         assert base(x[:2]) is x
     assert base(x) is None
+
+
+def test_onednn_multiplies_whole_numbers_exactly() -> None:
+    x, weight = (torch.arange(n * 5).view(n, 5).float() % 7 for n in (3, 4))
+    bias = torch.arange(4).float()
+    assert torch.equal(onednn_linear(x, weight, bias), x @ weight.T + bias)
+    assert torch.equal(onednn_linear(x, weight.T.contiguous().T), x @ weight.T)

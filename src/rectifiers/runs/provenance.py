@@ -7,6 +7,7 @@ from importlib import metadata
 from pathlib import Path
 
 from rectifiers.runs.record_parts import Machine, Provenance
+from rectifiers.runtime import processor
 from rectifiers.runtime.files import CHECKOUT, git
 
 PACKAGE = Path(__file__).parents[1]
@@ -29,15 +30,6 @@ def code_fingerprint() -> str:
         body = path.read_bytes()
         content.update(f"{path.relative_to(PACKAGE).as_posix()} {len(body)}\n".encode() + body)
     return content.hexdigest()[:12]
-
-
-def processor() -> str:
-    """Return the name of this machine's processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def is_changed() -> bool | None:
@@ -64,6 +56,6 @@ def provenance(
         statistics=statistics_hash,
         versions={"python": platform.python_version(), **{name: metadata.version(name) for name in VERSIONS}},
         machine=Machine(
-            system=platform.system(), cpu=processor(), cores=os.cpu_count(), threads=threads, device=device
+            system=platform.system(), cpu=processor.name(), cores=os.cpu_count(), threads=threads, device=device
         ),
     )

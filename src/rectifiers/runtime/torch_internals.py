@@ -50,3 +50,14 @@ def memory_tracker() -> Any:
 def base(tensor: Any) -> Any:
     """Return the tensor of which this one is a view, or None."""
     return tensor._base
+
+
+def onednn_linear(x: Any, weight: Any, bias: Any = None) -> Any:
+    """Return `F.linear(x, weight, bias)` of float32 tensors on the CPU, as oneDNN computes it.
+
+    x: [N, inputs]; weight: [units, inputs], which may be the transposed view of a contiguous matrix; bias: [units] or
+    None. Nothing of the weight is kept between calls, and no gradient is recorded.
+    """
+    import torch
+
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")

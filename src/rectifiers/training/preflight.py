@@ -11,7 +11,8 @@ import torch
 from rectifiers.data.sources import Source
 from rectifiers.runs.config import Compute, RunConfig
 from rectifiers.runs.identity import without
-from rectifiers.runs.provenance import code_fingerprint, processor
+from rectifiers.runs.provenance import code_fingerprint
+from rectifiers.runtime import processor
 from rectifiers.runtime.console import stderr
 from rectifiers.runtime.distributed import World, all_gather, check_agreement, join_process_group, launch_command
 from rectifiers.runtime.errors import InputError
@@ -78,7 +79,7 @@ def announce(config: RunConfig, source: Source, run: str, activation: str | None
     """Print what is about to run, on rank 0. activation: the module in words, None for a network without any."""
     compute, batch = config.compute, config.optim.global_batch
     gpu = compute.accelerator == "gpu"
-    devices = Counter(all_gather(torch.cuda.get_device_name(here.local_rank) if gpu else processor()))
+    devices = Counter(all_gather(torch.cuda.get_device_name(here.local_rank) if gpu else processor.name()))
     if here.rank > 0:
         return
     shown = "" if activation is None else f"{activation}, "

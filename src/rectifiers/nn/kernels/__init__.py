@@ -1,5 +1,6 @@
-"""PReLU with a backward pass in one pass over memory: a C library on the CPU, Triton on a GPU, torch elsewhere."""
+"""Layers that compute as torch's do, and faster: PReLU and, on some processors, fully connected layers."""
 
+from rectifiers.nn.kernels.linear import Linear
 from rectifiers.nn.kernels.prelu import PReLU
 
-__all__ = ["PReLU"]
+__all__ = ["Linear", "PReLU"]

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 
 from rectifiers.nn.kernels import cpu
-from rectifiers.runtime.torch_internals import functorch_is_active, is_batched
+from rectifiers.nn.kernels.plain import are_plain
+from rectifiers.runtime.torch_internals import is_batched
 
 MIN_SLOPE, MAX_SLOPE = 2.0**-10, 1.0  # the slopes for which the input is recomputed from the output
 
@@ -79,8 +79,8 @@ class PReLU(nn.PReLU):
 
 
 def _is_supported(x: Tensor, slopes: Tensor) -> bool:
-    if torch.compiler.is_compiling() or not {type(x), type(slopes)} <= {Tensor, nn.Parameter}:
-        return False  # subclasses (fake, traced, distributed) may have no memory to point at
+    if not are_plain(x, slopes):
+        return False
     device = x.device.type
     return (
         (kernel := kernels(device)) is not None
@@ -89,7 +89,4 @@ def _is_supported(x: Tensor, slopes: Tensor) -> bool:
         and x.dtype == (torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else slopes.dtype)
         and slopes.dtype == torch.float32
         and len(slopes) in (1, x.shape[1])
-        and not functorch_is_active()
-        and not torch.jit.is_tracing()
-        and all(forward_ad.unpack_dual(tensor).tangent is None for tensor in (x, slopes))
     )

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint_sequential
 
 from rectifiers.nn.initializers import Site
+from rectifiers.nn.kernels import Linear
 from rectifiers.nn.networks.pyramid import SpatialPyramid
 from rectifiers.nn.networks.rows import Row, depth, trace
 from rectifiers.nn.nonlinearities import outputs, pieces
@@ -137,4 +138,4 @@ def _layer(row: Row, inputs: int, side: int, pieces: int) -> nn.Module:
         return nn.MaxPool2d(row.kernel, row.stride, row.padding)
     if row.kind == "pyramid":
         return SpatialPyramid(row.levels)
-    return nn.Linear(inputs * max(side, 1) ** 2, row.size * pieces)
+    return Linear(inputs * max(side, 1) ** 2, row.size * pieces)
