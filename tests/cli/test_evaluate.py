@@ -71,7 +71,7 @@ def test_several_runs_are_an_ensemble(evaluate_py, tmp_path: Path) -> None:
     whole = records.load(Path(done.stdout.splitlines()[-1]))
     assert whole.science == {"members": sorted(ids)}
     config = compose_config(*SIZES, "evaluation=[center,dense]")
-    source = build.open_source(config.data)
+    source = build.open_source(config)
     for name in ("center", "dense"):
         protocol = functions.import_function(f"evaluation.{name}", config.evaluation.protocols[name])(32)
         together = 0.0
@@ -99,7 +99,7 @@ class Scored(torch.nn.Module):
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
         super().__init__()
-        self.network = build.build_network(config, build.open_source(config.data), None)[0]
+        self.network = build.build_network(config, build.open_source(config), None)[0]
         self.preprocess = load_statistics(folder / "statistics.pt")
         checkpoint = torch.load(folder / "last.ckpt", weights_only=True)["state_dict"]
         own = {name.removeprefix("network."): w for name, w in checkpoint.items() if name.startswith("network.")}

@@ -15,6 +15,8 @@ GEOMETRIES = [
     Geometry(9, 7, False),
     Geometry(12, 12, True),
     Geometry(20, 15, True, color_sigma=0.1),
+    Geometry(9, 9, True, pad_px=2),
+    Geometry(10, 8, False, pad_px=1),
 ]
 
 

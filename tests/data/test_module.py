@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -88,13 +89,14 @@ def test_a_restart_continues_with_the_same_images(photos: Source) -> None:
     assert same(again.__getitems__(last), photo_batches(photos.train.root, 0)[-1])
 
 
-def test_every_image_equals_pillows(photos: Source) -> None:
+@pytest.mark.parametrize("geometry", [PAPER, replace(PAPER, pad_px=9)])
+def test_every_image_equals_pillows(photos: Source, geometry: Geometry) -> None:
     """Training, validation and what preprocessing learns from, with and without the C library."""
     for epoch in range(3):
-        batch = TrainDataset(photos, PAPER, 3, skip_bad=False).__getitems__([(epoch, i) for i in range(16)])
+        batch = TrainDataset(photos, geometry, 3, skip_bad=False).__getitems__([(epoch, i) for i in range(16)])
         for i in range(16):
             image = photos.train.image(i)
-            plan = draw_plan(PAPER, 3, epoch, i, (image.shape[1], image.shape[2]))
+            plan = draw_plan(geometry, 3, epoch, i, (image.shape[1], image.shape[2]))
             assert torch.equal(batch.images[i], apply_plan(plan, image))
             assert torch.equal(batch.shifts[i], torch.from_numpy(plan.shift).float())
             assert batch.labels[i] == photos.train.labels[i]

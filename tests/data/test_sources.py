@@ -1,7 +1,5 @@
 import gzip
-import hashlib
 import os
-import pickle
 import shutil
 import socket
 from collections import Counter
@@ -16,7 +14,7 @@ from PIL import Image
 from torchvision import datasets
 
 from rectifiers.data import sources
-from rectifiers.data.sources import ArraySplit, cifar10, digits, fashion_mnist, folder, split_balanced
+from rectifiers.data.sources import ArraySplit, digits, fashion_mnist, folder, split_balanced
 from rectifiers.runtime.errors import InputError
 
 
@@ -312,61 +310,19 @@ def test_debians_fashion_mnist_is_whole() -> None:
     assert source.digest == "bf92330da41345b4ad95124b43096952"
 
 
-# ---- torchvision's own layouts ----
+# ---- Fashion-MNIST in torchvision's layout ----
 
 
-@pytest.fixture
-def cifar_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small set in CIFAR-10's own format, with the md5 list of torchvision's class brought in line."""
-    base = tmp_path / "cifar-10-batches-py"
-    base.mkdir()
-    rng = np.random.default_rng(0)
-    names = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]
-    for name in names:
-        batch = {"data": rng.integers(0, 256, (4, 3072), dtype=np.uint8), "labels": [0, 1, 2, 3]}
-        (base / name).write_bytes(pickle.dumps(batch))
-    labels = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
-    (base / "batches.meta").write_bytes(pickle.dumps({"label_names": labels}))
-
-    def md5(name: str) -> str:
-        return hashlib.md5((base / name).read_bytes()).hexdigest()
-
-    monkeypatch.setattr(datasets.CIFAR10, "train_list", [[name, md5(name)] for name in names[:5]])
-    monkeypatch.setattr(datasets.CIFAR10, "test_list", [["test_batch", md5("test_batch")]])
-    meta = {"filename": "batches.meta", "key": "label_names", "md5": md5("batches.meta")}
-    monkeypatch.setattr(datasets.CIFAR10, "meta", meta)
-    return tmp_path
-
-
-def test_cifar10_is_read_from_a_root_without_a_network(cifar_root: Path) -> None:
-    source = cifar10(str(cifar_root))
-    assert (len(source.train.labels), len(source.val.labels)) == (20, 4)
-    assert source.channels == 3
-    assert source.train.image(0).shape == (3, 32, 32)
-    raw = pickle.loads((cifar_root / "cifar-10-batches-py" / "data_batch_1").read_bytes())["data"][1]
-    assert np.array_equal(source.train.image(1).numpy(), raw.reshape(3, 32, 32))
-    assert source.classes[3] == "cat"
-
-
-def test_a_tampered_cifar10_is_never_unpickled(cifar_root: Path) -> None:
-    (cifar_root / "cifar-10-batches-py" / "data_batch_2").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
-    with pytest.raises(InputError, match=r"data=cifar10 has no whole files under data\.root="):
-        cifar10(str(cifar_root), download=False)
-
-
-@pytest.mark.parametrize("source", [cifar10, fashion_mnist])
-def test_a_failed_download_is_reported_in_one_sentence(source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for dataset in (datasets.CIFAR10, datasets.FashionMNIST):
-        monkeypatch.setattr(dataset, "url", "http://127.0.0.1:9/none.tar.gz", raising=False)
+def test_a_failed_download_is_reported_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.FashionMNIST, "mirrors", ["http://127.0.0.1:9/"])
     with pytest.raises(
         InputError, match=r"could not be downloaded .*; put torchvision's files there, or choose data=digits"
     ):
-        source(str(tmp_path))
+        fashion_mnist(str(tmp_path))
     with pytest.raises(InputError, match=r"and data\.download=false"):
-        source(str(tmp_path), download=False)
+        fashion_mnist(str(tmp_path), download=False)
     with pytest.raises(InputError, match="is not a folder; create it"):
-        source(str(tmp_path / "nowhere"))
+        fashion_mnist(str(tmp_path / "nowhere"))
 
 
 def test_torchvisions_fashion_mnist_layout_is_read(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from scipy import stats
-from torchvision.transforms.v2.functional import center_crop, pil_to_tensor
+from torchvision.transforms.v2 import RandomCrop
+from torchvision.transforms.v2.functional import center_crop, pil_to_tensor, to_pil_image
 
 from rectifiers.data.transforms import (
     COLOR_VALUES,
@@ -14,6 +15,7 @@ from rectifiers.data.transforms import (
     apply_plan,
     center_plan,
     draw_plan,
+    pad,
     resize_shorter,
 )
 
@@ -81,6 +83,25 @@ def test_without_flip_nothing_is_mirrored_and_the_crops_stay() -> None:
         either = train_view(image, Geometry(36, 32, True), 0, 0, index)
         assert torch.equal(plain, either) or torch.equal(plain, either.flip(-1))
         assert plain[1, 0, 0] < plain[1, 0, -1]
+
+
+def test_padded_crops_are_uniform_and_see_black_borders() -> None:
+    image, draws = ramp(8, 8) + 1, 3000
+    geometry = Geometry(8, 8, flip=False, pad_px=2)
+    views = [train_view(image, geometry, 0, 0, index) for index in range(draws)]
+    padded = torch.zeros(3, 12, 12, dtype=torch.uint8)
+    padded[:, 2:10, 2:10] = image
+    corners = [(top, left) for top in range(5) for left in range(5)]
+    crops = [padded[:, top : top + 8, left : left + 8] for top, left in corners]
+    found = [next(i for i, crop in enumerate(crops) if torch.equal(view, crop)) for view in views]
+    assert stats.chisquare(np.bincount(found, minlength=25)).pvalue > FALSE_ALARM
+    assert torch.equal(apply_plan(center_plan(geometry, (8, 8)), image), image)
+
+
+def test_padding_is_that_of_torchvisions_random_crop() -> None:
+    photo = torch.from_numpy(np.random.default_rng(0).integers(1, 256, (3, 9, 9), dtype=np.uint8))
+    theirs = pil_to_tensor(RandomCrop(17, padding=4)(to_pil_image(photo)))  # the only crop: all that is padded
+    assert torch.equal(pad(photo, 4), theirs)
 
 
 def test_the_centre_view_is_the_centre() -> None:

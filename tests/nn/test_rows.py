@@ -58,6 +58,15 @@ def test_the_large_models_have_the_maps_of_table_3(model: str, stage: int) -> No
     assert sides == [112] + [56] * stage + [28] * stage + [14] * stage
 
 
+def test_the_32_px_form_of_the_small_model_keeps_its_layers_and_the_ratio_of_its_stages() -> None:
+    rows = expand(compose_config("data=cifar10", "model=small14_32").model.rows, width=1.0, classes=10)
+    sides = {shape.row.name: shape.side for shape in trace(rows, channels=3, input_px=32) if shape.side}
+    assert [sides[name] for name in ("conv1", "conv2_2", "conv2_4", "conv3_2", "conv3_6")] == [32, 16, 16, 8, 8]
+    assert [(row.name, row.size) for row in rows if row.weighted] == [
+        (row.name, row.size) for row in small14(classes=10) if row.weighted
+    ]
+
+
 def test_width_scales_filters_and_units_but_not_classes() -> None:
     rows = {row.name: row.size for row in small14(width=0.25, classes=10)}
     assert (rows["conv1"], rows["conv2_1"], rows["conv3_6"], rows["fc1"], rows["fc3"]) == (16, 32, 64, 1024, 10)

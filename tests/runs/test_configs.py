@@ -62,7 +62,8 @@ PROMISED = {
     "init": "constant gaussian he he_average he_backward he_scaled lecun orthogonal sparse torch_default xavier "
     "xavier_forward zeros",
     "preprocess": "channel_mean minmax none pca pca_reduce pca_whiten pixel_mean scalar_mean standardize zca",
-    "model": "mini mlp model_a model_b model_c resnet20 resnet32 resnet56 small14 small30 timm vgg16 vgg19 vgg_b",
+    "model": "mini mlp model_a model_b model_c resnet20 resnet32 resnet56 small14 small14_32 small30 timm vgg16 vgg19 "
+    "vgg_b",
     "data": "cifar10 digits digits8 fashion_mnist folder imagenet",
     "callbacks": "fisher greedy ranks redraw_layers revive_dead",
     "debug": "smoke",
@@ -177,6 +178,7 @@ BAD = [
     ("rerun=1", r"rerun=1 is not known; choose one of: false, true"),
     ("compute.precision=16", r"compute\.precision=16 is not known; choose one of: 32-true"),
     ("preprocess.scale=big", r"preprocess\.scale=big is not usable; give unit_rms or a number above 0"),
+    ("data.pad_px=-1", r"data\.pad_px=-1 is not usable; give a whole number at least 0 and at most 8192$"),
     ("data.crop_px=37", r"data\.crop_px=37 is larger than data\.resize_px=36; .* lower data\.crop_px"),
     ("optim.drop_epochs=[3,2]", r"optim\.drop_epochs=\[3, 2\] is not usable; give ascending epochs"),
     ("optim.drop_epochs=[true]", r"optim\.drop_epochs=\[True\] is not usable"),

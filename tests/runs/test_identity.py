@@ -14,7 +14,7 @@ def name(*overrides: str) -> str:
         "seed=1", "activation=relu", "activation.initial_slope=0.1", "init=xavier", "init.bias=0.01", "model.width=0.5",
         "model.norm=batch", "preprocess=zca", "optim.lr=0.02", "optim.epochs=41", "optim.drop_epochs=[3]",
         "data.split_seed=1", "data.scale_jitter_px=[32,40]", "data.color_sigma=0.1",
-        "data.crop_px=30", "compute.precision=bf16-mixed",
+        "data.crop_px=30", "data.pad_px=4", "compute.precision=bf16-mixed",
     ],
 )  # fmt: skip
 def test_what_can_move_a_number_makes_another_run(override: str) -> None:

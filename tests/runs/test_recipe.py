@@ -52,7 +52,7 @@ def test_the_papers_numbers_stand_in_its_experiments(experiment: str) -> None:
 
 def optimised(activation: str) -> tuple[RunConfig, torch.nn.Module, torch.optim.Optimizer]:
     config = compose_config(f"activation={activation}", "data=digits8", "model=mini", "optim=paper")
-    network, _ = build_network(config, open_source(config.data), None)
+    network, _ = build_network(config, open_source(config), None)
     o = config.optim
     sgd = build_sgd(network, lr=o.lr, momentum=o.momentum, weight_decay=o.weight_decay, bias_lr_factor=o.bias_lr_factor)
     return config, network, sgd
@@ -81,7 +81,7 @@ def test_weights_without_a_gradient_shrink_by_the_rate_times_the_decay() -> None
 
 def test_half_of_what_leaves_the_first_two_fully_connected_layers_is_dropped() -> None:
     config = compose_config("activation=relu", "data=digits", "model=small14", "model.width=0.25")
-    network, _ = build_network(config, open_source(config.data), None)
+    network, _ = build_network(config, open_source(config), None)
     zeros: dict[str, float] = {}
     for name, module in network.named_modules():
         if isinstance(module, torch.nn.Dropout):

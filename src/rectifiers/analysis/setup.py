@@ -28,7 +28,7 @@ class AnalysisSetup:
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
-        self.source = inspect_source(open_source(config.data), config)
+        self.source = inspect_source(open_source(config), config)
         self.data = build_data(config, self.source)
 
     @cached_property

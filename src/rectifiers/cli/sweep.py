@@ -182,7 +182,7 @@ def plan(folder: Path, lines: Iterable[Sequence[str]]) -> int:
         check_functions(config)
         data, reference = config.data, config.optim.drop_epochs_from
         key = canonical_json(data.as_dict())
-        source = sources[key] = sources.get(key) or inspect_source(open_source(data), config)
+        source = sources[key] = sources.get(key) or inspect_source(open_source(config), config)
         paths = {"runs_dir": config.runs_dir, "cache_dir": config.cache_dir, "data.root": data.options.get("root")}
         if isinstance(reference, str) and Path(reference).exists():
             paths["optim.drop_epochs_from"] = reference

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rectifiers.data.sources import ArraySplit, Split
-from rectifiers.data.transforms import Geometry, center_plan, color_shift, draw_numbers, resize_shorter
+from rectifiers.data.transforms import Geometry, center_plan, color_shift, draw_numbers, pad, resize_shorter
 
 MAX_BYTES = 2**30  # of resized images
 
@@ -37,9 +37,12 @@ class ArrayViews:
         """Return training views, uint8 [n, C, side, side], and the colour shifts, float32 [n, 3], of n `indices`."""
         geometry, side = self.geometry, self.geometry.crop_px
         numbers = draw_numbers(seed, epoch, indices)
-        corners = numbers[:, 1:3] * (np.array(self.images.shape[-2:]) - side + 1)
+        images, rows = self.images, torch.tensor(indices)
+        if geometry.pad_px:
+            images, rows = pad(images[rows], geometry.pad_px), torch.arange(len(rows))
+        corners = numbers[:, 1:3] * (np.array(images.shape[-2:]) - side + 1)
         tops, lefts = torch.from_numpy(corners.astype(np.int64)).T
-        views = self.images.unfold(2, side, 1).unfold(3, side, 1)[torch.tensor(indices), :, tops, lefts]
+        views = images.unfold(2, side, 1).unfold(3, side, 1)[rows, :, tops, lefts]
         if geometry.flip:
             mirrored = torch.from_numpy(numbers[:, 3] < 0.5)
             views[mirrored] = views[mirrored].flip(-1)

@@ -28,7 +28,7 @@ class Reader:
         opened = [self._open(index, plan_for) for index, plan_for in zip(indices, plans_for, strict=True)]
         results: list[Plan | InputError] = []
         for view, index, plan_for, (encoded, plan) in zip(out, indices, plans_for, opened, strict=True):
-            if plan is None or not jpeg.crop(encoded, plan.size, plan.corner, plan.mirrored, view):
+            if plan is None or plan.pad_px or not jpeg.crop(encoded, plan.size, plan.corner, plan.mirrored, view):
                 results.append(self._read_by_pillow(index, plan_for, view))
             else:
                 results.append(plan)

@@ -195,13 +195,6 @@ def fashion_mnist(root: str | None = None, download: bool = True) -> Source:
     return Source("fashion_mnist", tuple(datasets.FashionMNIST.classes), 1, splits[0], splits[1])
 
 
-def cifar10(root: str | None = None, download: bool = True) -> Source:
-    """CIFAR-10 (Krizhevsky 2009): 50,000 + 10,000 colour images, 32 x 32, ten classes; torchvision's layout."""
-    fetched = _fetch("cifar10", datasets.CIFAR10, root, download)
-    splits = [ArraySplit(torch.from_numpy(part.data).permute(0, 3, 1, 2), list(part.targets)) for part in fetched]
-    return Source("cifar10", tuple(fetched[0].classes), 3, splits[0], splits[1])
-
-
 def _fetch(name: str, dataset: type, root: str | None, download: bool) -> list:
     """Return both splits of a torchvision data set, downloaded if they are missing."""
     place = Path(root or "data")

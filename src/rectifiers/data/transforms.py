@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as F
 
@@ -22,7 +23,8 @@ class Geometry:
 
     flip: whether half of the images are mirrored. scale_jitter_px: the shorter side is drawn from this range, both ends
     included, instead of `resize_px`. color_sigma: the colour shift of Krizhevsky et al. (2012), 0.1 there; 0 for none.
-    color_scale: the factors of the drawn numbers, a key of `COLOR_SCALES`.
+    color_scale: the factors of the drawn numbers, a key of `COLOR_SCALES`. pad_px: black pixels added to each side of a
+    resized training image; the centre view is of the image without them.
     """
 
     resize_px: int
@@ -31,11 +33,14 @@ class Geometry:
     scale_jitter_px: tuple[int, int] | None = None
     color_sigma: float = 0.0
     color_scale: str = "eigenvalues"
+    pad_px: int = 0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The transform of one image: resize to `size` (height, width), crop `side` px at `corner` (row, column), mirror.
+    """The transform of one image: resize to `size` (height, width), pad, crop `side` px, mirror.
+
+    corner: row and column of the crop's first pixel in the padded image. pad_px: black pixels on each side.
 
     shift: grey levels that are added to red, green and blue afterwards, float64 [3]; None for none.
     """
@@ -45,6 +50,7 @@ class Plan:
     side: int
     mirrored: bool
     shift: np.ndarray | None
+    pad_px: int = 0
 
 
 # The covariance of RGB over ImageNet's training pixels in [0, 1], as commonly quoted: eigenvalues, and eigenvectors
@@ -87,6 +93,11 @@ def _resize(image: Tensor, size: tuple[int, int]) -> Tensor:
     return F.pil_to_tensor(F.resize(F.to_pil_image(image), list(size)))
 
 
+def pad(image: Tensor, px: int) -> Tensor:
+    """Add `px` black pixels to each side, as torchvision's `RandomCrop(padding=px)` does to a photo."""
+    return torch.nn.functional.pad(image, [px] * 4) if px else image
+
+
 def draw_numbers(seed: int, epoch: int, indices: Sequence[int]) -> np.ndarray:
     """Return what is random in the plans of the training images `indices`, float64 [n, DRAWS], uniform in [0, 1).
 
@@ -105,9 +116,10 @@ def draw_plan(geometry: Geometry, seed: int, epoch: int, index: int, shape: tupl
     (numbers,) = draw_numbers(seed, epoch, [index])
     low, high = geometry.scale_jitter_px or (geometry.resize_px, geometry.resize_px)
     size = resized(*shape, low + int(numbers[0] * (high - low + 1)))
-    top, left = (int(number * (side - geometry.crop_px + 1)) for number, side in zip(numbers[1:3], size, strict=True))
+    room = 2 * geometry.pad_px - geometry.crop_px + 1
+    top, left = (int(number * (side + room)) for number, side in zip(numbers[1:3], size, strict=True))
     mirrored = bool(numbers[3] < 0.5) and geometry.flip
-    return Plan(size, (top, left), geometry.crop_px, mirrored, color_shift(geometry, numbers))
+    return Plan(size, (top, left), geometry.crop_px, mirrored, color_shift(geometry, numbers), geometry.pad_px)
 
 
 def color_shift(geometry: Geometry, numbers: np.ndarray) -> np.ndarray | None:
@@ -123,7 +135,7 @@ def color_shift(geometry: Geometry, numbers: np.ndarray) -> np.ndarray | None:
 def apply_plan(plan: Plan, image: Tensor) -> Tensor:
     """Return the view that `plan` describes, uint8 [C, side, side]; the device adds the colour shift."""
     top, left = plan.corner
-    crop = _resize(image, plan.size)[:, top : top + plan.side, left : left + plan.side]
+    crop = pad(_resize(image, plan.size), plan.pad_px)[:, top : top + plan.side, left : left + plan.side]
     return crop.flip(-1) if plan.mirrored else crop
 
 

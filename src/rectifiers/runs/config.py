@@ -116,6 +116,9 @@ class Data(Target):
 
     resize_px: Pixels = Field(description="shorter side of an image, in pixels")
     crop_px: Count = Field(description="side of the square that the network sees, in pixels")
+    pad_px: Annotated[int, Range(ge=0, le=LARGEST_PX)] = Field(
+        0, description="black pixels added to each side of a training image before the crop"
+    )
     flip: bool = Field(description="whether half of the training images are mirrored")
     scale_jitter_px: Annotated[tuple[Pixels, Pixels] | None, Words("a range such as [256,512]")] = Field(
         description="range that the shorter side is drawn from in training, instead of resize_px"

@@ -38,6 +38,9 @@ NOT_SCIENCE = (
     "optim.drop_epochs_from",  # resolved into optim.drop_epochs before the run is named
 )
 
+# Keys that came later, with the value that all runs before them had. They are science where they have another one.
+LATER = {"data.pad_px": 0}
+
 # A function that moved to another module is hashed by its first address, so that its runs keep their names.
 HASHED_AS = {
     "rectifiers.data.imagenet.source.imagenet": "rectifiers.data.imagenet.imagenet",
@@ -48,7 +51,9 @@ HASHED_AS = {
 
 def science(config: RunConfig) -> dict[str, Any]:
     """Return the keys of a configuration that can change a number. Precision is one."""
-    kept = without(config.as_dict(), NOT_SCIENCE)
+    whole = config.as_dict()
+    as_before = [key for key, value in LATER.items() if _value(whole, key) == value]
+    kept = without(whole, (*NOT_SCIENCE, *as_before))
     for settings in kept.values():
         if isinstance(settings, dict) and settings.get("_target_") in HASHED_AS:
             settings["_target_"] = HASHED_AS[settings["_target_"]]
@@ -65,6 +70,13 @@ def without(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
             node = node.get(part, {})
         node.pop(leaf, None)
     return kept
+
+
+def _value(config: dict[str, Any], key: str) -> Any:
+    node: Any = config
+    for part in key.split("."):
+        node = node.get(part) if isinstance(node, dict) else None
+    return node
 
 
 def canonical_json(value: Any) -> str:

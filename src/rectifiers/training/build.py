@@ -1,5 +1,6 @@
 """From a configuration to the parts of a run."""
 
+import inspect
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from rectifiers.nn.initializers import Layer, LayerReport, initialize, warn_of_d
 from rectifiers.nn.networks.modules import ModuleNetwork
 from rectifiers.nn.networks.network import ImageNetwork, Network
 from rectifiers.nn.nonlinearities import pieces
-from rectifiers.runs.config import SOME_CLASSES, Data, RunConfig
+from rectifiers.runs.config import SOME_CLASSES, RunConfig
 from rectifiers.runs.provenance import provenance
 from rectifiers.runs.record_parts import Provenance
 from rectifiers.runtime.console import progress_bar
@@ -176,15 +177,18 @@ def _first_sizes(config: RunConfig) -> dict[str, int]:
     return sizes
 
 
-def open_source(settings: Data) -> Source:
-    """Open the data.
+def open_source(config: RunConfig) -> Source:
+    """Open the data. A source's function that has a parameter `cache_dir` gets that of the configuration.
 
     Raises:
         InputError: where they are not there, or not what `settings` say of them.
     """
+    settings = config.data
+    function = import_function("data", settings)
+    own = {"cache_dir": str(config.cache_dir)} if "cache_dir" in inspect.signature(function).parameters else {}
     try:
         with interruptible("while the data was opened"):
-            source: Source = import_function("data", settings)()
+            source: Source = function(**own)
     except OSError as error:
         root = settings.options.get("root")
         if root is None:
@@ -235,6 +239,7 @@ def build_data(config: RunConfig, source: Source, here: World = SINGLE_PROCESS) 
         scale_jitter_px=settings.scale_jitter_px,
         color_sigma=settings.color_sigma,
         color_scale=settings.color_scale,
+        pad_px=settings.pad_px,
     )
     return ImageData(
         source,

@@ -114,7 +114,7 @@ def open_together(config: RunConfig) -> Source:
     Raises:
         InputError: where they cannot be used, or are not the same everywhere.
     """
-    source = run_on_all_ranks(lambda: open_source(config.data))
+    source = run_on_all_ranks(lambda: open_source(config))
     if world().size > 1:
         check_agreement({"data": source.outline})
     return inspect_source(source, config)

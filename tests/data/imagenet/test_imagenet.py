@@ -80,7 +80,7 @@ def test_changed_labels_are_refused(prepared: Path, tmp_path: Path) -> None:
 
 def test_missing_prepared_data_is_reported_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no manifest\.json; prepare the archives first \(dvc repro pipelines"):
-        open_source(compose_config("data=imagenet", f"data.root={tmp_path}").data)
+        open_source(compose_config("data=imagenet", f"data.root={tmp_path}"))
 
 
 def test_a_project_without_locks_pins_nothing(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,248 @@
+import pickle
+import struct
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision import datasets
+
+from rectifiers.data import cifar10 as module
+from rectifiers.data import cifar10_archive
+from rectifiers.data.cifar10 import CLASSES, cifar10
+from rectifiers.runtime.errors import InputError
+
+PER_CLASS = {"train": 5, "test": 2}
+ARCHIVE = "cifar-10-python.tar.gz"
+Images = dict[str, list[tuple[int, str, np.ndarray]]]  # by split: class, file name, pixels [3, 32, 32]
+
+
+class Python2Pickler(pickle._Pickler):
+    """Writes bytes as Python 2 wrote its text."""
+
+    dispatch = pickle._Pickler.dispatch.copy()
+
+    def save_text(self, text: bytes) -> None:
+        is_short = len(text) < 256
+        length = struct.pack("<B" if is_short else "<i", len(text))
+        self.write((pickle.SHORT_BINSTRING if is_short else pickle.BINSTRING) + length + text)
+        self.memoize(text)
+
+    dispatch[bytes] = save_text
+
+
+def write_pickle(path: Path, value: object) -> None:
+    """Write a file as those of the official archive are: protocol 2, of Python 2 and an old NumPy."""
+    with open(path, "wb") as file:
+        Python2Pickler(file, protocol=2).dump(value)
+    path.write_bytes(path.read_bytes().replace(b"cnumpy._core.", b"cnumpy.core."))
+
+
+def write_archive(images: Images, root: Path) -> Path:
+    """Write the official files, the images of training in five batches, and return their folder."""
+    base = root / "cifar-10-batches-py"
+    base.mkdir(parents=True)
+    rng = np.random.default_rng(1)
+    for split, names in cifar10_archive.BATCHES.items():
+        shuffled = [images[split][i] for i in rng.permutation(len(images[split]))]
+        for i, name in enumerate(names):
+            labels, files, pixels = zip(*shuffled[i :: len(names)], strict=True)
+            batch = {
+                b"batch_label": b"of the test",
+                b"labels": list(labels),
+                b"data": np.stack(pixels).reshape(-1, 3072),
+                b"filenames": [file.encode() for file in files],
+            }
+            write_pickle(base / name, batch)
+    write_pickle(base / "batches.meta", {b"label_names": [name.encode() for name in CLASSES], b"num_vis": 3072})
+    return base
+
+
+def write_folder(images: Images, root: Path) -> Path:
+    for split, those in images.items():
+        for label, name, pixels in those:
+            (root / split / CLASSES[label]).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels.transpose(1, 2, 0)).save(root / split / CLASSES[label] / name)
+    return root
+
+
+@pytest.fixture
+def images(monkeypatch: pytest.MonkeyPatch) -> Images:
+    """A small set like CIFAR-10, in its order, which `cifar10` takes for it."""
+    rng = np.random.default_rng(0)
+    made = {
+        split: [
+            (label, f"{kind}_s_{i:06d}.png", rng.integers(0, 256, (3, 32, 32), dtype=np.uint8))
+            for label in range(10)
+            for i, kind in enumerate(sorted(["tabby", "alley_cat", "a", "Manx", "true_cat"][:count]))
+        ]
+        for split, count in PER_CLASS.items()
+    }
+    rows = [np.uint8([label, *pixels.flatten()]) for those in made.values() for label, _, pixels in those]
+    monkeypatch.setattr(module, "PER_CLASS", PER_CLASS)
+    monkeypatch.setattr(module, "DIGESTS", module._digests(np.stack(rows)))
+    return made
+
+
+def packed(images: Images, root: Path) -> Path:
+    folder = write_archive(images, root / "unpacked")
+    with tarfile.open(root / ARCHIVE, "w:gz") as file:
+        file.add(folder, folder.name)
+    return root
+
+
+FORMS: dict[str, Callable[[Images, Path], Path]] = {
+    "packed": packed,
+    "unpacked": lambda images, root: write_archive(images, root).parent,
+    "batches": write_archive,
+    "PNG files": write_folder,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_holds_the_same_images_in_the_same_order_with_the_same_hash(
+    images: Images, form: str, tmp_path: Path
+) -> None:
+    source = cifar10(str(FORMS[form](images, tmp_path / "there")), download=False, cache_dir=str(tmp_path / "cache"))
+    assert (source.classes, source.channels, source.digests) == (CLASSES, 3, module.DIGESTS)
+    for split, those in ((source.train, images["train"]), (source.val, images["test"])):
+        assert list(split.labels) == [label for label, _, _ in those]
+        for i, (_, _, pixels) in enumerate(those):
+            assert np.array_equal(split.image(i).numpy(), pixels)
+
+
+def test_the_archive_is_what_torchvision_reads(images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_archive(images, tmp_path)
+    monkeypatch.setattr(datasets.CIFAR10, "_check_integrity", lambda self: True)
+    monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda *_: True)
+    theirs = datasets.CIFAR10(str(tmp_path), train=False)
+    ours = cifar10(str(tmp_path), cache_dir=str(tmp_path / "cache")).val
+    expected = {pixels.tobytes() + bytes([label]) for pixels, label in zip(theirs.data, theirs.targets, strict=True)}
+    found = {
+        ours.image(i).permute(1, 2, 0).numpy().tobytes() + bytes([ours.labels[i]]) for i in range(len(ours.labels))
+    }
+    assert len(found) == 20
+    assert found == expected
+
+
+def test_the_images_are_read_once_and_again_when_a_file_changes(
+    images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, cache = str(write_folder(images, tmp_path / "there")), tmp_path / "cache"
+    opened = []
+    read = module._read_images
+    monkeypatch.setattr(module, "_read_images", lambda images: opened.append(len(images)) or read(images))
+    first = cifar10(root, cache_dir=str(cache))
+    again = cifar10(root, cache_dir=str(cache))
+    assert opened == [70]
+    assert torch.equal(first.train.images, again.train.images)
+    victim = tmp_path / "there" / "test" / "frog" / images["test"][12][1]
+    Image.new("RGB", (32, 32)).save(victim)
+    with pytest.raises(InputError, match="other images"):
+        cifar10(root, cache_dir=str(cache))
+    assert opened == [70, 70]
+
+
+def test_a_damaged_cache_is_made_again(images: Images, tmp_path: Path) -> None:
+    root, cache = str(write_folder(images, tmp_path / "there")), tmp_path / "cache"
+    cifar10(root, cache_dir=str(cache))
+    (kept,) = cache.rglob("*.npy")
+    whole = kept.read_bytes()
+    for damaged in (whole[:-1] + bytes([whole[-1] ^ 1]), whole[:1000], b""):
+        kept.write_bytes(damaged)
+        assert cifar10(root, cache_dir=str(cache)).digests == module.DIGESTS
+        assert kept.read_bytes() == whole
+
+
+def exchange_labels(root: Path) -> None:
+    cat, dog = (next((root / "train" / name).iterdir()) for name in ("cat", "dog"))
+    (root / "new").write_bytes(cat.read_bytes())
+    cat.write_bytes(dog.read_bytes())
+    dog.write_bytes((root / "new").read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (exchange_labels, "their pixels and labels have another hash"),
+        (lambda root: (root / "train" / "cat").rename(root / "train" / "lion"), "train has other classes"),
+        (lambda root: next((root / "test" / "cat").iterdir()).unlink(), "test/cat has 1 images and not 2"),
+        (
+            lambda root: Image.new("RGB", (33, 32)).save(next((root / "test" / "cat").iterdir())),
+            "has 32 x 33 px and not 32 x 32",
+        ),
+    ],
+)
+def test_other_images_are_refused_in_one_sentence(
+    images: Images, tmp_path: Path, change: Callable[[Path], None], reason: str
+) -> None:
+    root = write_folder(images, tmp_path / "there")
+    change(root)
+    with pytest.raises(InputError, match=rf"^data\.root=.* holds other images than CIFAR-10's \(.*{reason}\); get the"):
+        cifar10(str(root), cache_dir=str(tmp_path / "cache"))
+
+
+HOSTILE = {
+    "a function": b"cos\nsystem\n(S'touch reached'\ntR.",
+    "a builtin": b'c__builtin__\neval\n(S\'open("reached", "w")\'\ntR.',
+    "an attribute": pickle.dumps({b"data": np.str_}, protocol=2),
+    "objects": pickle.dumps({b"data": np.array([[]], object), b"labels": [], b"filenames": []}, protocol=2),
+    "another type": pickle.dumps([1, 2], protocol=2),
+    "nothing": b"",
+    "half": pickle.dumps({b"data": b"x" * 100}, protocol=2)[:50],
+    "other lengths": pickle.dumps({b"data": [], b"labels": [1], b"filenames": []}, protocol=3),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_hostile_archive_runs_no_code_and_is_refused_in_one_sentence(
+    images: Images, tmp_path: Path, kind: str, is_packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = write_archive(images, tmp_path / "there")
+    (folder / "data_batch_2").write_bytes(HOSTILE[kind])
+    if is_packed:
+        with tarfile.open(tmp_path / ARCHIVE, "w:gz") as file:
+            file.add(folder, folder.name)
+    with pytest.raises(InputError, match=r"data_batch_2.* is no batch of CIFAR-10 \(.*\); get the official archive"):
+        cifar10(str(tmp_path if is_packed else folder), download=False, cache_dir=str(tmp_path / "cache"))
+    assert not (tmp_path / "reached").exists()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda whole: whole[: len(whole) // 2],
+        lambda whole: whole[:5000] + bytes(100) + whole[5100:],
+        lambda whole: b"<html>",
+    ],
+)
+def test_a_damaged_packed_archive_is_one_sentence(images: Images, tmp_path: Path, spoil) -> None:
+    archive = packed(images, tmp_path) / ARCHIVE
+    archive.write_bytes(spoil(archive.read_bytes()))
+    with pytest.raises(InputError, match=rf"{ARCHIVE} (cannot be read|is no batch) .*; get the official archive again"):
+        cifar10(str(tmp_path), cache_dir=str(tmp_path / "cache"))
+
+
+def test_a_packed_archive_that_lacks_a_batch_or_holds_a_link_is_refused(images: Images, tmp_path: Path) -> None:
+    folder = write_archive(images, tmp_path / "unpacked")
+    (folder / "data_batch_3").unlink()
+    (folder / "data_batch_3").symlink_to("/etc/passwd")
+    with tarfile.open(tmp_path / ARCHIVE, "w:gz") as file:
+        file.add(folder, folder.name)
+    with pytest.raises(InputError, match=r"has no data_batch_3 of the official size; get the official archive again"):
+        cifar10(str(tmp_path), cache_dir=str(tmp_path / "cache"))
+
+
+def test_a_failed_download_is_reported_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.CIFAR10, "url", "http://127.0.0.1:9/none.tar.gz")
+    with pytest.raises(InputError, match=rf"could not be downloaded .*; put {ARCHIVE} there, or choose data=digits"):
+        cifar10(str(tmp_path))
+    with pytest.raises(InputError, match=r"and data\.download=false"):
+        cifar10(str(tmp_path), download=False)
+    with pytest.raises(InputError, match="is not a folder; create it"):
+        cifar10(str(tmp_path / "nowhere"))
