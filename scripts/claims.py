@@ -47,7 +47,7 @@ def missing(wanted: Iterable[Claim], runs: Path, again: bool) -> dict[str, list[
     for claim in wanted:
         there = runs_of(claim, found)
         for arm, given in claim.arms.items():
-            for seed in (seed for seed in range(claim.seeds) if seed not in there[arm]):
+            for seed in (seed for seed in claim.all_seeds() if seed not in there[arm]):
                 overrides = [f"experiment=claim/{claim.name}", *given, *ALWAYS, f"runs_dir='{runs}'", f"seed={seed}"]
                 config, _ = compose_job(tuple(overrides))
                 name = run_id(science(config))

@@ -84,8 +84,8 @@ BASE = [5.0, 7.0, 6.0, 9.0, 4.0]  # seeds differ by more than arms do
     [
         ([-1.0, -1.2, -0.9, -1.1, -1.0], "supported"),
         ([1.0, 1.2, 0.9, 1.1, 1.0], "contradicted"),
-        ([-1.0, 1.0, 0.5, -0.5, 0.1], "null"),
-        ([-0.1, -0.11, -0.1, -0.09, -0.1], "null"),  # there, and smaller than what is of interest
+        ([-1.0, 1.0, 0.5, -0.5, 0.1], "inconclusive"),
+        ([-0.1, -0.11, -0.1, -0.09, -0.1], "no effect that matters"),  # there, and smaller than what is of interest
     ],
 )
 def test_arms_are_paired_by_seed(made_up: Any, change: list[float], verdict: str) -> None:
@@ -109,7 +109,7 @@ def test_a_run_that_diverged_has_the_error_of_guessing(made_up: Any) -> None:
     whole = runs([b - 1 for b in BASE], BASE)
     whole[0] = altered(whole[0], LOST)
     found = answer(made_up(), whole)
-    assert found.verdict == "null"  # one of five at 90 % makes the interval wide
+    assert found.verdict == "inconclusive"  # one of five at 90 % makes the interval wide
     assert found.tested[0].finding.effect == pytest.approx((90 - 5 - 4) / 5)
     assert found.tested[0].lost == 1
     whole[:5] = [altered(run, LOST) for run in whole[:5]]
@@ -188,6 +188,7 @@ def test_measures_of_a_record() -> None:
         ({"arms": {"better": []}}, "tests an arm worse, which it does not have"),
         ({"seeds": 4}, "has 4 seeds, too few for an interval; give 5"),
         ({"seeds": "ten"}, "has ten seeds"),
+        ({"first_seed": -1}, "has first_seed=-1; give a whole number"),
         ({"tests": []}, "has no tests"),
         ({"tests": ["x"]}, "is not whole"),
         ({"tests": [{"says": "x"}]}, r"is not whole \('supported'\)"),
@@ -256,12 +257,17 @@ def test_the_document_tells_what_speaks_against_first_and_how_many_are_chance(ma
         answer(claim, whole),
         answer(claim, []),
         answer(claim, runs(BASE, BASE)),
+        answer(claim, runs([b + c for b, c in zip(BASE, (-1, 1, 0.5, -0.5, 0.1), strict=True)], BASE)),
         answer(claim, runs([b + 1 for b in BASE], BASE)),
     ]
-    assert [each.verdict for each in in_order(answers)] == ["contradicted", "null", "supported", "not run"]
+    order = ["contradicted", "inconclusive", "no effect that matters", "supported", "not run"]
+    assert [each.verdict for each in in_order(answers)] == order
     text = render_markdown(answers)
-    assert "4 claims: 1 contradicted, 1 null, 1 supported, 0 too few runs, 1 not run" in text
-    assert "at most 0.1 would be found supported by chance" in text  # 3 at 2.5 %
+    assert (
+        "5 claims: 1 contradicted, 1 inconclusive, 1 no effect that matters, 1 supported, 0 too few runs, 1 not run"
+        in text
+    )
+    assert "at most 0.1 would be found supported by chance" in text  # 4 at 2.5 %
     assert "at most 0.1 contradicted if all held" in text
     (test,) = yaml.safe_load(DESCRIBED)["tests"]
     same = test | {"supported": {"within": [-9, 9]}, "contradicted": {"outside": [-9, 9]}}
@@ -273,17 +279,34 @@ def test_the_document_tells_what_speaks_against_first_and_how_many_are_chance(ma
     for part in ("The better arm is better", "nowhere", "1 (1 to 1)", criterion, scale, "claims.py run made_up"):
         assert part in line
     assert render_markdown(answers) == text
+    assert "inconclusive: power 0.00, 0.8 needs" in text
+
+
+def test_what_follows_from_theory_is_a_check_and_is_not_counted(made_up: Any) -> None:
+    whole = runs([b - 1 for b in BASE], BASE)
+    text = render_markdown([answer(made_up(is_check=True), whole), answer(made_up(), whole)])
+    assert "1 claims: 0 contradicted, 0 inconclusive, 0 no effect that matters, 1 supported" in text
+    assert "1 more (made_up) follow from theory" in text
+    assert (
+        text.index("## Verdicts") < text.index("| supported |") < text.index("## Checks") < text.rindex("| supported |")
+    )
+
+
+def test_a_claim_may_ask_for_other_seeds_than_the_first(made_up: Any) -> None:
+    moved = made_up(first_seed=20)
+    assert list(moved.all_seeds()) == [20, 21, 22, 23, 24]
+    assert answer(moved, runs([b - 1 for b in BASE], BASE)).verdict == "not run"
 
 
 def test_an_effect_in_points_is_held_back_by_the_floor_and_said_so(made_up: Any) -> None:
     claim, found = made_up(), runs([b - 1 for b in BASE], BASE)
     spreads = {"center": Spread(16, 2.0, 4.0, 1.0)}
     held = answer(claim, found, NumericalFloor(spreads))
-    assert (answer(claim, found).verdict, held.verdict) == ("supported", "null")
+    assert (answer(claim, found).verdict, held.verdict) == ("supported", "inconclusive")
     text = render_markdown([held], NumericalFloor(spreads))
     assert "It prevents 1 verdicts: made_up (lower error)." in text
     assert "-1 (-1 to -1), floor 1.3 |" in text
-    assert "null, by the floor" in text
+    assert "inconclusive, by the floor" in text
     (test,) = yaml.safe_load(DESCRIBED)["tests"]
     for other in (
         {"measure": "final"},

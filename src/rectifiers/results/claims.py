@@ -4,9 +4,11 @@ A claim is a file `conf/experiment/claim/<name>.yaml`: the setting as for any ex
 which no run reads, what is claimed:
 
     statement, source       the sentence, and the paper's section or the notes that it is of
-    seeds                   how many, from 0; a test of fewer is no verdict
+    seeds                   how many, from 0 on; a test of fewer is no verdict
     arms                    by name, what is given on the command line besides the experiment
     cpu_s                   by arm, seconds of one core that a run took
+    first_seed              instead of 0: a criterion that is changed after a run needs other seeds
+    is_check                true: it follows from theory, so that its runs test this program and are no evidence
     note                    what a reader must know of the setting, such as why it was changed
     tests                   a list; the claim is supported where all are, and contradicted where one is:
         says                the part of the statement that it tests
@@ -21,7 +23,7 @@ import functools
 import inspect
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,12 @@ class Claim:
     cpu_s: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
     not_run: str = ""
+    first_seed: int = 0
+    is_check: bool = False
+
+    def all_seeds(self) -> range:
+        """Return the seeds that it asks for."""
+        return range(self.first_seed, self.first_seed + self.seeds)
 
     def seconds(self) -> float:
         """Return the seconds of one core that all its runs take."""
@@ -147,13 +155,17 @@ def _claim(name: str, described: Any) -> Claim:
     if not tests:
         raise InputError(f"claim/{name} has no tests; give one or more")
     fewest = max(STATISTICS[test.statistic].fewest for test in tests)
+    if type(claim.first_seed) is not int or claim.first_seed < 0:
+        raise InputError(f"claim/{name} has first_seed={claim.first_seed}; give a whole number from 0 on")
     if not isinstance(claim.seeds, int) or claim.seeds < fewest:
         raise InputError(f"claim/{name} has {claim.seeds} seeds, too few for an interval; give {fewest} or more")
     return claim
 
 
 def _test(name: str, given: dict[str, Any]) -> Test:
-    criterion = Criterion(*(_region(name, key, given.pop(key)) for key in SIDES))
+    none = 0.0 if given.get("minus") else 1.0 if given.get("over") else None
+    supported, contradicted = (_region(name, key, given.pop(key)) for key in SIDES)
+    criterion = Criterion(supported, contradicted, none)
     test = Test(**{"settings" if key == "with" else key: value for key, value in given.items()}, criterion=criterion)
     if test.measure not in MEASURES or test.statistic not in STATISTICS or (test.minus and test.over):
         raise InputError(
@@ -220,7 +232,7 @@ def runs_of(claim: Claim, found: Iterable[TrainingRecord]) -> Runs:
         raise InputError(f"claim/{claim.name} has arms that are not known; call python scripts/report.py experiments")
     by_hash: dict[str, dict[int, TrainingRecord]] = {}
     for record in found:
-        if record.seed < claim.seeds:
+        if record.seed in claim.all_seeds():
             by_hash.setdefault(arm_hash(record.science), {})[record.seed] = record
     return {arm: by_hash.get(hashes[arm], {}) for arm in claim.arms}
 
@@ -255,7 +267,7 @@ def _tested(test: Test, planned: int, runs: Runs, floor: NumericalFloor | None) 
         finding = Finding(Verdict.TOO_FEW)
     if test.over and values:
         effect, low, high = map(_exp, (finding.effect, finding.low, finding.high))
-        finding = Finding(finding.verdict, finding.n, effect, low, high)
+        finding = replace(finding, effect=effect, low=low, high=high)
     used = [arm[seed] for arm in arms for seed in seeds]
     return Tested(test, finding, [run.run for run in used], sum(map(has_diverged, used)), left_out, measured)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from rectifiers.results.claims import Answer, Tested
 from rectifiers.results.layout import Line, Table
 from rectifiers.results.numerical_floor import NumericalFloor
+from rectifiers.results.power import MOST_SEEDS, WANTED
 from rectifiers.results.verdicts import Verdict
 
 FIGURES = "figures/claims"  # below results/
@@ -16,14 +17,16 @@ def render_markdown(answers: Sequence[Answer], floor: NumericalFloor | None = No
     """Return the whole document as Markdown; how many verdicts would be chance is a part of it."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # here and not above: only documents need it
 
-    judged = [each for each in answers if each.verdict in (Verdict.SUPPORTED, Verdict.NULL, Verdict.CONTRADICTED)]
+    evidence = [each for each in answers if not each.claim.is_check]
+    judged = [each for each in evidence if each.verdict not in (Verdict.TOO_FEW, Verdict.NOT_RUN)]
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, keep_trailing_newline=True
     )
     return environment.get_template("claims.md.j2").render(
-        answers=answers,
+        answers=evidence,
+        checks=[each.claim for each in answers if each.claim.is_check],
         floor=floor and about_floor(answers, floor),
-        counts=", ".join(f"{sum(each.verdict is verdict for each in answers)} {verdict}" for verdict in Verdict),
+        counts=", ".join(f"{sum(each.verdict is verdict for each in evidence)} {verdict}" for verdict in Verdict),
         judged=judged,
         supported=sum(max(tested.test.criterion.chance() for tested in each.tested) for each in judged),
         contradicted=sum(0.025 * len(each.tested) for each in judged),
@@ -49,13 +52,13 @@ def with_figures(answers: Sequence[Answer]) -> list[Answer]:
 
 
 def in_order(answers: Sequence[Answer]) -> list[Answer]:
-    """Return the contradicted first, then the null, the supported, and those without a verdict."""
+    """Return the contradicted first, then what is inconclusive, and those without a verdict last."""
     return sorted(answers, key=lambda each: (list(Verdict).index(each.verdict), each.claim.name))
 
 
 def tables(answers: Sequence[Answer]) -> list[Table]:
-    """Return the table of verdicts, that of arms, and that of what was not run."""
-    verdicts, arms, left = [], [], []
+    """Return the tables of verdicts, of checks, of arms, and of what was not run."""
+    verdicts, checks, arms, left = (list[Line]() for _ in range(4))
     for each in in_order(answers):
         claim = each.claim
         if not claim.tests:
@@ -65,7 +68,7 @@ def tables(answers: Sequence[Answer]) -> list[Table]:
         for i, tested in enumerate(each.tested):
             own = [str(each.verdict), claim.name, claim.statement, claim.source] if i == 0 else ["", "", "", ""]
             beside = [scale(each), command] if i == 0 else ["", ""]
-            verdicts.append(Line([*own, *_finding(tested), *beside], tested.runs))
+            (checks if claim.is_check else verdicts).append(Line([*own, *_finding(tested), *beside], tested.runs))
         for i, (arm, given) in enumerate(claim.arms.items()):
             seconds = f"{claim.cpu_s[arm]:g}" if arm in claim.cpu_s else "-"
             note = claim.note if i == 0 else ""
@@ -74,6 +77,7 @@ def tables(answers: Sequence[Answer]) -> list[Table]:
     asked = ("claim", "arm", "besides `experiment=claim/<claim>`", "CPU seconds a run", "note")
     return [
         Table("claims", "", "Verdicts", 2, (*head, "command"), verdicts),
+        Table("claim checks", "", "Checks", 2, (*head, "command"), checks),
         Table("claim arms", "", "Arms", 2, asked, arms),
         Table("claims not run", "", "Not run", 2, ("claim", "statement", "source", "why"), left),
     ]
@@ -105,6 +109,9 @@ def _finding(tested: Tested) -> list[str]:
     counts += f", {tested.lost} diverged" if tested.lost else ""
     counts += f", {tested.left_out} left out" if tested.left_out else ""
     verdict = f"{found.verdict}{', by the floor' if found.held_back else ''}"
+    if found.power is not None:
+        needed = f"{found.needed} seeds" if found.needed else f"more than {MOST_SEEDS:,} seeds"
+        verdict += f": power {found.power:.2f}, {WANTED:g} needs {needed}"
     return [
         f"{test.says}: {test.measure_name()}, {test.compared()}{statistic}",
         counts,

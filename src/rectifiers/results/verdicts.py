@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean, median
 
+from rectifiers.results.power import NINE_IN_TEN, of_mean, of_share, of_sign_test, seeds_for
 from rectifiers.results.statistics import t_interval
 
 LEVEL = 0.95
@@ -16,7 +17,8 @@ class Verdict(StrEnum):
     """What the runs say of a claim, in the order of CLAIMS.md."""
 
     CONTRADICTED = "contradicted"
-    NULL = "null"
+    INCONCLUSIVE = "inconclusive"
+    NO_EFFECT = "no effect that matters"
     SUPPORTED = "supported"
     TOO_FEW = "too few runs"
     NOT_RUN = "not run"
@@ -99,10 +101,20 @@ class Criterion:
     supported: above or below (the 95 % interval lies beyond the bound, the smallest effect of interest), or within
         (equivalence, by two one-sided tests at 5 %).
     contradicted: above, below, or outside (the 95 % interval lies beyond one of two bounds).
+    none: the effect of no effect, 0 for a difference; None for the level of one arm, which can have none.
     """
 
     supported: Region
     contradicted: Region
+    none: float | None = None
+
+    def negligible(self) -> Region | None:
+        """Return the effects too small to matter: nearer to none than the bound, on both sides; None without such."""
+        if self.none is None or self.supported.side not in ("above", "below"):
+            return None
+        (bound,) = self.supported.bounds
+        reach = bound - self.none if self.supported.side == "above" else self.none - bound
+        return Region("within", (self.none - reach, self.none + reach)) if reach > 0 else None
 
     def chance(self) -> float:
         """Return the largest probability that a claim which does not hold, if only just, is found supported."""
@@ -117,7 +129,8 @@ class Criterion:
 
     def in_logs(self) -> "Criterion":
         """Return the criterion of the logarithm of an effect that is a ratio."""
-        return Criterion(self.supported.in_logs(), self.contradicted.in_logs())
+        none = None if self.none is None else math.log(self.none)
+        return Criterion(self.supported.in_logs(), self.contradicted.in_logs(), none)
 
     def __str__(self) -> str:
         return f"supported {self.supported}, contradicted {self.contradicted}"
@@ -128,6 +141,9 @@ class Finding:
     """An effect over `n` seeds (NaN where there is none) with its 95 % interval, and what follows from it.
 
     floor: how far rounding alone moves the effect. held_back: whether it, and not the interval, prevents a verdict.
+    power: of what was inconclusive, the chance that so many seeds with this spread decide: that an effect of none is
+    shown not to matter, or, of the level of one arm, that nine in ten seeds on one side show it. needed: the seeds for
+    a power of 0.8. Both are None where there is nothing to base them on.
     """
 
     verdict: Verdict
@@ -137,6 +153,8 @@ class Finding:
     high: float = math.inf
     floor: float = 0.0
     held_back: bool = False
+    power: float | None = None
+    needed: int | None = None
 
 
 def judge(values: Sequence[float], planned: int, statistic: str, criterion: Criterion, floor: float = 0.0) -> Finding:
@@ -158,13 +176,40 @@ def judge(values: Sequence[float], planned: int, statistic: str, criterion: Crit
         return Finding(Verdict.TOO_FEW, len(values), effect)
     interval = chosen.interval(values, LEVEL)
     decisive = chosen.interval(values, criterion.level_of_support())
-    verdict, region = Verdict.NULL, None
+    negligible = criterion.negligible()
+    verdict, region = Verdict.INCONCLUSIVE, None
     if criterion.supported.holds(decisive):
         verdict, region = Verdict.SUPPORTED, criterion.supported
     elif criterion.contradicted.holds(interval):
         verdict, region = Verdict.CONTRADICTED, criterion.contradicted
+    elif negligible is not None and negligible.holds(chosen.interval(values, EQUIVALENCE_LEVEL)):
+        verdict, region = Verdict.NO_EFFECT, negligible
     held_back = floor > 0 and region is not None and not region.holds((effect - floor, effect + floor))
-    return Finding(Verdict.NULL if held_back else verdict, len(values), effect, *interval, floor, held_back)
+    power, needed = (None, None)
+    if region is None and (chance := _power(values, statistic, criterion)) is not None:
+        power, needed = chance(len(values)), seeds_for(chance, chosen.fewest)
+    verdict = Verdict.INCONCLUSIVE if held_back else verdict
+    return Finding(verdict, len(values), effect, *interval, floor, held_back, power, needed)
+
+
+def _power(values: Sequence[float], statistic: str, criterion: Criterion) -> Callable[[int], float] | None:
+    """Return the power by the number of seeds; None where the criterion names no truth that it ought to find."""
+    if statistic == "median":
+        return of_sign_test(LEVEL)
+    if statistic == "share":
+        bound = criterion.supported.bounds[0]
+        bound = bound if criterion.supported.side == "above" else 1 - bound
+        return of_share(bound, share_interval, LEVEL) if bound < NINE_IN_TEN else None
+    supported, negligible = criterion.supported, criterion.negligible()
+    if supported.side == "within":
+        reach = (supported.bounds[1] - supported.bounds[0]) / 2
+        return of_mean(values, EQUIVALENCE_LEVEL, reach, reach)
+    if negligible is not None:
+        reach = (negligible.bounds[1] - negligible.bounds[0]) / 2
+        return of_mean(values, EQUIVALENCE_LEVEL, reach, reach)
+    if criterion.none is not None:  # not worse by a margin: with no effect, that ought to be shown
+        return of_mean(values, LEVEL, abs(supported.bounds[0] - criterion.none), math.inf)
+    return None
 
 
 def together(verdicts: Sequence[Verdict]) -> Verdict:
