@@ -108,6 +108,7 @@ def test_every_form_holds_the_same_images_in_the_same_order_with_the_same_hash(
 ) -> None:
     source = cifar10(str(FORMS[form](images, tmp_path / "there")), download=False, cache_dir=str(tmp_path / "cache"))
     assert (source.classes, source.channels, source.digests) == (CLASSES, 3, module.DIGESTS)
+    assert source.inspected(tmp_path / "cache", skip_bad=False).digest == source.digest
     for split, those in ((source.train, images["train"]), (source.val, images["test"])):
         assert list(split.labels) == [label for label, _, _ in those]
         for i, (_, _, pixels) in enumerate(those):

@@ -114,11 +114,13 @@ class Source:
         return " ".join(getattr(split, "outline", split.digest)() for split in (self.train, self.val))
 
     def inspected(self, cache_dir: Path, *, skip_bad: bool) -> "Source":
-        """Return the source with its hashes, after a look at all files of both splits.
+        """Return the source with its hashes, after a look at all files of both splits, or as it is with known ones.
 
         Raises:
             InputError: for an image that cannot be read. With `skip_bad`, one of training is named in a warning.
         """
+        if self.digests is not None:
+            return self
         train, val = (
             split.inspect(cache_dir) if hasattr(split, "inspect") else Inspection(split.digest(), [])
             for split in (self.train, self.val)
