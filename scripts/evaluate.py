@@ -4,7 +4,8 @@
     python scripts/evaluate.py run=[<id>,<id>,...] evaluation=dense_multi_scale       the ensemble of these runs
     python scripts/evaluate.py run=<file> model=vgg19 activation=relu data=imagenet   a plain state_dict
 
-Where needed with `runs_dir=`, `cache_dir=`, `data.root=`, `compute=` and their keys. What a run lacks is tested from
+Where needed with `runs_dir=`, `cache_dir=`, `data.root=`, `compute=` and their keys; with `logger=wandb` W&B gets the
+result, too. What a run lacks is tested from
 its last checkpoint and added to its record; an ensemble gets a record of its own; the result of a plain state_dict is
 printed and not recorded. A run whose functions are not of this package needs `trust=[<module>,...]`.
 """

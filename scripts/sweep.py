@@ -11,6 +11,7 @@ A sweep whose functions are not of this package is launched with `trust=[<module
 import argparse
 import sys
 from pathlib import Path
+from shlex import quote
 
 from rectifiers.cli.launcher import hand_over, launch, launch_together, run, run_missing
 from rectifiers.cli.refusals import check_arguments
@@ -57,7 +58,8 @@ def main() -> None:
             if args.command == "plan":
                 check_arguments(args.overrides)
                 count = plan(args.sweep, [args.overrides])
-                print(f"{count} runs in {args.sweep}; start them with: python scripts/sweep.py launch {args.sweep}")
+                command = f"python scripts/sweep.py launch {quote(str(args.sweep))}"
+                print(f"{count} runs in {args.sweep}; start them with: {command}")
             elif args.command == "launch":
                 if args.jobs < 1:
                     raise InputError(f"--jobs={args.jobs} is not usable; give a whole number at least 1")

@@ -20,6 +20,7 @@ import torch
 import yaml
 
 from conftest import CONF, ROOT, TINY, compose_config
+from rectifiers.cli.composition import of_run
 from rectifiers.cli.sweep import plan
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import run_id, science
@@ -120,6 +121,14 @@ def test_a_function_of_a_module_that_the_user_trusts_is_used(
     folder = foreign(finished, tmp_path, lambda config: config.update(activation=walked))
     done = call(program, *rest, f"run={folder}", "trust=[friendly_module]")
     assert "activation._target_=friendly_module.os.getenv is no function of this package" in done.stderr
+
+
+def test_a_run_does_not_say_where_a_test_of_it_is_sent(finished: Outcome, tmp_path: Path) -> None:
+    theirs = {"name": "wandb", "project": "theirs", "mode": "online", "log_checkpoint": True}
+    folder = foreign(finished, tmp_path, lambda config: config.update(logger=theirs))
+    assert of_run(str(folder), {})[0].logger.name == "none"
+    sent = of_run(str(folder), {"logger": "wandb", "logger.mode": "offline"})[0].logger
+    assert (sent.name, sent.project, sent.mode, sent.log_checkpoint) == ("wandb", "rectifiers", "offline", False)
 
 
 def test_the_packages_own_functions_and_torchs_modules_need_no_trust(finished: Outcome, tmp_path: Path) -> None:

@@ -139,6 +139,14 @@ def test_a_failed_job_is_named_with_its_last_words(tmp_path: Path) -> None:
     assert f"failed: {job}: error: {TOO_LARGE} is more than the 1347 training images" in told
 
 
+@pytest.mark.process
+def test_the_command_that_is_printed_can_be_typed(tmp_path: Path) -> None:
+    places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
+    done = call("plan", f"{tmp_path}/a b's", *TINY, *places)
+    command = done.stdout.strip().partition("start them with: python ")[2]
+    assert shlex.split(command) == ["scripts/sweep.py", "launch", f"{tmp_path}/a b's"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

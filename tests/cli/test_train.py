@@ -103,6 +103,8 @@ REFUSED = [
     ("nothing", "error: nothing is no key=value; settings are key=value, such as activation=prelu"),
     ("epochs=3", "error: epochs is not known; did you mean optim.epochs?"),
     ("optim.epoch=3", "error: optim.epoch is not known; did you mean optim.epochs? The keys of optim are: "),
+    ("optim.=3", "error: optim.=3 has a dot without a key beside it; write key=value, such as optim.lr=0.01"),
+    (".lr=3", "error: .lr=3 has a dot without a key beside it"),
     ("=3", "error: =3 is no key=value; settings are key=value, such as activation=prelu"),
     ("activation=prélu", """error: activation=prélu cannot be read; quote the value: 'activation="prélu"'"""),
     ('seed="1', """error: seed="1 cannot be read; quote the value: 'seed="1"'"""),

@@ -114,6 +114,9 @@ def test_activations_of_torch_are_given_by_name_with_their_own_settings() -> Non
     for name, settings, said in (
         ("Mich", None, "activation.name=Mich is no activation of torch; did you mean Mish"),
         ("Linear", None, "activation.name=Linear is no activation of torch"),
+        ("Threshold", None, "activation.name=Threshold needs threshold and value; give 'activation.settings={thresho"),
+        ("Threshold", {"value": 1.0}, "activation.name=Threshold needs threshold; give 'activation.settings="),
+        ("MultiheadAttention", None, "activation.name=MultiheadAttention needs embed_dim and num_heads; give"),
         ("ELU", {"slope": 1.0}, r"activation.settings.slope is not known; torch.nn.ELU takes: alpha, inplace"),
     ):
         with pytest.raises(InputError, match=said):

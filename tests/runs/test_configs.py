@@ -318,6 +318,24 @@ class Log(nn.Module):
         return x.log()
 
 
+class Rounded(nn.Module):
+    """A step function whose gradient autograd knows, and that has a slope to learn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slope = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.slope * x.round()
+
+
+class StraightThrough(nn.Module):
+    """A step function with a gradient of its own."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + (x.round() - x).detach()
+
+
 class OverPositions(nn.Module):
     """A function of single numbers on vectors, and not on maps."""
 
@@ -338,8 +356,10 @@ class SoftmaxWithMoments(Softmax):
 @pytest.mark.parametrize(
     ("target", "init", "sentence"),
     [
-        ("runs.test_configs.Step", "he", r"Step\(\) has a derivative of 0 almost everywhere, .* init=gaussian$"),
-        ("runs.test_configs.Step", "gaussian", None),
+        ("runs.test_configs.Step", "he", r"Step\(\) has a derivative of 0 almost everywhere, .* another activation$"),
+        ("runs.test_configs.Step", "gaussian", r"Step\(\) has a derivative of 0 almost everywhere"),
+        ("runs.test_configs.Rounded", "gaussian", r"Rounded\(\) has a derivative of 0 almost everywhere"),
+        ("runs.test_configs.StraightThrough", "gaussian", None),
         ("runs.test_configs.Log", "gaussian", r"Log\(\) is not finite for all z ~ N\(0, 1\); give one"),
         (
             "runs.test_configs.Softmax",

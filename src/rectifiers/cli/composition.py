@@ -24,7 +24,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, read_yaml
 
 Choices = dict[str, str | None]  # the option that was chosen of each group
-FREE = ("evaluation", "compute", "runs_dir", "cache_dir", "data.root")
+FREE = ("evaluation", "compute", "logger", "runs_dir", "cache_dir", "data.root")
 
 
 def resolve(config: DictConfig) -> RunConfig:
@@ -102,7 +102,7 @@ def of_run(
     """Return (a run's own configuration with what may differ in a test put in, its choices, its overrides).
 
     The folder is data that anybody may have made: it says what the network is, and not which code is run (but for the
-    modules of `trust`) or where anything is written.
+    modules of `trust`) or where anything is written or sent: without `logger=` nothing goes to W&B.
 
     Raises:
         InputError: where there is no such run, or its configuration asks for more.
@@ -134,6 +134,8 @@ def of_run(
         own.evaluation, own.runs_dir, own.rerun = asked.evaluation, str(folder.parent), False
         own.compute = OmegaConf.merge(own.compute, asked.compute, {"precision": precision})
         own.cache_dir = asked.cache_dir
+        is_logged = any(key.partition(".")[0] == "logger" for key in given)
+        own.logger = asked.logger if is_logged else {"name": "none"}
         if "data.root" in given:
             own.data.root = given["data.root"]
         elif own.data.get("root") is not None and not isdir(str(own.data.root)):

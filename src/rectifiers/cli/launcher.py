@@ -252,7 +252,7 @@ def run(folder: Path, name: str, trust: Sequence[str] = ()) -> None:
     """Train one job of a sweep in this process."""
     job = next((job for job in load_to_run(folder, trust) if job.name == name), None)
     if job is None:
-        raise InputError(f"{name} is no job of {folder}; see scripts/sweep.py status {folder}")
+        raise InputError(f"{name} is no job of {folder}; see scripts/sweep.py status {shlex.quote(str(folder))}")
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)  # gives up the lock that `launch` took: the loaders' processes would inherit it
     _train_alone(job)

@@ -68,6 +68,8 @@ def _check_arguments(arguments: Sequence[str]) -> None:
             raise InputError(f"{argument} adds or removes a key, which nothing here reads; write key=value")
         if not group or not equals:
             raise InputError(f"{argument} is no key=value; {_with_option(argument)}")
+        if not all(group.split(".")):
+            raise InputError(f"{argument} has a dot without a key beside it; write key=value, such as optim.lr=0.01")
         if group not in GROUP_FOLDERS:
             continue
         if group in chosen:

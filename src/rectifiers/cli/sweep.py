@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import yaml
@@ -231,7 +232,7 @@ def load(folder: Path) -> list[Job]:
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).splitlines()[1:3] or [str(error)])
         raise InputError(
-            f"{folder} holds no sweep; make one with scripts/sweep.py plan {folder} <overrides> ({reason})"
+            f"{folder} holds no sweep; make one with scripts/sweep.py plan {quote(str(folder))} <overrides> ({reason})"
         ) from error
     planned = kept.code
     jobs = [(name, job.overrides, job.cost) for name, job in kept.jobs.items()]

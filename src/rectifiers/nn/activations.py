@@ -137,6 +137,12 @@ def torch_module(channels: int, name: str = "Mish", settings: dict[str, Any] | N
         )
     kind, given = getattr(nn, name), dict(settings or {})
     accepted = inspect.signature(kind).parameters
+    asked = {key for key, p in accepted.items() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD}
+    if lacking := sorted(asked - given.keys()):
+        values = ", ".join(f"{key}: <value>" for key in lacking)
+        raise InputError(
+            f"activation.name={name} needs {' and '.join(lacking)}; give 'activation.settings={{{values}}}'"
+        )
     for key in given:
         if key not in accepted:
             raise InputError(f"activation.settings.{key} is not known; torch.nn.{name} takes: {', '.join(accepted)}")
@@ -318,21 +324,36 @@ def check_output(activation: nn.Module, channels: int, sides: Sequence[int] = ()
     return x
 
 
+def check_gradient(activation: nn.Module, x: Tensor) -> None:
+    """Check that a gradient passes `activation`; x: as of `check_output`.
+
+    Raises:
+        InputError: where its derivative is 0 almost everywhere, as that of a step.
+    """
+    with torch.enable_grad():
+        given = x.clone().requires_grad_()
+        y = activation(given.clone())  # a copy, because the activation may work in place
+        weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(0))  # the sum of a softmax is constant
+        if y.requires_grad:
+            found = torch.autograd.grad((y * weights).sum(), given, allow_unused=True, materialize_grads=True)
+            if bool(found[0].any()):
+                return
+    raise InputError(
+        f"activation {describe(activation)} has a derivative of 0 almost everywhere, so no layer before it learns; "
+        "give another activation"
+    )
+
+
 def check_gain(activation: nn.Module, x: Tensor) -> None:
     """Check that a gain of `activation` means what an initialiser takes it for; x: as of `check_output`.
 
     Raises:
-        InputError: where no gradient passes it, or it mixes its inputs and has no method `moments()`.
+        InputError: where it mixes its inputs and has no method `moments()`.
     """
     if not callable(getattr(activation, "moments", None)) and not acts_on_single_numbers(activation, [x]):
         raise InputError(
             f"activation {describe(activation)} mixes the numbers that it is given, so its gain is not that of a "
             f"function of one number; {WITHOUT_QUADRATURE}"
-        )
-    if moments(activation, x.shape[1] // pieces(activation)).derivative_second == 0:
-        raise InputError(
-            f"activation {describe(activation)} has a derivative of 0 almost everywhere, so no layer before it learns; "
-            "give another activation, or an initialiser that needs no gain, such as init=gaussian"
         )
 
 

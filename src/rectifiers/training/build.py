@@ -19,7 +19,7 @@ from rectifiers.data.sources import Source
 from rectifiers.data.statistics import load_or_fit, statistics_key
 from rectifiers.data.transforms import Geometry
 from rectifiers.evaluation.protocols import NEEDS_MAPS, Dense
-from rectifiers.nn.activations import Mode, check_gain, check_output, describe, gain
+from rectifiers.nn.activations import Mode, check_gain, check_gradient, check_output, describe, gain
 from rectifiers.nn.initializers import Layer, LayerReport, initialize, warn_of_drift
 from rectifiers.nn.networks.modules import ModuleNetwork
 from rectifiers.nn.networks.network import ImageNetwork, Network
@@ -130,6 +130,7 @@ def check_activation(config: RunConfig) -> None:
         for kind, channels in _first_sizes(config).items():
             activation, sides = factory(channels), MAP_SIDES if kind == "conv" else ()
             x = check_output(activation, channels, sides)
+            check_gradient(activation, x)
             if kind == "linear" and config.init.fc_std is not None:
                 continue
 
