@@ -163,6 +163,33 @@ def test_an_unreadable_manifest_is_reported_in_one_sentence(change, copied: Path
         read_manifest(copied)
 
 
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        (MANIFEST, r"has no manifest\.json"),
+        ("train/index.npy", r"train/index\.npy is missing"),
+        ("val/shard-00000.bin", r"val/shard-00000\.bin is missing"),
+    ],
+)
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(name: str, sentence: str, copied: Path) -> None:
+    (copied / name).unlink()
+    os.mkfifo(copied / name)
+    with pytest.raises(InputError, match=sentence):
+        imagenet(root=str(copied))
+
+
+def test_a_link_in_the_place_of_a_shard_shows_nothing_of_what_it_leads_to(copied: Path, tmp_path: Path) -> None:
+    """Data may be links, as DVC makes them; what counts is that the bytes are those that were written."""
+    shard = copied / "train" / "shard-00000.bin"
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"secret".ljust(shard.stat().st_size))
+    shard.unlink()
+    shard.symlink_to(secret)
+    with pytest.raises(InputError, match="is not what was written there") as refused:
+        opened(copied).encoded(0)
+    assert "secret" not in str(refused.value)
+
+
 def test_a_deeply_nested_manifest_is_reported_in_one_sentence(copied: Path) -> None:
     (copied / MANIFEST).write_text("[" * 100_000)
     with pytest.raises(InputError, match=r"manifest\.json cannot be read as a manifest"):
