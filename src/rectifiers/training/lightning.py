@@ -24,6 +24,7 @@ from pytorch_lightning.plugins.environments import TorchElasticEnvironment
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
 from rectifiers.data.module import ImageData
+from rectifiers.runtime.memory import keeping_freed_memory
 from rectifiers.training.build import Run, build_interventions
 from rectifiers.training.checkpoints import (
     AtomicCheckpointIO,
@@ -132,7 +133,8 @@ def isolated(threads: int | None) -> Iterator[None]:
 
     That is: random states (torch, numpy, random), thread count, default dtype, determinism flags, the environment
     (Lightning leaves LOCAL_RANK there), Lightning's log levels, warning filters, and the process group.
-    Float32 means float32: by default cuDNN's convolutions keep only ten of its 23 bits (TF32) where a GPU can.
+    Float32 means float32: by default cuDNN's convolutions keep only ten of its 23 bits (TF32) where a GPU can. Memory
+    that a step has freed is kept for the next one.
     """
     environment, count, dtype = dict(os.environ), torch.get_num_threads(), torch.get_default_dtype()
     deterministic, benchmark = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
@@ -143,7 +145,7 @@ def isolated(threads: int | None) -> Iterator[None]:
     try:
         # this process' device only: reading another device's state would take memory there
         own = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
-        with torch.random.fork_rng(own), quiet():
+        with torch.random.fork_rng(own), quiet(), keeping_freed_memory():
             if threads is not None:
                 torch.set_num_threads(threads)
             torch.backends.cudnn.allow_tf32 = False
