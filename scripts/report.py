@@ -26,7 +26,7 @@ from typing import Any
 import yaml
 from rich.console import Group
 
-from rectifiers.results import claim_records, claims_table, tables
+from rectifiers.results import claim_records, claims_table, findings, tables
 from rectifiers.results.claims import Answer, answer, arm_hash, claim_exclusion_reason, claims
 from rectifiers.results.comparison import compare
 from rectifiers.results.eligibility import CLAIM, PLACE, described, exclusion_reason
@@ -96,13 +96,14 @@ def answers(found: list[TrainingRecord]) -> list[Answer]:
 
 
 def write_claims(check: bool) -> Outcome:
-    """Write results/CLAIMS.md with a table and a figure per claim, or say which of them are stale."""
+    """Write results/CLAIMS.md and FINDINGS.md with a table and a figure per claim, or say which are stale."""
     from rectifiers.results import claim_figures  # here and not above: others do without matplotlib
 
     folder, path, figures = RESULTS / "claims", RESULTS / "CLAIMS.md", RESULTS / claims_table.FIGURES
     found = claim_records.load(folder)
     judged, texts = answers(found), claim_records.tables(folder, claims(), found)
     texts[path] = claims_table.render_markdown(judged, load_floor(RESULTS))
+    texts[RESULTS / "FINDINGS.md"] = findings.render_markdown(claims_table.in_order(judged))
     drawn = {figures / f"{each.claim.name}.svg": each for each in claims_table.with_figures(judged)}
     if check:
         stale = stale_files(texts, folder.glob("*.csv"))

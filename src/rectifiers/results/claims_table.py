@@ -8,7 +8,7 @@ from rectifiers.results.claims import Answer, Tested
 from rectifiers.results.layout import Line, Table
 from rectifiers.results.numerical_floor import NumericalFloor
 from rectifiers.results.power import MOST_SEEDS, WANTED
-from rectifiers.results.verdicts import Verdict
+from rectifiers.results.verdicts import Finding, Verdict
 
 FIGURES = "figures/claims"  # below results/
 
@@ -98,24 +98,28 @@ def scale(answer: Answer) -> str:
     return ", ".join([*data, network, length])
 
 
-def _finding(tested: Tested) -> list[str]:
-    test, found = tested.test, tested.finding
-    statistic = f" ({test.statistic})" if test.statistic != "mean" else ""
+def effect_of(found: Finding) -> str:
+    """Return an effect with its interval and its floor, as far as it has them."""
     effect = "-" if math.isnan(found.effect) else f"{found.effect:.3g}"
     if math.isfinite(found.low):
         effect += f" ({found.low:.3g} to {found.high:.3g})"
-    effect += f", floor {found.floor:.2g}" if found.floor else ""
+    return effect + (f", floor {found.floor:.2g}" if found.floor else "")
+
+
+def verdict_of(found: Finding) -> str:
+    """Return a verdict with what prevented another one."""
+    verdict = f"{found.verdict}{', by the floor' if found.held_back else ''}"
+    if found.power is None:
+        return verdict
+    needed = f"{found.needed} seeds" if found.needed else f"more than {MOST_SEEDS:,} seeds"
+    return f"{verdict}: power {found.power:.2f}, {WANTED:g} needs {needed}"
+
+
+def _finding(tested: Tested) -> list[str]:
+    test, found = tested.test, tested.finding
+    statistic = f" ({test.statistic})" if test.statistic != "mean" else ""
     counts = str(found.n)
     counts += f", {tested.lost} diverged" if tested.lost else ""
     counts += f", {tested.left_out} left out" if tested.left_out else ""
-    verdict = f"{found.verdict}{', by the floor' if found.held_back else ''}"
-    if found.power is not None:
-        needed = f"{found.needed} seeds" if found.needed else f"more than {MOST_SEEDS:,} seeds"
-        verdict += f": power {found.power:.2f}, {WANTED:g} needs {needed}"
-    return [
-        f"{test.says}: {test.measure_name()}, {test.compared()}{statistic}",
-        counts,
-        effect,
-        str(test.criterion),
-        verdict,
-    ]
+    tested_what = f"{test.says}: {test.measure_name()}, {test.compared()}{statistic}"
+    return [tested_what, counts, effect_of(found), str(test.criterion), verdict_of(found)]
