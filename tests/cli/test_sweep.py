@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,26 @@ def test_two_launches_at_once_start_nothing_twice(tmp_path: Path) -> None:
         job.name for job in load(sweep)
     )
     assert sorted(states(sweep)) == [State.DONE, State.FAILED]
+
+
+@pytest.mark.process
+def test_jobs_stop_with_a_checkpoint_when_their_launcher_is_killed(tmp_path: Path) -> None:
+    sweep = planned(tmp_path, "optim.epochs=100000")
+    command = [sys.executable, "scripts/sweep.py", "launch", str(sweep)]
+    with forkserver.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.DEVNULL) as launcher:
+        try:
+            waited(lambda: list(tmp_path.glob("runs/*/last.ckpt")))
+        finally:
+            launcher.kill()
+    waited(lambda: states(sweep) == [State.MISSING])
+    assert "stopped by SIGTERM" in (sweep / "logs" / f"{load(sweep)[0].name}.log").read_text()
+
+
+def waited(seen: Callable[[], object]) -> None:
+    end = time.monotonic() + 120
+    while not seen():
+        assert time.monotonic() < end
+        time.sleep(0.1)
 
 
 def test_a_job_whose_process_is_starting_is_not_started_again(

@@ -73,6 +73,17 @@ def test_the_data_sets_read_images_in_memory_a_batch_at_once_unless_their_sizes_
             assert (part.views is not None) is at_once
 
 
+class Inverted(ArraySplit):
+    def image(self, index: int) -> torch.Tensor:
+        return 255 - self.images[index]
+
+
+def test_a_split_with_images_of_its_own_is_asked_for_them(split: ArraySplit) -> None:
+    geometry = Geometry(9, 9, flip=False)
+    assert ArrayViews.of(split, geometry) is not None
+    assert ArrayViews.of(Inverted(split.images, split.labels), geometry) is None
+
+
 def test_workers_bring_the_same_views(split: ArraySplit) -> None:
     source = Source("noise", ("a", "b"), 3, split, split)
     batches = []

@@ -23,8 +23,11 @@ class ArrayViews:
 
     @classmethod
     def of(cls, split: Split, geometry: Geometry) -> "ArrayViews | None":
-        """Return the views of a split; None where they are not in memory, vary in size, or take too much."""
-        if not isinstance(split, ArraySplit) or geometry.scale_jitter_px is not None or not len(split.labels):
+        """Return the views of a split; None where they are not in memory, vary in size, or take too much.
+
+        A class derived from ArraySplit may give other images than those that it holds, and is asked for each.
+        """
+        if type(split) is not ArraySplit or geometry.scale_jitter_px is not None or not len(split.labels):
             return None
         first = resize_shorter(split.images[0], geometry.resize_px)
         if first.shape == split.images.shape[1:]:
