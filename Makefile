@@ -89,7 +89,7 @@ browser: ## Debian's chromium, which the tests of that page drive (needs root)
 		apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null; }
 
 bench: $(READY) $(LIBRARY) ## paired timings of the hot paths, to results/bench and docs/performance.md
-	@for question in pipeline prelu step memory overhead responses scaling startup windows frameworks; do $(BIN)/python scripts/bench/$$question.py || exit; done
+	@for question in pipeline prelu step layers memory overhead responses scaling startup windows frameworks; do $(BIN)/python scripts/bench/$$question.py || exit; done
 	@$(BIN)/python scripts/performance.py
 
 lock: ## resolve requirements.lock anew from pyproject.toml (needs uv)

@@ -13,6 +13,7 @@ RESULTS, OUT = ROOT / "results" / "bench", ROOT / "docs" / "performance.md"
 SECTIONS = {  # the title of each bench, in the order of the document
     "prelu": "PReLU",
     "step": "A training step",
+    "layers": "A step's layers",
     "memory": "Memory",
     "overhead": "What stands around a step",
     "frameworks": "Other libraries",
@@ -57,9 +58,9 @@ def document() -> str:
         measured = json.loads(path.read_text())
         machine, questions = measured["machine"], measured["questions"]
         device = "" if machine["device"] == "cpu" else f"{machine['device']}, "
-        parts.append(f"## {device}{machine['cores']} cores of {machine['cpu']}\n")
+        parts.append(f"## {device}{machine['cores']} cores of {machine['cpu']}, {machine['instructions']}\n")
         parts += [section(question, questions[question]) for question in SECTIONS if question in questions]
-    return "\n".join(parts)
+    return "\n".join([*parts, macros().tail()])
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from rectifiers.nn.networks.rows import Row, expand
 from rectifiers.runs.provenance import provenance
 from rectifiers.runtime.console import stderr, wide_stdout
 from rectifiers.runtime.files import write_text
+from rectifiers.runtime.memory import keeping_freed_memory
 from rectifiers.training import run
 from rectifiers.training.optim import build_sgd
 
@@ -54,7 +55,8 @@ def measure(main: Callable[..., dict[str, Any]], about: str | None, device: str 
     torch.set_num_threads(1)
     torch.backends.cudnn.allow_tf32 = False  # as in a run
     torch.manual_seed(0)
-    numbers = main(**settings)
+    with keeping_freed_memory():
+        numbers = main(**settings)
     if numbers:  # of several processes one has them
         publish(Path(sys.argv[0]).stem, {**settings, **numbers}, device)
 
@@ -76,7 +78,11 @@ def interleave(ways: dict[str, Way], rounds: int, clock: Callable[[], float] = t
 
 def ratios(seconds: Seconds, name: str, other: str) -> dict[str, float]:
     """Return how many times as long `name` takes as `other`: the median of the rounds' ratios, and their quartiles."""
-    values = [a / b for a, b in zip(seconds[name], seconds[other], strict=True)]
+    return spread_of([a / b for a, b in zip(seconds[name], seconds[other], strict=True)])
+
+
+def spread_of(values: list[float]) -> dict[str, float]:
+    """Return the median and the quartiles."""
     low, middle, high = statistics.quantiles(values, n=4)
     return {"median": middle, "q25": low, "q75": high}
 
@@ -112,9 +118,17 @@ def sgd(network: nn.Module, fused: bool = False) -> Optimizer:
     return build_sgd(network, lr=1e-4, momentum=0.9, weight_decay=5e-4, bias_lr_factor=1.0, fused=fused)
 
 
-def training_step(network: nn.Module, optimizer: Optimizer, batch: int, device: str = "cpu", bf16: bool = False) -> Way:
+def training_step(
+    network: nn.Module,
+    optimizer: Optimizer,
+    batch: int,
+    device: str = "cpu",
+    bf16: bool = False,
+    image: tuple[int, int, int] = (3, 224, 224),
+    classes: int = 1000,
+) -> Way:
     """Return a function that makes a step on noise: forward, loss, backward and SGD."""
-    x, labels = torch.randn(batch, 3, 224, 224, device=device), torch.randint(1000, (batch,), device=device)
+    x, labels = torch.randn(batch, *image, device=device), torch.randint(classes, (batch,), device=device)
     network.train()
 
     def step() -> None:
@@ -161,7 +175,9 @@ def publish(question: str, numbers: dict[str, Any], device: str) -> None:
     device = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     origin = provenance("", None, device, 1)
     machine = origin.machine.model_dump(include={"system", "cpu", "cores", "device"})
-    name = re.sub(r"\W+", "-", device if device != "cpu" else machine["cpu"].replace("(R)", "")).strip("-").lower()
+    machine["instructions"] = torch.backends.cpu.get_cpu_capability()  # by which generations of one name differ
+    parts = [device] if device != "cpu" else [machine["cpu"].replace("(R)", ""), machine["instructions"]]
+    name = re.sub(r"\W+", "-", "-".join(parts)).strip("-").lower()
     path = RESULTS / f"{name}.json"
     results = json.loads(path.read_text()) if path.is_file() else {"machine": machine, "questions": {}}
     about = {"code": origin.code, "versions": origin.versions, "load_average": os.getloadavg()[0]}
