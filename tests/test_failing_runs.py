@@ -124,7 +124,8 @@ def test_a_reading_process_that_is_killed_ends_the_run(tmp_path: Path, root: Pat
             for pid in launched(process)[:1]:
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
-    assert "a process that loads images was killed" in sentence(ended(process))
+    # a logger's lock may print that torch's signal handler raised while it was held
+    assert ended(process).splitlines()[-1].startswith("error: a process that loads images was killed")
 
 
 @pytest.mark.process
@@ -170,7 +171,7 @@ def test_an_exception_in_code_of_the_user_ends_the_run(
     command = alone(tmp_path, *overrides, "model=mlp", "optim.epochs=1", "logger=none", f"compute.workers={workers}")
     code = f"import runpy, sys; sys.path.insert(0, {str(tmp_path)!r}); del sys.argv[0]; "
     code += "runpy.run_path(sys.argv[0], run_name='__main__')"
-    assert said in ended(start([sys.executable, "-c", code, *command[1:]])).splitlines()[-1]
+    assert ended(start([sys.executable, "-c", code, *command[1:]])).rstrip().endswith(f"ZeroDivisionError: {said}")
 
 
 # ---- the other programs that read data ----
