@@ -26,8 +26,8 @@ from typing import Any
 import yaml
 from rich.console import Group
 
-from rectifiers.results import claim_records, claims_table, findings, tables
-from rectifiers.results.claims import Answer, answer, arm_hash, claim_exclusion_reason, claims
+from rectifiers.results import claim_records, claims_table, criteria, findings, tables
+from rectifiers.results.claims import Answer, answer, arm_hash, claim_exclusion_reason, claims, runs_of
 from rectifiers.results.comparison import compare
 from rectifiers.results.eligibility import CLAIM, PLACE, described, exclusion_reason
 from rectifiers.results.listing import Found, find, gather, select, usual_protocol
@@ -101,6 +101,12 @@ def write_claims(check: bool) -> Outcome:
 
     folder, path, figures = RESULTS / "claims", RESULTS / "CLAIMS.md", RESULTS / claims_table.FIGURES
     found = claim_records.load(folder)
+    if unknown := criteria.check((claim, runs_of(claim, found)) for claim in claims() if claim.tests):
+        print(
+            f"{len(unknown)} commits that made records are not in this clone, so that it cannot be said whether their "
+            "criteria stood there; see git fetch --unshallow",
+            file=sys.stderr,
+        )
     judged, texts = answers(found), claim_records.tables(folder, claims(), found)
     texts[path] = claims_table.render_markdown(judged, load_floor(RESULTS))
     texts[RESULTS / "FINDINGS.md"] = findings.render_markdown(claims_table.in_order(judged))

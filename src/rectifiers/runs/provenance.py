@@ -38,6 +38,11 @@ def is_changed() -> bool | None:
     return None if status is None else bool(status)
 
 
+def committed_file(commit: str, path: str) -> str | None:
+    """Return a file of the checkout as a commit has it; None where either is not there."""
+    return git("show", f"{commit}:{path}", at=CHECKOUT) if CHECKOUT else None
+
+
 def provenance(
     data_hash: str, statistics_hash: str | None, device: str, threads: int, data_pinned: bool | None = None
 ) -> Provenance:
