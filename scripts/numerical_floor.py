@@ -28,7 +28,7 @@ from rectifiers.runtime.files import write_text
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "results" / FILE
-RUN = ("activation=prelu", "init=he", "data=digits", "logger=none")
+RUN = ("activation=prelu", "init=he", "data=digits", "data.protocol=paper", "logger=none")
 INSTRUCTIONS = {  # of torch's own kernels, oneDNN and MKL
     "native": {},
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},

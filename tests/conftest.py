@@ -37,6 +37,7 @@ TINY = (
     "model.dropout=0.5",
     "data.resize_px=10",
     "data.crop_px=8",
+    "data.protocol=paper",
     "optim.epochs=3",
     "logger=csv",
     "compute.threads=1",

@@ -51,7 +51,7 @@ def result(correct: int, num_images: int, top5_correct: int | None = None, **mor
     bits = ((1 << correct) - 1) << (num_images - correct + padding)
     return {
         **errors(correct, num_images, top5_correct), "by_scale": {}, "nll": 1.0, "brier": 0.5, "ece": 0.1,
-        "correct_mask": f"{bits:0{(num_images + padding) // 4}x}", "settings": {}, "multiply_adds": 10,
+        "correct_mask": f"{bits:0{(num_images + padding) // 4}x}", "split": "val", "settings": {}, "multiply_adds": 10,
         "images_per_second": 100.0, "seconds": 0.1, "scores": None, "code": "c0de", "git_sha": "0123456789",
         "git_dirty": False,
     } | more  # fmt: skip
@@ -67,11 +67,13 @@ def training_json(**changes: Any) -> dict[str, Any]:
     """A training's record as JSON; its history and its name follow from its science, where they are not given."""
     science = changes.get("science", SCIENCE)
     epochs = science["optim"]["epochs"]
+    tested = next((found["num_images"] for found in changes.get("protocols", {}).values()), 50)
+    images = {"train": 100, "val": tested, "test": None}  # of the paper's protocol
     return copy.deepcopy({
-        "schema_version": 2, "kind": "training", "run": run_id(science), "status": "finished", "diverged": None,
+        "schema_version": 3, "kind": "training", "run": run_id(science), "status": "finished", "diverged": None,
         "overrides": ["seed=0"], "choices": {}, "science": science, "compute": {}, "protocols": {},
         "network": NETWORK, "class_names": None, "init_report": [], "warnings": [], "slopes": {}, "drop_epochs": [],
-        "history": [epoch(i + 1) for i in range(epochs)], "train_images": 100, "images_per_second": 1000.5,
+        "history": [epoch(i + 1) for i in range(epochs)], "images": images, "images_per_second": 1000.5,
         "wall_s": 1.5, "codes": ["c0de"], "provenance": PROVENANCE,
     } | {"epochs": len(changes.get("history", range(epochs)))} | changes)  # fmt: skip
 
@@ -95,9 +97,9 @@ def ensemble(*members: TrainingRecord, **changes: Any) -> EnsembleRecord:
     science = {"members": [part.run for part in parts]}
     digests = {"member_scores": [None] * len(parts)}
     whole = {
-        "schema_version": 2, "kind": "ensemble", "run": run_id(science), "status": "finished", "choices": {},
+        "schema_version": 3, "kind": "ensemble", "run": run_id(science), "status": "finished", "choices": {},
         "science": science, "codes": ["c0de"], "provenance": PROVENANCE,
-        "members": [part.model_dump(include={"run", "choices", "science", "train_images"}) for part in parts],
+        "members": [part.model_dump(include={"run", "choices", "science", "images"}) for part in parts],
         "protocols": {name: r.model_dump() | digests for name, r in members[0].protocols.items()},
     }  # fmt: skip
     found = parsed(whole | changes)
@@ -106,7 +108,7 @@ def ensemble(*members: TrainingRecord, **changes: Any) -> EnsembleRecord:
 
 
 def altered(record: Record, changes: dict[str, Any]) -> Any:
-    """A copy whose dotted keys have other values; it is named by its science, and has as many epochs as history."""
+    """A copy whose dotted keys have other values; its name, its epochs and what it was tested on follow from them."""
     whole = record.model_dump()
     for key, value in changes.items():
         *parents, leaf = key.split(".")
@@ -114,6 +116,8 @@ def altered(record: Record, changes: dict[str, Any]) -> Any:
     if isinstance(record, TrainingRecord):
         whole["history"] = whole["history"][: whole["science"]["optim"]["epochs"]]
         whole["epochs"] = len(whole["history"])
+        for tested in whole["protocols"].values():
+            whole["images"][tested["split"]] = tested["num_images"]
     return parsed(whole | {"run": run_id(whole["science"])})
 
 

@@ -26,7 +26,8 @@ SMALL = (
 )  # fmt: skip
 LONG = "optim.epochs=100000"
 OF_SHARDS = (
-    "data=imagenet", "model=mlp", "model.depth=2", "model.hidden=16", "data.resize_px=20", "data.crop_px=16",
+    "data=imagenet", "data.val_per_class=2", "model=mlp", "model.depth=2", "model.hidden=16", "data.resize_px=20",
+    "data.crop_px=16",
     "preprocess.scale=unit_rms", "init.fc_std=null", "optim.global_batch=12", "optim.epochs=2", "logger=none",
 )  # fmt: skip
 

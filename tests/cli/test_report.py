@@ -110,8 +110,8 @@ BAD = {
     "short_mask": ('"correct_mask": "f', '"correct_mask": "'),
     "name": ('"seed": 0', '"seed": 9'),
     "history": ('"epochs": 75', '"epochs": 74'),
-    "schema": ('"schema_version": 2', '"schema_version": 1'),
-    "field": ('"train_images": ', '"images": '),
+    "schema": ('"schema_version": 3', '"schema_version": 2'),
+    "field": ('"images": ', '"train_images": '),
     "cut": ('"wall_s"', ""),
 }
 

@@ -53,7 +53,8 @@ def record(
         "choices": {"experiment": "claim/made_up", "data": "digits8", "model": "mlp"},
         "science": science(arm, seed), "network": NETWORK | {"classes": 10, "depth": 3, "parameters": 1000},
         "history": [epoch(i + 1, train_loss=loss, **curve) for i, loss in enumerate(losses)],
-        "protocols": {"center": result(10_000 - round(100 * error), 10_000)}, "train_images": 1347,
+        "protocols": {"center": result(10_000 - round(100 * error), 10_000)},
+        "images": {"train": 1347, "val": 10_000, "test": None},
         "images_per_second": 100.0,
     } | more)  # fmt: skip
 

@@ -6,7 +6,7 @@ import pytest
 
 from conftest import ROOT
 from made_up import altered, result
-from rectifiers.results.comparison import MISSING, compare, differences, flat, unpaired_reason
+from rectifiers.results.comparison import MISSING, MIXED, compare, differences, flat, unpaired_reason
 from rectifiers.results.listing import gather
 from rectifiers.results.statistics import error_interval_pct
 from rectifiers.runs.record import Record
@@ -54,10 +54,20 @@ def test_a_run_beside_itself_does_not_differ(pair: tuple[Record, Record]) -> Non
     "change",
     [
         {"provenance.data": "other"},
-        {"protocols.dense": result(440, 449)},
+        {"protocols": {"dense": result(440, 449)}},
     ],
 )
 def test_answers_on_other_images_are_not_paired(pair: tuple[Record, Record], change: dict[str, Any]) -> None:
     other = altered(pair[1], change)
     assert unpaired_reason(pair[0], other, "dense") == "other images"
     assert compare(pair[0], other)["results"]["dense"]["paired"] is None
+
+
+def test_errors_of_images_that_chose_and_of_others_have_no_difference(pair: tuple[Record, Record]) -> None:
+    held_out = {"science.data.protocol": "held_out", "images": {"train": 1077, "val": 270, "test": 450}}
+    results = {name: found.model_dump() | {"split": "test"} for name, found in pair[1].protocols.items()}
+    told = compare(pair[0], altered(pair[1], held_out | {"protocols": results}))
+    assert told["training"]["images.test"] == (None, 450)
+    for found in told["results"].values():
+        assert (found["difference"], found["paired"], found["unpaired_reason"]) == (None, None, MIXED)
+    assert "had not seen" in MIXED

@@ -12,7 +12,7 @@ WHOLE = {
     "network": NETWORK | {"input_px": 32, "multiply_adds": 5318032},
     "slopes": {"conv1": {"mean": 0.3, **SLOPE}, "other": {"mean": 0.2, **SLOPE}},
     "drop_epochs": [30, 60],
-    "train_images": 1347,
+    "images": {"train": 1347, "val": 450, "test": None},
     "images_per_second": 2200.4,
     "wall_s": 48.2,
 }
@@ -31,13 +31,13 @@ def row(text: str, first: str) -> list[str]:
 
 def test_every_number_stands_with_its_n_interval_and_the_papers_beside_it() -> None:
     text = printed(training(**WHOLE))
-    assert row(text, "center") == ["center", "2.00", "1.06 to 3.76", "0.00", "450"]
+    assert row(text, "center") == ["center", "2.00", "1.06 to 3.76", "0.00", "450 of val"]
     assert row(text, "conv1") == ["conv1", "0.300", "0.050", "0.596"]
     assert row(text, "other") == ["other", "0.200", "0.050", "-"]
     assert "1,000 parameters + 100 slopes" in text
     assert "5,318,032 multiply-adds" in text
     assert "75 of 75 epochs of 1,347 images (the paper: 75 of ImageNet)" in text
-    assert "dropped after epoch: 30, 60" in text
+    assert "dropped after epoch: 30, 60; validated on 450 images" in text
     assert "2,200 training images a second" in text
 
 

@@ -41,7 +41,7 @@ def test_bars_are_the_interval_and_costs_are_on_a_logarithmic_axis(
         return original(self, x, y, yerr, **more)
 
     monkeypatch.setattr(Axes, "errorbar", look)
-    other = result(40, 40, multiply_adds=10**6)
+    other = result(100, 100, multiply_adds=10**6)
     made = altered(record("center", "ten_view"), {"protocols.ten_view": other})
     write_error_against_cost(made, tmp_path / "a.svg")
     (x, y, down, up), (_, _, none, some) = drawn

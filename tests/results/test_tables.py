@@ -26,7 +26,7 @@ from rectifiers.runtime.errors import InputError
 def composed(experiment: str, data: str) -> RunConfig:
     """What an experiment is on its own data, or on digits."""
     on = () if data == "imagenet" else (f"data={data}",)
-    return compose_config(f"experiment={experiment}", "evaluation=calibration", *on)
+    return compose_config(f"experiment={experiment}", "evaluation=calibration", "data.protocol=paper", *on)
 
 
 def record(experiment: str, seed: int, error: float, *, data: str = "imagenet", protocol: str = "ten_view") -> Any:
@@ -39,14 +39,14 @@ def record(experiment: str, seed: int, error: float, *, data: str = "imagenet", 
         science={**science(config), "seed": seed},
         choices={"experiment": experiment, "debug": None, "data": data},
         protocols={protocol: result(num_images - wrong, num_images, num_images - wrong // 2, settings=settings)},
-        train_images=train_images,
+        images={"train": train_images, "val": num_images, "test": None},
     )
 
 
 def lost(experiment: str, seed: int, data: str) -> TrainingRecord:
     """A run that diverged."""
     whole = record(experiment, seed, 0, data=data)
-    parts = whole.model_dump(include={"science", "choices", "train_images"})
+    parts = whole.model_dump(include={"science", "choices", "images"})
     return diverged(**parts)
 
 
@@ -91,7 +91,8 @@ def test_arms_are_compared_by_seed_and_by_image(data: str) -> None:
     found += [record("table2/prelu", s, 49 + 10 * s, data=data) for s in (1, 2)]
     found.append(altered(record("table2/prelu", 0, 90, data=data), {"provenance.data": "other images"}))
     document = render_markdown([altered(each, {"science.optim.epochs": 9}) for each in found])
-    assert "### Table 2 on imagenet (width 1, 224 px, 9 epochs of 1,281,167 images)" in document or data == "digits"
+    where = "imagenet (width 1, 224 px, 9 epochs of 1,281,167 images, chosen and tested on the same images)"
+    assert f"### Table 2 on {where}" in document or data == "digits"
     own = row(document, "PReLU, channel-wise | ten_view")
     assert "| -1.00 (-1.00 to -1.00, n = 2) |" in own  # the seeds' own spread is taken out
     assert ("500/0 6.1e-151; 500/0 6.1e-151" if data == "imagenet" else "10/0 0.002; 10/0 0.002") in own
@@ -111,7 +112,7 @@ def test_the_papers_own_setting_is_compared_by_seed_too() -> None:
         ("science.optim.epochs", 1),
         ("science.model.width", 0.5),
         ("science.data.crop_px", 192),
-        ("train_images", 1000),
+        ("images.train", 1000),
         ("protocols.ten_view", result(450, 500)),
     ],
 )
@@ -172,7 +173,20 @@ def test_diverged_runs_are_counted_and_not_averaged(data: str) -> None:
 
 def test_a_run_of_no_experiment_has_a_setting_too() -> None:
     own = altered(record("table2/relu", 0, 30.0), {"choices.experiment": None})
-    assert setting(own) == "imagenet (width 1, 224 px, 75 epochs of 1,281,167 images)"
+    assert setting(own).startswith("imagenet (width 1, 224 px, 75 epochs of 1,281,167 images, chosen and tested")
+
+
+def test_runs_of_both_protocols_stand_in_no_table_together() -> None:
+    papers = [record("table2/relu", s, 30.0, data="digits") for s in (0, 1)]
+    results = {"ten_view": papers[0].protocols["ten_view"].model_dump() | {"split": "test"}}
+    images = {"train": 80, "val": 20, "test": 1000}
+    changes = {"science.data.protocol": "held_out", "images": images, "protocols": results}
+    held_out = [altered(each, changes) for each in papers]
+    assert [exclusion_reason(each) for each in held_out] == [None, None]
+    document = render_markdown([*papers, *held_out])
+    for where in ("75 epochs of 100 images, chosen and tested on the same images)", "75 epochs of 80 images)"):
+        assert f"### Protocols and their cost on digits (width 0.25, 32 px, {where}" in document or where in document
+    assert "n = 4" not in document
 
 
 def test_recalled_numbers_are_never_targets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,8 @@ def name(*overrides: str) -> str:
         "seed=1", "activation=relu", "activation.initial_slope=0.1", "init=xavier", "init.bias=0.01", "model.width=0.5",
         "model.norm=batch", "preprocess=zca", "optim.lr=0.02", "optim.epochs=41", "optim.drop_epochs=[3]",
         "data.split_seed=1", "data.scale_jitter_px=[32,40]", "data.color_sigma=0.1",
-        "data.crop_px=30", "data.pad_px=4", "compute.precision=bf16-mixed",
+        "data.crop_px=30", "data.pad_px=4",
+        "data.protocol=paper", "data.val_per_class=9", "compute.precision=bf16-mixed",
     ],
 )  # fmt: skip
 def test_what_can_move_a_number_makes_another_run(override: str) -> None:
@@ -33,6 +34,12 @@ def test_what_can_move_a_number_makes_another_run(override: str) -> None:
 )  # fmt: skip
 def test_what_cannot_does_not(override: str) -> None:
     assert name(override) == name()
+
+
+def test_runs_from_before_there_was_a_protocol_or_a_padding_keep_their_names() -> None:
+    found = science(compose_config("data.protocol=paper", "data.val_per_class=9"))
+    assert not {"protocol", "val_per_class", "pad_px"} & found["data"].keys()
+    assert {"protocol", "val_per_class"} <= science(compose_config())["data"].keys()
 
 
 def test_where_data_lies_is_not_science_but_what_it_holds_is() -> None:

@@ -62,7 +62,7 @@ BRACKETS = "[" * 200_000
 @pytest.mark.parametrize(
     ("key", "value", "sentence"),
     [
-        ("schema_version", "1", "schema_version is 1, and this code reads 2"),
+        ("schema_version", "1", "schema_version is 1, and this code reads 3"),
         ("kind", '"sweep"', "'sweep' found using 'kind' does not match"),
         ("init_report", "{}", "init_report: input should be a valid list"),
         ("status", '"half"', "status: input should be 'finished' or 'diverged', and is 'half'"),
@@ -103,7 +103,7 @@ BRACKETS = "[" * 200_000
         ("history.0.train_loss", "Infinity", "expected value at line 1"),
         ("protocols.center.settings", '{"scale": 1e999}', "protocols.center.settings: out of range float"),
         ("science.optim.lr", "-1e999", "out of range float"),
-        ("train_images", "1" + "0" * 400, "train_images: input should be less than"),
+        ("images.train", "1" + "0" * 400, "images.train: input should be less than"),
         ("compute", DEEP, "recursion limit exceeded"),
         ("science.init", DEEP, "recursion limit exceeded"),
         ("compute", BRACKETS, "recursion limit exceeded"),
@@ -121,12 +121,28 @@ def test_what_is_no_record_is_refused_in_one_sentence(tmp_path: Path, key: str, 
     assert len(told) < len(str(path)) + 250
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '{"schema_version": 2}', "\x00", "{}x"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '{"schema_version": 3}', "\x00", "{}x"])
 def test_a_file_that_holds_something_else_is_named_with_the_remedy(tmp_path: Path, text: str) -> None:
     path = tmp_path / "record.json"
     path.write_text(text)
     with pytest.raises(InputError, match=r"record\.json is not a usable record \(.*\); remove it, or give rerun=true"):
         records.load(path)
+
+
+def test_the_splits_are_those_of_the_protocol_and_of_what_was_tested() -> None:
+    three = {"train": 100, "val": 9, "test": 5}
+    held_out = SCIENCE | {"data": {"crop_px": 8, "protocol": "held_out"}}
+    tested = {"center": result(3, 5, split="test")}
+    record = training(science=held_out, protocols=tested, images=three)
+    assert record.images.tested == "test"
+    for changes, sentence in (
+        ({"science": SCIENCE}, "images.test is 5, which is not of data.protocol in science"),
+        ({"images": three | {"test": None}}, "images.test is None, which is not of data.protocol"),
+        ({"images": three | {"test": 6}}, "protocols.center is of 5 images of test, and test has 6"),
+        ({"protocols": {"center": result(3, 5)}}, "protocols.center is of 5 images of val, and test has 5"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            training(**{"science": held_out, "protocols": tested, "images": three} | changes)
 
 
 def test_names_of_members_are_those_of_their_science() -> None:

@@ -71,6 +71,19 @@ def test_a_run_leaves_its_whole_story(tiny) -> None:
     assert record.images_per_second > 0
 
 
+def test_a_finished_run_is_tested_on_images_that_chose_nothing(tiny) -> None:
+    record = train(tiny("data.protocol=held_out"), CHOICES).record
+    assert record.images.model_dump() == {"train": 1077, "val": 270, "test": 450}
+    assert {(result.split, result.num_images) for result in record.protocols.values()} == {("test", 450)}
+    wrong = [row["val/top1_error_pct"] * 270 / 100 for row in record.history]
+    assert wrong == pytest.approx([round(each) for each in wrong])
+    papers = train(tiny(), CHOICES).record
+    assert papers.images.model_dump() == {"train": 1347, "val": 450, "test": None}
+    assert {result.split for result in papers.protocols.values()} == {"val"}
+    assert papers.provenance.data == record.provenance.data
+    assert papers.provenance.statistics != record.provenance.statistics
+
+
 def test_a_run_bears_the_name_of_the_module_that_was_given_instead_of_the_options(tiny, capsys) -> None:
     own = tiny("activation=relu", "optim.epochs=1").replaced({"activation._target_": "torch.nn.LeakyReLU"})
     outcome = train(own, {**CHOICES, "activation": "relu"})

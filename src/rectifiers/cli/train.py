@@ -23,7 +23,7 @@ from rectifiers.results.console import print_record
 from rectifiers.runs.config import RunConfig, options
 from rectifiers.runs.folder import Outcome, find, settle
 from rectifiers.runs.provenance import code_fingerprint
-from rectifiers.runs.record import EnsembleRecord, TrainingRecord
+from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
 from rectifiers.runtime.console import for_a_reader
 from rectifiers.runtime.distributed import World, resume_command, world
 from rectifiers.runtime.errors import InputError
@@ -81,8 +81,14 @@ def launch(config: DictConfig) -> float:
         raise
     if outcome.record.status == "diverged" and not sweeping:
         sys.exit(1)
-    errors = [result.top1_error_pct for result in outcome.record.protocols.values()]
-    return min(errors, default=float("inf"))
+    return _val_error(outcome.record)
+
+
+def _val_error(record: Record) -> float:
+    """Return what a search minimises: the error on val after the last epoch, in percent, for test chooses nothing."""
+    if not isinstance(record, TrainingRecord) or record.status == "diverged":
+        return float("inf")
+    return record.curve("val/top1_error_pct")[-1]
 
 
 @contextmanager

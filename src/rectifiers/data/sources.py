@@ -1,4 +1,4 @@
-"""Sources of images: a train and a val split of uint8 images with their classes.
+"""Sources of images: training and held-out splits of uint8 images with their classes.
 
 A new source is a function here (or in any importable module) that returns a `Source`, and a file in `conf/data/` that
 names it.
@@ -78,11 +78,14 @@ class ArraySplit:
 
 @dataclass(frozen=True)
 class Source:
-    """A data set: its class names in label order, channels (1 or 3) and its two splits.
+    """A data set: its class names in label order, channels (1 or 3) and its splits.
+
+    val chooses rates, drops and the end of a training, and test is looked at once, by a finished run. A set with one
+    held-out split has it as val and no test, which is the paper's protocol; `three_splits` makes it the test.
 
     pinned: for prepared data, whether a `dvc.lock` names them; None for other data. Hashes of unpinned data begin with
     UNPINNED, so that no run and no cached statistics of theirs pass for those of pinned data. digests: the hashes of
-    both splits, where they are known.
+    the splits as they were opened, where they are known. remainder: that of what `three_splits` has left of train.
     """
 
     name: str
@@ -91,46 +94,58 @@ class Source:
     train: Split
     val: Split
     pinned: bool | None = None
-    digests: tuple[str, str] | None = None
+    digests: tuple[str, ...] | None = None
+    test: Split | None = None
+    remainder: str = ""
+
+    @property
+    def tested(self) -> Split:
+        """What a finished run is tested on."""
+        return self.val if self.test is None else self.test
 
     @cached_property
     def train_digest(self) -> str:
         """A hash of the content of the training split."""
-        return self._mark + self._digests[0]
+        return self._mark + (self.remainder or self.split_digests[0])
 
     @cached_property
     def digest(self) -> str:
-        """The data's hash in a record: of the classes and all content of both splits."""
-        parts = "\n".join([*self.classes, *self._digests])
+        """The data's hash in a record: of the classes and all content of all splits."""
+        parts = "\n".join([*self.classes, *self.split_digests])
         return self._mark + hashlib.blake2b(parts.encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
     @cached_property
-    def _digests(self) -> tuple[str, str]:
-        return self.digests or (self.train.digest(), self.val.digest())
+    def split_digests(self) -> tuple[str, ...]:
+        """The hashes of the splits as they were opened."""
+        return self.digests or tuple(split.digest() for split in self._splits)
+
+    @property
+    def _splits(self) -> list[Split]:
+        return [split for split in (self.train, self.val, self.test) if split is not None]
 
     @property
     def outline(self) -> str:
         """A hash of what is known without reading files: the same on all processes that see the same data."""
-        return " ".join(getattr(split, "outline", split.digest)() for split in (self.train, self.val))
+        return " ".join(getattr(split, "outline", split.digest)() for split in self._splits)
 
     def inspected(self, cache_dir: Path, *, skip_bad: bool) -> "Source":
-        """Return the source with its hashes, after a look at all files of both splits, or as it is with known ones.
+        """Return the source with its hashes, after a look at all files of all splits, or as it is with known ones.
 
         Raises:
             InputError: for an image that cannot be read. With `skip_bad`, one of training is named in a warning.
         """
         if self.digests is not None:
             return self
-        train, val = (
+        train, *others = (
             split.inspect(cache_dir) if hasattr(split, "inspect") else Inspection(split.digest(), [])
-            for split in (self.train, self.val)
+            for split in self._splits
         )
         if skip_bad and train.unreadable:
             warnings.warn(f"{_first_of(train.unreadable)}; others take the places of such images", stacklevel=2)
-        fatal = val.unreadable if skip_bad else [*train.unreadable, *val.unreadable]
-        if fatal:
+        fatal = [sentence for found in others for sentence in found.unreadable]
+        if fatal := fatal if skip_bad else [*train.unreadable, *fatal]:
             raise InputError(_first_of(fatal))
-        return replace(self, digests=(train.digest, val.digest))
+        return replace(self, digests=(train.digest, *(found.digest for found in others)))
 
     @property
     def _mark(self) -> str:
@@ -247,12 +262,13 @@ def _read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 def folder(root: str | None = None) -> Source:
     """Any folder with `train/<class>/*` and `val/<class>/*`; classes are the sorted names below train, images are RGB.
 
-    Transparency is dropped, and an EXIF rotation is not applied. Links are followed. One warning counts what is not
-    read: images that lie in no class, hidden files, files of other formats, and the classes that val has no images of.
+    `test/<class>/*` is a third split. Transparency is dropped, an EXIF rotation is not applied, and links are followed.
+    One warning counts what is not read: images that lie in no class, hidden files, files of other formats,
+    and the classes that val or test have no images of.
 
     Raises:
-        InputError: for a missing folder, a single class, a class without training images, a class of val that is not in
-        train, or what is neither file nor folder.
+        InputError: for a missing folder, a single class, a class without training images, a class of val or test that
+        is not in train, or what is neither file nor folder.
     """
     if root is None:
         raise InputError("data=folder needs data.root=<a folder with train/<class>/* and val/<class>/*>")
@@ -261,8 +277,9 @@ def folder(root: str | None = None) -> Source:
         if not part.is_dir():
             raise InputError(f"{part} is not a folder; data.root must hold train/<class>/* and val/<class>/*")
     left_out = LeftOut()
-    train, val = (list_classes(base / part, left_out) for part in ("train", "val"))
-    classes = tuple(train)
+    held_out = ["val", "test"] if (base / "test").is_dir() else ["val"]
+    images = {part: list_classes(base / part, left_out) for part in ("train", *held_out)}
+    train, classes = images["train"], tuple(images["train"])
     if not classes:
         raise InputError(f"{base / 'train'} has no class folders; put the images into train/<class>/")
     if len(classes) == 1:
@@ -270,20 +287,23 @@ def folder(root: str | None = None) -> Source:
     for name in classes:
         if not train[name]:
             raise InputError(f"{base / 'train' / name} holds no images; add some or remove the class")
-    for name in val:
-        if name not in classes:
-            raise InputError(
-                f"{base / 'val' / name} is a class that {base / 'train'} has not; add it there or remove it from val"
-            )
-    if not any(val.values()):
-        raise InputError(f"{base / 'val'} holds no images; put them into val/<class>/")
-    not_in_val = [name for name in classes if not val.get(name)]
     parts = [f"not read are {left_out.sentence()}"] if left_out.counts else []
-    if not_in_val:
-        parts.append(f"val has no images of some classes ({len(not_in_val):,}, such as {not_in_val[0]})")
+    for name in held_out:
+        for group in images[name]:
+            if group not in classes:
+                raise InputError(
+                    f"{base / name / group} is a class that {base / 'train'} has not; add it there or remove it from "
+                    f"{name}"
+                )
+        if not any(images[name].values()):
+            raise InputError(f"{base / name} holds no images; put them into {name}/<class>/")
+        lacking = [group for group in classes if not images[name].get(group)]
+        if lacking:
+            parts.append(f"{name} has no images of some classes ({len(lacking):,}, such as {lacking[0]})")
     if parts and world().rank == 0:
         warnings.warn(f"data.root={root}: {'; '.join(parts)}", stacklevel=2)
-    return Source("folder", classes, 3, folder_split(base, classes, train), folder_split(base, classes, val))
+    train_split, *others = (folder_split(base, classes, found) for found in images.values())
+    return Source("folder", classes, 3, train_split, others[0], test=others[1] if len(others) > 1 else None)
 
 
 PHOTO_CLASSES, PHOTOS_PER_CLASS = 6, {"train": 12, "val": 4}

@@ -7,7 +7,7 @@ are averaged after the softmax: over the views or windows of a scale first, and 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import torch
 from torch import Tensor
@@ -15,11 +15,12 @@ from torchvision.transforms.v2 import functional as F
 
 from rectifiers.data.limits import LARGEST_PX
 from rectifiers.data.preprocess import Preprocess
-from rectifiers.data.transforms import resize_shorter, resized
+from rectifiers.data.transforms import pad, resize_shorter, resized
 from rectifiers.evaluation.windows import mean_window_scores
 from rectifiers.nn.networks.network import ImageNetwork, Network, of_rows
 from rectifiers.nn.networks.rows import map_sizes, multiply_adds
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.ranges import Range
 
 NEEDS_MAPS = "testing on maps needs some, and this network has no conv layers; choose evaluation=[center,ten_view]"
 
@@ -86,15 +87,17 @@ def center(crop_px: int, *, scale_px: int) -> Crops:
     return Crops(lambda image: F.center_crop(image, [crop_px])[None], 1, scale_px)
 
 
-def ten_view(crop_px: int, *, scale_px: int) -> Crops:
+def ten_view(crop_px: int, *, scale_px: int, pad_px: Annotated[int, Range(ge=0, le=LARGEST_PX)] = 0) -> Crops:
     """Ten views: the four corners of the whole resized image and its centre, and the mirror image of each crop.
+
+    pad_px: black pixels that are added to each side before, as in training; the centre is the same with them.
 
     torchvision's `ten_crop` mirrors the image before it crops, which moves the mirrored centre by a pixel where the
     margin is odd.
     """
 
     def crops(image: Tensor) -> Tensor:
-        five = torch.stack(F.five_crop(image, [crop_px]))
+        five = torch.stack(F.five_crop(pad(image, pad_px), [crop_px]))
         return torch.cat([five, five.flip(-1)])
 
     _check_scales([scale_px], crop_px)

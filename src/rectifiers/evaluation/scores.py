@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Scores:
     """Mean softmax scores of a whole split, float32 [images, classes], with its labels, int64 [images].
 
-    Row i belongs to the i-th image of the val split of the data whose content hash is `data`. settings: the protocol's,
+    Row i belongs to the i-th image that is tested of the data whose content hash is `data`. settings: the protocol's,
     as canonical JSON.
     """
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rectifiers.results.claims import Answer, Tested
+from rectifiers.results.eligibility import SAME_IMAGES
 from rectifiers.results.layout import Line, Table
 from rectifiers.results.numerical_floor import NumericalFloor
 from rectifiers.results.power import MOST_SEEDS, WANTED
@@ -91,11 +92,12 @@ def scale(answer: Answer) -> str:
     sizes = ((r.choices.get("model"), r.network) for r in found)
     networks = sorted({f"{m} of {n.depth} layers, {n.parameters:,} parameters" for m, n in sizes})
     epochs = sorted({record.science["optim"]["epochs"] for record in found})
-    images = sorted({f"{record.train_images:,}" for record in found})
+    images = sorted({f"{record.images.train:,}" for record in found})
     data = sorted({str(record.choices.get("data")) for record in found})
     network = ", ".join(networks) if len(networks) < 3 else f"{len(networks)} networks"
     length = f"{' or '.join(map(str, epochs))} epoch{'s' * (epochs != [1])} of {', '.join(images)} images"
-    return ", ".join([*data, network, length])
+    papers = [SAME_IMAGES] if any(record.images.test is None for record in found) else []
+    return ", ".join([*data, network, length, *papers])
 
 
 def effect_of(found: Finding) -> str:

@@ -5,10 +5,11 @@ from typing import Any
 
 from rectifiers.results.origin import code_of, machine_of
 from rectifiers.results.statistics import error_interval_pct, mcnemar
-from rectifiers.runs.record import Record
+from rectifiers.runs.record import Record, TrainingRecord
 
 MISSING = "(not there)"
-RUN_BY_RUN = ("wall_s", "images_per_second", "epochs", "train_images", "drop_epochs", "status")
+MIXED = "one was tested on the images that chose (data.protocol=paper), the other on images that it had not seen"
+RUN_BY_RUN = ("wall_s", "images_per_second", "epochs", "drop_epochs", "status")
 
 
 def flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -27,6 +28,8 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, t
 
 def unpaired_reason(one: Record, other: Record, protocol: str) -> str | None:
     """Return why two runs' answers by a protocol cannot be compared image by image, or None."""
+    if one.protocols[protocol].split != other.protocols[protocol].split:
+        return MIXED
     same_data = one.provenance.data == other.provenance.data
     same_size = one.protocols[protocol].num_images == other.protocols[protocol].num_images
     return None if same_data and same_size else "other images"
@@ -36,18 +39,24 @@ def compare(one: Record, other: Record) -> dict[str, Any]:
     """Return all that differs between two runs, as plain data.
 
     `results` holds, for each protocol that both were tested by: the two errors in percent with their intervals (Wilson,
-    95 %), the difference (other minus one, in points), and McNemar's test where both kept which images they had right.
+    95 %), the difference (other minus one, in points; None where only one is of `data.protocol=paper`), and McNemar's
+    test where both kept which images they had right.
     """
     return {
         "runs": [one.run, other.run],
         "origins": [{"code": code_of(record), "machine": machine_of(record)} for record in (one, other)],
         "choices": differences(one.choices, other.choices),
         "configuration": differences(flat(one.science), flat(other.science)),
-        "training": differences(*({key: getattr(record, key, None) for key in RUN_BY_RUN} for record in (one, other))),
+        "training": differences(*map(_of_training, (one, other))),
         "provenance": differences(flat(one.provenance.model_dump()), flat(other.provenance.model_dump())),
         "results": {name: _result(one, other, name) for name in sorted(one.protocols.keys() & other.protocols.keys())},
         "only_one_has": sorted(one.protocols.keys() ^ other.protocols.keys()),
     }
+
+
+def _of_training(record: Record) -> dict[str, Any]:
+    sizes = flat({"images": record.images.model_dump()}) if isinstance(record, TrainingRecord) else {}
+    return {key: getattr(record, key, None) for key in RUN_BY_RUN} | sizes
 
 
 def _result(one: Record, other: Record, protocol: str) -> dict[str, Any]:
@@ -61,7 +70,7 @@ def _result(one: Record, other: Record, protocol: str) -> dict[str, Any]:
         "top1_error_pct": [result.top1_error_pct for result in pair],
         "interval_pct": [error_interval_pct(r.top1_errors, r.num_images) for r in pair],
         "num_images": [result.num_images for result in pair],
-        "difference": pair[1].top1_error_pct - pair[0].top1_error_pct,
+        "difference": None if reason == MIXED else pair[1].top1_error_pct - pair[0].top1_error_pct,
         "top5_error_pct": [result.top5_error_pct for result in pair],
         "nll": [result.nll for result in pair],
         "paired": paired,

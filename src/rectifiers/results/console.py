@@ -42,14 +42,14 @@ def print_record(record: Record, console: Console) -> None:
 
 
 def errors_table(protocols: Mapping[str, ProtocolResult]) -> Table:
-    """One line a protocol: errors in percent with their interval, and how many images were seen."""
-    numbers = ("top-1 error %", "95 % interval", "top-5 error %", "images seen")
+    """One line a protocol: errors in percent with their interval, and how many images of which split were tested."""
+    numbers = ("top-1 error %", "95 % interval", "top-5 error %", "images")
     table = Table("protocol", *(Column(name, justify="right") for name in numbers))
     for name in sorted(protocols):
         result = protocols[name]
         low, high = error_interval_pct(result.top1_errors, result.num_images)
         top5 = "-" if result.top5_error_pct is None else f"{result.top5_error_pct:.2f}"
-        images = f"{result.num_images:,}"
+        images = f"{result.num_images:,} of {result.split}"
         table.add_row(name, f"{result.top1_error_pct:.2f}", f"{low:.2f} to {high:.2f}", top5, images)
     return table
 
@@ -65,9 +65,9 @@ def effort(record: TrainingRecord) -> str:
     return (
         f"{network.depth} layers, {weights:,} parameters{slopes}\n"
         f"{network.multiply_adds:,} multiply-adds an image of {network.input_px} x {network.input_px}\n"
-        f"{record.epochs} of {planned} epochs of {record.train_images:,} images "
+        f"{record.epochs} of {planned} epochs of {record.images.train:,} images "
         f"(the paper: 75 of ImageNet)\n"
-        f"learning rate dropped after epoch: {drops}\n"
+        f"learning rate dropped after epoch: {drops}; validated on {record.images.val:,} images\n"
         f"{record.wall_s:.0f} s{rate}"
     )
 

@@ -13,16 +13,18 @@ import yaml
 
 from rectifiers.runs.identity import run_id, without
 from rectifiers.runs.record import Record
+from rectifiers.runs.record_parts import SplitSizes
 
 PLACE = Path(__file__).with_name("experiments.yaml")
 PAPERS_SETTING = "the paper's setting"
 CLAIM = "claim/"  # how the experiments begin that answer claims, and stand in no table
 PAPERS_DATA, TRAIN_IMAGES, VAL_IMAGES = "imagenet", 1_281_167, 50_000
+SAME_IMAGES = "chosen and tested on the same images"
 
 # What other data or a smaller run may change; the rest is what an experiment is.
 SIZE = ("seed", "data", "model.width", "optim.epochs", "optim.patience", "optim.drop_epochs", "preprocess.scale",
         "init.fc_std")  # fmt: skip
-BY_RUN = ("seed", "data.content", "optim.drop_epochs")
+BY_RUN = ("seed", "data.content", "data.protocol", "data.val_per_class", "optim.drop_epochs")
 
 
 @functools.cache
@@ -80,10 +82,11 @@ def setting(record: Record) -> str:
     data = record.choices.get("data") or "data of no option"
     width, epochs = science["model"]["width"], science["optim"]["epochs"]
     whole = experiment is not None and described(science)["whole"] == experiment["whole"]
-    sizes = {result.num_images for result in record.protocols.values()}
-    if data == PAPERS_DATA and whole and own.train_images == TRAIN_IMAGES and sizes <= {VAL_IMAGES}:
+    papers_images = SplitSizes(train=TRAIN_IMAGES, val=VAL_IMAGES, test=None)
+    if data == PAPERS_DATA and whole and own.images == papers_images:
         return PAPERS_SETTING
+    papers = f", {SAME_IMAGES}" if own.images.test is None else ""
     return (
         f"{data} (width {width:g}, {science['data']['crop_px']} px, {epochs} epoch{'s' * (epochs != 1)} of "
-        f"{own.train_images:,} images)"
+        f"{own.images.train:,} images{papers})"
     )

@@ -17,7 +17,8 @@ from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import printable
 
 GROUPS = ("model", "activation", "init", "data")
-ORIGIN = ("origin", "code", "machine")  # of a result; its run's name does not tell them
+TESTED = "tested on"
+ORIGIN = (TESTED, "origin", "code", "machine")  # of a result; its run's name does not tell them
 TEXT: dict[str, Any] = {"overflow": "fold"}
 NUMBER: dict[str, Any] = {"justify": "right", "no_wrap": True}
 
@@ -48,6 +49,7 @@ def summary(found: Found, protocol: str | None) -> dict[str, Any]:
         "interval_pct": result and list(error_interval_pct(result.top1_errors, result.num_images)),
         "top5_error_pct": result and result.top5_error_pct,
         "num_images": result and result.num_images,
+        TESTED: result and result.split,
         "record": os.path.relpath(found.path),
     }
 
@@ -67,6 +69,10 @@ def runs_table(runs: Sequence[Mapping[str, Any]], protocol: str | None) -> Group
         for run in runs:
             table.add_row(*(plain("-" if run[key] is None else run[key]) for key in ("run", *varying)), *_error(run))
         parts.append(table)
+    if {"val", "test"} <= {run[TESTED] for run in runs}:
+        parts.append(
+            plain(f"{TESTED} val: the images that chose were tested too; such errors and others do not compare")
+        )
     return Group(*parts)
 
 
@@ -105,7 +111,9 @@ def _results(comparison: Mapping[str, Any]) -> Table:
         if only := result["paired"]:
             test = (f"{only['only_one_right']} / {only['only_other_right']}", f"{only['p']:.2g}")
         label = name if result["same_settings"] else f"{name} (other settings)"
-        table.add_row(plain(label), *errors, f"{result['difference']:+.2f}", *test)
+        table.add_row(
+            plain(label), *errors, "-" if result["difference"] is None else f"{result['difference']:+.2f}", *test
+        )
     return table
 
 

@@ -6,13 +6,13 @@ Torch-free, so that a run that exists is found, and a wrong value refused, at on
 
 import functools
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from rectifiers.data.limits import LARGEST_PX
 from rectifiers.nn.networks.rows import Row, expand
+from rectifiers.runs.texts import Folder, Project
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.ranges import LARGEST, Count, NonNegative, Positive, Range, Real
@@ -22,25 +22,6 @@ Pixels = Annotated[int, Range(ge=1, le=LARGEST_PX)]
 Store = Literal["tiled", "plain"]
 ShardBytes = Annotated[int, Range(ge=1, le=2**40)]
 SOME_CLASSES = 2  # to look at rows before the data says how many there are
-FORBIDDEN_IN_PROJECTS = "/\\#?%:"  # by W&B
-
-
-def _usable_project(name: str) -> str:
-    if not name.isprintable() or not 0 < len(name) <= 128 or set(name) & set(FORBIDDEN_IN_PROJECTS):
-        raise ValueError
-    return name
-
-
-def _not_empty(path: Any) -> Any:
-    if path == "":
-        raise ValueError
-    return path
-
-
-Folder = Annotated[Path, BeforeValidator(_not_empty), Words("a folder's path, quoted where it is a number")]
-Project = Annotated[
-    str, AfterValidator(_usable_project), Words(f"1 to 128 characters without {' '.join(FORBIDDEN_IN_PROJECTS)}")
-]
 
 
 class Target(Section):
@@ -114,6 +95,14 @@ class Preprocess(Target):
 class Data(Target):
     """The images, and how they are cut and varied."""
 
+    protocol: Literal["held_out", "paper"] = Field(
+        "paper",
+        description="held_out: a part of the training images chooses, and the held-out images test once; paper: the "
+        "held-out images do both",
+    )
+    val_per_class: Count | None = Field(
+        None, description="training images of each class that choose, under held_out; null: a tenth"
+    )
     resize_px: Pixels = Field(description="shorter side of an image, in pixels")
     crop_px: Count = Field(description="side of the square that the network sees, in pixels")
     pad_px: Annotated[int, Range(ge=0, le=LARGEST_PX)] = Field(

@@ -39,7 +39,7 @@ NOT_SCIENCE = (
 )
 
 # Keys that came later, with the value that all runs before them had. They are science where they have another one.
-LATER = {"data.pad_px": 0}
+LATER = {"data.pad_px": 0, "data.protocol": "paper"}
 
 # A function that moved to another module is hashed by its first address, so that its runs keep their names.
 HASHED_AS = {
@@ -52,6 +52,8 @@ HASHED_AS = {
 def science(config: RunConfig) -> dict[str, Any]:
     """Return the keys of a configuration that can change a number. Precision is one."""
     whole = config.as_dict()
+    if whole["data"].get("protocol", "paper") == "paper":
+        whole["data"].pop("val_per_class", None)  # which it has no use for
     as_before = [key for key, value in LATER.items() if _value(whole, key) == value]
     kept = without(whole, (*NOT_SCIENCE, *as_before))
     for settings in kept.values():

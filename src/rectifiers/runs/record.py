@@ -9,7 +9,7 @@ import math
 import re
 import reprlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -33,12 +33,13 @@ from rectifiers.runs.record_parts import (
     Rate,
     Science,
     Slopes,
+    SplitSizes,
 )
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import read_bytes, write_text
 from rectifiers.runtime.schema import Section
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 LARGEST_BYTES = 2**26  # of a record's file
 UNION_MEMBERS = ("int", "float", "str", "constrained-int", "constrained-float")  # pydantic's names, in places of errors
 
@@ -51,11 +52,12 @@ class Member(Section):
     # another function than the option's was given
     choices: dict[str, str | None]
     science: Science  # the configuration that can change a number; its hash is the run's name
-    train_images: Positive
+    images: SplitSizes
 
     @model_validator(mode="after")
-    def _check_name(self) -> "Member":
+    def _check(self) -> "Member":
         _check_name(self.run, self.science)
+        self.images.check_split(self.science)
         return self
 
     @property
@@ -64,7 +66,7 @@ class Member(Section):
 
 
 class _Common(Section):
-    schema_version: Literal[2]
+    schema_version: Literal[3]
     kind: str
     run: str  # name of the run: the hash of its science
     status: str
@@ -93,13 +95,15 @@ class TrainingRecord(_Common):
     drop_epochs: list[Positive]  # epochs after which the learning rate dropped
     epochs: Count
     history: list[Epoch]  # numbers of each epoch; null for a number that is not finite
-    train_images: Positive
+    images: SplitSizes
     images_per_second: Rate | None  # training images per second of wall clock; null without a completed epoch
     wall_s: Number  # wall clock of training and testing, s
 
     @model_validator(mode="after")
     def _check(self) -> "TrainingRecord":
         _check_name(self.run, self.science)
+        self.images.check_split(self.science)
+        _check_tested(self.images, self.protocols)
         if (self.status == "diverged") != (self.diverged is not None):
             raise ValueError(f"diverged does not fit status, which is {self.status}")
         planned = self.science["optim"]["epochs"]
@@ -149,6 +153,8 @@ class EnsembleRecord(_Common):
         _check_name(self.run, self.science)
         if self.science != {"members": [member.run for member in self.members]}:
             raise ValueError("science names other members")
+        for member in self.members:
+            _check_tested(member.images, self.protocols)
         return self
 
     @property
@@ -173,6 +179,15 @@ RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator=
 def _check_name(run: str, science: dict[str, Any]) -> None:
     if run != (own := run_id(science)):
         raise ValueError(f"run is {reprlib.repr(run)}, and its science has the name {own}")
+
+
+def _check_tested(images: SplitSizes, protocols: Mapping[str, ProtocolResult]) -> None:
+    count = images.val if images.test is None else images.test
+    for name, result in protocols.items():
+        if (result.split, result.num_images) != (images.tested, count):
+            raise ValueError(
+                f"protocols.{name} is of {result.num_images} images of {result.split}, and {images.tested} has {count}"
+            )
 
 
 def finite(number: float | None) -> float | None:

@@ -3,7 +3,7 @@
 import json
 import math
 import reprlib
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -51,6 +51,26 @@ Percent = Annotated[float, Field(ge=0, le=100)]
 Epoch = dict[str, Annotated[int, Field(ge=-(2**63), lt=2**63)] | Number | None]
 
 
+class SplitSizes(Section):
+    """How many images each split has."""
+
+    train: Positive
+    val: Positive  # those that choose rates, drops and the end of a training
+    test: (
+        Positive | None
+    )  # those that only a finished run is tested on; null where it is tested on val, as in the paper
+
+    @property
+    def tested(self) -> str:
+        """The name of the split that a finished run is tested on."""
+        return "val" if self.test is None else "test"
+
+    def check_split(self, science: dict[str, Any]) -> None:
+        """Raise a ValueError where these are not the splits of the protocol that `science` names."""
+        if (science["data"].get("protocol", "paper") == "paper") != (self.test is None):
+            raise ValueError(f"images.test is {self.test}, which is not of data.protocol in science")
+
+
 class Errors(Section):
     """Exact counts of answers, and the errors in percent that follow from them."""
 
@@ -91,6 +111,7 @@ class ProtocolResult(Errors):
     ece: Number | None  # expected calibration error of the top-1 answer, from 0 to 1
     # one bit per image of the split, 1 for a correct top-1 answer; hexadecimal, the first image in the highest bit
     correct_mask: Annotated[str, Field(pattern=r"^[0-9a-f]+$")]
+    split: Literal["val", "test"]  # the images that were tested; val: those that chose rates and drops
     settings: Json  # configuration of the protocol
     multiply_adds: Count
     images_per_second: Rate  # images tested per second of wall clock

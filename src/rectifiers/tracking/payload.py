@@ -47,7 +47,9 @@ def summary(record: TrainingRecord) -> dict[str, Any]:
     """Return the run's row in W&B's table: how it ended, and each protocol's errors with their intervals."""
     row: dict[str, Any] = {"status": record.status, "epochs": record.epochs, "wall_s": record.wall_s}
     for name, result in record.protocols.items():
-        row |= {f"{name}/{key}": getattr(result, key) for key in ("top1_error_pct", "top5_error_pct", "num_images")}
+        row |= {
+            f"{name}/{key}": getattr(result, key) for key in ("top1_error_pct", "top5_error_pct", "num_images", "split")
+        }
     for compared in paper_comparison(record):
         measure = compared.measure.replace("-", "")
         row |= {f"{compared.protocol}/{measure}_{end}_pct": getattr(compared, end) for end in ("low", "high")}

@@ -13,6 +13,7 @@ import yaml
 from pytorch_lightning.callbacks import Callback
 from torch import Generator, Tensor, nn
 
+from rectifiers.data.held_out import three_splits
 from rectifiers.data.module import ImageData
 from rectifiers.data.preprocess import PixelMoments, Preprocess, fit
 from rectifiers.data.sources import Source
@@ -195,6 +196,8 @@ def open_source(config: RunConfig) -> Source:
         if root is None:
             raise
         raise InputError(f"data.root={root} cannot be read ({error}); give another") from error
+    if settings.protocol == "paper":
+        source = replace(source, test=None)
     if settings.color_sigma and source.channels != 3:
         raise InputError(
             f"data.color_sigma={settings.color_sigma} shifts red, green and blue, and data={source.name} has "
@@ -210,14 +213,17 @@ def open_source(config: RunConfig) -> Source:
 
 
 def inspect_source(source: Source, config: RunConfig) -> Source:
-    """Return the source with its hashes after a look at all images, at which rank 0 looks for all; a collective call.
+    """Return the source with its hashes, in the splits of `data.protocol`; a collective call.
+
+    Rank 0 looks at all images for all ranks.
 
     Raises:
-        InputError: for an image that cannot be read, and where the data are not those that the configuration names.
+        InputError: for an image that cannot be read, for too few images for three splits, and where the data are not
+        those that the configuration names.
     """
     settings = config.data
 
-    def look() -> tuple[str, str] | None:
+    def look() -> tuple[str, ...] | None:
         with interruptible("while the images were looked at"):
             return source.inspected(config.cache_dir, skip_bad=settings.bad_images == "skip").digests
 
@@ -227,7 +233,7 @@ def inspect_source(source: Source, config: RunConfig) -> Source:
             f"data.content={settings.content} is not the hash of the data, which is {source.digest}; point data.root "
             "to the right files, or give data.content=null to name the run by what is there"
         )
-    return source
+    return source if settings.protocol == "paper" else three_splits(source, settings.val_per_class)
 
 
 def build_data(config: RunConfig, source: Source, here: World = SINGLE_PROCESS) -> ImageData:

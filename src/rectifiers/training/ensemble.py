@@ -55,6 +55,8 @@ def _averaged(
     path = runs_dir / run_id(ours) / "record.json"
     parts = [outcome.record for outcome in outcomes]
     choices = {key: [part.choices.get(key) for part in parts] for key in ("data", "debug")}
+    if len({part.images.tested for part in parts}) > 1:
+        raise InputError(f"the runs {', '.join(ids)} are of both data.protocol=held_out and paper; give runs of one")
     data = parts[0].provenance
     own = provenance(data.data, None, "cpu", torch.get_num_threads(), data.data_pinned)
     clean = own.git_dirty is False and all(part.provenance.git_dirty is False for part in parts)
@@ -69,8 +71,7 @@ def _averaged(
         choices={"experiment": experiment} | {k: next(filter(None, found), None) for k, found in choices.items()},
         science=ours,
         members=[
-            Member(run=part.run, choices=part.choices, science=part.science, train_images=part.train_images)
-            for part in parts
+            Member(run=part.run, choices=part.choices, science=part.science, images=part.images) for part in parts
         ],
         protocols=still_true | {name: _result(name, outcomes, own) for name in names},
         codes=sorted({code for part in parts for code in part.codes}),
@@ -98,6 +99,7 @@ def _result(name: str, outcomes: Sequence[Outcome[TrainingRecord]], own: Provena
     seconds = time.perf_counter() - started
     return EnsembleResult(
         **found.as_dict(),
+        split=theirs[0].split,
         settings=theirs[0].settings,
         multiply_adds=sum(result.multiply_adds for result in theirs),
         images_per_second=1 / sum(1 / result.images_per_second for result in theirs),

@@ -13,7 +13,7 @@ from rectifiers.evaluation.testing import evaluate
 from rectifiers.nn.activations import describe
 from rectifiers.runs.identity import canonical_json, science
 from rectifiers.runs.record import SCHEMA_VERSION, TrainingRecord, finite
-from rectifiers.runs.record_parts import Divergence, InitReportEntry, Network, ProtocolResult, Slopes
+from rectifiers.runs.record_parts import Divergence, InitReportEntry, Network, ProtocolResult, Slopes, SplitSizes
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.distributed import all_gather
 from rectifiers.training.build import Run
@@ -25,9 +25,9 @@ AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
 def protocol_result(run: Run, name: str) -> ProtocolResult:
-    """Test the run's network on the val split by the protocol that `evaluation.<name>` configures."""
+    """Test the run's network on its test split by the protocol that `evaluation.<name>` configures."""
     config, compute, classifier = run.config, run.config.compute, run.classifier
-    target, images = config.evaluation.protocols[name], run.source.val
+    target, images = config.evaluation.protocols[name], run.source.tested
     protocol = import_function(f"evaluation.{name}", target)(config.data.crop_px)
     device = torch.device("cuda", run.here.local_rank) if compute.accelerator == "gpu" else torch.device("cpu")
     lower = AUTOCAST.get(compute.precision)  # a result is of the precision that the run was trained in
@@ -59,6 +59,7 @@ def protocol_result(run: Run, name: str) -> ProtocolResult:
         path.unlink(missing_ok=True)  # of an earlier test, by other settings or older code
     return ProtocolResult(
         **tested.as_dict(),
+        split="val" if run.source.test is None else "test",
         settings=target.as_dict(),
         multiply_adds=round(cost / len(images.labels)),
         images_per_second=len(images.labels) / seconds,
@@ -123,7 +124,11 @@ def training_record(
         drop_epochs=run.classifier.drop_epochs,
         epochs=len(history),
         history=[{key: finite(value) for key, value in row.items()} for row in history],
-        train_images=len(source.train.labels),
+        images=SplitSizes(
+            train=len(source.train.labels),
+            val=len(source.val.labels),
+            test=None if source.test is None else len(source.test.labels),
+        ),
         images_per_second=statistics.harmonic_mean(rates) if rates else None,
         wall_s=sum([*(row["seconds"] for row in history), *(result.seconds for result in results.values())]),
         codes=run.classifier.codes,

@@ -15,7 +15,8 @@ from rectifiers.training.build import open_source
 from rectifiers.training.run import train
 
 SHRUNK = (
-    "data=imagenet", "model=mlp", "model.depth=2", "model.hidden=16", "data.resize_px=20", "data.crop_px=16",
+    "data=imagenet", "data.val_per_class=2", "model=mlp", "model.depth=2", "model.hidden=16", "data.resize_px=20",
+    "data.crop_px=16",
     "preprocess.scale=unit_rms", "init.fc_std=null", "optim.epochs=2", "optim.global_batch=12", "evaluation=center",
     "compute.threads=1",
 )  # fmt: skip
@@ -33,7 +34,7 @@ def test_a_run_trains_on_the_prepared_miniature(prepared: Path, unpinned: Path, 
     folders = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
     outcome = train(compose_config(*SHRUNK, f"data.root={prepared}", *folders), {})
     assert outcome.record.status == "finished"
-    assert outcome.record.train_images == 72
+    assert outcome.record.images.model_dump() == {"train": 60, "val": 12, "test": 24}
     assert outcome.record.protocols["center"].num_images == 24
     provenance = outcome.record.provenance
     assert (provenance.data, provenance.data_pinned) == (imagenet(str(prepared)).digest, True)

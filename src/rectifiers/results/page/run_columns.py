@@ -19,7 +19,7 @@ from rectifiers.runtime.files import CHECKOUT
 
 GROUPS = ("experiment", "model", "activation", "init", "data")
 CURVES = ("val/top1_error_pct", "val/top5_error_pct", "train_loss")
-TRAINING = {"status", "diverged", "epochs", "train_images", "drop_epochs", "wall_s", "images_per_second", "warnings"}
+TRAINING = {"status", "diverged", "epochs", "images", "drop_epochs", "wall_s", "images_per_second", "warnings"}
 MAX_MASK_DIGITS = 6_000_000  # in one page; above it protocols are left out, the usual one last
 
 
@@ -119,6 +119,7 @@ def details(found: Sequence[Found]) -> dict[str, Any]:
 
 def _training(record: Record) -> dict[str, Any]:
     values = {key: value for key, value in record.model_dump(include=TRAINING).items() if value not in (None, [])}
+    values |= flat({"images": values.pop("images", {})})
     return {key: rounded(value) if isinstance(value, float) else value for key, value in values.items()}
 
 

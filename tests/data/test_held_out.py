@@ -1,0 +1,145 @@
+"""Three splits: val is cut out of train by a fixed rule, and what was held out tests."""
+
+import pickle
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from conftest import compose_config
+from rectifiers.data.held_out import choose, take, three_splits
+from rectifiers.data.module import CenterDataset, ImageData, TrainDataset
+from rectifiers.data.sources import Source, digits, folder
+from rectifiers.data.transforms import Geometry
+from rectifiers.runtime.errors import InputError
+from rectifiers.training.build import inspect_source, open_source
+
+CLASSES = ("a", "b", "c")
+
+
+def opened(*overrides: str) -> Source:
+    config = compose_config(*overrides)
+    return inspect_source(open_source(config), config)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.integers(0, 2), min_size=30, max_size=300).filter(lambda y: min(Counter(y)[c] for c in range(3)) >= 5),
+    st.sampled_from([None, 1, 4]),
+)
+def test_val_is_a_part_of_every_class_and_train_is_the_rest(labels: list[int], per_class: int | None) -> None:
+    train, val = choose(labels, CLASSES, per_class)
+    assert sorted([*train, *val]) == list(range(len(labels)))
+    assert list(train) == sorted(train)
+    assert list(val) == sorted(val)
+    counts = Counter(labels[i] for i in val)
+    assert all(counts[c] == (per_class or max(1, labels.count(c) // 10)) for c in range(3))
+
+
+def test_the_rule_is_the_same_everywhere() -> None:
+    train, val = choose([0] * 50 + [1] * 50, ("a", "b"), 5)
+    assert val.tolist() == [7, 18, 30, 33, 48, 58, 65, 68, 69, 89]
+    assert len(train) == 90
+
+
+def test_digits_have_three_splits_whose_test_are_the_450_images() -> None:
+    source, whole = opened("data=digits"), digits()
+    assert source.test is not None
+    assert [len(s.labels) for s in (source.train, source.val, source.test)] == [1077, 270, 450]
+    assert Counter(source.val.labels) == dict.fromkeys(range(10), 27)
+    assert torch.equal(source.test.images, whole.val.images)  # type: ignore[attr-defined]
+    rows = Counter(
+        bytes(s.image(i).flatten().tolist()) for s in (source.train, source.val) for i in range(len(s.labels))
+    )
+    assert rows == Counter(bytes(whole.train.image(i).flatten().tolist()) for i in range(1347))
+
+
+def test_the_papers_protocol_keeps_the_two_splits() -> None:
+    source = opened("data=digits", "data.protocol=paper")
+    assert (source.test, len(source.train.labels), len(source.val.labels)) == (None, 1347, 450)
+    assert source.tested is source.val
+
+
+def test_the_data_have_one_hash_and_fits_to_a_part_another() -> None:
+    three, two = opened("data=digits"), opened("data=digits", "data.protocol=paper")
+    assert three.digest == two.digest == digits().digest
+    others = {three.train_digest, two.train_digest, opened("data=digits", "data.val_per_class=9").train_digest}
+    assert len(others) == 3
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    for part, count in (("train", 12), ("val", 3)):
+        for group in "ab":
+            (tmp_path / part / group).mkdir(parents=True)
+            for i in range(count):
+                colour = (ord(group), i, count)
+                Image.new("RGB", (40 + i, 40), colour).save(tmp_path / part / group / f"{i}.jpg", quality=95)
+    return tmp_path
+
+
+def test_a_folder_gives_a_tenth_of_its_training_images_to_val(photos: Path) -> None:
+    source = three_splits(folder(str(photos)))
+    assert [len(s.labels) for s in (source.train, source.val, source.tested)] == [22, 2, 6]
+    assert source.val.labels == [0, 1]
+
+
+def test_a_folder_with_a_test_folder_keeps_its_splits(photos: Path) -> None:
+    (photos / "test" / "b").mkdir(parents=True)
+    Image.new("RGB", (40, 40)).save(photos / "test" / "b" / "0.png")
+    with pytest.warns(UserWarning, match=r"test has no images of some classes \(1, such as a\)"):
+        source = opened("data=folder", f"data.root={photos}")
+    shutil.copy(photos / "train" / "a" / "0.jpg", photos / "test" / "b" / "1.jpg")
+    (photos / "test" / "a").mkdir()
+    shutil.copy(photos / "train" / "a" / "0.jpg", photos / "test" / "a" / "1.jpg")
+    two = opened("data=folder", f"data.root={photos}", "data.protocol=paper")
+    assert source.test is not None
+    assert [len(s.labels) for s in (source.train, source.val, source.test)] == [24, 6, 1]
+    assert two.test is None
+    assert two.digest != source.digest
+    (photos / "test" / "wolf").mkdir()
+    with pytest.raises(InputError, match=r"test/wolf is a class that .*train has not; .* or remove it from test"):
+        folder(str(photos))
+
+
+def test_a_part_of_a_split_of_files_is_read_by_the_decoder_and_brought_by_workers(photos: Path) -> None:
+    source = three_splits(folder(str(photos)), 3)
+    part = source.train
+    assert hasattr(part, "encoded")
+    whole = folder(str(photos)).train
+    kept = choose(whole.labels, ("a", "b"), 3)[0].tolist()
+    for j, i in enumerate(kept):
+        assert part.encoded(j) == whole.encoded(i)
+        assert torch.equal(part.image(j), whole.image(i))
+        assert (part.shape(j), part.labels[j]) == (whole.shape(i), whole.labels[i])
+    assert pickle.loads(pickle.dumps(part)).labels == part.labels
+    geometry = Geometry(36, 32, True)
+    data = ImageData(source, geometry, global_batch=6, seed=0, workers=2)
+    expected = TrainDataset(source, geometry, 0, skip_bad=False)
+    for items, batch in zip(data.batches, data.train_dataloader(), strict=True):
+        assert torch.equal(batch.images, expected.__getitems__(items).images)
+    assert len(CenterDataset(source, "val", geometry, skip_bad=False)) == 6
+
+
+def test_a_class_with_too_few_images_is_one_sentence(photos: Path) -> None:
+    with pytest.raises(
+        InputError,
+        match=r"^12 of the 12 training images of class a would be for validation, .*; add images, lower "
+        r"data\.val_per_class, or give data\.protocol=paper",
+    ):
+        opened("data=folder", f"data.root={photos}", "data.val_per_class=12")
+    for i in range(1, 12):
+        (photos / "train" / "b" / f"{i}.jpg").unlink()
+    with pytest.raises(InputError, match="1 of the 1 training images of class b would be for validation"):
+        opened("data=folder", f"data.root={photos}")
+
+
+def test_parts_in_memory_stay_in_memory() -> None:
+    part = take(digits().train, np.array([3, 5]))
+    assert torch.equal(part.images, digits().train.images[[3, 5]])  # type: ignore[attr-defined]
