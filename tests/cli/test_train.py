@@ -56,7 +56,7 @@ def test_questions_are_answered_without_the_heavy_imports(question: list[str]) -
 def test_help_lists_groups_choices_and_examples(call) -> None:
     text = call("train.py", "--help").stdout
     for line in (
-        "activation: crelu, elu, gelu, glu, hardswish, identity, leaky_relu, maxout, mish, prelu, prelu_shared, relu",
+        "activation: crelu, elu, gelu, glu, hardswish, identity, leaky_relu, maxout, mish, noisy_relu, prelu,",
         "init: constant, gaussian, he, he_average, he_backward",
         "python train.py activation=prelu init=he",
         "lr: 0.01",

@@ -135,11 +135,24 @@ def test_crelu_and_glu_by_hand() -> None:
     ]
 
 
-@pytest.mark.parametrize("factory", [A.crelu, A.glu, A.rrelu])
+def test_noisy_relu_has_the_noise_of_nair_and_hinton_in_training_alone() -> None:
+    torch.manual_seed(0)
+    module, y = A.noisy_relu(1), torch.tensor([[3.0], [0.0], [-2.0]]).repeat(1, 200_000)
+    noise = module.train()(y[:1] + 20)[0] - 23  # so far from 0 nothing is cut off, and sigmoid is 1
+    assert noise.mean().item() == pytest.approx(0, abs=0.01)
+    assert noise.var().item() == pytest.approx(1, abs=0.02)
+    low = module(y[2:])  # of variance sigmoid(-2) = 0.119
+    assert (low > 0).float().mean().item() == pytest.approx(phi(-2 / 0.1192**0.5), abs=1e-4)
+    at_zero = module(y[1:2])
+    assert at_zero.square().mean().item() == pytest.approx(0.25, abs=0.005)  # half of the variance sigmoid(0)
+    assert torch.equal(module.eval()(y), y.relu())
+
+
+@pytest.mark.parametrize("factory", [A.crelu, A.glu, A.rrelu, A.noisy_relu])
 def test_moments_of_modules_that_say_them_are_those_of_samples(factory) -> None:
     """A million numbers: the standard error of E[f^2] is below 0.002, so five of them are 0.01."""
     module, generator = factory(1000).train(), torch.Generator().manual_seed(0)
-    torch.manual_seed(0)
+    torch.manual_seed(1)
     y = torch.randn(1000, 1000 * pieces(module), generator=generator).requires_grad_()
     x = module(y)
     gradient = torch.randn(x.shape, generator=generator)
@@ -147,6 +160,7 @@ def test_moments_of_modules_that_say_them_are_those_of_samples(factory) -> None:
     said = moments(module)
     assert x.square().mean().item() == pytest.approx(said.second, abs=0.01)
     assert back.square().mean().item() == pytest.approx(said.derivative_second, abs=0.01)
+    torch.manual_seed(1)  # the same noise
     wider = module(y * 1.02).square().mean() / x.square().mean()
     if factory is not A.rrelu:  # which draws other slopes
         assert math.log(wider.item()) / math.log(1.02**2) == pytest.approx(said.map_slope, abs=0.02)

@@ -9,7 +9,7 @@ from rectifiers.nn.networks.rows import expand
 
 ACTIVATIONS = [
     A.relu, A.leaky_relu, A.prelu, A.prelu_shared, A.sigmoid, A.tanh, A.maxout, A.elu, A.gelu, A.silu, A.softplus,
-    A.identity, A.crelu, A.glu, A.rrelu, A.squared_relu,
+    A.identity, A.crelu, A.glu, A.rrelu, A.noisy_relu, A.squared_relu,
 ]  # fmt: skip
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from rectifiers.nn.kernels import PReLU
-from rectifiers.nn.nonlinearities import GLU, CReLU, Maxout, Moments, RReLU, SquaredReLU, outputs, pieces
+from rectifiers.nn.nonlinearities import GLU, CReLU, Maxout, Moments, NoisyReLU, RReLU, SquaredReLU, outputs, pieces
 from rectifiers.nn.quadrature import REACH, normal_rule
 from rectifiers.runtime.errors import InputError
 
@@ -114,6 +114,11 @@ def rrelu(channels: int, lower: float = 1 / 8, upper: float = 1 / 3) -> nn.Modul
     if not lower <= upper:
         raise InputError(f"activation.lower={lower} is above activation.upper={upper}; give a range")
     return RReLU(lower, upper)
+
+
+def noisy_relu(channels: int) -> nn.Module:
+    """max(0, y + e) with noise of variance sigmoid(y) in training, max(0, y) in testing (Nair and Hinton 2010)."""
+    return NoisyReLU()
 
 
 def crelu(channels: int) -> nn.Module:

@@ -4,6 +4,7 @@ A layer of d units gets an activation that reads `pieces` channels and gives `ou
 unless the module has such an attribute.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -92,6 +93,33 @@ class RReLU(nn.RReLU):
         """Return the moments in training: E[a^2] over the draws stands for the square of a slope."""
         square = (self.lower**2 + self.lower * self.upper + self.upper**2) / 3
         return Moments((1 + square) / 2, (1 + square) / 2, map_slope=1.0)
+
+
+class NoisyReLU(nn.Module):
+    """max(0, y + e) in training, e normal with variance sigmoid(y), and max(0, y) in testing (Nair and Hinton 2010).
+
+    It approximates the sum of infinitely many binary units with shifted biases. Its derivative is 1 where the sum
+    is positive: the noise counts as a constant.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return x.relu()
+        return (x + x.detach().sigmoid().sqrt() * torch.randn_like(x)).relu()
+
+    def moments(self) -> Moments:
+        """Return the moments in training, over z and the noise."""
+        second = normal_mean(_noisy_square)
+        growth = normal_mean(lambda z: (z**2 - 1) * _noisy_square(z))  # E[z g'(z)] = E[(z^2 - 1) g(z)]
+        derivative = normal_mean(lambda z: torch.special.ndtr(z / z.sigmoid().sqrt()))
+        return Moments(second, derivative, map_slope=growth / second / 2)
+
+
+def _noisy_square(z: Tensor) -> Tensor:
+    """E[max(0, z + e)^2] over e ~ N(0, sigmoid(z)): the second moment of a rectified normal variable."""
+    std = z.sigmoid().sqrt()
+    density = torch.exp(-((z / std) ** 2) / 2) / math.sqrt(2 * math.pi)
+    return (z**2 + std**2) * torch.special.ndtr(z / std) + z * std * density
 
 
 class SquaredReLU(nn.Module):
