@@ -3,6 +3,7 @@
 python scripts/claims.py list                        claims, their runs and what they cost
 python scripts/claims.py run --jobs 2                run what neither runs/ nor results/claims has
 python scripts/claims.py run figure3 dead_units      of some claims
+python scripts/claims.py search cifar_table2 --root <folder>    choose the arms' learning rates
 python scripts/claims.py run --again                 also what results/claims has: all of it on this machine
 """
 
@@ -10,7 +11,7 @@ import argparse
 import hashlib
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -18,10 +19,11 @@ from rich.table import Table
 
 from rectifiers.cli.sweep import compose_job, plan
 from rectifiers.results.claim_records import load
-from rectifiers.results.claims import Claim, claim_exclusion_reason, claims, runs_of
+from rectifiers.results.claims import Claim, claim_exclusion_reason, claims, runs_of, search_runs
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.provenance import is_changed
+from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.programs import one_sentence
 
@@ -39,26 +41,53 @@ def chosen(names: list[str]) -> list[Claim]:
     return [known[name] for name in names] if names else list(known.values())
 
 
-def missing(wanted: Iterable[Claim], runs: Path, again: bool) -> dict[str, list[str]]:
-    """Return the overrides of every run that is missing, by its name; two claims that share a run have one."""
+def missing(
+    wanted: Iterable[Claim], runs: Path, *, again: bool, search: bool = False, places: Sequence[str] = ()
+) -> dict[str, list[str]]:
+    """Return the overrides of every run that is missing, by its name; two claims that share a run have one.
+
+    search: the runs that choose learning rates, instead of those that are judged. places: further overrides.
+    """
     found = [] if again else load(RESULTS)
     committed = is_changed() is False
     jobs: dict[str, list[str]] = {}
     for claim in wanted:
-        there = runs_of(claim, found)
-        for arm, given in claim.arms.items():
-            for seed in (seed for seed in claim.all_seeds() if seed not in there[arm]):
-                overrides = [f"experiment=claim/{claim.name}", *given, *ALWAYS, f"runs_dir='{runs}'", f"seed={seed}"]
-                config, _ = compose_job(tuple(overrides))
-                name = run_id(science(config))
-                path = runs / name / "record.json"
-                reason = claim_exclusion_reason(records.load(path)) if committed and path.exists() else None
-                if reason:  # of code that was not committed, say
-                    print(f"{path} answers nothing, for {reason}; it is run again", file=sys.stderr)
-                    overrides.append("rerun=true")
-                if reason or not path.exists():
-                    jobs.setdefault(name, overrides)
+        for given, seed in searched(claim, found) if search else judged(claim, found):
+            overrides = [
+                f"experiment=claim/{claim.name}",
+                *given,
+                *ALWAYS,
+                *places,
+                f"runs_dir='{runs}'",
+                f"seed={seed}",
+            ]
+            config, _ = compose_job(tuple(overrides))
+            name = run_id(science(config))
+            path = runs / name / "record.json"
+            reason = claim_exclusion_reason(records.load(path)) if committed and path.exists() else None
+            if reason:  # of code that was not committed, say
+                print(f"{path} answers nothing, for {reason}; it is run again", file=sys.stderr)
+                overrides.append("rerun=true")
+            if reason or not path.exists():
+                jobs.setdefault(name, overrides)
     return jobs
+
+
+Runs = Iterator[tuple[Sequence[str], int]]  # overrides and seed
+
+
+def judged(claim: Claim, found: Sequence[TrainingRecord]) -> Runs:
+    """Yield the runs that the claim is judged by and `found` lacks."""
+    there = runs_of(claim, found)
+    for arm, given in claim.arms.items():
+        yield from ((given, seed) for seed in claim.all_seeds() if seed not in there[arm])
+
+
+def searched(claim: Claim, found: Sequence[TrainingRecord]) -> Runs:
+    """Yield the runs that choose its learning rates and `found` lacks."""
+    if claim.search is not None:
+        there, seed = search_runs(claim, found), claim.search.seed
+        yield from ((given, seed) for name, given in claim.searched().items() if name not in there)
 
 
 def run(wanted: list[Claim], asked: argparse.Namespace) -> None:
@@ -66,7 +95,8 @@ def run(wanted: list[Claim], asked: argparse.Namespace) -> None:
     if is_changed():
         print("the code is not committed: results/claims will not take in what runs now", file=sys.stderr)
     print("planning ...", file=sys.stderr)
-    found = missing(wanted, asked.runs, asked.again)
+    places = [] if asked.root is None else [f"data.root='{asked.root.absolute()}'"]
+    found = missing(wanted, asked.runs, again=asked.again, search=asked.command == "search", places=places)
     print(f"missing runs: {len(found)}", file=sys.stderr)
     if not found:
         return
@@ -91,12 +121,17 @@ def print_list(wanted: Iterable[Claim]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, text in (("list", "claims, their runs and what they cost"), ("run", "run what is missing")):
+    for name, text in (
+        ("list", "claims, their runs and what they cost"),
+        ("search", "make the missing runs that choose the arms' learning rates"),
+        ("run", "make the missing runs that are judged"),
+    ):
         command = commands.add_parser(name, help=text)
         command.add_argument("claim", nargs="*", help="some claims (default: all)")
-        if name == "run":
+        if name != "list":
             command.add_argument("--jobs", type=int, default=1, help="processes at a time (default: 1)")
             command.add_argument("--again", action="store_true", help="also what results/claims has")
+            command.add_argument("--root", type=Path, help="the folder of data that are not in the project: data.root")
             command.add_argument("--runs", type=Path, default=Path("runs"), help="the folder of runs (default: runs)")
     asked = parser.parse_args()
     with one_sentence():

@@ -26,8 +26,8 @@ from typing import Any
 import yaml
 from rich.console import Group
 
-from rectifiers.results import claim_records, claims_table, criteria, findings, tables
-from rectifiers.results.claims import Answer, answer, arm_hash, claim_exclusion_reason, claims, runs_of
+from rectifiers.results import claim_records, claims_table, criteria, findings, searches, tables
+from rectifiers.results.claims import Answer, answer, arm_hash, claim_exclusion_reason, claims, runs_of, search_runs
 from rectifiers.results.comparison import compare
 from rectifiers.results.eligibility import CLAIM, PLACE, described, exclusion_reason
 from rectifiers.results.listing import Found, find, gather, select, usual_protocol
@@ -107,8 +107,12 @@ def write_claims(check: bool) -> Outcome:
             "criteria stood there; see git fetch --unshallow",
             file=sys.stderr,
         )
+    searched = [(each, each.search, search_runs(each, found)) for each in claims() if each.search]
+    for each, search, runs in searched:
+        searches.check_rates(each.name, search, each.arms, runs)
     judged, texts = answers(found), claim_records.tables(folder, claims(), found)
-    texts[path] = claims_table.render_markdown(judged, load_floor(RESULTS))
+    rates = searches.table((each.name, search, each.arms, runs) for each, search, runs in searched)
+    texts[path] = claims_table.render_markdown(judged, load_floor(RESULTS), rates)
     texts[RESULTS / "FINDINGS.md"] = findings.render_markdown(claims_table.in_order(judged))
     drawn = {figures / f"{each.claim.name}.svg": each for each in claims_table.with_figures(judged)}
     if check:
@@ -228,7 +232,7 @@ def note_experiments() -> Outcome:
         "claims": {
             claim.name: {
                 arm: arm_hash(science(composed([f"experiment={CLAIM}{claim.name}", *overrides])))
-                for arm, overrides in claim.arms.items()
+                for arm, overrides in {**claim.arms, **claim.searched()}.items()
             }
             for claim in claims()
             if claim.arms

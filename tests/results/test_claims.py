@@ -16,6 +16,7 @@ from rectifiers.results.claims import Claim, answer, arm_hash, claim_exclusion_r
 from rectifiers.results.claims_table import FIGURES, in_order, render_markdown
 from rectifiers.results.measures import MEASURES
 from rectifiers.results.numerical_floor import NumericalFloor
+from rectifiers.results.paper import table_1_slopes
 from rectifiers.results.statistics import Spread
 from rectifiers.results.verdicts import Region
 from rectifiers.runs.record import TrainingRecord
@@ -176,11 +177,32 @@ def test_measures_of_a_record() -> None:
     assert MEASURES["mean_response"](silent) is MEASURES["signal_kept"](silent) is None
     assert MEASURES["dead_share"](altered(heard, LOST | {"history": rows})) is None
     means = {"conv1": 0.5, "conv2": 0.3, "conv10": 0.1, "fc1": 0.7}
-    kept = {layer: {"mean": means[layer], "std": 0, "min": 0, "max": 1, "channels": 1} for layer in sorted(means)}
-    slopes = altered(whole, {"slopes": kept, "init_report": [LAYER | {"layer": layer} for layer in means]})
+    kept = {layer: means[layer] for layer in sorted(means)}
+    slopes = altered(whole, {"slopes": kept_slopes(kept), "init_report": [LAYER | {"layer": layer} for layer in means]})
     assert MEASURES["slope_trend"](slopes) == -1
     assert MEASURES["mean_slope"](slopes) == pytest.approx(0.4)
     assert MEASURES["mean_slope"](whole) is MEASURES["slope_trend"](whole) is None
+    assert MEASURES["slope_of_first"](slopes) == pytest.approx(0.5 - 0.2)
+    assert MEASURES["slope_before_pooling"](slopes) is None  # no stage of several layers
+    assert MEASURES["paper_correlation"](slopes, shared=True) is None  # one layer of the paper's names
+
+
+def test_slopes_are_compared_with_table_1_by_stage_and_layer() -> None:
+    papers = {layer: value for layer, value in table_1_slopes(shared=False).items() if layer.startswith("conv")}
+    whole = training(init_report=[LAYER | {"layer": layer} for layer in papers], slopes=kept_slopes(papers))
+    assert MEASURES["paper_correlation"](whole, shared=False) == pytest.approx(1)
+    assert 0 < MEASURES["paper_correlation"](whole, shared=True) < 1
+    assert MEASURES["slope_before_pooling"](whole) == pytest.approx(
+        ((0.464 - (0.321 + 0.204 + 0.294) / 3) + (0.198 - (0.196 + 0.152 + 0.145 + 0.124 + 0.134) / 5)) / 2
+    )
+    assert MEASURES["slope_of_first"](whole) == pytest.approx(0.596 - sum(list(papers.values())[1:]) / 10)
+    against = {layer: -value for layer, value in papers.items()}
+    turned = training(init_report=[LAYER | {"layer": layer} for layer in papers], slopes=kept_slopes(against))
+    assert MEASURES["paper_correlation"](turned, shared=False) == pytest.approx(-1)
+
+
+def kept_slopes(means: dict[str, float]) -> dict[str, Any]:
+    return {layer: {"mean": mean, "std": 0, "min": -1, "max": 1, "channels": 1} for layer, mean in means.items()}
 
 
 @pytest.mark.parametrize(
@@ -321,7 +343,7 @@ def test_the_claims_of_conf_are_whole_and_their_runs_known() -> None:
     runnable = [claim for claim in claims() if claim.tests]
     assert len(runnable) >= 30
     for claim in runnable:
-        assert set(noted[claim.name]) == set(claim.arms), "run scripts/report.py experiments"
+        assert set(noted[claim.name]) == {*claim.arms, *claim.searched()}, "run scripts/report.py experiments"
         assert claim.statement[-1] != "."
         used = {arm for test in claim.tests for arm in (test.of, test.minus, test.over)}
         assert set(claim.arms) <= used, claim.name

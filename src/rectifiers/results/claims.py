@@ -8,6 +8,7 @@ which no run reads, what is claimed:
     arms                    by name, what is given on the command line besides the experiment
     cpu_s                   by arm, seconds of one core that a run took
     first_seed              instead of 0: a criterion that is changed after a run needs other seeds
+    search                  how the arms' learning rates are chosen: see `searches.py`
     is_check                true: it follows from theory, so that its runs test this program and are no evidence
     note                    what a reader must know of the setting, such as why it was changed
     tests                   a list; the claim is supported where all are, and contradicted where one is:
@@ -32,6 +33,7 @@ import yaml
 from rectifiers.results.eligibility import known
 from rectifiers.results.measures import MEASURES, has_diverged
 from rectifiers.results.numerical_floor import NumericalFloor
+from rectifiers.results.searches import Search
 from rectifiers.results.verdicts import STATISTICS, Criterion, Finding, Region, Verdict, judge, together
 from rectifiers.runs.identity import run_id, without
 from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
@@ -94,6 +96,11 @@ class Claim:
     not_run: str = ""
     first_seed: int = 0
     is_check: bool = False
+    search: Search | None = None
+
+    def searched(self) -> dict[str, list[str]]:
+        """Return the overrides of the runs that choose its arms' learning rates, by name; none without a search."""
+        return self.search.arms(self.arms) if self.search else {}
 
     def all_seeds(self) -> range:
         """Return the seeds that it asks for."""
@@ -146,7 +153,8 @@ def _claim(name: str, described: Any) -> Claim:
         raise InputError(f"claim/{name} has no key claim; say there what it claims")
     try:
         tests = [_test(name, dict(test)) for test in described.pop("tests")]
-        claim = Claim(name, tests=tests, **described)
+        search = Search.of(name, described.pop("search")) if "search" in described else None
+        claim = Claim(name, tests=tests, search=search, **described)
     except (TypeError, KeyError, ValueError) as error:
         raise InputError(f"claim/{name} is not whole ({error}); see results/claims.py for its keys") from error
     for arm in (arm for test in tests for arm in test.arms()):
@@ -217,7 +225,7 @@ def claim_exclusion_reason(record: Record) -> str | None:
     arms = {arm for claim in known()["claims"].values() for arm in claim.values()}
     if arm_hash(record.science) not in arms:
         return "its configuration is no claim's"
-    if record.science["data"].get("split_seed") != record.seed:
+    if record.science["data"].get("split_seed", record.seed) != record.seed:
         return "its images are split by another seed than its own"
     return None if record.provenance.git_dirty is False else "its code was not committed"
 
@@ -235,6 +243,16 @@ def runs_of(claim: Claim, found: Iterable[TrainingRecord]) -> Runs:
         if record.seed in claim.all_seeds():
             by_hash.setdefault(arm_hash(record.science), {})[record.seed] = record
     return {arm: by_hash.get(hashes[arm], {}) for arm in claim.arms}
+
+
+def search_runs(claim: Claim, found: Iterable[TrainingRecord]) -> dict[str, TrainingRecord]:
+    """Return the runs that choose the claim's learning rates, by the names of `Claim.searched`."""
+    hashes, names = known()["claims"].get(claim.name, {}), claim.searched()
+    by_hash = {hashes[name]: name for name in names if name in hashes}
+    seed = claim.search.seed if claim.search else None
+    return {
+        by_hash[run]: record for record in found if record.seed == seed and (run := arm_hash(record.science)) in by_hash
+    }
 
 
 def answer(claim: Claim, found: Iterable[TrainingRecord], floor: NumericalFloor | None = None) -> Answer:

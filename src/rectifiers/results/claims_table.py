@@ -14,8 +14,13 @@ from rectifiers.results.verdicts import Finding, Verdict
 FIGURES = "figures/claims"  # below results/
 
 
-def render_markdown(answers: Sequence[Answer], floor: NumericalFloor | None = None) -> str:
-    """Return the whole document as Markdown; how many verdicts would be chance is a part of it."""
+def render_markdown(
+    answers: Sequence[Answer], floor: NumericalFloor | None = None, searches: Table | None = None
+) -> str:
+    """Return the whole document as Markdown; how many verdicts would be chance is a part of it.
+
+    searches: the table of the arms' learning rates.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # here and not above: only documents need it
 
     evidence = [each for each in answers if not each.claim.is_check]
@@ -31,7 +36,7 @@ def render_markdown(answers: Sequence[Answer], floor: NumericalFloor | None = No
         judged=judged,
         supported=sum(max(tested.test.criterion.chance() for tested in each.tested) for each in judged),
         contradicted=sum(0.025 * len(each.tested) for each in judged),
-        tables=tables(answers),
+        tables=[*tables(answers), *([searches] if searches and searches.lines else [])],
         drawn=[each.claim for each in with_figures(answers)],
         folder=FIGURES,
     )

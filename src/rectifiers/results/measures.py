@@ -7,9 +7,10 @@ responses of a network that is gone) a measure is None.
 
 import math
 from collections.abc import Callable, Mapping
-from statistics import fmean
+from statistics import correlation, fmean
 from typing import Any
 
+from rectifiers.results.paper import table_1_slopes
 from rectifiers.runs.record import TrainingRecord
 
 Measure = Callable[..., float | None]
@@ -116,9 +117,40 @@ def slope_trend(record: TrainingRecord) -> float | None:
     """Return Spearman's rank correlation of the conv layers' learned slopes with their depth."""
     from scipy.stats import spearmanr  # here and not above: it takes a second
 
-    layers = [entry.layer for entry in record.init_report if entry.layer in record.slopes]
-    slopes = [record.slopes[layer].mean for layer in layers if layer.startswith("conv")]
+    slopes = list(_conv_slopes(record).values())
     return float(spearmanr(range(len(slopes)), slopes).statistic) if slopes else None
+
+
+def _conv_slopes(record: TrainingRecord) -> dict[str, float]:
+    """The conv layers' learned slopes by name, in their order, each the mean over channels."""
+    layers = [entry.layer for entry in record.init_report if entry.layer in record.slopes]
+    return {layer: record.slopes[layer].mean for layer in layers if layer.startswith("conv")}
+
+
+def slope_of_first(record: TrainingRecord) -> float | None:
+    """Return by how much the first conv layer's slope exceeds the mean of the others."""
+    slopes = list(_conv_slopes(record).values())
+    return slopes[0] - fmean(slopes[1:]) if len(slopes) > 1 else None
+
+
+def slope_before_pooling(record: TrainingRecord) -> float | None:
+    """Return by how much the slope of a stage's last layer exceeds the mean of the stage's others; mean over stages.
+
+    A stage is the layers of one name with numbers, as conv2_1 to conv2_4, after which the maps are pooled.
+    """
+    stages: dict[str, list[float]] = {}
+    for layer, slope in _conv_slopes(record).items():
+        stages.setdefault(layer.partition("_")[0], []).append(slope)
+    found = [slopes[-1] - fmean(slopes[:-1]) for slopes in stages.values() if len(slopes) > 1]
+    return fmean(found) if found else None
+
+
+def paper_correlation(record: TrainingRecord, shared: bool) -> float | None:
+    """Return Pearson's correlation of the conv layers' learned slopes with Table 1's, shared or channel-wise."""
+    ours, papers = _conv_slopes(record), table_1_slopes(shared)
+    layers = [layer for layer in ours if layer in papers]
+    is_constant = len({ours[layer] for layer in layers}) < 2
+    return None if is_constant else correlation([ours[layer] for layer in layers], [papers[layer] for layer in layers])
 
 
 def images_per_second(record: TrainingRecord) -> float | None:
@@ -129,5 +161,6 @@ def images_per_second(record: TrainingRecord) -> float | None:
 MEASURES: dict[str, Measure] = {
     measure.__name__: measure
     for measure in (error, final, mean_over, reached, epochs_to, diverged, dead_share, mean_response, signal_kept,
-                    mean_slope, slope_trend, images_per_second)
+                    mean_slope, slope_trend, slope_of_first, slope_before_pooling, paper_correlation,
+                    images_per_second)
 }  # fmt: skip

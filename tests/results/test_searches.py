@@ -1,0 +1,73 @@
+"""The learning rate of each arm is the one that its search on validation images found best."""
+
+import math
+
+import pytest
+
+from made_up import diverged, epoch, training
+from rectifiers.results.claims import claims
+from rectifiers.results.eligibility import known
+from rectifiers.results.searches import Search, best, check_rates, name_of, rate_of, table, val_error
+from rectifiers.runs.record import TrainingRecord
+from rectifiers.runtime.errors import InputError
+
+SEARCH = Search((0.1, 0.01, 0.001), 1000, ("optim.epochs=1",))
+ARMS = {"relu": ["optim.lr=0.01"], "prelu": ["activation=prelu", "optim.lr=0.1"]}
+
+
+def found(error: float) -> TrainingRecord:
+    return training(history=[epoch(1), epoch(2), epoch(3) | {"val/top1_error_pct": error}])
+
+
+def runs(arm: str, *errors: float | None) -> dict[str, TrainingRecord]:
+    made = [diverged() if error is None else found(error) for error in errors]
+    return {name_of(arm, rate): record for rate, record in zip(SEARCH.rates, made, strict=False)}
+
+
+def test_every_arm_is_run_at_every_rate_with_its_own_taken_out() -> None:
+    assert SEARCH.arms(ARMS)["prelu at 0.001"] == ["activation=prelu", "optim.lr=0.001", "optim.epochs=1"]
+    assert len(SEARCH.arms(ARMS)) == 6
+    assert (rate_of(ARMS["prelu"]), rate_of(["activation=prelu"])) == (0.1, None)
+
+
+def test_the_best_rate_has_the_lowest_last_error_the_lower_of_equals_and_diverged_runs_lose() -> None:
+    assert best(SEARCH, "relu", runs("relu", 30.0, 20.0, 40.0)) == 0.01
+    assert best(SEARCH, "relu", runs("relu", 30.0, 20.0, 20.0)) == 0.001
+    assert best(SEARCH, "relu", runs("relu", None, 89.0, None)) == 0.01
+    assert val_error(diverged()) == math.inf
+    assert best(SEARCH, "relu", runs("relu", 30.0, 20.0)) is None  # one is missing
+    assert best(SEARCH, "prelu", runs("relu", 30.0, 20.0, 40.0)) is None
+
+
+def test_an_arm_with_another_rate_than_its_search_found_is_one_sentence() -> None:
+    check_rates("made_up", SEARCH, ARMS, runs("relu", 30.0, 20.0, 40.0))
+    check_rates("made_up", SEARCH, ARMS, runs("relu", 10.0, 20.0))
+    with pytest.raises(
+        InputError, match=r"claim/made_up: arm relu is to have optim.lr=0.1, which .* and has 0.01; give"
+    ):
+        check_rates("made_up", SEARCH, ARMS, runs("relu", 10.0, 20.0, 40.0))
+
+
+def test_the_table_shows_every_error_and_what_was_chosen() -> None:
+    made = table([("made_up", SEARCH, ARMS, runs("relu", None, 20.0, 40.0))])
+    assert [list(line.cells) for line in made.lines] == [
+        ["made_up", "relu", "0.1: diverged, 0.01: 20.0, 0.001: 40.0", "0.01"],
+        ["made_up", "prelu", "0.1: not run, 0.01: not run, 0.001: not run", "-"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "given", [{"rates": [0.1], "seed": 1}, {"rates": [0.1, -1], "seed": 1}, {"rates": [1, 2]}, {"x": 1}]
+)
+def test_a_search_that_is_not_usable_is_one_sentence(given: dict[str, object]) -> None:
+    with pytest.raises(InputError, match=r"claim/made_up: search is not usable"):
+        Search.of("made_up", given)
+
+
+def test_the_claims_searches_are_known_by_their_runs() -> None:
+    searched = [claim for claim in claims() if claim.search]
+    assert searched
+    for claim in searched:
+        assert set(claim.searched()) <= set(known()["claims"][claim.name])
+        assert claim.search is not None
+        assert claim.search.seed not in claim.all_seeds()  # what chooses is not judged
