@@ -18,7 +18,7 @@ from torch.fx import symbolic_trace
 
 from conftest import ROOT
 from rectifiers.nn.kernels import PReLU, cpu
-from rectifiers.nn.kernels.prelu import MIN_SLOPE, _PReLU, kernels
+from rectifiers.nn.kernels.operator import MIN_SLOPE, _PReLU, kernels
 
 needs_library = pytest.mark.skipif(
     cpu.unavailable_reason() is not None, reason=f"there is no C library to test: {cpu.unavailable_reason()}"

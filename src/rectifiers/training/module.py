@@ -15,6 +15,7 @@ from rectifiers.data.module import Batch
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.evaluation.counters import ErrorCounter
 from rectifiers.evaluation.responses import ResponseMeter
+from rectifiers.nn.kernels import asked_together
 from rectifiers.nn.networks.network import ImageNetwork
 from rectifiers.runs.config import Optim
 from rectifiers.runtime.distributed import all_gather, all_reduce_max
@@ -101,7 +102,8 @@ class Classifier(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         inputs = self.preprocess(batch.images, batch.shifts)
-        loss = F.cross_entropy(self.network(inputs), batch.labels)
+        with asked_together(self.network.modules()):
+            loss = F.cross_entropy(self.network(inputs), batch.labels)
         if all_reduce_max(int(not torch.isfinite(loss))):  # no rank may leave a step in which others wait
             found = "" if torch.isfinite(loss) else first_bad_layer(self.network, inputs)
             raise Diverged(self.global_step, next(filter(None, all_gather(found))))
