@@ -62,8 +62,8 @@ PROMISED = {
     "init": "constant gaussian he he_average he_backward he_scaled lecun orthogonal sparse torch_default xavier "
     "xavier_forward zeros",
     "preprocess": "channel_mean minmax none pca pca_reduce pca_whiten pixel_mean scalar_mean standardize zca",
-    "model": "mini mlp model_a model_b model_c resnet20 resnet32 resnet56 small14 small14_32 small22_32 small30 "
-    "small30_32 timm vgg16 vgg19 vgg_b",
+    "model": "mini mlp mlp_shortcuts model_a model_b model_c resnet20 resnet32 resnet56 small14 small14_32 small22_32 "
+    "small30 small30_32 timm vgg16 vgg19 vgg_b",
     "data": "cifar10 digits digits8 fashion_mnist folder imagenet",
     "callbacks": "fisher greedy ranks redraw_layers revive_dead",
     "debug": "smoke",

@@ -4,7 +4,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 import torch
@@ -113,7 +113,8 @@ def after_module(module: nn.Module, x: Tensor, signal: Signal) -> Signal | None:
     if torch.equal(forward(x.clone()), x):  # dropout, for example
         return signal
     exact = copy.deepcopy(module).cpu().double().requires_grad_(False)
-    return after_function(label, exact.forward, [signal], max([p.numel() for p in module.parameters()], default=1))
+    state = chain(module.parameters(), module.buffers())
+    return after_function(label, exact.forward, [signal], max([x.numel() for x in state], default=1))
 
 
 def after_function(

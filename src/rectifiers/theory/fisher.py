@@ -10,10 +10,12 @@ from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from rectifiers.nn.networks.network import Network
+from rectifiers.nn.networks.modules import ModuleNetwork
+from rectifiers.nn.networks.network import ImageNetwork, Network
+from rectifiers.nn.networks.shortcuts import ShortcutBlock, ShortcutPerceptron
 from rectifiers.runtime.errors import InputError
 
 MAX_WEIGHTS = 2000  # the matrix grows with its square, the time for the eigenvalues with its cube
@@ -24,15 +26,16 @@ MEASURES = (
     "output_units", "first", "output", "cross", "off_over_diagonal", "largest_over_mean", "effective_rank", "dead",
     "natural_angle",
 )  # fmt: skip
+SHORTCUT = "shortcut"  # a measure of networks that have shortcuts
 
 
-def weights_of(network: Network) -> dict[str, Tensor]:
-    """Return the weights of conv and linear layers by name; biases and slopes count as constants.
+def weights_of(network: ImageNetwork) -> dict[str, Tensor]:
+    """Return the weights of conv and linear layers by name, in their order; biases and slopes count as constants.
 
     Raises:
         InputError: where there are more than MAX_WEIGHTS.
     """
-    chosen = {id(site.module.weight) for site in network.sites()}
+    chosen = {id(m.weight) for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear)}
     weights = {name: p.detach().double() for name, p in network.named_parameters() if id(p) in chosen}
     count = sum(p.numel() for p in weights.values())
     if count > MAX_WEIGHTS:
@@ -43,7 +46,7 @@ def weights_of(network: Network) -> dict[str, Tensor]:
     return weights
 
 
-def fisher_matrix(network: Network, inputs: Tensor) -> Tensor:
+def fisher_matrix(network: ImageNetwork, inputs: Tensor) -> Tensor:
     """Return F [P, P] in double precision; the weights are in the order of `weights_of`, flattened."""
     exact, x = network.double().eval(), inputs.double()
     weights = weights_of(exact)
@@ -67,7 +70,7 @@ def fisher_matrix(network: Network, inputs: Tensor) -> Tensor:
     return total / len(x)
 
 
-def gradient(network: Network, inputs: Tensor, labels: Tensor) -> Tensor:
+def gradient(network: ImageNetwork, inputs: Tensor, labels: Tensor) -> Tensor:
     """Return the gradient [P] of the mean cross-entropy by the weights, in the order of `fisher_matrix`."""
     exact = network.double().eval()
     names = list(weights_of(exact))
@@ -92,64 +95,94 @@ def angle(fisher: Tensor, gradient: Tensor, damping: float = DAMPING) -> float |
     return math.degrees(math.acos(max(-1.0, min(1.0, cosine))))
 
 
-def summarize(fisher: Tensor, hidden: int, classes: int) -> tuple[dict[str, float], Tensor]:
+def summarize(fisher: Tensor, hidden: int, classes: int, shortcut: int = 0) -> tuple[dict[str, float], Tensor]:
     """Return the measures of a two-layer network's F by name, and its eigenvalues [P], descending.
 
-    hidden, classes: the output layer's weight is [classes, hidden] and comes last.
+    hidden, classes: the output layer's weight is [classes, hidden] and comes last. shortcut: the number of weights of a
+    shortcut, which come before.
 
     Off-diagonal masses are means of |F_ij| / sqrt(F_ii F_jj) over pairs of different weights. output_units: the mass of
     output weights of one class and two hidden units, for which theory predicts (1 - a)^2 / (pi (1 + a^2)) at the start
     if the units are independent. first, output, cross: within the first layer's block, within the output's, between the
-    two. off_over_diagonal: ||F - diag F|| / ||diag F||, Frobenius. largest_over_mean: of the eigenvalues, 1 for a
-    multiple of the unit matrix. effective_rank: (sum of eigenvalues)^2 / sum of squares, as a share of their number.
-    dead: the number of weights without information, F_ii = 0.
+    two. shortcut: between the shortcut and both, where there is one. off_over_diagonal: ||F - diag F|| / ||diag F||,
+    Frobenius. largest_over_mean: of the eigenvalues, 1 for a multiple of the unit matrix. effective_rank: (sum of
+    eigenvalues)^2 / sum of squares, as a share of their number. dead: the number of weights without information,
+    F_ii = 0.
     """
     diagonal = fisher.diagonal()
     alive = diagonal > 1e-14 * diagonal.max()
     scale = torch.where(alive, diagonal, torch.inf).rsqrt()
     correlation = (fisher * scale[:, None] * scale).abs()
-    first = len(fisher) - hidden * classes
+    last = len(fisher) - hidden * classes
+    first = last - shortcut
 
     def mass(block: Tensor, known: Tensor) -> float:
         pairs = int(known.sum()) * (int(known.sum()) - 1)
         return float(block.sum() - block.diagonal().sum()) / pairs if pairs else math.nan
 
-    inner, outer, between = correlation[:first, :first], correlation[first:, first:], correlation[:first, first:]
+    def mass_between(block: Tensor, rows: Tensor, columns: Tensor) -> float:
+        pairs = int(rows.sum()) * int(columns.sum())
+        return float(block.sum()) / pairs if pairs else math.nan
+
+    inner, outer, between = correlation[:first, :first], correlation[last:, last:], correlation[:first, last:]
     by_class = range(0, hidden * classes, hidden)
-    units = [mass(outer[i : i + hidden, i : i + hidden], alive[first:][i : i + hidden]) for i in by_class]
+    units = [mass(outer[i : i + hidden, i : i + hidden], alive[last:][i : i + hidden]) for i in by_class]
     values = torch.linalg.eigvalsh(fisher).flip(0).clamp_min(0)
-    known_pairs = int(alive[:first].sum()) * int(alive[first:].sum())
     measures = {
         "output_units": sum(units) / len(units),
         "first": mass(inner, alive[:first]),
-        "output": mass(outer, alive[first:]),
-        "cross": float(between.sum()) / known_pairs if known_pairs else math.nan,
+        "output": mass(outer, alive[last:]),
+        "cross": mass_between(between, alive[:first], alive[last:]),
         "off_over_diagonal": float((fisher - fisher.diag().diag()).norm() / diagonal.norm()),
         "largest_over_mean": float(values[0] / values.mean()),
         "effective_rank": float(values.sum() ** 2 / values.square().sum() / len(values)),
         "dead": int((~alive).sum()),
     }
+    if shortcut:
+        past, others = slice(first, last), torch.ones(len(fisher), dtype=torch.bool)
+        others[past] = False
+        measures[SHORTCUT] = mass_between(correlation[past][:, others], alive[past], alive[others])
     return measures, values
 
 
-def check_two_layers(network: Network) -> None:
+def check_two_layers(network: ImageNetwork) -> None:
     """Raise InputError for a network that `measure` cannot handle."""
-    layers = [site.name for site in network.sites()]
-    if len(layers) != 2 or network.pieces > 1:
-        raise InputError(
-            f"fisher speaks of networks with two layers of weights, and this one has {len(layers)} "
-            f"({', '.join(layers[:4])}{', ...' if len(layers) > 4 else ''}); give model=mlp model.depth=1"
-        )
+    if isinstance(network, Network):
+        layers = [site.name for site in network.sites()]
+        if len(layers) != 2 or network.pieces > 1:
+            raise InputError(
+                f"fisher speaks of networks with two layers of weights, and this one has {len(layers)} "
+                f"({', '.join(layers[:4])}{', ...' if len(layers) > 4 else ''}); give model=mlp model.depth=1"
+            )
+    else:
+        _block(network)
     weights_of(network)
 
 
-def measure(network: Network, inputs: Tensor, labels: Tensor) -> tuple[dict[str, float], Tensor]:
-    """Return every measure of a two-layer network by name (MEASURES), and the eigenvalues of F.
+def _block(network: ImageNetwork) -> ShortcutBlock:
+    """The only block of a perceptron with shortcuts."""
+    perceptron = network.module if isinstance(network, ModuleNetwork) else None
+    blocks = perceptron.blocks() if isinstance(perceptron, ShortcutPerceptron) else []
+    if len(blocks) != 1:
+        raise InputError(
+            "fisher speaks of networks with two layers of weights, with shortcuts or without; give model=mlp or "
+            "model=mlp_shortcuts, and model.depth=1"
+        )
+    return blocks[0]
+
+
+def measure(network: ImageNetwork, inputs: Tensor, labels: Tensor) -> tuple[dict[str, float], Tensor]:
+    """Return every measure of a two-layer network by name (MEASURES, and SHORTCUT), and the eigenvalues of F.
 
     The network stays in double precision. natural_angle: degrees between the gradient and the natural gradient.
     """
     fisher = fisher_matrix(network, inputs)
-    classes, hidden = network.sites()[-1].module.weight.shape
-    measures, values = summarize(fisher, hidden, classes)
+    if isinstance(network, Network):
+        last, shortcut = network.sites()[-1].module.weight, 0
+    else:
+        block = _block(network)
+        last, shortcut = block.out.weight, block.shortcut.weight.numel()
+    classes, hidden = last.shape
+    measures, values = summarize(fisher, hidden, classes, shortcut)
     natural = angle(fisher, gradient(network, inputs, labels))
     return {**measures, "natural_angle": math.nan if natural is None else natural}, values

@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from rectifiers.data.module import Batch, CenterDataset
 from rectifiers.nn.networks.network import of_rows
 from rectifiers.runtime.ranges import Count
-from rectifiers.theory.fisher import MEASURES, check_two_layers, measure
+from rectifiers.theory.fisher import check_two_layers, measure
 from rectifiers.training.checkpoints import EpochMeasure
 from rectifiers.training.module import Classifier
 
@@ -120,7 +120,7 @@ class FisherMeasure(EpochMeasure):
         self.images = images
 
     def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
-        check_two_layers(of_rows(module.network))
+        check_two_layers(module.network)
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         views = CenterDataset(data.source, "train", data.geometry, skip_bad=data.skip_bad)
         self.batch: Batch = views.__getitems__(range(min(self.images, len(data.source.train.labels))))
@@ -128,8 +128,8 @@ class FisherMeasure(EpochMeasure):
     def measure(self, module: Classifier) -> dict[str, float]:
         with torch.enable_grad():
             x = module.preprocess(self.batch.images.to(module.device)).cpu()
-            found, _ = measure(copy.deepcopy(of_rows(module.network)).cpu(), x, self.batch.labels)
-        return {f"fisher/{key}": float(found[key]) for key in MEASURES}
+            found, _ = measure(copy.deepcopy(module.network).cpu(), x, self.batch.labels)
+        return {f"fisher/{key}": float(value) for key, value in found.items()}
 
 
 def ranks() -> Callback:
