@@ -6,7 +6,15 @@ from conftest import compose_config
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.data.sources import digits
 from rectifiers.data.transforms import resize_shorter
-from rectifiers.evaluation.protocols import _nearest, center, dense, multi_view, ten_view
+from rectifiers.evaluation.protocols import (
+    Dense,
+    _nearest,
+    center,
+    dense,
+    dense_and_multi_view,
+    multi_view,
+    ten_view,
+)
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import multiply_adds
 from rectifiers.runtime.errors import InputError
@@ -152,3 +160,25 @@ def test_multi_view_costs_a_head_per_view_and_two_trunks_per_scale() -> None:
     assert multi_view(32, scales_px=[54]).multiply_adds(network, 60, 90) == 2 * trunk + 18 * head
     trunk, head = multiply_adds(network.shapes, 32, 48)
     assert multi_view(32, scales_px=[32]).multiply_adds(network, 60, 90) == 2 * trunk + 6 * head
+
+
+@torch.inference_mode()
+def test_dense_and_multi_view_is_the_mean_of_both() -> None:
+    classifier = Small()
+    parts = dense(32, scales_px=[36, 48]), multi_view(32, scales_px=[32, 48, 64])
+    both = dense_and_multi_view(32, dense_scales_px=[36, 48], view_scales_px=[32, 48, 64])
+    assert sum(both.scales_px.values()) == pytest.approx(1)
+    assert both.scales_px[48] == pytest.approx((1 / 2 + 18 / 42) / 2)
+
+    def mean_score(protocol: Dense) -> torch.Tensor:
+        scores = [
+            weight * protocol.score(classifier, protocol.views(photo(40, 52), px)[None])
+            for px, weight in protocol.scales_px.items()
+        ]
+        return torch.stack(scores).sum(0)
+
+    expected = (mean_score(parts[0]) + mean_score(parts[1])) / 2
+    torch.testing.assert_close(mean_score(both), expected)
+    assert not torch.allclose(mean_score(parts[0]), mean_score(parts[1]), rtol=1e-3)
+    costs = [protocol.multiply_adds(classifier.network, 40, 52) for protocol in (both, *parts)]
+    assert costs[0] == costs[1] + costs[2]

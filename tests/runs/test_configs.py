@@ -71,7 +71,7 @@ PROMISED = {
     "logger": "csv none wandb",
     "compute": "cpu multi_node node one_gpu slurm",
     "sweep": "learning_rate",
-    "evaluation": "calibration center dense dense_multi_scale multi_view ten_view",
+    "evaluation": "calibration center dense dense_and_multi_view dense_multi_scale multi_view ten_view",
     "optim": "paper plain",
 }
 
