@@ -56,7 +56,7 @@ def test_questions_are_answered_without_the_heavy_imports(question: list[str]) -
 def test_help_lists_groups_choices_and_examples(call) -> None:
     text = call("train.py", "--help").stdout
     for line in (
-        "activation: crelu, elu, gelu, glu, hardswish, identity, leaky_relu, maxout, mish, noisy_relu, prelu,",
+        "activation: by_layer, crelu, elu, gelu, glu, hardswish, identity, leaky_relu, maxout, mish, noisy_relu",
         "init: constant, gaussian, he, he_average, he_backward",
         "python train.py activation=prelu init=he",
         "lr: 0.01",
@@ -85,7 +85,7 @@ REFUSED = [
     ("activation.slope=1", "activation.slope is not known; "),
     (
         "activation=perlu",
-        "error: activation=perlu is not known; did you mean activation=prelu? The options are: crelu, ",
+        "error: activation=perlu is not known; did you mean activation=prelu? The options are: by_layer, crelu, ",
     ),
     ("experiment=nix", "error: experiment=nix is not known; The options are: claim/"),
     ("experiment=table2/prelo", "did you mean experiment=table2/prelu? --help lists the options"),
@@ -113,7 +113,10 @@ REFUSED = [
     ("seed=(", "error: Error parsing override 'seed=('"),
     ("activation._target_=torch.nn.Relu", "error: activation._target_=torch.nn.Relu cannot be imported; did you mean"),
     ("optim.lr=abc", "error: optim.lr=abc is not usable; give a number above 0"),
-    ("activation=null", "error: activation=null is not usable; leave it out, or give activation=<option> of: crelu, "),
+    (
+        "activation=null",
+        "error: activation=null is not usable; leave it out, or give activation=<option> of: by_layer, crelu, ",
+    ),
     ("+foo=1", "error: +foo=1 adds or removes a key, which nothing here reads; write key=value"),
     ("~optim.lr", "error: ~optim.lr adds or removes a key"),
     ("model.width=${nowhere}", "error: the configuration cannot be resolved"),

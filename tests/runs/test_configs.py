@@ -57,8 +57,8 @@ EXPERIMENTS = [
     "text/xavier14",
 ]
 PROMISED = {
-    "activation": "crelu elu gelu glu hardswish identity leaky_relu maxout mish noisy_relu prelu prelu_shared relu "
-    "relu6 rrelu selu sigmoid silu softplus squared_relu tanh torch",
+    "activation": "by_layer crelu elu gelu glu hardswish identity leaky_relu maxout mish noisy_relu prelu prelu_shared "
+    "relu relu6 rrelu selu sigmoid silu softplus squared_relu tanh torch",
     "init": "constant gaussian he he_average he_backward he_scaled lecun orthogonal sparse torch_default xavier "
     "xavier_forward zeros",
     "preprocess": "channel_mean minmax none pca pca_reduce pca_whiten pixel_mean scalar_mean standardize zca",

@@ -1,8 +1,9 @@
 """From a configuration to the parts of a run."""
 
 import inspect
+import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from rectifiers.data.statistics import load_or_fit, statistics_key
 from rectifiers.data.transforms import Geometry
 from rectifiers.evaluation.protocols import NEEDS_MAPS, Dense
 from rectifiers.nn.activations import Mode, check_gain, check_gradient, check_output, describe, gain
+from rectifiers.nn.by_layer import ByLayer, unused
 from rectifiers.nn.initializers import Layer, LayerReport, initialize, warn_of_drift
 from rectifiers.nn.networks.modules import ModuleNetwork
 from rectifiers.nn.networks.network import ImageNetwork, Network
@@ -128,8 +130,8 @@ def check_activation(config: RunConfig) -> None:
     """
     factory, rule = import_function("activation", config.activation), import_function("init", config.init)
     with torch.random.fork_rng(devices=[]):  # a module may draw its parameters
-        for kind, channels in _first_sizes(config).items():
-            activation, sides = factory(channels), MAP_SIDES if kind == "conv" else ()
+        for kind, channels, activation in _some_activations(config, factory):
+            sides = MAP_SIDES if kind == "conv" else ()
             x = check_output(activation, channels, sides)
             check_gradient(activation, x)
             if kind == "linear" and config.init.fc_std is not None:
@@ -149,11 +151,17 @@ def check_activation(config: RunConfig) -> None:
 
 
 def describe_activation(config: RunConfig) -> str | None:
-    """Return the first layer's activation with its settings: LeakyReLU(negative_slope=0.01); None without one."""
-    sizes = _first_sizes(config)
+    """Return the first layer's activation with its settings: LeakyReLU(negative_slope=0.01); None without one.
+
+    Of one that differs by layer, the settings that say how: by_layer(default: relu, layers: {conv1: prelu}).
+    """
+    factory = import_function("activation", config.activation)
+    if isinstance(factory, ByLayer):
+        settings = json.dumps(config.activation.options).replace('"', "")
+        return f"{config.activation.target.rpartition('.')[2]}({settings[1:-1]})"
     with torch.random.fork_rng(devices=[]):
-        made = [import_function("activation", config.activation)(channels) for channels in sizes.values()]
-    return describe(made[0]) if made else None
+        made = _some_activations(config, factory)
+    return describe(made[0][2]) if made else None
 
 
 def name_activation(choices: Choices, config: RunConfig, description: str | None) -> Choices:
@@ -165,18 +173,32 @@ def name_activation(choices: Choices, config: RunConfig, description: str | None
     file = CONF / "activation" / f"{option}.yaml"
     is_known = option.isidentifier() and file.is_file()  # a record may say anything
     is_own = is_known and yaml.safe_load(file.read_text())["_target_"] != config.activation.target
-    is_any = option == "torch"  # which says nothing
+    is_any = option in ("torch", "by_layer")  # which say nothing
     return {**choices, "activation": description} if is_own or is_any else choices
 
 
-def _first_sizes(config: RunConfig) -> dict[str, int]:
-    """The number of channels of the first conv and the first linear layer that have an activation, in their order."""
+def _some_activations(config: RunConfig, factory: Callable[[int], nn.Module]) -> list[tuple[str, int, nn.Module]]:
+    """Build (kind of layer, channels, activation) of the first conv and linear layers that have one, in their order.
+
+    Where activations differ by layer, of all layers.
+
+    Raises:
+        InputError: where a choice by layer fits none.
+    """
     if config.model.rows is None:
-        return {"conv": 16}  # as good as any: what the function builds is known when the data are
+        return [("conv", 16, factory(16))]  # as good as any: what the function builds is known when the data are
+    rows = [row for row in config.model.layers(SOME_CLASSES) if row.weighted][:-1]
+    if isinstance(factory, ByLayer):
+        names = [row.name for row in rows]
+        for pattern in unused(config.activation.options.get("layers"), names):
+            raise InputError(
+                f"activation.layers.{pattern} fits no layer; the layers with an activation are: {', '.join(names)}"
+            )
+        return [(row.kind, row.size, factory.build(row.size, row.name)) for row in rows]
     sizes: dict[str, int] = {}
-    for row in [row for row in config.model.layers(SOME_CLASSES) if row.weighted][:-1]:
+    for row in rows:
         sizes.setdefault(row.kind, row.size)
-    return sizes
+    return [(kind, channels, factory(channels)) for kind, channels in sizes.items()]
 
 
 def open_source(config: RunConfig) -> Source:

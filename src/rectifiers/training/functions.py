@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from rectifiers.nn.by_layer import ByLayer
 from rectifiers.runs.config import Target
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import check_call
@@ -24,6 +25,7 @@ CALLED_WITH = {
 }
 # The parameters of an activation's function that ask for the number of channels.
 CHANNELS = ("channels", "num_parameters", "num_features")
+LAYER = "layer"  # the one that asks for the layer's name
 
 
 def import_function(key: str, target: Target) -> Callable[..., Any]:
@@ -68,7 +70,7 @@ def _meant(name: str) -> str | None:
 
 
 def _activation_factory(function: Callable[..., Any], target: Target) -> Callable[[int], nn.Module]:
-    """Return the function that builds a layer's activation, with the number of channels where `function` asks for it.
+    """Return what builds a layer's activation, with the number of channels and the name where `function` asks for them.
 
     Raises:
         InputError: where it needs anything else that is not given.
@@ -77,15 +79,18 @@ def _activation_factory(function: Callable[..., Any], target: Target) -> Callabl
     asked = [p.name for p in parameters if p.name in CHANNELS and p.name not in given]
     for p in parameters:
         is_needed = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-        if is_needed and p.name not in given and p.name not in asked:
+        if is_needed and p.name not in given and p.name not in (*asked, LAYER):
             raise InputError(
                 f"activation._target_={target.target} needs {p.name}, which is not given; write a file in "
                 f"conf/activation with the function and its {p.name}, or give a function that needs its channels alone"
             )
 
-    def build_activation(channels: int) -> nn.Module:
+    of_layer = any(p.name == LAYER and p.name not in given for p in parameters)
+
+    def build_activation(channels: int, layer: str = "") -> nn.Module:
+        named = {LAYER: layer} if of_layer else {}
         try:
-            made = function(**dict.fromkeys(asked, channels), **given)
+            made = function(**dict.fromkeys(asked, channels), **named, **given)
         except InputError:
             raise
         except Exception as error:
@@ -94,4 +99,4 @@ def _activation_factory(function: Callable[..., Any], target: Target) -> Callabl
             raise InputError(f"activation._target_={target.target} gives {made!r}; it must return a torch module")
         return made
 
-    return build_activation
+    return ByLayer(build_activation) if of_layer else build_activation

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from rectifiers.nn.by_layer import ByLayer
 from rectifiers.nn.initialization import initialize
 from rectifiers.nn.initializers import LayerReport, Rule
 from rectifiers.nn.networks.network import ActivationFactory, ImageNetwork
@@ -33,6 +34,11 @@ class ModuleNetwork(ImageNetwork):
         self, build: Builder, activation: ActivationFactory, *, name: str, classes: int, channels: int, input_px: int
     ) -> None:
         super().__init__()
+        if isinstance(activation, ByLayer):
+            raise InputError(
+                f"activation=by_layer chooses by the names of rows, and model._target_={name} has none; choose a model "
+                "of rows"
+            )
         self.image, self.left = (channels, input_px, input_px), list[str]()
         made: list[tuple[nn.Module, int]] = []
 

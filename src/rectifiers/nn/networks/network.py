@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint_sequential
 
+from rectifiers.nn.by_layer import ByLayer
 from rectifiers.nn.initializers import Site
 from rectifiers.nn.kernels import Linear
 from rectifiers.nn.networks.pyramid import SpatialPyramid
@@ -86,10 +87,19 @@ class Network(ImageNetwork):
                 if norm == "batch":
                     batch_norm = nn.BatchNorm2d if row.kind == "conv" else nn.BatchNorm1d
                     part.add_module(f"{row.name}_norm", batch_norm(emitted))
-                part.add_module(f"{row.name}_act", activation(row.size))
+                part.add_module(f"{row.name}_act", self._activation(activation, row))
                 if row.dropout:
                     part.add_module(f"{row.name}_drop", nn.Dropout(row.dropout))
             inputs, side = shape.channels, shape.side
+
+    def _activation(self, activation: ActivationFactory, row: Row) -> nn.Module:
+        made = activation.build(row.size, row.name) if isinstance(activation, ByLayer) else activation(row.size)
+        if (pieces(made), outputs(made)) != (self.pieces, self.outputs):
+            raise InputError(
+                f"the activation of {row.name} reads {pieces(made)} and gives {outputs(made)} channels per unit, and "
+                f"activation.default {self.pieces} and {self.outputs}; give activations that agree"
+            )
+        return made
 
     def forward(self, x: Tensor) -> Tensor:
         if self.activation_checkpointing and self.training and torch.is_grad_enabled() and len(self.trunk):
