@@ -1,8 +1,12 @@
 """Where a process stands among its ranks."""
 
-import pytest
+import sys
 
-from rectifiers.runtime.distributed import SINGLE_PROCESS, World, world
+import pytest
+import torch
+
+from processes import ranks
+from rectifiers.runtime.distributed import SINGLE_PROCESS, World, start_any, world
 from rectifiers.runtime.errors import InputError
 
 
@@ -17,3 +21,28 @@ def test_the_launchers_variables_say_where_a_process_stands() -> None:
         world({**torchrun, "RANK": "one"})
     with pytest.raises(InputError, match="not the same number on each"):
         world({**torchrun, "WORLD_SIZE": "7"})
+
+
+ASKS = """
+import sys, torch
+from rectifiers.runtime.distributed import join_process_group, start_any, world
+here = world()
+join_process_group(here, "gloo", 60)
+answers = []
+for bad in ((), (1,), (0, 1), (0,), ()):
+    is_any = start_any(torch.tensor(here.rank in bad))
+    torch.distributed.all_reduce(torch.ones(3))  # as a backward pass does before the answer is waited for
+    answers.append(is_any())
+print(answers)
+"""
+
+
+@pytest.mark.process
+def test_what_holds_on_one_rank_is_answered_on_all() -> None:
+    for done in ranks(*[[sys.executable, "-c", ASKS]] * 2):
+        assert done.stdout.split("\n")[0] == "[False, True, True, True, False]", done.stderr[-2000:]
+
+
+def test_one_process_answers_for_itself() -> None:
+    assert start_any(torch.tensor(True))() is True
+    assert start_any(torch.tensor(False))() is False

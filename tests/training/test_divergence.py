@@ -2,7 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from rectifiers.training.module import all_finite, first_bad_layer
+from rectifiers.training.module import Classifier, all_finite, first_bad_layer
+from rectifiers.training.run import train
 
 
 def chain() -> nn.Sequential:
@@ -42,3 +43,26 @@ def test_all_finite_judges_numbers_and_not_their_sum(bad: list[float]) -> None:
     assert all_finite(torch.randn(1000))
     assert all_finite(torch.full((1000,), 1e38))  # whose sum is not
     assert not all_finite(torch.cat([torch.randn(1000), torch.tensor(bad), torch.randn(1000)]))
+
+
+def test_a_loss_that_is_not_finite_ends_its_own_step_before_the_update(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[tuple[int, bool]] = []
+    weights: list[torch.Tensor] = []
+    modules: list[Classifier] = []
+    inner = Classifier.training_step
+
+    def training_step(self: Classifier, *given: object) -> torch.Tensor:
+        loss = inner(self, *given)  # type: ignore[arg-type]
+        found.append((self.global_step, bool(torch.isfinite(loss))))
+        weights[:] = [p.detach().clone() for p in self.network.parameters()]
+        modules[:] = [self]
+        return loss
+
+    monkeypatch.setattr(Classifier, "training_step", training_step)
+    diverged = train(tiny("optim.lr=1e6", "activation=relu"), {}).record.diverged
+    assert [step for step, _ in found] == list(range(len(found)))
+    assert [is_finite for _, is_finite in found] == [True] * (len(found) - 1) + [False]
+    assert diverged is not None
+    assert diverged.step == len(found) - 1 > 0
+    now = list(modules[0].network.parameters())
+    assert all(torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)) for a, b in zip(now, weights, strict=True))

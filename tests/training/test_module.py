@@ -1,7 +1,11 @@
+from typing import Any
+
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from conftest import compose_config
+from rectifiers.data.module import Batch
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.nn import activations as A
 from rectifiers.nn.networks.network import Network
@@ -42,3 +46,27 @@ def test_biases_have_their_own_learning_rate() -> None:
     others = {name: rates[id(p)] for name, p in module.network.named_parameters() if not name.endswith("bias")}
     assert set(others.values()) == {0.1}
     assert "head.fc_act.weight" in others
+
+
+def test_a_step_reads_no_number_between_its_forward_pass_and_its_update() -> None:
+    """For each read a GPU has to finish what it was given; the slopes are read once, before the forward pass."""
+    found: list[Any] = []
+
+    class Calls(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            found.append(func)
+            return func(*args, **(kwargs or {}))
+
+    module = classifier(0)
+    type(module).global_step = property(lambda _: 0)  # type: ignore[assignment]
+    batch = Batch(torch.zeros(3, 1, 4, 4, dtype=torch.uint8), torch.zeros(3, dtype=torch.long), None, [])
+    try:
+        with Calls():
+            module.training_step(batch, 0).backward()
+        assert torch.ops.aten.addmm.default in found
+        assert torch.ops.aten._local_scalar_dense.default not in found
+        with Calls():
+            module.on_before_optimizer_step(module.configure_optimizers())
+        assert torch.ops.aten._local_scalar_dense.default in found
+    finally:
+        del type(module).global_step

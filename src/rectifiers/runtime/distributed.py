@@ -166,6 +166,30 @@ def all_reduce_max(number: int) -> int:
     return int(all_reduce(torch.tensor(number), "max"))
 
 
+def start_any(flag: Any) -> Callable[[], bool]:
+    """Start to ask whether `flag`, a tensor of one truth value, holds on any rank; return what waits for the answer.
+
+    Nothing else waits: a GPU goes on with what it is given after the question.
+    """
+    import torch
+    import torch.distributed as dist
+
+    flag = flag.to(torch.uint8)
+    work = None if _is_single_process() else dist.all_reduce(flag, dist.ReduceOp.MAX, async_op=True)
+    if not flag.is_cuda:
+        return lambda: bool((work is None or work.wait()) and flag)
+    if work is not None:
+        work.wait()  # lets the GPU wait, and not this process
+    answer, copied = flag.to("cpu", non_blocking=True), torch.cuda.Event()
+    copied.record()
+
+    def wait() -> bool:
+        copied.synchronize()
+        return bool(answer)
+
+    return wait
+
+
 def broadcast_from_rank_zero(make: Callable[[], T]) -> T:
     """Call `make` on rank 0 alone and return its result on every rank; an error on rank 0 is raised on all."""
     if _is_single_process():

@@ -61,6 +61,8 @@ def build_trainer(run: Run, mirror: Callable[[History], None], more: Sequence[Ca
             process_group_backend=BACKEND[compute.accelerator],
             timeout=datetime.timedelta(seconds=compute.timeout_s),
             gradient_as_bucket_view=True,
+            static_graph=True,
+            broadcast_buffers=False,  # no forward pass of training reads one; `Classifier` sends them before validation
         )
     metrics = [] if config.logger.name == "none" else [partial(write_metrics, folder / "metrics.csv")]
     has_bar = sys.stderr.isatty()

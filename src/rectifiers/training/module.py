@@ -1,8 +1,8 @@
 """The LightningModule: the loss, the epoch's numbers and the step rule; nothing else."""
 
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
@@ -18,7 +18,7 @@ from rectifiers.evaluation.responses import ResponseMeter
 from rectifiers.nn.kernels import asked_together
 from rectifiers.nn.networks.network import ImageNetwork
 from rectifiers.runs.config import Optim
-from rectifiers.runtime.distributed import all_gather, all_reduce_max
+from rectifiers.runtime.distributed import all_gather, start_any
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
 from rectifiers.training.optim import build_sgd, drop_epochs
@@ -32,6 +32,15 @@ class Diverged(Exception):
     def __init__(self, step: int, layer: str) -> None:
         super().__init__(f"the loss stopped being finite at step {step}, first seen at {layer}")
         self.step, self.layer = step, layer
+
+
+class Step(NamedTuple):
+    """A step between its forward pass and its update; `is_any_bad` waits for what all ranks say of their losses."""
+
+    batch: Batch
+    inputs: Tensor
+    loss: Tensor
+    is_any_bad: Callable[[], bool]
 
 
 class Classifier(pl.LightningModule):
@@ -61,11 +70,13 @@ class Classifier(pl.LightningModule):
         self.history: list[dict[str, Any]] = []
         self.unreadable: set[int] = set()  # indices of training images that could not be read and were replaced
         self.val = ErrorCounter(classes)
-        self.train_loss, self.val_loss = MeanMetric(), MeanMetric()
+        # what is added to the first is known to be finite; a search for NaN would wait for a GPU
+        self.train_loss, self.val_loss = MeanMetric(nan_strategy="disable"), MeanMetric()
         self.responses = ResponseMeter(network.activations())
         self._num_images, self._train_s = 0, 0.0
         self._epoch_so_far: list[dict[str, Any]] | None = None
         self._bad_layer = ""
+        self._step: Step
 
     def forward(self, images: Tensor) -> Tensor:
         return self.network(self.preprocess(images))
@@ -102,15 +113,21 @@ class Classifier(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         inputs = self.preprocess(batch.images, batch.shifts)
-        with asked_together(self.network.modules()):
+        with asked_together(() if self.network.is_compiled else self.network.modules()):
             loss = F.cross_entropy(self.network(inputs), batch.labels)
-        if all_reduce_max(int(not torch.isfinite(loss))):  # no rank may leave a step in which others wait
+        self._step = Step(batch, inputs, loss.detach(), start_any(~torch.isfinite(loss.detach())))
+        return loss
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """Leave a step whose loss is not finite, all ranks together, before it changes a weight."""
+        batch, inputs, loss, is_any_bad = self._step
+        del self._step
+        if is_any_bad():
             found = "" if torch.isfinite(loss) else first_bad_layer(self.network, inputs)
             raise Diverged(self.global_step, next(filter(None, all_gather(found))))
-        self.train_loss.update(loss.detach(), weight=len(batch.labels))
+        self.train_loss.update(loss, weight=len(batch.labels))
         self._num_images += len(batch.labels)
         self.unreadable.update(batch.unread)
-        return loss
 
     def on_validation_start(self) -> None:
         if self.trainer.world_size > 1:  # all ranks score with rank 0's running statistics, as the checkpoint has them
