@@ -70,7 +70,7 @@ def files(printed: str) -> list[Path]:
         (
             ["preprocessing", "images=4", "components=[1,4]", "shown=4", *SMALL],
             ["preprocessing", "components", "eigenvalues"],
-            ["64 numbers per image, 1,347 training images"],
+            ["64 numbers per image, 1,077 training images"],
         ),
     ],
 )  # fmt: skip

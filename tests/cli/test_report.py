@@ -51,7 +51,9 @@ def said(report: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 def test_show_prints_a_line_a_run(said: Any) -> None:
     lines = said("show", "data=digits").splitlines()
     assert lines[0] == "3 runs  model=small14 init=he data=digits epochs=75"
-    assert lines[1] == "origin committed, code 68d58b6e9806, machine Intel(R) Xeon(R) Processor, 1 thread"
+    assert (
+        lines[1] == "tested on val, origin committed, code 68d58b6e9806, machine Intel(R) Xeon(R) Processor, 1 thread"
+    )
     (line,) = (line for line in lines if FIRST in line)
     assert line.split() == [FIRST, "table2/prelu", "prelu", "0", "1.56", "0.76", "to", "3.18"]
 

@@ -111,7 +111,7 @@ def test_fitting_the_preprocessing_and_testing_print_lines(
         "preprocess=pixel_mean",
     )
     train(compose_config(*small, f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache"), {})
-    assert "fitting the preprocessing: 1,347 of 1,347 images" in output.getvalue()
+    assert "fitting the preprocessing: 1,077 of 1,077 images" in output.getvalue()
     assert "testing ten_view: 450 of 450 images" in output.getvalue()
 
 

@@ -112,7 +112,7 @@ def _batch(pickled: bytes, name: str) -> list[Row]:
         labels, names = bytes(batch[b"labels"]), [bytes(each) for each in batch[b"filenames"]]
         return list(zip(labels, names, pixels, strict=True))
     except Exception as error:  # a hostile file can raise anything
-        raise InputError(f"{name} is no batch of CIFAR-10 ({error}); {REMEDY}") from error
+        raise InputError(f"{name} is no batch of CIFAR-10 ({' '.join(str(error).split())}); {REMEDY}") from error
 
 
 def _in_order(batches: dict[str, list[Row]]) -> np.ndarray:
