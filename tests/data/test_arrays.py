@@ -65,12 +65,12 @@ def test_the_numbers_are_uniform() -> None:
 
 def test_the_data_sets_read_images_in_memory_a_batch_at_once_unless_their_sizes_are_drawn(split: ArraySplit) -> None:
     source = Source("noise", ("a", "b"), 3, split, split)
-    for geometry, at_once in ((GEOMETRIES[0], True), (Geometry(36, 32, True, scale_jitter_px=(36, 40)), False)):
+    for geometry, in_batches in ((GEOMETRIES[0], True), (Geometry(36, 32, True, scale_jitter_px=(36, 40)), False)):
         for part in (
             TrainDataset(source, geometry, 0, skip_bad=False),
             CenterDataset(source, "val", geometry, skip_bad=False),
         ):
-            assert (part.views is not None) is at_once
+            assert (part.views is not None) is in_batches
 
 
 class Inverted(ArraySplit):

@@ -26,28 +26,28 @@ def test_every_leaf_that_differs_is_named_and_no_other() -> None:
 
 
 def test_two_arms_differ_in_their_activation_alone(pair: tuple[Record, Record]) -> None:
-    told = compare(*pair)
-    assert set(told["configuration"]) == {"activation._target_", "activation.initial_slope"}
-    assert told["choices"] == {"activation": ("prelu", "relu"), "experiment": ("table2/prelu", "table2/relu")}
-    assert told["provenance"] == {}
-    assert told["only_one_has"] == []
+    compared = compare(*pair)
+    assert set(compared["configuration"]) == {"activation._target_", "activation.initial_slope"}
+    assert compared["choices"] == {"activation": ("prelu", "relu"), "experiment": ("table2/prelu", "table2/relu")}
+    assert compared["provenance"] == {}
+    assert compared["only_one_has"] == []
 
 
 def test_results_have_intervals_and_a_paired_test(pair: tuple[Record, Record]) -> None:
-    told = compare(*pair)["results"]["ten_view"]
+    compared = compare(*pair)["results"]["ten_view"]
     one, other = (record.protocols["ten_view"] for record in pair)
     wrong = [450 - result.top1_correct for result in (one, other)]
-    assert told["interval_pct"] == [error_interval_pct(errors, 450) for errors in wrong]
-    assert told["difference"] == pytest.approx(100 * (wrong[1] - wrong[0]) / 450)
-    only_one, only_other = told["paired"]["only_one_right"], told["paired"]["only_other_right"]
+    assert compared["interval_pct"] == [error_interval_pct(errors, 450) for errors in wrong]
+    assert compared["difference"] == pytest.approx(100 * (wrong[1] - wrong[0]) / 450)
+    only_one, only_other = compared["paired"]["only_one_right"], compared["paired"]["only_other_right"]
     assert only_one - only_other == wrong[1] - wrong[0]
-    assert (only_one, only_other, round(told["paired"]["p"], 2)) == (1, 3, 0.62)  # as in TABLES.md, seed 0
+    assert (only_one, only_other, round(compared["paired"]["p"], 2)) == (1, 3, 0.62)  # as in TABLES.md, seed 0
 
 
 def test_a_run_beside_itself_does_not_differ(pair: tuple[Record, Record]) -> None:
-    told = compare(pair[0], pair[0])
-    assert [told[part] for part in ("configuration", "training", "provenance", "choices")] == [{}, {}, {}, {}]
-    assert told["results"]["dense"]["paired"] == {"only_one_right": 0, "only_other_right": 0, "p": 1.0}
+    compared = compare(pair[0], pair[0])
+    assert [compared[part] for part in ("configuration", "training", "provenance", "choices")] == [{}, {}, {}, {}]
+    assert compared["results"]["dense"]["paired"] == {"only_one_right": 0, "only_other_right": 0, "p": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_answers_on_other_images_are_not_paired(pair: tuple[Record, Record], cha
 def test_errors_of_images_that_chose_and_of_others_have_no_difference(pair: tuple[Record, Record]) -> None:
     held_out = {"science.data.protocol": "held_out", "images": {"train": 1077, "val": 270, "test": 450}}
     results = {name: found.model_dump() | {"split": "test"} for name, found in pair[1].protocols.items()}
-    told = compare(pair[0], altered(pair[1], held_out | {"protocols": results}))
-    assert told["training"]["images.test"] == (None, 450)
-    for found in told["results"].values():
+    compared = compare(pair[0], altered(pair[1], held_out | {"protocols": results}))
+    assert compared["training"]["images.test"] == (None, 450)
+    for found in compared["results"].values():
         assert (found["difference"], found["paired"], found["unpaired_reason"]) == (None, None, MIXED)
     assert "had not seen" in MIXED

@@ -16,7 +16,7 @@ Choice = str | dict[str, dict[str, Any]]  # prelu, or with its settings: {leaky_
 
 @dataclass(frozen=True)
 class ByLayer:
-    """A factory of activations that is told the layer's name as well: `build(channels, layer)`.
+    """A factory of activations that is given the layer's name as well: `build(channels, layer)`.
 
     As a factory of channels alone it builds the activation of a layer that no choice names.
     """

@@ -184,7 +184,7 @@ def test_what_stands_in_an_address_cannot_break_the_page(browser: Browser, place
 
 def test_two_runs_are_compared_with_the_statistics_of_the_tables(browser: Browser, place: Path) -> None:
     one, other = (records.load(RECORDS / f"{name}.json") for name in (PRELU, RELU))
-    told = compare(one, other)
+    compared = compare(one, other)
     with Visit(browser, place, "#runs&data=digits&find=table2") as page:
         page.get_by_role("button", name=f"Compare run {PRELU} as A").click()
         page.get_by_label("B", exact=True).fill(RELU[:4])
@@ -192,11 +192,11 @@ def test_two_runs_are_compared_with_the_statistics_of_the_tables(browser: Browse
         expect(page.locator("#comparison svg.marks")).to_have_count(3)
         assert f"a={PRELU}&b={RELU}" in page.evaluate("location.hash")
         keys = {row[0]: row[1:] for row in cells(page, "Configuration")}
-        wanted = told["configuration"] | told["choices"]
+        wanted = compared["configuration"] | compared["choices"]
         assert keys == {key: [str(value) for value in pair] for key, pair in wanted.items()}
         rows = {row[0]: row[1:] for row in cells(page, "Results")}
-        assert rows.keys() == told["results"].keys()
-        for name, result in told["results"].items():
+        assert rows.keys() == compared["results"].keys()
+        for name, result in compared["results"].items():
             for side in (0, 1):
                 low, high = result["interval_pct"][side]
                 assert rows[name][side].split("\n") == [
@@ -305,8 +305,8 @@ def test_a_chart_has_its_numbers_as_a_table(browser: Browser, place: Path) -> No
     with Visit(browser, place) as page:
         figure = page.locator("figure", has_text="Slopes, channel-shared")
         figure.scroll_into_view_if_needed()
-        told = "Learned slope of every layer from the first to the last, channel-shared: the paper's and ours"
-        expect(figure.locator("[role=graphics-document]")).to_have_attribute("aria-label", told)
+        compared = "Learned slope of every layer from the first to the last, channel-shared: the paper's and ours"
+        expect(figure.locator("[role=graphics-document]")).to_have_attribute("aria-label", compared)
         figure.get_by_text("The numbers").click()
         cells = figure.locator("tbody tr").first.locator("th, td")
         expect(cells.first).to_have_text("conv1")  # the table is made after the click has been answered
