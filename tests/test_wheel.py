@@ -95,17 +95,18 @@ def test_an_installed_package_explains_itself_by_the_name_that_is_typed(installe
 
 # What torch and numpy bring along; anything else would be a dependency of ours.
 ALONE = """
-import importlib.abc, sys
+import sys
 allowed = {
     *sys.stdlib_module_names, "rectifiers", "torch", "torchgen", "functorch", "numpy", "typing_extensions", "sympy",
     "mpmath", "networkx", "jinja2", "markupsafe", "fsspec", "filelock", "setuptools", "triton",
 }
-class Refuse(importlib.abc.MetaPathFinder):
+class Only:  # a finder to which every other package is not installed
+    def __init__(self, finder):
+        self.finder = finder
     def find_spec(self, name, path=None, target=None):
         top = name.partition(".")[0]
-        if top not in allowed and not top.startswith("_"):
-            raise ModuleNotFoundError(f"{name} is not installed", name=name)
-sys.meta_path.insert(0, Refuse())
+        return self.finder.find_spec(name, path, target) if top in allowed or top.startswith("_") else None
+sys.meta_path[:] = map(Only, sys.meta_path)
 import rectifiers
 assert "torch" not in sys.modules
 from rectifiers import *

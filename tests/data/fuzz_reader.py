@@ -6,6 +6,7 @@ stack, a crash does too, and so does any error but InputError. Prints what came 
 """
 
 import faulthandler
+import hashlib
 import io
 import json
 import shutil
@@ -88,7 +89,8 @@ class Images:
         (self.root / "train" / "shard-00000.bin").write_bytes(body)
         row = np.array([(0, len(body), zlib.crc32(body), 0, 0, 1, 1)], INDEX)
         np.save(self.root / "train" / "index.npy", row)
-        files = {"train/shard-00000.bin": {"bytes": len(body)}}
+        index = hashlib.sha256((self.root / "train" / "index.npy").read_bytes()).hexdigest()
+        files = {"train/shard-00000.bin": {"bytes": len(body)}, "train/index.npy": {"sha256": index}}
         split = ShardSplit(self.root, "train", {"files": files, "classes": [1], "splits": {"train": ONE}})
         found = view(split, 0)
         if found is None:

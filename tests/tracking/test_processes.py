@@ -23,7 +23,7 @@ def test_rank_zero_alone_logs_the_run_of_two_processes(server: Stub, tmp_path: P
         "--rdzv-endpoint=127.0.0.1:0",
     ]
     options = (
-        *TINY,
+        *(each for each in TINY if not each.startswith("logger=")),
         "logger=wandb",
         "logger.mode=online",
         "optim.epochs=2",

@@ -17,6 +17,9 @@ class Progress(Callback):
     def __init__(self) -> None:
         self._ended = threading.Event()
 
+    def __reduce__(self) -> tuple[type["Progress"], tuple[()]]:
+        return Progress, ()  # submitit's launcher takes it along to every job, where it has nothing to report
+
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Begin, unless the runs are made in this process, where they print lines of their own."""
         folder = config.hydra.launcher.get("submitit_folder")
