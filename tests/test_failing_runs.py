@@ -22,7 +22,7 @@ from sentences import sentence
 LONGEST_S = 60  # far more than a run takes that fails, and far less than forever
 SMALL = (
     "data=folder", "model=mini", "activation=relu", "data.resize_px=40", "data.crop_px=32", "optim.global_batch=4",
-    "optim.epochs=1", "logger=none",
+    "optim.epochs=1", "logger=none", "data.protocol=paper",
 )  # fmt: skip
 LONG = "optim.epochs=100000"
 OF_SHARDS = (
