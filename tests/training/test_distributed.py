@@ -151,12 +151,12 @@ def test_an_error_that_no_one_foresaw_is_one_on_all(tmp_path: Path) -> None:
 # train.py, of which rank 1 fails in the test of the first run
 FAILS_IN_THE_TEST = """
 import os, runpy
-from rectifiers.training import testing as results
+from rectifiers.training import recording
 def fails(*arguments, **settings):
     if os.environ["RANK"] == "1":
         raise ValueError("unforeseen")
     return evaluate(*arguments, **settings)
-evaluate, results.evaluate = results.evaluate, fails
+evaluate, recording.evaluate = recording.evaluate, fails
 runpy.run_path("train.py", run_name="__main__")
 """
 
@@ -341,13 +341,13 @@ def test_a_signal_to_one_rank_stops_both(tmp_path: Path) -> None:
 # train.py, of which rank 1 gets a signal, and no other rank, when it begins to test
 ASKED_IN_THE_TEST = """
 import os, runpy, signal
-from rectifiers.training import testing as results
-begin = results.evaluate
+from rectifiers.training import recording
+begin = recording.evaluate
 def asked(*arguments, **settings):
     if os.environ["RANK"] == "1":
         signal.raise_signal(signal.SIGUSR1)
     return begin(*arguments, **settings)
-results.evaluate = asked
+recording.evaluate = asked
 runpy.run_path("train.py", run_name="__main__")
 """
 
