@@ -9,7 +9,7 @@ NATIVE := src/rectifiers/data/jpeg src/rectifiers/nn/kernels
 LIBRARY := src/rectifiers/nn/kernels/library.so
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native train test test-all test-slow lint types format data verify-data deviations table claims report browser bench lock clean
+.PHONY: help setup native train test test-all test-slow lint types format data verify-data docs docs-serve deviations table claims report browser bench lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,16 +84,23 @@ claims: $(READY) ## run the claims' runs that are missing (results/claims has ou
 report: $(READY) ## results/report/index.html: tables, curves, runs and comparisons, from all records here, as one file
 	@$(BIN)/python scripts/report.py page
 
+docs: $(READY) ## the documentation site, into site/: pages that open from the folder, without a server or a network
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
+	@echo site/index.html
+
+docs-serve: $(READY) ## the same on a local port, built again whenever a page is saved
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --livereload
+
 browser: ## Debian's chromium, which the tests of that page drive (needs root)
 	@command -v chromium >/dev/null || { DEBIAN_FRONTEND=noninteractive; export DEBIAN_FRONTEND; \
 		apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null; }
 
-bench: $(READY) $(LIBRARY) ## paired timings of the hot paths, to results/bench and docs/performance.md
+bench: $(READY) $(LIBRARY) ## paired timings of the hot paths, to results/bench and docs/results/performance.md
 	@for question in pipeline prelu step layers memory overhead responses scaling startup windows frameworks; do $(BIN)/python scripts/bench/$$question.py || exit; done
 	@$(BIN)/python scripts/performance.py
 
 lock: ## resolve requirements.lock anew from pyproject.toml (needs uv)
-	@uv pip compile pyproject.toml --extra all --extra dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	@uv pip compile pyproject.toml --extra all --extra dev --extra docs --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--custom-compile-command "make lock" --quiet --upgrade --output-file requirements.lock
 
 clean: ## remove caches and the venv; runs and data stay

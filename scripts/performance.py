@@ -1,4 +1,4 @@
-"""Make docs/performance.md from results/bench/*.json: python scripts/performance.py."""
+"""Make docs/results/performance.md from results/bench/*.json: python scripts/performance.py."""
 
 import json
 import statistics
@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 ROOT = Path(__file__).parents[1]
-RESULTS, OUT = ROOT / "results" / "bench", ROOT / "docs" / "performance.md"
+RESULTS, OUT = ROOT / "results" / "bench", ROOT / "docs" / "results" / "performance.md"
 SECTIONS = {  # the title of each bench, in the order of the document
     "prelu": "PReLU",
     "step": "A training step",

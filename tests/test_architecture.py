@@ -1,4 +1,4 @@
-"""The drawing in docs/design.md as data: a package imports from those above it, and some libraries have one home."""
+"""docs/explanation/design.md as data: a package imports from those above it, and some libraries have one home."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The figures of docs/scale.md follow from the networks and from what it assumes."""
+"""The figures of docs/results/scale.md follow from the networks and from what it assumes."""
 
 import pytest
 
@@ -11,7 +11,7 @@ RATE, WITHIN, BETWEEN = 20e12, 200e9, 12.5e9  # assumed
 
 @pytest.fixture(scope="module")
 def text() -> str:
-    return (ROOT / "docs" / "scale.md").read_text()
+    return (ROOT / "docs" / "results" / "scale.md").read_text()
 
 
 @pytest.fixture(params=["table5/a_prelu", "table5/c_prelu"])

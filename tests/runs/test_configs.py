@@ -80,7 +80,7 @@ PROMISED = {
 }
 
 
-def test_the_groups_hold_what_the_readme_promises() -> None:
+def test_the_groups_hold_what_is_promised() -> None:
     assert {group: " ".join(options) for group, options in GROUPS.items()} == PROMISED
 
 
