@@ -9,7 +9,7 @@ NATIVE := src/rectifiers/data/jpeg src/rectifiers/nn/kernels
 LIBRARY := src/rectifiers/nn/kernels/library.so
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native train test test-all test-slow lint types format data verify-data docs docs-serve deviations table claims report browser bench lock clean
+.PHONY: help setup native train test test-all test-slow lint types format data verify-data docs docs-serve deviations table claims card report browser bench lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ claims: $(READY) ## run the claims' runs that are missing (results/claims has ou
 	@$(BIN)/python scripts/claims.py run --jobs 2
 	@$(BIN)/python scripts/report.py collect >/dev/null
 	@$(BIN)/python scripts/report.py claims
+
+card: $(READY) $(LIBRARY) ## what an activation is worth, in ten minutes on two cores: make card ACTIVATION=mish, or INIT=orthogonal, or both
+	@$(BIN)/python scripts/benchmark.py activation=$(or $(ACTIVATION),relu) $(if $(INIT),init=$(INIT))
 
 report: $(READY) ## results/report/index.html: tables, curves, runs and comparisons, from all records here, as one file
 	@$(BIN)/python scripts/report.py page

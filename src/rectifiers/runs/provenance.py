@@ -1,8 +1,13 @@
 """Where a number comes from: code, lock, versions and machine. Nothing here names a person, a host or a secret."""
 
 import hashlib
+import io
 import os
 import platform
+import re
+import subprocess
+import tarfile
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -11,6 +16,7 @@ from rectifiers.runtime import processor
 from rectifiers.runtime.files import CHECKOUT, git
 
 PACKAGE = Path(__file__).parents[1]
+KINDS = (".py", ".c", ".h")  # of source files
 VERSIONS = (
     "torch",
     "torchvision",
@@ -25,10 +31,34 @@ VERSIONS = (
 
 def code_fingerprint() -> str:
     """Return 12 hex digits of the package's source files: two equal ones ran the same code, committed or not."""
+    paths = (path for kind in KINDS for path in PACKAGE.rglob(f"*{kind}"))
+    return _fingerprint({path.relative_to(PACKAGE): path.read_bytes() for path in paths})
+
+
+def committed_fingerprint(commit: str) -> str | None:
+    """Return the fingerprint of the source files as a commit of the checkout has them; None where either is not there.
+
+    Raises:
+        ValueError: where `commit` is no name of a commit.
+    """
+    if not re.fullmatch("[0-9a-f]{7,40}", commit):
+        raise ValueError(f"{commit!r} names no commit")
+    if CHECKOUT is None:
+        return None
+    place = PACKAGE.relative_to(CHECKOUT)
+    packed = subprocess.run(["git", "-C", str(CHECKOUT), "archive", commit, str(place)], capture_output=True)
+    if packed.returncode != 0:
+        return None
+    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
+        found = {Path(file.name): files.extractfile(file) for file in files if file.isfile()}
+        own = {path.relative_to(place): file.read() for path, file in found.items() if path.suffix in KINDS and file}
+    return _fingerprint(own)
+
+
+def _fingerprint(files: Mapping[Path, bytes]) -> str:
     content = hashlib.sha256()
-    for path in sorted(path for kind in ("*.py", "*.c", "*.h") for path in PACKAGE.rglob(kind)):
-        body = path.read_bytes()
-        content.update(f"{path.relative_to(PACKAGE).as_posix()} {len(body)}\n".encode() + body)
+    for path, body in sorted(files.items()):
+        content.update(f"{path.as_posix()} {len(body)}\n".encode() + body)
     return content.hexdigest()[:12]
 
 

@@ -35,6 +35,16 @@ def for_a_reader() -> Iterator[None]:
         sys.exit(1)
 
 
+@contextmanager
+def without_progress() -> Iterator[None]:
+    """Show nothing of the progress of the body, which is a small part of something that shows its own."""
+    before, stderr.quiet = stderr.quiet, True
+    try:
+        yield
+    finally:
+        stderr.quiet = before
+
+
 def printable(text: str) -> str:
     """Return `text` without what a terminal would obey."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

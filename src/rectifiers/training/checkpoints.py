@@ -3,7 +3,6 @@
 import csv
 import io
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from rectifiers.runtime.files import atomic_file, check_zip, write_text
 from rectifiers.runtime.signals import Stopped, pending_signal, stop_if_requested
 from rectifiers.training.module import Classifier
 
+LINE: dict[str, Any] = {"highlight": False, "soft_wrap": True, "markup": False}  # printed as it is
 LAST, PREVIOUS = "last.ckpt", "previous.ckpt"
 History = list[dict[str, Any]]
 
@@ -78,7 +78,7 @@ def newest(folder: Path) -> Path | None:
                 raise
             # Put aside, or the next save would keep it in the place of the good one.
             path.rename(path.with_name(f"{path.name}.damaged"))
-            stderr.print(f"{str(error).partition(';')[0]}; going on from {found[-1]}", highlight=False, soft_wrap=True)
+            stderr.print(f"{str(error).partition(';')[0]}; going on from {found[-1]}", **LINE)
     return None
 
 
@@ -120,12 +120,11 @@ def print_progress(max_epochs: int, history: History) -> None:
     """Print a line about the last epoch, where no terminal can show a moving bar."""
     row = history[-1]
     left_s = row["seconds"] * (max_epochs - row["epoch"])
-    print(
+    stderr.print(
         f"epoch {row['epoch']}/{max_epochs}  loss {row['train_loss']:.4f}  "
         f"val top-1 error {row['val/top1_error_pct']:.2f} %  {row['images_per_second']:,.0f} images per second  "
         f"learning rate {row['lr']:g}  {duration(left_s)} left",
-        file=sys.stderr,
-        flush=True,
+        **LINE,
     )
 
 
@@ -153,12 +152,11 @@ class ProgressLines(Callback):
         so_far = cast(Classifier, module).train_loss
         loss = float(so_far.mean_value / so_far.weight)  # `compute` would wait for the other ranks
         left_s = (steps * (trainer.max_epochs or 0) - step) / rate
-        print(
+        stderr.print(
             f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}, step {batch_idx + 1:,} of {steps:,}: "
             f"loss {loss:.4f}, {rate * self.global_batch:,.0f} images per second, "
             f"learning rate {trainer.optimizers[0].param_groups[0]['lr']:g}, {duration(left_s)} left",
-            file=sys.stderr,
-            flush=True,
+            **LINE,
         )
 
     def on_validation_batch_end(
@@ -167,7 +165,7 @@ class ProgressLines(Callback):
         if self.timer.is_due():
             of = sum(int(count) for count in trainer.num_val_batches)
             where = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
-            print(f"{where}: validation, batch {batch_idx + 1:,} of {of:,}", file=sys.stderr, flush=True)
+            stderr.print(f"{where}: validation, batch {batch_idx + 1:,} of {of:,}", **LINE)
 
 
 class EpochMeasure(Callback):

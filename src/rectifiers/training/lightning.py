@@ -24,6 +24,7 @@ from pytorch_lightning.plugins.environments import TorchElasticEnvironment
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
 from rectifiers.data.module import ImageData
+from rectifiers.runtime.console import stderr
 from rectifiers.runtime.memory import keeping_freed_memory
 from rectifiers.training.build import Run, build_interventions
 from rectifiers.training.checkpoints import (
@@ -65,7 +66,7 @@ def build_trainer(run: Run, mirror: Callable[[History], None], more: Sequence[Ca
             broadcast_buffers=False,  # no forward pass of training reads one; `Classifier` sends them before validation
         )
     metrics = [] if config.logger.name == "none" else [partial(write_metrics, folder / "metrics.csv")]
-    has_bar = sys.stderr.isatty()
+    has_bar = sys.stderr.isatty() and not stderr.quiet
     lines = [] if has_bar else [partial(print_progress, epochs)]
     epoch_end = EpochEnd(folder, every_n_steps=config.checkpoint.every_n_steps, receivers=[*metrics, mirror, *lines])
     bars: list[Callback] = [RichProgressBar()] if has_bar else []

@@ -1,0 +1,119 @@
+"""`results/LEADERBOARD.md`: the entries by task and over all, from their committed results."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from rectifiers.results.benchmark.definition import Benchmark, Size, Task
+from rectifiers.results.benchmark.entries import BASELINES, EntryResults
+from rectifiers.results.benchmark.ranking import Ranked, rank
+from rectifiers.results.benchmark.standing import Standing, incomplete, paired, scores, standing
+from rectifiers.results.layout import Line, Table
+from rectifiers.results.statistics import Mean
+
+HEAD = """# The rectifier benchmark
+
+Made by `python scripts/benchmark.py leaderboard` from the results in `results/benchmark/`; do not edit. Every entry has
+the learning rate that its own search on validation images found best, by the same grid and budget for all;
+[docs/benchmark.md](../docs/benchmark.md) says how, and what places and intervals mean. Entries that share a place are
+ties: nothing here tells them apart.
+
+"""
+TITLES: dict[Size, str] = {"quick": "Quick tasks", "full": "Full tasks"}
+
+
+@dataclass(frozen=True)
+class Board:
+    """The entries on all tasks of a size: the ranked, and by name of the others what is missing."""
+
+    size: Size
+    ranked: Sequence[Ranked]
+    standings: Mapping[str, Mapping[str, Standing]]  # by entry and task
+    scores: Mapping[str, Mapping[str, Sequence[float]]]
+    unranked: Mapping[str, Sequence[str]]
+
+
+def board(benchmark: Benchmark, entries: Mapping[str, EntryResults], size: Size) -> Board:
+    """Return where all entries stand on the tasks of a size; those that have no run of it are left out."""
+    tasks = benchmark.of_size(size)
+    standings = {
+        name: {task: standing(benchmark, task, results) for task in tasks}
+        for name, results in entries.items()
+        if any(run.task in tasks for run in results.runs)
+    }
+    unranked = {name: found for name, own in standings.items() if (found := incomplete(own.values()))}
+    complete = {
+        name: {task: scores(benchmark, each) for task, each in own.items()}
+        for name, own in standings.items()
+        if name not in unranked
+    }
+    return Board(size, rank(complete), standings, complete, unranked)
+
+
+def render_markdown(benchmark: Benchmark, entries: Mapping[str, EntryResults]) -> str:
+    """Return the whole page."""
+    parts = [f"{HEAD}Benchmark {benchmark.version} ({benchmark.hash}), {benchmark.seeds} seeds per task."]
+    for size in TITLES:
+        found = board(benchmark, entries, size)
+        parts += [table.markdown() for table in tables(benchmark, found)]
+    return "\n".join(parts)
+
+
+def tables(benchmark: Benchmark, found: Board) -> list[Table]:
+    """Return the tables of a board: over all, one per task, and what is not ranked; none where nobody took part."""
+    if not found.standings:
+        return []
+    made = [_overall(found)]
+    made += [_of_task(name, task, found) for name, task in benchmark.of_size(found.size).items()]
+    if found.unranked:
+        head = ("entry", "incomplete, and not ranked")
+        lines = [Line([name, "; ".join(reasons)]) for name, reasons in found.unranked.items()]
+        made.append(Table("unranked", found.size, "Not ranked", 3, head, lines))
+    return made
+
+
+def _overall(found: Board) -> Table:
+    lines = []
+    for each in found.ranked:
+        shared = sum(other.place == each.place for other in found.ranked) > 1
+        cells = [f"{each.place}{' =' if shared else ''}", each.entry, str(each.mean_rank), str(each.improvement)]
+        lines.append(Line([*cells, str(len(each.beats))]))
+    head = (
+        "place",
+        "entry",
+        "mean rank (95 %)",
+        "probability of improvement over the others (95 %)",
+        "entries it beats",
+    )
+    return Table("overall", found.size, TITLES[found.size], 2, head, lines)
+
+
+def _of_task(name: str, task: Task, found: Board) -> Table:
+    """Return the table of one task, the best mean first, each entry paired with the baselines seed by seed."""
+    lines = []
+    names = sorted(found.scores, key=lambda entry: (fmean(found.scores[entry][name]), entry))
+    for entry in names:
+        own, where = found.scores[entry][name], found.standings[entry][name]
+        beside = [
+            difference(paired(own, found.scores[base][name])) if base in found.scores and base != entry else "-"
+            for base in BASELINES
+        ]
+        lines.append(Line([entry, shown(task, own), f"{where.rate:g}", *beside]))
+    measure = "error on test, %" if task.reach is None else f"training loss below {task.reach:g}"
+    note = "" if lines else "No entry is complete."
+    head = ("entry", measure, "rate", *(f"minus {base} (95 %)" for base in BASELINES))
+    return Table("task", found.size, f"{name}: {task.title}", 3, head, lines, note)
+
+
+def shown(task: Task, values: Sequence[float]) -> str:
+    """Return scores as a reader wants them: the mean error, or how many seeds trained."""
+    if task.reach is not None:
+        return f"{sum(value == 0 for value in values)} of {len(values)} seeds"
+    return f"{fmean(values):.2f}"
+
+
+def difference(mean: Mean) -> str:
+    """Return a paired difference with its interval."""
+    if mean.low is None or mean.high is None:
+        return f"{mean.mean:+.2f}"
+    return f"{mean.mean:+.2f} ({mean.low:+.2f} to {mean.high:+.2f})"

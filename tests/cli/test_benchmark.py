@@ -1,0 +1,154 @@
+"""`scripts/benchmark.py`: an entry from its name to its results, interrupted and gone on with, checked and ranked."""
+
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+import yaml
+
+from conftest import compose_config
+from rectifiers.cli import benchmark as running
+from rectifiers.cli import benchmark_check as checking
+from rectifiers.cli.benchmark import Entry, check_task, work
+from rectifiers.cli.benchmark_check import check
+from rectifiers.results.benchmark import definition
+from rectifiers.results.benchmark.definition import Benchmark, benchmark, task_hash
+from rectifiers.results.benchmark.entries import EntryResults, load, save
+from rectifiers.results.benchmark.standing import standing
+from rectifiers.runs.identity import science
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.schema import checked
+from rectifiers.runtime.signals import Stopped
+
+Call = Callable[..., CompletedProcess[str]]
+OVERRIDES = ["data=digits8", "data.split_seed=0", "model=mlp", "model.depth=1", "model.hidden=4", "optim.epochs=1"]
+
+
+@pytest.fixture
+def small(tmp_path: Path, fitted: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Entry]:
+    """An entry of a benchmark of one task, whose seven runs take seconds."""
+    whole = yaml.safe_load(definition.PLACE.read_text())
+    config = compose_config(*whole["always"], *OVERRIDES)
+    task = {**whole["tasks"]["chain14"], "overrides": OVERRIDES, "rates": [0.01, 0.1]}
+    task["science"] = task_hash(science(config))
+    place = tmp_path / "tiny.yaml"
+    place.write_text(yaml.safe_dump({**whole, "version": "tiny", "tasks": {"tiny": task}}))
+    monkeypatch.setattr(definition, "PLACE", place)
+    for cached in (benchmark, running._configuration):
+        cached.cache_clear()
+    yield Entry.of(["activation=elu", f"runs_dir={tmp_path}/runs", f"cache_dir={fitted}"])
+    for cached in (benchmark, running._configuration):
+        cached.cache_clear()
+
+
+def test_every_task_is_what_its_hash_says() -> None:
+    for name, task in benchmark().tasks.items():
+        config = Entry.of(["activation=mish", "init=xavier"]).configuration(task)[0]
+        check_task(name, task, config)
+        with pytest.raises(InputError, match=rf"^task {name} comes to .* conf/ has changed"):
+            check_task(name, task, config.replaced({"optim.momentum": 0.5}))
+
+
+def test_the_hash_of_a_benchmark_is_of_all_that_moves_a_number_and_of_no_title() -> None:
+    plain = benchmark().model_dump(mode="json")
+    first = next(iter(plain["tasks"]))
+
+    def changed(key: str, value: object) -> str:
+        return checked(
+            Benchmark, {**plain, "tasks": {**plain["tasks"], first: {**plain["tasks"][first], key: value}}}
+        ).hash
+
+    assert changed("title", "other words") == benchmark().hash
+    assert changed("rates", [0.5, 1.0]) != benchmark().hash
+    assert checked(Benchmark, {**plain, "seeds": 6}).hash != benchmark().hash
+
+
+@pytest.mark.parametrize("given", ["optim.lr=1", "data=digits", "seed=3", "compute.precision=64-true", "relu"])
+def test_what_a_task_fixes_is_not_the_entrys_to_choose(given: str) -> None:
+    with pytest.raises(InputError, match=rf"^{given} is not the entry's to choose.* give activation=, init="):
+        Entry.of([given])
+
+
+def test_an_entry_is_searched_judged_interrupted_gone_on_with_and_checked(
+    small: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[str] = []
+    train = running._train
+
+    def counted(config: object, choices: object, typed: list[str]) -> object:
+        if len(trained) == 4:
+            monkeypatch.setattr(running, "_train", train)
+            raise Stopped(2, "between two runs")
+        trained.append(typed[-1])
+        return train(config, choices, typed)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(running, "_train", counted)
+    with pytest.raises(Stopped):
+        work(small, "quick")
+    assert trained == ["seed=1000", "seed=1000", "seed=0", "seed=1"]
+    found = work(small, "quick")
+    own = standing(benchmark(), "tiny", found)
+    assert (own.is_complete, sorted(own.judged), own.rate) == (True, [0, 1, 2, 3, 4], 0.1)
+    monkeypatch.setattr(running, "_train", None)
+    assert work(small, "quick") == found  # nothing is run again
+    assert load(save(tmp_path, found)) == found
+    monkeypatch.setattr(checking, "committed_code", lambda commit: found.origins[0].code)
+    monkeypatch.setattr(checking, "committed_benchmark", lambda commit: benchmark().hash)
+    clean = with_origin(found, git_dirty=False, git_sha="0" * 40)
+    check(clean, "elu")
+    refuse = functools.partial(pytest.raises, InputError)
+    with refuse(match="of another configuration"):
+        check(with_run(clean, rate=0.02), "elu")
+    with refuse(match="neither of the search nor of the rate"):
+        check(with_run(clean, run=run_at(small, 0.01, 3), rate=0.01, seed=3), "elu")
+    with refuse(match="is of the data other, not of the task's"):
+        check(with_origin(clean, data="other"), "elu")
+    with refuse(match="code that was not committed"):
+        check(with_origin(clean, git_dirty=True), "elu")
+    with refuse(match=r"its runs are of code c0de, and commit 00000000 has"):
+        check(with_origin(clean, code="c0de"), "elu")
+    with refuse(match="it is of the benchmark v0, and this is tiny"):
+        check(clean.model_copy(update={"benchmark": "v0"}), "elu")
+    with refuse(match="its entry is elu; name entry and file so"):
+        check(clean, "mish")
+    monkeypatch.setattr(checking, "committed_benchmark", lambda commit: "older")
+    with refuse(match="has another benchmark than tiny"):
+        check(clean, "elu")
+
+
+def with_origin(found: EntryResults, **changes: object) -> EntryResults:
+    return found.model_copy(update={"origins": tuple(each.model_copy(update=changes) for each in found.origins)})
+
+
+def with_run(found: EntryResults, **changes: object) -> EntryResults:
+    *others, last = found.runs
+    return found.model_copy(update={"runs": (*others, last.model_copy(update=changes))})
+
+
+def run_at(entry: Entry, rate: float, seed: int) -> str:
+    """The name of a run that a search has not found best."""
+    config = entry.configuration(benchmark().tasks["tiny"])[0].replaced({"optim.lr": rate, "seed": seed})
+    return running._folder(config).name
+
+
+def test_an_activation_that_nothing_learns_through_is_refused_with_the_reason(small: Entry) -> None:
+    threshold = ["activation=torch", "activation.name=Threshold", "activation.settings={threshold:1000,value:0}"]
+    entry = Entry.of([*small.places, *threshold])
+    found = work(entry, "quick")
+    assert "has a derivative of 0" in found.refused["tiny"]
+    assert not found.runs
+
+
+def test_the_script_writes_an_entry_and_the_leaderboard_and_refuses_a_stale_one(
+    small: Entry, tmp_path: Path, call: Call
+) -> None:
+    own = ["--results", tmp_path / "results", "--jobs", 1]
+    answer = call("scripts/benchmark.py", "activation=elu", *small.places, *own)
+    assert answer.stdout == f"{tmp_path}/results/benchmark/elu.json\n"
+    assert call("scripts/benchmark.py", "leaderboard", *own).returncode == 0
+    text = (tmp_path / "results" / "LEADERBOARD.md").read_text()
+    assert "| 1 | elu |" in text
+    answer = call("scripts/benchmark.py", "activation=elu", "size=huge", *own)
+    assert answer.stderr == "error: size=huge is not known; give one of: quick, full\n"
