@@ -15,6 +15,7 @@ from PIL import Image
 from conftest import compose_config
 from photos import jpeg, photo, write_folder
 from rectifiers.data import inspection
+from rectifiers.data import jpeg as decoder
 from rectifiers.data.folders import read_rgb
 from rectifiers.data.inspection import unreadable_reason
 from rectifiers.data.sources import Source, folder
@@ -100,7 +101,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     examine = inspection.examine_image
 
-    def noted(path: Path) -> tuple[str, str | None]:
+    def noted(path: Path) -> tuple[str, str | None, bool]:
         names.append(f"{path.parent.parent.name}/{path.parent.name}/{path.name}")
         return examine(path)
 
@@ -119,6 +120,15 @@ def test_a_second_look_opens_no_file_and_gives_the_same_hash(photos: Path, opene
     opened.clear()
     assert look(photos).digest == first
     assert opened == []
+
+
+@pytest.mark.skipif(bool(decoder.unavailable_reason()), reason="without the C library Pillow decodes every file")
+def test_images_that_the_c_decoder_leaves_to_pillow_are_counted(photos: Path) -> None:
+    for path in (photos / "train" / "a" / "1.jpg", photos / "val" / "b" / "0.jpg"):
+        path.write_bytes(jpeg(photo(40, 48), progressive=True))
+    for _ in range(2):  # the second look remembers
+        with pytest.warns(UserWarning, match="^2 of 16 images are JPEG files that the C decoder leaves to Pillow"):
+            look(photos)
 
 
 def overwrite_in_place(path: Path) -> None:

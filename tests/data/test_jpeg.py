@@ -182,6 +182,16 @@ def with_segment(content: bytes, marker: int, body: bytes) -> bytes:
     return content[:2] + bytes([0xFF, marker]) + (len(body) + 2).to_bytes(2, "big") + body + content[2:]
 
 
+PHOTOSHOP = b"Photoshop 3.0\0"
+
+
+def resource(kind: int, data: bytes, name: bytes = b"") -> bytes:
+    """An image resource of Photoshop; its parts begin at even places."""
+    named = bytes([len(name)]) + name
+    parts = (named, len(data).to_bytes(4, "big") + data)
+    return b"8BIM" + kind.to_bytes(2, "big") + b"".join(part + bytes(len(part) % 2) for part in parts)
+
+
 @pytest.mark.parametrize(
     ("marker", "body", "handled"),
     [
@@ -192,7 +202,13 @@ def with_segment(content: bytes, marker: int, body: bytes) -> bytes:
         (0xE2, b"", False),
         (0xE0, b"JFIF\0\1\1\0\0\1\0\1\0\0", True),
         (0xE0, b"JFIF\0\1\1", False),
-        (0xED, b"Photoshop 3.0\0" + b"8BIM" * 9, False),
+        (0xED, PHOTOSHOP, True),
+        (0xED, PHOTOSHOP + resource(0x0404, b"caption") + resource(0x03ED, bytes(14)), True),
+        (0xED, PHOTOSHOP + resource(0x0404, b"", name=b"a name") + b"8BI", True),
+        (0xED, PHOTOSHOP + resource(0x03ED, bytes(13)), False),  # resolutions have 14 bytes
+        (0xED, PHOTOSHOP + resource(0x0404, b"caption")[:-3], False),
+        (0xED, PHOTOSHOP + b"8BIM" * 9, False),
+        *((0xED, PHOTOSHOP + resource(0x0404, b"", name=b"n")[:cut], False) for cut in range(4, 12)),
         (0xEE, b"Adobe\0d\0\0\0\0\1", True),
         (0xEE, b"Adobe\0d", False),
         (0xE7, b"anything", True),

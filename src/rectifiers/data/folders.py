@@ -162,14 +162,15 @@ class FolderSplit:
         names = self._names()
         memory = cache_dir and memory_path(cache_dir, str(self.root.resolve()), names[0].partition("/")[0])
         found = look_at_files(self.paths, names, examine_image, memory)
-        hashes = (bytes.fromhex(content) for content, _ in found)
+        hashes = (bytes.fromhex(content) for content, _, _ in found)
         return Inspection(
             digest_files(zip(names, self.labels, hashes, strict=True)),
             [
                 f"{path} cannot be read as an image ({reason}); repair or remove it"
-                for path, (_, reason) in zip(self.paths, found, strict=True)
+                for path, (_, reason, _) in zip(self.paths, found, strict=True)
                 if reason is not None
             ],
+            sum(is_slow for _, _, is_slow in found),
         )
 
     def outline(self) -> str:

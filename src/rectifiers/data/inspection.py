@@ -26,14 +26,16 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file
 
 SETTLED_NS = 2_000_000_000  # a file that changed more recently may change again without another time of change
+JPEG_START = b"\xff\xd8"
 PNG_START, PNG_HEADER = b"\x89PNG\r\n\x1a\n", struct.Struct(">4sIIB")  # name of the first part, width, height, depth
 
 
 class Inspection(NamedTuple):
-    """The hash of a split, and a sentence about each image of it that cannot be read."""
+    """The hash of a split, a sentence about each image of it that cannot be read, and how many are decoded slowly."""
 
     digest: str
     unreadable: list[str]
+    slow: int = 0  # JPEG files that the C decoder leaves to Pillow
 
 
 def unreadable_reason(body: bytes) -> str | None:
@@ -56,7 +58,7 @@ def unreadable_reason(body: bytes) -> str | None:
 
 
 def _jpeg_is_whole(body: bytes) -> bool:
-    return body.startswith(b"\xff\xd8") and b"\xff\xd9" in body[-64:]  # some programs append a few bytes
+    return body.startswith(JPEG_START) and b"\xff\xd9" in body[-64:]  # some programs append a few bytes
 
 
 def _png_is_whole(body: bytes) -> bool:
@@ -81,18 +83,20 @@ def _pixels(body: bytes) -> int:
     return height * width
 
 
-def examine_image(path: Path) -> tuple[str, str | None]:
-    """Return the blake2b-128 of a file, and why it cannot be used as an image."""
+def examine_image(path: Path) -> tuple[str, str | None, bool]:
+    """Return the blake2b-128 of a file, why it cannot be used as an image, and whether it is a slow JPEG."""
     try:
         body = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error}); repair or remove it") from error
-    return hashlib.blake2b(body, digest_size=16).hexdigest(), unreadable_reason(body)
+    is_slow = body.startswith(JPEG_START) and not jpeg.unavailable_reason() and jpeg.read_size(body) is None
+    return hashlib.blake2b(body, digest_size=16).hexdigest(), unreadable_reason(body), is_slow
 
 
 def memory_path(cache_dir: Path, *about: str) -> Path:
-    """Return the file in which findings are kept that depend on `about`, on Pillow, and on the code that finds them."""
-    content = hashlib.blake2b(json.dumps([*about, PIL.__version__]).encode(), digest_size=8)
+    """Return the file in which findings are kept that depend on `about`, the decoders, and the code that finds them."""
+    decoders = [PIL.__version__, jpeg.unavailable_reason() is None]
+    content = hashlib.blake2b(json.dumps([*about, *decoders]).encode(), digest_size=8)
     content.update(Path(__file__).read_bytes())
     return cache_dir / "inspections" / f"{content.hexdigest()}.json"
 

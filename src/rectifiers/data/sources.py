@@ -140,6 +140,13 @@ class Source:
             split.inspect(cache_dir) if hasattr(split, "inspect") else Inspection(split.digest(), [])
             for split in self._splits
         )
+        if slow := train.slow + sum(found.slow for found in others):
+            images = sum(len(split.labels) for split in self._splits)
+            warnings.warn(
+                f"{slow:,} of {images:,} images are JPEG files that the C decoder leaves to Pillow, which takes two to "
+                "three times as long: progressive, of four colours, or of unusual form",
+                stacklevel=2,
+            )
         if skip_bad and train.unreadable:
             warnings.warn(f"{_first_of(train.unreadable)}; others take the places of such images", stacklevel=2)
         fatal = [sentence for found in others for sentence in found.unreadable]

@@ -5,12 +5,30 @@
 
 static int number(const uint8_t *bytes) { return bytes[0] << 8 | bytes[1]; }
 
+/* Whether the image resources of Photoshop lie whole in their segment, one behind the other, as Pillow reads them. */
+static int resources_are_whole(const uint8_t *body, int length) {
+    int at = 14; /* behind "Photoshop 3.0" and its zero */
+    while (at + 4 <= length && memcmp(body + at, "8BIM", 4) == 0) {
+        if (length - at < 7) return 0;
+        int kind = number(body + at + 4);
+        at += 7 + body[at + 6]; /* behind the name */
+        at += at & 1;
+        if (length - at < 4 || body[at] != 0 || body[at + 1] != 0) return 0; /* no segment holds more than 64 kB */
+        int size = number(body + at + 2);
+        at += 4;
+        if (size > length - at || (kind == 0x03ED && size < 14)) return 0; /* Pillow reads 14 bytes of resolutions */
+        at += size;
+        at += at & 1;
+    }
+    return 1;
+}
+
 /* Whether Pillow opens a file with this application segment for sure; it parses some of them, and refuses broken ones. */
 static int harmless(int marker, const uint8_t *body, int length) {
     switch (marker) {
     case 0xE0: return length < 4 || memcmp(body, "JFIF", 4) != 0 || length >= 14;
     case 0xE2: return length >= 14 && memcmp(body, "ICC_PROFILE", 12) == 0;
-    case 0xED: return length < 13 || memcmp(body, "Photoshop 3.0", 13) != 0;
+    case 0xED: return length < 14 || memcmp(body, "Photoshop 3.0", 14) != 0 || resources_are_whole(body, length);
     case 0xEE: return length < 5 || memcmp(body, "Adobe", 5) != 0 || length >= 12;
     default: return 1;
     }
