@@ -256,8 +256,9 @@ def moments(activation: nn.Module, channels: int | None = None) -> Moments:
     Raises:
         InputError: where the module is not elementwise and has no method `moments()`.
 
-    >>> moments(nn.ReLU())
-    Moments(second=0.5, derivative_second=0.5, map_slope=1.0)
+    Examples:
+        >>> moments(nn.ReLU())
+        Moments(second=0.5, derivative_second=0.5, map_slope=1.0)
     """
     if not isinstance(activation, nn.Module):
         raise InputError(
@@ -276,10 +277,11 @@ def gain(activation: nn.Module, channels: int | None = None, *, mode: Mode = "fo
     Raises:
         InputError: where that moment is zero, infinite or not a number, or cannot be found, so that there is no gain.
 
-    >>> gain(nn.ReLU()) == math.sqrt(2)
-    True
-    >>> f"{gain(nn.GELU()):.4f} {gain(nn.GELU(), mode='backward'):.4f}"
-    '1.5335 1.4811'
+    Examples:
+        >>> gain(nn.ReLU()) == math.sqrt(2)
+        True
+        >>> f"{gain(nn.GELU()):.4f} {gain(nn.GELU(), mode='backward'):.4f}"
+        '1.5335 1.4811'
     """
     both = moments(activation, channels)
     match mode:

@@ -32,9 +32,11 @@ def he_normal_(
     Raises:
         InputError: where the activation has no gain, or the weight has fewer than two dimensions.
 
-    >>> weight = he_normal_(torch.empty(256, 1024), activation=nn.SiLU(), generator=torch.Generator().manual_seed(0))
-    >>> f"{weight.std():.3f} {gain(nn.SiLU()) / 32:.3f}"
-    '0.052 0.052'
+    Examples:
+        >>> seeded = torch.Generator().manual_seed(0)
+        >>> weight = he_normal_(torch.empty(256, 1024), activation=nn.SiLU(), generator=seeded)
+        >>> f"{weight.std():.3f} {gain(nn.SiLU()) / 32:.3f}"
+        '0.052 0.052'
     """
     if weight.dim() < 2:
         raise InputError(f"a weight of shape {tuple(weight.shape)} has no fans; give one of two or more dimensions")
@@ -126,10 +128,11 @@ def initialize(
     Raises:
         InputError: where `init` or `mode` is unknown, or the model cannot be run on the example; it is then as before.
 
-    >>> model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 10))
-    >>> report = initialize(model, example_input=torch.randn(8, 64, generator=torch.Generator().manual_seed(0)))
-    >>> [row.reads for row in report.layers]
-    ['the input', "GELU(approximate='none') of 0.weight"]
+    Examples:
+        >>> model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 10))
+        >>> report = initialize(model, example_input=torch.randn(8, 64, generator=torch.Generator().manual_seed(0)))
+        >>> [row.reads for row in report.layers]
+        ['the input', "GELU(approximate='none') of 0.weight"]
     """
     rule, name = _rule(init, mode)
     if bias != "torch_default" and (isinstance(bias, bool) or not isinstance(bias, int | float)):
@@ -260,11 +263,12 @@ def propagation(model: nn.Module, example_input: Tensor | tuple[Any, ...]) -> Pr
     Raises:
         InputError: where the model cannot be run on the example.
 
-    >>> model, batch = nn.Linear(64, 32), torch.randn(256, 64, generator=torch.Generator().manual_seed(0))
-    >>> report = initialize(model, example_input=batch)
-    >>> predicted, measured = propagation(model, batch).responses["weight"]
-    >>> abs(predicted - measured) < 0.1
-    True
+    Examples:
+        >>> model, batch = nn.Linear(64, 32), torch.randn(256, 64, generator=torch.Generator().manual_seed(0))
+        >>> report = initialize(model, example_input=batch)
+        >>> predicted, measured = propagation(model, batch).responses["weight"]
+        >>> abs(predicted - measured) < 0.1
+        True
     """
     example = example_input if isinstance(example_input, tuple) else (example_input,)
     return Propagation(tracing.run(model, example).responses)

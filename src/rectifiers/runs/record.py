@@ -48,10 +48,11 @@ class Member(Section):
     """A run as part of an ensemble."""
 
     run: str
-    # option of each configuration group; the module, LeakyReLU(...), in the place of an activation's option where
-    # another function than the option's was given
     choices: dict[str, str | None]
-    science: Science  # the configuration that can change a number; its hash is the run's name
+    """Option of each configuration group; the module, LeakyReLU(...), in the place of an activation's option where
+    another function than the option's was given."""
+    science: Science
+    """The configuration that can change a number; its hash is the run's name."""
     images: SplitSizes
 
     @model_validator(mode="after")
@@ -68,12 +69,15 @@ class Member(Section):
 class _Common(Section):
     schema_version: Literal[3]
     kind: str
-    run: str  # name of the run: the hash of its science
+    run: str
+    """Name of the run: the hash of its science."""
     status: str
     choices: dict[str, str | None]
     science: Json
-    codes: list[str]  # fingerprints of all sources that the run was made with
-    provenance: Provenance  # code, data and machine
+    codes: list[str]
+    """Fingerprints of all sources that the run was made with."""
+    provenance: Provenance
+    """Code, data and machine."""
 
 
 class TrainingRecord(_Common):
@@ -81,23 +85,33 @@ class TrainingRecord(_Common):
 
     kind: Literal["training"]
     status: Literal["finished", "diverged"]
-    diverged: Divergence | None  # where it diverged; null where it finished
-    # what was typed after `python train.py`, without the places of this machine; null for a run from Python
+    diverged: Divergence | None
+    """Where it diverged; null where it finished."""
     overrides: list[str] | None
+    """What was typed after `python train.py`, without the places of this machine; null for a run from Python."""
     science: Science
-    compute: Json  # configuration of the device and its processes
+    compute: Json
+    """Configuration of the device and its processes."""
     protocols: dict[str, ProtocolResult]
     network: Network
-    class_names: list[str] | None  # names of the classes; null in the oldest records
-    init_report: list[InitReportEntry]  # one entry per layer with weights, from the first
-    warnings: list[str]  # sentences that were printed
-    slopes: dict[str, Slopes]  # learned slopes by layer; empty without any, and for a diverged run
-    drop_epochs: list[Positive]  # epochs after which the learning rate dropped
+    class_names: list[str] | None
+    """Names of the classes; null in the oldest records."""
+    init_report: list[InitReportEntry]
+    """One entry per layer with weights, from the first."""
+    warnings: list[str]
+    """Sentences that were printed."""
+    slopes: dict[str, Slopes]
+    """Learned slopes by layer; empty without any, and for a diverged run."""
+    drop_epochs: list[Positive]
+    """Epochs after which the learning rate dropped."""
     epochs: Count
-    history: list[Epoch]  # numbers of each epoch; null for a number that is not finite
+    history: list[Epoch]
+    """Numbers of each epoch; null for a number that is not finite."""
     images: SplitSizes
-    images_per_second: Rate | None  # training images per second of wall clock; null without a completed epoch
-    wall_s: Number  # wall clock of training and testing, s
+    images_per_second: Rate | None
+    """Training images per second of wall clock; null without a completed epoch."""
+    wall_s: Number
+    """Wall clock of training and testing, s."""
 
     @model_validator(mode="after")
     def _check(self) -> "TrainingRecord":
@@ -144,7 +158,8 @@ class EnsembleRecord(_Common):
 
     kind: Literal["ensemble"]
     status: Literal["finished"]
-    science: Json  # the names of the members; the hash is the ensemble's name
+    science: Json
+    """The names of the members; the hash is the ensemble's name."""
     protocols: dict[str, EnsembleResult]
     members: Annotated[list[Member], Field(min_length=2)]
 

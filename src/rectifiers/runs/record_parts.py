@@ -55,10 +55,10 @@ class SplitSizes(Section):
     """How many images each split has."""
 
     train: Positive
-    val: Positive  # those that choose rates, drops and the end of a training
-    test: (
-        Positive | None
-    )  # those that only a finished run is tested on; null where it is tested on val, as in the paper
+    val: Positive
+    """Those that choose rates, drops and the end of a training."""
+    test: Positive | None
+    """Those that only a finished run is tested on; null where it is tested on val, as in the paper."""
 
     @property
     def tested(self) -> str:
@@ -76,9 +76,12 @@ class Errors(Section):
 
     num_images: Positive
     top1_correct: Count
-    top1_error_pct: Percent  # share of the other images, %
-    top5_correct: Count | None  # images whose class is among the five highest scores; null for five classes or fewer
-    top5_error_pct: Percent | None  # share of the other images, %
+    top1_error_pct: Percent
+    """Share of the other images, %."""
+    top5_correct: Count | None
+    """Images whose class is among the five highest scores; null for five classes or fewer."""
+    top5_error_pct: Percent | None
+    """Share of the other images, %."""
 
     @property
     def top1_errors(self) -> int:
@@ -104,22 +107,32 @@ class Errors(Section):
 class ProtocolResult(Errors):
     """What a test protocol found."""
 
-    # errors by scale in pixels; empty for a protocol of one scale
     by_scale: dict[Annotated[str, Field(pattern=r"^[1-9][0-9]{0,8}$")], Errors]
-    nll: Number | None  # mean negative log-likelihood, nats
-    brier: Number | None  # Brier score, from 0 to 2
-    ece: Number | None  # expected calibration error of the top-1 answer, from 0 to 1
-    # one bit per image of the split, 1 for a correct top-1 answer; hexadecimal, the first image in the highest bit
+    """Errors by scale in pixels; empty for a protocol of one scale."""
+    nll: Number | None
+    """Mean negative log-likelihood, nats."""
+    brier: Number | None
+    """Brier score, from 0 to 2."""
+    ece: Number | None
+    """Expected calibration error of the top-1 answer, from 0 to 1."""
     correct_mask: Annotated[str, Field(pattern=r"^[0-9a-f]+$")]
-    split: Literal["val", "test"]  # the images that were tested; val: those that chose rates and drops
-    settings: Json  # configuration of the protocol
+    """One bit per image of the split, 1 for a correct top-1 answer; hexadecimal, the first image in the highest bit."""
+    split: Literal["val", "test"]
+    """The images that were tested; val: those that chose rates and drops."""
+    settings: Json
+    """Configuration of the protocol."""
     multiply_adds: Count
-    images_per_second: Rate  # images tested per second of wall clock
+    images_per_second: Rate
+    """Images tested per second of wall clock."""
     seconds: Number
-    scores: str | None  # digest of the kept scores; null where they were not kept
-    code: str  # fingerprint of the source that tested
-    git_sha: str | None  # commit of the source that tested; null outside of a checkout
-    git_dirty: bool | None  # whether the source departed from its commit; null outside of a checkout
+    scores: str | None
+    """Digest of the kept scores; null where they were not kept."""
+    code: str
+    """Fingerprint of the source that tested."""
+    git_sha: str | None
+    """Commit of the source that tested; null outside of a checkout."""
+    git_dirty: bool | None
+    """Whether the source departed from its commit; null outside of a checkout."""
 
     @model_validator(mode="after")
     def _check_mask(self) -> "ProtocolResult":
@@ -143,21 +156,24 @@ class ProtocolResult(Errors):
 class EnsembleResult(ProtocolResult):
     """What a test protocol found of the mean of the members' scores."""
 
-    member_scores: list[str | None]  # digest of each member's kept scores, in the order of `members`
+    member_scores: list[str | None]
+    """Digest of each member's kept scores, in the order of `members`."""
 
 
 class Network(Section):
     """The network that was trained."""
 
     depth: Positive
-    input_px: Positive  # side of the square input, px
+    input_px: Positive
+    """Side of the square input, px."""
     channels: Positive
     classes: Positive
     parameters: Count
     slopes: Count
     multiply_adds: Count
-    # the first activation with its settings, LeakyReLU(negative_slope=0.01); absent without one and in older records
     activation: str | None = Field(None, exclude_if=lambda name: name is None)
+    """The first activation with its settings, LeakyReLU(negative_slope=0.01); absent without one, and in older
+    records."""
 
 
 class InitReportEntry(Section):
@@ -165,17 +181,27 @@ class InitReportEntry(Section):
 
     layer: str
     shape: Annotated[list[Positive], Field(min_length=1)]
-    fan_in: Positive  # n, the inputs of one response
-    fan_out: Positive  # n-hat, the responses that one input reaches
-    activation_before: str | None  # class of the activation before the layer
-    activation_after: str | None  # class of the activation after the layer
-    forward_gain: Rate | None  # 1 / sqrt(E[f^2]); null where it does not exist
-    backward_gain: Rate | None  # 1 / sqrt(E[f'^2]); null where it does not exist
+    fan_in: Positive
+    """n, the inputs of one response."""
+    fan_out: Positive
+    """n-hat, the responses that one input reaches."""
+    activation_before: str | None
+    """Class of the activation before the layer."""
+    activation_after: str | None
+    """Class of the activation after the layer."""
+    forward_gain: Rate | None
+    """1 / sqrt(E[f^2]); null where it does not exist."""
+    backward_gain: Rate | None
+    """1 / sqrt(E[f'^2]); null where it does not exist."""
     rule: str
-    std_asked: Number  # standard deviation that the rule asks for
-    std_drawn: Number  # standard deviation of what was drawn
-    mean_drawn: Number  # mean of what was drawn
-    bias: Number | str  # constant, or the name of the rule that drew the biases
+    std_asked: Number
+    """Standard deviation that the rule asks for."""
+    std_drawn: Number
+    """Standard deviation of what was drawn."""
+    mean_drawn: Number
+    """Mean of what was drawn."""
+    bias: Number | str
+    """Constant, or the name of the rule that drew the biases."""
 
 
 class Slopes(Section):
@@ -185,14 +211,16 @@ class Slopes(Section):
     std: Number
     min: Number
     max: Number
-    channels: Positive  # number of slopes; 1 for a shared one
+    channels: Positive
+    """Number of slopes; 1 for a shared one."""
 
 
 class Divergence(Section):
     """Where a training stopped being finite."""
 
     step: Count
-    layer: str  # first layer at which it can be seen
+    layer: str
+    """First layer at which it can be seen."""
 
 
 class Machine(Section):
@@ -200,20 +228,28 @@ class Machine(Section):
 
     system: str
     cpu: str
-    cores: int | None  # logical processors
-    threads: int  # threads of torch
-    device: str  # GPU, or cpu
+    cores: int | None
+    """Logical processors."""
+    threads: int
+    """Threads of torch."""
+    device: str
+    """GPU, or cpu."""
 
 
 class Provenance(Section):
     """Where numbers come from. Nothing here names a person, a host or a secret."""
 
-    code: str  # fingerprint of the source
-    git_sha: str | None  # commit of the source; null outside of a checkout
-    git_dirty: bool | None  # whether the source departed from its commit; null outside of a checkout
+    code: str
+    """Fingerprint of the source."""
+    git_sha: str | None
+    """Commit of the source; null outside of a checkout."""
+    git_dirty: bool | None
+    """Whether the source departed from its commit; null outside of a checkout."""
     lock: str | None
     data: str
-    data_pinned: bool | None  # whether a dvc.lock names prepared data; null for other data
-    statistics: str | None  # hash of the fitted preprocessing; null for an ensemble
+    data_pinned: bool | None
+    """Whether a dvc.lock names prepared data; null for other data."""
+    statistics: str | None
+    """Hash of the fitted preprocessing; null for an ensemble."""
     versions: dict[str, str]
     machine: Machine

@@ -120,10 +120,11 @@ def stability(activation: nn.Module, depth: int, *, units: int = 256) -> Stabili
     Raises:
         InputError: where the moments of the activation cannot be found, or depth or units is no whole number from 1.
 
-    >>> stability(nn.ReLU(), 30).fixed_point
-    'neutral'
-    >>> f"{stability(nn.GELU(), 30).error_growth:.0f}"
-    '50'
+    Examples:
+        >>> stability(nn.ReLU(), 30).fixed_point
+        'neutral'
+        >>> f"{stability(nn.GELU(), 30).error_growth:.0f}"
+        '50'
     """
     for name, value in (("depth", depth), ("units", units)):
         if not isinstance(value, int) or value < 1:
