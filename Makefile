@@ -70,7 +70,7 @@ data: $(READY) ## make the miniature archives and prepare them anew; the bytes t
 verify-data: $(READY) ## read every pinned archive, shard and statistic again, and name what differs
 	@$(BIN)/python scripts/verify_data.py
 
-deviations: $(READY) ## copy every DEVIATION: of the code into the README
+deviations: $(READY) ## copy every DEVIATION: of the code into docs/results/reproduction.md
 	@$(BIN)/python scripts/deviations.py
 
 table: $(READY) ## results/TABLES.md from the committed records and the paper's numbers

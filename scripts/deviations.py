@@ -1,7 +1,7 @@
-"""Collect every `DEVIATION:` of conf/ and src/ in the README, so that every deviation from the paper is documented.
+"""Collect every `DEVIATION:` of conf/ and src/ in docs/results/reproduction.md, so that each is documented.
 
-python scripts/deviations.py           # write them into README.md
-python scripts/deviations.py --check   # exit with 1 where README.md is not up to date
+python scripts/deviations.py           # write them into it
+python scripts/deviations.py --check   # exit with 1 where it is not up to date
 """
 
 import re
@@ -33,21 +33,23 @@ def deviations(path: Path) -> list[str]:
 
 
 def section() -> str:
-    """Return the README's list, by file."""
+    """Return the list, by file."""
     paths = sorted(p for folder in ("conf", "src") for p in (ROOT / folder).rglob("*") if p.suffix in (".py", ".yaml"))
     lines = [f"- `{path.relative_to(ROOT).as_posix()}`: {text}." for path in paths for text in deviations(path)]
     return "\n".join(lines) + "\n"
 
 
-def updated(readme: str) -> str:
-    """Return `readme` with the current list."""
+def updated(document: str) -> str:
+    """Return `document` with the current list."""
     pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
-    return re.sub(pattern, lambda _: BEGIN + section() + END, readme, count=1, flags=re.DOTALL)
+    return re.sub(pattern, lambda _: BEGIN + section() + END, document, count=1, flags=re.DOTALL)
 
 
 if __name__ == "__main__":
-    path = ROOT / "README.md"
+    path = ROOT / "docs" / "results" / "reproduction.md"
     text = path.read_text()
     if sys.argv[1:] == ["--check"]:
-        sys.exit("README.md lists other deviations than the code; run make deviations" if updated(text) != text else 0)
+        sys.exit(
+            f"{path.name} lists other deviations than the code; run make deviations" if updated(text) != text else 0
+        )
     path.write_text(updated(text))

@@ -2,11 +2,15 @@
 
 The README is its first page, and the documents of results/ and of the project are pages too. Links are written as the
 files lie in the repository, where they work for a reader of it, and are changed here to the addresses of the pages.
-Formulas between dollar signs become MathML, which browsers show without a script.
+Formulas between dollar signs become MathML, which browsers show without a script, and `<!-- help: program -->` becomes
+what the program prints about itself.
 """
 
 import html
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from posixpath import relpath
 
@@ -25,6 +29,7 @@ ELSEWHERE = {
 FENCED = re.compile(r"(^```.*?^```$)", flags=re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 ATTRIBUTE = re.compile(r'(src|srcset|href)="([^"]+)"')
+HELP = re.compile(r"<!-- help: (.*?) -->")
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', flags=re.DOTALL)
 
 
@@ -34,6 +39,15 @@ def pages_from_elsewhere() -> dict[Path, str]:
     found |= {path: f"results/{path.name.lower()}" for path in (ROOT / "results").glob("*.md")}
     figures = (ROOT / "results" / "figures" / "claims").glob("*.svg")
     return found | {path: path.relative_to(ROOT).as_posix() for path in figures}
+
+
+def help_text(found: re.Match[str]) -> str:
+    """Return what a program prints about itself, as a block."""
+    done = subprocess.run(
+        [sys.executable, *found[1].split(), "--help"],
+        cwd=ROOT, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "100"},
+    )  # fmt: skip
+    return f"```text\n{done.stdout.rstrip()}\n```"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -65,7 +79,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         file, _ = target(found[2])
         return found[0] if file is None else f'{found[1]}="{file.url_relative_to(page.file)}"'
 
-    parts = FENCED.split(markdown)
+    parts = FENCED.split(HELP.sub(help_text, markdown))
     parts[::2] = [ATTRIBUTE.sub(in_markup, LINK.sub(in_text, part)) for part in parts[::2]]
     return "".join(parts)
 

@@ -31,13 +31,31 @@ def test_the_public_names_are_listed_and_imported_when_they_are_used() -> None:
     assert not hasattr(rectifiers, "kaiming")
 
 
-@pytest.mark.parametrize("place", ["README.md", "docs/library.md"])
+BLOCKS = {  # of Python in the documents that are no files of a recipe, which name themselves in their first line
+    path.relative_to(ROOT).as_posix(): blocks
+    for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    if (blocks := re.findall(r"^```python\n((?!# ).*?)^```", path.read_text(), flags=re.MULTILINE | re.DOTALL))
+}
+
+
+@pytest.mark.parametrize("place", BLOCKS)
 def test_the_code_of_the_documentation_runs(place: str, capsys: pytest.CaptureFixture[str]) -> None:
-    blocks = re.findall(r"^```python\n((?!# ).*?)^```", (ROOT / place).read_text(), flags=re.MULTILINE | re.DOTALL)
-    assert blocks
-    for block in blocks:
+    for block in BLOCKS[place]:
         exec(compile(block, place, "exec"), {})
-    assert "| layer | shape | reads |" in capsys.readouterr().out
+    if any("to_markdown" in block for block in BLOCKS[place]):
+        assert "| layer | shape | reads |" in capsys.readouterr().out
+
+
+def test_the_documents_that_show_the_library_are_among_them() -> None:
+    assert BLOCKS.keys() >= {"README.md", "docs/tutorials/your-own-network.md", "docs/how-to/unusual-activations.md"}
+
+
+def test_the_reference_of_the_library_has_every_public_name() -> None:
+    page = (ROOT / "docs" / "reference" / "api.md").read_text()
+    documented = set(re.findall(r"^::: rectifiers\.(\S+)$", page, flags=re.MULTILINE))
+    listed = set(re.findall(r"^\| `(\w+)", page, flags=re.MULTILINE))
+    for name, place in rectifiers.PUBLIC.items():
+        assert place.replace(":", ".") in documented or name in listed, name
 
 
 @pytest.mark.process  # some ten seconds

@@ -1,0 +1,123 @@
+"""The documents' commands and recipes work as they are printed: README and docs/."""
+
+import json
+import math
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT, compose_config, load_script
+
+DOCUMENTS = {
+    path.relative_to(ROOT).as_posix(): path.read_text() for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+}
+TEXT = "\n".join(DOCUMENTS.values())
+COMMANDS = sorted(set(re.findall(r"^\$ python train\.py (.*?)(?: +#.*)?$", TEXT, flags=re.MULTILINE)))
+SWEEPS = [command for command in COMMANDS if "--multirun" in command]
+FILES = re.findall(r"^```(?:python|yaml)\n# (\S+)\n(.*?)^```", TEXT, flags=re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```.*?^```$", flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("command", re.findall(r"<!-- report\.py (.*) -->", TEXT))
+def test_what_the_terminal_shows_is_what_it_prints(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"$ python scripts/report.py {command}\n" in TEXT
+    monkeypatch.setattr(sys, "argv", ["report.py", *shlex.split(command), "--runs", str(tmp_path)])
+    load_script("report").main()
+    printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines()).strip("\n")
+    shown = TEXT.partition(f"<!-- report.py {command} -->\n```\n")[2].partition("\n```")[0]
+    assert printed == shown
+
+
+def test_make_targets_that_are_named_exist() -> None:
+    named = TEXT + "".join(path.read_text() for path in ROOT.glob("*.md"))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    found = set(re.findall(r"`make\s([a-z-]+)`", named)) | set(
+        re.findall(r"^(?:\$ )?make ([a-z-]+)", named, re.MULTILINE)
+    )
+    assert len(found) > 8
+    assert found <= targets
+
+
+def test_files_that_are_named_exist() -> None:
+    named = TEXT + "".join(path.read_text() for path in ROOT.glob("*.md"))
+    written = {name for name, _ in FILES}
+    for path in set(re.findall(r"\b((?:scripts|conf|pipelines|src|tests)/[\w./-]*\.(?:py|yaml|sbatch))", named)):
+        assert path in written or (ROOT / path).exists(), path
+
+
+def test_settings_that_are_shown_and_not_run_here_exist() -> None:
+    blocks = "\n".join(BLOCK.findall(TEXT)).replace("\\\n", " ")
+    shown = re.findall(r"^(?!\$ python).*train\.(?:py|sbatch) (\w+=.*)$", blocks, flags=re.MULTILINE)
+    assert len(shown) > 5
+    for command in set(shown):
+        words = [
+            word
+            for word in shlex.split(command, comments=True)
+            if "=" in word and "<" not in word and not word.endswith("...")
+        ]
+        compose_config(*words)
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the project to which the files of the recipes have been added, as a reader would."""
+    place = tmp_path_factory.mktemp("copy")
+    for name in ("src", "conf", "train.py"):
+        source = ROOT / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, place / name)
+    assert len(FILES) == 5
+    for name, content in FILES:
+        path = place / name
+        path.write_text((path.read_text() + "\n\n" if path.exists() else "") + content)
+    return place
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c not in SWEEPS])
+def test_commands_and_recipes_run_as_they_are_printed(copy: Path, command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "train.py", *shlex.split(command), "optim.epochs=1", "evaluation=center"],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy / "src")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    record = json.loads((copy / done.stdout.splitlines()[-1]).read_text())
+    if "snake" in command:
+        # E[(z + sin(az)^2 / a)^2] = 1 + E[sin(az)^4] / a^2 with E[sin^4] = (3 - 4 e^{-2a^2} + e^{-8a^2}) / 8
+        second = 1 + (3 - 4 * math.exp(-0.5) + math.exp(-2)) / 8 / 0.25
+        assert record["init_report"][1]["forward_gain"] == pytest.approx(second**-0.5, rel=1e-6)
+    if "laplace" in command:
+        assert {entry["rule"] for entry in record["init_report"]} == {"laplace"}
+        for entry in record["init_report"]:
+            assert entry["std_drawn"] == pytest.approx(entry["std_asked"], rel=0.15)
+    if "small6" in command:
+        assert record["network"]["depth"] == 6
+
+
+def size(sweep: str) -> int:
+    """Return of how many runs a sweep is, after composing each of its values."""
+    runs = 1
+    for override in shlex.split(sweep, comments=True)[1:]:
+        key, _, value = override.partition("=")
+        for single in value.split(","):
+            if not key.startswith(("hydra/", "sweep")) and single != "snake":
+                compose_config(f"{key}={single}")
+        runs *= len(value.split(","))
+    return runs
+
+
+def test_sweeps_are_of_as_many_runs_as_the_text_beside_them_says() -> None:
+    sizes = {sweep: size(sweep) for sweep in SWEEPS}
+    assert sizes["--multirun activation=relu,prelu,gelu init=he,xavier seed=0,1,2"] == 18  # README: "eighteen"
+    assert sizes["--multirun activation=relu,prelu seed=0,1,2 optim.epochs=5"] == 6  # A first run: "six"
+    assert sizes["--multirun activation=relu,prelu,prelu_shared seed=0,1,2 optim.epochs=5"] == 9  # A sweep: "nine"
