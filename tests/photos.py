@@ -31,11 +31,11 @@ def jpeg(image: Image.Image, **options: object) -> bytes:
     return file.getvalue()
 
 
-def write_folder(root: Path) -> Path:
-    """Write two classes of four JPEG files for training and for validation below `root`, and return it."""
+def write_folder(root: Path, images: int = 4) -> Path:
+    """Write two classes of so many JPEG files for training and for validation below `root`, and return it."""
     for part in ("train", "val"):
         for group in "ab":
             (root / part / group).mkdir(parents=True)
-            for i in range(4):
+            for i in range(images):
                 (root / part / group / f"{i}.jpg").write_bytes(jpeg(photo(40, 48, i)))
     return root

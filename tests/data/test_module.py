@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from photos import jpeg, photo
+from photos import jpeg, photo, write_folder
 from rectifiers.data import jpeg as decoder
 from rectifiers.data import module
 from rectifiers.data.module import Batch, ImageData, TrainDataset
@@ -143,11 +143,7 @@ def test_validation_reads_every_image_once_in_order() -> None:
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> Source:
-    for part in ("train", "val"):
-        for group in "ab":
-            (tmp_path / part / group).mkdir(parents=True)
-            for i in range(3):
-                (tmp_path / part / group / f"{i}.jpg").write_bytes(jpeg(photo(40, 40, i)))
+    write_folder(tmp_path, images=3)
     for name in ("a/1.jpg", "a/2.jpg"):
         (tmp_path / "train" / name).write_bytes(b"broken")
     return folder(str(tmp_path))
