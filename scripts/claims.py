@@ -1,7 +1,7 @@
 """The claims' runs: what is missing is planned as a sweep and started; `scripts/report.py claims` tabulates.
 
 python scripts/claims.py list                        claims, their runs and what they cost
-python scripts/claims.py run --jobs 2                run what neither runs/ nor results/claims has
+python scripts/claims.py run                         run what neither runs/ nor results/claims has
 python scripts/claims.py run figure3 dead_units      of some claims
 python scripts/claims.py search cifar_table2 --root <folder>    choose the arms' learning rates
 python scripts/claims.py run --again                 also what results/claims has: all of it on this machine
@@ -104,7 +104,8 @@ def run(wanted: list[Claim], asked: argparse.Namespace) -> None:
     plan(sweep, found.values())
     launch = [sys.executable, str(Path(__file__).with_name("sweep.py")), "launch", str(sweep)]
     sys.stdout.flush()
-    os.execv(sys.executable, [*launch, "--jobs", str(asked.jobs), "--together"])
+    jobs = [] if asked.jobs is None else ["--jobs", str(asked.jobs)]
+    os.execv(sys.executable, [*launch, *jobs, "--together"])
 
 
 def print_list(wanted: Iterable[Claim]) -> None:
@@ -129,7 +130,7 @@ def main() -> None:
         command = commands.add_parser(name, help=text)
         command.add_argument("claim", nargs="*", help="some claims (default: all)")
         if name != "list":
-            command.add_argument("--jobs", type=int, default=1, help="processes at a time (default: 1)")
+            command.add_argument("--jobs", type=int, help="processes at a time (default: one per free core)")
             command.add_argument("--again", action="store_true", help="also what results/claims has")
             command.add_argument("--root", type=Path, help="the folder of data that are not in the project: data.root")
             command.add_argument("--runs", type=Path, default=Path("runs"), help="the folder of runs (default: runs)")

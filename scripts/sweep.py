@@ -1,7 +1,7 @@
 """Many runs as one: planned, started as far as they are missing, tabulated at any moment.
 
 python scripts/sweep.py plan sweeps/slopes experiment=table2/relu,table2/prelu seed=0,1,2,3,4 data=digits
-python scripts/sweep.py launch sweeps/slopes --jobs 2
+python scripts/sweep.py launch sweeps/slopes
 python scripts/sweep.py status sweeps/slopes
 python scripts/sweep.py collect sweeps/slopes
 
@@ -33,7 +33,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
     command("plan", "make a sweep").add_argument("overrides", nargs="+", help="as for train.py --multirun")
     launching = command("launch", "start what is missing, the cheapest first")
-    launching.add_argument("--jobs", type=int, default=1, help="processes at a time on this machine (default: 1)")
+    launching.add_argument(
+        "--jobs", type=int, help="processes at a time on this machine (default: one per free core; 1 with a GPU)"
+    )
     launching.add_argument(
         "--together", action="store_true", help="many runs per process, for those that are shorter than its start"
     )
@@ -61,7 +63,7 @@ def main() -> None:
                 command = f"python scripts/sweep.py launch {quote(str(args.sweep))}"
                 print(f"{count} runs in {args.sweep}; start them with: {command}")
             elif args.command == "launch":
-                if args.jobs < 1:
+                if args.jobs is not None and args.jobs < 1:
                     raise InputError(f"--jobs={args.jobs} is not usable; give a whole number at least 1")
                 if args.print or args.cluster:
                     hand_over(args.sweep, "printed" if args.print else args.cluster, args.set, trust)

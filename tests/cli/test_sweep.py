@@ -17,9 +17,20 @@ from PIL import Image
 
 import forkserver
 from conftest import ROOT, TINY, load_script
-from rectifiers.cli.launcher import Submission, hand_over, launch, launch_together, progress, run_missing, train
+from rectifiers.cli import launcher
+from rectifiers.cli.launcher import (
+    Submission,
+    hand_over,
+    launch,
+    launch_together,
+    progress,
+    run_missing,
+    share_cores,
+    train,
+)
 from rectifiers.cli.sweep import Job, State, load, plan, print_status
 from rectifiers.runs.folder import lock_for_child
+from rectifiers.runtime import processor
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import Stopped
 from rectifiers.training.checkpoints import EpochEnd
@@ -394,3 +405,24 @@ def test_a_launch_tells_how_many_of_its_jobs_are_done_and_how_long_the_others_ta
     monkeypatch.setattr(Job, "state", lambda job: states[job.name])
     assert progress(jobs, {"0"}, seconds=60) == "2 of 5 done, 1 running, 1 failed, 6 min left"  # 13 of 2 in a minute
     assert progress(jobs, {"0", "1"}, seconds=60) == "2 of 5 done, 1 running, 1 failed"
+
+
+def test_free_cores_get_a_job_of_one_thread_each_and_a_gpu_one_job(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(processor, "free_cores", lambda: 6)
+    cpu, gpu = ([Job(tmp_path, str(n), (compute,), 1, "") for n in range(8)] for compute in ("seed=0", "compute=node"))
+    assert share_cores(cpu, None) == (6, 1)
+    assert capsys.readouterr().out == "at a time: 6; threads of each: 1, unless compute.threads says so\n"
+    assert share_cores(cpu[:2], None) == (2, 3)  # no core is left without work
+    assert share_cores([*cpu, gpu[0]], None) == (1, 6)
+    assert share_cores(gpu, 2) == (2, 3)
+    assert share_cores(cpu, 4) == (4, 1)
+    assert share_cores(cpu, 12) == (12, 1)
+
+
+@pytest.mark.parametrize("given", [None, "5"])
+def test_a_job_has_its_share_of_threads_unless_the_environment_says_otherwise(given, monkeypatch) -> None:
+    monkeypatch.setattr(launcher, "Popen", lambda *_, env, **__: env)
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    if given:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    assert launcher._start(["train"], 3)["OMP_NUM_THREADS"] == (given or "3")

@@ -1,5 +1,6 @@
-"""The processor is named as the system names it."""
+"""The processor is named as the system names it, and cores are free that nobody uses."""
 
+import os
 import platform
 from pathlib import Path
 
@@ -37,3 +38,13 @@ def test_other_systems_say_it_in_words_of_their_own(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(platform, "processor", lambda: "")
     processor.name.cache_clear()
     assert processor.name() == platform.machine()
+
+
+@pytest.mark.parametrize(("own", "load", "free"), [(8, 0.2, 8), (8, 2.6, 5), (2, 2.6, 2), (2, 7.4, 1), (8, 30.0, 1)])
+def test_cores_are_free_that_this_process_may_use_and_nobody_does(
+    own: int, load: float, free: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(own)), raising=False)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    assert processor.free_cores() == free

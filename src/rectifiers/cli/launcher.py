@@ -14,8 +14,9 @@ from pathlib import Path
 from subprocess import Popen
 from typing import IO, Any
 
-from rectifiers.cli.sweep import TO_START, Job, State, load_to_run
+from rectifiers.cli.sweep import TO_START, Job, State, compose_job, load_to_run
 from rectifiers.runs.folder import held, lock_for_child
+from rectifiers.runtime import processor
 from rectifiers.runtime.console import LineTimer, duration
 from rectifiers.runtime.distributed import LAUNCHER
 from rectifiers.runtime.errors import InputError
@@ -24,9 +25,10 @@ from rectifiers.runtime.signals import INTERRUPTED, TRY_AGAIN, Stopped, deferrin
 NO_FAILURE = (0, TRY_AGAIN, INTERRUPTED)  # exit statuses
 
 
-def launch(folder: Path, processes: int, trust: Sequence[str] = ()) -> None:
+def launch(folder: Path, processes: int | None, trust: Sequence[str] = ()) -> None:
     """Run what is missing or failed, each job in a process; those that wait for another run come after it.
 
+    processes: how many at a time; None: as `share_cores` chooses.
     A process has the lock of its job as its standard input, from its first moment: no other launch starts that job.
     """
     jobs, running = load_to_run(folder, trust), dict[Popen, Job]()
@@ -38,6 +40,7 @@ def launch(folder: Path, processes: int, trust: Sequence[str] = ()) -> None:
         return state in TO_START and (state is not State.FAILED or job.last_try() == tried[job.name])
 
     timer, done_before = LineTimer(), _done(jobs)
+    processes, threads = share_cores([job for job in jobs if job.name not in done_before], processes)
     with _ended_together(running):
         while True:
             if timer.is_due():
@@ -53,7 +56,7 @@ def launch(folder: Path, processes: int, trust: Sequence[str] = ()) -> None:
                     job.note("")
                     typed = _command(folder, trust, job.name)
                     with open(lock) as stdin, _log(job.file(".log")) as log:
-                        process = _start(typed, stdin=stdin, stdout=log, stderr=log)
+                        process = _start(typed, threads, stdin=stdin, stdout=log, stderr=log)
                     running[process] = job
                     print(f"started: {job}", flush=True)
                     if len(running) == processes:
@@ -65,7 +68,7 @@ def launch(folder: Path, processes: int, trust: Sequence[str] = ()) -> None:
     _report_lost(jobs)
 
 
-def launch_together(folder: Path, processes: int, trust: Sequence[str] = ()) -> None:
+def launch_together(folder: Path, processes: int | None, trust: Sequence[str] = ()) -> None:
     """Run what is missing or failed, many runs per process: for runs that are shorter than the start of a process.
 
     Each process goes through all jobs and leaves those that another one has. Its log has what its runs print.
@@ -74,18 +77,35 @@ def launch_together(folder: Path, processes: int, trust: Sequence[str] = ()) -> 
     ready = [job for job in jobs if job.state() in TO_START]
     for job in ready:
         job.note("")
+    processes, threads = share_cores(ready, processes)
     running: list[Popen] = []
     timer, done_before = LineTimer(), _done(jobs)
     with _ended_together(running):
         for number in range(min(processes, len(ready))):
             with _log(folder / "logs" / f"process-{number + 1}.log") as log:
-                running.append(_start(_command(folder, trust), stderr=log))
+                running.append(_start(_command(folder, trust), threads, stderr=log))
         while any(process.poll() is None for process in running):
             if timer.is_due():
                 print(progress(jobs, done_before, timer.clock() - timer.started), flush=True)
             time.sleep(0.2)
             stop_if_requested("with its runs")
     _report_lost(jobs)
+
+
+def share_cores(jobs: Sequence[Job], processes: int | None) -> tuple[int, int]:
+    """Return (processes at a time, torch threads of each) for `jobs` on this machine, and print them.
+
+    Unless `processes` is given, a job gets a core of those that are free, since two runs of one thread finish sooner
+    than one run of two after the other; but one job at a time where any trains on a GPU, which they would share.
+    """
+    cores = processor.free_cores()
+    if processes is None:
+        on_gpu = any(compose_job(job.overrides)[0].compute.accelerator == "gpu" for job in jobs)
+        processes = 1 if on_gpu else max(1, min(cores, len(jobs)))
+    threads = max(1, cores // processes)
+    if jobs:
+        print(f"at a time: {processes}; threads of each: {threads}, unless compute.threads says so", flush=True)
+    return processes, threads
 
 
 def _done(jobs: Sequence[Job]) -> set[str]:
@@ -123,9 +143,12 @@ def _command(folder: Path, trust: Sequence[str], *job: str) -> list[str]:
     return [sys.executable, str(Path(sys.argv[0]).absolute()), "run", str(folder.absolute()), *job, *trusted]
 
 
-def _start(command: Sequence[str], **streams: Any) -> Popen:
-    """Start a process in a session of its own, which ends when this one is gone."""
-    environment = {**os.environ, LAUNCHER: str(os.getpid())}
+def _start(command: Sequence[str], threads: int, **streams: Any) -> Popen:
+    """Start a process in a session of its own, which ends when this one is gone.
+
+    threads: what torch takes where neither its configuration nor this environment says so.
+    """
+    environment = {"OMP_NUM_THREADS": str(threads), **os.environ, LAUNCHER: str(os.getpid())}
     return Popen(command, env=environment, start_new_session=True, **streams)
 
 

@@ -1,5 +1,6 @@
-"""What the machine's processor is."""
+"""What the machine's processor is, and how much of it is free."""
 
+import os
 import platform
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,13 @@ def vendor() -> str:
     """Return who made the processor, such as "GenuineIntel" or "AuthenticAMD", as far as the system says so."""
     described = platform.processor()  # on Windows "Intel64 Family 6 Model 85 Stepping 7, GenuineIntel"
     return _field("vendor_id") or described.rpartition(", ")[2]
+
+
+def free_cores() -> int:
+    """Return how many cores this process may use and, by the load of the last minute, nobody else does; at least 1."""
+    cores = os.cpu_count() or 1
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
+    return max(1, min(own, cores - round(os.getloadavg()[0])))
 
 
 def _field(key: str) -> str:
