@@ -92,9 +92,10 @@ def test_commands_and_recipes_run_as_they_are_printed(copy: Path, command: str) 
     )
     assert done.returncode == 0, done.stderr
     record = json.loads((copy / done.stdout.splitlines()[-1]).read_text())
-    if "snake" in command:
-        # E[(z + sin(az)^2 / a)^2] = 1 + E[sin(az)^4] / a^2 with E[sin^4] = (3 - 4 e^{-2a^2} + e^{-8a^2}) / 8
-        second = 1 + (3 - 4 * math.exp(-0.5) + math.exp(-2)) / 8 / 0.25
+    if "wave" in command:
+        # E[(z + a sin z)^2] = 1 + 2 a E[z sin z] + a^2 E[sin^2 z]
+
+        second = 1 + 2 * 0.5 * math.exp(-0.5) + 0.25 * (1 - math.exp(-2)) / 2
         assert record["init_report"][1]["forward_gain"] == pytest.approx(second**-0.5, rel=1e-6)
     if "laplace" in command:
         assert {entry["rule"] for entry in record["init_report"]} == {"laplace"}
@@ -110,7 +111,7 @@ def size(sweep: str) -> int:
     for override in shlex.split(sweep, comments=True)[1:]:
         key, _, value = override.partition("=")
         for single in value.split(","):
-            if not key.startswith(("hydra/", "sweep")) and single != "snake":
+            if not key.startswith(("hydra/", "sweep")) and single != "wave":
                 compose_config(f"{key}={single}")
         runs *= len(value.split(","))
     return runs

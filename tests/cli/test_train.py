@@ -56,7 +56,7 @@ def test_questions_are_answered_without_the_heavy_imports(question: list[str]) -
 def test_help_lists_groups_choices_and_examples(call) -> None:
     text = call("train.py", "--help").stdout
     for line in (
-        "activation: by_layer, crelu, elu, gelu, glu, hardswish, identity, leaky_relu, maxout, mish, noisy_relu",
+        "activation: by_layer, crelu, dks, elu, gelu, glu, hardswish, identity, leaky_relu, maxout, mish, noisy_relu",
         "init: constant, gaussian, he, he_average, he_backward",
         "python train.py activation=prelu init=he",
         "lr: 0.01",

@@ -80,6 +80,8 @@ ELU_DERIVATIVE = 0.5 + math.e**2 * phi(-2)
 GELU_SECOND = 1 / 3 + 1 / (2 * math.sqrt(3) * math.pi)
 GELU_DERIVATIVE = 1 / 3 + 2 / (3 * math.sqrt(3) * math.pi)
 
+SINE_FOURTH = (3 - 4 * math.exp(-0.5) + math.exp(-2)) / 8  # E[sin(z / 2)^4]
+
 CLOSED_FORMS = [
     (A.relu, 0.5, 0.5),
     (A.leaky_relu, (1 + 0.01**2) / 2, (1 + 0.01**2) / 2),
@@ -93,6 +95,8 @@ CLOSED_FORMS = [
     (A.squared_relu, 1.5, 2.0),  # E[z^4] / 2 and E[(2 z)^2] / 2
     (A.rrelu, (1 + 97 / 1728) / 2, (1 + 97 / 1728) / 2),  # slopes from 3/24 to 8/24: E[a^2] = (9 + 24 + 64) / 576 / 3
     (A.crelu, 0.5, 1.0),
+    (partial(A.snake, a=0.5), 1 + 4 * SINE_FOURTH, 1 + (1 - math.exp(-2)) / 2),  # f' = 1 + sin z
+    (partial(A.tat_leaky_relu, depth=30), 1.0, 1.0),
     (partial(A.torch_module, name="ELU"), ELU_SECOND, ELU_DERIVATIVE),
     (partial(A.torch_module, name="LeakyReLU", settings={"negative_slope": 0.5}), 0.625, 0.625),
     (partial(A.torch_module, name="PReLU"), (1 + 0.25**2) / 2, (1 + 0.25**2) / 2),

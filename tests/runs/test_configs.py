@@ -61,8 +61,8 @@ EXPERIMENTS = [
     "text/xavier14",
 ]
 PROMISED = {
-    "activation": "by_layer crelu elu gelu glu hardswish identity leaky_relu maxout mish noisy_relu prelu prelu_shared "
-    "relu relu6 rrelu selu sigmoid silu softplus squared_relu tanh torch",
+    "activation": "by_layer crelu dks elu gelu glu hardswish identity leaky_relu maxout mish noisy_relu prelu "
+    "prelu_shared relu relu6 rrelu selu sigmoid silu snake softplus squared_relu tanh tat_leaky_relu torch",
     "init": "constant gaussian he he_average he_backward he_scaled lecun orthogonal sparse torch_default xavier "
     "xavier_forward zeros",
     "preprocess": "channel_mean minmax none pca pca_reduce pca_whiten pixel_mean scalar_mean standardize zca",
@@ -264,6 +264,16 @@ def test_settings_that_a_function_does_not_take_are_named_with_those_it_takes() 
     for group, option, setting, sentence in (
         ("activation", "prelu", "initial_slope=abc", r"activation\.initial_slope=abc is not usable; give a number$"),
         ("activation", "maxout", "pieces=2.5", r"activation\.pieces=2\.5 is not usable; give a whole number$"),
+        ("activation", "snake", "a=0", r"activation\.a=0 is not usable; give a number above 0 and at most 20$"),
+        (
+            "activation",
+            "dks",
+            "depth=0",
+            r"activation\.depth=0 is not usable; give a whole number at least 1 \(",
+        ),
+        ("activation", "dks", "slope=1", r"activation\.slope=1 is not usable; give a number above 1"),
+        ("activation", "dks", "function=relu", r"activation\.function=relu is not known; choose one of: tanh, sigmoid"),
+        ("activation", "tat_leaky_relu", "similarity=1", r"activation\.similarity=1 is not usable; .* and below 1$"),
         ("init", "sparse", "std=x", r"init\.std=x is not usable; give a number at least 0 and .* \(or null\)$"),
         ("init", "sparse", "std=1e31", r"init\.std=1e\+31 is not usable; give a number at least 0 and at most 1e\+30"),
         ("init", "sparse", "k=0", r"init\.k=0 is not usable; give a whole number at least 1$"),

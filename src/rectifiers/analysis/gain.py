@@ -34,7 +34,7 @@ def analyse(config: RunConfig, *, seeds: int, depth: int, units: int, images: in
     if own.as_dict() not in known.values():
         known[f"{own.target.rpartition('.')[2]} (yours)"] = own.as_dict()
     # Late, so that an activation that cannot be made, or whose file is not finished, fails by itself.
-    factories = {name: lambda n, given=given: _activation(given)(n) for name, given in known.items()}
+    factories = {name: lambda n, given=given: _activation(given, depth)(n) for name, given in known.items()}
     return gains(factories, seeds=seeds, depth=depth, units=units, images=images)
 
 
@@ -45,10 +45,10 @@ def _settings(path: Path) -> Any:
     return None
 
 
-def _activation(given: Any) -> Factory:
+def _activation(given: Any, depth: int) -> Factory:
     if not isinstance(given, dict):
         raise InputError("its file holds no settings; write `_target_: <the dotted name of a function>`")
-    return import_function("activation", checked(Target, given, "activation."))
+    return import_function("activation", checked(Target, given, "activation.").at_depth(depth - 1))
 
 
 def gains(activations: Mapping[str, Factory], *, seeds: int, depth: int, units: int, images: int) -> dict[str, Any]:

@@ -10,15 +10,29 @@ import difflib
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from rectifiers.nn.kernels import PReLU
-from rectifiers.nn.nonlinearities import GLU, CReLU, Maxout, Moments, NoisyReLU, RReLU, SquaredReLU, outputs, pieces
+from rectifiers.nn.nonlinearities import (
+    GLU,
+    CReLU,
+    Maxout,
+    Moments,
+    NoisyReLU,
+    RReLU,
+    Snake,
+    SquaredReLU,
+    outputs,
+    pieces,
+)
 from rectifiers.nn.quadrature import REACH, normal_rule
+from rectifiers.nn.tailored import dks as dks
+from rectifiers.nn.tailored import tat_leaky_relu as tat_leaky_relu
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.ranges import Range
 
 Mode = Literal["forward", "backward", "average"]  # which signal a gain keeps
 GAINLESS = "use an initialiser that needs none, such as init=gaussian"
@@ -129,6 +143,11 @@ def crelu(channels: int) -> nn.Module:
 def glu(channels: int) -> nn.Module:
     """a sigmoid(b) of two responses per unit (Dauphin et al. 2017)."""
     return GLU()
+
+
+def snake(channels: int, a: Annotated[float, Range(gt=0, le=20)] = 1.0) -> nn.Module:
+    """y + sin(a y)^2 / a (Ziyin et al. 2020)."""
+    return Snake(a)
 
 
 def torch_module(channels: int, name: str = "Mish", settings: dict[str, Any] | None = None) -> nn.Module:

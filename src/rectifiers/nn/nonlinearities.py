@@ -129,6 +129,20 @@ class SquaredReLU(nn.Module):
         return x.relu().square()
 
 
+class Snake(nn.Module):
+    """y + sin(a y)^2 / a (Ziyin et al. 2020): a line with a wave, for what repeats itself."""
+
+    def __init__(self, a: float) -> None:
+        super().__init__()
+        self.a = a
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + (self.a * x).sin().square() / self.a
+
+    def extra_repr(self) -> str:
+        return f"a={self.a:g}"
+
+
 def pieces(activation: nn.Module) -> int:
     """Return how many channels the activation reads per unit: 1, or Maxout's pieces."""
     return int(getattr(activation, "pieces", 1))

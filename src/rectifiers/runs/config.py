@@ -35,6 +35,12 @@ class Target(Section):
     def options(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
 
+    def at_depth(self, nonlinear_layers: int) -> "Target":
+        """Return this target for a network of that depth, where its own `depth` is null; else as it is."""
+        if self.options.get("depth", nonlinear_layers) is not None:
+            return self
+        return Target.model_validate({"_target_": self.target, **self.options, "depth": nonlinear_layers})
+
 
 class Init(Target):
     """How weights and biases start."""
@@ -328,6 +334,12 @@ class RunConfig(Section):
                 f"{self.optim.drop_epochs_from}, {list(epochs)}; set one of them to null"
             )
         return self.replaced({"optim.drop_epochs": list(epochs)})
+
+    def activation_at_depth(self) -> Target:
+        """Return the activation with the depth of a network of rows, where it asks for that."""
+        if self.model.rows is None:
+            return self.activation
+        return self.activation.at_depth(sum(row.weighted for row in self.model.layers(SOME_CLASSES)) - 1)
 
     def targets(self) -> dict[str, Target]:
         """Return every function that the configuration names, by the key of its group or protocol."""

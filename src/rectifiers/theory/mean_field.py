@@ -140,7 +140,7 @@ def fixed_point(
     def excess(log_q: float) -> float:
         q = math.exp(log_q)
         after = variance_map(activation, q, weight_variance=weight_variance, bias_variance=bias_variance)
-        return after / q - 1
+        return min(after / q, LARGEST) - 1  # a variance may be infinite
 
     here = math.log(max(start, SMALLEST))
     first = excess(here)

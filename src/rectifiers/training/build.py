@@ -128,7 +128,7 @@ def check_activation(config: RunConfig) -> None:
     Raises:
         InputError: where training would fail, or start from weights of a wrong scale.
     """
-    factory, rule = import_function("activation", config.activation), import_function("init", config.init)
+    factory, rule = import_function("activation", config.activation_at_depth()), import_function("init", config.init)
     with torch.random.fork_rng(devices=[]):  # a module may draw its parameters
         for kind, channels, activation in _some_activations(config, factory):
             sides = MAP_SIDES if kind == "conv" else ()
@@ -155,7 +155,7 @@ def describe_activation(config: RunConfig) -> str | None:
 
     Of one that differs by layer, the settings that say how: by_layer(default: relu, layers: {conv1: prelu}).
     """
-    factory = import_function("activation", config.activation)
+    factory = import_function("activation", config.activation_at_depth())
     if isinstance(factory, ByLayer):
         settings = json.dumps(config.activation.options).replace('"', "")
         return f"{config.activation.target.rpartition('.')[2]}({settings[1:-1]})"
@@ -312,7 +312,7 @@ def build_preprocess(config: RunConfig, data: ImageData) -> tuple[Preprocess, st
 
 def build_network(config: RunConfig, source: Source, flat_input: int | None) -> tuple[ImageNetwork, list[LayerReport]]:
     """Build and initialise the network; return it with its init report."""
-    activation, rule = import_function("activation", config.activation), import_function("init", config.init)
+    activation, rule = import_function("activation", config.activation_at_depth()), import_function("init", config.init)
     image = {"channels": source.channels, "input_px": config.data.crop_px}
     given: dict[str, Any] = {"seed": config.seed, "name": config.init.target.rpartition(".")[2]}
     given["bias"] = config.init.bias
