@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -9,6 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from playwright.sync_api import expect, sync_playwright
 
 from conftest import ROOT
 
@@ -48,7 +50,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Markup]:
 
 @pytest.mark.process
 def test_the_site_loads_nothing_from_elsewhere(site: dict[Path, Markup]) -> None:
-    (root,) = {path.parent for path in site if path.name == "index.html" and path.with_name("404.html") in site}
+    (root,) = (path.parent for path in site if path.name == "index.html")
     for page, markup in site.items():
         loaded = [value for tag, name, value in markup.links if (tag, name) in LOADED]
         assert loaded
@@ -72,6 +74,28 @@ def test_every_link_of_the_site_leads_to_a_page_and_to_a_place_on_it(site: dict[
             if not path.is_file() or (path in site and anchor and anchor not in site[path].ids):
                 broken.append(f"{page.name}: {address}")
     assert not broken
+
+
+@pytest.mark.process
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium; make browser installs it")
+def test_pages_opened_from_a_folder_fit_a_phone_and_are_searched_there(site: dict[Path, Markup]) -> None:
+    (home,) = (path for path in site if path.name == "index.html")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox", "--disable-gpu"]
+        )
+        page = browser.new_page(viewport={"width": 360, "height": 740})
+        requested: list[str] = []
+        page.on("request", lambda request: requested.append(request.url))
+        for path in site:
+            page.goto(path.as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+        page.set_viewport_size({"width": 1280, "height": 900})
+        page.goto(home.as_uri())
+        page.fill("input.md-search__input", "natural gradient")
+        expect(page.locator(".md-search-result__meta")).to_contain_text("matching documents", timeout=60_000)
+        browser.close()
+    assert not [address for address in requested if not address.startswith(("file:", "data:", "about:"))]
 
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.relative_to(ROOT).as_posix())
