@@ -45,9 +45,9 @@ def render_markdown(answers: Sequence[Answer]) -> str:
 def _finding(number: int, answer: Answer) -> str:
     claim = answer.claim
     lines = [f"{number}. **{claim.statement}: {answer.verdict}.** ({claim.source})"]
-    lines += [f"   - {_tested(tested)}" for tested in answer.tested]
+    lines += [f"    - {_tested(tested)}" for tested in answer.tested]
     figure = f"[figure]({FIGURES}/{claim.name}.svg), " if any(tested.measured for tested in answer.tested) else ""
-    lines.append(f"   - {scale(answer)}; {figure}`python scripts/claims.py run {claim.name}`")
+    lines.append(f"    - {scale(answer)}; {figure}`python scripts/claims.py run {claim.name}`")
     return "\n".join(lines) + "\n"
 
 
