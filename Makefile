@@ -107,4 +107,4 @@ lock: ## resolve requirements.lock anew from pyproject.toml (needs uv)
 		--custom-compile-command "make lock" --quiet --upgrade --output-file requirements.lock
 
 clean: ## remove caches and the venv; runs and data stay
-	@rm -rf $(VENV) $(LIBRARY) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(LIBRARY) site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
