@@ -298,6 +298,7 @@ def test_a_sweep_that_reaches_beyond_the_configuration_is_not_launched(
         assert "5eCr37" not in call("scripts/sweep.py", looking, sweep, "--json").stdout
 
 
+@pytest.mark.process
 def test_a_sweep_is_launched_with_the_modules_that_the_user_trusts(
     call: Call, sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,6 +311,7 @@ def test_a_sweep_is_launched_with_the_modules_that_the_user_trusts(
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("command", ["status", "collect", "launch", "run"])
 @pytest.mark.parametrize(
     "content",
@@ -396,6 +398,7 @@ RECORDS: dict[str, Callable[[dict[str, Any]], str | bytes]] = {
 }
 
 
+@pytest.mark.process
 def test_bad_records_are_left_out_by_name_and_the_others_shown(call: Call, finished: Outcome, tmp_path: Path) -> None:
     """Every command that reads many records, on a good run among bad ones."""
     runs, good = tmp_path / "runs", json.loads(finished.path.read_text())

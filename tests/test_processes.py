@@ -27,6 +27,7 @@ def test_the_last_line_is_the_records_path(tmp_path: Path) -> None:
     assert "It is of older code." in finish(alone(tmp_path, *TINY)).stdout
 
 
+@pytest.mark.process
 def test_two_processes_of_half_the_batch_train_like_one(tiny, tmp_path: Path) -> None:
     """60 steps from the same weights on the same images; what differs is the order of float32 sums."""
     options = ("model.dropout=0", "optim.epochs=6", "optim.global_batch=126", "data.val_fraction=0.2494")
@@ -47,6 +48,7 @@ def test_two_processes_of_half_the_batch_train_like_one(tiny, tmp_path: Path) ->
         assert a["train_loss"] == pytest.approx(b["train_loss"], rel=1e-5)
 
 
+@pytest.mark.process
 def test_a_run_killed_at_random_moments_ends_as_if_it_had_not_been(tiny, tmp_path: Path) -> None:
     longer = ("optim.epochs=30", "optim.patience=3")
     whole, cut = train(tiny(*longer), {}), tmp_path / "cut"

@@ -37,6 +37,7 @@ def test_the_known_gains_and_slopes() -> None:
     assert {rows[str(i)]["fixed_point"] for i in (4, 5, 10, 11)} == {"repels"}
 
 
+@pytest.mark.process
 def test_attracting_and_neutral_gains_keep_the_signal_and_repelling_ones_do_not() -> None:
     """20 layers of 128, 3 draws: the predicted spread is 0.38 decades for ReLU, and 0.02 for tanh; SiLU's first-order
     growth is 1.173^19 = 21 times an error of a few percent a layer."""

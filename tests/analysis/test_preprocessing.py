@@ -42,6 +42,7 @@ def test_whitened_training_images_have_a_unit_covariance_where_the_variance_is_f
     )
 
 
+@pytest.mark.process
 def test_images_of_imagenets_size_are_refused(tmp_path) -> None:
     with pytest.raises(
         InputError, match=r"covariance of 50,176 numbers per image.* data.crop_px=224 is too large: lower data"

@@ -34,6 +34,7 @@ def signals_of(rows, activation, rule, seed: int, *, input_px: int = 12, images:
     return network, [entry.std_asked for entry in report], measure_signal(network, x, gradient)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("activation", "rule"),
     [(A.relu, I.he), (A.relu, I.lecun), (A.prelu, I.he), (A.identity, I.lecun), (A.tanh, I.he)],
@@ -104,6 +105,7 @@ def test_zero_weights_let_nothing_arrive_and_the_table_says_so(tmp_path) -> None
     assert "forward: from fc_1 on the responses are zero" in printed.get()
 
 
+@pytest.mark.process
 def test_vgg_b_from_001_has_the_gradient_of_the_papers_worked_example() -> None:
     """Section 2.2: 1 / (5.9 x 4.2^2 x 2.9^2 x 2.1^4) = 1 / 1.7e4 of Eq. 14's, from conv10 to conv2.
 
@@ -127,6 +129,7 @@ def test_vgg_b_from_001_has_the_gradient_of_the_papers_worked_example() -> None:
     assert ratio == pytest.approx(5.9 * 4.2**2 * 2.9**2 * 2.1**4, rel=0.02)  # as printed, rounded
 
 
+@pytest.mark.process
 def test_dropout_is_off_and_normalisation_is_that_of_training(tmp_path) -> None:
     config = compose_config("model=small14", "model.width=0.0625", "model.norm=batch", f"cache_dir={tmp_path}")
     numbers = analyse(config, seeds=2, images=8, inputs="data")

@@ -47,6 +47,7 @@ def files(printed: str) -> list[Path]:
     return paths
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("arguments", "figures", "words"),
     [
@@ -96,6 +97,7 @@ def test_json_is_what_is_kept_and_another_question_has_another_folder(call, tmp_
     assert len(list((tmp_path / "out").iterdir())) == 2
 
 
+@pytest.mark.process
 def test_responses_of_a_finished_run_are_those_of_its_network_on_all_training_images(
     call, tiny, tmp_path: Path
 ) -> None:
@@ -119,6 +121,7 @@ def test_responses_of_a_finished_run_are_those_of_its_network_on_all_training_im
     assert [path.stem for path in files(printed)] == ["numbers", "responses", "history"]
 
 
+@pytest.mark.process
 def test_learned_slopes_stand_with_their_distribution(
     call, tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

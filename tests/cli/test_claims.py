@@ -27,6 +27,7 @@ def by_name(name: str):
     return next(claim for claim in claims() if claim.name == name)
 
 
+@pytest.mark.process
 def test_missing_runs_are_those_of_train_without_those_that_are_there(tmp_path: Path) -> None:
     script = load_script("claims")
     missing = script.missing([by_name("mean_response"), by_name("table2")], tmp_path, again=True)
@@ -44,6 +45,7 @@ def test_missing_runs_are_those_of_train_without_those_that_are_there(tmp_path: 
     assert missing.keys() - script.missing([by_name("table2")], tmp_path, again=True).keys() == {done}
 
 
+@pytest.mark.process
 def test_what_is_committed_is_not_run_again() -> None:
     script = load_script("claims")
     kept = script.load(ROOT / "results" / "claims")
@@ -109,6 +111,7 @@ def test_a_claim_is_planned_run_broken_completed_and_judged(tmp_path: Path) -> N
     assert f"not what the records say: {place / 'results' / 'CLAIMS.md'}; run make claims" in stale.stderr
 
 
+@pytest.mark.process
 def test_a_run_of_code_that_was_not_committed_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:

@@ -43,6 +43,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return trained(tmp_path_factory.mktemp("evaluate"))
 
 
+@pytest.mark.process
 def test_a_finished_run_is_tested_by_its_name_or_its_folder(evaluate_py, finished: Outcome) -> None:
     folder = finished.path.parent
     checkpoint = (folder / "last.ckpt").read_bytes()
@@ -60,6 +61,7 @@ def test_a_finished_run_is_tested_by_its_name_or_its_folder(evaluate_py, finishe
     assert (folder / "last.ckpt").read_bytes() == checkpoint
 
 
+@pytest.mark.process
 def test_several_runs_are_an_ensemble(evaluate_py, tmp_path: Path) -> None:
     """From kept scores it says what the networks say together, by every protocol and through the command line."""
     parts = [trained(tmp_path, f"seed={seed}") for seed in (0, 1, 2)]

@@ -37,6 +37,7 @@ def name(*overrides: str) -> str:
     return run_id(science(compose_config("data.content=abc", *overrides)))
 
 
+@pytest.mark.process
 def test_one_definition_of_a_run_serves_all_that_quote_it() -> None:
     for quoting, defining in SAME_RUN.items():
         assert name(f"experiment={quoting}") == name(f"experiment={defining}"), quoting
@@ -67,6 +68,7 @@ def test_a_head_comment_says_command_and_cost(experiment: str) -> None:
     assert int(said[1]) == pytest.approx(6 * macs * 1281167 * epochs / 20e12 / 3600, abs=0.5)
 
 
+@pytest.mark.process
 def test_the_second_arm_takes_the_drops_of_the_first(tmp_path: Path) -> None:
     """table4/prelu refers to the very run that table4/relu makes."""
     options = (
@@ -88,6 +90,7 @@ def test_the_second_arm_takes_the_drops_of_the_first(tmp_path: Path) -> None:
     assert set(second.record.protocols["dense_multi_scale"].by_scale) == {"72", "96", "120"}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("experiment", [own for own in OWN if not own.startswith("table4/")])
 def test_every_experiment_runs_end_to_end_at_the_smoke_size(experiment: str, tmp_path: Path) -> None:
     config = compose_config(

@@ -232,6 +232,7 @@ def test_ctrl_c_stops_the_runs_which_go_on_when_launched_again(tmp_path: Path) -
     assert states(sweep) == [State.DONE]
 
 
+@pytest.mark.process
 def test_a_printed_job_says_so_and_how_it_fails(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,6 +306,7 @@ def test_planning_again_adds_jobs(tmp_path: Path) -> None:
     assert both["seed=0"].name == first["seed=0"].name
 
 
+@pytest.mark.process
 def test_what_is_to_be_run_again_is_once(tmp_path: Path) -> None:
     (job,) = load(planned(tmp_path, "optim.epochs=1"))
     train(job)
@@ -318,6 +320,7 @@ def test_what_is_to_be_run_again_is_once(tmp_path: Path) -> None:
 RELU = "{activation:{_target_:rectifiers.activations.relu}}"
 
 
+@pytest.mark.process
 def test_what_waits_for_a_run_has_a_name_of_its_own_and_fails_where_that_diverges(tmp_path: Path) -> None:
     references = f"optim.drop_epochs_from=null,{RELU}"
     sweep = planned(tmp_path, "optim.epochs=1", "optim.lr=1000000.0", "activation=relu,prelu", references)
@@ -331,6 +334,7 @@ def test_what_waits_for_a_run_has_a_name_of_its_own_and_fails_where_that_diverge
     assert "is a run that diverged" in arm.last_words()
 
 
+@pytest.mark.process
 def test_what_waits_is_run_after_the_run_that_it_waits_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = planned(tmp_path, "optim.epochs=1", "activation=prelu", f"optim.drop_epochs_from={RELU},null")
     (alone,) = (job for job in load(sweep) if "null" not in job.differs)
@@ -343,6 +347,7 @@ def test_what_waits_is_run_after_the_run_that_it_waits_for(tmp_path: Path, capsy
     assert set(states(sweep)) == {State.DONE}
 
 
+@pytest.mark.process
 def test_a_job_that_must_make_room_stops_cleanly_and_is_queued_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,7 @@ def test_multiply_adds_are_those_of_the_layers_by_hand() -> None:
     assert {units for _, units in network.activations().values()} == {16, 32, 64}
 
 
+@pytest.mark.process
 def test_a_deep_residual_network_without_normalisation_keeps_its_signal() -> None:
     """The sums of 27 blocks: with shares of 1/27 the signal stays; with He's gain alone it doubles in every block."""
     network = ModuleNetwork(partial(resnet, blocks=9), A.relu, **SMALL)
@@ -85,6 +86,7 @@ def test_what_is_no_classifier_is_one_sentence() -> None:
             ModuleNetwork(build, A.relu, **SMALL)
 
 
+@pytest.mark.process
 def test_a_network_of_timm_has_the_activation_everywhere_and_is_filled() -> None:
     network = ModuleNetwork(partial(timm_model, name="mobilenetv3_small_050"), A.prelu, **SMALL)
     report = network.initialize(I.he, seed=0, name="he", bias=0)

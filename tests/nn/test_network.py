@@ -66,6 +66,7 @@ def test_a_pyramid_lets_any_larger_image_through() -> None:
     assert network(torch.randn(2, 1, 40, 57)).shape == (2, 10)
 
 
+@pytest.mark.process
 def test_vgg19_computes_what_torchvisions_does() -> None:
     from torchvision.models import vgg19
 

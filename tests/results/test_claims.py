@@ -351,6 +351,7 @@ def test_the_claims_of_conf_are_whole_and_their_runs_known() -> None:
         assert claim.tests or claim.not_run
 
 
+@pytest.mark.process
 def test_the_committed_document_is_what_the_records_say(call) -> None:
     done = call("scripts/report.py", "claims", "--check")
     assert done.returncode == 0, done.stderr

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from conftest import ROOT
@@ -50,6 +51,7 @@ def show_everywhere(base: Record, record: Record) -> None:
     payload.summary(record)
 
 
+@pytest.mark.process
 def test_whatever_is_wrong_in_a_record_it_is_refused_or_shown() -> None:
     path = ROOT / "results" / "records" / "6620acccce0a.json"  # Table 2's PReLU on digits
     base = altered(records.load(path), {"science.optim.epochs": 2})

@@ -130,6 +130,7 @@ def share_of(verdict: Verdict, statistic: str, criterion: Criterion, values: np.
     return sum(each is verdict for each in found) / len(found)
 
 
+@pytest.mark.process
 def test_a_claim_that_just_does_not_hold_is_found_supported_as_often_as_stated() -> None:
     """At the worst place for it, the bound itself. A share of 4,000 has a standard deviation of 0.0025 (0.0034 at 5 %):
 
@@ -155,6 +156,7 @@ def test_an_effect_that_is_there_is_found() -> None:
     assert share_of(Verdict.SUPPORTED, "mean", SAME, draw.normal(0, 0.4, (400, 10))) > 0.9
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("criterion", "wanted"),
     [

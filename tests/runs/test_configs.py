@@ -20,7 +20,11 @@ GROUPS = {
     for path in CONF.iterdir()
     if path.is_dir() and path.name != "hydra"  # options of Hydra's own groups
 }
-OPTIONS = [(group, option) for group in sorted(GROUPS) for option in GROUPS[group]]
+OPTIONS = [  # the claims are many, and `make test-all` composes them
+    pytest.param(group, option, marks=[pytest.mark.process] if option.startswith("claim/") else [])
+    for group in sorted(GROUPS)
+    for option in GROUPS[group]
+]
 SMALL = ("data.resize_px=36", "data.crop_px=32", "model.width=0.0625")
 
 

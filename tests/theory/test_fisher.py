@@ -161,6 +161,7 @@ def compare(tmp_path, *more: str, **settings):
     return analyse(config, **{**own, **settings})
 
 
+@pytest.mark.process
 def test_a_slope_brings_the_output_units_information_nearer_to_diagonal_at_the_start(tmp_path) -> None:
     """A pilot with 8 seeds and 12 units on Gaussian inputs gave -0.125 +- 0.010, and more between the layers."""
     found = compare(tmp_path, "model.hidden=12", inputs="gaussian", images=500, seeds=3)
@@ -172,6 +173,7 @@ def test_a_slope_brings_the_output_units_information_nearer_to_diagonal_at_the_s
     assert relu["against_first"] is None
 
 
+@pytest.mark.process
 def test_the_measures_of_the_arms_diverge_during_training(tmp_path) -> None:
     found = compare(tmp_path, snapshots=2)
     assert [step["step"] for step in found["arms"][0]["steps"]] == [

@@ -53,6 +53,7 @@ STABLE = [
 ]  # fmt: skip
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("activation", STABLE)
 def test_he_keeps_the_second_moment_through_fifty_layers(activation) -> None:
     """The mean of ln E[y^2] over 8 seeds lies within +-0.7 (a factor of 2) of 0.
@@ -77,6 +78,7 @@ def test_gelu_and_silu_leave_their_fixed_point_although_every_gain_is_right(acti
     assert max(abs(log) for log in last_responses(activation, I.he)) > math.log(20)
 
 
+@pytest.mark.process
 def test_a_scale_error_of_beta_costs_beta_to_the_depth() -> None:
     logs = last_responses(A.relu, lambda w, layer, g: I.gaussian(w, layer, g, 0.9 * math.sqrt(2 / WIDTH)))
     reference = last_responses(A.relu, I.he, first_layer_linear=False)

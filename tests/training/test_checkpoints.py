@@ -19,6 +19,7 @@ def checkpoint(value: float) -> dict[str, Any]:
     return {"state_dict": {"weight": weights, "bias": torch.arange(3.0)}, "rectifiers": own}
 
 
+@pytest.mark.process
 def test_a_changed_byte_anywhere_in_a_checkpoint_is_found_or_changes_nothing_that_is_read(tmp_path: Path) -> None:
     """Every byte of the zip's directory, and every seventh before it."""
     path, right = tmp_path / LAST, checkpoint(0.5)

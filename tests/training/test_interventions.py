@@ -90,6 +90,7 @@ def test_xavier_is_within_a_factor_of_two_of_he() -> None:
     assert all(torch.equal(p, before[n]) for n, p in module.network.named_parameters())
 
 
+@pytest.mark.process
 def test_revive_dead_revives_a_dead_network(tiny) -> None:
     dead = train(tiny(*RELU, "init.bias=-1000"), {}).record.history
     assert [row["dead_units/fc_1"] for row in dead] == [32, 32, 32]
@@ -139,6 +140,7 @@ class Cut(BaseException):
     """A kill: nothing catches it."""
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "given",
     [

@@ -225,6 +225,7 @@ def test_a_checkpoint_that_is_none_is_one_sentence(tiny, content: object, fault:
         train(tiny(), CHOICES)
 
 
+@pytest.mark.process
 def test_reported_errors_are_of_the_precision_of_the_training(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = []
 
@@ -335,6 +336,7 @@ def test_the_last_update_is_judged_too(tiny) -> None:
     assert outcome.record.diverged.step == 1
 
 
+@pytest.mark.process
 def test_a_protocol_said_otherwise_is_tested_anew(tiny) -> None:
     name = "evaluation.center._target_=rectifiers.evaluation.protocols.ten_view"
     other = train(tiny("evaluation=[center]", name), CHOICES)
@@ -362,6 +364,7 @@ def test_a_drop_divides_every_groups_rate_by_the_factor(tiny) -> None:
     assert [group["lr"] for group in state["param_groups"]] == pytest.approx([0.000625, 0.00125, 0.000625])
 
 
+@pytest.mark.process
 def test_every_input_of_a_statistic_is_in_its_name(tiny) -> None:
     def key(*options: str) -> str:
         return train(tiny("optim.epochs=1", *options), CHOICES).record.provenance.statistics
@@ -377,6 +380,7 @@ def test_every_input_of_a_statistic_is_in_its_name(tiny) -> None:
     assert key() == key("seed=1")
 
 
+@pytest.mark.process
 def test_drop_epochs_can_be_taken_from_another_runs_record(tiny) -> None:
     relu = train(tiny("activation=relu", "optim.patience=1", "optim.lr=0.3", "optim.epochs=6"), CHOICES)
     assert relu.record.drop_epochs
@@ -475,6 +479,7 @@ def test_hardware_that_is_not_there_is_a_sentence(tiny) -> None:
         train(tiny("compute.precision=16-mixed"), CHOICES)
 
 
+@pytest.mark.process
 def test_a_vector_preprocess_needs_a_network_that_takes_vectors(tiny, tmp_path: Path) -> None:
     reduced = train(tiny("preprocess=pca_reduce", "preprocess.k=20"), CHOICES)
     assert reduced.record.init_report[0].fan_in == 20
@@ -536,6 +541,7 @@ def test_the_second_run_in_a_process_equals_the_same_run_alone(tiny, tmp_path: P
     assert same_bits(weights(second), weights(Outcome(records.load(path), path, True)))
 
 
+@pytest.mark.process
 def test_wandb_keeps_the_run_offline_under_its_own_name(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
     outcome = train(tiny("logger=wandb", "logger.mode=offline"), CHOICES)
@@ -586,6 +592,7 @@ def test_the_step_is_fused_where_that_is_asked_for(tiny, fused: bool) -> None:
     assert set(built.fused) == {True if fused else None}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("last_before", "last"), [(False, True), (True, False), (True, True)])
 def test_a_run_in_double_precision_goes_on_with_maps_in_any_order(
     tmp_path: Path, last_before: bool, last: bool
@@ -613,6 +620,7 @@ def test_a_run_in_double_precision_goes_on_with_maps_in_any_order(
         torch.testing.assert_close(weights(done)[key], weight, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.process
 def test_maps_that_are_computed_again_are_the_same_bits(tmp_path: Path) -> None:
     options = ("model=mini", "data=digits8", "optim=plain", "optim.epochs=1", "evaluation=[center]", "logger=none")
     states: list[dict[str, torch.Tensor]] = []
@@ -628,6 +636,7 @@ def test_maps_that_are_computed_again_are_the_same_bits(tmp_path: Path) -> None:
         train(compose_config(*options, *more, "model.norm=batch"), {})
 
 
+@pytest.mark.process
 def test_maps_with_channels_last_in_memory_are_the_same_run(tmp_path: Path) -> None:
     options = ("model=mini", "data=digits8", "optim=plain", "optim.epochs=1", "evaluation=[center]", "logger=none")
     states = []  # in double precision: 21 steps make more of a rounding of single precision than a test can allow

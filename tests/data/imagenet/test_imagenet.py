@@ -30,6 +30,7 @@ def unpinned(prepared: Path, tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.process
 def test_a_run_trains_on_the_prepared_miniature(prepared: Path, unpinned: Path, tmp_path: Path) -> None:
     folders = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
     outcome = train(compose_config(*SHRUNK, f"data.root={prepared}", *folders), {})
@@ -48,6 +49,7 @@ def test_a_run_trains_on_the_prepared_miniature(prepared: Path, unpinned: Path, 
     assert again.record.history[-1]["train_loss"] == outcome.record.history[-1]["train_loss"]
 
 
+@pytest.mark.process
 def test_a_run_on_unpinned_data_never_passes_for_one_on_pinned_data(
     prepared: Path, unpinned: Path, tmp_path: Path
 ) -> None:

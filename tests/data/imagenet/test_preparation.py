@@ -190,6 +190,7 @@ def test_a_preparation_continues_after_an_interruption_at_any_moment(
     assert os.listdir(tmp_path) == ["it"]
 
 
+@pytest.mark.process
 def test_root_appears_only_when_it_is_complete(
     miniature: Expected, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -170,6 +170,7 @@ def test_a_column_keeps_each_value_once_and_one_is_not_true() -> None:
     assert column([1, True, "1", 1, None, [1]]) == {"values": [1, True, "1", None, [1]], "at": [0, 1, 2, 0, 3, 4]}
 
 
+@pytest.mark.process
 def test_the_same_records_make_the_same_page(data: PageData, text: str) -> None:
     assert page(data.found, load(RECORDS), ROOT / "results" / "report" / "index.html") == text
 
