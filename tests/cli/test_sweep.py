@@ -19,6 +19,7 @@ import forkserver
 from conftest import ROOT, TINY, load_script
 from rectifiers.cli import launcher
 from rectifiers.cli.launcher import (
+    OF_ANY_RUN,
     Submission,
     hand_over,
     launch,
@@ -405,7 +406,8 @@ def test_hydras_launcher_and_sweeper(tmp_path: Path, overrides: list[str], runs:
 
 
 def test_a_launch_tells_how_many_of_its_jobs_are_done_and_how_long_the_others_take(tmp_path, monkeypatch) -> None:
-    jobs = [Job(tmp_path, str(n), (), cost, "") for n, cost in enumerate((1, 2, 3, 4, 10))]
+    costs = (OF_ANY_RUN * trainings for trainings in (0, 1, 2, 3, 9))  # and as much again beside each training
+    jobs = [Job(tmp_path, str(n), (), cost, "") for n, cost in enumerate(costs)]
     states = dict(zip("01234", (State.DONE, State.DIVERGED, State.RUNNING, State.FAILED, State.MISSING), strict=True))
     monkeypatch.setattr(Job, "state", lambda job: states[job.name])
     assert progress(jobs, {"0"}, seconds=60) == "2 of 5 done, 1 running, 1 failed, 6 min left"  # 13 of 2 in a minute

@@ -22,6 +22,7 @@ from rectifiers.runtime.distributed import LAUNCHER
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import INTERRUPTED, TRY_AGAIN, Stopped, deferring_signals, stop_if_requested
 
+OF_ANY_RUN = 50_000_000_000  # multiply-adds in the two seconds or so that a run takes beside its training
 NO_FAILURE = (0, TRY_AGAIN, INTERRUPTED)  # exit statuses
 
 
@@ -117,12 +118,14 @@ def progress(jobs: Sequence[Job], done_before: Collection[str], seconds: float) 
     """Return a line such as "3 of 12 done, 2 running, 1 failed, 12 min left".
 
     done_before: the jobs that were done when the sweep was launched, `seconds` ago. The time left follows from what
-    has been done since, by cost.
+    has been done since, by cost and a constant for each job.
     """
     done, states = _done(jobs), [job.state() for job in jobs]
-    cost = sum(job.cost for job in jobs if job.name in done and job.name not in done_before)
-    to_do = sum(job.cost for job, state in zip(jobs, states, strict=True) if state is not State.FAILED) - sum(
-        job.cost for job in jobs if job.name in done
+    cost = sum(job.cost + OF_ANY_RUN for job in jobs if job.name in done and job.name not in done_before)
+    to_do = sum(
+        job.cost + OF_ANY_RUN
+        for job, state in zip(jobs, states, strict=True)
+        if state is not State.FAILED and job.name not in done
     )
     running = sum(state in (State.RUNNING, State.STARTING) for state in states)
     line = f"{len(done)} of {len(jobs)} done, {running} running, {states.count(State.FAILED)} failed"
