@@ -17,16 +17,19 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from rectifiers.nn.kernels import cuda
 
-constants = {cuda._maps: {"block": 4 * cuda.BLOCK}, cuda._last: {"rows": 4 * cuda.BLOCK // 128, "block": 128}}
-for kernel, values in constants.items():
+whole = {"unit": 16, "block": 4 * cuda.BLOCK}  # as of 112 x 112
+square = {"unit": 4, "block": 256}  # as of 14 x 14
+last = {"rows": 4 * cuda.BLOCK // 128, "block": 128}
+for kernel, values in ((cuda._maps, whole), (cuda._maps, square), (cuda._last, last)):
     for number in ("fp32", "bf16"):
         pointers = {"slopes": "*fp32", "sums": "*fp32", **dict.fromkeys(("v", "grad", "grad_input"), f"*{number}")}
         types = {name: pointers.get(name, "constexpr" if name in values else "i32") for name in kernel.arg_names}
-        whole = {*pointers, "channels", "inner"}  # multiples of 16, as Triton finds out when it is called
-        facts = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(kernel.arg_names) if name in whole}
+        even = {*pointers, "channels"}  # multiples of 16, as Triton finds out when it is called
+        facts = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(kernel.arg_names) if name in even}
+        options = {"num_warps": cuda.warps(values["block"])} if "unit" in values else {}
         source = ASTSource(kernel, types, constexprs=values, attrs=facts)
-        made = triton.compile(source, target=GPUTarget("cuda", int(sys.argv[1]), 32))
-        print(kernel.__name__, number, len(made.asm["cubin"]))
+        made = triton.compile(source, target=GPUTarget("cuda", int(sys.argv[1]), 32), options=options)
+        print(kernel.__name__, values.get("unit", 16), number, len(made.asm["cubin"]))
         print(made.asm["ptx"])
         print("END")
 """
@@ -42,10 +45,13 @@ def test_every_kernel_compiles_with_wide_loads_and_without_atomic_sums(capabilit
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     codes = done.stdout.split("END\n")[:-1]
-    assert [code.split()[:2] for code in codes] == [[k, n] for k in ("_maps", "_last") for n in ("fp32", "bf16")]
+    kernels = [["_maps", "16"], ["_maps", "4"], ["_last", "16"]]
+    assert [code.split()[:3] for code in codes] == [[*kernel, n] for kernel in kernels for n in ("fp32", "bf16")]
     for code in codes:
-        assert int(code.split()[2]) > 0
+        _, unit, number, size = code.split()[:4]
+        assert int(size) > 0
         assert re.search(rf"\.target sm_{capability}", code)
-        assert "ld.global.v4.b32" in code  # 16 bytes at once
-        assert "st.global.v4.b32" in code
+        words = 2 if (unit, number) == ("4", "bf16") else 4  # of 4 bytes
+        assert f"ld.global.v{words}.b32" in code
+        assert f"st.global.v{words}.b32" in code
         assert not re.search(r"\b(atom|red)\.", code)  # whose order, and so whose bits, would vary

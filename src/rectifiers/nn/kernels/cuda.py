@@ -1,5 +1,7 @@
 """PReLU's backward pass on a GPU, by Triton: one pass, with sums in float32 in a fixed order."""
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -12,8 +14,12 @@ BLOCK = 1024
 
 
 @triton.jit
-def _maps(v, grad, slopes, grad_input, sums, channels, inner, stride, block: tl.constexpr):  # type: ignore[no-untyped-def]
-    """One program per `block` numbers of a map [inner]; sums: [images * channels, programs per map]."""
+def _maps(v, grad, slopes, grad_input, sums, channels, units, stride, unit: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    """One program per `block` numbers of a map [units * unit]; sums: [images * channels, programs per map].
+
+    The compiler knows that every map begins at a multiple of `unit`, and loads as many numbers at once.
+    """
+    inner = units * unit
     one, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     at = part * block + tl.arange(0, block)
     inside = at < inner
@@ -40,6 +46,11 @@ def _last(v, grad, slopes, grad_input, sums, positions, channels, stride, rows: 
     tl.store(sums + part * channels + channel, own, mask=channel < channels)
 
 
+def warps(block: int) -> int:
+    """Return how many warps share a block of a map: so few that each thread has four numbers to load at once."""
+    return max(1, min(4, block // 128))
+
+
 def backward(v: Tensor, grad: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
     """Return the same as `cpu.backward`; the sums are [parts, channels]."""
     order = memory_format(v)
@@ -58,5 +69,7 @@ def backward(v: Tensor, grad: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
         return grad_input, sums
     block = min(4 * BLOCK, triton.next_power_of_2(inner))
     sums = torch.empty(images, channels, triton.cdiv(inner, block), dtype=torch.float32, device=v.device)
-    _maps[(images * channels, sums.shape[2])](v, grad, slopes, grad_input, sums, channels, inner, stride, block)
+    grid, unit = (images * channels, sums.shape[2]), math.gcd(inner, 16)
+    sizes = (channels, inner // unit, stride, unit, block)
+    _maps[grid](v, grad, slopes, grad_input, sums, *sizes, num_warps=warps(block))
     return grad_input, sums.sum(2)
