@@ -8,8 +8,11 @@ COMPILE := src/rectifiers/runtime/compiling.py
 NATIVE := src/rectifiers/data/jpeg src/rectifiers/nn/kernels
 LIBRARY := src/rectifiers/nn/kernels/library.so
 
+# $@ is the target's name
+NEEDS_GPU = $(BIN)/python -c 'import sys, torch; torch.cuda.is_available() or sys.exit("error: torch sees no GPU, which make $@ is for; call it on a machine that has one")'
+
 .DEFAULT_GOAL := help
-.PHONY: help setup native train test test-all test-slow lint types format data verify-data docs docs-serve deviations table claims card report browser bench lock clean
+.PHONY: help setup native train test test-all test-slow test-gpu lint types format data verify-data docs docs-serve deviations table claims card report browser bench lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,15 +45,19 @@ train: $(READY) $(LIBRARY) ## train the 14-layer network with PReLU from He init
 	@$(BIN)/python train.py activation=prelu init=he
 
 test: lint types $(LIBRARY) ## lint, types, and the tests of every change, in four minutes on two cores
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not process and not slow'
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not process and not slow and not gpu'
 
 # As root, which is what containers give, the browser is installed too; without it the tests of the page are skipped.
 test-all: test ## the same, and the tests that start programs, several ranks, a browser, a compiler or git
 	@[ "$$(id -u)" != 0 ] || $(MAKE) --silent browser || echo "no chromium: the tests of the page are skipped"
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'process and not slow'
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'process and not slow and not gpu'
 
 test-slow: $(READY) $(LIBRARY) ## the proofs that take minutes
 	@$(BIN)/python -m pytest -n 2 -m slow
+
+test-gpu: $(READY) $(LIBRARY) ## what needs a GPU: bits, derivatives, memory, training on one GPU, and on all of them with NCCL
+	@$(NEEDS_GPU)
+	@$(BIN)/python -m pytest -m gpu tests/test_gpu.py
 
 lint: $(READY) ## ruff: rules and format
 	@$(BIN)/ruff check --quiet && $(BIN)/ruff format --check --quiet

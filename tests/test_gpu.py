@@ -1,0 +1,167 @@
+"""What a GPU has to show: `make test-gpu`. Where the processor can show it too, the same test runs there as well.
+
+How fast a GPU is, is no test: `make bench-gpu` measures it.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from conftest import TINY, compose_config
+from processes import finish, record, together, weights
+from rectifiers.nn.kernels import PReLU, asked_together
+from rectifiers.nn.kernels.operator import _PReLU, has_kernel
+from rectifiers.nn.networks.network import ActivationFactory, Network
+from rectifiers.nn.networks.rows import expand
+from rectifiers.runs import record as records
+from rectifiers.runs.config import RunConfig
+from rectifiers.training.optim import build_sgd
+from rectifiers.training.run import train
+
+Tiny = Callable[..., RunConfig]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+LAYOUTS = {"NCHW": torch.contiguous_format, "channels last": torch.channels_last}
+SHAPES = [(4, 48, 56, 56), (3, 40, 18, 18), (2, 37, 7, 7), (64, 100)]  # in NCHW loaded by 16, by 4 and by 1
+# Batches that eight processes divide, and nothing that a number of processes changes but the order of sums.
+SHARED = ("model.dropout=0", "optim.epochs=2", "optim.global_batch=128", "evaluation=[center]")
+
+
+@pytest.fixture(autouse=True)
+def _device_is_there(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("torch sees no GPU")
+
+
+def outputs_and_gradients(module: nn.Module, x: Tensor, dy: Tensor) -> list[Tensor]:
+    with torch.autocast(x.device.type, torch.bfloat16, enabled=x.dtype == torch.bfloat16):
+        y = module(x)
+    return [y, *torch.autograd.grad(y, [x, *module.parameters()], dy)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("lowest", [0.1, -0.5])
+def test_prelu_has_torchs_bits_and_the_same_ones_each_time(
+    shape: tuple[int, ...], layout: str, dtype: torch.dtype, lowest: float, device: str
+) -> None:
+    if not has_kernel(device, dtype):
+        pytest.skip("there is no kernel: no C compiler, or torch without Triton")
+    generator = torch.Generator().manual_seed(0)
+    x, dy = (torch.randn(shape, generator=generator).to(device, dtype) for _ in range(2))
+    if len(shape) == 4:
+        x, dy = (each.to(memory_format=LAYOUTS[layout]) for each in (x, dy))
+    x.requires_grad_()
+    ours, torchs = PReLU(shape[1]).to(device), nn.PReLU(shape[1]).to(device)
+    for module in (ours, torchs):
+        module.weight.data.copy_(torch.linspace(lowest, 1.0, shape[1]))
+    found = outputs_and_gradients(ours, x, dy)
+    assert type(found[0].grad_fn).__name__ == "_PReLUBackward"  # and not torch's
+    assert all(map(torch.equal, found, outputs_and_gradients(ours, x, dy)))
+    y, dx, _ = outputs_and_gradients(torchs.to(dtype), x, dy)
+    assert torch.equal(found[0], y)
+    assert torch.equal(found[1], dx)
+    assert found[1].stride() == x.stride()
+    over = [dim for dim in range(x.dim()) if dim != 1]
+    products = torch.where(x > 0, 0, dy.double() * x.detach().double())
+    bound = 2.0 ** (-20 if dtype == torch.float32 else -8) * products.abs().sum(over)
+    assert bool(((found[2] - products.sum(over)).abs() <= bound).all())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_derivatives_equal_finite_differences(device: str) -> None:
+    x = torch.randn(2, 3, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).to(device)
+    slopes = torch.tensor([0.25, -0.5, 2.0], dtype=torch.float64, device=device)
+    assert torch.autograd.gradcheck(_PReLU.apply, (x.requires_grad_(), slopes.requires_grad_()))
+
+
+def paper_network(activation: ActivationFactory) -> Network:
+    rows = expand(compose_config("model=small14").model.rows, width=0.25, classes=10)
+    return Network(rows, activation, channels=3, input_px=224)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.gpu
+def test_a_step_never_waits_for_the_gpu_but_for_the_slopes(layout: str) -> None:
+    network = paper_network(PReLU).cuda().to(memory_format=LAYOUTS[layout])
+    x, labels = torch.randn(8, 3, 224, 224, device="cuda"), torch.zeros(8, dtype=torch.long, device="cuda")
+    optimizer = build_sgd(network, lr=0.01, momentum=0.9, weight_decay=5e-4, bias_lr_factor=1.0, fused=True)
+
+    def step(mode: str) -> None:
+        with asked_together(network.modules()):
+            torch.cuda.set_sync_debug_mode(mode)
+            F.cross_entropy(network(x), labels).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            torch.cuda.set_sync_debug_mode("default")
+
+    try:
+        step("default")  # compiles the kernels
+        step("error")
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.gpu
+def test_a_step_with_prelu_takes_the_memory_of_one_with_relu() -> None:
+    peaks = []
+    for activation in (lambda _: nn.ReLU(), PReLU):
+        network = paper_network(activation).cuda()
+        x = torch.randn(32, 3, 224, 224, device="cuda")
+        for _ in range(2):  # the first one takes what cuDNN tries
+            torch.cuda.reset_peak_memory_stats()
+            network(x).sum().backward()
+            network.zero_grad()
+        peaks.append(torch.cuda.max_memory_allocated())
+        del network, x
+    assert peaks[1] <= 1.02 * peaks[0]
+
+
+COMPUTE = ["compute=cpu"] + [
+    pytest.param(f"compute=one_gpu compute.autotune={autotune}", marks=pytest.mark.gpu)
+    for autotune in ("false", "true")
+]
+
+
+def digits(place: Path, *overrides: str) -> RunConfig:
+    """Digits through convolutions, for some seconds."""
+    where = (f"runs_dir={place}/runs", f"cache_dir={place}/cache")
+    return compose_config("model=mini", "data=digits8", "optim=plain", "evaluation=[center]", *where, *overrides)
+
+
+@pytest.mark.parametrize("compute", COMPUTE)
+def test_a_run_has_the_numbers_of_the_processor_and_its_name(compute: str, tmp_path: Path) -> None:
+    options = ("model.dropout=0", "optim.epochs=1", "logger=none")
+    expected = train(digits(tmp_path / "expected", *options), {}).record
+    found = train(digits(tmp_path, *options, *compute.split()), {}).record
+    assert found.run == expected.run
+    assert found.history[-1]["train_loss"] == pytest.approx(expected.history[-1]["train_loss"], rel=1e-3)
+
+
+@pytest.mark.gpu
+def test_a_fast_run_learns_what_a_plain_one_does(tmp_path: Path) -> None:
+    options = ("compute=one_gpu", "optim.epochs=2", "logger=none", "evaluation=[center,ten_view]")
+    plain, fast = (train(digits(tmp_path, *options, *more), {}).record for more in ((), ("compute.fast=true",)))
+    assert fast.run != plain.run
+    assert fast.status == "finished"
+    assert fast.history[-1]["train_loss"] == pytest.approx(plain.history[-1]["train_loss"], rel=0.1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("gpus", [1, 2, 4, 8])
+def test_gpus_train_one_run_together_with_nccl(gpus: int, tiny: Tiny, tmp_path: Path) -> None:
+    if gpus > torch.cuda.device_count():
+        pytest.skip(f"{gpus} GPUs are more than there are")
+    finish(together(gpus, tmp_path / "together", *TINY, *SHARED, "compute=node"))
+    alone = train(tiny(*SHARED, "compute=one_gpu"), {})
+    path = record(tmp_path / "together")
+    assert path.parent.name == alone.record.run
+    assert records.load(path).compute["processes"] == gpus
+    expected = torch.load(alone.path.parent / "last.ckpt", weights_only=True)["state_dict"]
+    for name, weight in weights(tmp_path / "together").items():
+        torch.testing.assert_close(weight, expected[name], rtol=1e-3, atol=1e-4)
