@@ -160,6 +160,7 @@ def test_a_plain_state_dict_is_tested(evaluate_py, finished: Outcome, tmp_path: 
         ((f"run={'a' * 300}",), f"run={'a' * 300} is no finished run"),
         (("run=x", "activation=relu"), "activation belongs to the run and cannot be changed in a test"),
         (("run=x", "compute.precision=64-true"), "compute.precision belongs to the run"),
+        (("run=x", "compute.fast=true"), "compute.fast belongs to the run"),
     ],
 )
 def test_what_cannot_be_tested_is_one_sentence(evaluate_py, arguments: tuple[str, ...], sentence: str) -> None:

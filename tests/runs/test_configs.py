@@ -185,6 +185,11 @@ BAD = [
     ),
     ("rerun=1", r"rerun=1 is not known; choose one of: false, true"),
     ("compute.precision=16", r"compute\.precision=16 is not known; choose one of: 32-true"),
+    ("compute.fast=yes", r"compute\.fast=yes is not known; choose one of: false, true"),
+    (
+        "compute.fast=true compute.precision=64-true",
+        r"compute\.fast=true computes in bf16-mixed, and compute\.precision=64-true asks for another",
+    ),
     ("preprocess.scale=big", r"preprocess\.scale=big is not usable; give unit_rms or a number above 0"),
     ("data.pad_px=-1", r"data\.pad_px=-1 is not usable; give a whole number at least 0 and at most 8192$"),
     ("data.crop_px=37", r"data\.crop_px=37 is larger than data\.resize_px=36; .* lower data\.crop_px"),

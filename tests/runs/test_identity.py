@@ -16,6 +16,7 @@ def name(*overrides: str) -> str:
         "data.split_seed=1", "data.scale_jitter_px=[32,40]", "data.color_sigma=0.1",
         "data.crop_px=30", "data.pad_px=4",
         "data.protocol=paper", "data.val_per_class=9", "compute.precision=bf16-mixed",
+        "compute.fast=true",
     ],
 )  # fmt: skip
 def test_what_can_move_a_number_makes_another_run(override: str) -> None:
@@ -26,7 +27,7 @@ def test_what_can_move_a_number_makes_another_run(override: str) -> None:
     "override",
     [
         "compute.workers=4", "compute.threads=3", "compute.compile=true", "compute.channels_last=true",
-        "compute.fused=false", "compute.activation_checkpointing=true",
+        "compute.fused=false", "compute.autotune=true", "compute.activation_checkpointing=true",
         "logger=wandb", "rerun=true", "runs_dir=there",
         "evaluation=[center]", "data.dense_scales_px=[40]",
         "data.width=0.25", "optim.lr=0.010", "optim.momentum=9e-1", "init.bias=0",
@@ -40,6 +41,13 @@ def test_runs_from_before_there_was_a_protocol_or_a_padding_keep_their_names() -
     found = science(compose_config("data.protocol=paper", "data.val_per_class=9"))
     assert not {"protocol", "val_per_class", "pad_px"} & found["data"].keys()
     assert {"protocol", "val_per_class"} <= science(compose_config())["data"].keys()
+
+
+def test_the_fastest_way_is_one_run_whatever_else_is_asked_of_the_hardware() -> None:
+    fast = name("compute=one_gpu", "compute.fast=true")
+    assert fast == name("compute=node", "compute.fast=true", "compute.precision=bf16-mixed", "compute.compile=false")
+    assert fast != name("compute=one_gpu", "compute.precision=bf16-mixed", "compute.compile=true")
+    assert "fast" not in science(compose_config())["compute"]
 
 
 def test_where_data_lies_is_not_science_but_what_it_holds_is() -> None:

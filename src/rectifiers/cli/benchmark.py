@@ -14,6 +14,7 @@ from rectifiers.cli.composition import Choices, compose_with_choices, resolve
 from rectifiers.results.benchmark.definition import Benchmark, Size, Task, benchmark, task_hash
 from rectifiers.results.benchmark.entries import EntryResults, entry_name, result_of, results_of
 from rectifiers.results.benchmark.standing import best_rate
+from rectifiers.runs.compute import SCIENCE
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import find, is_held, run_folder
 from rectifiers.runs.identity import science
@@ -68,7 +69,7 @@ class Entry:
 
 def _is_place(key: str) -> bool:
     is_within = any(key == place or key.startswith(f"{place}.") for place in PLACES)
-    return is_within and key != "compute.precision"  # which is part of what a run is
+    return is_within and key not in SCIENCE
 
 
 @functools.cache

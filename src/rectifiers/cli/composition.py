@@ -16,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rectifiers.cli.refusals import unknown_keys, without_advice
 from rectifiers.runs import record as records
+from rectifiers.runs.compute import SCIENCE
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder
 from rectifiers.runs.record import EnsembleRecord
@@ -108,7 +109,7 @@ def of_run(
         InputError: where there is no such run, or its configuration asks for more.
     """
     for key in given:
-        if not any(key == free or key.startswith(f"{free}.") for free in FREE) or key == "compute.precision":
+        if not any(key == free or key.startswith(f"{free}.") for free in FREE) or key in SCIENCE:
             raise InputError(f"{key} belongs to the run and cannot be changed in a test; give only: {', '.join(FREE)}")
     places = [Path(given.get("runs_dir", "runs")) / name, Path(name), Path(name).parent]
     folder = next((place.resolve() for place in places if isfile(place / "record.json")), None)
@@ -126,13 +127,15 @@ def of_run(
         if not all(isinstance(plain[section], dict) for section in ("compute", "data")):
             raise ValueError("it is no configuration of a run")
         own: Any = OmegaConf.create(plain)
-        precision = own.compute.precision
+        science = {key: value for key in SCIENCE if (value := OmegaConf.select(own, key)) is not None}
     except (OSError, TypeError, ValueError, KeyError, AttributeError, OmegaConfBaseException) as error:
         raise InputError(f"{folder / 'config.yaml'} cannot be read ({error}); run it again with rerun=true") from error
     asked, _ = compose_with_choices([override(key, value) for key, value in given.items() if key != "data.root"])
     with open_dict(own):
         own.evaluation, own.runs_dir, own.rerun = asked.evaluation, str(folder.parent), False
-        own.compute = OmegaConf.merge(own.compute, asked.compute, {"precision": precision})
+        own.compute = OmegaConf.merge(own.compute, asked.compute)
+        for key, value in science.items():
+            OmegaConf.update(own, key, value)
         own.cache_dir = asked.cache_dir
         is_logged = any(key.partition(".")[0] == "logger" for key in given)
         own.logger = asked.logger if is_logged else {"name": "none"}

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from rectifiers.data.limits import LARGEST_PX
 from rectifiers.nn.networks.rows import Row, expand
+from rectifiers.runs.compute import Compute
 from rectifiers.runs.texts import Folder, Project
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
@@ -230,30 +231,6 @@ class Evaluation(Section):
                     f"{options('evaluation')}"
                 )
         return given
-
-
-class Compute(Section):
-    """The hardware, and how the same numbers are computed on it."""
-
-    accelerator: Literal["cpu", "gpu"] = Field(description="what trains and tests")
-    nodes: Count | None = Field(description="machines; null: as many as were started (torchrun, srun)")
-    devices: Count | None = Field(description="processes per machine; null: as many as were started")
-    precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = Field(
-        description="of numbers; part of what a run is. 16-mixed works on a GPU only"
-    )
-    workers: Annotated[int, Range(ge=0, le=1024)] = Field(
-        description="processes that load images, for each process that trains; 0: it loads them itself"
-    )
-    threads: Annotated[int, Range(ge=1, le=4096)] | None = Field(description="threads of torch; null: its own choice")
-    compile: bool = Field(description="whether torch.compile compiles the network")
-    channels_last: bool = Field(description="order of maps in memory; the same numbers but for rounding")
-    fused: bool = Field(description="SGD in one pass over each weight; the same numbers but for rounding")
-    activation_checkpointing: bool = Field(
-        description="whether maps are computed again in the backward pass instead of kept; the same bits"
-    )
-    timeout_s: Annotated[float, Range(gt=0, le=86400)] = Field(
-        description="seconds that a process waits for another one, or for images, before the run ends"
-    )
 
 
 class Logger(Section):

@@ -34,12 +34,13 @@ NOT_SCIENCE = (
     "compute.compile",
     "compute.channels_last",
     "compute.fused",
+    "compute.autotune",
     "compute.activation_checkpointing",
     "optim.drop_epochs_from",  # resolved into optim.drop_epochs before the run is named
 )
 
 # Keys that came later, with the value that all runs before them had. They are science where they have another one.
-LATER = {"data.pad_px": 0, "data.protocol": "paper"}
+LATER = {"data.pad_px": 0, "data.protocol": "paper", "compute.fast": False}
 
 # A function that moved to another module is hashed by its first address, so that its runs keep their names.
 HASHED_AS = {

@@ -24,6 +24,7 @@ from pytorch_lightning.plugins.environments import TorchElasticEnvironment
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
 from rectifiers.data.module import ImageData
+from rectifiers.runs.compute import Compute
 from rectifiers.runtime.console import stderr
 from rectifiers.runtime.memory import keeping_freed_memory
 from rectifiers.training.build import Run, build_interventions
@@ -78,6 +79,7 @@ def build_trainer(run: Run, mirror: Callable[[History], None], more: Sequence[Ca
         num_nodes=here.nodes,
         strategy=strategy,
         precision=compute.precision,
+        benchmark=compute.autotune,
         max_epochs=epochs,
         logger=False,
         callbacks=[*bars, *build_interventions(config), *more, epoch_end],
@@ -131,17 +133,17 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def isolated(threads: int | None) -> Iterator[None]:
-    """Run the body with `threads` torch threads, and restore whatever a training changes in a process.
+def isolated(compute: Compute) -> Iterator[None]:
+    """Run the body with the threads and the float32 that `compute` asks for, and restore what it changes in a process.
 
     That is: random states (torch, numpy, random), thread count, default dtype, determinism flags, the environment
     (Lightning leaves LOCAL_RANK there), Lightning's log levels, warning filters, and the process group.
-    Float32 means float32: by default cuDNN's convolutions keep only ten of its 23 bits (TF32) where a GPU can. Memory
-    that a step has freed is kept for the next one.
+    Float32 means float32 unless the run is `fast`: by default cuDNN's convolutions keep only ten of its 23 bits (TF32)
+    where a GPU can. Memory that a step has freed is kept for the next one.
     """
     environment, count, dtype = dict(os.environ), torch.get_num_threads(), torch.get_default_dtype()
     deterministic, benchmark = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
-    tf32 = torch.backends.cudnn.allow_tf32
+    tf32 = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
     interrupt = signal.getsignal(signal.SIGINT)  # Lightning ignores the signal once it has seen it
     numpy_state, python_state = np.random.get_state(), random.getstate()
     group_before = torch.distributed.is_available() and torch.distributed.is_initialized()
@@ -149,9 +151,9 @@ def isolated(threads: int | None) -> Iterator[None]:
         # this process' device only: reading another device's state would take memory there
         own = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
         with torch.random.fork_rng(own), quiet(), keeping_freed_memory():
-            if threads is not None:
-                torch.set_num_threads(threads)
-            torch.backends.cudnn.allow_tf32 = False
+            if compute.threads is not None:
+                torch.set_num_threads(compute.threads)
+            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = compute.fast
             yield
     finally:
         if not group_before and torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -161,7 +163,8 @@ def isolated(threads: int | None) -> Iterator[None]:
         torch.set_num_threads(count)
         torch.set_default_dtype(dtype)
         torch.use_deterministic_algorithms(deterministic)
-        torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = benchmark, tf32
+        torch.backends.cudnn.benchmark = benchmark
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = tf32
         np.random.set_state(numpy_state)
         random.setstate(python_state)
         for key in os.environ.keys() - environment.keys():

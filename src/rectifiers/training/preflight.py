@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from rectifiers.data.sources import Source
-from rectifiers.runs.config import Compute, RunConfig
+from rectifiers.runs.compute import Compute
+from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import without
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runtime import processor
@@ -25,6 +26,16 @@ def check_compute(compute: Compute, here: World) -> None:
         raise InputError("compute.accelerator=gpu needs a GPU, and torch sees none; choose compute=cpu")
     if compute.accelerator == "cpu" and compute.precision == "16-mixed":
         raise InputError("compute.precision=16-mixed works on a GPU only; choose 32-true or bf16-mixed")
+    for key in ("fast", "autotune"):
+        if compute.accelerator == "cpu" and getattr(compute, key):
+            raise InputError(
+                f"compute.{key}=true is for GPUs, and compute.accelerator=cpu; choose compute=one_gpu or leave it out "
+                "(a processor with instructions for bfloat16 is faster by compute.precision=bf16-mixed)"
+            )
+    if compute.fast and not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise InputError(
+            f"compute.fast=true needs a GPU with bfloat16, which {torch.cuda.get_device_name()} has not; leave it out"
+        )
     started = here.size // here.nodes
     nodes, devices = compute.nodes or here.nodes, compute.devices or started
     if (nodes, devices) != (here.nodes, started):
@@ -87,8 +98,8 @@ def announce(config: RunConfig, source: Source, run: str, activation: str | None
     agreed = "; all have this configuration, data and code" if here.size > 1 else ""
     stderr.print(
         f"run {run}: {shown}data {source.name} {source.digest[:12]}, batch {batch}{share}, "
-        f"{compute.precision}, {_many(here.nodes, 'node')}, {_many(here.size, 'process')} on "
-        f"{', '.join(f'{n} x {name}' for name, n in devices.items())}{agreed}",
+        f"{'fast, ' if compute.fast else ''}{compute.precision}, {_many(here.nodes, 'node')}, "
+        f"{_many(here.size, 'process')} on {', '.join(f'{n} x {name}' for name, n in devices.items())}{agreed}",
         highlight=False,
         soft_wrap=True,
         markup=False,
