@@ -5,6 +5,7 @@ import gzip
 import json
 import math
 import re
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from conftest import ROOT
 from made_up import SCIENCE, training
 from rectifiers.results.claim_records import load as load_claims
 from rectifiers.results.claims import answer, claims
+from rectifiers.results.claims_table import effect_of
+from rectifiers.results.findings import chosen
 from rectifiers.results.listing import gather
 from rectifiers.results.numerical_floor import load_floor
 from rectifiers.results.page.arms import arms
@@ -22,7 +25,9 @@ from rectifiers.results.page.render import packed, page, script_json
 from rectifiers.results.page.run_columns import column
 from rectifiers.results.page.sections import SECTIONS, PageData, error_curves, propagation, slopes_by_depth
 from rectifiers.results.page.sections import claims as claims_section
+from rectifiers.results.page.strips import WIDTH, strip
 from rectifiers.results.tables import document, load
+from rectifiers.results.verdicts import Verdict
 from rectifiers.runs.record import TrainingRecord
 
 RECORDS = ROOT / "results" / "records"
@@ -144,14 +149,52 @@ def test_the_signal_falls_as_eq_9_says_and_he_keeps_it(answered: PageData) -> No
         assert abs(measured.y[-1] - expected.y[-1]) < 0.5  # of 30 layers of 128: finite width moves all arms alike
 
 
-def test_the_claims_stand_with_their_verdicts_as_in_claims_md(answered: PageData) -> None:
+def test_the_claims_stand_under_their_verdicts_as_in_claims_md(answered: PageData) -> None:
     section = claims_section(answered)
     assert section
     lines = (ROOT / "results" / "CLAIMS.md").read_text()
-    for line in section.tables[0].lines:
-        assert "| " + " | ".join(str(cell) for cell in line.cells) + " |" in lines
-    assert not any(line.runs for line in section.tables[0].lines)
+    checks = next(heading for heading in section.lists if heading.startswith("Checks"))
+    assert all(each.claim.is_check for each in section.lists[checks])
+    for heading, listed in section.lists.items():
+        for each in listed:
+            assert each.claim.is_check == (heading == checks)
+            if each.claim.tests:
+                assert f"| {each.verdict if heading == checks else heading.lower()} | {each.claim.name} |" in lines
     assert str(answered.floor).replace("`", "") in section.note
+
+
+def test_the_page_begins_with_the_findings_their_effects_and_verdicts(data: PageData, answered: PageData) -> None:
+    text = page(data.found[:1], [], ROOT / "results" / "report" / "index.html", answered.answers)
+    cards = re.findall(r"<article.*?</article>", text, re.DOTALL)
+    names = [re.findall('aria-labelledby="finding-(.*?)"', each)[0] for each in cards]
+    assert names == chosen()
+    assert text.index("<article") < text.index("<table")
+    by_name = {each.claim.name: each for each in answered.answers}
+    for name, shown in zip(names, map(unescape, cards), strict=True):
+        found = by_name[name]
+        assert f'<span class="verdict {found.verdict.name.lower()}">{found.verdict}</span>' in shown
+        assert shown.count('<svg class="strip"') == len(found.tested)
+        for tested in found.tested:
+            assert effect_of(tested.finding) in shown
+            assert str(tested.test.criterion) in shown
+
+
+def test_a_strip_shows_the_interval_where_its_verdict_lies(answered: PageData) -> None:
+    drawn = [(each, strip(each)) for answer in answered.answers for each in answer.tested]
+    decided = {Verdict.SUPPORTED: "supported", Verdict.CONTRADICTED: "contradicted"}
+    seen = set()
+    for tested, shown in drawn:
+        region = decided.get(tested.finding.verdict)
+        if shown is None or region is None:
+            continue
+        seen.add(region)
+        low, high = shown.low, shown.high
+        if tested.test.criterion.supported.side == "within" and region == "supported":
+            low = high = shown.effect  # judged by a narrower interval than the one that is drawn
+        assert any(name == region and start <= low <= high <= end for name, start, end in shown.spans)
+        assert 0 < shown.low <= shown.effect <= shown.high < WIDTH
+        assert len(shown.seeds) == len(tested.measured)
+    assert seen == set(decided.values())
 
 
 def test_a_section_without_records_is_none() -> None:

@@ -14,11 +14,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from rectifiers.results.claims import Answer
+from rectifiers.results.claims_table import effect_of, scale, verdict_of
 from rectifiers.results.layout import Estimate
 from rectifiers.results.listing import Found
 from rectifiers.results.numerical_floor import NumericalFloor
 from rectifiers.results.page.run_columns import details, rows
 from rectifiers.results.page.sections import SECTIONS, PageData
+from rectifiers.results.page.strips import strip
 from rectifiers.results.tables import document
 from rectifiers.runs.record import Record
 
@@ -48,6 +50,7 @@ def page(
     library = _library() if found else ""
     environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
     environment.tests["estimate"] = lambda value: isinstance(value, Estimate)
+    environment.globals |= {"effect_of": effect_of, "scale": scale, "strip": strip, "verdict_of": verdict_of}
     return environment.get_template("page.html.j2").render(
         sections=sections,
         charts=charts,

@@ -5,14 +5,14 @@ Their titles and first paragraphs stand in `page.html.j2`.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from statistics import fmean
 
 from rectifiers.results.claims import Answer, runs_of
-from rectifiers.results.claims_table import about_floor
-from rectifiers.results.claims_table import tables as claim_tables
+from rectifiers.results.claims_table import about_floor, in_order
 from rectifiers.results.eligibility import PAPERS_SETTING, setting
+from rectifiers.results.findings import chosen
 from rectifiers.results.layout import Estimate, Table
 from rectifiers.results.listing import Found
 from rectifiers.results.numerical_floor import NumericalFloor
@@ -55,7 +55,10 @@ class PageData:
 
 @dataclass(frozen=True)
 class Section:
-    """Charts, tables, and tables behind a line (`summary`) that opens them; `note` ends the first paragraph."""
+    """Charts, tables, and tables behind a line (`summary`) that opens them; `note` is the second paragraph.
+
+    cards: claims that are drawn; lists: claims to be opened, by the heading above them.
+    """
 
     anchor: str
     charts: Sequence[Chart] = ()
@@ -63,6 +66,15 @@ class Section:
     summary: str = ""
     folded: Sequence[Table] = ()
     note: str = ""
+    cards: Sequence[Answer] = ()
+    lists: Mapping[str, Sequence[Answer]] = field(default_factory=dict)
+
+
+def findings(data: PageData) -> Section | None:
+    """The claims that FINDINGS.md begins with, in its order."""
+    by_name = {each.claim.name: each for each in data.answers}
+    cards = [by_name[name] for name in chosen() if name in by_name]
+    return Section("findings", cards=cards) if cards else None
 
 
 def paper_tables(data: PageData) -> Section | None:
@@ -207,17 +219,17 @@ def error_against_cost(data: PageData) -> Section | None:
 
 
 def claims(data: PageData) -> Section | None:
-    """What the paper and the notes claim, with verdicts, as in CLAIMS.md."""
-    if not data.answers:
-        return None
-    verdicts, *others = claim_tables(data.answers)
-    # Without names of runs, which the page's list does not have: there are hundreds, of seconds each.
-    verdicts = replace(verdicts, lines=[replace(line, runs=()) for line in verdicts.lines])
+    """What the paper and the notes claim by verdict, in the order of CLAIMS.md; then the checks of the program."""
+    lists: dict[str, list[Answer]] = {}
+    for answer in sorted(in_order(data.answers), key=lambda each: each.claim.is_check):
+        heading = "checks: they follow from theory, and test the program" if answer.claim.is_check else answer.verdict
+        lists.setdefault(str(heading).capitalize(), []).append(answer)
     note = about_floor(data.answers, data.floor).replace("`", "") if data.floor else ""
-    return Section("claims", (), [verdicts], "Arms, and what was not run", others, note)
+    return Section("claims", note=note, lists=lists) if lists else None
 
 
 SECTIONS: Sequence[Callable[[PageData], Section | None]] = (
+    findings,
     paper_tables,
     error_curves,
     slopes_by_depth,
