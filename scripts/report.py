@@ -27,6 +27,9 @@ import yaml
 from rich.console import Group
 
 from rectifiers.results import claim_records, claims_table, criteria, findings, searches, tables
+from rectifiers.results.benchmark import leaderboard
+from rectifiers.results.benchmark.definition import benchmark
+from rectifiers.results.benchmark.entries import load_all
 from rectifiers.results.claims import Answer, answer, arm_hash, claim_exclusion_reason, claims, runs_of, search_runs
 from rectifiers.results.comparison import compare
 from rectifiers.results.eligibility import CLAIM, PLACE, described, exclusion_reason
@@ -182,7 +185,9 @@ def write_page(runs: Path) -> Outcome:
 
     path, found = RESULTS / "report" / "index.html", known_runs(runs)
     judged = answers(claim_records.load(RESULTS / "claims"))
-    write_text(path, page(found, tables.load(RESULTS / "records"), path, judged, load_floor(RESULTS)))
+    in_tables = tables.load(RESULTS / "records")
+    ranked = leaderboard.document(benchmark(), load_all(RESULTS / "benchmark"))
+    write_text(path, page(found, in_tables, path, judged, load_floor(RESULTS), ranked))
     return {"path": str(path), "runs": len(found), "bytes": path.stat().st_size}, str(path)
 
 

@@ -1,20 +1,20 @@
 """The page in a real browser: it does what it says, asks for nothing, and shows a hostile record as text."""
 
 import random
-import shutil
-from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, expect
 
+from benchmark_made_up import SMALL, results
 from conftest import ROOT
 from made_up import altered, ensemble, parsed, result
-from rectifiers.evaluation.scores import Scores, scores_path, write
-from rectifiers.results.comparison import compare
+from pages import CHROMIUM, PRELU, RECORDS, RELU, Visit, assert_accessible, cells, column, see_everything
+from rectifiers.results.benchmark.leaderboard import document
+from rectifiers.results.claim_records import load as load_claims
+from rectifiers.results.claims import answer, claims
 from rectifiers.results.listing import Found, gather
 from rectifiers.results.page.render import page as make_page
 from rectifiers.results.statistics import error_interval_pct, mcnemar
@@ -22,91 +22,17 @@ from rectifiers.results.tables import load
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id
 
-CHROMIUM = shutil.which("chromium")
 pytestmark = [
     pytest.mark.process,
     pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium; make browser installs it"),
 ]
-FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 
-RECORDS = ROOT / "results" / "records"
-PRELU, RELU = "6620acccce0a", "1fd564cecf6d"  # both on digits, with seed 0
-CLASSES = [f"<i>{digit}</i>" for digit in range(10)]
 PAYLOADS = (
     "</script><script>window.hacked = 1</script>",
     "<img src=x onerror='window.hacked = 1'>",
     '"><svg onload=window.hacked=1>',
     "{{ 7 * 7 }}\N{LINE SEPARATOR}javascript:window.hacked=1",
 )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        expect.set_options(timeout=60_000)  # other work may have the cores
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield started
-        started.close()
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of the committed records; two of them are runs that are here, with scores that are made to fit."""
-    folder = tmp_path_factory.mktemp("page")
-    labels = np.arange(450) % 10
-    for name in (PRELU, RELU):
-        record = records.load(RECORDS / f"{name}.json")
-        right = np.array(record.protocols["ten_view"].is_correct())
-        scores = np.eye(10, dtype=np.float32)[np.where(right, labels, (labels + 1) % 10)]
-        kept = Scores(scores, labels, record.provenance.data, "{}")
-        write(scores_path(folder / "runs" / name, "ten_view"), kept)
-        record = altered(record, {"protocols.ten_view.scores": kept.digest(), "class_names": CLASSES})
-        records.write(folder / "runs" / name / "record.json", record)
-    path = folder / "results" / "report" / "index.html"
-    path.parent.mkdir(parents=True)
-    found = [*gather(folder / "runs"), *(each for each in gather(RECORDS) if each.record.run not in (PRELU, RELU))]
-    path.write_text(make_page(found, load(RECORDS), path))
-    return path
-
-
-class Visit:
-    """A page that is open, and all that went wrong or out while it was."""
-
-    def __init__(self, browser: Browser, path: Path, fragment: str = "", **context: Any) -> None:
-        self.context = browser.new_context(**context)
-        self.page = self.context.new_page()
-        self.faults: list[str] = []
-        self.page.on("console", lambda said: self.faults.append(said.text))
-        self.page.on("pageerror", lambda fault: self.faults.append(str(fault)))
-        self.page.on("request", lambda asked: asked.url.startswith(path.as_uri()) or self.faults.append(asked.url))
-        self.page.goto(path.as_uri() + fragment)
-
-    def __enter__(self) -> Page:
-        return self.page
-
-    def __exit__(self, kind: Any, *_: Any) -> None:
-        self.context.close()
-        if kind is None:
-            assert self.faults == []
-
-
-def column(page: Page, number: int) -> list[str]:
-    return [text.split("\n")[0] for text in page.locator(f"#list tbody tr > :nth-child({number})").all_inner_texts()]
-
-
-def cells(page: Page, title: str) -> list[list[str]]:
-    """The rows of the table of that heading in the comparison."""
-    box = page.locator("#comparison div", has=page.locator(f":is(h3, h4):has-text('{title}')")).last
-    return [row.locator("th, td").all_inner_texts() for row in box.locator("tbody tr").all()]
-
-
-def see_everything(page: Page) -> None:
-    for figure in page.locator("figure[data-chart]").all():
-        figure.scroll_into_view_if_needed()
-        expect(figure.locator("svg.marks")).to_be_visible()
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 360)])
@@ -125,12 +51,6 @@ def test_it_loads_clean_and_draws_all_charts_within_any_width(
         expect(page.locator("dialog")).to_be_visible()
         if scheme == "dark":
             assert_accessible(page)
-
-
-def assert_accessible(page: Page) -> None:
-    """No rule of axe is violated: contrast, names, roles, the order of headings, landmarks."""
-    found = Axe().run(page)
-    assert found.violations_count == 0, found.generate_report()
 
 
 def test_sorting_by_mouse_and_by_key(browser: Browser, place: Path) -> None:
@@ -180,55 +100,6 @@ def test_what_stands_in_an_address_cannot_break_the_page(browser: Browser, place
     with Visit(browser, place, "#runs&protocol=constructor&sort=toString&page=-3&run=x&a=__proto__&b=%3Cb%3E") as page:
         assert len(column(page, 1)) == 25
         expect(page.locator("#compare-status")).to_have_text("No run, or more than one, is named __proto__, <b>.")
-
-
-def test_two_runs_are_compared_with_the_statistics_of_the_tables(browser: Browser, place: Path) -> None:
-    one, other = (records.load(RECORDS / f"{name}.json") for name in (PRELU, RELU))
-    compared = compare(one, other)
-    with Visit(browser, place, "#runs&data=digits&find=table2") as page:
-        page.get_by_role("button", name=f"Compare run {PRELU} as A").click()
-        page.get_by_label("B", exact=True).fill(RELU[:4])
-        page.keyboard.press("Enter")
-        expect(page.locator("#comparison svg.marks")).to_have_count(3)
-        assert f"a={PRELU}&b={RELU}" in page.evaluate("location.hash")
-        keys = {row[0]: row[1:] for row in cells(page, "Configuration")}
-        wanted = compared["configuration"] | compared["choices"]
-        assert keys == {key: [str(value) for value in pair] for key, pair in wanted.items()}
-        rows = {row[0]: row[1:] for row in cells(page, "Results")}
-        assert rows.keys() == compared["results"].keys()
-        for name, result in compared["results"].items():
-            for side in (0, 1):
-                low, high = result["interval_pct"][side]
-                assert rows[name][side].split("\n") == [
-                    f"{result['top1_error_pct'][side]:.2f}",
-                    f"{low:.2f} to {high:.2f}",
-                ]
-            assert rows[name][2].replace("−", "-") == f"{result['difference']:+.2f}"
-            pair = result["paired"]
-            assert rows[name][5] == f"{pair['only_one_right']} / {pair['only_other_right']}"
-            assert float(rows[name][6]) == pytest.approx(pair["p"], rel=0.06)  # printed to two digits
-
-
-def test_classes_and_images_where_scores_were_kept(browser: Browser, place: Path) -> None:
-    both = [records.load(RECORDS / f"{n}.json").protocols["ten_view"].is_correct() for n in (PRELU, RELU)]
-    apart = [i for i in range(450) if both[0][i] != both[1][i]]
-    with Visit(browser, place, f"#compare&a={PRELU}&b={RELU}") as page:
-        expect(page.locator("#images-protocol")).to_be_visible()
-        rows = cells(page, "by index in the test split")
-        assert [int(row[0]) for row in rows] == apart
-        for image, (_, name, ours, theirs) in zip(apart, rows, strict=True):
-            assert name == CLASSES[image % 10]
-            wrong = f"{CLASSES[(image + 1) % 10]} (wrong)"
-            assert [ours, theirs] == [name if side[image] else wrong for side in both]
-        by_class = cells(page, "Errors by class")
-        for digit, (name, images, ours, theirs, _) in enumerate(by_class):
-            errors = [100 * np.mean([not side[i] for i in range(digit, 450, 10)]) for side in both]
-            assert (name, images) == (CLASSES[digit], "45")
-            assert [float(ours), float(theirs)] == [pytest.approx(error, abs=0.005) for error in errors]
-        page.locator("#images-protocol").select_option("dense")  # no scores of it were kept, but the masks were
-        assert {tuple(row[2:]) for row in cells(page, "by index in the test split")} <= {
-            ("right", "wrong"), ("wrong", "right")
-        }  # fmt: skip
 
 
 def test_the_scripts_statistics_are_those_of_python(browser: Browser, place: Path) -> None:
@@ -314,6 +185,62 @@ def test_a_chart_has_its_numbers_as_a_table(browser: Browser, place: Path) -> No
         assert first[:3] == ["conv1", "0.681", "0.6368 (0.5694 to 0.7041)"]
 
 
+def test_every_chart_is_there_without_being_scrolled_to(browser: Browser, place: Path) -> None:
+    """What a print needs."""
+    with Visit(browser, place) as page:
+        page.emulate_media(media="print")
+        figures = page.locator("figure[data-chart]")
+        expect(page.locator("figure[data-chart] svg.marks")).to_have_count(figures.count())
+        for table in page.locator(".scroll").all():  # nothing is cut off at a table's side
+            assert table.evaluate("each => getComputedStyle(each).overflowX") == "visible"
+        expect(page.locator("#list tbody .run").first).to_be_visible()
+
+
+def test_ticks_are_whole_epochs_each_once(browser: Browser, tmp_path: Path) -> None:
+    short = altered(records.load(RECORDS / f"{PRELU}.json"), {"science.optim.epochs": 3})
+    path = tmp_path / "index.html"
+    path.write_text(make_page([Found(short, RECORDS / f"{PRELU}.json", tmp_path)], [], path))
+    with Visit(browser, path) as page:
+        expect(page.get_by_role("heading", name="Your runs")).to_be_visible()
+        figure = page.locator("figure[data-chart]").first
+        expect(figure.locator("svg.marks")).to_be_visible()
+        assert figure.locator(".role-axis-label").first.locator("text").all_text_contents() == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_names_of_thirty_layers_do_not_overlap(browser: Browser, tmp_path: Path, width: int) -> None:
+    claim = next(each for each in claims() if each.name == "figure3")
+    path = tmp_path / "index.html"
+    found, answers = gather(RECORDS)[:1], [answer(claim, load_claims(RECORDS.parent / "claims"))]
+    path.write_text(make_page(found, [], path, answers))
+    with Visit(browser, path, viewport={"width": width, "height": 800}) as page:
+        figure = page.locator("figure[data-chart]", has_text="30 layers")
+        expect(figure.locator("svg.marks")).to_be_visible()
+        labels = figure.locator(".role-axis-label").first.locator("text:not([opacity='0'])")
+        boxes = sorted((box["x"], box["x"] + box["width"]) for each in labels.all() if (box := each.bounding_box()))
+        assert len(boxes) >= 10
+        assert all(right <= left + 2 for (_, right), (left, _) in pairwise(boxes))  # a box is wider than its letters
+
+
+def test_the_leaderboard_and_the_claims_are_narrowed_down(browser: Browser, tmp_path: Path) -> None:
+    entries = {name: results(name, [10 + i] * 5) for i, name in enumerate(("relu", "prelu", "mish"))}
+    ranked = document(SMALL, entries)
+    judged = [answer(claim, []) for claim in claims() if claim.name in ("figure3", "table2")]
+    path = tmp_path / "index.html"
+    path.write_text(make_page(gather(RECORDS)[:1], [], path, judged, None, ranked))
+    with Visit(browser, path) as page:
+        board = page.locator("section", has=page.get_by_role("heading", name="Leaderboard"))
+        expect(board.locator("tbody tr:visible")).to_have_count(9)  # over all, and on two tasks
+        page.get_by_label("find entries").fill("mish")
+        expect(board.locator("tbody tr:visible")).to_have_count(3)
+        board.get_by_label("show").select_option("Quick tasks")
+        expect(board.locator("tbody tr:visible")).to_have_count(1)
+        expect(board.get_by_role("status")).to_have_text("1 of 9 lines")
+        page.get_by_label("find claims").fill("stalls xavier")
+        expect(page.locator(".claims li:visible")).to_have_count(1)
+        assert_accessible(page)
+
+
 def test_the_first_key_skips_to_the_content(browser: Browser, place: Path) -> None:
     with Visit(browser, place) as page:
         page.keyboard.press("Tab")
@@ -380,7 +307,7 @@ def test_ensembles_and_diverged_runs_are_shown_and_compared(browser: Browser, tm
     path.write_text(make_page(found, [whole], path))
     with Visit(browser, path, f"#compare&a={together.run}&b={diverged.run}") as page:
         expect(page.locator("#compare-status")).to_contain_text(f"A: {together.run}, B: {diverged.run}.")
-        expect(page.locator("#comparison")).to_contain_text("No protocol has tested both.")
+        expect(page.locator("#comparison")).to_contain_text("No protocol has tested two of them.")
         assert column(page, 3) == ["1.56", "diverged", "1.56"]
         page.locator("#list .run", has_text=diverged.run).click()
         expect(page.locator("dialog")).to_contain_text('{"step":7,"layer":"conv1"}')

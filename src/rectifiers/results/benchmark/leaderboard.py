@@ -53,10 +53,12 @@ def board(benchmark: Benchmark, entries: Mapping[str, EntryResults], size: Size)
 def render_markdown(benchmark: Benchmark, entries: Mapping[str, EntryResults]) -> str:
     """Return the whole page."""
     parts = [f"{HEAD}Benchmark {benchmark.version} ({benchmark.hash}), {benchmark.seeds} seeds per task."]
-    for size in TITLES:
-        found = board(benchmark, entries, size)
-        parts += [table.markdown() for table in tables(benchmark, found)]
-    return "\n".join(parts)
+    return "\n".join([*parts, *(table.markdown() for table in document(benchmark, entries))])
+
+
+def document(benchmark: Benchmark, entries: Mapping[str, EntryResults]) -> list[Table]:
+    """Return every table in the order of LEADERBOARD.md."""
+    return [table for size in TITLES for table in tables(benchmark, board(benchmark, entries, size))]
 
 
 def tables(benchmark: Benchmark, found: Board) -> list[Table]:

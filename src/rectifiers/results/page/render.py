@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from rectifiers.results.claims import Answer
 from rectifiers.results.claims_table import effect_of, scale, verdict_of
-from rectifiers.results.layout import Estimate
+from rectifiers.results.layout import Estimate, Table
 from rectifiers.results.listing import Found
 from rectifiers.results.numerical_floor import NumericalFloor
 from rectifiers.results.page.run_columns import details, rows
@@ -25,7 +25,7 @@ from rectifiers.results.tables import document
 from rectifiers.runs.record import Record
 
 HERE = Path(str(files(__package__)))
-SCRIPTS = ("dom", "numbers", "data", "state", "charts", "sources", "list", "compare", "main")
+SCRIPTS = ("dom", "narrow", "numbers", "data", "state", "charts", "sources", "list", "compare", "main")
 # A script's text ends at "</script", wherever it stands; U+2028 and U+2029 end a line of JavaScript.
 ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}"}
 
@@ -36,13 +36,15 @@ def page(
     path: Path,
     answers: Sequence[Answer] = (),
     floor: NumericalFloor | None = None,
+    leaderboard: Sequence[Table] = (),
 ) -> str:
     """Return the page of all runs `found`, the tables of the records `in_tables`, and what answers the claims.
 
     path: where it will lie, which links to records depend on.
     floor: how far rounding alone moves a result, where it was measured.
+    leaderboard: the benchmark's tables.
     """
-    data = PageData(found, document(in_tables), answers, floor)
+    data = PageData(found, document(in_tables), answers, floor, leaderboard)
     sections = [section for make in SECTIONS if (section := make(data))] if found else []
     charts = [chart for section in sections for chart in section.charts]
     style = (HERE / "page.css").read_text()
@@ -69,7 +71,8 @@ def _facts(found: Sequence[Found]) -> dict[str, int]:
     """What the head of the page says of its contents."""
     records = [each.record for each in found]
     return {
-        "runs": len(records),
+        "committed runs": sum(each.folder is None for each in found),
+        "runs of yours": sum(each.folder is not None for each in found),
         "data sets": len({record.choices.get("data") for record in records}),
         "test results": sum(len(record.protocols) for record in records),
         "diverged": sum(record.status == "diverged" for record in records),

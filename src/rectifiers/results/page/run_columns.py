@@ -58,6 +58,7 @@ def rows(found: Sequence[Found], page: Path) -> dict[str, Any]:
         "z": Z_95,
         "usual": usual_protocol(found),
         "run": names(found),
+        "whose": column("committed" if each.folder is None else "yours" for each in found),
         "seed": [record and record.seed for record in trainings],
         "epochs": [record and record.epochs for record in trainings],
         "status": column(record.status for record in records),

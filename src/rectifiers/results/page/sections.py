@@ -40,11 +40,11 @@ class PageData:
     tables: Sequence[Table]
     answers: Sequence[Answer] = ()
     floor: NumericalFloor | None = None
+    leaderboard: Sequence[Table] = ()
 
-    def trained(self) -> list[TrainingRecord]:
-        """Return a record per run that trained for more than an epoch; the user's own where there are two."""
-        first = {each.record.run: each.record for each in reversed(self.found)}
-        records = [first[run] for run in dict.fromkeys(each.record.run for each in self.found)]
+    def trained(self, is_own: bool = False) -> list[TrainingRecord]:
+        """Return the committed runs that trained for more than an epoch, or the user's own."""
+        records = [each.record for each in self.found if (each.folder is not None) == is_own]
         trained = [record for record in records if isinstance(record, TrainingRecord) and record.epochs > 1]
         return [record for record in trained if record.status == "finished" and record.choices.get("debug") is None]
 
@@ -58,6 +58,7 @@ class Section:
     """Charts, tables, and tables behind a line (`summary`) that opens them; `note` is the second paragraph.
 
     cards: claims that are drawn; lists: claims to be opened, by the heading above them.
+    filtered: what the lines are called that a field above the tables or lists narrows down, if there is one.
     """
 
     anchor: str
@@ -68,6 +69,7 @@ class Section:
     note: str = ""
     cards: Sequence[Answer] = ()
     lists: Mapping[str, Sequence[Answer]] = field(default_factory=dict)
+    filtered: str = ""
 
 
 def findings(data: PageData) -> Section | None:
@@ -77,22 +79,37 @@ def findings(data: PageData) -> Section | None:
     return Section("findings", cards=cards) if cards else None
 
 
+def leaderboard(data: PageData) -> Section | None:
+    """The benchmark's entries, as in LEADERBOARD.md."""
+    return Section("leaderboard", tables=data.leaderboard, filtered="entries") if data.leaderboard else None
+
+
+def own_runs(data: PageData) -> Section | None:
+    """The curves of the runs that are here, which no other section draws."""
+    charts = _curves(data.trained(is_own=True))
+    return Section("own", charts) if charts else None
+
+
 def paper_tables(data: PageData) -> Section | None:
-    """The paper's tables, as in TABLES.md."""
+    """The paper's tables, as in TABLES.md: what has been run, and folded what has not."""
     tables = data.of_kind("errors", "networks")
-    waiting = [table for table in tables if table.kind == "errors" and not any(line.runs for line in table.lines)]
-    beside = {table.title.partition(" on ")[0] for table in tables if table not in waiting}
-    folded = [table for table in waiting if table.title.partition(":")[0] not in beside]
+    folded = [table for table in tables if table.kind == "errors" and not any(line.runs for line in table.lines)]
     shown = [table for table in tables if table not in folded]
-    summary = f"{len(folded)} tables of which nothing has been run"
+    summary = f"The paper's numbers in {len(folded)} tables of which nothing has been run"
     note = str(data.floor or "").replace("`", "")
     return Section("tables", (), shown, summary, folded, note) if tables else None
 
 
 def error_curves(data: PageData) -> Section | None:
-    """Error and loss after every epoch: the mean over seeds of every arm."""
+    """Error and loss after every epoch: the mean over seeds of every arm that is committed."""
+    charts = _curves(data.trained())
+    summary = "The epochs of the paper's Figures 2 and 3"
+    return Section("curves", charts, (), summary, data.of_kind("curves")) if charts else None
+
+
+def _curves(records: Sequence[TrainingRecord]) -> list[Chart]:
     charts = []
-    for where, found in _arms_by_setting(data.trained()):
+    for where, found in _arms_by_setting(records):
         lowest = [arm.name for arm in sorted(found, key=_last_error)[:MAX_ARMS]]
         shown = [arm for arm in found if arm.name in lowest]
         only = f", the {MAX_ARMS} arms of {len(found)} with the lowest last error" if len(shown) < len(found) else ""
@@ -104,8 +121,7 @@ def error_curves(data: PageData) -> Section | None:
                     f"{what} after each epoch, mean over seeds and its 95\N{NO-BREAK SPACE}% interval, on {where}"
                 )
                 charts.append(Chart(f"{what} on {where}{only}", description, "epoch", name, curves, band=True))
-    summary = "The epochs of the paper's Figures 2 and 3"
-    return Section("curves", charts, (), summary, data.of_kind("curves")) if charts else None
+    return charts
 
 
 def _arms_by_setting(records: Sequence[TrainingRecord]) -> Iterator[tuple[str, list[Arm]]]:
@@ -133,6 +149,7 @@ def slopes_by_depth(data: PageData) -> Section | None:
     """Table 1: learned slopes by layer, the paper's beside ours."""
     tables = data.of_kind("slopes")
     ours = [table for table in tables if any(isinstance(cell, Estimate) for line in table.lines for cell in line.cells)]
+    tables.sort(key=lambda table: table not in ours)
     charts = []
     for kind, at in (("channel-shared", 1), ("channel-wise", 3)) if ours else ():
         rows = [line.cells for line in tables[0].lines]
@@ -225,11 +242,13 @@ def claims(data: PageData) -> Section | None:
         heading = "checks: they follow from theory, and test the program" if answer.claim.is_check else answer.verdict
         lists.setdefault(str(heading).capitalize(), []).append(answer)
     note = about_floor(data.answers, data.floor).replace("`", "") if data.floor else ""
-    return Section("claims", note=note, lists=lists) if lists else None
+    return Section("claims", note=note, lists=lists, filtered="claims") if lists else None
 
 
 SECTIONS: Sequence[Callable[[PageData], Section | None]] = (
     findings,
+    leaderboard,
+    own_runs,
     paper_tables,
     error_curves,
     slopes_by_depth,

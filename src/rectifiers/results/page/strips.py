@@ -29,8 +29,7 @@ def strip(tested: Tested) -> Strip | None:
     test, found = tested.test, tested.finding
     if not (math.isfinite(found.effect) and math.isfinite(found.low) and math.isfinite(found.high)):
         return None
-    seeds = [_of_seed(tested, each) for each in tested.measured]
-    seeds = [value for value in seeds if value is not None]
+    seeds = [value for each in tested.measured if (value := _of_seed(tested, each)) is not None]
     none = [] if test.minus is None and test.over is None else [1.0 if test.over else 0.0]
     marks = sorted({*test.criterion.bounds(), *none})
     shown = [found.low, found.high, *seeds, *marks]

@@ -15,6 +15,21 @@ const CONFIG = {
   },
 };
 
+// Many names stand upright, and every second one is left out where even so they would meet.
+function namesAxis(chart) {
+  const names = new Set(chart.series.flatMap((series) => series.x)).size;
+  return { grid: false, ...(names > 16 ? { labelAngle: -90, labelOverlap: "parity" } : { labelAngle: -50 }) };
+}
+
+// At most eight whole numbers: Vega's own ticks of three epochs are halves too.
+function wholeTicks(places) {
+  const low = Math.min(...places), high = Math.max(...places);
+  let step = 1;
+  while ((high - low) / step > 7) step *= String(step).startsWith("2") ? 2.5 : 2;
+  const first = Math.ceil(low / step);
+  return Array.from({ length: Math.floor(high / step) - first + 1 }, (_, i) => (first + i) * step);
+}
+
 function specification(chart) {
   const values = chart.series.flatMap((series, s) => series.x.map((x, i) => ({
     s, x, y: series.y[i], low: series.low[i], high: series.high[i], at: series.at[i] ?? "", tip: tipText(chart, series, i),
@@ -24,7 +39,7 @@ function specification(chart) {
   const type = chart.scale === "names" ? "ordinal" : "quantitative";
   const x = {
     field: "x", type, title: chart.x, sort: null,
-    axis: type === "ordinal" ? { labelAngle: -50, grid: false } : { grid: false, tickCount: 6, format: chart.scale === "log" ? "~s" : "d" },
+    axis: type === "ordinal" ? namesAxis(chart) : chart.scale === "log" ? { grid: false, tickCount: 6, format: "~s" } : { grid: false, values: wholeTicks(values.map((value) => value.x)), format: "d" },
     scale: chart.scale === "log" ? { type: "log", nice: false, padding: 18 } : type === "ordinal" ? {} : { zero: false, nice: false },
   };
   const above = values.every((value) => value.y == null || value.y >= 0);
@@ -105,13 +120,21 @@ async function draw(figure, chart) {
   await vegaEmbed(plot, specification(chart), { ast: true, renderer: "svg", actions: false, defaultStyle: false, tooltip: tip });
 }
 
-function drawWhenVisible(figures) {
+// Those in sight first, then the others while nothing else is to be done: a page that is printed has them all.
+function drawAll(figures) {
+  const waiting = new Set(figures);
+  const drawn = async (figure) => {
+    if (!waiting.delete(figure)) return;
+    watch.unobserve(figure);
+    const { charts } = await details();
+    await draw(figure, charts[Number(figure.dataset.chart)]);
+  };
   const watch = new IntersectionObserver((entries) => {
-    for (const { isIntersecting, target } of entries) {
-      if (!isIntersecting) continue;
-      watch.unobserve(target);
-      details().then(({ charts }) => draw(target, charts[Number(target.dataset.chart)]));
-    }
+    for (const { isIntersecting, target } of entries) if (isIntersecting) drawn(target);
   }, { rootMargin: "300px" });
   for (const figure of figures) watch.observe(figure);
+  const whenIdle = globalThis.requestIdleCallback ?? setTimeout; // Safari has none
+  const next = () => { if (waiting.size) drawn(waiting.values().next().value).then(() => whenIdle(next)); };
+  whenIdle(next);
+  addEventListener("beforeprint", () => waiting.forEach(drawn));
 }

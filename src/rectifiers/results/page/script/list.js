@@ -2,8 +2,8 @@
 const A_PAGE = 25;
 const FILTERS = ["activation", "init", "model", "data", "experiment"];
 const COLUMNS = [
-  { key: "run", title: "run", of: (i) => ROWS.run[i], show: (i) => runButton(i) },
-  { key: "compare", title: "compare", show: (i) => marks(i) },
+  { key: "run", title: "run", of: (i) => ROWS.run[i], show: (i) => [runButton(i), el("span", { class: "spread" }, whose(i))] },
+  { key: "compare", title: "compare", show: (i) => markButton(i) },
   { key: "error", title: "top-1 error, %", of: (i) => chosen(i)?.error, number: true, show: (i) => errorCell(i) },
   { key: "top5", title: "top-5 error, %", of: (i) => chosen(i)?.top5, number: true, show: (i) => fixed(chosen(i)?.top5) },
   { key: "nll", title: "NLL", of: (i) => chosen(i)?.nll, number: true, show: (i) => fixed(chosen(i)?.nll, 3) },
@@ -14,8 +14,11 @@ const COLUMNS = [
   ...["code", "machine"].map((key) => ({ key, title: key, of: (i) => at(ROWS[key], i) })),
 ];
 
+const whose = (i) => at(ROWS.whose, i);
 const protocol = () => (Object.hasOwn(ROWS.protocols, state.protocol ?? "") ? state.protocol : ROWS.usual);
 const chosen = (i) => result(protocol(), i);
+
+const OWN_FIRST = ["yours", "committed"].flatMap((side) => [...Array(COUNT).keys()].filter((i) => whose(i) === side));
 
 function errorCell(i) {
   const found = chosen(i);
@@ -26,7 +29,8 @@ function errorCell(i) {
 function fitting() {
   const words = (state.find ?? "").toLowerCase().split(/\s+/).filter(Boolean);
   const runs = [];
-  for (let i = 0; i < COUNT; i++) {
+  for (const i of OWN_FIRST) {
+    if (state.whose && whose(i) !== state.whose) continue;
     if (state.protocol && !RESULTS[protocol()].has(i)) continue;
     if (FILTERS.some((key) => state[key] && (group(key, i) ?? "none") !== state[key])) continue;
     const text = words.length ? [ROWS.run[i], ...Object.keys(ROWS.groups).map((key) => group(key, i))].join(" ").toLowerCase() : "";
@@ -55,9 +59,10 @@ function makeFilters() {
     return select(key, key, [["", "all"], ...values.map((value) => [value, value])]);
   });
   const protocols = Object.keys(ROWS.protocols).map((name) => [name, name]);
-  byId("filters").append(el("label", {}, "find", find), ...fields,
+  byId("filters").append(el("label", {}, "find", find),
+    select("whose", "whose", [["", "all"], ["yours", "yours"], ["committed", "committed"]]), ...fields,
     select("protocol", "tested by", [["", `any (shown: ${ROWS.usual ?? "none"})`], ...protocols]),
-    el("button", { type: "button", id: "reset", on: { click: () => choose(Object.fromEntries([...FILTERS, "find", "protocol", "sort"].map((key) => [key, null]))) } }, "Reset"));
+    el("button", { type: "button", id: "reset", on: { click: () => choose(Object.fromEntries([...FILTERS, "find", "whose", "protocol", "sort"].map((key) => [key, null]))) } }, "Reset"));
   byId("filters").addEventListener("submit", (event) => event.preventDefault());
   byId("previous").addEventListener("click", () => choose({ page: pageNumber() - 1 }));
   byId("next").addEventListener("click", () => choose({ page: pageNumber() + 1 }));
@@ -79,13 +84,20 @@ function makeHead() {
 
 const pageNumber = () => Math.max(1, Number.parseInt(state.page ?? "1", 10) || 1);
 
-function marks(i) {
-  const name = ROWS.run[i];
-  return ["a", "b"].map((side) => el("button", {
-    type: "button", class: "mark", "aria-pressed": String(state[side] === name), "data-mark": `${side} ${name}`,
-    "aria-label": `Compare run ${name} as ${side.toUpperCase()}`,
-    on: { click: () => choose({ [side]: state[side] === name ? null : name }) },
-  }, side.toUpperCase()));
+const sideOf = (name) => SIDES.find((side) => state[side] === name);
+const freeSide = () => SIDES.find((side) => !state[side]);
+
+function mark(name) {
+  const side = sideOf(name);
+  if (side ?? freeSide()) choose({ [side ?? freeSide()]: side ? null : name });
+}
+
+function markButton(i) {
+  const name = ROWS.run[i], side = sideOf(name);
+  return el("button", {
+    type: "button", class: "mark", "aria-pressed": String(side !== undefined), "data-mark": name,
+    "aria-label": `Compare run ${name}`, on: { click: () => mark(name) },
+  }, side?.toUpperCase() ?? "+");
 }
 
 function line(i) {
@@ -106,7 +118,7 @@ function showList() {
     if (state.sort === key || state.sort === `-${key}`) head.setAttribute("aria-sort", state.sort === key ? "ascending" : "descending");
     else head.removeAttribute("aria-sort");
   }
-  for (const key of [...FILTERS, "protocol"]) byId(`filter-${key}`).value = state[key] ?? "";
+  for (const key of [...FILTERS, "whose", "protocol"]) byId(`filter-${key}`).value = state[key] ?? "";
   if (byId("find").value !== (state.find ?? "")) byId("find").value = state.find ?? "";
   byId("count").textContent = `${many(runs.length, "run")}${runs.length < COUNT ? ` of ${grouped(COUNT)}` : ""}; errors by ${protocol() ?? "no protocol"}`;
   byId("page-number").textContent = `page ${grouped(now)} of ${grouped(pages)}`;

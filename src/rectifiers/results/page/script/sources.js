@@ -38,12 +38,12 @@ async function showRun(name) {
     return [protocol, fixed(r.error), spread(r.interval), fixed(r.top5), grouped(r.images), asText(r.nll), asText(r.ece), grouped(r.cost), r.code ?? "-"];
   });
   const reason = at(ROWS.exclusion_reason, i);
-  const mark = (side) => el("button", { type: "button", on: { click: () => { SOURCE.close(); choose({ [side]: name }); } } }, `Compare as ${side.toUpperCase()}`);
+  const compare = el("button", { type: "button", on: { click: () => { SOURCE.close(); mark(name); } } }, sideOf(name) ? "No longer compare" : "Compare");
   const slopes = Object.entries(data.slopes[i]);
   showDialog(`Run ${name}`,
     el("p", { class: "note" }, reason ? `The run is in none of the paper's tables: ${reason}.` : "The run is in the tables."),
     el("p", {}, `Code ${at(ROWS.code, i)} on ${at(ROWS.machine, i)}.`),
-    el("p", {}, mark("a"), " ", mark("b")),
+    el("p", {}, compare),
     el("h3", {}, "Command"), data.command[i] ? command(data.command[i]) : el("p", {}, "Today's configuration no longer makes this run; check out the run's commit."),
     el("h3", {}, "Record"), el("p", {}, el("a", { href: link(i) }, path(i))),
     results.length ? table("Results", ["protocol", "top-1 error, %", "95 % interval", "top-5 error, %", "images", "NLL", "calibration error", "multiply-adds", "code"], results, { level: "h3" }) : null,

@@ -1,5 +1,6 @@
 // The reader's choices, in the fragment of the address: #section&key=value&...
-const KEYS = ["find", "experiment", "activation", "init", "model", "data", "protocol", "sort", "page", "run", "a", "b"];
+const SIDES = ["a", "b", "c", "d", "e", "f", "g", "h"]; // of a comparison: as many as there are colours
+const KEYS = ["find", "whose", "experiment", "activation", "init", "model", "data", "protocol", "sort", "page", "run", ...SIDES];
 const state = {};
 let section = "";
 const listeners = [];
@@ -24,7 +25,7 @@ function address() {
 
 // changes: null or "" removes a key. Any key but the page's number leads back to the first page.
 function choose(changes) {
-  if (!("page" in changes) && Object.keys(changes).some((key) => !["run", "a", "b"].includes(key))) delete state.page;
+  if (!("page" in changes) && Object.keys(changes).some((key) => !["run", ...SIDES].includes(key))) delete state.page;
   for (const [key, value] of Object.entries(changes)) {
     if (value == null || value === "") delete state[key];
     else state[key] = String(value);
