@@ -2,6 +2,7 @@
 
 python scripts/analyse.py propagation [key=value ...]     variance of responses and gradients, layer by layer
 python scripts/analyse.py gain [key=value ...]            gains and stability of every activation, yours too
+python scripts/analyse.py phase [key=value ...]           ordered, critical and chaotic chains; He's point among them
 python scripts/analyse.py histograms [key=value ...]      activations and gradients along a training
 python scripts/analyse.py responses run=<id> [runs_dir= trust=[<module>]]  means, active and dead units, slopes of a run
 python scripts/analyse.py fisher [key=value ...]          Fisher information of a small network, for several slopes
@@ -74,7 +75,7 @@ def analyse(name: str, arguments: list[str]) -> tuple[dict[str, Any], Path]:
         rest = [*(each for each in DEFAULTS.get(name, ()) if each.partition("=")[0] not in given), *rest]
         config, choices = configuration(rest)
         numbers = run(config, **own)
-        asked = {"activation": config.activation.as_dict()} if name == "gain" else described(rest, choices)
+        asked = {"activation": config.activation.as_dict()} if name in ("gain", "phase") else described(rest, choices)
     return {"analysis": name, "asked": {**asked, **own}, **numbers}, root
 
 

@@ -62,6 +62,11 @@ def files(printed: str) -> list[Path]:
             ["gain"],
             ["Mish (yours)", "Mish (yours): the gain is right layer by layer and the fixed point"],
         ),
+        (
+            ["phase", "points=5", "activation=dks", *SMALL],
+            ["phase"],
+            ["ShapedFunction(tanh", "on the chaotic side", "edge of chaos"],
+        ),
         (["histograms", "snapshots=3", *SMALL, "optim.epochs=1"], ["histograms", "spread"], ["std of gradients"]),
         (
             ["fisher", "seeds=2", "slopes=[0,0.5]", "snapshots=1", "images=50", "model.hidden=5"],

@@ -118,6 +118,25 @@ def gain(numbers: Numbers) -> dict[str, Figure]:
     return {"gain": figure}
 
 
+def phase(numbers: Numbers) -> dict[str, Figure]:
+    """Draw chi_1 over weight and bias variance, the edge of chaos and He's point."""
+    weights, biases, he = numbers["weight_variances"], numbers["bias_variances"], numbers["he"]
+    figure = _figure(6.6, 4.6)
+    axes = figure.subplots()
+    logs = [[math.nan if chi is None else math.log10(max(chi, 1e-9)) for chi in row] for row in numbers["chi"]]
+    mesh = axes.pcolormesh(weights, biases, logs, cmap="RdBu_r", vmin=-0.5, vmax=0.5, shading="nearest")
+    axes.set_facecolor("#cccccc")
+    figure.colorbar(mesh, label="log10 χ₁: below 0 ordered, above 0 chaotic", extend="both")
+    if numbers["edge"]:
+        edge = [point[:2] for point in numbers["edge"]]
+        axes.plot(*zip(*edge, strict=True), ".-", ms=3, color="black", label="edge of chaos, χ₁ = 1")
+    mark = f"He's point, χ₁ = {he['chi_1']:.3f}"
+    axes.plot([he["weight_variance"]], [0], "*", ms=14, color=MAPS, mec="black", clip_on=False, label=mark)
+    title = f"{numbers['activation']}; grey: the signal grows for ever"
+    _finish(axes, grid="both", title=title, xlabel="n Var[w]", ylabel="Var[b]")
+    return {"phase": figure}
+
+
 def responses(numbers: Numbers) -> dict[str, Figure]:
     """Draw what the layers of a finished run respond, how that came about, and its slopes where it has some."""
     figures = {"responses": _responses(numbers)}

@@ -29,6 +29,11 @@ class Gain(Section):
     images: Images = Field(64, description="Gaussian inputs per network")
 
 
+class Phase(Section):
+    points: Annotated[int, Range(ge=2, le=400)] = Field(60, description="of each axis")
+    bias_variance: Annotated[float, Range(gt=0, le=1000)] = Field(0.5, description="of biases, at the diagram's end")
+
+
 class Responses(Section):
     pass
 
@@ -62,7 +67,8 @@ class Preprocessing(Section):
 
 
 SETTINGS: Mapping[str, type[Section]] = {
-    section.__name__.lower(): section for section in (Propagation, Gain, Responses, Histograms, Fisher, Preprocessing)
+    section.__name__.lower(): section
+    for section in (Propagation, Gain, Phase, Responses, Histograms, Fisher, Preprocessing)
 }
 
 

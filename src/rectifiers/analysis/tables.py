@@ -129,6 +129,43 @@ def _spread(mean: float | None, spread: float | None) -> str:
     return _number(mean) + ("" if spread is None else f" ± {spread:.2f}")
 
 
+def phase(numbers: Numbers) -> Group:
+    """What He's point is, and some points of the edge of chaos."""
+    he, edge = numbers["he"], numbers["edge"]
+    rows = [
+        ("weight variance n Var[w] = 1/E[f²]", _number(he["weight_variance"], 4)),
+        ("χ₁, the slope of the correlation map at 1", _number(he["chi_1"], 4)),
+        ("phase", he["phase"]),
+        ("slope of the variance map", _number(he["variance_slope"], 4)),
+        ("layers in which an error of the variance falls to 1/e", _layers(he["variance_scale"])),
+        ("layers in which a difference of correlation falls to 1/e", _layers(he["correlation_scale"])),
+    ]
+    points = [(_number(q, 4), _number(weight, 4), _number(bias, 4)) for weight, bias, q in edge[:: len(edge) // 12 + 1]]
+    return Group(
+        _table(f"He's point of {numbers['activation']}, biases 0, E[y²] = 1", ("", "value"), rows),
+        Text(_to_the_edge(he)),
+        _table("edge of chaos", ("E[y²]", "n Var[w]", "Var[b]"), points),
+    )
+
+
+def _layers(scale: float | None) -> str:
+    return "without end" if scale is None else f"{scale:.1f}"
+
+
+def _to_the_edge(he: Numbers) -> str:
+    if he["phase"] == "critical":
+        return (
+            "He's point lies on the edge of chaos: gradients keep their size, and inputs stay as different as they can"
+        )
+    if he["edge"] is None:
+        return "He's point lies on the ordered side, and no biases bring the same E[y²] to the edge of chaos"
+    weight, bias = he["edge"]
+    return (
+        f"He's point lies on the chaotic side; with the same E[y²] the edge of chaos lies at "
+        f"{weight / he['weight_variance']:.3f} times its weight variance, with biases of variance {bias:.4f}"
+    )
+
+
 def responses(numbers: Numbers) -> Group:
     """A line per layer."""
     rows = []

@@ -184,6 +184,24 @@ def correlation_fixed_point(
     return 1.0 if excess(CLOSE) >= 0 else root_between(excess, 0.0, CLOSE, tolerance=PRECISION)
 
 
+def edge_of_chaos(activation: nn.Module, q: float) -> tuple[float, float] | None:
+    """Return the (weight variance, bias variance) at which q is a fixed point and chi_1 is 1.
+
+    1 / E[f'(sqrt(q) z)^2] and what the variance map then lacks of q; None where that is below 0, or f' vanishes.
+
+    Raises:
+        InputError: as `variance_map`.
+
+    >>> edge_of_chaos(nn.ReLU(), 3.0)
+    (2.0, 0.0)
+    """
+    growth = chi_1(activation, q, weight_variance=1.0)
+    if not 0 < growth < math.inf:
+        return None
+    bias_variance = q - variance_map(activation, q, weight_variance=1 / growth)
+    return None if bias_variance < -1e-9 * q else (1 / growth, max(0.0, bias_variance))
+
+
 @dataclass(frozen=True)
 class DepthScales:
     """Over how many layers a difference from the fixed point falls to 1/e (Schoenholz et al., Eq. 7 and 9).
