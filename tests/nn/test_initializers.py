@@ -269,6 +269,37 @@ class Step(nn.Module):
         return (x > 0).to(x.dtype)
 
 
+@pytest.mark.parametrize("kernel", [1, 2, 3, 5])
+def test_delta_orthogonal_mixes_channels_by_one_matrix_and_positions_not_at_all(kernel: int) -> None:
+    """What arrives at one position leaves there, half a step off in even kernels, with its length times the gain."""
+    conv = nn.Conv2d(6, 10, kernel, padding=kernel // 2, bias=False).double()
+    asked = I.delta_orthogonal(conv.weight.detach(), LAYER, torch.Generator().manual_seed(0))
+    assert asked == pytest.approx(float(conv.weight.detach().square().mean().sqrt()))
+    x = torch.randn(4, 6, 9, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    y = conv(x)[:, :, :9, :9]
+    torch.testing.assert_close(y.square().sum(1), 2 * x.square().sum(1), rtol=1e-6, atol=1e-6)
+
+
+def test_delta_orthogonal_keeps_the_signal_and_the_gradient_of_fifty_linear_convolutions() -> None:
+    rows = expand(
+        [
+            {"name": "conv", "conv": 32, "kernel": 3, "padding": 1, "repeat": 50},
+            {"name": "spp", "pyramid": [1]},
+            {"name": "out", "linear": 10},
+        ],
+        width=1,
+        classes=10,
+    )
+    network = Network(rows, A.identity, channels=32, input_px=8).double()
+    initialize(network.sites(), I.delta_orthogonal, seed=0, name="delta_orthogonal")
+    x = torch.randn(2, 32, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    y = network.trunk(x)
+    assert float((y.square().mean() / x.square().mean()).detach()) == pytest.approx(1, rel=1e-5)
+    g = torch.randn(y.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    (back,) = torch.autograd.grad(y, x, g)
+    assert float(back.square().mean() / g.square().mean()) == pytest.approx(1, rel=1e-5)
+
+
 class Explosion(nn.Module):
     """E[f^2] and E[f'^2] are infinite."""
 

@@ -67,8 +67,8 @@ EXPERIMENTS = [
 PROMISED = {
     "activation": "by_layer crelu dks elu gelu glu hardswish identity leaky_relu maxout mish noisy_relu prelu "
     "prelu_shared relu relu6 rrelu selu sigmoid silu snake softplus squared_relu tanh tat_leaky_relu torch",
-    "init": "constant gaussian he he_average he_backward he_scaled lecun orthogonal sparse torch_default xavier "
-    "xavier_forward zeros",
+    "init": "constant delta_orthogonal gaussian he he_average he_backward he_scaled lecun orthogonal sparse "
+    "torch_default xavier xavier_forward zeros",
     "preprocess": "channel_mean minmax none pca pca_reduce pca_whiten pixel_mean scalar_mean standardize zca",
     "model": "mini mlp mlp_shortcuts model_a model_b model_c resnet20 resnet32 resnet56 small14 small14_32 small22_32 "
     "small30 small30_32 timm vgg16 vgg19 vgg_b",

@@ -138,6 +138,24 @@ def orthogonal(weight: Tensor, layer: Layer, generator: Generator) -> float:
     return layer.forward_gain / math.sqrt(max(weight.shape[0], weight[0].numel()))
 
 
+def delta_orthogonal(weight: Tensor, layer: Layer, generator: Generator) -> float:
+    """`orthogonal` in the middle of every kernel, zeros around it (Xiao et al. 2018); for linear layers the same.
+
+    The middle is position k // 2 of k on each axis, half a step off in kernels of even size. A response reads one
+    position of its window, so no window mixes positions, and with stride the positions between are not read. As with
+    `orthogonal`, a layer of more responses than inputs keeps the signal's sum, not its mean.
+    """
+    matrix = torch.empty(weight.shape[:2])
+    std = orthogonal(matrix, layer, generator)
+    nn.init.zeros_(weight)
+    middle = weight  # a view of it, [out, in], when the loop is through
+    for side in weight.shape[2:]:
+        middle = middle[:, :, side // 2]
+    with torch.no_grad():
+        middle.copy_(matrix)
+    return std / math.sqrt(math.prod(weight.shape[2:]))
+
+
 def torch_default(weight: Tensor, layer: Layer, generator: Generator) -> float:
     """The default of `nn.Conv2d` and `nn.Linear`: uniform with std 1 / sqrt(3 n)."""
     nn.init.kaiming_uniform_(weight, a=math.sqrt(5), generator=generator)
