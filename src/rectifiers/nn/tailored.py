@@ -80,8 +80,8 @@ def dks(
 def _known(depth: int | None) -> int:
     if depth is None:
         raise InputError(
-            "activation.depth=null is the depth of a network of rows, and here is none; give the number of nonlinear "
-            "layers on the longest way through the network, as activation.depth=19"
+            "activation.depth=null is known of a network of rows with one activation alone; give the number of "
+            "nonlinear layers on the longest way through the network, as activation.depth=19"
         )
     return depth
 
