@@ -6,7 +6,8 @@ from conftest import ROOT, compose_config
 from rectifiers.nn.networks.rows import expand, trace
 
 STEPS = 1281167 // 128
-RATE, WITHIN, BETWEEN = 20e12, 200e9, 12.5e9  # assumed
+RATE, FAST, WITHIN, BETWEEN = 20e12, 300e12, 200e9, 12.5e9  # assumed
+DECODING = 746e-6  # measured
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +27,17 @@ def counts(request: pytest.FixtureRequest) -> dict[str, int]:
         "fc1": next(shape.parameters for shape in shapes if shape.row.name == "fc1"),
         "convs": sum(shape.parameters for shape in shapes if shape.row.kind == "conv"),
         "kept": 4 * maps["conv"] + 12 * maps["max_pool"],  # a place is eight bytes
+        "kept_in_bfloat16": 2 * maps["conv"] + 10 * maps["max_pool"],
     }
 
 
-def step_s(counts: dict[str, int], machines: int, gpus: int, between: float = BETWEEN) -> tuple[float, float]:
+def step_s(
+    counts: dict[str, int], machines: int, gpus: int, between: float = BETWEEN, *, rate: float = RATE, batch: int = 128
+) -> tuple[float, float]:
     """Return (computing, wire)."""
     wire = 0.0 if gpus == 1 else 2 * 7 / 8 * 4 * counts["parameters"] / WITHIN
     wire += 2 * (machines - 1) / machines * 4 * counts["parameters"] / between
-    return 128 * 6 * counts["macs"] / (gpus * RATE), wire
+    return batch * 6 * counts["macs"] / (gpus * rate), wire
 
 
 def test_what_is_said_of_a_network_is_so(text: str, counts: dict[str, int]) -> None:
@@ -59,6 +63,34 @@ def test_every_line_of_the_tables_is_what_the_model_says(text: str, counts: dict
             f"{128 / gpus * counts['kept'] / 1e9:.1f} GB |"
         )
     assert [line for line in lines if line not in text] == []
+
+
+def test_every_line_in_bfloat16_is_what_the_model_says(text: str, counts: dict[str, int]) -> None:
+    model, lines = "A" if counts["parameters"] < 2e8 else "C", []
+    for machines, gpus in ((1, 1), (1, 8), (2, 16), (8, 64)):
+        computing, wire = step_s(counts, machines, gpus, rate=FAST)
+        best, worst = computing / 3 + max(2 * computing / 3, wire), computing + wire
+        low, high = (seconds * 80 * STEPS / 3600 for seconds in (best, worst))
+        lines.append(
+            f"| {model} | {machines} ({gpus}) | {computing:.4f} s | {wire:.4f} s | {best:.4f} to {worst:.4f} s | "
+            f"{low:.1f} to {high:.1f} h | {14 * counts['parameters'] / 1e9:.1f} + "
+            f"{128 / gpus * counts['kept_in_bfloat16'] / 1e9:.1f} GB | {128 / best / gpus * DECODING:.2f} |"
+        )
+    assert [line for line in lines if line not in text] == []
+
+
+@pytest.mark.parametrize(("machines", "gpus", "batch"), [(1, 8, 128), (8, 64, 128), (64, 512, 8192)])
+def test_the_larger_of_computing_and_wire_is_named(
+    text: str, counts: dict[str, int], machines: int, gpus: int, batch: int
+) -> None:
+    cells = []
+    for rate in (RATE, FAST):
+        computing, wire = step_s(counts, machines, gpus, rate=rate, batch=batch)
+        first = "computing" if computing > wire else "wire"
+        cells.append(f"{first}, {max(computing, wire) / min(computing, wire):.1f}")
+    (line,) = [line for line in text.splitlines() if line.startswith(f"| {gpus} ({machines}) | {batch:,} |")]
+    columns = line.split(" | ")[2:]
+    assert [cell.strip(" |") for cell in (columns[:2] if counts["parameters"] < 2e8 else columns[2:])] == cells
 
 
 def best_s(counts: dict[str, int], machines: int, gpus: int) -> float:
@@ -89,6 +121,6 @@ def test_storage_and_cores_keep_up(text: str, counts: dict[str, int]) -> None:
     for row in (
         " | ".join(f"{n:.0f}" for n in images),
         " | ".join(f"{n * 0.115:.0f} MB/s" for n in images),
-        " | ".join(f"{n * 882e-6:.{2 if n < 100 else 1}f}" for n in images),
+        " | ".join(f"{n * DECODING:.{2 if n < 100 else 1}f}" for n in images),
     ):
         assert f"| {row} |" in text
