@@ -12,7 +12,7 @@ LIBRARY := src/rectifiers/nn/kernels/library.so
 NEEDS_GPU = $(BIN)/python -c 'import sys, torch; torch.cuda.is_available() or sys.exit("error: torch sees no GPU, which make $@ is for; call it on a machine that has one")'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native train test test-all test-slow test-gpu lint types format data verify-data docs docs-serve deviations table claims card report browser bench lock clean
+.PHONY: help setup native train test test-all test-slow test-gpu lint types format data verify-data docs docs-serve deviations table claims card report browser bench bench-gpu lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,6 +108,12 @@ browser: ## Debian's chromium, which the tests of that page drive (needs root)
 bench: $(READY) $(LIBRARY) ## paired timings of the hot paths, to results/bench and docs/results/performance.md
 	@for question in pipeline prelu step layers memory overhead responses scaling startup windows frameworks; do $(BIN)/python scripts/bench/$$question.py || exit; done
 	@$(BIN)/python scripts/performance.py
+
+bench-gpu: $(READY) $(LIBRARY) ## the same on a GPU: PReLU, training steps, their memory; to results/bench/<the GPU's name>.json
+	@$(NEEDS_GPU)
+	@for question in prelu step; do $(BIN)/python scripts/bench/$$question.py || exit; done
+	@$(BIN)/python scripts/performance.py
+	@echo "Please send in the file named above, from results/bench/, by a pull request."
 
 lock: ## resolve requirements.lock anew from pyproject.toml (needs uv)
 	@uv pip compile pyproject.toml --extra all --extra dev --extra docs --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

@@ -3,7 +3,7 @@
 `python scripts/bench/step.py [rounds] [batch]` prints a table and writes results/bench/<machine>.json. On a CPU the
 14-layer network with batches of 8, one thread, CPU time; where there is a GPU, model A with batches of 128 on it by the
 clock. Ratios are over the paper's step, float32 and NCHW. Each step is also shown as a share of the rate of matrix
-products, measured beside it in the same precision.
+products, measured beside it in the same precision. On a GPU its memory is counted too.
 """
 
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ class Step(NamedTuple):
     fused: bool = False
     compiled: bool = False
     checkpointed: bool = False
+    in_graphs: bool = False
 
     def __str__(self) -> str:
         parts = [
@@ -33,6 +34,7 @@ class Step(NamedTuple):
             "channels last" if self.channels_last else "NCHW",
             *["fused SGD"] * self.fused,
             *["compiled"] * self.compiled,
+            *["CUDA graphs"] * self.in_graphs,
             *["maps computed again"] * self.checkpointed,
         ]
         return ", ".join(parts)
@@ -43,7 +45,7 @@ class Step(NamedTuple):
         network = paper_network(MODEL).to(DEVICE, memory_format=memory)
         network.activation_checkpointing = self.checkpointed
         if self.compiled:
-            network.compile(options={"fallback_random": True})
+            network.compile(options={"fallback_random": True, "triton.cudagraphs": self.in_graphs})
         return harness.training_step(network, harness.sgd(network, self.fused), batch, DEVICE, self.bf16)
 
 
@@ -61,13 +63,22 @@ STEPS = [
     Step(bf16=True, channels_last=True, fused=True),
 ]
 if DEVICE == "cuda":
-    STEPS.append(Step(bf16=True, channels_last=True, fused=True, compiled=True))
+    compiled = Step(bf16=True, channels_last=True, fused=True, compiled=True)
+    STEPS += [compiled, Step(*compiled[:-1], in_graphs=True)]  # the last: compute.fast but for cuDNN's measuring
 
 
 def product(dtype: torch.dtype) -> Way:
     """Return a square matrix product."""
     a, b = (torch.randn(SIDE, SIDE, device=DEVICE, dtype=dtype) for _ in range(2))
     return harness.waiting(lambda: torch.mm(a, b))
+
+
+def peak_bytes(way: Way) -> int:
+    """Return the most bytes of a GPU that a step holds beyond those before it: weights, momentum and gradients."""
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    way()
+    return torch.cuda.max_memory_allocated() - before
 
 
 def main(rounds: int, batch: int) -> dict[str, Any]:
@@ -77,7 +88,9 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
     middle = harness.medians(seconds)
     rates = {name: 2 * SIDE**3 / middle[name] for name in products}
     multiply_adds = sum(shape.multiply_adds for shape in trace(harness.paper_rows(MODEL), channels=3, input_px=224))
-    larger = None
+    larger, peaks = None, {}
+    if DEVICE == "cuda":
+        peaks = {name: peak_bytes(way) for name, way in steps.items()}
     if DEVICE == "cpu":  # the optimiser's part of a step falls with the batch
         pair = {str(step): step.on(8 * batch) for step in (PAPER, DEFAULT)}
         taken = harness.interleave(pair, max(3, rounds // 2), CLOCK)
@@ -87,6 +100,7 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
         "times_as_fast": {name: ratios(seconds, str(PAPER), name) for name in steps},
         "ms_an_image": {name: 1e3 * middle[name] / batch for name in steps},
         "larger": larger,
+        "peak_bytes": peaks,
         "share_of_products": {
             name: 6 * batch * multiply_adds / middle[name] / rates[name.partition(",")[0]] for name in steps
         },
