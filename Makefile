@@ -109,9 +109,9 @@ bench: $(READY) $(LIBRARY) ## paired timings of the hot paths, to results/bench 
 	@for question in pipeline prelu step layers memory overhead responses scaling startup windows frameworks; do $(BIN)/python scripts/bench/$$question.py || exit; done
 	@$(BIN)/python scripts/performance.py
 
-bench-gpu: $(READY) $(LIBRARY) ## the same on a GPU: PReLU, training steps, their memory; to results/bench/<the GPU's name>.json
+bench-gpu: $(READY) $(LIBRARY) ## the same on a GPU: PReLU, training steps, their memory, NCCL; to results/bench/<the GPU's name>.json
 	@$(NEEDS_GPU)
-	@for question in prelu step; do $(BIN)/python scripts/bench/$$question.py || exit; done
+	@for question in prelu step scaling; do $(BIN)/python scripts/bench/$$question.py || exit; done
 	@$(BIN)/python scripts/performance.py
 	@echo "Please send in the file named above, from results/bench/, by a pull request."
 

@@ -17,7 +17,7 @@ SECTIONS = {  # the title of each bench, in the order of the document
     "memory": "Memory",
     "overhead": "What stands around a step",
     "frameworks": "Other libraries",
-    "scaling": "Two processes",
+    "scaling": "Several processes",
     "windows": "Dense testing",
     "pipeline": "Reading images",
     "responses": "Listening to responses",

@@ -19,7 +19,7 @@ def test_the_page_of_timings_is_what_the_measurements_say_and_every_bench_has_a_
     benches = {path.stem for path in (ROOT / "scripts" / "bench").glob("*.py")} - {"harness", "peers", "photos", "roof"}
     questions, on_gpus = re.findall(r"for question in ([^;]+);", (ROOT / "Makefile").read_text())
     assert benches == set(performance.SECTIONS) == set(questions.split())
-    assert set(on_gpus.split()) == {"prelu", "step"}
+    assert set(on_gpus.split()) == {"prelu", "step", "scaling"}
 
 
 def test_a_bench_puts_its_numbers_beside_those_of_the_same_machine(

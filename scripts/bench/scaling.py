@@ -1,9 +1,9 @@
-"""Weak scaling of the training step: two processes on two cores, each with a batch as large as one alone.
+"""Weak scaling of a training step: two processes on two cores or one per GPU, each with as large a batch as one alone.
 
 `python scripts/bench/scaling.py [rounds] [batch]` prints a table and writes results/bench/<machine>.json. The 14-layer
-network with PReLU, a thread a process, gloo over the loopback, wall clock between barriers, interleaved: one process
-alone while the other one sleeps; both at once without communication; both with DDP as `train.py` has it, whose
-buckets of gradients travel while the backward pass goes on; the same with one all-reduce after it; and that
+network with PReLU, a thread a process, gloo over the loopback or NCCL between GPUs, wall clock between barriers,
+interleaved: one process alone while the others sleep; all at once without communication; all with DDP as `train.py` has
+it, whose buckets of gradients travel while the backward pass goes on; the same with one all-reduce after it; and that
 all-reduce by itself.
 """
 
@@ -15,28 +15,33 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from harness import Way, interleave, measure, medians, paper_network, ratios, sgd
+from harness import DEVICE, Way, interleave, measure, medians, paper_network, ratios, sgd, waiting
 from torch.distributed.run import main as torchrun
 from torch.nn.parallel import DistributedDataParallel
 
+PROCESSES, BATCH = (torch.cuda.device_count(), 64) if DEVICE == "cuda" else (2, 8)
+WHERE = f"{PROCESSES} GPUs, NCCL" if DEVICE == "cuda" else "Two processes on two cores, gloo over the loopback"
+ALL = "two" if PROCESSES == 2 else f"all {PROCESSES}"
 ALONE, APART, BUCKETS, AFTERWARDS, REDUCING = (
     "one process alone",
-    "two, no word between them",
-    "two, DDP",
-    "two, one all-reduce after the backward pass",
+    f"{ALL}, no word between them",
+    f"{ALL}, DDP",
+    f"{ALL}, one all-reduce after the backward pass",
     "the all-reduce by itself",
 )
 
 
 def main(rounds: int, batch: int) -> dict[str, Any]:
-    dist.init_process_group("gloo")
+    if DEVICE == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl" if DEVICE == "cuda" else "gloo")
     rank = dist.get_rank()
     torch.manual_seed(rank)
-    network = paper_network("small14").to(memory_format=torch.channels_last)
+    network = paper_network("small14").to(DEVICE, memory_format=torch.channels_last)
     ddp = DistributedDataParallel(network, gradient_as_bucket_view=True)
     optimizer = sgd(network, fused=True)
-    x, labels = torch.randn(batch, 3, 224, 224), torch.randint(1000, (batch,))
-    gradients = torch.zeros(sum(p.numel() for p in network.parameters()))
+    x, labels = torch.randn(batch, 3, 224, 224, device=DEVICE), torch.randint(1000, (batch,), device=DEVICE)
+    gradients = torch.zeros(sum(p.numel() for p in network.parameters()), device=DEVICE)
 
     def alone() -> None:
         if rank == 0:
@@ -51,11 +56,13 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
         optimizer.step()
 
     def until_all_are_done(way: Way) -> Way:
-        def waiting() -> None:
-            way()
+        finished = waiting(way)
+
+        def together() -> None:
+            finished()
             dist.barrier()
 
-        return waiting
+        return together
 
     ways: dict[str, Way] = {
         ALONE: alone,
@@ -68,6 +75,7 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
     dist.destroy_process_group()
     middle = medians(seconds)
     numbers = {
+        "where": WHERE,
         "gradient_bytes": 4 * gradients.numel(),
         "times_alone": {name: ratios(seconds, name, ALONE) for name in ways},
         "seconds": middle,
@@ -79,6 +87,6 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
 
 if __name__ == "__main__":
     if "RANK" in os.environ:
-        measure(main, __doc__, rounds=7, batch=8)
+        measure(main, __doc__, DEVICE, rounds=7, batch=BATCH)
     else:
-        torchrun(["--standalone", "--nproc-per-node=2", *sys.argv])
+        torchrun(["--standalone", f"--nproc-per-node={PROCESSES}", *sys.argv])
