@@ -1,7 +1,9 @@
+import re
+
 from rich.console import Console
 
 from made_up import NETWORK, SCIENCE, altered, diverged, result, training
-from rectifiers.results.console import print_record
+from rectifiers.results.console import bar, print_record
 from rectifiers.runs.record import Record
 
 SLOPE = {"std": 0.05, "min": 0.1, "max": 0.5, "channels": 16}
@@ -19,21 +21,21 @@ WHOLE = {
 
 
 def printed(record: Record) -> str:
-    console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     print_record(record, console)
     return console.export_text()
 
 
 def row(text: str, first: str) -> list[str]:
-    line = next(line for line in text.splitlines() if f"│ {first} " in line)
-    return [cell.strip() for cell in line.strip("│").split("│")]
+    line = next(line for line in text.splitlines() if line.startswith(f"{first} "))
+    return re.split(r" {2,}", line.strip())
 
 
 def test_every_number_stands_with_its_n_interval_and_the_papers_beside_it() -> None:
     text = printed(training(**WHOLE))
     assert row(text, "center") == ["center", "2.00", "1.06 to 3.76", "0.00", "450 of val"]
-    assert row(text, "conv1") == ["conv1", "0.300", "0.050", "0.596"]
-    assert row(text, "other") == ["other", "0.200", "0.050", "-"]
+    assert row(text, "conv1")[:4] == ["conv1", "0.300", "0.050", "0.596"]
+    assert row(text, "other") == ["other", "0.200", "0.050", "-", "=" * 12]
     assert "1,000 parameters + 100 slopes" in text
     assert "5,318,032 multiply-adds" in text
     assert "75 of 75 epochs of 1,347 images (the paper: 75 of ImageNet)" in text
@@ -43,7 +45,25 @@ def test_every_number_stands_with_its_n_interval_and_the_papers_beside_it() -> N
 
 def test_shared_slopes_stand_beside_the_papers_shared_column() -> None:
     record = altered(training(**WHOLE), {"slopes.conv1.channels": 1, "slopes.other.channels": 1})
-    assert row(printed(record), "conv1") == ["conv1", "0.300", "0.681"]
+    assert row(printed(record), "conv1")[:3] == ["conv1", "0.300", "0.681"]
+
+
+def test_a_slope_is_a_bar_and_the_papers_a_mark_on_the_same_scale() -> None:
+    assert bar(0.25, 0.5, 0.0, 0.5) == "=" * 18 + " " * 18 + "o"
+    assert bar(0.5, 0.25, 0.0, 0.5) == "=" * 18 + "o" + "=" * 17
+    assert bar(-0.25, None, -0.25, 0.5) == ""
+    assert bar(0.0, 0.0, 0.0, 0.0) == "o"
+
+
+def test_the_14_layers_fit_a_terminal_of_80_columns_and_30_lines() -> None:
+    names = ["conv1", *(f"conv2_{i}" for i in range(1, 5)), *(f"conv3_{i}" for i in range(1, 7)), "fc1", "fc2"]
+    slopes = {name: {"mean": 0.25 + i / 7, **SLOPE} for i, name in enumerate(names)}
+    protocols = {"center": result(441, 450), "ten_view": result(440, 450)}
+    lines = printed(training(**WHOLE | {"slopes": slopes, "protocols": protocols})).splitlines()
+    assert len(lines) < 30  # one is left for the record's path
+    assert [line.split()[0] for line in lines[-13:]] == names
+    assert "…" not in "".join(lines)
+    assert max(map(len, lines)) <= 80
 
 
 def test_what_is_not_there_is_not_made_up() -> None:

@@ -13,6 +13,8 @@ from rectifiers.results.statistics import error_interval_pct
 from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
 from rectifiers.runs.record_parts import ProtocolResult, Slopes
 
+BAR = 36  # characters; a line has 80
+
 
 def print_record(record: Record, console: Console) -> None:
     """Print what a run found, and by which code on which machine: errors, size, effort, slopes beside the paper's.
@@ -44,7 +46,7 @@ def print_record(record: Record, console: Console) -> None:
 def errors_table(protocols: Mapping[str, ProtocolResult]) -> Table:
     """One line a protocol: errors in percent with their interval, and how many images of which split were tested."""
     numbers = ("top-1 error %", "95 % interval", "top-5 error %", "images")
-    table = Table("protocol", *(Column(name, justify="right") for name in numbers))
+    table = _table("protocol", *(Column(name, justify="right") for name in numbers))
     for name in sorted(protocols):
         result = protocols[name]
         low, high = error_interval_pct(result.top1_errors, result.num_images)
@@ -73,13 +75,33 @@ def effort(record: TrainingRecord) -> str:
 
 
 def slopes_table(slopes: Mapping[str, Slopes]) -> Table:
-    """One line a layer: the learned slope, and Table 1's for the layer of that name."""
+    """One line a layer: the learned slope as number and bar, and Table 1's for the layer of that name."""
     shared = all(slope.channels == 1 for slope in slopes.values())
     paper = table_1_slopes(shared)
-    numbers = ["slope"] if shared else ["mean slope", "over channels, std"]
-    table = Table("layer", *(Column(name, justify="right") for name in (*numbers, "paper's Table 1")))
+    values = [slope.mean for slope in slopes.values()] + [paper[layer] for layer in slopes if layer in paper]
+    low, high = min(0.0, *values), max(values)
+    drawn = Column(f"= here, o paper, from {low:.2g} to {high:.2g}", no_wrap=True)
+    numbers = ["slope"] if shared else ["mean slope", "std"]
+    table = _table("layer", *(Column(name, justify="right") for name in (*numbers, "paper's")), drawn)
     for layer, slope in slopes.items():
         own = [slope.mean] if shared else [slope.mean, slope.std]
         printed = f"{paper[layer]:.3f}" if layer in paper else "-"
-        table.add_row(layer, *(f"{value:.3f}" for value in own), printed)
+        table.add_row(layer, *(f"{value:.3f}" for value in own), printed, bar(slope.mean, paper.get(layer), low, high))
     return table
+
+
+def bar(own: float, paper: float | None, low: float, high: float) -> str:
+    """Return a bar from `low` to `own`, and a mark at the paper's value, where BAR characters reach to `high`.
+
+    Of ASCII, which every terminal and every file shows.
+    """
+    per_character = (high - low) / BAR or 1.0
+    drawn = list(("=" * round((own - low) / per_character)).ljust(BAR + 1))
+    if paper is not None:
+        drawn[round((paper - low) / per_character)] = "o"
+    return "".join(drawn).rstrip()
+
+
+def _table(*columns: str | Column) -> Table:
+    """A table without a frame."""
+    return Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="underline")
