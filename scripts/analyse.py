@@ -8,6 +8,10 @@ python scripts/analyse.py responses run=<id> [runs_dir= trust=[<module>]]  means
 python scripts/analyse.py fisher [key=value ...]          Fisher information of a small network, for several slopes
 python scripts/analyse.py preprocessing [key=value ...]   mean image, components, reconstruction, whitened images
 
+Examples:
+  python scripts/analyse.py propagation model=small30 init=xavier
+  python scripts/analyse.py gain activation=mish
+
 Keys are those of train.py (model=small30 activation=prelu init=xavier data=digits seed=1), and each analysis' own:
 {own}
 Numbers (JSON) and figures (SVG) go to results/analyses/<name>-<hash of what was asked>/, or below out=<folder>. With
@@ -130,8 +134,10 @@ def own_keys() -> str:
 def main() -> None:
     about = (__doc__ or "").replace("{own}", own_keys())
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", metavar="analysis")
-    parser.add_argument("arguments", nargs="*", metavar="key=value")
+    parser.add_argument("name", metavar="analysis", help="one of those above")
+    parser.add_argument(
+        "arguments", nargs="*", metavar="key=value", help="settings, as for train.py, and the analysis' own"
+    )
     parser.add_argument("--json", action="store_true", help="print the numbers")
     options = parser.parse_intermixed_args()
     try:

@@ -1,10 +1,10 @@
 """The claims' runs: what is missing is planned as a sweep and started; `scripts/report.py claims` tabulates.
 
-python scripts/claims.py list                        claims, their runs and what they cost
-python scripts/claims.py run                         run what neither runs/ nor results/claims has
-python scripts/claims.py run figure3 dead_units      of some claims
-python scripts/claims.py search cifar_table2 --root <folder>    choose the arms' learning rates
-python scripts/claims.py run --again                 also what results/claims has: all of it on this machine
+Examples:
+  python scripts/claims.py list
+  python scripts/claims.py run                               what neither runs/ nor results/claims has
+  python scripts/claims.py run figure3 dead_units --again    all runs of two claims, on this machine
+  python scripts/claims.py search cifar_table2 --root data/cifar10
 """
 
 import argparse
@@ -121,13 +121,13 @@ def print_list(wanted: Iterable[Claim]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command", required=True, title="commands", metavar="command")
     for name, text in (
-        ("list", "claims, their runs and what they cost"),
+        ("list", "print the claims, their runs and what they cost"),
         ("search", "make the missing runs that choose the arms' learning rates"),
         ("run", "make the missing runs that are judged"),
     ):
-        command = commands.add_parser(name, help=text)
+        command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         command.add_argument("claim", nargs="*", help="some claims (default: all)")
         if name != "list":
             command.add_argument("--jobs", type=int, help="processes at a time (default: one per free core)")

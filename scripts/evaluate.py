@@ -1,13 +1,20 @@
 """Test what is trained by other protocols, without training.
 
-    python scripts/evaluate.py run=<id or folder> evaluation=dense_multi_scale
-    python scripts/evaluate.py run=[<id>,<id>,...] evaluation=dense_multi_scale       the ensemble of these runs
-    python scripts/evaluate.py run=<file> model=vgg19 activation=relu data=imagenet   a plain state_dict
+Settings (key=value):
+  run           a run's name, the beginning of one, or its folder; [<run>,<run>,...]: their ensemble; or the file of a
+                plain state_dict
+  evaluation    the protocols: an option of train.py, with its keys
+  trust         [<module>,...]: needed by a run whose functions are not of this package
+  logger=wandb  sends the result to W&B, too
+  runs_dir, cache_dir, data.root, compute and their keys are those of train.py
 
-Where needed with `runs_dir=`, `cache_dir=`, `data.root=`, `compute=` and their keys; with `logger=wandb` W&B gets the
-result, too. What a run lacks is tested from
-its last checkpoint and added to its record; an ensemble gets a record of its own; the result of a plain state_dict is
-printed and not recorded. A run whose functions are not of this package needs `trust=[<module>,...]`.
+Examples:
+  python scripts/evaluate.py run=6620acccce0a evaluation=dense_multi_scale
+  python scripts/evaluate.py run=[6620acccce0a,1fd564cecf6d] evaluation=ten_view
+  python scripts/evaluate.py run=vgg19.pt model=vgg19 activation=relu data=imagenet
+
+What a run lacks is tested from its last checkpoint and added to its record; an ensemble gets a record of its own; the
+result of a plain state_dict is printed and not recorded.
 """
 
 import sys
@@ -60,6 +67,9 @@ def test(arguments: list[str]) -> None:
 
 
 def main() -> None:
+    if {"--help", "-h"} & set(sys.argv[1:]):
+        print(__doc__.rstrip())
+        return
     try:
         with one_sentence(), deferring_signals():
             test(sys.argv[1:])

@@ -1,10 +1,9 @@
 """Convert the official archives to a folder to train from: the stages of `pipelines/imagenet/dvc.yaml` and `dvc.yaml`.
 
-    python scripts/prepare_imagenet.py verify       # the archives are the pinned bytes
-    python scripts/prepare_imagenet.py prepare      # archives -> shards, indexes, manifest; continues after a stop
-    python scripts/prepare_imagenet.py statistics   # of the training images' centre crops
-
---settings names a file of `conf/data` with the settings, --archives the list of archives.
+Examples:
+  python scripts/prepare_imagenet.py verify       # the archives are the pinned bytes
+  python scripts/prepare_imagenet.py prepare      # archives -> shards, indexes, manifest; continues after a stop
+  python scripts/prepare_imagenet.py statistics   # of the training images' centre crops
 """
 
 import argparse
@@ -142,12 +141,20 @@ def _room_in_words() -> Iterator[None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stage", choices=("verify", "prepare", "statistics"))
-    parser.add_argument("--settings", type=Path, default=Path("conf/data/imagenet.yaml"))
-    parser.add_argument("--archives", type=Path, default=Path("pipelines/imagenet/archives.yaml"))
+    parser.add_argument("stage", choices=("verify", "prepare", "statistics"), help="what to do, in this order")
+    parser.add_argument(
+        "--settings",
+        type=Path,
+        default=Path("conf/data/imagenet.yaml"),
+        help="a file of conf/data (default: ImageNet's)",
+    )
+    archives = Path("pipelines/imagenet/archives.yaml")
+    parser.add_argument("--archives", type=Path, default=archives, help="the list of archives (default: ImageNet's)")
     parser.add_argument("--pins", type=Path, help="a .dvc file that must pin what --archives says")
     parser.add_argument("--out", type=Path, help="where verify (a file) and statistics (a folder) write")
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument(
+        "--threads", type=int, default=os.cpu_count(), help="threads that read archives (default: one per core)"
+    )
     given = parser.parse_args()
     warnings.filterwarnings("ignore", module=r"PIL\.TiffImagePlugin")  # of broken EXIF, which the manifest lists
     try:

@@ -1,17 +1,11 @@
-"""Records to tables, figures and a page.
+"""Records to tables, figures, a page, and Weights & Biases.
 
-python scripts/report.py show [key=value ...]   print runs that fit, with their errors
-python scripts/report.py diff A B               print what differs between two runs: configuration, provenance, results
-python scripts/report.py page                make results/report/index.html
-python scripts/report.py collect             copy the records of runs/ to results/records and results/claims
-python scripts/report.py tables [--check]    make results/TABLES.md, or say whether it is stale
-python scripts/report.py claims [--check]    make results/CLAIMS.md, or say whether it is stale
-python scripts/report.py cost <record.json>  draw error against cost over the protocols of a run
-python scripts/report.py sync [record ...]   send to W&B what it does not have as it is recorded
-python scripts/report.py wandb --project P   make or update the report of all tables (--table=table2: of one) in W&B
-python scripts/report.py experiments         note what each experiment of conf/ is, for the tables to compare with
+Examples:
+  python scripts/report.py show activation=prelu,relu data=digits protocol=dense
+  python scripts/report.py diff 6620acccce0a 1fd564cecf6d
+  python scripts/report.py page
 
-With --json each of them prints what it found or did as JSON.
+Every command prints what it found or did as JSON with --json.
 """
 
 import argparse
@@ -258,10 +252,10 @@ def note_experiments() -> Outcome:
 def options() -> argparse.ArgumentParser:
     """Return the commands with their options; each is a function, and its options are the function's arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(required=True, metavar="command")
+    commands = parser.add_subparsers(required=True, title="commands", metavar="command")
 
     def add(name: str, function: Callable[..., Outcome], of_runs: bool = False) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, description=function.__doc__)
+        command = commands.add_parser(name, help=(function.__doc__ or "").rstrip("."), description=function.__doc__)
         command.set_defaults(function=function)
         command.add_argument("--json", action="store_true", help="print JSON")
         if of_runs:

@@ -1,9 +1,10 @@
 """Many runs as one: planned, started as far as they are missing, tabulated at any moment.
 
-python scripts/sweep.py plan sweeps/slopes experiment=table2/relu,table2/prelu seed=0,1,2,3,4 data=digits
-python scripts/sweep.py launch sweeps/slopes
-python scripts/sweep.py status sweeps/slopes
-python scripts/sweep.py collect sweeps/slopes
+Examples:
+  python scripts/sweep.py plan sweeps/slopes experiment=table2/relu,table2/prelu seed=0,1,2,3,4 data=digits
+  python scripts/sweep.py launch sweeps/slopes
+  python scripts/sweep.py status sweeps/slopes
+  python scripts/sweep.py collect sweeps/slopes
 
 A sweep whose functions are not of this package is launched with `trust=[<module>,...]`.
 """
@@ -24,11 +25,11 @@ from rectifiers.runtime.signals import INTERRUPTED
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command", required=True, title="commands", metavar="command")
 
     def command(name: str, text: str) -> argparse.ArgumentParser:
-        made = commands.add_parser(name, help=text)
-        made.add_argument("sweep", type=Path)
+        made = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        made.add_argument("sweep", type=Path, help="the sweep's folder")
         return made
 
     command("plan", "make a sweep").add_argument("overrides", nargs="+", help="as for train.py --multirun")
@@ -45,7 +46,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="submitit's, such as slurm_partition='\"gpu\"'"
     )
     for name, text in (("status", "the state of each run"), ("collect", "means over seeds of the runs that are done")):
-        command(name, text).add_argument("--json", action="store_true")
+        command(name, text).add_argument("--json", action="store_true", help="print JSON")
     running = command("run", "train one job, or all that are missing, one after the other")
     running.add_argument("job", nargs="?", help="its name (default: all jobs that are missing)")
     return parser.parse_args(arguments)
