@@ -14,18 +14,26 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import get_args
 
+from rich.markdown import Markdown
+
 from rectifiers.cli.benchmark import Entry, work
+from rectifiers.cli.benchmark_card import measure
 from rectifiers.cli.benchmark_check import check
 from rectifiers.cli.refusals import check_arguments
+from rectifiers.results.benchmark import card as cards
+from rectifiers.results.benchmark import card_page
+from rectifiers.results.benchmark.card_figure import figure
 from rectifiers.results.benchmark.definition import Size, benchmark
-from rectifiers.results.benchmark.entries import load_all, save
+from rectifiers.results.benchmark.entries import EntryResults, load, load_all, path_of, save
 from rectifiers.results.benchmark.leaderboard import render_markdown
+from rectifiers.results.figures import write_svg
 from rectifiers.runs.provenance import is_changed
+from rectifiers.runtime.console import wide_stdout
 from rectifiers.runtime.distributed import LAUNCHER
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
@@ -33,6 +41,7 @@ from rectifiers.runtime.programs import one_sentence
 from rectifiers.runtime.signals import INTERRUPTED
 
 RESULTS = Path(__file__).parents[1] / "results"
+KINDS = (".md", ".svg", ".html", ".json")  # of a card's files
 
 
 def run(arguments: list[str], jobs: int, results: Path, first: int) -> None:
@@ -40,6 +49,8 @@ def run(arguments: list[str], jobs: int, results: Path, first: int) -> None:
     sizes = [each.removeprefix("size=") for each in arguments if each.startswith("size=")] or ["quick"]
     if sizes[-1] not in get_args(Size):
         raise InputError(f"size={sizes[-1]} is not known; give one of: {', '.join(get_args(Size))}")
+    if jobs < 1:
+        raise InputError(f"--jobs={jobs} is not usable; give a whole number at least 1")
     given = [each for each in arguments if not each.startswith("size=")]
     check_arguments(given)
     entry = Entry.of(given)
@@ -50,7 +61,41 @@ def run(arguments: list[str], jobs: int, results: Path, first: int) -> None:
         print("the code is not committed: the leaderboard will not take in what runs now", file=sys.stderr)
     with helped(arguments, jobs - 1):
         found = work(entry, sizes[-1])
-    print(save(results / "benchmark", found))
+    save(results / "benchmark", with_other_sizes(results, found))
+    cards.save(results / "cards", measure(entry))
+    entries = load_all(results / "benchmark")
+    path = write_card(results, entry.name, entries)
+    wide_stdout().print(Markdown(path.read_text()))
+    for each in (path_of(results / "benchmark", entry.name), *(path.with_suffix(kind) for kind in KINDS)):
+        print(each)
+
+
+def with_other_sizes(results: Path, found: EntryResults) -> EntryResults:
+    """Return an entry's results with those that its file has of tasks of another size."""
+    path = path_of(results / "benchmark", found.entry)
+    return found.joined(load(path)) if path.is_file() else found
+
+
+def write_card(results: Path, entry: str, entries: Mapping[str, EntryResults]) -> Path:
+    """Write the card of an entry from its records: Markdown, figure and HTML; return the Markdown's path."""
+    card = cards.load(results / "cards" / f"{entry}.json")
+    path = results / "cards" / f"{entry}.md"
+    read = cards.chapters(benchmark(), card, entries[entry], entries)
+    write_text(path, card_page.render_markdown(benchmark(), card, read))
+    write_svg(figure(benchmark(), card, entries[entry], entries), path.with_suffix(".svg"), entry)
+    html = card_page.render_html(benchmark(), card, read, path.with_suffix(".svg").read_text())
+    write_text(path.with_suffix(".html"), html)
+    return path
+
+
+def card_texts(results: Path, entries: Mapping[str, EntryResults]) -> dict[Path, str]:
+    """Return what every card is to say, by its path."""
+    texts = {}
+    for path in sorted((results / "cards").glob("*.json")):
+        card = cards.load(path)
+        read = cards.chapters(benchmark(), card, entries[path.stem], entries)
+        texts[path.with_suffix(".md")] = card_page.render_markdown(benchmark(), card, read)
+    return texts
 
 
 @contextmanager
@@ -72,9 +117,11 @@ def helped(arguments: list[str], helpers: int) -> Iterator[None]:
 
 
 def write_leaderboard(results: Path) -> None:
-    """Write results/LEADERBOARD.md."""
-    path = results / "LEADERBOARD.md"
-    write_text(path, render_markdown(benchmark(), load_all(results / "benchmark")))
+    """Write results/LEADERBOARD.md, and the cards, in which ReLU and PReLU stand, anew."""
+    path, entries = results / "LEADERBOARD.md", load_all(results / "benchmark")
+    write_text(path, render_markdown(benchmark(), entries))
+    for card in sorted((results / "cards").glob("*.json")):
+        write_card(results, card.stem, entries)
     print(path)
 
 
@@ -83,9 +130,10 @@ def check_all(results: Path) -> None:
     entries = load_all(results / "benchmark")
     for stem, found in entries.items():
         check(found, stem)
-    path = results / "LEADERBOARD.md"
-    if not path.is_file() or path.read_text() != render_markdown(benchmark(), entries):
-        raise InputError(f"{path} is not what the results say; call python scripts/benchmark.py leaderboard")
+    texts = {results / "LEADERBOARD.md": render_markdown(benchmark(), entries), **card_texts(results, entries)}
+    for path, text in texts.items():
+        if not path.is_file() or path.read_text() != text:
+            raise InputError(f"{path} is not what the results say; call python scripts/benchmark.py leaderboard")
     print(f"{len(entries)} entries of benchmark {benchmark().version}")
 
 
@@ -106,6 +154,7 @@ def main() -> None:
             else:
                 run(asked.arguments, asked.jobs, asked.results, asked.first)
     except KeyboardInterrupt:
+        print("interrupted; the same command goes on where it was", file=sys.stderr)
         sys.exit(INTERRUPTED)
 
 

@@ -1,7 +1,9 @@
 """A benchmark of two tasks of seconds, and results that are made up."""
 
 from collections.abc import Sequence
+from typing import Any
 
+from rectifiers.results.benchmark.card import Card
 from rectifiers.results.benchmark.definition import Benchmark
 from rectifiers.results.benchmark.entries import EntryResults, Origin, RunResult
 from rectifiers.runtime.schema import checked
@@ -35,3 +37,42 @@ def results(name: str, errors: Sequence[float], losses: Sequence[float] = (1.0,)
         benchmark=SMALL.hash, entry=name, overrides=(f"activation={name}",), refused={}, origins=(ORIGIN,),
         runs=tuple(runs),
     )  # fmt: skip
+
+
+MEAN = {"n": 5, "mean": 0.1, "low": -0.2, "high": 0.4}
+LAYER = {
+    "measured": MEAN,
+    "gradient": None,
+    "theory": 0.0,
+    "theory_gradient": 0.0,
+    "width_drift": -0.1,
+    "width_spread": 1.0,
+}
+PAPER: dict[str, Any] = {
+    "weight_variance": 2.2, "gain": 1.48, "chi": 1.06, "map_slope": 1.08, "fixed_point_word": "repels",
+    "fluctuation": 5.3, "curve": {"z": [-1.0, 1.0], "f": [0.0, 1.0], "slope": [0.0, 1.0]}, "flat_share": 0.1,
+    "fixed_point": 1.0, "chi_1": 1.06, "phase": "chaotic", "correlation_fixed_point": 0.7, "variance_depth": None,
+    "correlation_depth": 17.0, "correlations": {"10": 0.5}, "unknown": None,
+    "signal": {"10": {"kept": 0.0, "off": 0.08, "gradient": 0.2}, "1000": {"kept": 0.0, "off": None, "gradient": 25.0}},
+}  # fmt: skip
+TRAINS = {
+    "depths": [4, 8], "gains": [0.5, 1.0], "losses": [[2.3, 0.5], [None, 1.99]], "map_rates": [0.003, 0.03],
+    "depth_scales": [1.2, None], "rate_depths": [6], "rates": [0.01, 0.1], "rate_losses": [[0.4, None]], "steps": 100,
+    "trained_below": 2.0,
+}  # fmt: skip
+COST = {
+    "seconds": 0.1,
+    "seconds_ratio": {"median": 1.8, "low": 1.6, "high": 1.9, "rounds": 15},
+    "bytes": 10,
+    "bytes_ratio": 1.5,
+}
+
+
+def card(**changes: Any) -> Card:
+    """A card in which everything was measured, unless it says otherwise."""
+    start = {"layers": [LAYER] * 5, "width": 64, "seeds": 5, "images": 64}
+    whole = {
+        "benchmark": SMALL.hash, "entry": "mish", "overrides": ("activation=mish",), "code": "c0de", "git_sha": None,
+        "machine": "a processor", "paper": PAPER, "start": start, "trains": TRAINS, "cost": COST, "failed": {},
+    }  # fmt: skip
+    return Card(**{**whole, **changes})

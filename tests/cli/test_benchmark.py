@@ -8,8 +8,10 @@ from subprocess import CompletedProcess
 import pytest
 import yaml
 
+from benchmark_made_up import card
 from conftest import compose_config
 from rectifiers.cli import benchmark as running
+from rectifiers.cli import benchmark_card
 from rectifiers.cli import benchmark_check as checking
 from rectifiers.cli.benchmark import Entry, check_task, work
 from rectifiers.cli.benchmark_check import check
@@ -141,14 +143,57 @@ def test_an_activation_that_nothing_learns_through_is_refused_with_the_reason(sm
     assert not found.runs
 
 
-def test_the_script_writes_an_entry_and_the_leaderboard_and_refuses_a_stale_one(
-    small: Entry, tmp_path: Path, call: Call
+def test_the_script_writes_an_entry_a_card_and_the_leaderboard_and_refuses_a_stale_one(
+    small: Entry, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = ["--results", tmp_path / "results", "--jobs", 1]
+    monkeypatch.setattr(benchmark_card, "measure", lambda entry: card(entry=entry.name, overrides=entry.overrides))
+    own, results = ["--results", tmp_path / "results", "--jobs", 1], tmp_path / "results"
     answer = call("scripts/benchmark.py", "activation=elu", *small.places, *own)
-    assert answer.stdout == f"{tmp_path}/results/benchmark/elu.json\n"
+    files = ["benchmark/elu.json", *(f"cards/elu{kind}" for kind in (".md", ".svg", ".html", ".json"))]
+    assert answer.stdout.splitlines()[-5:] == [f"{results}/{name}" for name in files]
+    assert "What trains" in answer.stdout
     assert call("scripts/benchmark.py", "leaderboard", *own).returncode == 0
-    text = (tmp_path / "results" / "LEADERBOARD.md").read_text()
-    assert "| 1 | elu |" in text
+    assert "| 1 | elu |" in (results / "LEADERBOARD.md").read_text()
+    monkeypatch.setattr(checking, "_reason_of", lambda origin: None)  # the code may have changes
+    assert call("scripts/benchmark.py", "check", *own).returncode == 0
+    (results / "cards" / "elu.md").write_text("better than all")
+    answer = call("scripts/benchmark.py", "check", *own)
+    assert answer.stderr.startswith(f"error: {results}/cards/elu.md is not what the results say")
     answer = call("scripts/benchmark.py", "activation=elu", "size=huge", *own)
     assert answer.stderr == "error: size=huge is not known; give one of: quick, full\n"
+
+
+def test_a_card_keeps_what_was_measured_and_says_what_could_not_be(
+    small: Entry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def part(name: str, fails: bool = False) -> None:
+        def make(entry: Entry) -> dict[str, object]:
+            made.append(name)
+            if fails:
+                raise InputError("it has no shortcuts")
+            return {"part": name}
+
+        monkeypatch.setattr(benchmark_card, f"_{name}", make)
+
+    monkeypatch.setattr(benchmark_card, "DEEP", "tiny")
+    for name in ("paper", "start", "trains", "cost"):
+        part(name, fails=name == "start")
+    found = benchmark_card.measure(small)
+    assert (found.entry, found.paper, found.start, found.failed) == (
+        "elu", {"part": "paper"}, None, {"start": "it has no shortcuts"},
+    )  # fmt: skip
+    assert benchmark_card.measure(small) == found
+    assert made == ["paper", "start", "trains", "cost", "start"]  # nothing that was done is done again
+    threshold = ["activation=torch", "activation.name=Threshold", "activation.settings={threshold:1000,value:0}"]
+    refused = benchmark_card.measure(Entry.of([*small.places, *threshold]))
+    assert set(refused.failed) == {"paper", "start", "trains", "cost"}
+    assert "has a derivative of 0" in refused.failed["cost"]
+
+
+@pytest.mark.process
+def test_the_committed_results_are_of_this_benchmark_and_the_pages_say_what_they_say(call: Call) -> None:
+    answer = call("scripts/benchmark.py", "check")
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.endswith(f"entries of benchmark {benchmark().version}\n")

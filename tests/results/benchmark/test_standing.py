@@ -92,6 +92,8 @@ def test_an_entry_with_one_seed_missing_is_incomplete_and_not_ranked() -> None:
 def test_an_entry_that_a_task_refuses_is_not_ranked_and_says_why() -> None:
     refused = results("mish", [1.0] * 5).model_copy(update={"refused": {"deep": "it has no shortcuts"}})
     assert board(SMALL, {"mish": refused}, "quick").unranked == {"mish": ["deep: it has no shortcuts"]}
+    nothing = refused.model_copy(update={"runs": (), "refused": {"easy": "no gradient", "deep": "no gradient"}})
+    assert board(SMALL, {"mish": nothing}, "quick").unranked == {"mish": ["easy: no gradient", "deep: no gradient"]}
 
 
 def test_runs_at_another_rate_than_the_best_are_not_judged() -> None:

@@ -86,6 +86,17 @@ class EntryResults(Section):
             raise ValueError("a run names an origin that is not there")
         return self
 
+    def joined(self, earlier: "EntryResults") -> "EntryResults":
+        """Return these results with those of an earlier file for tasks that have none here."""
+        own = {run.task for run in self.runs} | set(self.refused)
+        if earlier.benchmark != self.benchmark:
+            return self
+        moved = [run.model_copy(update={"origin": run.origin + len(self.origins)}) for run in earlier.runs]
+        kept = tuple(run for run in moved if run.task not in own)
+        refused = {task: reason for task, reason in earlier.refused.items() if task not in own} | self.refused
+        origins = (*self.origins, *earlier.origins) if kept else self.origins
+        return self.model_copy(update={"runs": (*self.runs, *kept), "refused": refused, "origins": origins})
+
     def runs_of(self, task: str) -> list[RunResult]:
         """Return the runs of a task."""
         return [run for run in self.runs if run.task == task]

@@ -39,7 +39,7 @@ def board(benchmark: Benchmark, entries: Mapping[str, EntryResults], size: Size)
     standings = {
         name: {task: standing(benchmark, task, results) for task in tasks}
         for name, results in entries.items()
-        if any(run.task in tasks for run in results.runs)
+        if any(task in tasks for task in (*results.refused, *(run.task for run in results.runs)))
     }
     unranked = {name: found for name, own in standings.items() if (found := incomplete(own.values()))}
     complete = {
@@ -52,7 +52,7 @@ def board(benchmark: Benchmark, entries: Mapping[str, EntryResults], size: Size)
 
 def render_markdown(benchmark: Benchmark, entries: Mapping[str, EntryResults]) -> str:
     """Return the whole page."""
-    parts = [f"{HEAD}Benchmark {benchmark.version} ({benchmark.hash}), {benchmark.seeds} seeds per task."]
+    parts = [f"{HEAD}Benchmark {benchmark.version} ({benchmark.hash}), {benchmark.seeds} seeds per task.\n"]
     return "\n".join([*parts, *(table.markdown() for table in document(benchmark, entries))])
 
 
