@@ -76,6 +76,7 @@ def test_a_card_has_every_chapter_and_its_numbers(tmp_path: Path) -> None:
         "| 1 | 0.1 (-0.2 to 0.4) | 0 | -0.1 | gone | 0 |",
         "1.80 (quartiles 1.60 to 1.90, 15 rounds)",
         "an error grows by 1.08 per layer",
+        "| deep | 5 of 5 seeds | 0.1, an end of the grid | +1 seeds |",
     ):
         assert part in text
     write_svg(figure(SMALL, made, own, {"relu": RELU, "mish": own}), tmp_path / "mish.svg", "mish")

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from rectifiers.results.benchmark.definition import Benchmark
 from rectifiers.results.benchmark.entries import BASELINES, LARGEST_BYTES, EntryResults
 from rectifiers.results.benchmark.leaderboard import difference, shown
-from rectifiers.results.benchmark.standing import Standing, paired, scores, standing
+from rectifiers.results.benchmark.standing import Standing, scores, standing
 from rectifiers.results.benchmark.verdict import sentences
 from rectifiers.results.layout import Line, Table
 from rectifiers.runs.record_parts import Json
@@ -206,14 +206,14 @@ def _how_well(benchmark: Benchmark, results: EntryResults, baselines: Mapping[st
     )
     text = [
         f"At its own best learning rate, {benchmark.seeds} seeds, paired with ReLU and PReLU at theirs (He's gain); "
-        "in brackets the least and the largest of the seeds. Tasks that count seeds show differences in points of 100."
+        "in brackets the least and the largest of the seeds."
     ]
     return Chapter("How well", text, [Table("how well", "", "", 3, head, rows)])
 
 
 def _beside(benchmark: Benchmark, task: str, own: Sequence[float], base: EntryResults | None) -> str:
     where = base and standing(benchmark, task, base)
-    return difference(paired(own, scores(benchmark, where))) if where and where.is_complete else "-"
+    return difference(benchmark.tasks[task], own, scores(benchmark, where)) if where and where.is_complete else "-"
 
 
 def _at_border(rates: Sequence[float], where: Standing) -> str:

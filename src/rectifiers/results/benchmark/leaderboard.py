@@ -9,7 +9,6 @@ from rectifiers.results.benchmark.entries import BASELINES, EntryResults
 from rectifiers.results.benchmark.ranking import Ranked, rank
 from rectifiers.results.benchmark.standing import Standing, incomplete, paired, scores, standing
 from rectifiers.results.layout import Line, Table
-from rectifiers.results.statistics import Mean
 
 HEAD = """# The rectifier benchmark
 
@@ -97,7 +96,7 @@ def _of_task(name: str, task: Task, found: Board) -> Table:
     for entry in names:
         own, where = found.scores[entry][name], found.standings[entry][name]
         beside = [
-            difference(paired(own, found.scores[base][name])) if base in found.scores and base != entry else "-"
+            difference(task, own, found.scores[base][name]) if base in found.scores and base != entry else "-"
             for base in BASELINES
         ]
         lines.append(Line([entry, shown(task, own), f"{where.rate:g}", *beside]))
@@ -114,8 +113,11 @@ def shown(task: Task, values: Sequence[float]) -> str:
     return f"{fmean(values):.2f}"
 
 
-def difference(mean: Mean) -> str:
-    """Return a paired difference with its interval."""
+def difference(task: Task, own: Sequence[float], other: Sequence[float]) -> str:
+    """Return the mean paired difference with its interval, or of a task that counts seeds how many more train."""
+    if task.reach is not None:
+        return f"{sum(value == 0 for value in own) - sum(value == 0 for value in other):+d} seeds"
+    mean = paired(own, other)
     if mean.low is None or mean.high is None:
         return f"{mean.mean:+.2f}"
     return f"{mean.mean:+.2f} ({mean.low:+.2f} to {mean.high:+.2f})"
