@@ -85,6 +85,7 @@ def test_pages_opened_from_a_folder_fit_a_phone_and_are_searched_there(site: dic
             executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox", "--disable-gpu"]
         )
         page = browser.new_page(viewport={"width": 360, "height": 740})
+        page.set_default_timeout(120_000)  # of a browser that shares two cores
         requested: list[str] = []
         page.on("request", lambda request: requested.append(request.url))
         for path in site:

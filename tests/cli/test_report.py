@@ -204,7 +204,7 @@ def test_a_record_cannot_command_the_terminal(said: Any, tmp_path: Path) -> None
 
 @pytest.mark.process
 def test_showing_and_comparing_do_without_torch() -> None:
-    code = "import runpy, sys; sys.argv = ['report.py', 'diff', '662', '648']; "
+    code = "import runpy, sys; sys.argv = ['report.py', 'diff', '6620acccce0a', '64835d80d512']; "
     code += "runpy.run_path('scripts/report.py', run_name='__main__'); assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -139,10 +139,8 @@ def _workers_errors_in_words() -> Iterator[None]:
     """Turn the end of a DataLoader's worker, which torch raises as an error at any line, into a sentence."""
     try:
         yield
-    except InputError:
-        raise
     except Exception as error:
-        context = error.__context__  # torch's error comes at any line, and library code may raise another one for it
+        context = error.__context__  # torch's error comes at any line, and other code may raise another one for it
         if not isinstance(error, RuntimeError) and isinstance(context, RuntimeError):
             error = context
         said = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
