@@ -26,7 +26,7 @@ SMALLEST, LARGEST = 1e-9, 1e6  # of a variance q; beyond them a signal has vanis
 SEARCH_STEP = math.log(2) / 2  # of ln q
 PRECISION = 1e-10  # of a fixed point
 TERMS = 1000  # of the power series of a correlation
-CLOSE = 1 - 1e-6  # the largest correlation that is told from 1
+CLOSE = 1 - 1e-6  # a correlation above it counts as 1
 
 
 def variance_map(activation: nn.Module, q: float, *, weight_variance: float, bias_variance: float = 0.0) -> float:
@@ -206,7 +206,7 @@ def edge_of_chaos(activation: nn.Module, q: float) -> tuple[float, float] | None
 class DepthScales:
     """Over how many layers a difference from the fixed point falls to 1/e (Schoenholz et al., Eq. 7 and 9).
 
-    variance: of q; correlation: of c, the depth to which inputs can be told apart. Networks of a few times that depth
+    variance: of q; correlation: of c, the depth to which inputs stay distinct. Networks of a few times that depth
     can be trained. Infinite where the difference stays, at a neutral or repelling fixed point.
     """
 
