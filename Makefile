@@ -44,7 +44,7 @@ $(LIBRARY): $(foreach folder,$(NATIVE),$(wildcard $(folder)/*.c $(folder)/*.h)) 
 train: $(READY) $(LIBRARY) ## train the 14-layer network with PReLU from He initialisation on real images, test it, print the result
 	@$(BIN)/python train.py activation=prelu init=he
 
-test: lint types $(LIBRARY) ## lint, types, and the tests of every change, in four minutes on two cores
+test: lint types $(LIBRARY) ## lint, types, and the tests of every change, in six minutes on two cores
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not process and not slow and not gpu'
 
 # As root, which is what containers give, the browser is installed too; without it the tests of the page are skipped.
