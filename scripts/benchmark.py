@@ -1,7 +1,7 @@
 """The rectifier benchmark: a card for any activation and initialiser, and the leaderboard. docs/benchmark.md says how.
 
 python scripts/benchmark.py activation=mish              run what is missing of an entry, and write its card
-python scripts/benchmark.py activation=relu init=lsuv    an initialiser, or both
+python scripts/benchmark.py activation=relu init=orthogonal   an initialiser, or both
 python scripts/benchmark.py activation=relu activation._target_=my.module.X
 python scripts/benchmark.py activation=mish size=full compute=one_gpu data.root=<folder>
 python scripts/benchmark.py leaderboard                  make results/LEADERBOARD.md from results/benchmark

@@ -103,7 +103,7 @@ class EntryResults(Section):
 
 
 def entry_name(overrides: Iterable[str]) -> str:
-    """Return the name that an activation and an initialiser have as an entry: `mish`, `relu+lsuv`, `X-slope=0.1`.
+    """Return the name that an activation and an initialiser have as an entry: `mish`, `relu+orthogonal`, `X-slope=0.1`.
 
     He's gain, the default, is not named. What no file's name can hold becomes an underscore.
     """
