@@ -68,7 +68,10 @@ def test_a_record_says_which_layer_has_which() -> None:
             "activation.layers={conv1: prelu}",
             r"activation\.layers\.conv1 fits no layer; .* are: fc_1, fc_2, fc_3",
         ),
-        ("activation.layers={fc_1: perlu}", r"activation\.layers\.fc_1=perlu is not usable; give one of: crelu, dks, elu"),
+        (
+            "activation.layers={fc_1: perlu}",
+            r"activation\.layers\.fc_1=perlu is not usable; give one of: crelu, dks, elu",
+        ),
         ("activation.layers={fc_1: {prelu: {slop: 1}}}", r"activation\.layers\.fc_1=.* unexpected keyword .*slop"),
         ("activation.layers={fc_1: {prelu: {}, relu: {}}}", r"activation\.layers\.fc_1=.* is not usable; give one of"),
         ("activation.layers={fc_1: 3}", r"activation\.layers=.* is not usable"),
