@@ -12,7 +12,8 @@ from torch import nn
 from conftest import compose_config
 from rectifiers.nn import activations as A
 from rectifiers.nn import initializers as I
-from rectifiers.nn.initializers import Layer, Site, initialize, warn_of_drift
+from rectifiers.nn.drift import warn_of_drift
+from rectifiers.nn.initializers import Layer, Site, initialize
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import expand
 from rectifiers.runtime.errors import InputError

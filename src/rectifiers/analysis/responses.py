@@ -15,7 +15,7 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.build import build_network
+from rectifiers.training.build import initial_network
 from rectifiers.training.checkpoints import LAST, AtomicCheckpointIO
 from rectifiers.training.module import refuse_other_network
 
@@ -63,7 +63,7 @@ def analyse(config: RunConfig, record: TrainingRecord, folder: Path) -> dict[str
 
 def trained(setup: AnalysisSetup, preprocess: Preprocess, folder: Path) -> ImageNetwork:
     """Return the network with the weights of the run's last checkpoint."""
-    network, _ = build_network(setup.config, setup.source, preprocess.flat_output)
+    network, _ = initial_network(setup.config, setup.data, preprocess)
     state = AtomicCheckpointIO().load_checkpoint(folder / LAST)["state_dict"]
     weights = {name.removeprefix(PREFIX): weight for name, weight in state.items() if name.startswith(PREFIX)}
     refuse_other_network(network, weights)

@@ -18,7 +18,7 @@ from rectifiers.results.statistics import mean_of
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.seeds import derive_seed
-from rectifiers.training.build import build_data, build_network, build_preprocess, inspect_source, open_source
+from rectifiers.training.build import build_data, build_preprocess, initial_network, inspect_source, open_source
 from rectifiers.training.diagnostics import Signals, Weights
 from rectifiers.training.run import train
 
@@ -48,7 +48,7 @@ class AnalysisSetup:
             InputError: where it is not one of rows, whose theory the analyses follow.
         """
         config = self.config.replaced({"seed": seed})
-        network, init_report = build_network(config, self.source, self.preprocess.flat_output)
+        network, init_report = initial_network(config, self.data, self.preprocess)
         return of_rows(network), init_report
 
     def images(self, count: int, seed: int) -> tuple[Tensor, Tensor]:

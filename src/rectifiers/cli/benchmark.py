@@ -163,12 +163,12 @@ def refusal(config: RunConfig) -> str | None:
         InputError: where the data are not there.
     """
     from rectifiers.analysis.setup import AnalysisSetup
-    from rectifiers.training.build import build_network, check_functions
+    from rectifiers.training.build import check_functions, initial_network
 
     setup = AnalysisSetup(config)
     try:
         check_functions(config)
-        build_network(config, setup.source, setup.preprocess.flat_output)
+        initial_network(config, setup.data, setup.preprocess)
     except InputError as error:
         return str(error)
     return None

@@ -189,6 +189,7 @@ class ImageData(pl.LightningDataModule):
     ) -> None:
         super().__init__()
         self.source, self.geometry, self.skip_bad, self.here = source, geometry, skip_bad, here
+        self.global_batch = global_batch
         if len(source.val.labels) < here.size:
             raise InputError(
                 f"{len(source.val.labels)} validation images are fewer than the {here.size} processes; start fewer"
@@ -217,6 +218,16 @@ class ImageData(pl.LightningDataModule):
             InputError: where the split is smaller than a batch, or the processes do not divide a batch.
         """
         return self._batches()
+
+    def first_batch(self, seed: int) -> Tensor:
+        """Return the centre views, uint8 [N, C, crop, crop], of the first batch of a run of `seed`, whole on any rank.
+
+        Raises:
+            InputError: where an image cannot be read, or the split is smaller than a batch.
+        """
+        order = ShuffledBatches(len(self.source.train.labels), self.global_batch, seed)
+        crops = CenterDataset(self.source, "train", self.geometry, skip_bad=self.skip_bad)
+        return crops.__getitems__([index for _, index in next(iter(order))]).images
 
     def train_dataloader(self) -> DataLoader:
         return EpochLoader(self.training, batch_sampler=self.batches, **self._loading)

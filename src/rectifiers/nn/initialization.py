@@ -4,6 +4,7 @@ import inspect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, Literal
 
@@ -12,8 +13,8 @@ from torch import Generator, Tensor, nn
 
 from rectifiers.nn import initializers, tracing
 from rectifiers.nn.activations import Mode, gain
-from rectifiers.nn.initializers import Layer, Rule
-from rectifiers.nn.tracing import LayerCall, Trace
+from rectifiers.nn.initializers import Layer, Rule, UnfitNetworkError
+from rectifiers.nn.tracing import LayerCall, Respond, Trace
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
 
@@ -118,7 +119,8 @@ def initialize(
     activation). At the end of a residual branch it is 1 / the number of residual sums on the longest way, so that
     the sums do not grow with depth.
 
-    init: a name of `rectifiers.initializers`, or a rule `(weight, layer, generator) -> std`. mode: for init="he", the
+    init: a name of `rectifiers.initializers`, or a rule `(weight, layer, generator) -> std`; "lsuv" measures responses,
+    so that its example should be a batch of the data. mode: for init="he", the
     condition: forward (Eq. 10), backward (Eq. 14, of gradients: by fan_out and E[f'^2] of what a layer feeds), or the
     average of both. bias: what biases are filled with; "torch_default": uniform up to 1/sqrt(fan_in). seed: every
     layer draws from a stream of its own.
@@ -126,7 +128,8 @@ def initialize(
     Returns a report. What was not recognised is named there and left as it was: no value is guessed.
 
     Raises:
-        InputError: where `init` or `mode` is unknown, or the model cannot be run on the example; it is then as before.
+        InputError: where `init` or `mode` is unknown or does not fit the network, or the model cannot be run on the
+            example; it is then as before.
 
     Examples:
         >>> model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 10))
@@ -143,7 +146,7 @@ def initialize(
     left: dict[str, str] = {}
     before: dict[str, list[tuple[Tensor, Tensor]]] = {}  # by layer, its weight and bias, and their values
 
-    def fill(call: LayerCall) -> None:
+    def fill(call: LayerCall, respond: Respond) -> None:
         if call.weight.is_inference():
             raise InputError(f"{call.name} was made in inference mode, so nothing can fill it; make the model outside")
         share = 1 / max(1, known.sums) / known.branches[call.name] if call.name in known.branches else 1.0
@@ -154,16 +157,19 @@ def initialize(
             call.fan_out,
             lambda: _gain(share, call.signal.second, f"what it reads, {call.signal}, has E[x²]"),
             lambda: _gain(share, sum(fed) / len(fed) if fed else 1.0, "what it feeds has E[f'²]"),
+            partial(_variance, call, respond),
         )
         generator = torch.Generator().manual_seed(derive_seed("weights", seed, len(done)))
         drawn = torch.empty(call.weight.shape)
+        both = [x for x in (call.weight, call.bias) if x is not None]
+        before.setdefault(call.name, [(x, x.clone()) for x in both])
         try:
             std = (rule if known.calls else initializers.he)(drawn, layer, generator)
+        except UnfitNetworkError:
+            raise
         except InputError as error:
             left[call.name] = str(error)
             return
-        both = [x for x in (call.weight, call.bias) if x is not None]
-        before.setdefault(call.name, [(x, x.clone()) for x in both])
         call.weight.copy_(drawn)
         if call.bias is not None:
             call.bias.copy_(initializers.biases(torch.empty(call.bias.shape), bias, layer, generator))
@@ -211,6 +217,14 @@ def _gain(share: float, second: float, name: str) -> float:
     if not 0 < second < math.inf:
         raise InputError(f"{name} = {second:g}, which no weights can scale")
     return math.sqrt(share / second)
+
+
+def _variance(call: LayerCall, respond: Respond, weight: Tensor) -> float:
+    """Return the variance of a layer's responses on the example by `weight`, without its bias, which is set to 0."""
+    call.weight.copy_(weight)
+    if call.bias is not None:
+        call.bias.zero_()
+    return float(respond().float().var(correction=0))
 
 
 def _rule(init: str | Rule, mode: str) -> tuple[Rule, str]:

@@ -6,20 +6,28 @@ in `conf/init/` that names it.
 """
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 import torch
 from torch import Generator, Tensor, nn
 
-from rectifiers.nn.activations import gain, moments
+from rectifiers.nn.activations import gain
 from rectifiers.nn.nonlinearities import pieces
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Count, NonNegative, Positive, Real
 from rectifiers.runtime.seeds import derive_seed
+
+
+class UnfitNetworkError(InputError):
+    """A rule cannot start this network, so that none of its layers is to be filled by it."""
+
+
+def _no_images(weight: Tensor) -> float:
+    raise UnfitNetworkError("this initialiser measures responses, and there are no images here to measure them on")
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,8 @@ class Layer:
     fan_in: n = k^2 c, the inputs of one response; fan_out: n-hat = k^2 d, the responses that one input reaches.
     find_forward_gain, find_backward_gain: called when a rule first reads the gain, so that a rule that reads none works
         with any activation.
+    find_variance: the variance of the layer's responses on a batch, over all of them, were this its weight and its
+        bias 0; the layers before it have their weights already. For rules `on_images`.
     """
 
     name: str
@@ -36,6 +46,7 @@ class Layer:
     fan_out: int
     find_forward_gain: Callable[[], float]
     find_backward_gain: Callable[[], float]
+    find_variance: Callable[[Tensor], float] = _no_images
 
     @cached_property
     def forward_gain(self) -> float:
@@ -55,6 +66,18 @@ class Layer:
 
 
 Rule = Callable[[Tensor, Layer, Generator], float]
+AnyRule = TypeVar("AnyRule", bound=Callable[..., float])
+
+
+def on_images(rule: AnyRule) -> AnyRule:
+    """Mark a rule that calls `layer.find_variance`: a training then gives it its first batch of images."""
+    vars(rule)["needs_images"] = True
+    return rule
+
+
+def needs_images(rule: Rule) -> bool:
+    """Whether a rule, or the one that settings were given to, is marked by `on_images`."""
+    return getattr(getattr(rule, "func", rule), "needs_images", False)
 
 
 def _normal(weight: Tensor, std: float, generator: Generator) -> float:
@@ -156,6 +179,27 @@ def delta_orthogonal(weight: Tensor, layer: Layer, generator: Generator) -> floa
     return std / math.sqrt(math.prod(weight.shape[2:]))
 
 
+@on_images
+def lsuv(weight: Tensor, layer: Layer, generator: Generator, tolerance: Positive = 0.1, steps: Count = 10) -> float:
+    """Orthonormal, then divided by the std of the responses on a batch of images (Mishkin and Matas 2016).
+
+    Layer after layer, until that batch's responses have a variance within `tolerance` of 1, at most `steps` times.
+    Without a bias one division is exact. No gain is read: the responses are measured, whatever the activation.
+    """
+    nn.init.orthogonal_(weight, generator=generator)
+    for _ in range(steps):
+        variance = layer.find_variance(weight)
+        if not 0 < variance < math.inf:
+            raise UnfitNetworkError(
+                f"init=lsuv divides by the std of the responses, and those of {layer.name} have a variance of "
+                f"{variance:g} on the first batch; give another init, activation or preprocessing"
+            )
+        if abs(variance - 1) < tolerance:
+            break
+        weight.div_(math.sqrt(variance))
+    return float(weight.double().square().mean().sqrt())
+
+
 def torch_default(weight: Tensor, layer: Layer, generator: Generator) -> float:
     """The default of `nn.Conv2d` and `nn.Linear`: uniform with std 1 / sqrt(3 n)."""
     nn.init.kaiming_uniform_(weight, a=math.sqrt(5), generator=generator)
@@ -239,6 +283,7 @@ def initialize(
     bias: float | str = 0.0,
     first_layer_linear: bool = False,
     fc_std: Sequence[float] | None = None,
+    run: Callable[[], object] | None = None,
 ) -> list[LayerReport]:
     """Fill every weight and bias of `sites` in order and return the init report, one LayerReport per layer.
 
@@ -251,6 +296,7 @@ def initialize(
         default it gets the gain of the activation after it, as in the paper: one factor on one layer does not add up
         with depth.
     fc_std: fixed stds of the linear layers in order, instead of the rule (the paper's 0.01, 0.01, 0.001).
+    run: runs the network on images, for rules `on_images`; each layer is filled when the run comes to it.
 
     Raises:
         InputError: where fc_std does not fit the network, or bias is neither number nor "torch_default".
@@ -265,9 +311,13 @@ def initialize(
         raise InputError(f"init.bias={bias} is not usable; give a number such as 0 or 0.01, or torch_default")
     fixed = dict(zip(linears, fc_std or (), strict=False))
     report = []
-    for position, site in enumerate(sites):
+
+    def fill(position: int, x: Tensor | None = None) -> None:
+        site = sites[position]
         generator = torch.Generator().manual_seed(derive_seed("weights", seed, position))
         layer = _layer(site, sites[position - 1] if position else None, first_layer_linear)
+        if x is not None:
+            layer = replace(layer, find_variance=lambda weight: _variance(site.module, x))
         weight = site.module.weight
         with torch.no_grad():
             if site.name in fixed:
@@ -294,7 +344,27 @@ def initialize(
                 bias=bias,
             )
         )
+
+    if run is None:
+        for position in range(len(sites)):
+            fill(position)
+    else:
+        with ExitStack() as hooks:
+            for position, site in enumerate(sites):
+
+                def fill_before(_: nn.Module, given: tuple[Tensor, ...], position: int = position) -> None:
+                    fill(position, *given)
+
+                hooks.enter_context(site.module.register_forward_pre_hook(fill_before))
+            run()
     return report
+
+
+def _variance(module: nn.Conv2d | nn.Linear, x: Tensor) -> float:
+    """Return the variance of a layer's responses without its bias, which is set to 0."""
+    if module.bias is not None:
+        nn.init.zeros_(module.bias)
+    return float(module.forward(x).float().var(correction=0))
 
 
 def biases(empty: Tensor, bias: float | str, layer: Layer, generator: Generator) -> Tensor:
@@ -303,39 +373,3 @@ def biases(empty: Tensor, bias: float | str, layer: Layer, generator: Generator)
         bound = 1 / math.sqrt(layer.fan_in)
         return nn.init.uniform_(empty, -bound, bound, generator=generator)
     return nn.init.constant_(empty, float(bias))
-
-
-DRIFT_LIMIT = 10.0
-
-
-def _drift(site: Site) -> float:
-    """Return the variance map's slope at the activation after `site`; 1 where there is none or it is unknown."""
-    with suppress(InputError):
-        slope = moments(site.after, site.channels).map_slope if site.after else 1.0
-        return slope if math.isfinite(slope) else 1.0
-    return 1.0
-
-
-def warn_of_drift(sites: Sequence[Site]) -> str | None:
-    """Warn where the activations' variance map repels so strongly that a deep plain net leaves its fixed point.
-
-    The warning concerns the activation and the depth, whatever the initialiser. Even where the gain is right layer by
-    layer, each layer multiplies a relative error of the variance by `map_slope` (1.14 for GELU, 1.17 for SiLU), and
-    random weights of finite width always cause one.
-
-    Returns the sentence, or None.
-    """
-    drift, name = 1.0, ""
-    for site in sites:
-        slope = _drift(site)
-        if slope > 1:
-            drift, name = drift * slope, type(site.after).__name__
-    if drift <= DRIFT_LIMIT:
-        return None
-    sentence = (
-        f"{name} has a variance map whose fixed point, that of He's gain, repels: over {len(sites)} layers without "
-        f"normalisation a small error of the variance grows by up to {drift:.3g}, even from init=he; "
-        "use model.norm=batch, fewer layers, or a rectifier"
-    )
-    warnings.warn(sentence, stacklevel=2)
-    return sentence

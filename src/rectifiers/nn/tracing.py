@@ -12,9 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -81,10 +83,18 @@ class Trace:
     unexplained: dict[str, str] = field(default_factory=dict)
 
 
-def run(model: nn.Module, example: tuple[Any, ...], on_layer: Callable[[LayerCall], None] = lambda call: None) -> Trace:
+Respond = Callable[[], Tensor]  # computes a layer's responses, by its weight and bias as they are
+
+
+def run(
+    model: nn.Module,
+    example: tuple[Any, ...],
+    on_layer: Callable[[LayerCall, Respond], None] = lambda call, respond: None,
+) -> Trace:
     """Run `model` on `example`, its positional arguments, and return what was found.
 
-    on_layer: called with every weight layer before it is used for the first time, and may fill its weight in place.
+    on_layer: called with every weight layer before it is used for the first time, and may fill its weight in place; it
+    may compute the responses, too.
     Normalisation uses the batch's statistics, as in training, and dropout drops nothing. The buffers and the modes of
     the model are afterwards as before.
 
@@ -130,7 +140,7 @@ def _set(tensor: Tensor, signal: Signal) -> None:
 
 
 class _Tracer(TorchFunctionMode):
-    def __init__(self, model: nn.Module, on_layer: Callable[[LayerCall], None]) -> None:
+    def __init__(self, model: nn.Module, on_layer: Callable[[LayerCall, Respond], None]) -> None:
         super().__init__()
         self.model, self.on_layer, self.trace = model, on_layer, Trace()
         self.names = {id(p): name for name, p in model.named_parameters()}
@@ -300,7 +310,7 @@ class _Tracer(TorchFunctionMode):
             return out
         self._consume(signal)
         call = LayerCall(key, weight, bias, *fans(name, weight, args, kwargs), signal)
-        self._meet(call)
+        self._meet(call, lambda: func(*args, **kwargs))
         out = func(*args, **kwargs)
         self._respond(out, call)
         return out
@@ -314,11 +324,11 @@ class _Tracer(TorchFunctionMode):
         longest = {"layers": call.signal.layers + 1, "sums": call.signal.sums}
         _set(out, normal(0.0, second, call.name, origins=(call.name,), ends=(call.name,), **longest))
 
-    def _meet(self, call: LayerCall) -> None:
+    def _meet(self, call: LayerCall, respond: Respond) -> None:
         self.trace.uses[call.name] += 1
         if call.name not in self.trace.calls:
             self.trace.calls[call.name] = call
-            self.on_layer(call)
+            self.on_layer(call, respond)
 
     def _attention(self, func: Any, args: Any, kwargs: Any) -> Any:
         """`nn.MultiheadAttention`: three layers side by side, attention, which is measured, and a layer."""
@@ -330,17 +340,19 @@ class _Tracer(TorchFunctionMode):
             _set(out[0], measured(out[0], "attention (measured)"))
             return out
         biases = (None,) * 3 if in_bias is None else in_bias.chunk(3)
-        for part, weight, its_bias, signal in zip("qkv", inputs.chunk(3), biases, signals, strict=True):
+        parts = zip("qkv", args[:3], inputs.chunk(3), biases, signals, strict=True)
+        for part, x, weight, its_bias, signal in parts:
             self._consume(signal)
             name = f"{self.names[id(inputs)]}[{part}]"
-            self._meet(LayerCall(name, weight, its_bias, weight.shape[1], weight.shape[0], signal))
+            call = LayerCall(name, weight, its_bias, weight.shape[1], weight.shape[0], signal)
+            self._meet(call, partial(F.linear, x, weight, its_bias))
         plain = list(args)
         plain[11], plain[12] = torch.eye(len(last), dtype=last.dtype, device=last.device), None
         longest = lengths(signals)
         longest["layers"] += 1
         mixed = measured(func(*plain, **kwargs)[0], "attention (measured)", **longest)
         call = LayerCall(self.names[id(last)], last, bias, last.shape[1], last.shape[0], mixed)
-        self._meet(call)
+        self._meet(call, lambda: func(*args, **kwargs)[0])
         out = func(*args, **kwargs)
         self._respond(out[0], call)
         return out

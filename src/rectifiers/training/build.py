@@ -23,7 +23,9 @@ from rectifiers.data.transforms import Geometry
 from rectifiers.evaluation.protocols import NEEDS_MAPS, Dense
 from rectifiers.nn.activations import Mode, check_gain, check_gradient, check_output, describe, gain
 from rectifiers.nn.by_layer import ByLayer, unused
-from rectifiers.nn.initializers import Layer, LayerReport, initialize, warn_of_drift
+from rectifiers.nn.drift import warn_of_drift
+from rectifiers.nn.initializers import Layer, LayerReport, initialize, needs_images
+from rectifiers.nn.isolation import as_in_training
 from rectifiers.nn.networks.modules import ModuleNetwork
 from rectifiers.nn.networks.network import ImageNetwork, Network
 from rectifiers.nn.nonlinearities import pieces
@@ -71,7 +73,7 @@ def build(config: RunConfig, source: Source, folder: Path, here: World, *, is_tr
     if not is_trained:
         _ = data.batches  # which cannot be made of every split by any number of processes
     preprocess, statistics_hash = build_preprocess(config, data)
-    network, init_report = run_on_all_ranks(lambda: build_network(config, source, preprocess.flat_output))
+    network, init_report = run_on_all_ranks(lambda: initial_network(config, data, preprocess))
     drift = warn_of_drift(network.sites()) if isinstance(network, Network) and config.model.norm == "none" else None
     device = torch.cuda.get_device_name() if config.compute.accelerator == "gpu" else "cpu"
     origin = provenance(source.digest, statistics_hash, device, torch.get_num_threads(), source.pinned)
@@ -143,7 +145,8 @@ def check_activation(config: RunConfig) -> None:
 
             finders = partial(find_gain, mode="forward"), partial(find_gain, mode="backward")
             try:
-                rule(torch.empty(8, 8, *(3 for _ in sides)), Layer(kind, channels, channels, *finders), Generator())
+                layer = Layer(kind, channels, channels, *finders, find_variance=lambda weight: 1.0)
+                rule(torch.empty(8, 8, *(3 for _ in sides)), layer, Generator())
             except InputError:
                 raise
             except Exception:  # a rule may fit other weights only; where it fails on the network's, the run says so
@@ -310,8 +313,24 @@ def build_preprocess(config: RunConfig, data: ImageData) -> tuple[Preprocess, st
     return load_or_fit(cache, key, fit_now, is_whole=lambda: not data.unread), key
 
 
-def build_network(config: RunConfig, source: Source, flat_input: int | None) -> tuple[ImageNetwork, list[LayerReport]]:
-    """Build and initialise the network; return it with its init report."""
+def initial_network(
+    config: RunConfig, data: ImageData, preprocess: Preprocess
+) -> tuple[ImageNetwork, list[LayerReport]]:
+    """Return the network as a run of `config` starts with it, and its init report."""
+
+    def images() -> Tensor:
+        return preprocess(data.first_batch(config.seed))
+
+    return build_network(config, data.source, preprocess.flat_output, images)
+
+
+def build_network(
+    config: RunConfig, source: Source, flat_input: int | None, images: Callable[[], Tensor] | None = None
+) -> tuple[ImageNetwork, list[LayerReport]]:
+    """Build and initialise the network; return it with its init report.
+
+    images: returns a batch of what the network reads, for initialisers that measure responses.
+    """
     activation, rule = import_function("activation", config.activation_at_depth()), import_function("init", config.init)
     image = {"channels": source.channels, "input_px": config.data.crop_px}
     given: dict[str, Any] = {"seed": config.seed, "name": config.init.target.rpartition(".")[2]}
@@ -324,7 +343,7 @@ def build_network(config: RunConfig, source: Source, flat_input: int | None) -> 
             )
         function = import_function("model", target)
         network = ModuleNetwork(function, activation, name=target.target, classes=len(source.classes), **image)
-        init_report = network.initialize(rule, **given)
+        init_report = network.initialize(rule, **given, images=images() if images and needs_images(rule) else None)
     else:
         layers, norm = config.model.layers(len(source.classes)), config.model.norm
         network = Network(layers, activation, **image, norm=norm, flat_input=flat_input)
@@ -334,6 +353,8 @@ def build_network(config: RunConfig, source: Source, flat_input: int | None) -> 
                 network.eval()(torch.zeros(1, *shape))  # in which activations with a state per element find its size
             network.train()
         fixed: dict[str, Any] = {"first_layer_linear": config.init.first_layer_linear, "fc_std": config.init.fc_std}
+        if images and needs_images(rule):
+            fixed["run"] = partial(_forward, network, images())
         init_report = initialize(network.sites(), rule, **given, **fixed)
     for entry in init_report:
         if not isinstance(entry.std_asked, int | float) or not math.isfinite(entry.std_asked):
@@ -345,6 +366,12 @@ def build_network(config: RunConfig, source: Source, flat_input: int | None) -> 
         network.to(memory_format=torch.channels_last)  # what the weights are, convolutions make of maps
     network.activation_checkpointing = config.compute.activation_checkpointing
     return network, init_report
+
+
+def _forward(network: Network, x: Tensor) -> None:
+    """Run a network as in training, without dropout."""
+    with as_in_training(network), torch.no_grad(), torch.random.fork_rng(devices=()):
+        network(x)
 
 
 def build_interventions(config: RunConfig) -> list[Callback]:

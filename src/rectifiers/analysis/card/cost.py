@@ -14,7 +14,7 @@ from rectifiers.nn.networks.network import ImageNetwork
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.torch_internals import memory_tracker
-from rectifiers.training.build import build_network
+from rectifiers.training.build import initial_network
 
 ROUNDS, STEPS, BATCH = 15, 3, 64
 BASELINE = "relu"
@@ -50,7 +50,7 @@ def cost(configs: Mapping[str, RunConfig]) -> dict[str, Any]:
 
 def _parts(config: RunConfig) -> tuple[ImageNetwork, Tensor, Tensor]:
     setup = AnalysisSetup(config)
-    network, _ = build_network(config, setup.source, setup.preprocess.flat_output)
+    network, _ = initial_network(config, setup.data, setup.preprocess)
     images, labels = setup.images(BATCH, 0)
     return network.train(), setup.preprocess(images), labels
 

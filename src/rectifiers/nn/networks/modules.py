@@ -84,9 +84,15 @@ class ModuleNetwork(ImageNetwork):
         named = {name: module for name, module in self.module.named_modules() if id(module) in self._units}
         return {name: (module, self._units[id(module)]) for name, module in named.items()}
 
-    def initialize(self, rule: Rule, *, seed: int, name: str, bias: Any) -> list[LayerReport]:
-        """Fill all layers for what they read (see `nn.initialization`); return the init report."""
-        report = initialize(self.module, rule, example_input=self.example(), seed=seed, bias=bias)
+    def initialize(
+        self, rule: Rule, *, seed: int, name: str, bias: Any, images: Tensor | None = None
+    ) -> list[LayerReport]:
+        """Fill all layers for what they read (see `nn.initialization`); return the init report.
+
+        images: what they read, [N, channels, px, px]; by default `example()`.
+        """
+        example = self.example() if images is None else images
+        report = initialize(self.module, rule, example_input=example, seed=seed, bias=bias)
         self.left = [f"{weight} was left as it was: {reason}" for weight, reason in report.left.items()]
         return [
             LayerReport(
