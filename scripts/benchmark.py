@@ -32,6 +32,7 @@ from rectifiers.results.benchmark.definition import Size, benchmark
 from rectifiers.results.benchmark.entries import EntryResults, load, load_all, path_of, save
 from rectifiers.results.benchmark.leaderboard import render_markdown
 from rectifiers.results.figures import write_svg
+from rectifiers.results.generated import write_or_check
 from rectifiers.runs.provenance import is_changed
 from rectifiers.runtime.console import wide_stdout
 from rectifiers.runtime.distributed import LAUNCHER
@@ -131,9 +132,7 @@ def check_all(results: Path) -> None:
     for stem, found in entries.items():
         check(found, stem)
     texts = {results / "LEADERBOARD.md": render_markdown(benchmark(), entries), **card_texts(results, entries)}
-    for path, text in texts.items():
-        if not path.is_file() or path.read_text() != text:
-            raise InputError(f"{path} is not what the results say; call python scripts/benchmark.py leaderboard")
+    write_or_check(texts, True, "python scripts/benchmark.py leaderboard")
     print(f"{len(entries)} entries of benchmark {benchmark().version}")
 
 

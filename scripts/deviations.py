@@ -4,12 +4,14 @@ python scripts/deviations.py           # write them into it
 python scripts/deviations.py --check   # exit with 1 where it is not up to date
 """
 
-import re
 import sys
 from pathlib import Path
 
+from rectifiers.results.generated import filled, write_or_check
+from rectifiers.runtime.programs import one_sentence
+
 ROOT = Path(__file__).parents[1]
-BEGIN, END = "<!-- deviations -->\n", "<!-- end -->"
+PAGE = ROOT / "docs" / "results" / "reproduction.md"
 TAG = "DEVIATION:"
 
 
@@ -39,17 +41,7 @@ def section() -> str:
     return "\n".join(lines) + "\n"
 
 
-def updated(document: str) -> str:
-    """Return `document` with the current list."""
-    pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
-    return re.sub(pattern, lambda _: BEGIN + section() + END, document, count=1, flags=re.DOTALL)
-
-
 if __name__ == "__main__":
-    path = ROOT / "docs" / "results" / "reproduction.md"
-    text = path.read_text()
-    if sys.argv[1:] == ["--check"]:
-        sys.exit(
-            f"{path.name} lists other deviations than the code; run make deviations" if updated(text) != text else 0
-        )
-    path.write_text(updated(text))
+    with one_sentence():
+        text = filled(PAGE.read_text(), "deviations", section())
+        write_or_check({PAGE: text}, sys.argv[1:] == ["--check"], "make deviations")

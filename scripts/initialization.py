@@ -2,6 +2,7 @@
 
     python scripts/initialization.py                   all of them, some twenty minutes on one core
     python scripts/initialization.py resnet18 vgg16_bn again, beside what is there
+    python scripts/initialization.py --check           exit with 1 where the page is not what initialization.json says
 
 Every ReLU, GELU and Hardswish of a network is replaced by PReLU or by GELU. The mean square of what enters its last
 block, of what leaves it, and of the scores is measured on standard normal images, in training mode without dropout,
@@ -20,10 +21,14 @@ from torch import Tensor, nn
 
 from rectifiers import PReLU, initialize
 from rectifiers.nn.initialization import table
+from rectifiers.results.generated import write_or_check
 from rectifiers.runtime.console import progress_bar
+from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
+from rectifiers.runtime.programs import one_sentence
 
-PLACE = Path(__file__).parents[1] / "results"
+RESULTS = Path(__file__).parents[1] / "results"
+KEPT, PAGE = RESULTS / "initialization.json", RESULTS / "INITIALIZATION.md"
 SEEDS, IMAGES = 8, 8
 BLOCKS = {  # each network with its last block and the side of its images, px
     "resnet18": ("layer4.1", 64),
@@ -81,8 +86,7 @@ def measure(model: nn.Module, block: str, images: Tensor) -> list[float]:
 
 
 def main(names: list[str]) -> None:
-    kept = PLACE / "initialization.json"
-    results = json.loads(kept.read_text()) if kept.exists() else {}
+    results = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     with progress_bar("measurements", len(names) * len(ACTIVATIONS) * len(METHODS) * SEEDS) as advance:
         for name in names:
             block, px = BLOCKS[name]
@@ -97,8 +101,8 @@ def main(names: list[str]) -> None:
                         values.append(measure(model, block, images))
                         advance(1)
                     results[name].append({"activation": activation, "init": method, "values": values})
-            write_text(kept, json.dumps(results, indent=1) + "\n")
-            write_text(PLACE / "INITIALIZATION.md", page(results))
+            write_text(KEPT, json.dumps(results, indent=1) + "\n")
+            write_text(PAGE, page(results))
     print(page(results))
 
 
@@ -120,7 +124,11 @@ def page(results: dict[str, list[dict]]) -> str:
 
 
 if __name__ == "__main__":
-    unknown = [name for name in sys.argv[1:] if name not in BLOCKS]
-    if unknown:
-        sys.exit(f"error: {unknown[0]} is not known; choose from: {', '.join(BLOCKS)}")
-    main(sys.argv[1:] or list(BLOCKS))
+    names = sys.argv[1:]
+    with one_sentence():
+        if names == ["--check"]:
+            write_or_check({PAGE: page(json.loads(KEPT.read_text()))}, True, "python scripts/initialization.py")
+        elif unknown := [name for name in names if name not in BLOCKS]:
+            raise InputError(f"{unknown[0]} is not known; choose from: {', '.join(BLOCKS)}")
+        else:
+            main(names or list(BLOCKS))

@@ -1,12 +1,20 @@
-"""Make docs/results/performance.md from results/bench/*.json: python scripts/performance.py."""
+"""Make docs/results/performance.md from results/bench/*.json.
+
+python scripts/performance.py           # write it
+python scripts/performance.py --check   # exit with 1 where it is stale
+"""
 
 import json
 import statistics
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from rectifiers.results.generated import write_or_check
+from rectifiers.runtime.programs import one_sentence
 
 ROOT = Path(__file__).parents[1]
 RESULTS, OUT = ROOT / "results" / "bench", ROOT / "docs" / "results" / "performance.md"
@@ -64,5 +72,5 @@ def document() -> str:
 
 
 if __name__ == "__main__":
-    OUT.write_text(document())
-    print(OUT)
+    with one_sentence():
+        write_or_check({OUT: document()}, sys.argv[1:] == ["--check"], "python scripts/performance.py")

@@ -13,6 +13,8 @@ from xml.sax.saxutils import escape
 from rectifiers.results import claim_records
 from rectifiers.results.claims import claims, runs_of
 from rectifiers.results.figures import write_svg
+from rectifiers.results.generated import refuse_stale
+from rectifiers.runtime.programs import one_sentence
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -82,12 +84,14 @@ def main() -> None:
     text = description(drawn)
     paths = {IMAGES / f"thirty-layers-{page}.svg": inks for page, inks in INKS.items()}
     if sys.argv[1:] == ["--check"]:
-        stale = [p.name for p in paths if not p.is_file() or f">{escape(text)}<" not in p.read_text()]
-        sys.exit(f"not what the records say: {', '.join(stale)}; run python scripts/picture.py" if stale else 0)
+        stale = [path for path in paths if not path.is_file() or f">{escape(text)}<" not in path.read_text()]
+        refuse_stale(stale, "python scripts/picture.py")
+        return
     for path, inks in paths.items():
         write_svg(picture(drawn, inks), path, path.stem, text)
         print(path)
 
 
 if __name__ == "__main__":
-    main()
+    with one_sentence():
+        main()

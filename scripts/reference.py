@@ -15,8 +15,10 @@ import yaml
 from hydra.utils import get_method
 from pydantic.fields import FieldInfo
 
+from rectifiers.results.generated import write_or_check
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.files import CONF
+from rectifiers.runtime.programs import one_sentence
 from rectifiers.runtime.schema import Section, expected, keys, subsection
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "configuration.md"
@@ -79,14 +81,6 @@ def _in_a_cell(text: str) -> str:
     return text.replace("<", "&lt;").replace("|", "\\|")
 
 
-def main() -> None:
-    text = render()
-    if sys.argv[1:] != ["--check"]:
-        PAGE.write_text(text)
-        print(PAGE)
-    elif PAGE.read_text() != text:
-        sys.exit(f"{PAGE} is stale; run python scripts/reference.py")
-
-
 if __name__ == "__main__":
-    main()
+    with one_sentence():
+        write_or_check({PAGE: render()}, sys.argv[1:] == ["--check"], "python scripts/reference.py")

@@ -10,8 +10,11 @@ Every command prints what it found or did as JSON with --json.
 
 import argparse
 import json
+import os
+import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from os.path import isdir  # unlike Path.is_dir: False of a name that is too long for a path
 from pathlib import Path
@@ -20,13 +23,14 @@ from typing import Any
 import yaml
 from rich.console import Group
 
-from rectifiers.results import claim_records, claims_table, criteria, findings, searches, tables
+from rectifiers.results import claim_records, claims_table, criteria, findings, marks, readme, searches, tables
 from rectifiers.results.benchmark import leaderboard
 from rectifiers.results.benchmark.definition import benchmark
 from rectifiers.results.benchmark.entries import load_all
 from rectifiers.results.claims import Answer, answer, arm_hash, claim_exclusion_reason, claims, runs_of, search_runs
 from rectifiers.results.comparison import compare
 from rectifiers.results.eligibility import CLAIM, PLACE, described, exclusion_reason
+from rectifiers.results.generated import refuse_stale, stale_files, write_or_check
 from rectifiers.results.listing import Found, find, gather, select, usual_protocol
 from rectifiers.results.numerical_floor import load_floor
 from rectifiers.results.terminal import comparison_table, runs_table, summary
@@ -38,9 +42,23 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, write_text
 from rectifiers.runtime.programs import one_sentence
 
-RESULTS = Path(__file__).parents[1] / "results"
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
 RUNS = Path("runs")
 ALL = "evaluation=calibration"  # every protocol
+CHECKS = (  # of committed files, the longest first; each names what differs, and the command that writes it
+    "report.py experiments --check",
+    "report.py tables --check",
+    "report.py claims --check",
+    "report.py readme --check",
+    "benchmark.py check",
+    "initialization.py --check",
+    "residual.py --check",
+    "performance.py --check",
+    "deviations.py --check",
+    "reference.py --check",
+    "picture.py --check",
+)
 Outcome = tuple[Any, str | Group]  # of a command: plain data for --json, and the same in words
 
 
@@ -68,20 +86,11 @@ def collect(runs: Path) -> Outcome:
     return {"copied": copied, "claims": added, "left_out": left_out}, "\n".join([*copied, *added])
 
 
-def stale_files(texts: Mapping[Path, str], existing: Iterable[Path] = ()) -> list[Path]:
-    """Return the files that do not have these texts, and the existing ones that are none of them."""
-    changed = [path for path, text in texts.items() if not path.is_file() or path.read_text() != text]
-    return [*changed, *sorted(set(existing) - texts.keys())]
-
-
 def write_tables(check: bool) -> Outcome:
     """Write results/TABLES.md, or say whether it is stale."""
     found = tables.load(RESULTS / "records")
     path, text = RESULTS / "TABLES.md", tables.render_markdown(found, load_floor(RESULTS))
-    if not check:
-        write_text(path, text)
-    elif stale_files({path: text}):
-        raise InputError(f"{path} is not what the records say; run make table")
+    write_or_check({path: text}, check, "make table")
     made = [asdict(table) for table in tables.document(found)]
     return {"path": str(path), "written": not check, "tables": made}, "" if check else str(path)
 
@@ -116,9 +125,7 @@ def write_claims(check: bool) -> Outcome:
         stale = stale_files(texts, folder.glob("*.csv"))
         stale += [figure for figure, each in drawn.items() if claim_figures.is_stale(each, figure)]
         stale += sorted(set(figures.glob("*.svg")) - drawn.keys())
-        if stale:
-            named = ", ".join(map(str, stale[:5])) + f" and {len(stale) - 5} more" * (len(stale) > 5)
-            raise InputError(f"not what the records say: {named}; run make claims")
+        refuse_stale(stale, "make claims")
     else:
         for each, text in texts.items():
             write_text(each, text)
@@ -128,6 +135,33 @@ def write_claims(check: bool) -> Outcome:
     made = [asdict(table) for table in claims_table.tables(judged)]
     written = {"path": str(path), "written": not check, "verdicts": verdicts, "tables": made}
     return written, "" if check else str(path)
+
+
+def write_readme(check: bool) -> Outcome:
+    """Fill the README's blocks from the records, or say whether they are stale."""
+    path = ROOT / "README.md"
+    write_or_check({path: readme.render(path.read_text(), RESULTS)}, check, "python scripts/report.py readme")
+    return {"path": str(path), "written": not check}, "" if check else str(path)
+
+
+def check_all() -> Outcome:
+    """Make every committed file again and name those that differ; list the records that a [number] came after."""
+
+    def run(command: str) -> str:
+        program, *arguments = command.split()
+        script = ROOT / "scripts" / program
+        done = subprocess.run([sys.executable, script, *arguments], cwd=ROOT, capture_output=True, text=True)
+        return done.stderr.strip().removeprefix("error: ") or "it fails" if done.returncode else ""
+
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        stale = {command: error for command, error in zip(CHECKS, threads.map(run, CHECKS), strict=True) if error}
+    age = marks.ages(marks.origins(RESULTS))
+    older = [{"marks": [mark.commit for mark in later], "of": names} for later, names in age.older.items()]
+    outcome = {"stale": stale, "older": older, "unknown": age.unknown}
+    said = [f"{command}: {error}" for command, error in stale.items()] or [
+        "every committed file is what the records say"
+    ]
+    return outcome, "\n".join([*said, *([str(age)] if str(age) else [])])
 
 
 def draw_cost(record: Path) -> Outcome:
@@ -214,8 +248,8 @@ def wandb_report(project: str, entity: str | None, table: str | None, out: Path 
     return {"path": place}, place
 
 
-def note_experiments() -> Outcome:
-    """Note in results/experiments.yaml what conf/ says: hashes, the protocols' settings by data, networks' sizes."""
+def note_experiments(check: bool) -> Outcome:
+    """Note in experiments.yaml what conf/ says: hashes, the protocols' settings by data, networks' sizes."""
     from rectifiers.cli.composition import composed
     from rectifiers.training.size import network_size
 
@@ -245,8 +279,8 @@ def note_experiments() -> Outcome:
             for name in models
         },
     }
-    write_text(PLACE, yaml.safe_dump(noted, sort_keys=True))
-    return {"path": str(PLACE), **noted}, str(PLACE)
+    write_or_check({PLACE: yaml.safe_dump(noted, sort_keys=True)}, check, "python scripts/report.py experiments")
+    return {"path": str(PLACE), **noted}, "" if check else str(PLACE)
 
 
 def options() -> argparse.ArgumentParser:
@@ -269,8 +303,10 @@ def options() -> argparse.ArgumentParser:
         comparing.add_argument(side, help="a run's name, its beginning, or a record's path")
     add("page", write_page, of_runs=True)
     add("collect", collect, of_runs=True)
-    for name, function in (("tables", write_tables), ("claims", write_claims)):
+    written = {"tables": write_tables, "claims": write_claims, "readme": write_readme, "experiments": note_experiments}
+    for name, function in written.items():
         add(name, function).add_argument("--check", action="store_true", help="only say whether it is stale")
+    add("check", check_all)
     add("cost", draw_cost).add_argument("record", type=Path, help="its record.json")
     sending = add("sync", send, of_runs=True)
     sending.add_argument("--project", default="rectifiers", help="for records that are given (default: rectifiers)")
@@ -280,7 +316,6 @@ def options() -> argparse.ArgumentParser:
     reporting.add_argument("--entity", help="whose project it is (default: the account's own)")
     reporting.add_argument("--table", help="the group of one table or figure: table2, figure3 (default: all)")
     reporting.add_argument("--out", type=Path, help="write the document to this file, and send nothing")
-    add("experiments", note_experiments)
     return parser
 
 
@@ -296,7 +331,7 @@ def main() -> None:
             wide_stdout().print(words, highlight=False)
         elif words:
             print(words)
-    if isinstance(outcome, dict) and outcome.get("not_sent"):
+    if isinstance(outcome, dict) and any(map(outcome.get, ("not_sent", "stale", "unknown"))):
         sys.exit(1)
 
 

@@ -1,10 +1,13 @@
 """The signal through ResNet-56 without normalisation, by three initialisations: results/RESIDUAL.md.
 
     python scripts/residual.py              half a minute on one core
+    python scripts/residual.py --check      exit with 1 where the page is not what residual.json says
 
 The mean square of what leaves some blocks, and of the scores, on standard normal images of 32 px, over 8 seeds.
 """
 
+import json
+import sys
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -14,9 +17,12 @@ from torch import Tensor, nn
 from rectifiers import activations, initialize
 from rectifiers.nn.initialization import table
 from rectifiers.nn.networks.residual import resnet
+from rectifiers.results.generated import write_or_check
 from rectifiers.runtime.files import write_text
+from rectifiers.runtime.programs import one_sentence
 
-PLACE = Path(__file__).parents[1] / "results" / "RESIDUAL.md"
+RESULTS = Path(__file__).parents[1] / "results"
+KEPT, PAGE = RESULTS / "residual.json", RESULTS / "RESIDUAL.md"
 SEEDS, IMAGES, BLOCKS = 8, 8, 9  # blocks: in each of three stages
 MEASURED = ("act1", "stage1_1", "stage1_9", "stage2_9", "stage3_9", "scores")
 
@@ -50,26 +56,37 @@ def measure(model: nn.Module, images: Tensor) -> list[float]:
     return [found[name] for name in MEASURED]
 
 
-def main() -> None:
-    rows = []
+def main() -> dict[str, list[list[float]]]:
+    """Return what was measured by each method with each seed, and keep it."""
+    results: dict[str, list[list[float]]] = {}
     for method, fill in METHODS.items():
-        values = []
+        results[method] = []
         for seed in range(SEEDS):
             torch.manual_seed(seed)
             model = resnet(activations.relu, classes=10, channels=3, input_px=32, blocks=BLOCKS)
             images = torch.randn(IMAGES, 3, 32, 32, generator=torch.Generator().manual_seed(seed))
             fill(model, images, seed)
-            values.append(measure(model, images))
-        columns = zip(*values, strict=True)
-        rows.append((method, *(f"{mean(column):.2g} ± {stdev(column):.1g}" for column in columns)))
-    text = (
+            results[method].append(measure(model, images))
+    write_text(KEPT, json.dumps(results, indent=1) + "\n")
+    return results
+
+
+def page(results: dict[str, list[list[float]]]) -> str:
+    """Return the table of what was measured."""
+    rows = [
+        (method, *(f"{mean(column):.2g} ± {stdev(column):.1g}" for column in zip(*values, strict=True)))
+        for method, values in results.items()
+    ]
+    return (
         "# The signal through ResNet-56 without normalisation\n\n"
         f"Mean squares, mean ± standard deviation over {SEEDS} seeds, of {IMAGES} standard normal images of 32 px,\n"
         f"with ReLU. Made by `python scripts/residual.py`.\n\n{table(('initialisation', *MEASURED), rows)}\n"
     )
-    write_text(PLACE, text)
-    print(text)
 
 
 if __name__ == "__main__":
-    main()
+    check = sys.argv[1:] == ["--check"]
+    with one_sentence():
+        write_or_check(
+            {PAGE: page(json.loads(KEPT.read_text()) if check else main())}, check, "python scripts/residual.py"
+        )

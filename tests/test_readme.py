@@ -1,8 +1,6 @@
 """The README says what is: a screen of it, with a picture, a run and findings that follow from the records."""
 
-import io
 import json
-import lzma
 import os
 import re
 import subprocess
@@ -10,11 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from conftest import ROOT, compose_config
-from rectifiers.results.console import print_record
-from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
 
 README = (ROOT / "README.md").read_text()
@@ -31,13 +26,9 @@ def test_the_first_result_is_of_the_run_that_make_train_makes() -> None:
     assert f"runs/{name}/record.json" in shown
 
 
-def test_the_first_result_is_what_its_committed_record_says(tmp_path: Path) -> None:
-    path, printed = tmp_path / "record.json", io.StringIO()
-    path.write_bytes(lzma.decompress((ROOT / "results" / "make_train.json.xz").read_bytes()))
-    print_record(records.load(path), Console(file=printed, width=80))
-    lines = [line.rstrip() for line in printed.getvalue().splitlines()]
-    shown = README.partition("<!-- make train -->\n```\n")[2].partition("\n```\n<!-- end -->")[0]
-    assert shown.splitlines()[:-1] == lines  # the last one is the record's place
+def test_the_blocks_are_what_the_committed_records_say(call) -> None:
+    done = call("scripts/report.py", "readme", "--check")
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_picture_shows_the_records(call) -> None:

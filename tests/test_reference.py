@@ -8,7 +8,7 @@ reference = load_script("reference")
 
 
 def test_the_reference_is_what_the_typed_configuration_says() -> None:
-    assert reference.PAGE.read_text() == reference.render(), "make it anew: python scripts/reference.py"
+    assert reference.PAGE.read_text() == reference.render(), "run python scripts/reference.py"
 
 
 def test_every_option_of_every_group_says_what_it_is() -> None:

@@ -158,7 +158,7 @@ def test_the_script_writes_an_entry_a_card_and_the_leaderboard_and_refuses_a_sta
     assert call("scripts/benchmark.py", "check", *own).returncode == 0
     (results / "cards" / "elu.md").write_text("better than all")
     answer = call("scripts/benchmark.py", "check", *own)
-    assert answer.stderr.startswith(f"error: {results}/cards/elu.md is not what the results say")
+    assert f"not what the records say: {results}/cards/elu.md; run python" in answer.stderr
     answer = call("scripts/benchmark.py", "activation=elu", "size=huge", *own)
     assert answer.stderr == "error: size=huge is not known; give one of: quick, full\n"
 

@@ -150,15 +150,32 @@ def test_a_page_is_written_and_told_of(said: Any) -> None:
     assert (told["runs"], told["bytes"]) == (4, Path(told["path"]).stat().st_size)
 
 
-def test_files_that_are_changed_missing_or_unexpected_are_stale(report: ModuleType, tmp_path: Path) -> None:
-    expected, other = {tmp_path / "a.csv": "1\n", tmp_path / "b.csv": "2\n"}, tmp_path / "other.csv"
-    for path, text in {**expected, other: ""}.items():
-        path.write_text(text)
-    assert report.stale_files(expected, expected) == []
-    assert report.stale_files(expected, tmp_path.glob("*.csv")) == [other]
-    (tmp_path / "a.csv").write_text("2\n")
-    (tmp_path / "b.csv").unlink()
-    assert report.stale_files(expected) == list(expected)
+@pytest.mark.process
+def test_every_committed_file_is_what_the_committed_records_say() -> None:
+    done = subprocess.run([sys.executable, "scripts/report.py", "check"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.startswith("every committed file is what the records say\n")
+
+
+def test_check_names_what_differs_and_ends_with_1(
+    report: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(report, "ROOT", tmp_path)
+    monkeypatch.setattr(report, "CHECKS", ("good.py --check", "stale.py --check", "broken.py"))
+    (tmp_path / "scripts").mkdir()
+    for name, text in {
+        "good": "",
+        "stale": "import sys; sys.exit(f'error: A.md; {sys.argv[1:]}')",
+        "broken": "1 / 0",
+    }.items():
+        (tmp_path / "scripts" / f"{name}.py").write_text(text)
+    with pytest.raises(SystemExit) as left:
+        call(report, monkeypatch, "check", "--json")
+    assert left.value.code == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["stale"].keys() == {"stale.py --check", "broken.py"}
+    assert found["stale"]["stale.py --check"] == "A.md; ['--check']"
+    assert found["stale"]["broken.py"].endswith("ZeroDivisionError: division by zero")
 
 
 @pytest.mark.parametrize(

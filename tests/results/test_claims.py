@@ -351,12 +351,6 @@ def test_the_claims_of_conf_are_whole_and_their_runs_known() -> None:
         assert claim.tests or claim.not_run
 
 
-@pytest.mark.process
-def test_the_committed_document_is_what_the_records_say(call) -> None:
-    done = call("scripts/report.py", "claims", "--check")
-    assert done.returncode == 0, done.stderr
-
-
 def test_a_claims_figure_shows_every_seed_and_the_effect(made_up: Any, tmp_path: Path) -> None:
     found = answer(made_up(), runs([x - 1 for x in BASE], BASE))
     (tested,) = found.tested
