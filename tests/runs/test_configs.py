@@ -32,13 +32,14 @@ CLAIMS = (
     "batch_norm_bad_init batch_norm_cost batch_norm_time biases channel_shared cifar_batch_norm cifar_figure2 "
     "cifar_figure3 cifar_learned_slope cifar_resnet20 cifar_shared cifar_slopes cifar_table2 dead_units "
     "dead_units_cure dead_units_prelu depth_or_width equal_weights figure2 figure2_18 figure3 figure3_long "
-    "first_layer fisher_blocks_start fisher_output_start fisher_output_trained fisher_whole_trained fixed_slope "
-    "forward_or_backward greedy greedy_he_small greedy_he_xavier greedy_responses leaky_relu learned_slope maxout "
-    "mean_response mean_subtraction natural_gradient noisy_relu pca_reduced pixel_normalisation prelu_first_layer "
+    "first_layer fisher_blocks_start fisher_large_start fisher_large_trained fisher_output_start "
+    "fisher_output_trained fisher_whole_trained fixed_slope forward_or_backward greedy greedy_he_small "
+    "greedy_he_xavier greedy_responses leaky_relu learned_slope maxout mean_response mean_subtraction "
+    "natural_gradient natural_gradient_large noisy_relu pca_reduced pixel_normalisation prelu_first_layer "
     "redraw_layers relu_to_match revive_dead revive_dead_alone shortcuts_fisher shortcuts_fisher_prelu "
     "shortcuts_or_prelu shortcuts_training shortcuts_unit_matrix shortcuts_variance sigmoid_slower signal slope_decay "
     "slopes_by_depth sparse_calibrated sparse_small sparsity std_001 table2 table2_long tanh_or_sigmoid tanh_slower "
-    "vgg_original whitening xavier14"
+    "vgg_original whitening xavier14 zigzag zigzag_prelu"
 )
 EXPERIMENTS = [
     *(f"claim/{name}" for name in CLAIMS.split()),
@@ -73,7 +74,7 @@ PROMISED = {
     "model": "mini mlp mlp_shortcuts model_a model_b model_c resnet20 resnet32 resnet56 small14 small14_32 small22_32 "
     "small30 small30_32 timm vgg16 vgg19 vgg_b",
     "data": "cifar10 digits digits8 fashion_mnist folder imagenet",
-    "callbacks": "fisher greedy ranks redraw_layers revive_dead",
+    "callbacks": "fisher greedy ranks redraw_layers revive_dead zigzag",
     "debug": "smoke",
     "experiment": " ".join(EXPERIMENTS),
     "logger": "csv none wandb",

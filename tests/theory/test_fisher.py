@@ -16,7 +16,7 @@ from rectifiers.nn.initializers import initialize
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import expand
 from rectifiers.runtime.errors import InputError
-from rectifiers.theory.fisher import angle, fisher_matrix, gradient, summarize, weights_of
+from rectifiers.theory.fisher import DAMPINGS, angle, fisher_matrix, gradient, measure, summarize, weights_of
 
 FALSE_ALARM = 1e-4
 
@@ -123,16 +123,24 @@ def test_gradient_and_fisher_matrix_order_the_weights_alike() -> None:
 
 def test_the_natural_angle_of_an_isotropic_matrix_is_zero() -> None:
     one = torch.tensor([1.0, 1.0], dtype=torch.float64)
-    assert angle(3 * torch.eye(2, dtype=torch.float64), one) == pytest.approx(0, abs=1e-5)
+    assert angle(3 * torch.eye(2, dtype=torch.float64), one, damping=1e-3) == pytest.approx(0, abs=1e-5)
     narrow = torch.diag(torch.tensor([1.0, 4.0], dtype=torch.float64))  # the natural direction is (1, 1/4)
     assert angle(narrow, one, damping=1e-12) == pytest.approx(45 - math.degrees(math.atan(1 / 4)))
-    assert angle(torch.zeros(2, 2, dtype=torch.float64), one) is None
+    assert angle(torch.zeros(2, 2, dtype=torch.float64), one, damping=1e-3) is None
 
 
 def test_damping_is_a_share_of_the_mean_of_the_diagonal() -> None:
     one = torch.tensor([1.0, 1.0], dtype=torch.float64)
     matrix = torch.diag(torch.tensor([1.0, 3.0], dtype=torch.float64))  # the mean is 2: 1 + 2 and 3 + 2 stay
     assert angle(matrix, one, damping=1.0) == pytest.approx(45 - math.degrees(math.atan(3 / 5)))
+
+
+def test_the_more_damping_the_nearer_is_the_gradient_to_the_natural_one() -> None:
+    network, x = two_layers(A.prelu), inputs(6)
+    measures, _ = measure(network, x, torch.tensor([0, 1, 2, 0, 1, 2]))
+    by_damping = [measures[name] for name in sorted(DAMPINGS, key=DAMPINGS.__getitem__)]
+    assert sorted(by_damping, reverse=True) == by_damping
+    assert by_damping[0] > by_damping[-1] > 0
 
 
 def test_summary_of_a_matrix_by_hand() -> None:
@@ -191,7 +199,7 @@ def test_the_measures_of_the_arms_diverge_during_training(tmp_path) -> None:
     ("more", "settings", "sentence"),
     [
         (["model.depth=2"], {}, r"two layers of weights, and this one has 3 \(fc_1, fc_2, out\); give model=mlp"),
-        (["model.hidden=300"], {}, r"7800 weights has .* the limit is 2000 weights; lower model.hidden"),
+        (["model.hidden=300"], {}, r"7800 weights has .* the limit is 4000 weights; lower model.hidden"),
         ([], {"inputs": "gaussian", "snapshots": 2}, r"inputs=gaussian has no labels to train on; give snapshots=1"),
     ],
 )

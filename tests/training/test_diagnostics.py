@@ -10,7 +10,7 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory.fisher import MEASURES
 from rectifiers.training.checkpoints import AtomicCheckpointIO
-from rectifiers.training.diagnostics import BINS, Signals, Weights, distribution
+from rectifiers.training.diagnostics import BINS, Signals, Weights, ZigzagMeasure, distribution
 from rectifiers.training.run import train
 
 
@@ -77,7 +77,7 @@ def test_fisher_information_is_measured_after_every_epoch_and_changes_no_bit(tmp
     ("given", "words"),
     [
         ("model.depth=2", "two layers of weights"),
-        ("model.hidden=100", "lower model.hidden"),
+        ("model.hidden=200", "lower model.hidden"),
         ("callbacks.images=0", "at least 1"),
     ],
 )
@@ -91,3 +91,34 @@ def test_ranks_count_the_units_that_differ(init: str, expected: int, tmp_path) -
     record = train(small(tmp_path, f"init={init}", "callbacks=ranks"), {}).record
     assert [row["rank/fc"] for row in record.history] == [expected] * 2
     assert record.history[-1]["rank/out"] <= max(1, expected)
+
+
+def test_a_units_gradients_share_a_sign_behind_positive_outputs_and_a_short_way_is_straight(tmp_path) -> None:
+    """One step an epoch is a straight line. Behind a sigmoid one image alone gives all of a unit's weights one sign."""
+    one = train(small(tmp_path, "callbacks=zigzag", "optim.global_batch=1347", "data.protocol=paper"), {}).record
+    assert [row["straight/fc"] for row in one.history] == pytest.approx([1, 1])
+    single = train(small(tmp_path, "callbacks=zigzag", "activation=sigmoid", "optim.global_batch=1"), {}).record
+    row = single.history[-1]
+    assert row["signs/out"] == pytest.approx(1)
+    assert row["signs/fc"] < 0.9  # standardised pixels have either sign
+    assert 0 < row["straight/out"] < 0.5
+
+
+def test_the_way_through_an_epoch_is_measured_alike_where_a_run_is_interrupted(tmp_path, monkeypatch) -> None:
+    whole = train(small(tmp_path / "whole", "callbacks=zigzag"), {}).record
+    stopping = small(tmp_path / "stopped", "callbacks=zigzag", "checkpoint.every_n_steps=3")
+    steps = ZigzagMeasure.on_before_optimizer_step
+
+    def interrupted(self, trainer, module, optimizer) -> None:
+        if trainer.global_step == 5:
+            raise RuntimeError("the power fails")
+        steps(self, trainer, module, optimizer)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ZigzagMeasure, "on_before_optimizer_step", interrupted)
+        with pytest.raises(RuntimeError, match="power"):
+            train(stopping, {})
+    resumed = train(stopping, {}).record
+    measured = [{key: row[key] for key in row if key.startswith(("signs", "straight"))} for row in whole.history]
+    assert len(measured[0]) == 4
+    assert [{key: row[key] for key in measured[0]} for row in resumed.history] == measured

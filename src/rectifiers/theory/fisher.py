@@ -18,13 +18,20 @@ from rectifiers.nn.networks.network import ImageNetwork, Network
 from rectifiers.nn.networks.shortcuts import ShortcutBlock, ShortcutPerceptron
 from rectifiers.runtime.errors import InputError
 
-MAX_WEIGHTS = 2000  # the matrix grows with its square, the time for the eigenvalues with its cube
+MAX_WEIGHTS = 4000  # 128 MB of doubles; the matrix grows with its square, the time for the eigenvalues with its cube
 CHUNK = 2**24  # numbers of the Jacobian at a time
-DAMPING = 1e-3  # of the mean eigenvalue: F is 0 in directions that leave the softmax unchanged
+# Shares of the mean eigenvalue: F is 0 in directions that leave the softmax unchanged, so its inverse needs a damping,
+# and what an angle to the natural gradient says may depend on how much.
+DAMPINGS = {
+    "natural_angle": 1e-3,
+    "natural_angle_damped_0.0001": 1e-4,
+    "natural_angle_damped_0.01": 1e-2,
+    "natural_angle_damped_0.1": 1e-1,
+}
 
 MEASURES = (
     "output_units", "first", "output", "cross", "off_over_diagonal", "largest_over_mean", "effective_rank", "dead",
-    "natural_angle",
+    *DAMPINGS,
 )  # fmt: skip
 SHORTCUT = "shortcut"  # a measure of networks that have shortcuts
 
@@ -81,7 +88,7 @@ def gradient(network: ImageNetwork, inputs: Tensor, labels: Tensor) -> Tensor:
     return torch.cat([g.flatten() for g in gradients])
 
 
-def angle(fisher: Tensor, gradient: Tensor, damping: float = DAMPING) -> float | None:
+def angle(fisher: Tensor, gradient: Tensor, damping: float) -> float | None:
     """Return the angle in degrees between the gradient and the natural gradient, (F + damping mean(F_ii) 1)^-1
     gradient.
 
@@ -90,7 +97,8 @@ def angle(fisher: Tensor, gradient: Tensor, damping: float = DAMPING) -> float |
     floor = damping * float(fisher.diagonal().mean())
     if floor <= 0 or not bool(gradient.any()):
         return None
-    natural = torch.linalg.solve(fisher + floor * torch.eye(len(fisher), dtype=fisher.dtype), gradient)
+    factor = torch.linalg.cholesky(fisher + floor * torch.eye(len(fisher), dtype=fisher.dtype))
+    natural = torch.cholesky_solve(gradient[:, None], factor)[:, 0]
     cosine = float(gradient @ natural / gradient.norm() / natural.norm())
     return math.degrees(math.acos(max(-1.0, min(1.0, cosine))))
 
@@ -174,7 +182,8 @@ def _block(network: ImageNetwork) -> ShortcutBlock:
 def measure(network: ImageNetwork, inputs: Tensor, labels: Tensor) -> tuple[dict[str, float], Tensor]:
     """Return every measure of a two-layer network by name (MEASURES, and SHORTCUT), and the eigenvalues of F.
 
-    The network stays in double precision. natural_angle: degrees between the gradient and the natural gradient.
+    The network stays in double precision. natural_angle: degrees between the gradient and the natural gradient, for
+    each of `DAMPINGS`.
     """
     fisher = fisher_matrix(network, inputs)
     if isinstance(network, Network):
@@ -184,5 +193,6 @@ def measure(network: ImageNetwork, inputs: Tensor, labels: Tensor) -> tuple[dict
         last, shortcut = block.out.weight, block.shortcut.weight.numel()
     classes, hidden = last.shape
     measures, values = summarize(fisher, hidden, classes, shortcut)
-    natural = angle(fisher, gradient(network, inputs, labels))
-    return {**measures, "natural_angle": math.nan if natural is None else natural}, values
+    downhill = gradient(network, inputs, labels)
+    angles = {name: angle(fisher, downhill, damping) for name, damping in DAMPINGS.items()}
+    return {**measures, **{name: math.nan if found is None else found for name, found in angles.items()}}, values

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytorch_lightning as pl
@@ -151,3 +151,63 @@ class RankMeasure(EpochMeasure):
             least = float(singular.max()) * max(weight.shape) * torch.finfo(weight.dtype).eps
             found[f"rank/{site.name}"] = int((singular > least).sum())
         return found
+
+
+def zigzag() -> Callback:
+    """Measure how far the weights go astray on their way through an epoch; see `ZigzagMeasure`. `callbacks=zigzag`."""
+    return ZigzagMeasure()
+
+
+@dataclass(eq=False)
+class ZigzagMeasure(EpochMeasure):
+    """Measures of each layer's weights [units, inputs] whether their gradients share a sign, and how straight they go.
+
+    `signs/<layer>`: |mean of the gradients' signs over a unit's inputs|, the mean over units and the epoch's steps. 1:
+    all weights of a unit are pulled the same way, as behind inputs that are all positive. 0.8 / sqrt(inputs) is what
+    independent signs give. `straight/<layer>`: the distance between the weights before and after the epoch, over the
+    length of the way that its steps went. 1: a straight line.
+    """
+
+    signs: dict[str, Tensor] = field(default_factory=dict)
+    length: dict[str, Tensor] = field(default_factory=dict)
+    first: dict[str, Tensor] = field(default_factory=dict)
+    last: dict[str, Tensor] = field(default_factory=dict)
+    steps: int = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("signs", "length", "first", "last", "steps")}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        for name, kept in state_dict.items():
+            setattr(self, name, kept)
+
+    def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        of_rows(module.network)
+
+    @torch.no_grad()
+    def on_before_optimizer_step(self, trainer: pl.Trainer, module: Classifier, optimizer: Any) -> None:  # type: ignore[override]
+        for name, weight in self._weights(module).items():
+            if self.steps == 0:
+                self.first[name], self.signs[name] = weight.clone(), weight.new_zeros(())
+                self.length[name] = weight.new_zeros(())
+            else:
+                self.length[name] += (weight - self.last[name].to(weight.device)).norm()
+            assert weight.grad is not None
+            self.signs[name] += weight.grad.flatten(1).sign().mean(1).abs().mean()
+            self.last[name] = weight.clone()
+        self.steps += 1
+
+    @torch.no_grad()
+    def measure(self, module: Classifier) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for name, weight in self._weights(module).items():
+            way = float(self.length[name]) + float((weight - self.last[name].to(weight.device)).norm())
+            found[f"signs/{name}"] = float(self.signs[name]) / self.steps
+            found[f"straight/{name}"] = (
+                float((weight - self.first[name].to(weight.device)).norm()) / way if way else 1.0
+            )
+        self.steps = 0
+        return found
+
+    def _weights(self, module: Classifier) -> dict[str, Tensor]:
+        return {site.name: site.module.weight for site in of_rows(module.network).sites()}
