@@ -38,6 +38,7 @@ from rectifiers.runtime.console import wide_stdout
 from rectifiers.runtime.distributed import LAUNCHER
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
+from rectifiers.runtime.processor import free_cores
 from rectifiers.runtime.programs import one_sentence
 from rectifiers.runtime.signals import INTERRUPTED
 
@@ -139,8 +140,13 @@ def check_all(results: Path) -> None:
 def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: threads wait asleep, and not spinning
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("arguments", nargs="+", metavar="key=value, leaderboard or check")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one per core)")
+    parser.add_argument(
+        "arguments",
+        nargs="+",
+        metavar="key=value, leaderboard or check",
+        help="an entry by its overrides (activation=, init=, their settings, size=, places), or a command alone",
+    )
+    parser.add_argument("--jobs", type=int, help="processes at a time (default: one per free core)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="the folder of results (default: the project's)")
     parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
     asked = parser.parse_intermixed_args()
@@ -151,7 +157,8 @@ def main() -> None:
             elif asked.arguments == ["check"]:
                 check_all(asked.results)
             else:
-                run(asked.arguments, asked.jobs, asked.results, asked.first)
+                jobs = free_cores() if asked.jobs is None else asked.jobs
+                run(asked.arguments, jobs, asked.results, asked.first)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on where it was", file=sys.stderr)
         sys.exit(INTERRUPTED)

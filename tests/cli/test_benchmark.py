@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from benchmark_made_up import card
-from conftest import compose_config
+from conftest import compose_config, load_script
 from rectifiers.cli import benchmark as running
 from rectifiers.cli import benchmark_card
 from rectifiers.cli import benchmark_check as checking
@@ -161,6 +161,18 @@ def test_the_script_writes_an_entry_a_card_and_the_leaderboard_and_refuses_a_sta
     assert f"not what the records say: {results}/cards/elu.md; run python" in answer.stderr
     answer = call("scripts/benchmark.py", "activation=elu", "size=huge", *own)
     assert answer.stderr == "error: size=huge is not known; give one of: quick, full\n"
+
+
+@pytest.mark.parametrize(("given", "jobs"), [([], 7), (["--jobs", "2"], 2), (["--jobs", "0"], 0)])
+def test_an_entry_gets_a_process_per_free_core_unless_told_how_many(
+    given: list[str], jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, asked = load_script("benchmark"), list[int]()
+    monkeypatch.setattr(script, "free_cores", lambda: 7)
+    monkeypatch.setattr(script, "run", lambda arguments, jobs, *_: asked.append(jobs))
+    monkeypatch.setattr("sys.argv", ["benchmark.py", "activation=elu", *given])
+    script.main()
+    assert asked == [jobs]
 
 
 def test_a_card_keeps_what_was_measured_and_says_what_could_not_be(

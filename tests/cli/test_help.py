@@ -43,10 +43,11 @@ def commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Ar
 
 
 @pytest.mark.parametrize("parser", PROGRAMS, indirect=True)
-def test_every_command_says_what_it_does_and_every_option_what_it_means(parser: argparse.ArgumentParser) -> None:
+def test_every_command_says_what_it_does_and_every_argument_what_it_means(parser: argparse.ArgumentParser) -> None:
     for name, command in [("", parser), *commands(parser)]:
         assert command.description, name
-        silent = [action.option_strings for action in command._actions if action.option_strings and not action.help]
+        arguments = [each for each in command._actions if not isinstance(each, argparse._SubParsersAction)]
+        silent = [each.option_strings or each.metavar or each.dest for each in arguments if not each.help]
         assert silent == [], name
 
 
