@@ -34,7 +34,7 @@ CLAIMS = (
     "dead_units_cure dead_units_prelu depth_or_width equal_weights figure2 figure2_18 figure3 figure3_long "
     "first_layer fisher_blocks_start fisher_large_start fisher_large_trained fisher_output_start "
     "fisher_output_trained fisher_whole_trained fixed_slope forward_or_backward greedy greedy_he_small "
-    "greedy_he_xavier greedy_responses leaky_relu learned_slope maxout mean_response mean_subtraction "
+    "greedy_he_xavier greedy_responses intensity leaky_relu learned_slope maxout mean_response mean_subtraction "
     "natural_gradient natural_gradient_large noisy_relu pca_reduced pixel_normalisation prelu_first_layer "
     "redraw_layers relu_to_match revive_dead revive_dead_alone shortcuts_fisher shortcuts_fisher_prelu "
     "shortcuts_or_prelu shortcuts_training shortcuts_unit_matrix shortcuts_variance sigmoid_slower signal slope_decay "
@@ -74,7 +74,7 @@ PROMISED = {
     "model": "mini mlp mlp_shortcuts model_a model_b model_c resnet20 resnet32 resnet56 small14 small14_32 small22_32 "
     "small30 small30_32 timm vgg16 vgg19 vgg_b",
     "data": "cifar10 digits digits8 fashion_mnist folder imagenet",
-    "callbacks": "fisher greedy ranks redraw_layers revive_dead zigzag",
+    "callbacks": "equivariance fisher greedy ranks redraw_layers revive_dead zigzag",
     "debug": "smoke",
     "experiment": " ".join(EXPERIMENTS),
     "logger": "csv none wandb",

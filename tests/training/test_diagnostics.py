@@ -122,3 +122,14 @@ def test_the_way_through_an_epoch_is_measured_alike_where_a_run_is_interrupted(t
     measured = [{key: row[key] for key in row if key.startswith(("signs", "straight"))} for row in whole.history]
     assert len(measured[0]) == 4
     assert [{key: row[key] for key in measured[0]} for row in resumed.history] == measured
+
+
+def test_answers_keep_their_class_at_another_intensity_without_biases_alone(tmp_path) -> None:
+    """A factor of a power of two is exact; the outputs of a sigmoid are no multiples of its inputs."""
+    zero, learned = (
+        train(small(tmp_path, "callbacks=equivariance", *more), {}).record.history[-1]
+        for more in (["optim.bias_lr_factor=1e-30"], ["activation=sigmoid", "callbacks.factor=0.01", "optim.lr=0.1"])
+    )
+    assert zero["equivariance/intensity"] == 0
+    assert learned["equivariance/intensity"] > 0.1
+    assert 0.1 < zero["equivariance/translation"] < 1  # a quarter of an image of 4 px

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import pytorch_lightning as pl
 import torch
@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from rectifiers.data.module import Batch, CenterDataset
 from rectifiers.nn.networks.network import of_rows
-from rectifiers.runtime.ranges import Count
+from rectifiers.runtime.ranges import Count, Range
 from rectifiers.theory.fisher import check_two_layers, measure
 from rectifiers.training.checkpoints import EpochMeasure
 from rectifiers.training.module import Classifier
@@ -130,6 +130,43 @@ class FisherMeasure(EpochMeasure):
             x = module.preprocess(self.batch.images.to(module.device)).cpu()
             found, _ = measure(copy.deepcopy(module.network).cpu(), x, self.batch.labels)
         return {f"fisher/{key}": float(value) for key, value in found.items()}
+
+
+def equivariance(images: Count, factor: Annotated[float, Range(gt=0)], shift_px: Count) -> Callback:
+    """Measure how many answers change with an image's intensity and place; see `EquivarianceMeasure`.
+    `callbacks=equivariance`.
+    """
+    return EquivarianceMeasure(images, factor, shift_px)
+
+
+@dataclass(eq=False)
+class EquivarianceMeasure(EpochMeasure):
+    """Measures the share of answers that change with the intensity and the place of an image.
+
+    `equivariance/intensity`: of the centre views of the first `images` validation images, the share that gets another
+    class where the network's input is multiplied by `factor`. Rectifiers without biases and noise keep every class
+    (Nair and Hinton 2010). `equivariance/translation`: where it is moved `shift_px` to the right, with zeros behind it.
+    """
+
+    images: int
+    factor: float
+    shift_px: int
+
+    def measure(self, module: Classifier) -> dict[str, float]:
+        data: Any = module.trainer.datamodule  # type: ignore[attr-defined]
+        views = CenterDataset(data.source, "val", data.geometry, skip_bad=data.skip_bad)
+        batch: Batch = views.__getitems__(range(min(self.images, len(data.source.val.labels))))
+        was_training = module.network.training
+        module.network.eval()
+        with torch.no_grad():
+            x = module.preprocess(batch.images.to(module.device))
+            moved = nn.functional.pad(x, (self.shift_px, 0))[..., : x.shape[-1]]
+            plain, dim, shifted = (module.network(each).argmax(1) for each in (x, self.factor * x, moved))
+        module.network.train(was_training)
+        return {
+            "equivariance/intensity": float((dim != plain).double().mean()),
+            "equivariance/translation": float((shifted != plain).double().mean()),
+        }
 
 
 def ranks() -> Callback:
