@@ -15,9 +15,9 @@ from rectifiers.analysis.propagation import analyse, effects, measure_signal
 from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.nn import activations as A
 from rectifiers.nn import initializers as I
-from rectifiers.nn.initializers import initialize
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import expand
+from rectifiers.nn.sites import initialize
 from rectifiers.theory.propagation import predict
 
 FALSE_ALARM = 1e-4  # of each statistical test, if the seeds were drawn anew

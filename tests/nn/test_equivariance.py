@@ -5,9 +5,9 @@ import torch
 
 from rectifiers.nn import activations as A
 from rectifiers.nn import initializers as I
-from rectifiers.nn.initializers import initialize
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import expand
+from rectifiers.nn.sites import initialize
 
 ROWS = [
     {"name": "conv1", "conv": 8, "kernel": 3, "padding": 1},

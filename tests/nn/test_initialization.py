@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rectifiers.nn import activations as A
-from rectifiers.nn import initializers
+from rectifiers.nn import initializers, sites
 from rectifiers.nn.initialization import InitReport, initialize, propagation
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import expand
@@ -88,10 +88,10 @@ def test_a_chain_gets_the_stds_of_the_rows_it_is_made_of() -> None:
     )  # fmt: skip
     for activation in (A.prelu, A.relu, A.maxout):
         network = Network(rows, activation, channels=3, input_px=8)
-        own = initializers.initialize(network.sites(), initializers.he, seed=0, name="he")
+        own = sites.initialize(network.sites(), initializers.he, seed=0, name="he")
         found = initialize(network, example_input=batch(16, 3, 8, 8))
         assert [r.std for r in found.layers[1:]] == pytest.approx([r.std_asked for r in own[1:]], rel=0.12)
-        back = initializers.initialize(network.sites(), initializers.he_backward, seed=0, name="he_backward")
+        back = sites.initialize(network.sites(), initializers.he_backward, seed=0, name="he_backward")
         found = initialize(network, example_input=batch(16, 3, 8, 8), mode="backward")
         assert [r.std for r in found.layers[:-1]] == pytest.approx([r.std_asked for r in back[:-1]], rel=1e-6)
 

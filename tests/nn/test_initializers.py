@@ -13,9 +13,10 @@ from conftest import compose_config
 from rectifiers.nn import activations as A
 from rectifiers.nn import initializers as I
 from rectifiers.nn.drift import warn_of_drift
-from rectifiers.nn.initializers import Layer, Site, initialize
+from rectifiers.nn.initializers import Layer
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import expand
+from rectifiers.nn.sites import Site, initialize
 from rectifiers.runtime.errors import InputError
 
 FALSE_ALARM = 1e-4  # of each statistical test below, if the seed were drawn anew

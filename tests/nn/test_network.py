@@ -84,7 +84,8 @@ def test_vgg19_computes_what_torchvisions_does() -> None:
 
 def test_the_papers_worked_example_on_vgg_b() -> None:
     """Section 2.2: a constant std of 0.01 makes the gradient at conv2 1/(5.9 * 4.2^2 * 2.9^2 * 2.1^4) of Eq. 14's."""
-    from rectifiers.nn.initializers import he_backward, initialize
+    from rectifiers.nn.initializers import he_backward
+    from rectifiers.nn.sites import initialize
 
     rows = compose_config("model=vgg_b", "data.width=1.0").model.rows
     with torch.device("meta"):

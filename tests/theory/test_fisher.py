@@ -12,9 +12,9 @@ from conftest import compose_config
 from rectifiers.analysis.fisher import analyse, ideal
 from rectifiers.nn import activations as A
 from rectifiers.nn import initializers as I
-from rectifiers.nn.initializers import initialize
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import expand
+from rectifiers.nn.sites import initialize
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory.fisher import DAMPINGS, angle, fisher_matrix, gradient, measure, summarize, weights_of
 

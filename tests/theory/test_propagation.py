@@ -12,9 +12,9 @@ from rectifiers.analysis.propagation import measure_signal
 from rectifiers.nn import activations as A
 from rectifiers.nn import initializers as I
 from rectifiers.nn.activations import moments
-from rectifiers.nn.initializers import initialize
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import expand
+from rectifiers.nn.sites import initialize
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory.propagation import predict
 from rectifiers.theory.stability import fluctuation, moments_at, width_effect

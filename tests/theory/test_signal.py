@@ -8,9 +8,10 @@ import torch
 
 from rectifiers.nn import activations as A
 from rectifiers.nn import initializers as I
-from rectifiers.nn.initializers import initialize
+from rectifiers.nn import sites
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import expand
+from rectifiers.nn.sites import initialize
 
 DEPTH, WIDTH, SEEDS = 50, 256, range(8)
 
@@ -26,7 +27,7 @@ def _one_gain_per_kind_of_layer(monkeypatch: pytest.MonkeyPatch) -> None:
             gains[key] = A.gain(activation, channels, mode=mode)
         return gains[key]
 
-    monkeypatch.setattr(I, "gain", remembered)
+    monkeypatch.setattr(sites, "gain", remembered)
 
 
 def last_responses(activation, rule, depth: int = DEPTH, first_layer_linear: bool = True) -> list[float]:

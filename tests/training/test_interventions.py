@@ -10,9 +10,10 @@ import torch
 
 from conftest import compose_config, numbers, same_bits
 from rectifiers.nn import activations as A
-from rectifiers.nn.initializers import he, initialize, lecun
+from rectifiers.nn.initializers import he, lecun
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import expand
+from rectifiers.nn.sites import initialize
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.checkpoints import EpochEnd
 from rectifiers.training.interventions import Greedy, RedrawLayers, ReviveDead, dead_units

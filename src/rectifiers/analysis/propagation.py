@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from rectifiers.analysis.setup import AnalysisSetup, finite, mean_and_interval
-from rectifiers.nn.initializers import Site
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import Row
+from rectifiers.nn.sites import Site
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError

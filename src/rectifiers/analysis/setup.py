@@ -12,8 +12,8 @@ from torch import Tensor
 
 from rectifiers.data.module import CenterDataset
 from rectifiers.data.preprocess import Preprocess
-from rectifiers.nn.initializers import LayerReport
 from rectifiers.nn.networks.network import Network, of_rows
+from rectifiers.nn.sites import LayerReport
 from rectifiers.results.statistics import mean_of
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import TrainingRecord

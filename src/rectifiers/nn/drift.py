@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from rectifiers.nn.activations import moments
-from rectifiers.nn.initializers import Site
+from rectifiers.nn.sites import Site
 from rectifiers.runtime.errors import InputError
 
 DRIFT_LIMIT = 10.0

@@ -24,11 +24,12 @@ from rectifiers.evaluation.protocols import NEEDS_MAPS, Dense
 from rectifiers.nn.activations import Mode, check_gain, check_gradient, check_output, describe, gain
 from rectifiers.nn.by_layer import ByLayer, unused
 from rectifiers.nn.drift import warn_of_drift
-from rectifiers.nn.initializers import Layer, LayerReport, initialize, needs_images
+from rectifiers.nn.initializers import Layer, needs_images
 from rectifiers.nn.isolation import as_in_training
 from rectifiers.nn.networks.modules import ModuleNetwork
 from rectifiers.nn.networks.network import ImageNetwork, Network
 from rectifiers.nn.nonlinearities import pieces
+from rectifiers.nn.sites import LayerReport, initialize
 from rectifiers.runs.config import SOME_CLASSES, RunConfig
 from rectifiers.runs.provenance import provenance
 from rectifiers.runs.record_parts import Provenance

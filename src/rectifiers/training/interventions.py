@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from rectifiers.evaluation.responses import ResponseMeter
-from rectifiers.nn.initializers import he, layers_of
+from rectifiers.nn.initializers import he
 from rectifiers.nn.networks.network import of_rows
 from rectifiers.nn.networks.rows import BESIDE
+from rectifiers.nn.sites import layers_of
 from rectifiers.runtime.distributed import all_reduce
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Count, Range

@@ -9,9 +9,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from rectifiers.nn.by_layer import ByLayer
 from rectifiers.nn.initialization import initialize
-from rectifiers.nn.initializers import LayerReport, Rule
+from rectifiers.nn.initializers import Rule
 from rectifiers.nn.networks.network import ActivationFactory, ImageNetwork
 from rectifiers.nn.nonlinearities import outputs, pieces
+from rectifiers.nn.sites import LayerReport
 from rectifiers.nn.tracing import run
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint_sequential
 
 from rectifiers.nn.by_layer import ByLayer
-from rectifiers.nn.initializers import Site
 from rectifiers.nn.kernels import Linear
 from rectifiers.nn.networks.pyramid import SpatialPyramid
 from rectifiers.nn.networks.rows import Row, depth, trace
 from rectifiers.nn.nonlinearities import outputs, pieces
+from rectifiers.nn.sites import Site
 from rectifiers.runtime.errors import InputError
 
 ActivationFactory = Callable[[int], nn.Module]
@@ -52,7 +52,7 @@ class Network(ImageNetwork):
 
     Module names are the rows' own: trunk.conv1, trunk.conv1_norm, trunk.conv1_act, ..., head.fc3. Input
     [N, channels, input_px, input_px] (any larger side too where a pyramid ends the trunk), or [N, flat_input]; output
-    [N, classes], scores before the softmax. Weights are torch's defaults until `initializers.initialize` fills them.
+    [N, classes], scores before the softmax. Weights are torch's defaults until `sites.initialize` fills them.
     """
 
     def __init__(
