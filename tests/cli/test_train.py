@@ -57,7 +57,7 @@ def test_help_lists_groups_choices_and_examples(call) -> None:
     text = call("train.py", "--help").stdout
     for line in (
         "activation: by_layer, crelu, dks, elu, gelu, glu, hardswish, identity, leaky_relu, maxout, mish, noisy_relu",
-        "init: constant, delta_orthogonal, gaussian, he, he_average, he_backward",
+        "init: constant, delta_orthogonal, fixup, gaussian, he, he_average",
         "python train.py activation=prelu init=he",
         "lr: 0.01",
     ):

@@ -68,7 +68,7 @@ EXPERIMENTS = [
 PROMISED = {
     "activation": "by_layer crelu dks elu gelu glu hardswish identity leaky_relu maxout mish noisy_relu prelu "
     "prelu_shared relu relu6 rrelu selu sigmoid silu snake softplus squared_relu tanh tat_leaky_relu torch",
-    "init": "constant delta_orthogonal gaussian he he_average he_backward he_scaled lecun lsuv orthogonal sparse "
+    "init": "constant delta_orthogonal fixup gaussian he he_average he_backward he_scaled lecun lsuv orthogonal sparse "
     "torch_default xavier xavier_forward zeros",
     "preprocess": "channel_mean minmax none pca pca_reduce pca_whiten pixel_mean scalar_mean standardize zca",
     "model": "mini mlp mlp_shortcuts model_a model_b model_c resnet20 resnet32 resnet56 small14 small14_32 small22_32 "
@@ -145,6 +145,10 @@ def test_every_model_initialiser_and_kind_of_activation_go_together(
         with pytest.raises(
             InputError, match=r"Maxout reads 2 and gives 1 channels per unit, .* choose a model of rows"
         ):
+            build.build_network(config, source, None)
+        return
+    if init == "fixup" and model != "mlp_shortcuts":  # which is residual, and has no normalisation
+        with pytest.raises(InputError, match=r"init=fixup is for residual networks"):
             build.build_network(config, source, None)
         return
     network, report = build.build_network(config, source, None, lambda: torch.randn(4, 1, 32, 32))

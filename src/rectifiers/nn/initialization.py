@@ -158,6 +158,9 @@ def initialize(
             lambda: _gain(share, call.signal.second, f"what it reads, {call.signal}, has E[x²]"),
             lambda: _gain(share, sum(fed) / len(fed) if fed else 1.0, "what it feeds has E[f'²]"),
             partial(_variance, call, respond),
+            branches=len(known.residual) if all(known.residual) else 0,
+            branch=_place(known, call.name),
+            is_output=call.name not in known.feeds,
         )
         generator = torch.Generator().manual_seed(derive_seed("weights", seed, len(done)))
         drawn = torch.empty(call.weight.shape)
@@ -225,6 +228,14 @@ def _variance(call: LayerCall, respond: Respond, weight: Tensor) -> float:
     if call.bias is not None:
         call.bias.zero_()
     return float(respond().float().var(correction=0))
+
+
+def _place(known: Trace, layer: str) -> tuple[int, int] | None:
+    """Return (place from 1, number of layers) of a layer in its residual branch; layers that share its end are last."""
+    for within in known.residual:
+        if layer in within:
+            return len(within) if layer in known.branches else within.index(layer) + 1, len(within)
+    return None
 
 
 def _rule(init: str | Rule, mode: str) -> tuple[Rule, str]:

@@ -35,6 +35,9 @@ class Layer:
         with any activation.
     find_variance: the variance of the layer's responses on a batch, over all of them, were this its weight and its
         bias 0; the layers before it have their weights already. For rules `on_images`.
+    branches: how many residual branches the network has; 0 where one of them does not end in a layer, as behind a
+        normalisation. branch: the layer's place in its branch, from 1, and the layers of that, where it is in one.
+    is_output: whether its responses are those of the network.
     """
 
     name: str
@@ -43,10 +46,13 @@ class Layer:
     find_forward_gain: Callable[[], float]
     find_backward_gain: Callable[[], float]
     find_variance: Callable[[Tensor], float] = _no_images
+    branches: int = 0
+    branch: tuple[int, int] | None = None
+    is_output: bool = False
 
     @cached_property
     def forward_gain(self) -> float:
-        """1 / sqrt(E[f^2]) of the activation before the layer; for the first layer, which has none, see `sites.initialize`.
+        """1 / sqrt(E[f^2]) of the activation before the layer; of the first layer, see `sites.initialize`.
 
         std = forward_gain / sqrt(fan_in) keeps the variance of the responses (Eq. 10, 15).
         """
@@ -194,6 +200,26 @@ def lsuv(weight: Tensor, layer: Layer, generator: Generator, tolerance: Positive
             break
         weight.div_(math.sqrt(variance))
     return float(weight.double().square().mean().sqrt())
+
+
+def fixup(weight: Tensor, layer: Layer, generator: Generator) -> float:
+    """Fixup, for residual networks without normalisation (Zhang, Dauphin and Ma 2019).
+
+    The last layer of each of the L residual branches and that of the network are 0, so that the network starts as its
+    shortcuts and gives scores of 0. All others are `he`, times L^(-1 / (2m - 2)) in a branch of m layers. The scalar
+    biases and multipliers of the paper are parameters of the network.
+    """
+    if not layer.branches:
+        raise UnfitNetworkError(
+            "init=fixup is for residual networks whose branches all end in a layer, without normalisation, and this "
+            "network is none; give model=resnet20 model.norm=none, or another init"
+        )
+    place, layers = layer.branch or (0, 0)
+    if layer.is_output or 0 < place == layers:
+        return zeros(weight, layer, generator)
+    # the gain is of what the layer reads, which those before it in the branch have scaled already
+    scale = layer.branches ** (-place / (2 * layers - 2)) if place else 1.0
+    return _normal(weight, scale * layer.forward_gain / math.sqrt(layer.fan_in), generator)
 
 
 def torch_default(weight: Tensor, layer: Layer, generator: Generator) -> float:

@@ -31,8 +31,8 @@ class Signal:
         channels are alike. root: y's own number; signals of one root are functions of the same y.
     source, functions: y and the functions in f, in words. origins: the layers whose responses y is the sum of.
     ends: the layers whose responses these numbers are, unchanged. layers, sums: how many weight layers, and how many
-        sums, lie behind it on the longest way. known: the moments of f where quadrature cannot find them.
-    is_normal: whether y is normal, as a sum of responses is.
+        sums, lie behind it on the longest way. behind: all layers behind it, in the order of the run.
+    known: the moments of f where quadrature cannot find them. is_normal: whether y is normal, as a sum of responses is.
     """
 
     values: Tensor
@@ -44,6 +44,7 @@ class Signal:
     ends: tuple[str, ...] = ()
     layers: int = 0
     sums: int = 0
+    behind: tuple[str, ...] = ()
     known: Moments | None = None
     is_normal: bool = True
 
@@ -139,5 +140,15 @@ def after_function(
 
 
 def lengths(signals: Sequence[Signal]) -> dict[str, Any]:
-    """Return the lengths of the longest way to any of `signals`, as fields of a Signal."""
-    return {"layers": max(signal.layers for signal in signals), "sums": max(signal.sums for signal in signals)}
+    """Return what lies behind any of `signals`, and the lengths of the longest way there, as fields of a Signal."""
+    return {
+        "layers": max(signal.layers for signal in signals),
+        "sums": max(signal.sums for signal in signals),
+        "behind": tuple(dict.fromkeys(chain.from_iterable(signal.behind for signal in signals))),
+    }
+
+
+def lengths_after(signals: Sequence[Signal], *layers: str) -> dict[str, Any]:
+    """Return the same behind `layers`, side by side, that read `signals`."""
+    found = lengths(signals)
+    return found | {"layers": found["layers"] + 1, "behind": (*found["behind"], *layers)}

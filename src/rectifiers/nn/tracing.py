@@ -28,6 +28,7 @@ from rectifiers.nn.signals import (
     after_function,
     after_module,
     lengths,
+    lengths_after,
     measured,
     new_root,
     normal,
@@ -70,7 +71,8 @@ class Trace:
 
     calls: every weight layer, in the order of its first use. feeds: by layer, what reads its responses: (functions,
     E[f'^2]). branches: the layers at the end of a branch of a residual sum, with the number of layers that share it.
-    sums: the largest number of residual sums on one way. responses: by layer, (predicted, measured) E[y^2].
+    sums: the largest number of residual sums on one way. residual: by such sum the layers of its branch, in
+    order; none where it does not end in a layer. responses: by layer, (predicted, measured) E[y^2].
     unexplained: by parameter, why its layer was not recognised. uses: by layer, how often the run came to it.
     """
 
@@ -79,6 +81,7 @@ class Trace:
     feeds: dict[str, list[tuple[tuple[str, ...], float]]] = field(default_factory=dict)
     branches: dict[str, int] = field(default_factory=dict)
     sums: int = 0
+    residual: list[tuple[str, ...]] = field(default_factory=list)
     responses: dict[str, tuple[float, float]] = field(default_factory=dict)
     unexplained: dict[str, str] = field(default_factory=dict)
 
@@ -290,7 +293,9 @@ class _Tracer(TorchFunctionMode):
         if one.layers == other.layers:
             ends = one.ends + other.ends
         else:
-            branch = max(one, other, key=lambda signal: signal.layers)
+            shortcut, branch = sorted((one, other), key=lambda signal: signal.layers)
+            within = tuple(name for name in branch.behind if name not in shortcut.behind)
+            self.trace.residual.append(within if branch.ends else ())
             self.trace.branches.update(dict.fromkeys(branch.ends, len(branch.ends)))
         longest = lengths([one, other])
         longest["sums"] += one.layers != other.layers
@@ -306,7 +311,7 @@ class _Tracer(TorchFunctionMode):
         out: Tensor
         if key is None:
             out = func(*args, **kwargs)
-            _set(out, measured(out, f"{name} (measured)", layers=signal.layers + 1, sums=signal.sums))
+            _set(out, measured(out, f"{name} (measured)", **lengths_after([signal])))
             return out
         self._consume(signal)
         call = LayerCall(key, weight, bias, *fans(name, weight, args, kwargs), signal)
@@ -321,7 +326,7 @@ class _Tracer(TorchFunctionMode):
         if call.bias is not None:
             second += float(call.bias.double().square().mean())
         self.trace.responses.setdefault(call.name, (second, float(out.detach().double().square().mean())))
-        longest = {"layers": call.signal.layers + 1, "sums": call.signal.sums}
+        longest = lengths_after([call.signal], call.name)
         _set(out, normal(0.0, second, call.name, origins=(call.name,), ends=(call.name,), **longest))
 
     def _meet(self, call: LayerCall, respond: Respond) -> None:
@@ -348,8 +353,7 @@ class _Tracer(TorchFunctionMode):
             self._meet(call, partial(F.linear, x, weight, its_bias))
         plain = list(args)
         plain[11], plain[12] = torch.eye(len(last), dtype=last.dtype, device=last.device), None
-        longest = lengths(signals)
-        longest["layers"] += 1
+        longest = lengths_after(signals, *(f"{self.names[id(inputs)]}[{part}]" for part in "qkv"))
         mixed = measured(func(*plain, **kwargs)[0], "attention (measured)", **longest)
         call = LayerCall(self.names[id(last)], last, bias, last.shape[1], last.shape[0], mixed)
         self._meet(call, lambda: func(*args, **kwargs)[0])

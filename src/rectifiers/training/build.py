@@ -146,7 +146,8 @@ def check_activation(config: RunConfig) -> None:
 
             finders = partial(find_gain, mode="forward"), partial(find_gain, mode="backward")
             try:
-                layer = Layer(kind, channels, channels, *finders, find_variance=lambda weight: 1.0)
+                branches = int(config.model.rows is None)  # what a function builds is known when the data are
+                layer = Layer(kind, channels, channels, *finders, lambda weight: 1.0, branches)
                 rule(torch.empty(8, 8, *(3 for _ in sides)), layer, Generator())
             except InputError:
                 raise
