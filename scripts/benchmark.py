@@ -4,7 +4,7 @@ python scripts/benchmark.py activation=mish              run what is missing of 
 python scripts/benchmark.py activation=relu init=orthogonal   an initialiser, or both
 python scripts/benchmark.py activation=relu activation._target_=my.module.X
 python scripts/benchmark.py activation=mish size=full compute=one_gpu data.root=<folder>
-python scripts/benchmark.py leaderboard                  make results/LEADERBOARD.md from results/benchmark
+python scripts/benchmark.py leaderboard                  make the leaderboard and the cards from results/
 python scripts/benchmark.py check                        do results and leaderboard fit benchmark, code and data?
 
 size=quick (the default) is ten minutes on two cores. An interrupted call goes on where it was.
@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import get_args
+from xml.sax.saxutils import escape
 
 from rich.markdown import Markdown
 
@@ -25,14 +26,15 @@ from rectifiers.cli.benchmark import Entry, work
 from rectifiers.cli.benchmark_card import measure
 from rectifiers.cli.benchmark_check import check
 from rectifiers.cli.refusals import check_arguments
+from rectifiers.results import readme
 from rectifiers.results.benchmark import card as cards
-from rectifiers.results.benchmark import card_page
-from rectifiers.results.benchmark.card_figure import figure
+from rectifiers.results.benchmark import card_index, card_page
+from rectifiers.results.benchmark.card_figure import description, figure
 from rectifiers.results.benchmark.definition import Size, benchmark
 from rectifiers.results.benchmark.entries import EntryResults, load, load_all, path_of, save
 from rectifiers.results.benchmark.leaderboard import render_markdown
 from rectifiers.results.figures import write_svg
-from rectifiers.results.generated import write_or_check
+from rectifiers.results.generated import refuse_stale, stale_files, write_or_check
 from rectifiers.runs.provenance import is_changed
 from rectifiers.runtime.console import wide_stdout
 from rectifiers.runtime.distributed import LAUNCHER
@@ -43,6 +45,8 @@ from rectifiers.runtime.programs import one_sentence
 from rectifiers.runtime.signals import INTERRUPTED
 
 RESULTS = Path(__file__).parents[1] / "results"
+README = RESULTS.parent / "README.md"
+LEADERBOARD = "python scripts/benchmark.py leaderboard"  # what writes all of these pages
 KINDS = (".md", ".svg", ".html", ".json")  # of a card's files
 
 
@@ -80,24 +84,29 @@ def with_other_sizes(results: Path, found: EntryResults) -> EntryResults:
 
 def write_card(results: Path, entry: str, entries: Mapping[str, EntryResults]) -> Path:
     """Write the card of an entry from its records: Markdown, figure and HTML; return the Markdown's path."""
-    card = cards.load(results / "cards" / f"{entry}.json")
-    path = results / "cards" / f"{entry}.md"
-    read = cards.chapters(benchmark(), card, entries[entry], entries)
-    write_text(path, card_page.render_markdown(benchmark(), card, read))
-    write_svg(figure(benchmark(), card, entries[entry], entries), path.with_suffix(".svg"), entry)
-    html = card_page.render_html(benchmark(), card, read, path.with_suffix(".svg").read_text())
-    write_text(path.with_suffix(".html"), html)
+    card, path = cards.load(results / "cards" / f"{entry}.json"), results / "cards" / f"{entry}.md"
+    said = description(card, entries[entry], entries)
+    write_svg(figure(benchmark(), card, entries[entry], entries), path.with_suffix(".svg"), entry, said)
+    for each, text in card_texts(path, entries).items():
+        write_text(each, text)
     return path
 
 
-def card_texts(results: Path, entries: Mapping[str, EntryResults]) -> dict[Path, str]:
-    """Return what every card is to say, by its path."""
-    texts = {}
-    for path in sorted((results / "cards").glob("*.json")):
-        card = cards.load(path)
-        read = cards.chapters(benchmark(), card, entries[path.stem], entries)
-        texts[path.with_suffix(".md")] = card_page.render_markdown(benchmark(), card, read)
-    return texts
+def card_texts(path: Path, entries: Mapping[str, EntryResults]) -> dict[Path, str]:
+    """Return what a card is to say as Markdown, whose path is given, and as HTML around the figure that is there."""
+    card = cards.load(path.with_suffix(".json"))
+    read = cards.chapters(benchmark(), card, entries[path.stem], entries)
+    html = card_page.render_html(benchmark(), card, read, path.with_suffix(".svg").read_text())
+    return {path: card_page.render_markdown(benchmark(), card, read), path.with_suffix(".html"): html}
+
+
+def stale_card(path: Path, entries: Mapping[str, EntryResults]) -> list[Path]:
+    """Return the files of a card that are not what its records say."""
+    drawn = path.with_suffix(".svg")
+    said = description(cards.load(path.with_suffix(".json")), entries[path.stem], entries)
+    if not drawn.is_file() or f">{escape(said)}<" not in drawn.read_text():
+        return [drawn]
+    return stale_files(card_texts(path, entries))
 
 
 @contextmanager
@@ -118,22 +127,39 @@ def helped(arguments: list[str], helpers: int) -> Iterator[None]:
             process.wait()
 
 
+def card_paths(results: Path) -> list[Path]:
+    """Return the Markdown of every card whose measured numbers are there."""
+    return [path.with_suffix(".md") for path in sorted((results / "cards").glob("*.json"))]
+
+
+def pages(results: Path, entries: Mapping[str, EntryResults]) -> dict[Path, str]:
+    """Return the documents that have all entries."""
+    names = [path.stem for path in card_paths(results)]
+    return {
+        results / "LEADERBOARD.md": render_markdown(benchmark(), entries),
+        results / "CARDS.md": card_index.render_markdown(benchmark(), names, entries),
+    }
+
+
 def write_leaderboard(results: Path) -> None:
-    """Write results/LEADERBOARD.md, and the cards, in which ReLU and PReLU stand, anew."""
-    path, entries = results / "LEADERBOARD.md", load_all(results / "benchmark")
-    write_text(path, render_markdown(benchmark(), entries))
-    for card in sorted((results / "cards").glob("*.json")):
-        write_card(results, card.stem, entries)
-    print(path)
+    """Write results/LEADERBOARD.md, CARDS.md, the cards (ReLU and PReLU stand in each), and the README's top rows."""
+    entries = load_all(results / "benchmark")
+    for path in card_paths(results):
+        write_card(results, path.stem, entries)
+    texts = pages(results, entries)
+    if results == RESULTS:
+        texts[README] = readme.render(README.read_text(), results)
+    write_or_check(texts, False, LEADERBOARD)
+    print(*texts, sep="\n")
 
 
 def check_all(results: Path) -> None:
-    """Refuse results that are not of this benchmark, and a leaderboard that is not what they say."""
+    """Refuse results that are not of this benchmark, and a leaderboard or cards that are not what they say."""
     entries = load_all(results / "benchmark")
     for stem, found in entries.items():
         check(found, stem)
-    texts = {results / "LEADERBOARD.md": render_markdown(benchmark(), entries), **card_texts(results, entries)}
-    write_or_check(texts, True, "python scripts/benchmark.py leaderboard")
+    stale = stale_files(pages(results, entries))
+    refuse_stale([*stale, *(each for path in card_paths(results) for each in stale_card(path, entries))], LEADERBOARD)
     print(f"{len(entries)} entries of benchmark {benchmark().version}")
 
 

@@ -12,11 +12,11 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from conftest import ROOT
+from conftest import ROOT, load_script
 
 LOADED = {("script", "src"), ("link", "href"), ("img", "src"), ("source", "srcset"), ("iframe", "src")}
 LINKED = {*LOADED, ("a", "href")}
-WRITTEN = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("results/*.md"), *ROOT.glob(".github/**/*.md")]
+WRITTEN = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("results/**/*.md"), *ROOT.glob(".github/**/*.md")]
 
 
 class Markup(HTMLParser):
@@ -98,6 +98,16 @@ def test_pages_opened_from_a_folder_fit_a_phone_and_are_searched_there(site: dic
         expect(page.locator(".md-search-result__meta")).to_contain_text("matching documents", timeout=60_000)
         browser.close()
     assert not [address for address in requested if not address.startswith(("file:", "data:", "about:"))]
+
+
+def test_a_new_card_is_a_page_of_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    documentation = load_script("documentation")
+    monkeypatch.setattr(documentation, "ROOT", tmp_path)
+    (tmp_path / "results" / "cards").mkdir(parents=True)
+    for name in ("new.md", "new.svg", "new.html", "new.json"):
+        (tmp_path / "results" / "cards" / name).touch()
+    places = set(documentation.pages_from_elsewhere().values()) - set(documentation.ELSEWHERE.values())
+    assert places == {"results/cards/new.md", "results/cards/new.svg"}
 
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.relative_to(ROOT).as_posix())

@@ -156,9 +156,14 @@ def test_the_script_writes_an_entry_a_card_and_the_leaderboard_and_refuses_a_sta
     assert "| 1 | elu |" in (results / "LEADERBOARD.md").read_text()
     monkeypatch.setattr(checking, "_reason_of", lambda origin: None)  # the code may have changes
     assert call("scripts/benchmark.py", "check", *own).returncode == 0
-    (results / "cards" / "elu.md").write_text("better than all")
-    answer = call("scripts/benchmark.py", "check", *own)
-    assert f"not what the records say: {results}/cards/elu.md; run python" in answer.stderr
+    assert "| [elu](cards/elu.md) | 1 | - | - |" in (results / "CARDS.md").read_text()
+    assert "](elu.svg)" in (results / "cards" / "elu.md").read_text()
+    for name in ("cards/elu.md", "cards/elu.html", "cards/elu.svg", "CARDS.md", "LEADERBOARD.md"):
+        before = (results / name).read_text()
+        (results / name).write_text("better than all")
+        answer = call("scripts/benchmark.py", "check", *own)
+        assert f"not what the records say: {results / name}; run python" in answer.stderr
+        (results / name).write_text(before)
     answer = call("scripts/benchmark.py", "activation=elu", "size=huge", *own)
     assert answer.stderr == "error: size=huge is not known; give one of: quick, full\n"
 

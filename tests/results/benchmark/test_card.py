@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from benchmark_made_up import SMALL, card, results
+from rectifiers.results.benchmark import card_index
 from rectifiers.results.benchmark.card import chapters, load, save
-from rectifiers.results.benchmark.card_figure import figure
+from rectifiers.results.benchmark.card_figure import description, figure
 from rectifiers.results.benchmark.card_page import render_html, render_markdown
 from rectifiers.results.benchmark.entries import EntryResults
-from rectifiers.results.benchmark.verdict import sentences
+from rectifiers.results.benchmark.verdict import in_short, sentences
 from rectifiers.results.figures import write_svg
 from rectifiers.runtime.errors import InputError
 
@@ -37,6 +38,22 @@ def test_better_over_all_tasks_is_said_of_an_interval_above_one_half_alone() -> 
     assert "with probability 0.80 (0." in better
     assert ": better, as far" in better
     assert "neither better nor worse" in verdict(results("mish", [5.0, 6.0, 5.5, 5.2, 6.1]), relu=RELU)
+
+
+def test_the_list_of_cards_says_what_the_verdict_says_over_all_tasks() -> None:
+    own = {
+        "relu": RELU,
+        "good": results("good", [1.0, 1.1, 1.2, 1.0, 1.1]),
+        "bad": results("bad", [9.0] * 5, [3.0] * 5),
+        "alone": EntryResults(benchmark=SMALL.hash, entry="alone", overrides=(), refused={}, origins=(), runs=()),
+    }
+    assert str(in_short(SMALL, "relu", own["good"], own)).startswith("better, 0.80 (0.")
+    assert str(in_short(SMALL, "relu", own["bad"], own)).startswith("worse, 0.")
+    page = card_index.render_markdown(SMALL, ["bad", "alone", "relu", "good"], own)
+    rows = [line.split(" | ")[:3] for line in page.splitlines() if line.startswith("| [")]
+    assert [row[0] for row in rows] == [f"| [{name}](cards/{name}.md)" for name in ("good", "relu", "bad", "alone")]
+    assert rows[1][2] == rows[3][1] == "-"  # ReLU is not compared with itself, and what has no run has no place
+    assert card_index.render_markdown(SMALL, [], own).endswith("None is committed yet.\n")
 
 
 def test_the_verdict_counts_seeds_that_train_and_those_that_diverged() -> None:
@@ -99,6 +116,18 @@ def test_what_could_not_be_measured_is_a_sentence_with_the_reason(tmp_path: Path
     assert text.count(f"Not measured: {reason}") == 4
     assert f"easy cannot be run: {reason}." in text
     write_svg(figure(SMALL, made, own, {"relu": RELU}), tmp_path / "mish.svg", "mish")
+
+
+def test_a_figure_of_other_numbers_has_another_description() -> None:
+    own = results("mish", [1.0] * 5)
+    said = {
+        description(card(), own, {"relu": RELU}),
+        description(card(trains=None), own, {"relu": RELU}),
+        description(card(), results("mish", [2.0] * 5), {"relu": RELU}),
+        description(card(), own, {"relu": results("relu", [1.0] * 5)}),
+    }
+    assert len(said) == 4
+    assert description(card(), own, {"relu": RELU, "gelu": own}) in said  # which the figure does not show
 
 
 def test_what_a_card_shows_of_a_user_is_text_and_no_markup() -> None:

@@ -8,6 +8,7 @@ from rectifiers.results.benchmark.card import Card
 from rectifiers.results.benchmark.definition import Benchmark
 from rectifiers.results.benchmark.entries import BASELINES, EntryResults
 from rectifiers.results.benchmark.standing import scores, standing
+from rectifiers.runs.identity import run_id
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,6 +36,13 @@ def figure(benchmark: Benchmark, card: Card, results: EntryResults, baselines: M
         _rates(axes[4], card.trains)
     _errors(axes[5], benchmark, {results.entry: results, **{n: b for n, b in baselines.items() if n in BASELINES}})
     return made
+
+
+def description(card: Card, results: EntryResults, baselines: Mapping[str, EntryResults]) -> str:
+    """Return the numbers of the figure as a hash, by which a figure of other numbers is found."""
+    drawn = [results, *(baselines[name] for name in BASELINES if name in baselines)]
+    numbers = [card.model_dump(mode="json"), *(each.model_dump(mode="json") for each in drawn)]
+    return f"a card of {card.entry}, drawn from the numbers {run_id({'numbers': numbers})}"
 
 
 def _curve(axes: Any, curve: Mapping[str, Sequence[float]]) -> None:

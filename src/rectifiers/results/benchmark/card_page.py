@@ -15,13 +15,17 @@ def facts(benchmark: Benchmark, card: Card) -> str:
     typed = " ".join(card.overrides) or "activation=relu"
     return (
         f"Benchmark {benchmark.version} ({card.benchmark}), `python scripts/benchmark.py {typed}`, code {card.code} on "
-        f"{card.machine}. The figure is `{card.entry}.svg`, the protocol docs/benchmark.md."
+        f"{card.machine}."
     )
 
 
 def render_markdown(benchmark: Benchmark, card: Card, chapters: Sequence[Chapter]) -> str:
     """Return the card as a document of Markdown."""
-    parts = [f"# {card.entry}", facts(benchmark, card)]
+    parts = [
+        f"# {card.entry}",
+        f"{facts(benchmark, card)} [The benchmark](../../docs/benchmark.md) says what the chapters mean.",
+        f"![The function, a deep chain at the start, what trains, and the errors]({card.entry}.svg)",
+    ]
     for chapter in chapters:
         parts.append(f"## {chapter.title}")
         parts += chapter.text

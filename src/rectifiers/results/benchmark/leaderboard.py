@@ -15,7 +15,7 @@ HEAD = """# The rectifier benchmark
 Made by `python scripts/benchmark.py leaderboard` from the results in `results/benchmark/`; do not edit. Every entry has
 the learning rate that its own search on validation images found best, by the same grid and budget for all;
 [docs/benchmark.md](../docs/benchmark.md) says how, and what places and intervals mean. Entries that share a place are
-ties: nothing here tells them apart.
+ties: nothing here tells them apart. [CARDS.md](CARDS.md) leads to a page about each.
 
 """
 TITLES: dict[Size, str] = {"quick": "Quick tasks", "full": "Full tasks"}
@@ -64,7 +64,7 @@ def tables(benchmark: Benchmark, found: Board) -> list[Table]:
     """Return the tables of a board: over all, one per task, and what is not ranked; none where nobody took part."""
     if not found.standings:
         return []
-    made = [_overall(found)]
+    made = [overall(found)]
     made += [_of_task(name, task, found) for name, task in benchmark.of_size(found.size).items()]
     if found.unranked:
         head = ("entry", "incomplete, and not ranked")
@@ -73,11 +73,16 @@ def tables(benchmark: Benchmark, found: Board) -> list[Table]:
     return made
 
 
-def _overall(found: Board) -> Table:
+def place(own: Ranked, ranked: Sequence[Ranked]) -> str:
+    """Return the place of an entry, with a sign where others share it."""
+    return f"{own.place}{' =' * (sum(other.place == own.place for other in ranked) > 1)}"
+
+
+def overall(found: Board) -> Table:
+    """Return the table over all tasks."""
     lines = []
     for each in found.ranked:
-        shared = sum(other.place == each.place for other in found.ranked) > 1
-        cells = [f"{each.place}{' =' if shared else ''}", each.entry, str(each.mean_rank), str(each.improvement)]
+        cells = [place(each, found.ranked), each.entry, str(each.mean_rank), str(each.improvement)]
         lines.append(Line([*cells, str(len(each.beats))]))
     head = (
         "place",

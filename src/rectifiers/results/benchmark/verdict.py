@@ -5,7 +5,7 @@ from typing import Any
 
 from rectifiers.results.benchmark.definition import Benchmark
 from rectifiers.results.benchmark.entries import BASELINES, EntryResults
-from rectifiers.results.benchmark.ranking import EVEN, rank
+from rectifiers.results.benchmark.ranking import EVEN, Interval, rank
 from rectifiers.results.benchmark.standing import Standing, paired, scores, standing
 
 NAMES = {"relu": "ReLU", "prelu": "PReLU"}
@@ -49,12 +49,8 @@ def _against(
 ) -> list[str]:
     """What the paired differences of errors show, and the probability of improvement over all tasks."""
     lower, higher, open_ones = (list[str]() for _ in range(3))
-    both: dict[str, dict[str, Sequence[float]]] = {entry: {}, base: {}}
-    for name, where in complete.items():
-        reference = standing(benchmark, name, other)
-        if not reference.is_complete:
-            continue
-        both[entry][name], both[base][name] = scores(benchmark, where), scores(benchmark, reference)
+    both = _scores(benchmark, base, complete, other, entry)
+    for name in both[entry]:
         if benchmark.tasks[name].reach is not None:
             continue
         mean = paired(both[entry][name], both[base][name])
@@ -70,13 +66,45 @@ def _against(
     if open_ones:
         said.append(f"No difference from {NAMES[base]} is shown on {', '.join(open_ones)}.")
     if both[entry]:
-        chance = next(each for each in rank(both) if each.entry == entry).improvement
-        shows = "better" if chance.low > EVEN else "worse" if chance.high < EVEN else "neither better nor worse"
+        chance, shows = _improvement(both, entry)
         said.append(
             f"Over {len(both[entry])} tasks a run of it beats one of {NAMES[base]} with probability {chance}: {shows}, "
             "as far as these seeds show."
         )
     return said
+
+
+def in_short(
+    benchmark: Benchmark, base: str, results: EntryResults, baselines: Mapping[str, EntryResults]
+) -> str | None:
+    """Return the probability that a run beats one of `base` over all tasks, and what it shows; None without a task."""
+    if base == results.entry or base not in baselines:
+        return None
+    own = {name: standing(benchmark, name, results) for name in benchmark.tasks}
+    complete = {name: each for name, each in own.items() if each.is_complete}
+    both = _scores(benchmark, base, complete, baselines[base], results.entry)
+    if not both[results.entry]:
+        return None
+    chance, shows = _improvement(both, results.entry)
+    return f"{shows}, {chance}"
+
+
+def _scores(
+    benchmark: Benchmark, base: str, complete: Mapping[str, Standing], other: EntryResults, entry: str
+) -> dict[str, dict[str, Sequence[float]]]:
+    """The scores of an entry and a baseline on the tasks that both have."""
+    both: dict[str, dict[str, Sequence[float]]] = {entry: {}, base: {}}
+    for name, where in complete.items():
+        reference = standing(benchmark, name, other)
+        if reference.is_complete:
+            both[entry][name], both[base][name] = scores(benchmark, where), scores(benchmark, reference)
+    return both
+
+
+def _improvement(both: Mapping[str, Mapping[str, Sequence[float]]], entry: str) -> tuple[Interval, str]:
+    chance = next(each for each in rank(both) if each.entry == entry).improvement
+    shows = "better" if chance.low > EVEN else "worse" if chance.high < EVEN else "neither better nor worse"
+    return chance, shows
 
 
 def _deep(benchmark: Benchmark, complete: Mapping[str, Standing], baselines: Mapping[str, EntryResults]) -> list[str]:
