@@ -56,6 +56,15 @@ def test_the_list_of_cards_says_what_the_verdict_says_over_all_tasks() -> None:
     assert card_index.render_markdown(SMALL, [], own).endswith("None is committed yet.\n")
 
 
+def test_a_baseline_is_not_compared_with_itself() -> None:
+    said = verdict(RELU, relu=RELU, prelu=results("prelu", [1.0] * 5))
+    assert "deep: 4 of 5 seeds train, PReLU 5." in said
+    assert "ReLU on easy" not in said.replace("PReLU", "")
+    read = chapters(SMALL, card(), RELU, {"relu": RELU})
+    (table,) = next(chapter for chapter in read if chapter.title == "How well").tables
+    assert [line.cells[3] for line in table.lines] == ["-", "-"]
+
+
 def test_the_verdict_counts_seeds_that_train_and_those_that_diverged() -> None:
     own = results("mish", [1.0] * 5, [3.0, 3.0, 1.0, 1.0, 1.0])
     assert "deep: 3 of 5 seeds train, ReLU 4." in verdict(own, relu=RELU)

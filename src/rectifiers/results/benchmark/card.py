@@ -193,7 +193,8 @@ def _how_well(benchmark: Benchmark, results: EntryResults, baselines: Mapping[st
             rows.append(Line([name, where.refused or f"incomplete, {where.missing} runs missing", "-", "-", "-", "-"]))
             continue
         own = scores(benchmark, where)
-        beside = [_beside(benchmark, name, own, baselines.get(base)) for base in BASELINES]
+        others = (None if base == results.entry else baselines.get(base) for base in BASELINES)
+        beside = [_beside(benchmark, name, own, base) for base in others]
         lost = f"{sum(run.diverged for run in where.judged.values())} of {len(own)}"
         rate = f"{where.rate:g}{_at_border(task.rates, where)}"
         rows.append(Line([name, f"{shown(task, own)}{_spread(own, task.reach)}", rate, *beside, lost]))

@@ -27,7 +27,7 @@ def sentences(
     for base in BASELINES:
         if base != results.entry and base in baselines:
             said += _against(benchmark, base, complete, baselines[base], results.entry)
-    said += _deep(benchmark, complete, baselines)
+    said += _deep(benchmark, complete, baselines, results.entry)
     lost = [run for each in complete.values() for run in each.judged.values() if run.diverged]
     if lost:
         said.append(
@@ -107,14 +107,16 @@ def _improvement(both: Mapping[str, Mapping[str, Sequence[float]]], entry: str) 
     return chance, shows
 
 
-def _deep(benchmark: Benchmark, complete: Mapping[str, Standing], baselines: Mapping[str, EntryResults]) -> list[str]:
+def _deep(
+    benchmark: Benchmark, complete: Mapping[str, Standing], baselines: Mapping[str, EntryResults], entry: str
+) -> list[str]:
     """How many seeds train, of the tasks that count them."""
     said = []
     for name, where in complete.items():
         if benchmark.tasks[name].reach is None:
             continue
         counts = [f"{_trained(benchmark, where)} of {benchmark.seeds} seeds train"]
-        for base in BASELINES:
+        for base in (base for base in BASELINES if base != entry):
             reference = standing(benchmark, name, baselines[base]) if base in baselines else None
             if reference and reference.is_complete:
                 counts.append(f"{NAMES[base]} {_trained(benchmark, reference)}")
