@@ -34,7 +34,7 @@ $(READY): requirements.lock
 		--editable .
 	@touch $@
 
-native: $(READY) ## compile the C sources anew (done by itself where they changed; the JPEG decoder needs libjpeg-turbo's headers)
+native: $(READY) ## compile the C sources again (done by itself where they changed; the JPEG decoder needs libjpeg-turbo's headers)
 	@$(BIN)/python $(COMPILE)
 
 # Where it cannot be built the line says why, and everything works without, more slowly.
@@ -68,7 +68,7 @@ types: $(READY) ## mypy on src
 format: $(READY) ## let ruff format and repair
 	@$(BIN)/ruff check --fix --quiet; $(BIN)/ruff format --quiet
 
-data: $(READY) ## make the miniature archives and prepare them anew; the bytes that dvc.lock pins must come out
+data: $(READY) ## make the miniature archives and prepare them again; the bytes that dvc.lock pins must come out
 	@PATH="$(abspath $(BIN)):$$PATH" dvc repro --force --quiet
 	@git diff --exit-code dvc.lock || { git checkout --quiet dvc.lock; \
 		echo "error: other bytes came out than dvc.lock pins, which stays as it was; dvc repro --force pins what comes out"; exit 1; }
@@ -115,7 +115,7 @@ bench-gpu: $(READY) $(LIBRARY) ## the same on a GPU: PReLU, training steps, thei
 	@$(BIN)/python scripts/performance.py
 	@echo "Please send in the file named above, from results/bench/, by a pull request."
 
-lock: ## resolve requirements.lock anew from pyproject.toml (needs uv)
+lock: ## resolve requirements.lock again from pyproject.toml (needs uv)
 	@uv pip compile pyproject.toml --extra all --extra dev --extra docs --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--custom-compile-command "make lock" --quiet --upgrade --output-file requirements.lock
 

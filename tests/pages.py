@@ -26,10 +26,10 @@ class Visit:
     def __init__(self, browser: Browser, path: Path, fragment: str = "", **context: Any) -> None:
         self.context = browser.new_context(**context)
         self.page = self.context.new_page()
-        self.faults: list[str] = []
-        self.page.on("console", lambda said: self.faults.append(said.text))
-        self.page.on("pageerror", lambda fault: self.faults.append(str(fault)))
-        self.page.on("request", lambda asked: asked.url.startswith(path.as_uri()) or self.faults.append(asked.url))
+        self.errors: list[str] = []
+        self.page.on("console", lambda said: self.errors.append(said.text))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda asked: asked.url.startswith(path.as_uri()) or self.errors.append(asked.url))
         self.page.goto(path.as_uri() + fragment)
 
     def __enter__(self) -> Page:
@@ -38,7 +38,7 @@ class Visit:
     def __exit__(self, kind: Any, *_: Any) -> None:
         self.context.close()
         if kind is None:
-            assert self.faults == []
+            assert self.errors == []
 
 
 def column(page: Page, number: int) -> list[str]:

@@ -161,7 +161,7 @@ def litdata(root: Path) -> Way:
 
 
 def ffcv(root: Path) -> Way:
-    """ffcv's own file of JPEGs, encoded anew as it needs them: with loss, at the quality that the photos have."""
+    """ffcv's own file of JPEGs, encoded again as it needs them: with loss, at the quality that the photos have."""
     from ffcv.fields import IntField, RGBImageField
     from ffcv.fields.rgb_image import ResizedCropRGBImageDecoder
     from ffcv.loader import Loader, OrderOption

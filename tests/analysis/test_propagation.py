@@ -20,7 +20,7 @@ from rectifiers.nn.networks.rows import expand
 from rectifiers.nn.sites import initialize
 from rectifiers.theory.propagation import predict
 
-FALSE_ALARM = 1e-4  # of each statistical test, if the seeds were drawn anew
+FALSE_ALARM = 1e-4  # of each statistical test, if other seeds were drawn
 DEPTH, UNITS, SEEDS = 20, 128, 10
 PERCEPTRON = [{"name": "fc", "linear": UNITS, "repeat": DEPTH}, {"name": "out", "linear": "classes"}]
 

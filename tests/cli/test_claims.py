@@ -112,7 +112,7 @@ def test_a_claim_is_planned_run_broken_completed_and_judged(tmp_path: Path) -> N
 
 
 @pytest.mark.process
-def test_a_run_of_code_that_was_not_committed_is_made_anew(
+def test_a_run_of_code_that_was_not_committed_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     script = load_script("claims")

@@ -145,7 +145,7 @@ def test_bad_records_of_every_kind_are_left_out_and_named(
         assert all(any(f"/{kind}" in line for line in said) for kind in BAD)
 
 
-def test_a_page_is_written_and_told_of(said: Any) -> None:
+def test_a_page_is_written_and_described(said: Any) -> None:
     told = json.loads(said("page", "--json"))
     assert (told["runs"], told["bytes"]) == (4, Path(told["path"]).stat().st_size)
 

@@ -19,7 +19,7 @@ from rectifiers.nn.networks.rows import expand
 from rectifiers.nn.sites import Site, initialize
 from rectifiers.runtime.errors import InputError
 
-FALSE_ALARM = 1e-4  # of each statistical test below, if the seed were drawn anew
+FALSE_ALARM = 1e-4  # of each statistical test below, if another seed were drawn
 LAYER = Layer("conv", 50, 180, find_forward_gain=lambda: math.sqrt(2), find_backward_gain=lambda: math.sqrt(3))
 SHAPE = (400, 2, 5, 5)  # 20,000 weights
 

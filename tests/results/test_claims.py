@@ -302,7 +302,7 @@ def test_the_document_tells_what_speaks_against_first_and_how_many_are_chance(ma
     for part in ("The better arm is better", "nowhere", "1 (1 to 1)", criterion, scale, "claims.py run made_up"):
         assert part in line
     assert render_markdown(answers) == text
-    assert "inconclusive: power 0.00, 0.8 needs" in text
+    assert "inconclusive (its power was below 0.01; a power of 0.8 needs" in text
 
 
 def test_what_follows_from_theory_is_a_check_and_is_not_counted(made_up: Any) -> None:
@@ -327,7 +327,7 @@ def test_an_effect_in_points_is_held_back_by_the_floor_and_said_so(made_up: Any)
     held = answer(claim, found, NumericalFloor(spreads))
     assert (answer(claim, found).verdict, held.verdict) == ("supported", "inconclusive")
     text = render_markdown([held], NumericalFloor(spreads))
-    assert "It prevents 1 verdicts: made_up (lower error)." in text
+    assert "It prevents 1 verdict: made_up (lower error)." in text
     assert "-1 (-1 to -1), floor 1.3 |" in text
     assert "inconclusive, by the floor" in text
     (test,) = yaml.safe_load(DESCRIBED)["tests"]

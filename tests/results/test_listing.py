@@ -75,10 +75,10 @@ def test_filters_narrow(filters: list[str], count: int) -> None:
     ],
 )
 def test_a_filter_that_cannot_be_used_says_what_can(text: str, sentence: str) -> None:
-    with pytest.raises(InputError) as fault:
+    with pytest.raises(InputError) as error:
         select(FOUND, [text])
-    assert str(fault.value).startswith(sentence)
-    assert "\n" not in str(fault.value)
+    assert str(error.value).startswith(sentence)
+    assert "\n" not in str(error.value)
 
 
 def test_a_run_is_named_by_its_beginning_or_its_path() -> None:

@@ -12,7 +12,7 @@ CPUINFO = "processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel\t\t: 1\nmodel name\t
 
 
 @pytest.fixture(autouse=True)
-def _asked_anew():
+def _asked_again():
     functions = (processor.name, processor.vendor)
     for function in functions:
         function.cache_clear()

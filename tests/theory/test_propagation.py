@@ -19,7 +19,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.theory.propagation import predict
 from rectifiers.theory.stability import fluctuation, moments_at, width_effect
 
-FALSE_ALARM = 1e-4  # of each statistical test, if the seeds were drawn anew
+FALSE_ALARM = 1e-4  # of each statistical test, if other seeds were drawn
 ONE = torch.ones(1, 1, dtype=torch.float64)
 
 

@@ -136,8 +136,8 @@ join_process_group(here, "gloo", 60)
 for share, guilty in ((run_on_all_ranks, 1), (broadcast_from_rank_zero, 0)):
     try:
         share(lambda: 1 / (here.rank != guilty))
-    except (InputError, ZeroDivisionError) as fault:
-        print(type(fault).__name__, fault)
+    except (InputError, ZeroDivisionError) as error:
+        print(type(error).__name__, error)
 """
 
 

@@ -31,8 +31,8 @@ def hosts() -> Iterator[dict[str, str]]:
     names = {host: f"rect-{uuid.uuid4().hex[:6]}{host}" for host in ADDRESS}
     try:
         ip("netns", "add", names["a"])
-    except subprocess.CalledProcessError as fault:
-        pytest.skip(f"network namespaces are not permitted here: {fault.stderr.strip()}")
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"network namespaces are not permitted here: {error.stderr.strip()}")
     try:
         ip("netns", "add", names["b"])
         cable = [

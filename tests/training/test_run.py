@@ -204,7 +204,7 @@ def test_a_rerun_that_cannot_be_built_moves_nothing(tiny, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("content", "fault"),
+    ("content", "error"),
     [
         ({}, r"last\.ckpt cannot be read as a checkpoint"),
         ([1], r"last\.ckpt cannot be read as a checkpoint"),
@@ -212,7 +212,7 @@ def test_a_rerun_that_cannot_be_built_moves_nothing(tiny, monkeypatch: pytest.Mo
         ("other network", "the weights are of another network: network.head.fc_1.bias is not in it there"),
     ],
 )
-def test_a_checkpoint_that_is_none_is_one_sentence(tiny, content: object, fault: str) -> None:
+def test_a_checkpoint_that_is_none_is_one_sentence(tiny, content: object, error: str) -> None:
     first = train(tiny(), CHOICES)
     last = first.path.parent / "last.ckpt"
     if content == "other network":
@@ -221,7 +221,7 @@ def test_a_checkpoint_that_is_none_is_one_sentence(tiny, content: object, fault:
     else:
         torch.save(content, last)
     first.path.unlink()
-    with pytest.raises(InputError, match=fault):
+    with pytest.raises(InputError, match=error):
         train(tiny(), CHOICES)
 
 
@@ -337,7 +337,7 @@ def test_the_last_update_is_judged_too(tiny) -> None:
 
 
 @pytest.mark.process
-def test_a_protocol_said_otherwise_is_tested_anew(tiny) -> None:
+def test_a_protocol_said_otherwise_is_tested_again(tiny) -> None:
     name = "evaluation.center._target_=rectifiers.evaluation.protocols.ten_view"
     other = train(tiny("evaluation=[center]", name), CHOICES)
     own = train(tiny("evaluation=[center]"), CHOICES)

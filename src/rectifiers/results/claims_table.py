@@ -11,6 +11,7 @@ from rectifiers.results.numerical_floor import NumericalFloor
 from rectifiers.results.power import MOST_SEEDS, WANTED
 from rectifiers.results.verdicts import Finding, Verdict
 
+SMALLEST_POWER = 0.01  # that is written as a number
 FIGURES = "figures/claims"  # below results/
 
 
@@ -45,7 +46,8 @@ def render_markdown(
 def about_floor(answers: Sequence[Answer], floor: NumericalFloor) -> str:
     """Return what rounding alone does, and which verdicts it prevents."""
     held = [f"{a.claim.name} ({t.test.says})" for a in in_order(answers) for t in a.tested if t.finding.held_back]
-    prevented = f"It prevents {len(held)} verdicts: {', '.join(held)}." if held else "It prevents no verdict."
+    number = f"{len(held)} verdict{'s' * (len(held) != 1)}"
+    prevented = f"It prevents {number}: {', '.join(held)}." if held else "It prevents no verdict."
     return (
         f"{floor} Where an effect is an error in points, its floor stands beside it, and a verdict also needs the "
         f"effect to lie on its side of the criterion's bound by the floor. {prevented}"
@@ -118,8 +120,9 @@ def verdict_of(found: Finding) -> str:
     verdict = f"{found.verdict}{', by the floor' if found.held_back else ''}"
     if found.power is None:
         return verdict
-    needed = f"{found.needed} seeds" if found.needed else f"more than {MOST_SEEDS:,} seeds"
-    return f"{verdict}: power {found.power:.2f}, {WANTED:g} needs {needed}"
+    power = f"{found.power:.2f}" if found.power >= SMALLEST_POWER else f"below {SMALLEST_POWER}"
+    needed = f"{found.needed:,} seeds" if found.needed else f"more than {MOST_SEEDS:,} seeds"
+    return f"{verdict} (its power was {power}; a power of {WANTED:g} needs {needed})"
 
 
 def _finding(tested: Tested) -> list[str]:

@@ -1,4 +1,4 @@
-/* The same coefficients written anew with a restart marker after every few MCUs, so that parts can be read alone. */
+/* The same coefficients, encoded again with a restart marker after every few MCUs, so that parts can be read alone. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 """From scores to places: paired differences, probabilities of improvement, and a stratified bootstrap over seeds.
 
 After Agarwal et al. 2021 (rliable): the probability that a run of one entry beats a run of another is averaged over
-tasks, and its interval comes from drawing seeds anew within every task. The tasks stay as they are: an interval speaks
+tasks, and its interval comes from resampling seeds within every task. The tasks stay as they are: an interval speaks
 of these tasks, not of all that there could be.
 """
 
@@ -99,7 +99,7 @@ def rank(scores: Scores, draws: int = DRAWS) -> list[Ranked]:
 
 
 def _drawn(values: np.ndarray, draws: int) -> np.ndarray:
-    """Return `values` with the seeds of every task drawn anew, with replacement, the same for all entries."""
+    """Return `values` with the seeds of every task resampled with replacement, the same for all entries."""
     _, tasks, seeds = values.shape
     chosen = np.random.default_rng(0).integers(seeds, size=(draws, tasks, seeds))
     return np.stack([np.take_along_axis(values, each[None], axis=2) for each in chosen])
