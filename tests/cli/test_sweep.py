@@ -18,6 +18,7 @@ from PIL import Image
 import forkserver
 from conftest import ROOT, TINY, load_script
 from rectifiers.cli import launcher
+from rectifiers.cli.composition import composed
 from rectifiers.cli.launcher import (
     OF_ANY_RUN,
     Submission,
@@ -29,7 +30,7 @@ from rectifiers.cli.launcher import (
     share_cores,
     train,
 )
-from rectifiers.cli.sweep import Job, State, load, plan, print_status
+from rectifiers.cli.sweep import Job, State, compose_job, load, plan, print_status
 from rectifiers.runs.folder import lock_for_child
 from rectifiers.runtime import processor
 from rectifiers.runtime.errors import InputError
@@ -433,3 +434,13 @@ def test_a_job_has_its_share_of_threads_unless_the_environment_says_otherwise(gi
     if given:
         monkeypatch.setenv("OMP_NUM_THREADS", given)
     assert launcher._start(["train"], 3)["OMP_NUM_THREADS"] == (given or "3")
+
+
+def test_jobs_that_share_a_composition_are_what_train_would_compose() -> None:
+    """Also where another key follows the seed, as the split of digits8 does; and in any order."""
+    for seed in (3, 0, 7):
+        overrides = ("data=digits8", "model=mlp", f"seed={seed}")
+        config, _ = compose_job(overrides)
+        assert config == composed(overrides)
+        assert config.data.options["split_seed"] == seed
+    assert compose_job(("data=digits8", "model=mlp"))[0] == composed(("data=digits8", "model=mlp"))

@@ -1,7 +1,7 @@
 import pytest
 
 from conftest import compose_config
-from rectifiers.runs.identity import canonical_json, run_id, science
+from rectifiers.runs.identity import canonical_json, run_id, science, without
 
 
 def name(*overrides: str) -> str:
@@ -80,3 +80,9 @@ def test_equal_settings_have_one_spelling() -> None:
     assert canonical_json(True) != canonical_json(1)
     with pytest.raises(ValueError, match="JSON"):
         canonical_json(float("nan"))
+
+
+def test_leaving_keys_out_touches_neither_the_original_nor_what_is_not_there() -> None:
+    config = {"a": {"b": {"c": 1, "d": 2}, "e": None}, "f": 3}
+    assert without(config, ("a.b.c", "a.x.y", "a.e.z", "g")) == {"a": {"b": {"d": 2}, "e": None}, "f": 3}
+    assert config["a"]["b"] == {"c": 1, "d": 2}

@@ -23,6 +23,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import INTERRUPTED, TRY_AGAIN, Stopped, deferring_signals, stop_if_requested
 
 OF_ANY_RUN = 50_000_000_000  # multiply-adds in the two seconds or so that a run takes beside its training
+DONE = (State.DONE, State.DIVERGED)
 NO_FAILURE = (0, TRY_AGAIN, INTERRUPTED)  # exit statuses
 
 
@@ -111,7 +112,7 @@ def share_cores(jobs: Sequence[Job], processes: int | None) -> tuple[int, int]:
 
 def _done(jobs: Sequence[Job]) -> set[str]:
     """Return the names of the jobs whose runs are there."""
-    return {job.name for job in jobs if job.state() in (State.DONE, State.DIVERGED)}
+    return {job.name for job in jobs if job.state() in DONE}
 
 
 def progress(jobs: Sequence[Job], done_before: Collection[str], seconds: float) -> str:
@@ -120,15 +121,13 @@ def progress(jobs: Sequence[Job], done_before: Collection[str], seconds: float) 
     done_before: the jobs that were done when the sweep was launched, `seconds` ago. The time left follows from what
     has been done since, by cost and a constant for each job.
     """
-    done, states = _done(jobs), [job.state() for job in jobs]
-    cost = sum(job.cost + OF_ANY_RUN for job in jobs if job.name in done and job.name not in done_before)
-    to_do = sum(
-        job.cost + OF_ANY_RUN
-        for job, state in zip(jobs, states, strict=True)
-        if state is not State.FAILED and job.name not in done
-    )
-    running = sum(state in (State.RUNNING, State.STARTING) for state in states)
-    line = f"{len(done)} of {len(jobs)} done, {running} running, {states.count(State.FAILED)} failed"
+    states = [(job, job.state()) for job in jobs]
+    done = [job for job, state in states if state in DONE]
+    cost = sum(job.cost + OF_ANY_RUN for job in done if job.name not in done_before)
+    to_do = sum(job.cost + OF_ANY_RUN for job, state in states if state not in (State.FAILED, *DONE))
+    running = sum(state in (State.RUNNING, State.STARTING) for _, state in states)
+    failed = sum(state is State.FAILED for _, state in states)
+    line = f"{len(done)} of {len(jobs)} done, {running} running, {failed} failed"
     return f"{line}, {duration(seconds * to_do / cost)} left" if cost else line
 
 

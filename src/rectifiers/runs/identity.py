@@ -1,6 +1,5 @@
 """A run's name: a hash of the part of its configuration that can change a number."""
 
-import copy
 import hashlib
 import json
 from collections.abc import Iterable
@@ -65,13 +64,16 @@ def science(config: RunConfig) -> dict[str, Any]:
 
 def without(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     """Return a copy without the dotted `keys`, as far as they are there."""
-    kept = copy.deepcopy(config)
+    kept = dict(config)
     for key in keys:
         *parents, leaf = key.split(".")
-        node: Any = kept
+        node = kept
         for part in parents:
-            node = node.get(part, {})
-        node.pop(leaf, None)
+            if not isinstance(node.get(part), dict):
+                break
+            node[part] = node = dict(node[part])  # what is shared with `config` stays as it is
+        else:
+            node.pop(leaf, None)
     return kept
 
 
