@@ -28,9 +28,9 @@ def batch(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(0))
 
 
-def fixed_up(blocks: int, activation=A.relu, seed: int = 0) -> ModuleNetwork:
-    network = ModuleNetwork(partial(resnet, blocks=blocks), activation, **SMALL)
-    network.initialize(I.fixup, seed=seed, name="fixup", bias=0)
+def fixed_up(blocks: int, activation=A.relu, norm: str = "none") -> ModuleNetwork:
+    network = ModuleNetwork(partial(resnet, blocks=blocks, norm=norm), activation, **SMALL)
+    network.initialize(I.fixup, seed=0, name="fixup", bias=0)
     assert not network.left
     return network
 
@@ -90,25 +90,29 @@ def test_layers_of_a_branch_are_hes_times_the_published_factor(blocks: int, laye
     assert set(report.left) == (set() if layers > 1 else {"project.weight"})
 
 
-def test_scalar_parameters_and_biases_are_no_layers_of_a_branch() -> None:
-    """A multiplier of 1 and a bias of 0, as Fixup has them, are the identity at the start."""
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_scalar_biases_and_multipliers_start_as_the_identity_and_learn(blocks: int) -> None:
+    """Four biases and a multiplier per block, a bias behind the first layer, and one before the last."""
+    plain, with_scalars = fixed_up(blocks), fixed_up(blocks, norm="fixup")
+    own = {name: p for name, p in with_scalars.named_parameters() if p.numel() == 1}
+    assert len(own) == 5 * 3 * blocks + 2
+    assert not any(m.bias is not None for m in with_scalars.modules() if isinstance(m, nn.Conv2d))
+    layers = {name: p for name, p in with_scalars.named_parameters() if p.dim() > 1}
+    assert same_bits(layers, {name: p for name, p in plain.named_parameters() if p.dim() > 1})
+    assert {name: p.item() for name, p in own.items()} == {name: float("scale" in name) for name in own}
+    moved(with_scalars, 4, 0.05)
+    assert all(p.grad is not None and p.grad.item() != 0 for p in own.values())
 
-    class Scalars(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.scale, self.bias = nn.Parameter(torch.ones(1)), nn.Parameter(torch.zeros(1))
 
-        def forward(self, x: Tensor) -> Tensor:
-            return self.scale * x + self.bias
-
-    plain, with_scalars = Residual(4, 2), Residual(4, 2)
-    for branch in with_scalars.branches:
-        branch[-1] = nn.Sequential(branch[-1], Scalars())
-    stds = [
-        [row.std for row in initialize(m, "fixup", example_input=batch(8, 3, 6, 6)).layers]
-        for m in (plain, with_scalars)
-    ]
-    assert stds[0] == stds[1]
+def test_the_scalars_stand_where_the_paper_has_them() -> None:
+    """A block by hand: relu(x + scale * conv2(relu(conv1(x + b1) + b2) + b3) + b4)."""
+    block = Block(A.relu, 4, 4, 1, "fixup")
+    for number, p in enumerate(p for p in block.parameters() if p.numel() == 1):
+        nn.init.constant_(p, 0.5 + number)
+    x = batch(2, 4, 5, 5)
+    inside = F.relu(block.conv1(x + block.before1.bias) + block.norm1.bias)
+    branch = block.norm2.scale * block.conv2(inside + block.before2.bias) + block.norm2.bias
+    torch.testing.assert_close(block(x), F.relu(x + branch))
 
 
 def moved(network: nn.Module, steps: int, rate: float) -> float:
@@ -163,7 +167,7 @@ def test_a_module_without_branches_is_refused_and_stays_as_it_was() -> None:
 
 
 def test_a_residual_network_without_normalisation_is_trained_from_it(tmp_path: Path, fitted: Path) -> None:
-    small = ("model=resnet20", "model.norm=none", "model.width=0.5", "activation=relu")
+    small = ("model=resnet20", "model.norm=fixup", "model.width=0.5", "activation=relu")
     options = ("data=digits8", "init=fixup", "optim=plain", "optim.lr=0.1", "optim.epochs=4", "logger=none")
     places = (f"runs_dir={tmp_path}/runs", f"cache_dir={fitted}")
     record = records.load(train(compose_config(*small, *options, *places), {}).path)

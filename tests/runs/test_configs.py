@@ -182,7 +182,8 @@ BAD = [
         "compute.threads=0",
         r"compute\.threads=0 is not usable; give a whole number at least 1 and at most 4096 \(or null\)",
     ),
-    ("model.norm=layer", r"model\.norm=layer is not known; choose one of: none, batch"),
+    ("model.norm=fixup", r"model\.norm=fixup is for residual networks; choose model=resnet20"),
+    ("model.norm=layer", r"model\.norm=layer is not known; choose one of: none, batch, fixup"),
     ("compute.fused=2", r"compute\.fused=2 is not known; choose one of: false, true"),
     (
         "compute.activation_checkpointing=on",

@@ -206,13 +206,13 @@ def fixup(weight: Tensor, layer: Layer, generator: Generator) -> float:
     """Fixup, for residual networks without normalisation (Zhang, Dauphin and Ma 2019).
 
     The last layer of each of the L residual branches and that of the network are 0, so that the network starts as its
-    shortcuts and gives scores of 0. All others are `he`, times L^(-1 / (2m - 2)) in a branch of m layers. The scalar
-    biases and multipliers of the paper are parameters of the network.
+    shortcuts and gives scores of 0. All others are `he`, times L^(-1 / (2m - 2)) in a branch of m layers. The paper's
+    scalar biases and multipliers are parameters of the network: `model.norm=fixup` of `resnet20` has them.
     """
     if not layer.branches:
         raise UnfitNetworkError(
             "init=fixup is for residual networks whose branches all end in a layer, without normalisation, and this "
-            "network is none; give model=resnet20 model.norm=none, or another init"
+            "network is none; give model=resnet20 model.norm=fixup, or another init"
         )
     place, layers = layer.branch or (0, 0)
     if layer.is_output or 0 < place == layers:

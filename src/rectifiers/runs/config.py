@@ -66,13 +66,18 @@ class Model(Section):
         None, alias="_target_", description="a function (activation, classes, channels, input_px) -> module, instead"
     )
     width: Annotated[float, Range(gt=0, le=64)] = Field(description="factor on filters and units")
-    norm: Literal["none", "batch"] = Field(description="batch: batch normalisation before each activation")
+    norm: Literal["none", "batch", "fixup"] = Field(
+        description="batch: batch normalisation before each activation; fixup: Fixup's scalar biases and multipliers, "
+        "in residual networks"
+    )
     dropout: Annotated[float, Range(ge=0, lt=1)] = Field(description="share of units dropped, where the rows say so")
 
     @model_validator(mode="after")
     def _check_kind(self) -> Self:
         if (self.rows is None) == (self.target is None):
             raise InputError("model needs one of model.rows and model._target_; choose model=<option>")
+        if self.rows is not None and self.norm == "fixup":
+            raise InputError("model.norm=fixup is for residual networks; choose model=resnet20, or model.norm=none")
         return self
 
     def layers(self, classes: int) -> tuple[Row, ...]:
