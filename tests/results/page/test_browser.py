@@ -27,6 +27,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium; make browser installs it"),
 ]
 
+SHEET_PX = 1046  # the width of what chromium prints on A4 across: 297 mm at 96 px per inch, less its margins
 PAYLOADS = (
     "</script><script>window.hacked = 1</script>",
     "<img src=x onerror='window.hacked = 1'>",
@@ -194,6 +195,8 @@ def test_every_chart_is_there_without_being_scrolled_to(browser: Browser, place:
         for table in page.locator(".scroll").all():  # nothing is cut off at a table's side
             assert table.evaluate("each => getComputedStyle(each).overflowX") == "visible"
         expect(page.locator("#list tbody .run").first).to_be_visible()
+        page.set_viewport_size({"width": SHEET_PX, "height": 700})
+        assert page.evaluate("document.documentElement.scrollWidth") <= SHEET_PX
 
 
 def test_ticks_are_whole_epochs_each_once(browser: Browser, tmp_path: Path) -> None:
