@@ -24,7 +24,7 @@ setup: $(READY) ## create .venv from requirements.lock (done once; by every othe
 $(READY): requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "$$($(PYTHON) --version) is too old: rectifiers needs Python 3.11 or newer; call make PYTHON=<one>"; exit 1; }
-	@echo "Setting up $(VENV) (about 5 GB, once) ..."
+	@echo "Setting up $(VENV) (about 6.5 GB, once; its bytecode is compiled too, silently, for a minute or more) ..."
 	@rm -rf $(VENV)
 	@if command -v uv >/dev/null; then uv venv --quiet --python "$$(command -v $(PYTHON))" $(VENV); \
 		else $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet uv==$(UV_VERSION); fi

@@ -8,6 +8,7 @@ Examples:
 """
 
 import argparse
+import difflib
 import hashlib
 import os
 import sys
@@ -37,7 +38,9 @@ def chosen(names: list[str]) -> list[Claim]:
     known = {claim.name: claim for claim in claims() if claim.tests}
     for name in names:
         if name not in known:
-            raise InputError(f"{name} is no claim that can be run; there are: {', '.join(known)}")
+            near = difflib.get_close_matches(name, known, n=1)
+            listed = f"did you mean {near[0]}? There" if near else "there"
+            raise InputError(f"{name} is no claim that can be run; {listed} are: {', '.join(known)}")
     return [known[name] for name in names] if names else list(known.values())
 
 

@@ -73,7 +73,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("src", "conf", "train.py"):
         source = ROOT / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, place / name)
-    assert len(FILES) == 5
+    assert len(FILES) == 7
     for name, content in FILES:
         path = place / name
         path.write_text((path.read_text() + "\n\n" if path.exists() else "") + content)
@@ -84,7 +84,13 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c not in SWEEPS])
 def test_commands_and_recipes_run_as_they_are_printed(copy: Path, command: str) -> None:
     done = subprocess.run(
-        [sys.executable, "train.py", *shlex.split(command), "optim.epochs=1", "evaluation=center"],
+        [
+            sys.executable,
+            "train.py",
+            *shlex.split(command),
+            "optim.epochs=1",
+            *([] if "evaluation=" in command else ["evaluation=center"]),
+        ],
         cwd=copy,
         env={**os.environ, "PYTHONPATH": str(copy / "src")},
         capture_output=True,
@@ -101,6 +107,8 @@ def test_commands_and_recipes_run_as_they_are_printed(copy: Path, command: str) 
         assert {entry["rule"] for entry in record["init_report"]} == {"laplace"}
         for entry in record["init_report"]:
             assert entry["std_drawn"] == pytest.approx(entry["std_asked"], rel=0.15)
+    if "five_view" in command:  # of 36 px, crops of 32
+        assert record["protocols"]["five_view"]["num_images"] == record["protocols"]["center"]["num_images"]
     if "small6" in command:
         assert record["network"]["depth"] == 6
 

@@ -54,8 +54,10 @@ def test_what_is_committed_is_not_run_again() -> None:
 
 
 def test_an_unknown_claim_is_named_with_those_there_are() -> None:
-    with pytest.raises(InputError, match=r"^luck is no claim that can be run; there are: .*figure3.*"):
-        load_script("claims").chosen(["luck"])
+    with pytest.raises(InputError, match=r"^qqq is no claim that can be run; there are: .*figure3.*"):
+        load_script("claims").chosen(["qqq"])
+    with pytest.raises(InputError, match=r"did you mean figure3\? There are: "):
+        load_script("claims").chosen(["figure33"])
 
 
 @pytest.mark.process

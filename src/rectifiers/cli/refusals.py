@@ -106,7 +106,9 @@ def _check_options(group: str, text: str, argument: str, *, any_name: bool) -> N
         if name not in known and not any_name and "$" not in name:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             meant = f"did you mean {group}={near[0]}? " if near else ""
-            listed = "--help lists the options" if near and len(known) > MANY else f"The options are: {options(group)}"
+            listed = f"{'The' if near else 'the'} options are: {options(group)}"
+            if near and len(known) > MANY:
+                listed = "--help lists the options"
             raise InputError(f"{group}={name} is not known; {meant}{listed}")
 
 
@@ -164,4 +166,7 @@ def without_advice(error: Exception) -> str:
     if reason == "LexerNoViableAltException":  # a character that Hydra's grammar does not know outside of quotes
         key, _, value = argument.partition("=")
         return f"""{argument} cannot be read; quote the value: '{key}="{value.strip("'" + '"')}"'"""
+    if str(error).startswith("Ambiguous value for argument"):
+        typed = str(error).partition("'")[2].partition("'")[0]
+        return f"{typed} gives several values; add --multirun to run each, or give one"
     return " ".join(" ".join(lines).split())

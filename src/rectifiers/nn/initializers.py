@@ -212,7 +212,7 @@ def fixup(weight: Tensor, layer: Layer, generator: Generator) -> float:
     if not layer.branches:
         raise UnfitNetworkError(
             "init=fixup is for residual networks whose branches all end in a layer, without normalisation, and this "
-            "network is none; give model=resnet20 model.norm=fixup, or another init"
+            "network is not such a one; give model=resnet20 model.norm=fixup, or another init"
         )
     place, layers = layer.branch or (0, 0)
     if layer.is_output or 0 < place == layers:

@@ -98,8 +98,8 @@ def unknown_key(key: str, known: Iterable[str]) -> str:
     """Return the sentence for a dotted key whose last part is not among `known`."""
     place, _, name = key.rpartition(".")
     near = difflib.get_close_matches(name, known, n=1)
-    meant = f"did you mean {place + '.' if place else ''}{near[0]}? " if near else ""
-    return f"{key} is not known; {meant}The keys {'of ' + place if place else 'here'} are: {', '.join(sorted(known))}"
+    listed = f"did you mean {place + '.' if place else ''}{near[0]}? The" if near else "the"
+    return f"{key} is not known; {listed} keys {'of ' + place if place else 'here'} are: {', '.join(sorted(known))}"
 
 
 def expected(field: FieldInfo) -> str:
