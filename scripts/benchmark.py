@@ -101,12 +101,12 @@ def card_texts(path: Path, entries: Mapping[str, EntryResults]) -> dict[Path, st
 
 
 def stale_card(path: Path, entries: Mapping[str, EntryResults]) -> list[Path]:
-    """Return the files of a card that are not what its records say."""
+    """Return the committed files of a card that are not what its records say; git leaves out its HTML."""
     drawn = path.with_suffix(".svg")
     said = description(cards.load(path.with_suffix(".json")), entries[path.stem], entries)
     if not drawn.is_file() or f">{escape(said)}<" not in drawn.read_text():
         return [drawn]
-    return stale_files(card_texts(path, entries))
+    return stale_files({path: card_texts(path, entries)[path]})
 
 
 @contextmanager

@@ -158,7 +158,9 @@ def test_the_script_writes_an_entry_a_card_and_the_leaderboard_and_refuses_a_sta
     assert call("scripts/benchmark.py", "check", *own).returncode == 0
     assert "| [elu](cards/elu.md) | 1 | - | - |" in (results / "CARDS.md").read_text()
     assert "](elu.svg)" in (results / "cards" / "elu.md").read_text()
-    for name in ("cards/elu.md", "cards/elu.html", "cards/elu.svg", "CARDS.md", "LEADERBOARD.md"):
+    (results / "cards" / "elu.html").unlink()  # which a checkout does not have: git leaves it out
+    assert call("scripts/benchmark.py", "check", *own).returncode == 0
+    for name in ("cards/elu.md", "cards/elu.svg", "CARDS.md", "LEADERBOARD.md"):
         before = (results / name).read_text()
         (results / name).write_text("better than all")
         answer = call("scripts/benchmark.py", "check", *own)
