@@ -9,9 +9,10 @@ import importlib.util
 import runpy
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from subprocess import CompletedProcess
 from types import ModuleType
@@ -51,6 +52,14 @@ def pytest_collection_finish() -> None:
 
 def pytest_unconfigure() -> None:
     gc.unfreeze()
+
+
+def crossed(*choices: Sequence[object]) -> list[Any]:
+    """Every combination, most of them left to `make test-all`; quick ones have each value, of three lists each pair."""
+    shortest = min(map(len, choices))
+    places = product(*(range(len(values)) for values in choices))
+    marks = [() if sum(place) % shortest == 0 else pytest.mark.process for place in places]
+    return [pytest.param(*each, marks=mark) for each, mark in zip(product(*choices), marks, strict=True)]
 
 
 def compose_config(*overrides: str) -> RunConfig:

@@ -41,6 +41,7 @@ def test_relu_with_half_of_its_variance_loses_a_factor_of_two_per_layer() -> Non
     assert found["phase"] is None
 
 
+@pytest.mark.process
 def test_gelu_drifts_off_a_wrong_signal_and_tanh_comes_back_to_its_own() -> None:
     gelu, tanh = (on_paper(each, gain(each) ** 2) for each in (nn.GELU(), nn.Tanh()))
     assert gelu["fixed_point_word"] == "repels"

@@ -15,6 +15,7 @@ def diagram(activation: str, points: int = 6) -> dict:
     return analyse(compose_config(f"activation={activation}"), points=points, bias_variance=0.5)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["tanh", "gelu"])
 def test_chi_of_the_diagram_is_that_of_the_fixed_points(name: str) -> None:
     numbers, activation = diagram(name), getattr(A, name)(1)
@@ -34,6 +35,7 @@ def test_edge_of_chaos_is_critical_at_its_fixed_points() -> None:
         assert M.chi_1(A.tanh(1), q, weight_variance=weight) == pytest.approx(1)
 
 
+@pytest.mark.process
 def test_he_point_is_on_the_edge_for_rectifiers_alone() -> None:
     relu, tanh, sigmoid = (diagram(name, points=2)["he"] for name in ("relu", "tanh", "sigmoid"))
     assert relu["weight_variance"] == pytest.approx(2)

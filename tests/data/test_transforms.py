@@ -110,6 +110,7 @@ def test_the_centre_view_is_the_centre() -> None:
     assert view.shape == (3, 32, 32)
 
 
+@pytest.mark.process
 def test_the_jittered_side_is_uniform_over_the_closed_range() -> None:
     geometry, draws = Geometry(40, 32, False, scale_jitter_px=(32, 36)), 3000
     image = ramp(80, 80)

@@ -129,6 +129,7 @@ def moved(network: nn.Module, steps: int, rate: float) -> float:
         return float((network(x) - before).square().mean().sqrt())
 
 
+@pytest.mark.process
 def test_steps_move_the_scores_alike_at_any_depth_and_by_the_rate() -> None:
     """8, 20 and 56 layers. The first step moves the classifier alone, the second the ends of branches, and so on."""
     by_depth = [moved(fixed_up(blocks), 4, 0.05) for blocks in (1, 3, 9)]
@@ -166,6 +167,7 @@ def test_a_module_without_branches_is_refused_and_stays_as_it_was() -> None:
     assert same_bits(before, model.state_dict())
 
 
+@pytest.mark.process
 def test_a_residual_network_without_normalisation_is_trained_from_it(tmp_path: Path, fitted: Path) -> None:
     small = ("model=resnet20", "model.norm=fixup", "model.width=0.5", "activation=relu")
     options = ("data=digits8", "init=fixup", "optim=plain", "optim.lr=0.1", "optim.epochs=4", "logger=none")

@@ -4,9 +4,10 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+import yaml
 from torch import nn
 
-from conftest import CONF, compose_config
+from conftest import CONF, compose_config, crossed
 from rectifiers.data.preprocess import PixelMoments, fit
 from rectifiers.data.sources import Source, digits
 from rectifiers.nn.activations import Moments, describe
@@ -132,9 +133,12 @@ def source() -> Source:
 
 @pytest.mark.filterwarnings("ignore:.*fixed point")
 # timm has no width, and its networks are built elsewhere; the deeper residual networks differ in one number
-@pytest.mark.parametrize("model", sorted(set(GROUPS["model"]) - {"timm", "resnet32", "resnet56"}))
-@pytest.mark.parametrize("init", GROUPS["init"])
-@pytest.mark.parametrize("activation", ["prelu", "maxout", "tanh"])
+@pytest.mark.parametrize(
+    ("model", "init", "activation"),
+    crossed(
+        sorted(set(GROUPS["model"]) - {"timm", "resnet32", "resnet56"}), GROUPS["init"], ["prelu", "maxout", "tanh"]
+    ),
+)
 def test_every_model_initialiser_and_kind_of_activation_go_together(
     source: Source, model: str, init: str, activation: str
 ) -> None:
@@ -291,12 +295,17 @@ def test_settings_that_a_function_does_not_take_are_named_with_those_it_takes() 
         ("activation", "dks", "function=relu", r"activation\.function=relu is not known; choose one of: tanh, sigmoid"),
         ("activation", "tat_leaky_relu", "similarity=1", r"activation\.similarity=1 is not usable; .* and below 1$"),
         ("init", "sparse", "std=x", r"init\.std=x is not usable; give a number at least 0 and .* \(or null\)$"),
-        ("init", "sparse", "std=1e31", r"init\.std=1e\+31 is not usable; give a number at least 0 and at most 1e\+30"),
+        (
+            "init",
+            "sparse",
+            "std=1.0e+31",
+            r"init\.std=1e\+31 is not usable; give a number at least 0 and at most 1e\+30",
+        ),
         ("init", "sparse", "k=0", r"init\.k=0 is not usable; give a whole number at least 1$"),
-        ("init", "gaussian", "std=nan", r"init\.std=nan is not usable; give a number at least 0"),
+        ("init", "gaussian", "std=.nan", r"init\.std=nan is not usable; give a number at least 0"),
         ("init", "gaussian", "std=-1", r"init\.std=-1 is not usable; give a number at least 0"),
         ("init", "he_scaled", "beta=0", r"init\.beta=0 is not usable; give a number above 0"),
-        ("init", "constant", "value=nan", r"init\.value=nan is not usable"),
+        ("init", "constant", "value=.nan", r"init\.value=nan is not usable"),
         ("preprocess", "zca", "epsilon=-1", r"preprocess\.epsilon=-1 is not usable; give a number at least 0"),
         ("data", "folder", "root=7", r"data\.root=7 is not usable; give text \(or null\)$"),
         ("data", "cifar10", "download=1", r"data\.download=1 is not known; choose one of: false, true$"),
@@ -304,9 +313,10 @@ def test_settings_that_a_function_does_not_take_are_named_with_those_it_takes() 
         ("data", "digits", "split_seed=4294967296", r"at least 0 and at most 4294967295$"),
         ("data", "digits", "val_fraction=1", r"data\.val_fraction=1 is not usable; give a number above 0 and below 1$"),
     ):
-        target = compose_config(f"{group}={option}", f"{group}.{setting}").targets()[group]
+        key, _, value = setting.partition("=")
+        config = compose_config(f"{group}={option}").replaced({f"{group}.{key}": yaml.safe_load(value)})
         with pytest.raises(InputError, match=sentence):
-            functions.import_function(group, target)
+            functions.import_function(group, config.targets()[group])
     with pytest.raises(InputError, match=r"activation\.x is not known; .*relu takes: no settings"):
         import_function("activation", {"_target_": "rectifiers.activations.relu", "x": 1})
     for target in ("nowhere.at.all", "rectifiers.activations.nothing", "rectifiers..x", "rectifiers.__name__"):

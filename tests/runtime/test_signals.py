@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from conftest import numbers, same_bits
+from conftest import crossed, numbers, same_bits
 from rectifiers.data import sources
 from rectifiers.data.module import ImageData
 from rectifiers.runs import record as records
@@ -38,8 +38,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
 SHORT = ("optim.epochs=1", "optim.global_batch=128", "evaluation=[center]")
 
 
-@pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(("stage", "asked"), crossed(list(STAGES), [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT]))
 def test_a_signal_at_any_stage_stops_the_run_and_the_same_command_ends_with_the_same_bits(
     tiny, whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd, stage: str, asked: signal.Signals
 ) -> None:

@@ -71,6 +71,7 @@ def test_the_papers_xavier_halves_the_variance_at_every_relu() -> None:
     assert sum(logs) / len(logs) / math.log(2) == pytest.approx(-(DEPTH - 1), abs=1.5)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("activation", [A.gelu, A.silu])
 def test_gelu_and_silu_leave_their_fixed_point_although_every_gain_is_right(activation) -> None:
     """The gain is right layer by layer (one layer keeps the second moment), but the fixed point repels over fifty."""
