@@ -128,14 +128,20 @@ class Progress:
         own = {name: task for name, task in self.tasks.items() if name not in self.refused}
         return sum(len(self.found.get(name, ())) for name in own), sum(map(self.benchmark.runs_of, own.values()))
 
+    def announce(self) -> None:
+        """Print what is to be done."""
+        self._say(f"{self.count()[1]} runs in all; those that are there already are kept")
+
     def tell(self) -> None:
         """Print how far it is, where a line is due."""
         done, total = self.count()
         self.before = self.before or done - 1
         if self.timer.is_due():
             left = (total - done) * (self.timer.clock() - self.timer.started) / (done - self.before)
-            line = f"{self.entry.name}: {done} of {total} runs, {duration(left)} left"
-            stderr.print(line, highlight=False, soft_wrap=True, markup=False)
+            self._say(f"{done} of {total} runs, {duration(left)} left")
+
+    def _say(self, text: str) -> None:
+        stderr.print(f"{self.entry.name}: {text}", highlight=False, soft_wrap=True, markup=False)
 
     def results(self) -> EntryResults:
         """Return what there is as an entry's results."""
@@ -191,6 +197,8 @@ def work(entry: Entry, size: Size, first: int = 0) -> EntryResults:
             reason = refusal(config)
         if reason is not None:
             progress.refused[name] = reason
+    if not first:
+        progress.announce()
     names = list(progress.tasks)
     with deferring_signals():
         while not _pass(progress, [*names[first:], *names[:first]]):

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
+from os import listdir
 from os.path import isdir, isfile  # unlike those of Path: False of a name that is too long for a path
 from pathlib import Path
 from typing import Any
@@ -97,10 +98,26 @@ def composed(overrides: Sequence[str]) -> RunConfig:
     return resolve(compose_with_choices(overrides)[0])
 
 
+def _folder_of(name: str, runs: Path) -> Path:
+    """Return a run's folder, by its name in `runs`, the beginning of that, or the path of the folder or its record."""
+    for place in (runs / name, Path(name), Path(name).parent):
+        if isfile(place / "record.json"):
+            return place.resolve()
+    begun = [each for each in (listdir(runs) if isdir(runs) else ()) if each.startswith(name)]
+    found = sorted(each for each in begun if isfile(runs / each / "record.json"))
+    if len(found) == 1:
+        return (runs / found[0]).resolve()
+    if found:
+        raise InputError(f"run={name} begins the names of {len(found)} runs, {', '.join(found[:5])}; give more of it")
+    raise InputError(f"run={name} is no finished run: there is no {runs / name / 'record.json'}; see runs_dir=")
+
+
 def of_run(
     name: str, given: dict[str, str], trust: Collection[str] = ()
 ) -> tuple[RunConfig, Choices, list[str] | None]:
     """Return (a run's own configuration with what may differ in a test put in, its choices, its overrides).
+
+    name: the run's name or the beginning of it, or the path of its folder.
 
     The folder is data that anybody may have made: it says what the network is, and not which code is run (but for the
     modules of `trust`) or where anything is written or sent: without `logger=` nothing goes to W&B.
@@ -111,10 +128,7 @@ def of_run(
     for key in given:
         if not any(key == free or key.startswith(f"{free}.") for free in FREE) or key in SCIENCE:
             raise InputError(f"{key} belongs to the run and cannot be changed in a test; give only: {', '.join(FREE)}")
-    places = [Path(given.get("runs_dir", "runs")) / name, Path(name), Path(name).parent]
-    folder = next((place.resolve() for place in places if isfile(place / "record.json")), None)
-    if folder is None:
-        raise InputError(f"run={name} is no finished run: there is no {places[0] / 'record.json'}; see runs_dir=")
+    folder = _folder_of(name, Path(given.get("runs_dir", "runs")))
     record = records.load(folder / "record.json")
     if isinstance(record, EnsembleRecord):
         raise InputError(f"run={name} is an ensemble; give its runs: {','.join(m.run for m in record.members)}")
