@@ -15,11 +15,15 @@ from rectifiers.cli import benchmark_card
 from rectifiers.cli import benchmark_check as checking
 from rectifiers.cli.benchmark import Entry, check_task, work
 from rectifiers.cli.benchmark_check import check
+from rectifiers.cli.composition import Choices
 from rectifiers.results.benchmark import definition
 from rectifiers.results.benchmark.definition import Benchmark, benchmark, task_hash
 from rectifiers.results.benchmark.entries import EntryResults, load, save
 from rectifiers.results.benchmark.standing import standing
+from rectifiers.runs.config import RunConfig
+from rectifiers.runs.folder import held
 from rectifiers.runs.identity import science
+from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import checked
 from rectifiers.runtime.signals import Stopped
@@ -118,6 +122,25 @@ def test_an_entry_is_searched_judged_interrupted_gone_on_with_and_checked(
     monkeypatch.setattr(checking, "committed_benchmark", lambda commit: "older")
     with refuse(match="has another benchmark than tiny"):
         check(clean, "elu")
+
+
+def test_a_run_that_another_process_took_in_the_same_instant_is_waited_for(
+    small: Entry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, train = list[str](), running._train
+
+    def outrun(config: RunConfig, choices: Choices, typed: list[str]) -> TrainingRecord:
+        if not taken:
+            taken.append(running._folder(config).name)
+            with held(running._folder(config)):
+                return train(config, choices, typed)
+        return train(config, choices, typed)
+
+    monkeypatch.setattr(running, "_train", outrun)
+    monkeypatch.setattr(running, "WAIT_S", 0)
+    found = work(small, "quick")
+    assert standing(benchmark(), "tiny", found).is_complete
+    assert taken[0] in {run.run for run in found.runs}
 
 
 def with_origin(found: EntryResults, **changes: object) -> EntryResults:

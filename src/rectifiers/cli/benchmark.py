@@ -7,6 +7,7 @@ import functools
 import time
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from rectifiers.results.benchmark.entries import EntryResults, entry_name, resul
 from rectifiers.results.benchmark.standing import best_rate
 from rectifiers.runs.compute import SCIENCE
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.folder import find, is_held, run_folder
+from rectifiers.runs.folder import Held, find, is_held, run_folder
 from rectifiers.runs.identity import science
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import LineTimer, duration, stderr, without_progress
@@ -214,7 +215,9 @@ def _pass(progress: Progress, names: Sequence[str]) -> bool:
         for place in progress.missing(name):
             is_done = False
             config, choices, typed = progress.run(name, place)
-            if not is_held(_folder(config)):
+            if is_held(_folder(config)):
+                continue
+            with suppress(Held):  # by a process that looked in the same instant; the next pass finds what it made
                 progress.found[name][place] = _train(config, choices, typed)
                 progress.tell()
                 stop_if_requested("between two runs")

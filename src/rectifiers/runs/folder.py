@@ -36,6 +36,10 @@ class NotYet(InputError):
     """The run that another one refers to has no record yet."""
 
 
+class Held(InputError):
+    """Another process holds the run."""
+
+
 @dataclass(frozen=True)
 class Found:
     """A run's record, where it lies, and the protocols that are asked for and it was not tested by."""
@@ -132,7 +136,8 @@ def held(folder: Path, patience_s: float = 1) -> Iterator[None]:
     patience_s: how long to wait for it: `is_held` has it for an instant, and a process that is being ended for longer.
 
     Raises:
-        InputError: where another process holds it; the message says where. Also where there can be no lock.
+        Held: where another process holds it; the message says where.
+        InputError: where there can be no lock.
     """
     path = _lock_path(folder)
     lock = FileLock(path, timeout=patience_s, fallback_to_soft=False, on_acquired=_write_holder)
@@ -140,7 +145,7 @@ def held(folder: Path, patience_s: float = 1) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
-        raise InputError(f"run {folder.name} is in progress {_holder(path)}; wait for it, or end it first") from None
+        raise Held(f"run {folder.name} is in progress {_holder(path)}; wait for it, or end it first") from None
     except OSError as error:
         raise InputError(
             f"runs_dir={folder.parent} cannot be locked ({error}); give one that can be written, on a file system with "
