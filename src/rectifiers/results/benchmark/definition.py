@@ -64,8 +64,3 @@ def benchmark() -> Benchmark:
 def task_hash(science: dict[str, Any]) -> str:
     """Return the hash of what a run's task fixes."""
     return run_id(without(science, VARIED))
-
-
-def arm_of(science: dict[str, Any]) -> str:
-    """Return the hash of a run's activation and initialiser."""
-    return run_id({key: science[key] for key in ("activation", "init")})

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from rectifiers.results.benchmark.definition import Benchmark, Task
 from rectifiers.results.benchmark.entries import EntryResults, RunResult
@@ -83,13 +82,3 @@ def incomplete(standings: Iterable[Standing]) -> list[str]:
 def paired(own: Sequence[float], other: Sequence[float]) -> Mean:
     """Return the mean difference of two entries' scores, seed by seed, with its interval (Student's t)."""
     return mean_of([a - b for a, b in zip(own, other, strict=True)])
-
-
-def share_of_seeds(values: Sequence[float]) -> str:
-    """Return how many seeds trained, of a task with `reach`."""
-    return f"{sum(value == 0 for value in values)} of {len(values)}"
-
-
-def mean_score(values: Sequence[float]) -> float:
-    """Return the mean over seeds."""
-    return fmean(values)
