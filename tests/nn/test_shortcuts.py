@@ -56,6 +56,7 @@ def test_transformed_relu_is_half_of_the_distance_from_zero_without_its_mean() -
 @pytest.mark.parametrize("transformation", ["zero_mean_slope", "unit_variance"])
 @pytest.mark.parametrize("activation", [A.relu, A.prelu, A.tanh])
 def test_a_block_computes_what_it_did_while_its_units_follow_the_data(activation, transformation) -> None:
+    torch.manual_seed(0)  # with few draws a unit fires so seldom that 60 steps are not enough
     block = ShortcutBlock(activation, 5, 7, 4, transformation).double()
     x = 2 * numbers(50, 5) + 1
     before, weights = block.eval()(x), {name: p.detach().clone() for name, p in block.named_parameters()}

@@ -47,7 +47,10 @@ def test_a_working_folder_that_is_gone_is_one_sentence(
     [
         (("train.py", f"cache_dir={LONG}", "runs_dir={place}/runs"), f"cache_dir={LONG} cannot be used (File name"),
         (("train.py", "data=folder", f"data.root={LONG}"), f"data.root={LONG} cannot be read ([Errno 36] File name"),
-        (("train.py", "cache_dir={place}/file/in"), "cache_dir={place}/file/in cannot be written, for {place}/file is"),
+        (
+            ("train.py", "cache_dir={place}/file/in", "runs_dir={place}/runs"),
+            "cache_dir={place}/file/in cannot be written, for {place}/file is",
+        ),
         (("scripts/sweep.py", "plan", LONG, "seed=0"), f"the sweep's folder={LONG} cannot be used (File name"),
         (("scripts/sweep.py", "status", LONG), f"{LONG} holds no sweep; make one with"),
         (("scripts/sweep.py", "plan", "{place}/file", "seed=0"), "the sweep's folder={place}/file cannot be written"),
