@@ -172,7 +172,7 @@ def test_the_script_writes_an_entry_a_card_and_the_leaderboard_and_refuses_a_sta
     monkeypatch.setattr(benchmark_card, "measure", lambda entry: card(entry=entry.name, overrides=entry.overrides))
     own, results = ["--results", tmp_path / "results", "--jobs", 1], tmp_path / "results"
     answer = call("scripts/benchmark.py", "activation=elu", *small.places, *own)
-    assert answer.stderr.startswith("elu: 7 runs in all")
+    assert "elu: 7 runs in all; " in answer.stderr
     files = ["benchmark/elu.json", *(f"cards/elu{kind}" for kind in (".md", ".svg", ".html", ".json"))]
     assert answer.stdout.splitlines()[-5:] == [f"{results}/{name}" for name in files]
     assert "What trains" in answer.stdout
