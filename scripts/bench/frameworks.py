@@ -1,8 +1,10 @@
 """A training step of VGG-19 with PReLU here and as others would write it: torchvision, timm, Keras on JAX.
 
 `python scripts/bench/frameworks.py [rounds] [batch]` prints a table and writes results/bench/<machine>.json. The same
-layers, float32, SGD with momentum 0.9 and weight decay 5e-4, noise for images, CPU time of one thread. Libraries that
-are not installed are left out; none of them is a requirement (`uv pip install timm keras jax`).
+layers, float32, SGD with momentum 0.9 and weight decay 5e-4, noise for images, CPU time of one thread. torchvision and
+timm come twice: as their documentation has them; and tuned, with the layout of maps and the fused SGD of compute=cpu,
+and compiled, as ours is in a row of its own. XLA compiles Keras' step and chooses its layouts in any case. Libraries
+that are not installed are left out; none of them is a requirement (`uv pip install timm keras jax`).
 """
 
 import os
@@ -23,22 +25,22 @@ from harness import Way, composed, interleave, measure, medians, paper_network, 
 from torch import nn
 from torch.optim import SGD
 
-from rectifiers.nn.kernels import PReLU
-from rectifiers.nn.networks.network import ActivationFactory
-
 OURS = "rectifiers, compute=cpu"
+TUNED = ", tuned and compiled"
 CONVS = (64, 64, None, 128, 128, None, *[256] * 4, None, *[512] * 4, None, *[512] * 4, None)
 
 
-def ours(batch: int, activation: ActivationFactory) -> Way:
+def tuned(network: nn.Module, batch: int, compiled: bool) -> Way:
+    """Return a step as compute=cpu tunes it: its layout of maps and its optimiser, and compiled where asked for."""
     compute = composed(["model=vgg19", "data=imagenet"]).compute
     memory = torch.channels_last if compute.channels_last else torch.contiguous_format
-    network = paper_network("vgg19", activation).to(memory_format=memory)
-    return training_step(network, sgd(network, compute.fused), batch)
+    network = network.to(memory_format=memory)
+    optimizer = sgd(network, compute.fused)
+    return training_step(torch.compile(network) if compiled else network, optimizer, batch)
 
 
-def of_torchvision(batch: int) -> Way:
-    """torchvision.models.vgg19, its ReLUs replaced; the reference's optimiser is torch.optim.SGD as it comes."""
+def torchvision_network() -> nn.Module:
+    """torchvision.models.vgg19, its ReLUs replaced."""
     network = torchvision.models.vgg19()
     for part in (network.features, network.classifier):
         before: nn.Module = part[0]
@@ -47,15 +49,27 @@ def of_torchvision(batch: int) -> Way:
                 part[place] = nn.PReLU(before.out_channels if isinstance(before, nn.Conv2d) else before.out_features)
             elif isinstance(module, nn.Conv2d | nn.Linear):
                 before = module
+    return network
+
+
+def of_torchvision(batch: int) -> Way:
+    """The network with the optimiser of torchvision's training script: torch.optim.SGD as it comes."""
+    network = torchvision_network()
     return training_step(network, SGD(network.parameters(), lr=1e-4, momentum=0.9, weight_decay=5e-4), batch)
 
 
-def of_timm(batch: int) -> Way:
-    """timm's vgg19 and its factory of optimisers. It calls `act_layer(inplace=True)`, without a number of channels."""
+def timm_network() -> nn.Module:
+    """timm's vgg19. It calls `act_layer(inplace=True)`, without a number of channels."""
     import timm
+
+    return timm.create_model("vgg19", act_layer=lambda *_, **__: nn.PReLU(), drop_rate=0.5)
+
+
+def of_timm(batch: int) -> Way:
+    """The network with timm's factory of optimisers."""
     from timm.optim import create_optimizer_v2
 
-    network = timm.create_model("vgg19", act_layer=lambda *_, **__: nn.PReLU(), drop_rate=0.5)
+    network = timm_network()
     optimizer = create_optimizer_v2(network, "momentum", lr=1e-4, momentum=0.9, weight_decay=5e-4)
     return training_step(network, optimizer, batch)
 
@@ -88,13 +102,16 @@ def of_keras(batch: int) -> Way:
 
 def main(rounds: int, batch: int) -> dict[str, Any]:
     ways = {
-        OURS: ours(batch, PReLU),
-        "the same with torch's PReLU": ours(batch, nn.PReLU),
-        "the same with ReLU": ours(batch, lambda _: nn.ReLU()),
+        OURS: tuned(paper_network("vgg19"), batch, compiled=False),
+        "the same, compiled": tuned(paper_network("vgg19"), batch, compiled=True),
+        "the same with torch's PReLU": tuned(paper_network("vgg19", nn.PReLU), batch, compiled=False),
+        "the same with ReLU": tuned(paper_network("vgg19", lambda _: nn.ReLU()), batch, compiled=False),
         "torchvision's vgg19, torch's PReLU": of_torchvision(batch),
+        f"torchvision's vgg19, torch's PReLU{TUNED}": tuned(torchvision_network(), batch, compiled=True),
     }
     if find_spec("timm"):
         ways["timm's vgg19, torch's PReLU (a slope a layer)"] = of_timm(batch)
+        ways[f"timm's vgg19, torch's PReLU (a slope a layer){TUNED}"] = tuned(timm_network(), batch, compiled=True)
     if find_spec("keras") and find_spec("jax"):
         ways["Keras on JAX"] = of_keras(batch)
     seconds = interleave(ways, rounds)
