@@ -132,11 +132,11 @@ def training_step(
     network.train()
 
     def step() -> None:
-        optimizer.zero_grad()
         with torch.autocast(device, dtype=torch.bfloat16) if bf16 else contextlib.nullcontext():
             loss = F.cross_entropy(network(x), labels)
         loss.backward()
         optimizer.step()
+        optimizer.zero_grad()  # here, so that a way that waits for its turn holds no gradients
 
     return waiting(step)
 
