@@ -21,6 +21,7 @@ RESULTS, OUT = ROOT / "results" / "bench", ROOT / "docs" / "results" / "performa
 SECTIONS = {  # the title of each bench, in the order of the document
     "prelu": "PReLU",
     "step": "A training step",
+    "layouts": "The order of maps",
     "layers": "A step's layers",
     "memory": "Memory",
     "overhead": "What stands around a step",

@@ -30,9 +30,9 @@ TUNED = ", tuned and compiled"
 CONVS = (64, 64, None, 128, 128, None, *[256] * 4, None, *[512] * 4, None, *[512] * 4, None)
 
 
-def tuned(network: nn.Module, batch: int, compiled: bool) -> Way:
-    """Return a step as compute=cpu tunes it: its layout of maps and its optimiser, and compiled where asked for."""
-    compute = composed(["model=vgg19", "data=imagenet"]).compute
+def tuned(network: nn.Module, batch: int, compiled: bool, *changes: str) -> Way:
+    """Return a step as compute=cpu tunes it, its layout of maps and its optimiser, and compiled where asked for."""
+    compute = composed(["model=vgg19", "data=imagenet", *changes]).compute
     memory = torch.channels_last if compute.channels_last else torch.contiguous_format
     network = network.to(memory_format=memory)
     optimizer = sgd(network, compute.fused)
@@ -103,6 +103,9 @@ def of_keras(batch: int) -> Way:
 def main(rounds: int, batch: int) -> dict[str, Any]:
     ways = {
         OURS: tuned(paper_network("vgg19"), batch, compiled=False),
+        "the same, compute.channels_last=false": tuned(
+            paper_network("vgg19"), batch, False, "compute.channels_last=false"
+        ),
         "the same, compiled": tuned(paper_network("vgg19"), batch, compiled=True),
         "the same with torch's PReLU": tuned(paper_network("vgg19", nn.PReLU), batch, compiled=False),
         "the same with ReLU": tuned(paper_network("vgg19", lambda _: nn.ReLU()), batch, compiled=False),

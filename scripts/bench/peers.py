@@ -1,4 +1,4 @@
-"""The same work by other libraries, as each does it best: a folder in batches of 64, uint8 [N, 3, 224, 224].
+"""The same work by other libraries, as each does it best: a folder in batches of 64, [N, 3, 224, 224], uint8 but one.
 
 Those that are not installed are left out; none of them is a requirement. Shorter side, crop and mirror are drawn from
 the same distribution everywhere.
@@ -40,18 +40,27 @@ def _folder(root: Path, **options: Any) -> Way:
     return lambda: drain(DataLoader(folder, BATCH, shuffle=True))
 
 
+def _pil_view(image: Image.Image) -> Image.Image:
+    size, (top, left), mirrored = _draw(image.height, image.width)
+    crop = F1.crop(F1.resize(image, list(size)), top, left, SIDE, SIDE)
+    return F1.hflip(crop) if mirrored else crop
+
+
 def image_folder(root: Path) -> Way:
     """What most training scripts do: ImageFolder, PIL transforms, float32, mean image and colour shift on the host."""
     mean = torch.rand(3, SIDE, SIDE)
 
     def transform(image: Image.Image) -> torch.Tensor:
-        size, (top, left), mirrored = _draw(image.height, image.width)
-        crop = F1.crop(F1.resize(image, list(size)), top, left, SIDE, SIDE)
-        pixels = F1.to_tensor(F1.hflip(crop) if mirrored else crop) - mean
+        pixels = F1.to_tensor(_pil_view(image)) - mean
         alphas = np.random.default_rng().normal(0, 0.1, 3)
         return pixels + torch.from_numpy(COLOR_VECTORS @ (COLOR_VALUES * alphas)).float()[:, None, None]
 
     return _folder(root, transform=transform)
+
+
+def image_folder_bytes(root: Path) -> Way:
+    """The same photos as bytes, the rest left to the device: like for like with the other ways."""
+    return _folder(root, transform=lambda image: F1.pil_to_tensor(_pil_view(image)))
 
 
 def _tensor_view(content: torch.Tensor) -> torch.Tensor:
@@ -192,6 +201,7 @@ def ffcv(root: Path) -> Way:
 # Each way with the modules that it needs beside torchvision.
 WAYS: dict[str, tuple[Callable[[Path], Way], tuple[str, ...]]] = {
     "ImageFolder + PIL, float32": (image_folder, ()),
+    "ImageFolder + PIL, uint8": (image_folder_bytes, ()),
     "torchvision v2 on tensors": (torchvision_v2, ()),
     "OpenCV (not antialiased)": (opencv, ("cv2",)),
     "simplejpeg + OpenCV (not antialiased)": (simplejpeg_opencv, ("cv2", "simplejpeg")),
