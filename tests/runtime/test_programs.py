@@ -135,6 +135,23 @@ def test_a_process_ends_when_the_one_that_launched_it_is_killed(offset: int) -> 
         launcher.communicate(timeout=60)
 
 
+AUTOGROUP = Path("/proc/self/autogroup")
+
+
+@pytest.mark.skipif(not AUTOGROUP.exists(), reason="needs a Linux kernel with autogroup")
+def test_a_session_of_its_own_is_as_nice_as_the_process_that_started_it() -> None:
+    nicer = f"""
+import os, sys
+from rectifiers.runtime.distributed import start_in_own_session
+os.nice(7)
+shows = "print(input(), open('{AUTOGROUP}').read())"
+child = start_in_own_session([sys.executable, "-c", shows], os.environ, stdin=-1, text=True)
+child.communicate("\\n")  # its standard input is read after its niceness was set
+"""
+    shown = subprocess.run([sys.executable, "-c", nicer], capture_output=True, text=True, check=True).stdout
+    assert shown.endswith("nice 7\n\n")
+
+
 def test_what_a_process_starts_itself_does_not_take_it_for_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LAUNCHER, str(os.getppid()))
     monkeypatch.setattr(sys, "platform", "elsewhere")

@@ -18,7 +18,7 @@ from rectifiers.cli.sweep import TO_START, Job, State, compose_job, load_to_run
 from rectifiers.runs.folder import held, lock_for_child
 from rectifiers.runtime import processor
 from rectifiers.runtime.console import LineTimer, duration
-from rectifiers.runtime.distributed import LAUNCHER
+from rectifiers.runtime.distributed import start_in_own_session
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import INTERRUPTED, TRY_AGAIN, Stopped, deferring_signals, stop_if_requested
 
@@ -146,12 +146,11 @@ def _command(folder: Path, trust: Sequence[str], *job: str) -> list[str]:
 
 
 def _start(command: Sequence[str], threads: int, **streams: Any) -> Popen:
-    """Start a process in a session of its own, which ends when this one is gone.
+    """Start a process in a session of its own.
 
     threads: what torch takes where neither its configuration nor this environment says so.
     """
-    environment = {"OMP_NUM_THREADS": str(threads), **os.environ, LAUNCHER: str(os.getpid())}
-    return Popen(command, env=environment, start_new_session=True, **streams)
+    return start_in_own_session(command, {"OMP_NUM_THREADS": str(threads), **os.environ}, **streams)
 
 
 def _log(path: Path) -> IO[str]:

@@ -11,9 +11,11 @@ import shlex
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import Popen
 from typing import Any, TypeVar
 
 from rectifiers.runtime.errors import InputError
@@ -77,6 +79,25 @@ def launch_id(environment: Mapping[str, str] = os.environ) -> str | None:
     else:
         return None
     return hashlib.blake2b(common.encode(), digest_size=8).hexdigest()
+
+
+def start_in_own_session(command: Sequence[str], environment: Mapping[str, str], **streams: Any) -> Popen:
+    """Start a program of ours in a session of its own, which ends when this process is gone.
+
+    It is as nice as this process to all others: Linux shares its time among sessions, and niceness counts within one
+    alone, unless the session has it, too (autogroup, sched(7)).
+    """
+    process = Popen(command, env={**environment, LAUNCHER: str(os.getpid())}, start_new_session=True, **streams)
+    for _ in range(3):
+        try:
+            Path(f"/proc/{process.pid}/autogroup").write_text(str(os.nice(0)))
+        except BlockingIOError:  # a user may ask ten times a second
+            time.sleep(0.15)
+            continue
+        except OSError:  # another system, a kernel without it, or the process has ended
+            pass
+        break
+    return process
 
 
 def end_with_launcher() -> None:
