@@ -12,7 +12,6 @@ size=quick (the default) is ten minutes on two cores. An interrupted call goes o
 
 import argparse
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -37,7 +36,7 @@ from rectifiers.results.figures import write_svg
 from rectifiers.results.generated import refuse_stale, stale_files, write_or_check
 from rectifiers.runs.provenance import is_changed
 from rectifiers.runtime.console import wide_stdout
-from rectifiers.runtime.distributed import LAUNCHER
+from rectifiers.runtime.distributed import start_in_own_session
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 from rectifiers.runtime.processor import free_cores
@@ -113,11 +112,7 @@ def stale_card(path: Path, entries: Mapping[str, EntryResults]) -> list[Path]:
 def helped(arguments: list[str], helpers: int) -> Iterator[None]:
     """Let other processes work on the same entry in the body; they end with it, or with this process."""
     command = [sys.executable, str(Path(__file__).absolute()), *arguments, "--first"]
-    environment = {**os.environ, LAUNCHER: str(os.getpid())}
-    running = [
-        subprocess.Popen([*command, str(number)], env=environment, start_new_session=True)
-        for number in range(1, helpers + 1)
-    ]
+    running = [start_in_own_session([*command, str(number)], os.environ) for number in range(1, helpers + 1)]
     try:
         yield
     finally:
@@ -136,7 +131,7 @@ def pages(results: Path, entries: Mapping[str, EntryResults]) -> dict[Path, str]
     """Return the documents that have all entries."""
     names = [path.stem for path in card_paths(results)]
     return {
-        results / "LEADERBOARD.md": render_markdown(benchmark(), entries),
+        results / "LEADERBOARD.md": render_markdown(benchmark(), entries, names),
         results / "CARDS.md": card_index.render_markdown(benchmark(), names, entries),
     }
 

@@ -8,7 +8,7 @@ import pytest
 from benchmark_made_up import SMALL, results, run
 from made_up import diverged, epoch, result, training
 from rectifiers.results.benchmark.entries import entry_name, load, result_of, save
-from rectifiers.results.benchmark.leaderboard import board, render_markdown
+from rectifiers.results.benchmark.leaderboard import board, document, render_markdown
 from rectifiers.results.benchmark.standing import best_rate, incomplete, score, scores, standing
 from rectifiers.runtime.errors import InputError
 
@@ -85,8 +85,17 @@ def test_an_entry_with_one_seed_missing_is_incomplete_and_not_ranked() -> None:
     assert incomplete([standing(SMALL, task, lacking) for task in ("easy", "deep")]) == ["easy: 1 run missing"]
     found = board(SMALL, {"mish": lacking, "elu": other}, "quick")
     assert [each.entry for each in found.ranked] == ["elu"]
-    text = render_markdown(SMALL, {"mish": lacking, "elu": other})
+    text = render_markdown(SMALL, {"mish": lacking, "elu": other}, ["elu"])
     assert "| mish | easy: 1 run missing |" in text
+    assert "| [elu](cards/elu.md) | 2.00 |" in text
+
+
+def test_an_entry_that_is_not_ranked_stands_in_the_tables_of_the_tasks_that_it_has_whole() -> None:
+    refused = results("mish", [1.0] * 5).model_copy(update={"refused": {"deep": "it has no shortcuts"}})
+    over_all, easy, deep, _ = document(SMALL, {"mish": refused, "elu": results("elu", [2.0] * 5)})
+    assert [line.cells[1] for line in over_all.lines] == ["elu"]
+    assert [line.cells[0] for line in easy.lines] == ["mish", "elu"]
+    assert [line.cells[0] for line in deep.lines] == ["elu"]
 
 
 def test_an_entry_that_a_task_refuses_is_not_ranked_and_says_why() -> None:

@@ -1,21 +1,21 @@
 """`results/LEADERBOARD.md`: the entries by task and over all, from their committed results."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from rectifiers.results.benchmark.definition import Benchmark, Size, Task
 from rectifiers.results.benchmark.entries import BASELINES, EntryResults
 from rectifiers.results.benchmark.ranking import Ranked, rank
 from rectifiers.results.benchmark.standing import Standing, incomplete, paired, scores, standing
-from rectifiers.results.layout import Line, Table
+from rectifiers.results.layout import Estimate, Line, Table
 
 HEAD = """# The rectifier benchmark
 
 Made by `python scripts/benchmark.py leaderboard` from the results in `results/benchmark/`; do not edit. Every entry has
 the learning rate that its own search on validation images found best, by the same grid and budget for all;
 [docs/benchmark.md](../docs/benchmark.md) says how, and what places and intervals mean. Entries that share a place are
-ties: nothing here tells them apart. [CARDS.md](CARDS.md) leads to a page about each.
+ties: nothing here tells them apart. A name leads to the entry's card; [CARDS.md](CARDS.md) lists them.
 
 """
 TITLES: dict[Size, str] = {"quick": "Quick tasks", "full": "Full tasks"}
@@ -23,11 +23,14 @@ TITLES: dict[Size, str] = {"quick": "Quick tasks", "full": "Full tasks"}
 
 @dataclass(frozen=True)
 class Board:
-    """The entries on all tasks of a size: the ranked, and by name of the others what is missing."""
+    """The entries on all tasks of a size: the ranked, and by name of the others what is missing.
+
+    standings: by entry and task. scores: the same where an entry has all of a task's runs, ranked or not.
+    """
 
     size: Size
     ranked: Sequence[Ranked]
-    standings: Mapping[str, Mapping[str, Standing]]  # by entry and task
+    standings: Mapping[str, Mapping[str, Standing]]
     scores: Mapping[str, Mapping[str, Sequence[float]]]
     unranked: Mapping[str, Sequence[str]]
 
@@ -42,17 +45,26 @@ def board(benchmark: Benchmark, entries: Mapping[str, EntryResults], size: Size)
     }
     unranked = {name: found for name, own in standings.items() if (found := incomplete(own.values()))}
     complete = {
-        name: {task: scores(benchmark, each) for task, each in own.items()}
+        name: {task: scores(benchmark, each) for task, each in own.items() if each.is_complete}
         for name, own in standings.items()
-        if name not in unranked
     }
-    return Board(size, rank(complete), standings, complete, unranked)
+    ranked = rank({name: own for name, own in complete.items() if name not in unranked})
+    return Board(size, ranked, standings, complete, unranked)
 
 
-def render_markdown(benchmark: Benchmark, entries: Mapping[str, EntryResults]) -> str:
-    """Return the whole page."""
+def render_markdown(benchmark: Benchmark, entries: Mapping[str, EntryResults], with_card: Collection[str] = ()) -> str:
+    """Return the whole page, on which the names of entries with a card lead to it."""
     parts = [f"{HEAD}Benchmark {benchmark.version} ({benchmark.hash}), {benchmark.seeds} seeds per task.\n"]
-    return "\n".join([*parts, *(table.markdown() for table in document(benchmark, entries))])
+    made = [_linked(table, with_card) for table in document(benchmark, entries)]
+    return "\n".join([*parts, *(table.markdown() for table in made)])
+
+
+def _linked(table: Table, with_card: Collection[str]) -> Table:
+    def cell(head: str, shown: str | Estimate) -> str | Estimate:
+        return f"[{shown}](cards/{shown}.md)" if head == "entry" and shown in with_card else shown
+
+    lines = [Line([*map(cell, table.head, line.cells)], line.runs) for line in table.lines]
+    return replace(table, lines=lines)
 
 
 def document(benchmark: Benchmark, entries: Mapping[str, EntryResults]) -> list[Table]:
@@ -95,15 +107,15 @@ def overall(found: Board) -> Table:
 
 
 def _of_task(name: str, task: Task, found: Board) -> Table:
-    """Return the table of one task, the best mean first, each entry paired with the baselines seed by seed."""
+    """Return the table of one task, the best mean first, each entry paired with the baselines seed by seed.
+
+    An entry that is not ranked for want of another task stands in it.
+    """
     lines = []
-    names = sorted(found.scores, key=lambda entry: (fmean(found.scores[entry][name]), entry))
-    for entry in names:
-        own, where = found.scores[entry][name], found.standings[entry][name]
-        beside = [
-            difference(task, own, found.scores[base][name]) if base in found.scores and base != entry else "-"
-            for base in BASELINES
-        ]
+    here = {entry: own[name] for entry, own in found.scores.items() if name in own}
+    for entry in sorted(here, key=lambda entry: (fmean(here[entry]), entry)):
+        own, where = here[entry], found.standings[entry][name]
+        beside = [difference(task, own, here[base]) if base in here and base != entry else "-" for base in BASELINES]
         lines.append(Line([entry, shown(task, own), f"{where.rate:g}", *beside]))
     measure = "error on test, %" if task.reach is None else f"training loss below {task.reach:g}"
     note = "" if lines else "No entry is complete."
