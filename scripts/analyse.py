@@ -10,7 +10,7 @@ python scripts/analyse.py preprocessing [key=value ...]   mean image, components
 
 Examples:
   python scripts/analyse.py propagation model=small30 init=xavier
-  python scripts/analyse.py gain activation=mish
+  python scripts/analyse.py gain activation=mish beside=[relu,prelu]
 
 Keys are those of train.py (model=small30 activation=prelu init=xavier data=digits seed=1), and each analysis' own:
 {own}

@@ -185,6 +185,23 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(script: Modul
         script.keep(tmp_path / ("a" * 300), {"analysis": "gain", "asked": {}}, {})
 
 
+def test_gains_are_of_what_is_asked_for(call, tmp_path: Path) -> None:
+    wave = ("activation=snake", "activation.a=0.5", "seeds=1", "depth=3", "units=8", "images=2")
+    for beside, names in (("[]", ["snake (yours)"]), ("[relu,snake]", ["relu", "snake", "snake (yours)"])):
+        call("gain", *wave, f"beside={beside}")
+        (numbers,) = (tmp_path / "out").glob("gain-*/numbers.json")
+        assert [row["activation"] for row in json.loads(numbers.read_text())["rows"]] == names
+        numbers.unlink()
+    call("gain", "activation=relu", *wave[2:], "beside=[]")
+    (numbers,) = (tmp_path / "out").glob("gain-*/numbers.json")
+    assert [row["activation"] for row in json.loads(numbers.read_text())["rows"]] == ["relu"]
+
+
+def test_an_activation_that_is_not_there_is_no_comparison(script: ModuleType) -> None:
+    with pytest.raises(InputError, match=r"beside has perlu; give names from: by_layer, crelu"):
+        script.analyse("gain", ["activation=mish", "beside=[relu,perlu]"])
+
+
 def test_an_unfinished_activation_file_fails_by_itself(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each file stands for an activation that somebody has begun to write."""
     own = tmp_path / "conf" / "activation"

@@ -1,7 +1,7 @@
 """The gains of activations, how stable they are, and what that comes to after many layers, measured beside it."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import stdev
@@ -25,12 +25,22 @@ from rectifiers.training.functions import import_function
 Factory = Callable[[int], nn.Module]
 
 
-def analyse(config: RunConfig, *, seeds: int, depth: int, units: int, images: int) -> dict[str, Any]:
-    """Return `gains` of all activations in conf/activation, and of the one of `config` where it is another."""
+def analyse(
+    config: RunConfig, *, seeds: int, depth: int, units: int, images: int, beside: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Return `gains` of the activation of `config`, and of those in conf/activation that `beside` names, or of all.
+
+    Raises:
+        InputError: where `beside` names one that is not there.
+    """
     own = config.activation
     import_function("activation", own)  # what was asked for has to work, and the others may not
     files = sorted((CONF / "activation").glob("*.yaml"))
+    if unknown := sorted({*(beside or ())} - {path.stem for path in files}):
+        raise InputError(f"beside has {', '.join(unknown)}; give names from: {', '.join(path.stem for path in files)}")
     known = {path.stem: _settings(path) for path in files}
+    if beside is not None:
+        known = {name: given for name, given in known.items() if name in beside or given == own.as_dict()}
     if own.as_dict() not in known.values():
         known[f"{own.target.rpartition('.')[2]} (yours)"] = own.as_dict()
     # Late, so that an activation that cannot be made, or whose file is not finished, fails by itself.

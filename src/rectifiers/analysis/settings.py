@@ -9,7 +9,7 @@ from pydantic import Field
 
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Range
-from rectifiers.runtime.schema import Section, checked, keys
+from rectifiers.runtime.schema import Section, Words, checked, keys
 
 Seeds = Annotated[int, Range(ge=1, le=1000)]
 Images = Annotated[int, Range(ge=1, le=100_000)]
@@ -27,6 +27,11 @@ class Gain(Section):
     depth: Annotated[int, Range(ge=2, le=1000)] = Field(50, description="layers")
     units: Annotated[int, Range(ge=2, le=4096)] = Field(256, description="per layer")
     images: Images = Field(64, description="Gaussian inputs per network")
+    beside: Annotated[tuple[str, ...] | None, Words("a list of names")] = Field(
+        None,
+        description="what the chosen one is compared with, by name; null: everything of conf/activation",
+        examples=[["relu", "prelu"]],
+    )
 
 
 class Phase(Section):
