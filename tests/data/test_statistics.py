@@ -67,7 +67,7 @@ def test_a_damaged_file_is_never_used(tmp_path: Path) -> None:
     ]
     for content in spoiled:
         torch.save(content, path)
-        with pytest.raises(InputError, match=r"key\.pt is damaged .*; run again with rerun=true"):
+        with pytest.raises(InputError, match=r"key\.pt is damaged .*; train.py with rerun=true fits"):
             load(path)
         assert torch.equal(load_or_fit(tmp_path, "key", lambda: right).scale, right.scale)
         assert torch.equal(load(path).scale, right.scale)
@@ -81,7 +81,7 @@ def test_a_damaged_file_is_never_used(tmp_path: Path) -> None:
         except InputError:
             continue
         assert all(torch.equal(bent[name], right.fitted()[name]) for name in ("offset", "scale", "matrix"))
-    with pytest.raises(InputError, match=r"none\.pt is missing; run again"):
+    with pytest.raises(InputError, match=r"none\.pt is missing; train.py with rerun=true"):
         load(tmp_path / "none.pt")
 
 

@@ -143,7 +143,9 @@ def of_run(
         own: Any = OmegaConf.create(plain)
         science = {key: value for key in SCIENCE if (value := OmegaConf.select(own, key)) is not None}
     except (OSError, TypeError, ValueError, KeyError, AttributeError, OmegaConfBaseException) as error:
-        raise InputError(f"{folder / 'config.yaml'} cannot be read ({error}); run it again with rerun=true") from error
+        raise InputError(
+            f"{folder / 'config.yaml'} cannot be read ({error}); train it again by train.py with rerun=true"
+        ) from error
     asked, _ = compose_with_choices([override(key, value) for key, value in given.items() if key != "data.root"])
     with open_dict(own):
         own.evaluation, own.runs_dir, own.rerun = asked.evaluation, str(folder.parent), False

@@ -66,12 +66,12 @@ def load(path: Path) -> Preprocess:
         InputError: where the file is missing or damaged, by its zip's own checksums.
     """
     if not path.exists():
-        raise InputError(f"{path} is missing; run again with rerun=true to fit the preprocessing again")
+        raise InputError(f"{path} is missing; train.py with rerun=true fits the preprocessing again")
     try:
         check_zip(path)
         parts = torch.load(path, weights_only=True)
         return Preprocess(**parts)
     except Exception as error:  # damage can raise anything
         raise InputError(
-            f"{path} is damaged ({type(error).__name__}); run again with rerun=true to fit the preprocessing again"
+            f"{path} is damaged ({type(error).__name__}); train.py with rerun=true fits the preprocessing again"
         ) from error
