@@ -71,6 +71,21 @@ def test_the_hash_of_a_benchmark_is_of_all_that_moves_a_number_and_of_no_title()
     assert checked(Benchmark, {**plain, "seeds": 6}).hash != benchmark().hash
 
 
+@pytest.mark.parametrize(
+    ("given", "name", "target"),
+    [
+        (["init=lsuv"], "relu+lsuv", "rectifiers.activations.relu"),
+        (["init=lsuv", "activation=prelu"], "prelu+lsuv", "rectifiers.activations.prelu"),
+        (["activation._target_=torch.nn.Mish"], "Mish", "torch.nn.Mish"),
+    ],
+)
+def test_an_entry_is_of_the_activation_that_its_name_says(given: list[str], name: str, target: str) -> None:
+    entry = Entry.of(given)
+    assert entry.name == name
+    for task in benchmark().tasks.values():
+        assert entry.configuration(task)[0].activation.target == target
+
+
 @pytest.mark.parametrize("given", ["optim.lr=1", "data=digits", "seed=3", "compute.precision=64-true", "relu"])
 def test_what_a_task_fixes_is_not_the_entrys_to_choose(given: str) -> None:
     with pytest.raises(InputError, match=rf"^{given} is not the entry's to choose.* give activation=, init="):
@@ -109,6 +124,8 @@ def test_an_entry_is_searched_judged_interrupted_gone_on_with_and_checked(
         check(with_run(clean, rate=0.02), "elu")
     with refuse(match="neither of the search nor of the rate"):
         check(with_run(clean, run=run_at(small, 0.01, 3), rate=0.01, seed=3), "elu")
+    with refuse(match="it names no activation, so its runs were of the default"):
+        check(clean.model_copy(update={"overrides": ("init=he",)}), "elu")
     with refuse(match="is of the data other, not of the task's"):
         check(with_origin(clean, data="other"), "elu")
     with refuse(match="code that was not committed"):
@@ -177,7 +194,7 @@ def test_the_script_writes_an_entry_a_card_and_the_leaderboard_and_refuses_a_sta
     assert answer.stdout.splitlines()[-5:] == [f"{results}/{name}" for name in files]
     assert "What trains" in answer.stdout
     assert call("scripts/benchmark.py", "leaderboard", *own).returncode == 0
-    assert "| 1 | elu |" in (results / "LEADERBOARD.md").read_text()
+    assert "| 1 | [elu](cards/elu.md) |" in (results / "LEADERBOARD.md").read_text()
     monkeypatch.setattr(checking, "_reason_of", lambda origin: None)  # the code may have changes
     assert call("scripts/benchmark.py", "check", *own).returncode == 0
     assert "| [elu](cards/elu.md) | 1 | - | - |" in (results / "CARDS.md").read_text()

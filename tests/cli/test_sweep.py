@@ -429,7 +429,7 @@ def test_free_cores_get_a_job_of_one_thread_each_and_a_gpu_one_job(tmp_path, mon
 
 @pytest.mark.parametrize("given", [None, "5"])
 def test_a_job_has_its_share_of_threads_unless_the_environment_says_otherwise(given, monkeypatch) -> None:
-    monkeypatch.setattr(launcher, "Popen", lambda *_, env, **__: env)
+    monkeypatch.setattr(launcher, "start_in_own_session", lambda _, environment: environment)
     monkeypatch.delenv("OMP_NUM_THREADS")
     if given:
         monkeypatch.setenv("OMP_NUM_THREADS", given)

@@ -25,6 +25,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import deferring_signals, stop_if_requested
 
 OF_ENTRY = ("activation", "init")  # the groups whose keys an entry may give
+OF_INITIALISERS = "activation=relu"  # where none is chosen
 PLACES = ("runs_dir", "cache_dir", "data.root", "compute", "logger")  # what may be given besides
 WAIT_S = 0.5  # between looks at runs that another process has
 Place = tuple[float, int]  # of a run in a task: its learning rate and its seed
@@ -44,7 +45,7 @@ class Entry:
 
     @classmethod
     def of(cls, arguments: Sequence[str]) -> "Entry":
-        """Return the entry of a command line.
+        """Return the entry of a command line; an initialiser alone is ReLU's, and not the default of train.py's.
 
         Raises:
             InputError: for a key that the protocol does not leave to an entry.
@@ -61,6 +62,8 @@ class Entry:
                     f"{each} is not the entry's to choose, for tasks fix all but the activation and the initialiser; "
                     f"give activation=, init= and their settings, or a place: {', '.join(PLACES)}"
                 )
+        if not any(each.startswith("activation=") for each in own):
+            own = [OF_INITIALISERS, *own]
         return cls(tuple(own), tuple(places))
 
     def configuration(self, task: Task) -> tuple[RunConfig, Choices, tuple[str, ...]]:

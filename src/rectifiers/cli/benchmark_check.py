@@ -31,6 +31,8 @@ def _reasons(results: EntryResults, stem: str) -> Iterator[str]:
     if results.benchmark != own.hash:
         yield f"it is of the benchmark {results.benchmark}, and this is {own.version}, {own.hash}; run the entry again"
     entry = Entry.of(results.overrides)
+    if entry.overrides != results.overrides:
+        yield "it names no activation, so its runs were of the default of conf/train.yaml; run the entry again"
     if not results.entry == stem == entry_name(results.overrides):
         yield f"its entry is {entry_name(results.overrides)}; name entry and file so"
     for run in results.runs:

@@ -22,12 +22,17 @@ EASY, DEEP = SMALL.tasks["easy"], SMALL.tasks["deep"]
         (["activation=relu", "init=lsuv"], "relu+lsuv"),
         (["init=he", "activation=prelu", "activation.initial_slope=0.1"], "prelu-initial_slope=0.1"),
         (["activation=relu", "activation._target_=my.module.X"], "X"),
-        (["init=he_scaled", "init.beta=2"], "relu+he_scaled-beta=2"),
-        (["activation.settings={a:1/2}"], "relu-settings=_a_1_2_"),
+        (["activation=relu", "init=he_scaled", "init.beta=2"], "relu+he_scaled-beta=2"),
+        (["activation=relu", "activation.settings={a:1/2}"], "relu-settings=_a_1_2_"),
     ],
 )
 def test_an_entry_is_named_by_what_it_chooses(overrides: list[str], name: str) -> None:
     assert entry_name(overrides) == name
+
+
+def test_no_entry_is_named_by_an_activation_that_it_does_not_choose() -> None:
+    with pytest.raises(InputError, match="an entry has no activation; give one"):
+        entry_name(["init=lsuv"])
 
 
 def test_an_entry_comes_back_from_its_file_with_a_line_per_run(tmp_path: Path) -> None:

@@ -106,8 +106,11 @@ def entry_name(overrides: Iterable[str]) -> str:
     """Return the name that an activation and an initialiser have as an entry: `mish`, `relu+orthogonal`, `X-slope=0.1`.
 
     He's gain, the default, is not named. What no file's name can hold becomes an underscore.
+
+    Raises:
+        InputError: where no activation is chosen, which would then be that of conf/train.yaml.
     """
-    names = {"activation": "relu", "init": "he"}
+    names = {"init": "he"}
     settings: dict[str, list[str]] = {"activation": [], "init": []}
     for override in overrides:
         key, _, value = override.removeprefix("+").partition("=")
@@ -118,6 +121,8 @@ def entry_name(overrides: Iterable[str]) -> str:
             settings[group].append(f"-{setting}={value}")
         else:
             names[group] = value
+    if "activation" not in names:
+        raise InputError("an entry has no activation; give one, such as activation=relu")
     activation, init = ("".join([names[group], *sorted(settings[group])]) for group in ("activation", "init"))
     return re.sub(r"[^\w.=+-]", "_", activation if init == "he" else f"{activation}+{init}")
 
