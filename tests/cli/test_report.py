@@ -22,12 +22,16 @@ FIRST = "6620acccce0a"
 
 @pytest.fixture
 def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The program, whose results lie in the test's own folder: four committed records."""
+    """The program, whose results lie in the test's own folder: three committed records, and one of other images."""
     loaded = load_script("report")
     monkeypatch.setattr(loaded, "RESULTS", tmp_path / "results")
     (tmp_path / "results" / "records").mkdir(parents=True)
-    for name in (FIRST, "64835d80d512", "1fd564cecf6d", "8878b26ef54d"):
-        shutil.copy(ROOT / "results" / "records" / f"{name}.json", tmp_path / "results" / "records")
+    place = tmp_path / "results" / "records"
+    for name in (FIRST, "64835d80d512", "1fd564cecf6d"):
+        shutil.copy(ROOT / "results" / "records" / f"{name}.json", place)
+    changes = {"choices.data": "fashion_mnist", "science.data._target_": "rectifiers.data.sources.fashion_mnist"}
+    other = altered(records.load(place / f"{FIRST}.json"), changes | {"science.optim.epochs": 1})
+    records.write(place / f"{other.run}.json", other)
     monkeypatch.chdir(tmp_path)
     return loaded
 

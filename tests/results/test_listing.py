@@ -46,18 +46,18 @@ def test_an_own_run_comes_before_a_committed_record_of_its_name_unless_they_are_
 @pytest.mark.parametrize(
     ("filters", "count"),
     [
-        ([], 35),
-        (["activation=relu"], 15),
-        (["activation=relu,prelu"], 25),
+        ([], 20),
+        (["activation=relu"], 10),
+        (["activation=relu,prelu"], 15),
         (["activation=relu", "init=xavier_forward"], 5),
-        (["seed=0"], 7),
-        (["optim.lr=0.01", "optim.epochs=1"], 15),
-        (["optim.lr=1e-2"], 35),
+        (["seed=0"], 4),
+        (["optim.lr=0.01", "init=he"], 15),
+        (["optim.lr=1e-2"], 20),
         (["protocol=dense"], 20),
         (["status=finished", "data=digits", "experiment=table2/relu"], 5),
         (["run=6620acccce0a"], 1),
-        (["data.flip=true"], 35),
-        (["init.fc_std=null"], 35),
+        (["data.flip=true"], 20),
+        (["init.fc_std=null"], 20),
     ],
 )
 def test_filters_narrow(filters: list[str], count: int) -> None:

@@ -27,7 +27,10 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of the committed records; two of them are runs that are here, with scores that are made to fit."""
+    """The page of the committed records, and of copies of other images that fill a second page of the list.
+
+    Two are runs that are here, with scores that are made to fit.
+    """
     folder = tmp_path_factory.mktemp("page")
     labels = np.arange(450) % 10
     for name in (PRELU, RELU):
@@ -38,8 +41,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write(scores_path(folder / "runs" / name, "ten_view"), kept)
         record = altered(record, {"protocols.ten_view.scores": kept.digest(), "class_names": CLASSES})
         records.write(folder / "runs" / name / "record.json", record)
+    for each in gather(RECORDS):
+        if each.record.choices["experiment"].startswith("table2/"):
+            copy = altered(each.record, {"science.seed": each.record.seed + 5, "choices.data": "fashion_mnist"})
+            records.write(folder / "copies" / f"{copy.run}.json", copy)
     path = folder / "results" / "report" / "index.html"
     path.parent.mkdir(parents=True)
-    found = [*gather(folder / "runs"), *(each for each in gather(RECORDS) if each.record.run not in (PRELU, RELU))]
+    committed = (each for each in gather(RECORDS) if each.record.run not in (PRELU, RELU))
+    found = [*gather(folder / "runs"), *committed, *gather(folder / "copies")]
     path.write_text(make_page(found, load(RECORDS), path))
     return path
