@@ -1,6 +1,7 @@
 """`scripts/benchmark.py`: an entry from its name to its results, interrupted and gone on with, checked and ranked."""
 
 import functools
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -9,7 +10,7 @@ import pytest
 import yaml
 
 from benchmark_made_up import card
-from conftest import compose_config, load_script
+from conftest import ROOT, compose_config, load_script
 from rectifiers.cli import benchmark as running
 from rectifiers.cli import benchmark_card
 from rectifiers.cli import benchmark_check as checking
@@ -18,8 +19,9 @@ from rectifiers.cli.benchmark_check import check
 from rectifiers.cli.composition import Choices
 from rectifiers.results.benchmark import definition
 from rectifiers.results.benchmark.definition import Benchmark, benchmark, task_hash
-from rectifiers.results.benchmark.entries import EntryResults, load, save
+from rectifiers.results.benchmark.entries import EntryResults, load, load_all, save
 from rectifiers.results.benchmark.standing import standing
+from rectifiers.results.benchmark.verdict import in_short
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import held
 from rectifiers.runs.identity import science
@@ -257,3 +259,14 @@ def test_the_committed_results_are_of_this_benchmark_and_the_pages_say_what_they
     answer = call("scripts/benchmark.py", "check")
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.endswith(f"entries of benchmark {benchmark().version}\n")
+
+
+def test_the_documentation_says_of_two_entries_what_their_results_say() -> None:
+    entries = load_all(ROOT / "results" / "benchmark")
+    text = " ".join((ROOT / "docs" / "benchmark.md").read_text().split())
+    told = re.findall(r"`([^`]+)` over `([^`]+)`: ([\d.]+, [\d.]+ to [\d.]+)", text)
+    assert len(told) > 5
+    for first, second, numbers in told:
+        found = in_short(benchmark(), second, entries[first], entries)
+        assert found, (first, second)
+        assert found.partition(", ")[2].replace(" (", ", ").rstrip(")") == numbers, (first, second)
