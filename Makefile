@@ -106,7 +106,7 @@ browser: ## Debian's chromium, which the tests of that page drive (needs root)
 		apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null; }
 
 bench: $(READY) $(LIBRARY) ## paired timings of the hot paths, to results/bench and docs/results/performance.md
-	@for question in pipeline prelu step layouts layers memory overhead responses scaling startup windows frameworks; do $(BIN)/python scripts/bench/$$question.py || exit; done
+	@for question in pipeline prelu step layouts layers memory overhead small responses scaling startup windows frameworks; do $(BIN)/python scripts/bench/$$question.py || exit; done
 	@$(BIN)/python scripts/performance.py
 
 bench-gpu: $(READY) $(LIBRARY) ## the same on a GPU: PReLU, training steps, their memory, NCCL; to results/bench/<the GPU's name>.json

@@ -25,6 +25,7 @@ SECTIONS = {  # the title of each bench, in the order of the document
     "layers": "A step's layers",
     "memory": "Memory",
     "overhead": "What stands around a step",
+    "small": "Small runs",
     "frameworks": "Other libraries",
     "scaling": "Several processes",
     "windows": "Dense testing",
