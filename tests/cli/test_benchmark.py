@@ -264,9 +264,9 @@ def test_the_committed_results_are_of_this_benchmark_and_the_pages_say_what_they
 def test_the_documentation_says_of_two_entries_what_their_results_say() -> None:
     entries = load_all(ROOT / "results" / "benchmark")
     text = " ".join((ROOT / "docs" / "benchmark.md").read_text().split())
-    told = re.findall(r"`([^`]+)` over `([^`]+)`: ([\d.]+, [\d.]+ to [\d.]+)", text)
-    assert len(told) > 5
-    for first, second, numbers in told:
+    pairs = re.findall(r"`([^`]+)` over `([^`]+)`: ([\d.]+, [\d.]+ to [\d.]+)", text)
+    assert len(pairs) > 5
+    for first, second, numbers in pairs:
         found = in_short(benchmark(), second, entries[first], entries)
         assert found, (first, second)
         assert found.partition(", ")[2].replace(" (", ", ").rstrip(")") == numbers, (first, second)

@@ -25,7 +25,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import deferring_signals, stop_if_requested
 
 OF_ENTRY = ("activation", "init")  # the groups whose keys an entry may give
-OF_INITIALISERS = "activation=relu"  # where none is chosen
+WITHOUT_CHOICE = "activation=relu"  # what an initialiser alone is run with
 PLACES = ("runs_dir", "cache_dir", "data.root", "compute", "logger")  # what may be given besides
 WAIT_S = 0.5  # between looks at runs that another process has
 Place = tuple[float, int]  # of a run in a task: its learning rate and its seed
@@ -45,7 +45,7 @@ class Entry:
 
     @classmethod
     def of(cls, arguments: Sequence[str]) -> "Entry":
-        """Return the entry of a command line; an initialiser alone is ReLU's, and not the default of train.py's.
+        """Return the entry of a command line; an initialiser alone is ReLU's, not of train.py's default.
 
         Raises:
             InputError: for a key that the protocol does not leave to an entry.
@@ -63,7 +63,7 @@ class Entry:
                     f"give activation=, init= and their settings, or a place: {', '.join(PLACES)}"
                 )
         if not any(each.startswith("activation=") for each in own):
-            own = [OF_INITIALISERS, *own]
+            own = [WITHOUT_CHOICE, *own]
         return cls(tuple(own), tuple(places))
 
     def configuration(self, task: Task) -> tuple[RunConfig, Choices, tuple[str, ...]]:

@@ -84,8 +84,8 @@ def launch_id(environment: Mapping[str, str] = os.environ) -> str | None:
 def start_in_own_session(command: Sequence[str], environment: Mapping[str, str], **streams: Any) -> Popen:
     """Start a program of ours in a session of its own, which ends when this process is gone.
 
-    It is as nice as this process to all others: Linux shares its time among sessions, and niceness counts within one
-    alone, unless the session has it, too (autogroup, sched(7)).
+    With autogroup (sched(7)) Linux shares the processor among sessions, and a process's niceness counts within its
+    session alone; so the new session gets this process's niceness.
     """
     process = Popen(command, env={**environment, LAUNCHER: str(os.getpid())}, start_new_session=True, **streams)
     for _ in range(3):
