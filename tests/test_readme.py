@@ -1,11 +1,13 @@
 """The README says what is: a screen of it, with a picture, a run and findings that follow from the records."""
 
+import csv
 import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -62,6 +64,19 @@ def test_the_findings_are_those_of_the_records() -> None:
     contradicted, inconclusive, supported = counts.groups()
     verdicts = f"{supported} are supported, {inconclusive} inconclusive and {contradicted} contradicted"
     assert f"Of {judged[1]} claims that were run, {verdicts};" in " ".join(shown.split())
+
+
+def test_a_fixed_slope_has_the_errors_that_are_printed_where_it_trains() -> None:
+    rows = list(csv.DictReader((ROOT / "results" / "claims" / "cifar_learned_slope.csv").open()))
+    lost = {row["seed"] for row in rows if row["diverged"] == "True"}
+    assert lost == {"0"}
+    fixed, learned = (
+        fmean(float(row["error(protocol=ten_view)"]) for row in rows if row["arm"] == arm and row["seed"] not in lost)
+        for arm in ("fixed", "learned")
+    )
+    shown = " ".join(README.split())
+    assert f"has {fixed:.1f} % on the other four, where PReLU has {learned:.1f} %" in shown
+    assert f"{fixed:.1f} % on these, PReLU {learned:.1f} %" in (ROOT / "docs/results/reproduction.md").read_text()
 
 
 def test_the_deviations_are_those_of_the_code(call) -> None:

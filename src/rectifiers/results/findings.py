@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 import yaml
 
@@ -15,8 +16,9 @@ HEAD = """# Findings
 
 Made by `make claims` from the committed records; do not edit. Each is a claim whose criterion stood before its runs:
 the sentence that was claimed, and what the runs say of it. An effect is a mean over seeds with its 95 % interval unless
-it says otherwise; [CLAIMS.md](CLAIMS.md) has every claim, every arm and what the words mean. All of it is small: a
-verdict speaks of the data and the network in its line, not of ImageNet.
+it says otherwise; before a difference stand the means of its two arms, where a run that diverged has the error of
+guessing. [CLAIMS.md](CLAIMS.md) has every claim, every arm and what the words mean. All of it is small: a verdict
+speaks of the data and the network in its line, not of ImageNet.
 """
 
 
@@ -59,5 +61,14 @@ def _open(answer: Answer) -> str:
 
 def _tested(tested: Tested) -> str:
     found = tested.finding
-    lost = f", {tested.lost} runs diverged" if tested.lost else ""
-    return f"{tested.test.says}, {tested.test.compared()}: {effect_of(found)}, n = {found.n}{lost}: {verdict_of(found)}"
+    lost = f", {tested.lost} run{'s' * (tested.lost != 1)} diverged" if tested.lost else ""
+    compared = f"{tested.test.compared()}{_arms(tested)}"
+    return f"{tested.test.says}, {compared}: {effect_of(found)}, n = {found.n}{lost}: {verdict_of(found)}"
+
+
+def _arms(tested: Tested) -> str:
+    """The means of two arms whose difference is meant, for a difference does not say how good either is."""
+    if not (tested.test.minus and tested.measured and tested.test.statistic == "mean"):
+        return ""
+    own, other = map(fmean, zip(*tested.measured, strict=True))
+    return f" ({own:.3g} and {other:.3g})"
