@@ -278,7 +278,8 @@ def _tested(test: Test, planned: int, runs: Runs, floor: NumericalFloor | None) 
     left_out = len(pairs) - len(counted)
     by_rounding = 0.0
     if floor and values and test.is_in_points():
-        by_rounding = floor.half_width(test.settings.get("protocol", "center"), len(values), len(arms))
+        data, protocol = str(counted[0][0].choices.get("data")), test.settings.get("protocol", "center")
+        by_rounding = floor.half_width(data, protocol, len(values), len(arms))
     criterion = test.criterion.in_logs() if test.over else test.criterion
     finding = judge(values, planned - left_out, test.statistic, criterion, by_rounding)
     if seeds and finding.verdict is Verdict.NOT_RUN:
