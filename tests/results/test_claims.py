@@ -323,7 +323,7 @@ def test_a_claim_may_ask_for_other_seeds_than_the_first(made_up: Any) -> None:
 
 def test_an_effect_in_points_is_held_back_by_the_floor_and_said_so(made_up: Any) -> None:
     claim, found = made_up(), runs([b - 1 for b in BASE], BASE)
-    spreads = {"center": Spread(16, 2.0, 4.0, 1.0)}
+    spreads = {"digits": {"center": Spread(16, 2.0, 4.0, 1.0)}}
     held = answer(claim, found, NumericalFloor(spreads))
     assert (answer(claim, found).verdict, held.verdict) == ("supported", "inconclusive")
     text = render_markdown([held], NumericalFloor(spreads))
