@@ -36,7 +36,7 @@ from rectifiers.results.numerical_floor import load_floor
 from rectifiers.results.terminal import comparison_table, runs_table, summary
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import science
-from rectifiers.runs.record import TrainingRecord
+from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runtime.console import for_a_reader, wide_stdout
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, write_text
@@ -86,9 +86,14 @@ def collect(runs: Path) -> Outcome:
     return {"copied": copied, "claims": added, "left_out": left_out}, "\n".join([*copied, *added])
 
 
+def in_tables() -> list[Record]:
+    """Return the records that the tables are made from."""
+    return [*tables.load(RESULTS / "records"), *tables.of_claims(claim_records.load(RESULTS / "claims"))]
+
+
 def write_tables(check: bool) -> Outcome:
     """Write results/TABLES.md, or say whether it is stale."""
-    found = tables.load(RESULTS / "records")
+    found = in_tables()
     path, text = RESULTS / "TABLES.md", tables.render_markdown(found, load_floor(RESULTS))
     write_or_check({path: text}, check, "make table")
     made = [asdict(table) for table in tables.document(found)]
@@ -213,9 +218,8 @@ def write_page(runs: Path) -> Outcome:
 
     path, found = RESULTS / "report" / "index.html", known_runs(runs)
     judged = answers(claim_records.load(RESULTS / "claims"))
-    in_tables = tables.load(RESULTS / "records")
     ranked = leaderboard.document(benchmark(), load_all(RESULTS / "benchmark"))
-    write_text(path, page(found, in_tables, path, judged, load_floor(RESULTS), ranked))
+    write_text(path, page(found, in_tables(), path, judged, load_floor(RESULTS), ranked))
     return {"path": str(path), "runs": len(found), "bytes": path.stat().st_size}, str(path)
 
 

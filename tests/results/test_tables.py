@@ -3,7 +3,9 @@
 import functools
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -11,8 +13,9 @@ import pytest
 from conftest import ROOT, compose_config
 from made_up import altered, diverged, ensemble, epoch, result, training
 from made_up import errors as counts
+from rectifiers.results.claim_records import load as load_claims
 from rectifiers.results.eligibility import exclusion_reason, setting
-from rectifiers.results.tables import load, render_markdown
+from rectifiers.results.tables import load, of_claims, render_markdown
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import science
@@ -273,3 +276,21 @@ def test_a_bad_record_is_left_out_of_the_tables_and_named(tmp_path: Path, capsys
 def test_a_row_of_a_scale_that_a_run_does_not_have_is_left_empty() -> None:
     run = record("table6/a_relu", 0, 24.0, data="digits", protocol="dense_multi_scale")
     assert "ReLU, 36 |" not in render_markdown([run])
+
+
+def test_runs_of_claims_stand_in_tables_under_the_experiments_that_they_are_at_another_size() -> None:
+    found = of_claims(load_claims(ROOT / "results" / "claims"))
+    arms = [(record.choices["experiment"], record.science["optim"]["lr"]) for record in found]
+    assert Counter(arms) == {("table2/relu", 0.01): 5, ("table2/prelu", 0.02): 5, ("table2/prelu_shared", 0.005): 5}
+    (where,) = {setting(record) for record in found}
+    assert where == "cifar10 (small14_32, each arm at its own rate, width 0.25, 32 px, 8 epochs of 45,000 images)"
+    document = render_markdown(found)
+    assert f"### Table 1 on {where}" in document
+    errors = [run.protocols["ten_view"].top1_error_pct for run in found if run.choices["activation"] == "relu"]
+    relu = row(document.partition("### Table 2 on cifar10")[2], "ReLU ")
+    assert relu.startswith(f"| ReLU | ten_view | {fmean(errors):.2f} (")
+
+
+def test_a_claims_run_stands_in_no_table_by_itself() -> None:
+    found = load_claims(ROOT / "results" / "claims")[0]
+    assert exclusion_reason(found) == "it is of a claim"

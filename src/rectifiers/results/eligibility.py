@@ -81,12 +81,15 @@ def setting(record: Record) -> str:
     science, experiment = own.science, known()["experiments"].get(own.choices.get("experiment"))
     data = record.choices.get("data") or "data of no option"
     width, epochs = science["model"]["width"], science["optim"]["epochs"]
-    whole = experiment is not None and described(science)["whole"] == experiment["whole"]
+    hashes = described(science)
+    whole = experiment is not None and hashes["whole"] == experiment["whole"]
     papers_images = SplitSizes(train=TRAIN_IMAGES, val=VAL_IMAGES, test=None)
     if data == PAPERS_DATA and whole and own.images == papers_images:
         return PAPERS_SETTING
     papers = f", {SAME_IMAGES}" if own.images.test is None else ""
+    of_claim = experiment is not None and hashes["arm"] != experiment["arm"]
+    network = f"{record.choices['model']}, each arm at its own rate, " if of_claim else ""
     return (
-        f"{data} (width {width:g}, {science['data']['crop_px']} px, {epochs} epoch{'s' * (epochs != 1)} of "
+        f"{data} ({network}width {width:g}, {science['data']['crop_px']} px, {epochs} epoch{'s' * (epochs != 1)} of "
         f"{own.images.train:,} images{papers})"
     )

@@ -51,6 +51,8 @@ def page(
     script = "\n".join((HERE / "script" / f"{name}.js").read_text() for name in SCRIPTS)
     library = _library() if found else ""
     environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
+    named = {each.record.run for each in found}
+    environment.filters["listed"] = lambda runs: [run for run in runs if run in named]
     environment.tests["estimate"] = lambda value: isinstance(value, Estimate)
     environment.globals |= {"effect_of": effect_of, "scale": scale, "strip": strip, "verdict_of": verdict_of}
     return environment.get_template("page.html.j2").render(
