@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 from rectifiers.results.claims import Answer, Tested
 from rectifiers.results.eligibility import SAME_IMAGES
@@ -107,6 +108,15 @@ def scale(answer: Answer) -> str:
     return ", ".join([*data, network, length, *papers])
 
 
+def compared(tested: Tested) -> str:
+    """Return what is compared, with the means of the arms whose difference is meant: how good either is."""
+    what = tested.test.compared()
+    if not (tested.test.minus and tested.measured and tested.test.statistic == "mean"):
+        return what
+    own, other = map(fmean, zip(*tested.measured, strict=True))
+    return f"{what} ({own:.3g} and {other:.3g})"
+
+
 def effect_of(found: Finding) -> str:
     """Return an effect with its interval and its floor, as far as it has them."""
     effect = "-" if math.isnan(found.effect) else f"{found.effect:.3g}"
@@ -131,5 +141,5 @@ def _finding(tested: Tested) -> list[str]:
     counts = str(found.n)
     counts += f", {tested.lost} diverged" if tested.lost else ""
     counts += f", {tested.left_out} left out" if tested.left_out else ""
-    tested_what = f"{test.says}: {test.measure_name()}, {test.compared()}{statistic}"
+    tested_what = f"{test.says}: {test.measure_name()}, {compared(tested)}{statistic}"
     return [tested_what, counts, effect_of(found), str(test.criterion), verdict_of(found)]

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
 
 import yaml
 
 from rectifiers.results.claims import Answer, Tested
-from rectifiers.results.claims_table import FIGURES, effect_of, scale, verdict_of
+from rectifiers.results.claims_table import FIGURES, compared, effect_of, scale, verdict_of
 from rectifiers.results.verdicts import Verdict
 from rectifiers.runtime.errors import InputError
 
@@ -62,13 +61,4 @@ def _open(answer: Answer) -> str:
 def _tested(tested: Tested) -> str:
     found = tested.finding
     lost = f", {tested.lost} run{'s' * (tested.lost != 1)} diverged" if tested.lost else ""
-    compared = f"{tested.test.compared()}{_arms(tested)}"
-    return f"{tested.test.says}, {compared}: {effect_of(found)}, n = {found.n}{lost}: {verdict_of(found)}"
-
-
-def _arms(tested: Tested) -> str:
-    """The means of two arms whose difference is meant, for a difference does not say how good either is."""
-    if not (tested.test.minus and tested.measured and tested.test.statistic == "mean"):
-        return ""
-    own, other = map(fmean, zip(*tested.measured, strict=True))
-    return f" ({own:.3g} and {other:.3g})"
+    return f"{tested.test.says}, {compared(tested)}: {effect_of(found)}, n = {found.n}{lost}: {verdict_of(found)}"

@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from rectifiers.results.claims import Answer
-from rectifiers.results.claims_table import effect_of, scale, verdict_of
+from rectifiers.results.claims_table import compared, effect_of, scale, verdict_of
 from rectifiers.results.layout import Estimate, Table
 from rectifiers.results.listing import Found
 from rectifiers.results.numerical_floor import NumericalFloor
@@ -54,7 +54,13 @@ def page(
     named = {each.record.run for each in found}
     environment.filters["listed"] = lambda runs: [run for run in runs if run in named]
     environment.tests["estimate"] = lambda value: isinstance(value, Estimate)
-    environment.globals |= {"effect_of": effect_of, "scale": scale, "strip": strip, "verdict_of": verdict_of}
+    environment.globals |= {
+        "compared": compared,
+        "effect_of": effect_of,
+        "scale": scale,
+        "strip": strip,
+        "verdict_of": verdict_of,
+    }
     return environment.get_template("page.html.j2").render(
         sections=sections,
         charts=charts,
