@@ -351,6 +351,16 @@ def test_the_claims_of_conf_are_whole_and_their_runs_known() -> None:
         assert claim.tests or claim.not_run
 
 
+def test_every_claims_images_are_split_by_the_seed_of_the_run() -> None:
+    """What is split otherwise answers no claim, which its runs would learn too late."""
+    chosen = {path.stem: yaml.safe_load(path.read_text())["data"] for path in (ROOT / "conf" / "data").glob("*.yaml")}
+    for path in (ROOT / "conf" / "experiment" / "claim").glob("*.yaml"):
+        described = yaml.safe_load(path.read_text())
+        (data,) = (each["override /data"] for each in described["defaults"] if "override /data" in each)
+        splits = {**chosen[data], **described.get("data", {})}.get("split_seed", "${seed}")
+        assert splits == "${seed}", path.name
+
+
 def test_a_claims_figure_shows_every_seed_and_the_effect(made_up: Any, tmp_path: Path) -> None:
     found = answer(made_up(), runs([x - 1 for x in BASE], BASE))
     (tested,) = found.tested
