@@ -15,7 +15,9 @@ HEAD = """# The rectifier benchmark
 Made by `python scripts/benchmark.py leaderboard` from the results in `results/benchmark/`; do not edit. Every entry has
 the learning rate that its own search on validation images found best, by the same grid and budget for all;
 [docs/benchmark.md](../docs/benchmark.md) says how, and what places and intervals mean. Entries that share a place are
-ties: nothing here tells them apart. A name leads to the entry's card; [CARDS.md](CARDS.md) lists them.
+ties: nothing here tells them apart. A name leads to the entry's card; [CARDS.md](CARDS.md) lists them. `identity` is a
+control: no activation at all, in networks that are linear but for max pooling. Where it stands high, a task rewards
+what trains soon, and not what can express more.
 
 """
 TITLES: dict[Size, str] = {"quick": "Quick tasks", "full": "Full tasks"}
