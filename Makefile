@@ -89,7 +89,8 @@ claims: $(READY) ## run the claims' runs that are missing (results/claims has ou
 	@$(BIN)/python scripts/report.py claims
 
 card: $(READY) $(LIBRARY) ## what an activation is worth, in ten minutes on two cores: make card ACTIVATION=mish, or INIT=orthogonal, or both
-	@$(BIN)/python scripts/benchmark.py activation=$(or $(ACTIVATION),relu) $(if $(INIT),init=$(INIT))
+	@test -n "$(ACTIVATION)$(INIT)" || { echo "give ACTIVATION= or INIT=, as in make card ACTIVATION=mish" >&2; exit 2; }
+	@$(BIN)/python scripts/benchmark.py $(if $(ACTIVATION),activation=$(ACTIVATION)) $(if $(INIT),init=$(INIT))
 
 report: $(READY) ## results/report/index.html: tables, curves, runs and comparisons, from all records here, as one file
 	@$(BIN)/python scripts/report.py page

@@ -12,6 +12,7 @@ size=quick (the default) is ten minutes on two cores. An interrupted call goes o
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -46,6 +47,7 @@ from rectifiers.runtime.signals import INTERRUPTED
 RESULTS = Path(__file__).parents[1] / "results"
 README = RESULTS.parent / "README.md"
 LEADERBOARD = "python scripts/benchmark.py leaderboard"  # what writes all of these pages
+IMAGE = re.compile(r"^!\[.*\n\n", re.MULTILINE)  # a figure in Markdown, which a terminal does not show
 KINDS = (".md", ".svg", ".html", ".json")  # of a card's files
 
 
@@ -70,7 +72,7 @@ def run(arguments: list[str], jobs: int, results: Path, first: int) -> None:
     cards.save(results / "cards", measure(entry))
     entries = load_all(results / "benchmark")
     path = write_card(results, entry.name, entries)
-    wide_stdout().print(Markdown(path.read_text()))
+    wide_stdout().print(Markdown(IMAGE.sub("", path.read_text())))
     for each in (path_of(results / "benchmark", entry.name), *(path.with_suffix(kind) for kind in KINDS)):
         print(each)
 

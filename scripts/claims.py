@@ -40,7 +40,7 @@ def chosen(names: list[str]) -> list[Claim]:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             listed = f"did you mean {near[0]}? There" if near else "there"
-            raise InputError(f"{name} is no claim that can be run; {listed} are: {', '.join(known)}")
+            raise InputError(f"{name} is not a claim that can be run; {listed} are: {', '.join(known)}")
     return [known[name] for name in names] if names else list(known.values())
 
 

@@ -192,7 +192,7 @@ def test_a_link_or_a_pipe_in_the_place_of_a_file_is_not_read(
     done = call(program, *rest, f"run={folder}")
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
-    wanted = ("it is a symbolic link, which is not followed",) if kind == "link" else ("no regular", "no finished run")
+    wanted = ("a symbolic link, which is not followed",) if kind == "link" else ("no regular", "not a finished run")
     assert any(sentence in done.stderr for sentence in wanted)
 
 
@@ -264,16 +264,16 @@ MODULE_OF_THE_SWEEP = "activation._target_=hostile_module.make"
         *(([MODULE_OF_THE_SWEEP], "trust it, add trust=[hostile_module]", command) for command in LAUNCHES),
         (
             ["data._target_=os.system", "+data.command='touch MARKER'"],
-            "+data.command='touch MARKER' is no key of a run",
+            "+data.command='touch MARKER' is not a key of a run",
             "launch",
         ),
         ([MODULE_OF_THE_SWEEP], "if you know that code and trust it, add trust=[hostile_module]", "launch"),
         (["activation=../../OUTSIDE"], "is no option of conf/activation", "launch"),
-        (["hydra/launcher=slurm"], "hydra/launcher=slurm is no key of a run", "launch"),
-        (["hydra.launcher.setup=['touch MARKER']"], "is no key of a run", "launch"),
-        (["hydra.searchpath=[file:///OUTSIDE]"], "is no key of a run", "launch"),
-        (["~activation"], "~activation is no key of a run", "launch"),
-        (["activation@hydra.launcher=relu"], "is no key of a run", "launch"),
+        (["hydra/launcher=slurm"], "hydra/launcher=slurm is not a key of a run", "launch"),
+        (["hydra.launcher.setup=['touch MARKER']"], "is not a key of a run", "launch"),
+        (["hydra.searchpath=[file:///OUTSIDE]"], "is not a key of a run", "launch"),
+        (["~activation"], "~activation is not a key of a run", "launch"),
+        (["activation@hydra.launcher=relu"], "is not a key of a run", "launch"),
         (["runs_dir=${oc.env:SECRET}"], "reads more than the configuration", "launch"),
         (["seed=${oc.env:SECRET}"], "reads more than the configuration", "launch"),
         (["runs_dir='${oc.${logger.name}:SECRET}'"], "reads more than the configuration", "launch"),

@@ -151,7 +151,7 @@ REFUSED = [
     (["propagation", "activaton=relu"], "activaton is not known; did you mean activation? "),
     (["propagation", "activation=perlu"], "activation=perlu is not known; did you mean activation=prelu? "),
     (["propagation", "activation=null"], "activation=null is not usable; leave it out, or give activation=<option> of"),
-    (["propagation", "model"], "model is no key=value; "),
+    (["propagation", "model"], "model is not key=value; "),
     (
         ["propagation", "model=mlp", "model.norm=batch", "images=1"],
         "images=1 leaves model.norm=batch nothing to normalise",
@@ -163,7 +163,7 @@ REFUSED = [
     ),
     (["fisher", "slopes=[a]"], "slopes=['a'] is not usable; give numbers at least -10 and at most 10"),
     (["responses"], "no run is given; call scripts/analyse.py responses run=<id or folder>"),
-    (["responses", "run=nowhere"], "run=nowhere is no finished run"),
+    (["responses", "run=nowhere"], "run=nowhere is not a finished run"),
 ]
 
 
@@ -216,7 +216,8 @@ def test_an_unfinished_activation_file_fails_by_itself(call, tmp_path: Path, mon
     printed = " ".join(call("gain", "seeds=1", "depth=3", "units=8", "activation=relu").split())
     for name in unfinished:
         assert f"{name} cannot be measured: " in printed
-    assert "typo cannot be measured: activation._target_=torch.nn.Mishh cannot be imported; did you mean" in printed
+    typo = "activation._target_=torch.nn.Mishh cannot be imported (module 'torch.nn' has no attribute 'Mishh')"
+    assert f"typo cannot be measured: {typo}; did you mean" in printed
     assert "softmax cannot be measured: activation Softmax(dim=1) mixes" in printed
     assert "│ relu " in printed
     (numbers,) = (tmp_path / "out").glob("gain-*/numbers.json")

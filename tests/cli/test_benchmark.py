@@ -191,7 +191,7 @@ def test_the_script_writes_an_entry_a_card_and_the_leaderboard_and_refuses_a_sta
     monkeypatch.setattr(benchmark_card, "measure", lambda entry: card(entry=entry.name, overrides=entry.overrides))
     own, results = ["--results", tmp_path / "results", "--jobs", 1], tmp_path / "results"
     answer = call("scripts/benchmark.py", "activation=elu", *small.places, *own)
-    assert "elu: 7 runs in all; " in answer.stderr
+    assert "elu: 7 runs in all, of which 0 are done already" in answer.stderr
     files = ["benchmark/elu.json", *(f"cards/elu{kind}" for kind in (".md", ".svg", ".html", ".json"))]
     assert answer.stdout.splitlines()[-5:] == [f"{results}/{name}" for name in files]
     assert "What trains" in answer.stdout
@@ -209,6 +209,13 @@ def test_the_script_writes_an_entry_a_card_and_the_leaderboard_and_refuses_a_sta
         answer = call("scripts/benchmark.py", "check", *own)
         assert f"not what the records say: {results / name}; run python" in answer.stderr
         (results / name).write_text(before)
+    answer = call("scripts/benchmark.py", "activation=elu", *small.places, *own)
+    assert "elu: 7 runs in all, of which 7 are done already" in answer.stderr
+    before = sorted(results.rglob("*"))
+    answer = call("scripts/benchmark.py", "activation=relu", "activation._target_=not.there", *small.places, *own)
+    assert answer.returncode == 1
+    assert answer.stderr.endswith("cannot be imported (No module named 'not'); give the dotted name of a function\n")
+    assert sorted(results.rglob("*")) == before
     answer = call("scripts/benchmark.py", "activation=elu", "size=huge", *own)
     assert answer.stderr == "error: size=huge is not known; give one of: quick, full\n"
 

@@ -54,7 +54,7 @@ def test_what_is_committed_is_not_run_again() -> None:
 
 
 def test_an_unknown_claim_is_named_with_those_there_are() -> None:
-    with pytest.raises(InputError, match=r"^qqq is no claim that can be run; there are: .*figure3.*"):
+    with pytest.raises(InputError, match=r"^qqq is not a claim that can be run; there are: .*figure3.*"):
         load_script("claims").chosen(["qqq"])
     with pytest.raises(InputError, match=r"did you mean figure3\? There are: "):
         load_script("claims").chosen(["figure33"])

@@ -155,9 +155,9 @@ def test_a_plain_state_dict_is_tested(evaluate_py, finished: Outcome, tmp_path: 
         ((), "no run is given; call scripts/evaluate.py run="),
         (
             ("run=0123456789ab",),
-            "run=0123456789ab is no finished run: there is no runs/0123456789ab/record.json",
+            "run=0123456789ab is not a finished run: there is no runs/0123456789ab/record.json",
         ),
-        ((f"run={'a' * 300}",), f"run={'a' * 300} is no finished run"),
+        ((f"run={'a' * 300}",), f"run={'a' * 300} is not a finished run"),
         (("run=x", "activation=relu"), "activation belongs to the run and cannot be changed in a test"),
         (("run=x", "compute.precision=64-true"), "compute.precision belongs to the run"),
         (("run=x", "compute.fast=true"), "compute.fast belongs to the run"),

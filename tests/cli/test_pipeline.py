@@ -251,7 +251,7 @@ def test_imagenets_own_stages_run_on_archives_in_its_place(miniature: Expected, 
     assert again.count("didn't change, skipping") == 2  # verify runs always, and costs nothing
     manifest = json.loads((here.root / "data" / "prepared" / "imagenet" / "manifest.json").read_text())
     assert manifest["splits"]["train"]["images"] == 72
-    opened = "from rectifiers.data.imagenet import imagenet; print(imagenet().pinned)"
+    opened = "from rectifiers.data.imagenet.source import imagenet; print(imagenet().pinned)"
     assert here.good("python", "-c", opened).strip() == "True"  # by a lock that nobody has committed yet
     body[0] ^= 1
     wrong.write_bytes(body)

@@ -95,24 +95,27 @@ REFUSED = [
     ),
     ("activation=relu,perlu", "error: activation=perlu is not known; did you mean activation=prelu? "),
     ("activation=relu,gelu", "error: activation=relu,gelu gives several values; add --multirun to run each, or give"),
-    ("--epochs=3", "error: --epochs=3 is no flag; did you mean optim.epochs=3?"),
-    ("--epoch", "error: --epoch is no flag; did you mean optim.epochs=<value>?"),
-    ("--activation=gelu", "error: --activation=gelu is no flag; did you mean activation=gelu?"),
+    ("--epochs=3", "error: --epochs=3 is not a flag; did you mean optim.epochs=3?"),
+    ("--epoch", "error: --epoch is not a flag; did you mean optim.epochs=<value>?"),
+    ("--activation=gelu", "error: --activation=gelu is not a flag; did you mean activation=gelu?"),
     ("--width=2", "did you mean model.width=2 or data.width=2?"),
-    ("prelu", "error: prelu is no key=value; did you mean activation=prelu?"),
-    ("table2/prelo", "error: table2/prelo is no key=value; did you mean experiment=table2/prelu?"),
-    ("nothing", "error: nothing is no key=value; settings are key=value, such as activation=prelu"),
+    ("prelu", "error: prelu is not key=value; did you mean activation=prelu?"),
+    ("table2/prelo", "error: table2/prelo is not key=value; did you mean experiment=table2/prelu?"),
+    ("nothing", "error: nothing is not key=value; settings are key=value, such as activation=prelu"),
     ("epochs=3", "error: epochs is not known; did you mean optim.epochs?"),
     ("optim.epoch=3", "error: optim.epoch is not known; did you mean optim.epochs? The keys of optim are: "),
     ("optim.=3", "error: optim.=3 has a dot without a key beside it; write key=value, such as optim.lr=0.01"),
     (".lr=3", "error: .lr=3 has a dot without a key beside it"),
-    ("=3", "error: =3 is no key=value; settings are key=value, such as activation=prelu"),
+    ("=3", "error: =3 is not key=value; settings are key=value, such as activation=prelu"),
     ("activation=prélu", """error: activation=prélu cannot be read; quote the value: 'activation="prélu"'"""),
     ('seed="1', """error: seed="1 cannot be read; quote the value: 'seed="1"'"""),
     (f"runs_dir={'a' * 300}", "cannot be used (File name too long); give another"),
     (f"optim.drop_epochs_from={'a' * 300}", "/record.json); finish that run first, or give a"),
     ("seed=(", "error: Error parsing override 'seed=('"),
-    ("activation._target_=torch.nn.Relu", "error: activation._target_=torch.nn.Relu cannot be imported; did you mean"),
+    (
+        "activation._target_=torch.nn.Relu",
+        "imported (module 'torch.nn' has no attribute 'Relu'); did you mean",
+    ),
     ("optim.lr=abc", "error: optim.lr=abc is not usable; give a number above 0"),
     (
         "activation=null",
@@ -268,3 +271,5 @@ def test_a_run_that_diverges_says_where_and_ends_with_status_1(tmp_path: Path) -
     assert done.returncode == 1
     assert re.search(r"diverged at step \d+, first seen at", done.stdout)
     assert done.stdout.rstrip().endswith("record.json")
+    again = train(*TINY, *places(tmp_path), "optim.lr=1e6", "activation=relu")
+    assert "This run exists already. It diverged; a lower optim.lr makes another run." in again.stdout

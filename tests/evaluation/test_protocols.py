@@ -1,12 +1,14 @@
 import pytest
 import torch
 from torch import nn
+from torchvision.transforms.v2 import functional as F
 
 from conftest import compose_config
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.data.sources import digits
 from rectifiers.data.transforms import resize_shorter
 from rectifiers.evaluation.protocols import (
+    Crops,
     Dense,
     _nearest,
     center,
@@ -182,3 +184,10 @@ def test_dense_and_multi_view_is_the_mean_of_both() -> None:
     assert not torch.allclose(mean_score(parts[0]), mean_score(parts[1]), rtol=1e-3)
     costs = [protocol.multiply_adds(classifier.network, 40, 52) for protocol in (both, *parts)]
     assert costs[0] == costs[1] + costs[2]
+
+
+def test_a_protocol_of_crops_makes_the_views_that_it_says() -> None:
+    image = photo(48, 40)
+    for crop in (lambda one: F.center_crop(one, [32])[None], lambda one: F.center_crop(one, [32])):
+        with pytest.raises(InputError, match=r"a protocol of 2 views makes \[1, .*must return \[2, 1, height, width\]"):
+            Crops(crop, 2, 40).views(image, 40)

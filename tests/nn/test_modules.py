@@ -71,7 +71,7 @@ def test_a_network_of_the_users_own_says_what_was_left() -> None:
     network = ModuleNetwork(lambda act, classes, channels, input_px: Own(act, classes), A.prelu, **SMALL)
     report = network.initialize(I.he, seed=0, name="he", bias=0)
     assert [entry.layer for entry in report] == ["stem", "head"]
-    assert network.left == ["unused.weight was left as it was: no layer that the run met has it as its weight"]
+    assert network.left == ["unused.weight was left as it was: no layer of the forward pass has it as its weight"]
     assert list(network.slopes()) == ["act"]
     assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
 

@@ -44,5 +44,5 @@ def test_a_difference_stands_behind_the_means_of_its_arms_and_counts_what_diverg
 
 
 def test_a_chosen_claim_that_does_not_exist_is_one_sentence(unrun: list[Answer]) -> None:
-    with pytest.raises(InputError, match=r"findings.yaml names figure3, which is no claim"):
+    with pytest.raises(InputError, match=r"findings.yaml names figure3, which is not a claim"):
         findings.render_markdown([each for each in unrun if each.claim.name != "figure3"])

@@ -67,11 +67,11 @@ def test_filters_narrow(filters: list[str], count: int) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("activatoin=relu", "activatoin is no key of these runs; did you mean activation"),
-        ("lr=0.1", "lr is no key of these runs; did you mean optim.lr?"),
+        ("activatoin=relu", "activatoin is not a key of these runs; did you mean activation"),
+        ("lr=0.1", "lr is not a key of these runs; did you mean optim.lr?"),
         ("activation=gelu", "no run has activation=gelu; there are: prelu, prelu_shared, relu"),
         ("seed=zero", "no run has seed=zero; there are: 0, 1, 2, 3, 4"),
-        ("relu", "relu is no filter; give key=value, as in activation=prelu"),
+        ("relu", "relu is not a filter; give key=value, as in activation=prelu"),
     ],
 )
 def test_a_filter_that_cannot_be_used_says_what_can(text: str, sentence: str) -> None:
@@ -86,7 +86,7 @@ def test_a_run_is_named_by_its_beginning_or_its_path() -> None:
     assert find([], str(RECORDS / "6620acccce0a.json")).record.run == "6620acccce0a"
     with pytest.raises(InputError, match=r"6 begins the names of 4 runs, .*; give more digits"):
         find(FOUND, "6")
-    with pytest.raises(InputError, match=r"6620acccce0b is no run.*; did you mean 6620acccce0a"):
+    with pytest.raises(InputError, match=r"6620acccce0b is not a run.*; did you mean 6620acccce0a"):
         find(FOUND, "6620acccce0b")
 
 

@@ -59,7 +59,7 @@ def test_a_working_folder_that_is_gone_is_one_sentence(
         (("scripts/report.py", "show", "--runs", LONG), f"--runs={LONG} is not a folder; give the one that holds"),
         (("scripts/report.py", "diff", "a", "b", "--runs", "{place}/no"), "--runs={place}/no is not a folder"),
         (("scripts/report.py", "cost", LONG), f"{LONG} is not a usable record"),
-        (("scripts/evaluate.py", "run=x", f"runs_dir={LONG}"), "run=x is no finished run: there is no"),
+        (("scripts/evaluate.py", "run=x", f"runs_dir={LONG}"), "run=x is not a finished run: there is no"),
     ],
 )
 def test_a_place_that_cannot_be_used_is_one_sentence(call, command: tuple[str, ...], said: str, tmp_path: Path) -> None:
@@ -157,3 +157,11 @@ def test_what_a_process_starts_itself_does_not_take_it_for_its_launcher(monkeypa
     monkeypatch.setattr(sys, "platform", "elsewhere")
     end_with_launcher()
     assert LAUNCHER not in os.environ
+
+
+@pytest.mark.process
+def test_every_program_finds_a_module_in_the_folder_that_it_is_called_from(tmp_path: Path) -> None:
+    (tmp_path / "of_mine.py").write_text("def bump(y):\n    return y.relu() + 0.1 * y.sin()\n")
+    command = [ROOT / "scripts" / "analyse.py", "gain", "activation=relu", "activation._target_=of_mine.bump"]
+    done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -133,8 +133,12 @@ class Progress:
         return sum(len(self.found.get(name, ())) for name in own), sum(map(self.benchmark.runs_of, own.values()))
 
     def announce(self) -> None:
-        """Print what is to be done."""
-        self._say(f"{self.count()[1]} runs in all; those that are there already are kept")
+        """Print what is to be done, and what is done already."""
+        for name in self.tasks:
+            for _ in self.missing(name):  # notes what is there
+                pass
+        done, total = self.count()
+        self._say(f"{total} runs in all, of which {done} are done already")
 
     def tell(self) -> None:
         """Print how far it is, where a line is due."""
@@ -170,11 +174,14 @@ def refusal(config: RunConfig) -> str | None:
     """Return why an entry cannot be run on a task, or None.
 
     Raises:
-        InputError: where the data are not there.
+        InputError: where the data are not there, or a function of the entry cannot be imported or called.
     """
     from rectifiers.analysis.setup import AnalysisSetup
     from rectifiers.training.build import check_functions, initial_network
+    from rectifiers.training.functions import import_function
 
+    for group in OF_ENTRY:
+        import_function(group, config.targets()[group])
     setup = AnalysisSetup(config)
     try:
         check_functions(config)

@@ -67,7 +67,7 @@ def _check_arguments(arguments: Sequence[str]) -> None:
                 continue
             raise InputError(f"{argument} adds or removes a key, which nothing here reads; write key=value")
         if not group or not equals:
-            raise InputError(f"{argument} is no key=value; {_with_option(argument)}")
+            raise InputError(f"{argument} is not key=value; {_with_option(argument)}")
         if not all(group.split(".")):
             raise InputError(f"{argument} has a dot without a key beside it; write key=value, such as optim.lr=0.01")
         if group not in GROUP_FOLDERS:
@@ -85,7 +85,7 @@ def _check_flag(argument: str) -> None:
     name = flag.lstrip("-")
     meant = [name] if name in GROUP_FOLDERS else _near_keys(name)
     words = " or ".join(f"{key}={value if equals else '<value>'}" for key in meant)
-    raise InputError(f"{argument} is no flag; {f'did you mean {words}?' if words else 'settings are key=value'}")
+    raise InputError(f"{argument} is not a flag; {f'did you mean {words}?' if words else 'settings are key=value'}")
 
 
 def _check_options(group: str, text: str, argument: str, *, any_name: bool) -> None:

@@ -149,8 +149,9 @@ def _print(outcome: AnyOutcome) -> None:
     with for_a_reader():
         print_record(outcome.record, Console())
         if not outcome.fresh:
+            lost = " It diverged; a lower optim.lr makes another run." if outcome.record.status == "diverged" else ""
             older = "" if outcome.record.codes == [code_fingerprint()] else " It is of older code."
-            print(f"This run exists already.{older} rerun=true runs it again.")
+            print(f"This run exists already.{lost}{older} rerun=true runs it again.")
         print(outcome.path)
     if outcome.note:
         print(outcome.note, file=sys.stderr)

@@ -70,7 +70,13 @@ class Crops:
         return {self.scale_px: 1.0}
 
     def views(self, image: Tensor, px: int) -> Tensor:
-        return self.crop(resize_shorter(image, px))
+        views = self.crop(resize_shorter(image, px))
+        if views.dim() != 4 or views.shape[:2] != (self.num_views, len(image)):
+            raise InputError(
+                f"a protocol of {self.num_views} views makes {list(views.shape)} of an image {list(image.shape)}; "
+                f"its crop must return [{self.num_views}, {len(image)}, height, width]"
+            )
+        return views
 
     def score(self, classifier: ImageClassifier, views: Tensor) -> Tensor:
         scores = classifier(views.flatten(0, 1)).float().softmax(dim=1)

@@ -210,7 +210,7 @@ def initialize(
     for parameter, value in model.named_parameters():
         if value.dim() > 1 and parameter not in filled:
             left.setdefault(
-                parameter, trace.unexplained.get(parameter, "no layer that the run met has it as its weight")
+                parameter, trace.unexplained.get(parameter, "no layer of the forward pass has it as its weight")
             )
     return InitReport(name, layers, left)
 

@@ -5,6 +5,7 @@ unless the module has such an attribute.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -27,6 +28,20 @@ class Moments:
     second: float
     derivative_second: float
     map_slope: float
+
+
+class Function(nn.Module):
+    """A function of a tensor as a module; `name` is how it prints itself."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor], name: str) -> None:
+        super().__init__()
+        self.function, self.name = function, name
+
+    def forward(self, y: Tensor) -> Tensor:
+        return self.function(y)
+
+    def extra_repr(self) -> str:
+        return self.name
 
 
 class Maxout(nn.Module):

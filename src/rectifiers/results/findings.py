@@ -35,7 +35,7 @@ def render_markdown(answers: Sequence[Answer]) -> str:
     by_name = {each.claim.name: each for each in answers}
     for name in chosen():
         if name not in by_name:
-            raise InputError(f"{CHOSEN.name} names {name}, which is no claim; give one of conf/experiment/claim")
+            raise InputError(f"{CHOSEN.name} names {name}, which is not a claim; give one of conf/experiment/claim")
     parts = [HEAD, *(_finding(i, by_name[name]) for i, name in enumerate(chosen(), start=1))]
     open_ones = [each for each in answers if each.verdict is Verdict.INCONCLUSIVE and each.claim.name not in chosen()]
     parts.append("## Inconclusive\n\nWhat these experiments could not decide, with the power that they had.\n")

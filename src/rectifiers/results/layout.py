@@ -1,9 +1,12 @@
 """Tables as data, whose cells know their numbers and whose lines their runs, and the same as Markdown."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rectifiers.results.statistics import Mean, mean_of
+
+BORDERING = re.compile(r"(?<!\w)_|_(?!\w)")  # an underscore where Markdown begins or ends an emphasis
 
 
 @dataclass(frozen=True)
@@ -72,4 +75,9 @@ class Table:
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table whose first column is text and whose others are numbers."""
     lines = [f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+    return "\n".join([*lines, *(f"| {' | '.join(map(_plain, row))} |" for row in rows)]) + "\n"
+
+
+def _plain(cell: str) -> str:
+    """Return a cell whose underscores at the borders of words, as in `_target_`, do not begin an emphasis."""
+    return cell if "`" in cell else BORDERING.sub(r"\_", cell)

@@ -84,7 +84,7 @@ def find(found: Sequence[Found], name: str) -> Found:
         raise InputError(f"{name} begins the names of {len(names)} runs, {', '.join(names[:5])}; give more digits")
     near = difflib.get_close_matches(name, by_name, n=3, cutoff=0.5)
     meant = f"did you mean {' or '.join(near)}?" if near else "scripts/report.py show prints what there is"
-    raise InputError(f"{name} is no run, nor the path of a record; {meant}")
+    raise InputError(f"{name} is not a run, nor the path of a record; {meant}")
 
 
 def facts(record: Record) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def select(found: Sequence[Found], filters: Iterable[str]) -> list[Found]:
     for text in filters:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise InputError(f"{text} is no filter; give key=value, as in activation=prelu")
+            raise InputError(f"{text} is not a filter; give key=value, as in activation=prelu")
         values = [of_run[key] for _, of_run in runs if key in of_run]
         if found and not values:
             raise InputError(_unknown(key, sorted({name for _, of_run in runs for name in of_run})))
@@ -128,7 +128,7 @@ def select(found: Sequence[Found], filters: Iterable[str]) -> list[Found]:
 def _unknown(key: str, known: Sequence[str]) -> str:
     near = [name for name in known if name.rpartition(".")[2] == key] or difflib.get_close_matches(key, known, n=3)
     meant = f"did you mean {' or '.join(near)}?" if near else f"the keys are: {', '.join(known)}"
-    return f"{key} is no key of these runs; {meant}"
+    return f"{key} is not a key of these runs; {meant}"
 
 
 def _texts(value: Any) -> list[str]:

@@ -51,7 +51,7 @@ def check_overrides(overrides: Sequence[str], place: Path) -> None:
         key, equals, value = each.partition("=")
         parts = re.split("[./]", key)
         if not equals or not all(part.isidentifier() for part in parts) or parts[0] == "hydra":
-            raise InputError(f"{place}: {printable(each)} is no key of a run, and is not used; remove it")
+            raise InputError(f"{place}: {printable(each)} is not a key of a run, and is not used; remove it")
         if CALL.search(value):
             raise InputError(f"{place}: {printable(each)} reads more than the configuration; remove it")
         if (CONF / parts[0]).is_dir() and "." not in key and ".." in value:

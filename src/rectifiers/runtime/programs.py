@@ -19,7 +19,7 @@ def one_sentence() -> Iterator[None]:
     _open_streams()
     try:
         end_with_launcher()
-        _check_working_folder()
+        _enter_working_folder()
         yield
     except InputError as error:
         leave(error)
@@ -45,9 +45,12 @@ def _open_streams() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "w"))
 
 
-def _check_working_folder() -> None:
+def _enter_working_folder() -> None:
+    """Let modules of the folder that a program is called from be imported, after all others."""
     try:
-        os.getcwd()
+        here = os.getcwd()
+        if here not in sys.path:
+            sys.path.append(here)
     except OSError as error:
         raise InputError(f"the working folder cannot be used ({error.strerror}); cd to one that exists") from error
 

@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from rectifiers.nn.by_layer import ByLayer
+from rectifiers.nn.nonlinearities import Function
 from rectifiers.runs.config import Target
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import check_call
@@ -36,12 +37,19 @@ def import_function(key: str, target: Target) -> Callable[..., Any]:
     """
     try:
         function = pkgutil.resolve_name(target.target)
-        inspect.signature(function)
     except Exception as error:  # the user's own module may raise anything
-        expected = isinstance(error, ImportError | AttributeError | ValueError | TypeError)
         raise InputError(
-            f"{key}._target_={target.target} cannot be imported{'' if expected else f' ({error!r})'}; "
+            f"{key}._target_={target.target} cannot be imported ({_reason(error)}); "
             f"{_meant(target.target) or 'give the dotted name of a function'}"
+        ) from error
+    try:
+        inspect.signature(function)
+    except (TypeError, ValueError) as error:  # torch's functions that are written in C have none
+        if key == "activation" and callable(function):
+            return _of_tensors(function, target)
+        raise InputError(
+            f"{key}._target_={target.target} is not a function that Python can describe; "
+            "give the dotted name of a function"
         ) from error
     check_call(function, target.options, f"{key}.")
     if key == "activation":
@@ -58,6 +66,10 @@ def import_function(key: str, target: Target) -> Callable[..., Any]:
     return configured
 
 
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, ImportError | AttributeError | ValueError) else repr(error)
+
+
 def _meant(name: str) -> str | None:
     """Return what a dotted name that does not exist could have meant, as a question."""
     parent, _, last = name.rpartition(".")
@@ -72,18 +84,24 @@ def _meant(name: str) -> str | None:
 def _activation_factory(function: Callable[..., Any], target: Target) -> Callable[[int], nn.Module]:
     """Return what builds a layer's activation, with the number of channels and the name where `function` asks for them.
 
+    A function that needs one argument, and neither of these, is one of tensors.
+
     Raises:
         InputError: where it needs anything else that is not given.
     """
-    parameters, given = inspect.signature(function).parameters.values(), target.options
+    parameters, given = list(inspect.signature(function).parameters.values()), target.options
     asked = [p.name for p in parameters if p.name in CHANNELS and p.name not in given]
-    for p in parameters:
-        is_needed = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-        if is_needed and p.name not in given and p.name not in (*asked, LAYER):
-            raise InputError(
-                f"activation._target_={target.target} needs {p.name}, which is not given; write a file in "
-                f"conf/activation with the function and its {p.name}, or give a function that needs its channels alone"
-            )
+    needed = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    needed = [p for p in needed if p.name not in given and p.name not in (*asked, LAYER)]
+    is_first = len(needed) == 1 and needed[0] is parameters[0] and needed[0].kind is not inspect.Parameter.KEYWORD_ONLY
+    if is_first and not asked and not inspect.isclass(function):
+        return _of_tensors(function, target)
+    if needed:
+        name = needed[0].name
+        raise InputError(
+            f"activation._target_={target.target} needs {name}, which is not given; write a file in "
+            f"conf/activation with the function and its {name}, or give a function that needs its channels alone"
+        )
 
     of_layer = any(p.name == LAYER and p.name not in given for p in parameters)
 
@@ -100,3 +118,12 @@ def _activation_factory(function: Callable[..., Any], target: Target) -> Callabl
         return made
 
     return ByLayer(build_activation) if of_layer else build_activation
+
+
+def _of_tensors(function: Callable[..., Any], target: Target) -> Callable[[int], nn.Module]:
+    """Return what builds the module that applies a function of tensors."""
+
+    def build_activation(channels: int) -> nn.Module:
+        return Function(partial(function, **target.options), target.target)
+
+    return build_activation
