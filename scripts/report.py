@@ -2,7 +2,7 @@
 
 Examples:
   python scripts/report.py show activation=prelu,relu data=digits protocol=dense
-  python scripts/report.py diff 6620acccce0a 1fd564cecf6d
+  python scripts/report.py diff e6eb31a64f10 0c255a4692ea
   python scripts/report.py page
 
 Every command prints what it found or did as JSON with --json.

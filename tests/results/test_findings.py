@@ -1,9 +1,11 @@
 """The page of findings: the chosen claims in their order, then all that is inconclusive."""
 
+from dataclasses import replace
+
 import pytest
 
 from rectifiers.results import findings
-from rectifiers.results.claims import Answer, Tested, answer, claims
+from rectifiers.results.claims import Answer, answer, claims
 from rectifiers.results.verdicts import Verdict, judge
 from rectifiers.runtime.errors import InputError
 
@@ -37,7 +39,7 @@ def test_a_difference_stands_behind_the_means_of_its_arms_and_counts_what_diverg
     asked = next(each for each in unrun if each.claim.name == "cifar_table2")
     tested = asked.tested[0]
     finding = judge([-15.0, -17.0, -16.0, -16.0, -16.0], 5, "mean", tested.test.criterion)
-    found = Tested(tested.test, finding, lost=1, measured=[(28.0, 43.0), (30.0, 47.0), (29.0, 45.0)])
+    found = replace(tested, finding=finding, lost=1, measured=[(28.0, 43.0), (30.0, 47.0), (29.0, 45.0)])
     unrun[unrun.index(asked)] = Answer(asked.claim, Verdict.INCONCLUSIVE, [found])
     page = findings.render_markdown(unrun)
     assert "ten views, prelu minus relu (29 and 45): -16 (-16.9 to -15.1), n = 5, 1 run diverged:" in page

@@ -20,27 +20,27 @@ def test_all_committed_records_are_read() -> None:
 
 
 def test_a_file_that_is_no_record_is_named_and_hides_none(tmp_path: Path, capsys) -> None:
-    shutil.copy(RECORDS / "6620acccce0a.json", tmp_path)
+    shutil.copy(RECORDS / "e6eb31a64f10.json", tmp_path)
     (tmp_path / "broken.json").write_text("{")
-    assert [each.record.run for each in gather(tmp_path)] == ["6620acccce0a"]
+    assert [each.record.run for each in gather(tmp_path)] == ["e6eb31a64f10"]
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"left out: {tmp_path / 'broken.json'} is not a usable record (")
 
 
 def test_an_own_run_comes_before_a_committed_record_of_its_name_unless_they_are_equal(tmp_path: Path) -> None:
-    folder = tmp_path / "6620acccce0a"
-    record = records.load(RECORDS / "6620acccce0a.json")
+    folder = tmp_path / "e6eb31a64f10"
+    record = records.load(RECORDS / "e6eb31a64f10.json")
     records.write(folder / "record.json", record)
     found = gather(RECORDS, tmp_path)
     assert len(found) == len(FOUND)
-    assert find(found, "6620acccce0a").folder == folder
+    assert find(found, "e6eb31a64f10").folder == folder
     records.write(folder / "record.json", altered(record, {"protocols.center.nll": 1.5}))
     found = gather(RECORDS, tmp_path)
     assert len(found) == len(FOUND) + 1
-    both = [each for each in found if each.record.run == "6620acccce0a"]
+    both = [each for each in found if each.record.run == "e6eb31a64f10"]
     assert [(each.origin, each.path.parent) for each in both] == [("own", folder), ("committed", RECORDS)]
-    assert find(found, "6620").folder == folder
-    assert find(found, str(RECORDS / "6620acccce0a.json")).origin == "committed"
+    assert find(found, "e6eb").folder == folder
+    assert find(found, str(RECORDS / "e6eb31a64f10.json")).origin == "committed"
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_an_own_run_comes_before_a_committed_record_of_its_name_unless_they_are_
         (["optim.lr=1e-2"], 20),
         (["protocol=dense"], 20),
         (["status=finished", "data=digits", "experiment=table2/relu"], 5),
-        (["run=6620acccce0a"], 1),
+        (["run=e6eb31a64f10"], 1),
         (["data.flip=true"], 20),
         (["init.fc_std=null"], 20),
     ],
@@ -82,12 +82,12 @@ def test_a_filter_that_cannot_be_used_says_what_can(text: str, sentence: str) ->
 
 
 def test_a_run_is_named_by_its_beginning_or_its_path() -> None:
-    assert find(FOUND, "662").record.run == "6620acccce0a"
-    assert find([], str(RECORDS / "6620acccce0a.json")).record.run == "6620acccce0a"
+    assert find(FOUND, "e6e").record.run == "e6eb31a64f10"
+    assert find([], str(RECORDS / "e6eb31a64f10.json")).record.run == "e6eb31a64f10"
     with pytest.raises(InputError, match=r"6 begins the names of 4 runs, .*; give more digits"):
         find(FOUND, "6")
-    with pytest.raises(InputError, match=r"6620acccce0b is not a run.*; did you mean 6620acccce0a"):
-        find(FOUND, "6620acccce0b")
+    with pytest.raises(InputError, match=r"e6eb31a64f1b is not a run.*; did you mean e6eb31a64f10"):
+        find(FOUND, "e6eb31a64f1b")
 
 
 def test_the_papers_protocol_is_shown_unless_no_run_has_it() -> None:

@@ -198,7 +198,7 @@ def test_the_shell_line_is_what_was_typed() -> None:
     assert whole.command == f"python scripts/evaluate.py 'run=[{runs}]' 'evaluation=[center]'"
 
 
-@pytest.mark.parametrize("name", ["6620acccce0a", "f9f5c19e1663", "1fd564cecf6d", "db05708c653c"])
+@pytest.mark.parametrize("name", ["e6eb31a64f10", "4c33e37f6532", "0c255a4692ea", "3d5a28ef472d"])
 def test_the_shell_line_of_a_committed_record_makes_its_run_and_its_tests(name: str) -> None:
     record = records.load(ROOT / "results" / "records" / f"{name}.json")
     assert isinstance(record, TrainingRecord)
