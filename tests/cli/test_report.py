@@ -54,7 +54,7 @@ def said(report: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 def test_show_prints_a_line_a_run(said: Any) -> None:
     lines = said("show", "data=digits").splitlines()
-    assert lines[0] == "3 runs  model=small14 init=he data=digits epochs=75"
+    assert lines[0] == "3 runs  model=small14 init=he data=digits optim.lr=0.01 epochs=75"
     assert lines[1] == "tested on test, origin committed, code 9ca19b9840f9, machine AMD EPYC, 1 thread"
     (line,) = (line for line in lines if FIRST in line)
     assert line.split() == [FIRST, "table2/prelu", "prelu", "0", "1.78", "0.90", "to", "3.47"]

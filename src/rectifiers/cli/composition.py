@@ -109,7 +109,10 @@ def _folder_of(name: str, runs: Path) -> Path:
         return (runs / found[0]).resolve()
     if found:
         raise InputError(f"run={name} begins the names of {len(found)} runs, {', '.join(found[:5])}; give more of it")
-    raise InputError(f"run={name} is not a finished run: there is no {runs / name / 'record.json'}; see runs_dir=")
+    raise InputError(
+        f"run={name} is not a finished run: there is no {runs / name / 'record.json'}; python scripts/report.py show "
+        "prints what there is, and runs_dir= says where"
+    )
 
 
 def of_run(

@@ -17,6 +17,7 @@ from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import printable
 
 GROUPS = ("model", "activation", "init", "data")
+RATE = "optim.lr"
 TESTED = "tested on"
 ORIGIN = (TESTED, "origin", "code", "machine")  # of a result; its run's name does not tell them
 TEXT: dict[str, Any] = {"overflow": "fold"}
@@ -39,6 +40,7 @@ def summary(found: Found, protocol: str | None) -> dict[str, Any]:
         "experiment": record.choices.get("experiment"),
         **{group: record.choices.get(group) for group in GROUPS},
         "seed": training and training.seed,
+        RATE: training and training.science["optim"]["lr"],
         "epochs": training and training.epochs,
         "code": code_of(record),
         "machine": machine_of(record),
@@ -56,7 +58,7 @@ def summary(found: Found, protocol: str | None) -> dict[str, Any]:
 
 def runs_table(runs: Sequence[Mapping[str, Any]], protocol: str | None) -> Group:
     """Return the summaries of runs as a table, a line each; what all of them share stands above it."""
-    keys = ("experiment", *GROUPS, "seed", "epochs", *ORIGIN)
+    keys = ("experiment", *GROUPS, "seed", RATE, "epochs", *ORIGIN)
     varying = [key for key in keys if len({json.dumps(run[key]) for run in runs}) > 1]
     shared = {key: runs[0][key] for key in keys if runs and key not in varying and runs[0][key] is not None}
     choices = " ".join(f"{key}={value}" for key, value in shared.items() if key not in ORIGIN)
@@ -64,7 +66,7 @@ def runs_table(runs: Sequence[Mapping[str, Any]], protocol: str | None) -> Group
     if origin := [f"{key} {shared[key]}" for key in ORIGIN if key in shared]:
         parts.append(plain(", ".join(origin)))
     if runs:
-        columns = [(key, NUMBER if key in ("seed", "epochs") else TEXT) for key in varying]
+        columns = [(key, NUMBER if key in ("seed", RATE, "epochs") else TEXT) for key in varying]
         table = _table(("run", {"no_wrap": True}), *columns, (f"{protocol} %", NUMBER), ("95 % interval", NUMBER))
         for run in runs:
             table.add_row(*(plain("-" if run[key] is None else run[key]) for key in ("run", *varying)), *_error(run))
