@@ -30,8 +30,8 @@ def labels_and_predictions(
                 predictions.setdefault(protocol, {})[name] = scores.scores.argmax(1).tolist()
     for each in found:
         known = labels.get(each.record.provenance.data)
-        if known and isinstance(each.record, TrainingRecord) and each.record.class_names:
-            known["names"] = each.record.class_names
+        if known and not known["names"] and isinstance(each.record, TrainingRecord):
+            known["names"] = each.record.class_names or []
     return labels, predictions
 
 
