@@ -61,16 +61,16 @@ def test_show_prints_a_line_a_run(said: Any) -> None:
 
 
 def test_show_by_another_protocol(said: Any) -> None:
-    told = json.loads(said("show", "protocol=dense", f"run={FIRST}", "--json"))
-    assert [line["protocol"] for line in told] == ["dense"]
-    assert told[0]["top1_error_pct"] == pytest.approx(100 * 37 / 450)
+    answer = json.loads(said("show", "protocol=dense", f"run={FIRST}", "--json"))
+    assert [line["protocol"] for line in answer] == ["dense"]
+    assert answer[0]["top1_error_pct"] == pytest.approx(100 * 37 / 450)
 
 
 def test_diff_in_words_and_as_json(said: Any) -> None:
-    text, told = said("diff", "e6", "0c"), json.loads(said("diff", "e6", "0c", "--json"))
-    assert told["runs"] == [FIRST, "0c255a4692ea"]
+    text, answer = said("diff", "e6", "0c"), json.loads(said("diff", "e6", "0c", "--json"))
+    assert answer["runs"] == [FIRST, "0c255a4692ea"]
     assert f"{FIRST}: code 9ca19b9840f9 on AMD EPYC, 1 thread" in text
-    assert all(key in text for key in told["configuration"])
+    assert all(key in text for key in answer["configuration"])
     assert "provenance: no difference" in text
     (line,) = (line for line in text.splitlines() if line.startswith(" ten_view"))
     assert line.split() == ["ten_view", "1.78", "2.89", "+1.11", "6", "/", "1", "0.12"]
@@ -83,9 +83,9 @@ def test_an_own_run_stands_beside_the_committed_record_of_its_name(said: Any, tm
     own, committed = (line.split() for line in said("show", f"run={FIRST}").splitlines() if FIRST in line)
     assert own == [FIRST, "own", "0123456789ab", "2.00", "1.06", "to", "3.76"]
     assert committed == [FIRST, "committed", "9ca19b9840f9", "1.78", "0.90", "to", "3.47"]
-    told = json.loads(said("diff", FIRST[:5], f"results/records/{FIRST}.json", "--json"))
-    assert told["runs"] == [f"{FIRST} (own)", f"{FIRST} (committed)"]
-    assert told["results"]["ten_view"]["top1_error_pct"] == [2.0, pytest.approx(16 / 9)]
+    answer = json.loads(said("diff", FIRST[:5], f"results/records/{FIRST}.json", "--json"))
+    assert answer["runs"] == [f"{FIRST} (own)", f"{FIRST} (committed)"]
+    assert answer["results"]["ten_view"]["top1_error_pct"] == [2.0, pytest.approx(16 / 9)]
 
 
 def test_json_of_what_is_written(said: Any, tmp_path: Path) -> None:
@@ -148,8 +148,8 @@ def test_bad_records_of_every_kind_are_left_out_and_named(
 
 
 def test_a_page_is_written_and_described(said: Any) -> None:
-    told = json.loads(said("page", "--json"))
-    assert (told["runs"], told["bytes"]) == (4, Path(told["path"]).stat().st_size)
+    answer = json.loads(said("page", "--json"))
+    assert (answer["runs"], answer["bytes"]) == (4, Path(answer["path"]).stat().st_size)
 
 
 @pytest.mark.process

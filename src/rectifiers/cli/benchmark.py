@@ -45,7 +45,7 @@ class Entry:
 
     @classmethod
     def of(cls, arguments: Sequence[str]) -> "Entry":
-        """Return the entry of a command line; an initialiser alone is ReLU's, not of train.py's default.
+        """Return the entry of a command line; an initialiser alone is taken with ReLU.
 
         Raises:
             InputError: for a key that the protocol does not leave to an entry.
