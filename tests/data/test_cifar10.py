@@ -247,3 +247,51 @@ def test_a_failed_download_is_reported_in_one_sentence(tmp_path: Path, monkeypat
         cifar10(str(tmp_path), download=False)
     with pytest.raises(InputError, match="is not a folder; create it"):
         cifar10(str(tmp_path / "nowhere"))
+
+
+@pytest.fixture
+def downloads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The folders that the archive was to be downloaded into."""
+    folders: list[Path] = []
+
+    def refuse(url: str, root: str, *_: str) -> None:
+        folders.append(Path(root))
+        raise OSError("no network")
+
+    monkeypatch.setattr(module, "download_url", refuse)
+    return folders
+
+
+@pytest.mark.parametrize("download", [True, False])
+@pytest.mark.parametrize(
+    ("given", "beside", "remedy"),
+    [
+        ("test", ["train/cat", "test/cat"], r"did you mean its parent, data\.root=.*/there\?"),
+        (".", ["train/cat", "val/cat"], rf"put {ARCHIVE} there, give an empty folder for the download, or read images"),
+        ("cat", ["cat/one", "dog"], rf"put {ARCHIVE} there, give an empty folder"),
+    ],
+)
+def test_a_folder_of_other_files_is_refused_and_nothing_is_downloaded_into_it(
+    tmp_path: Path, downloads: list[Path], given: str, beside: list[str], remedy: str, download: bool
+) -> None:
+    for folder in beside:
+        (tmp_path / "there" / folder).mkdir(parents=True)
+    root = tmp_path / "there" / given
+    with pytest.raises(
+        InputError, match=rf"^data\.root={root} has no train/ and test/, nor the official archive of CIFAR-10; {remedy}"
+    ):
+        cifar10(str(root), download)
+    assert downloads == []
+
+
+@pytest.mark.parametrize("root", [None, "data", "empty"])
+def test_the_archive_is_downloaded_into_the_default_or_an_empty_folder(
+    tmp_path: Path, downloads: list[Path], root: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("data", "other").mkdir(parents=True)
+    Path("empty").mkdir()
+    Path("empty", ".DS_Store").touch()
+    with pytest.raises(InputError, match="could not be downloaded"):
+        cifar10(root)
+    assert downloads == [Path(root or "data")]

@@ -25,6 +25,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+DEFAULT = "data"
 PER_CLASS = {"train": 5000, "test": 1000}
 DIGESTS = ("12ff41c8e5e073b315a8cabb9164400e", "169e12e58bac22adcea07d97a9bb8377")  # blake2b-128 of both splits' rows
 
@@ -39,8 +40,8 @@ def cifar10(root: str | None = None, download: bool = True, cache_dir: str = ".c
     """CIFAR-10: 50,000 + 10,000 colour images, 32 x 32, ten classes, with the same hash in any of its forms.
 
     root: a folder with the official python archive, packed or unpacked, or with `train/<class>/<official name>.png` and
-    `test/...`; `data/` by default, into which the archive is downloaded where `download` allows it. cache_dir: where
-    the pixels are kept as one array, as long as the files stay what they are.
+    `test/...`; `data/` by default. Where `download` allows it the archive is downloaded into `data/` or an empty
+    folder. cache_dir: where the pixels are kept as one array, as long as the files stay what they are.
 
     Raises:
         InputError: where there are no such files, or they hold other images.
@@ -49,8 +50,8 @@ def cifar10(root: str | None = None, download: bool = True, cache_dir: str = ".c
         rows = _cached(*_find(root, download), Path(cache_dir))
     except _OtherImages as error:
         raise InputError(
-            f"data.root={root or 'data'} holds other images than CIFAR-10's ({error}); get the official {PACKED}, or "
-            "read images of your own by data=folder"
+            f"data.root={root or DEFAULT} holds other images than CIFAR-10's ({error}); get the official {PACKED}, "
+            "or read images of your own by data=folder"
         ) from error
     splits = [
         ArraySplit(torch.from_numpy(part[:, 1:]).unflatten(1, (3, 32, 32)).contiguous(), part[:, 0].tolist())
@@ -69,18 +70,37 @@ def _digests(rows: np.ndarray) -> tuple[str, ...]:
 
 def _find(root: str | None, download: bool) -> tuple[list[Path], Read]:
     """Return the files that hold the images, and a function that reads the rows of all of them."""
-    place = Path(root or "data")
+    place = Path(root or DEFAULT)
     if root is not None and not place.is_dir():
         raise InputError(f"data.root={root} is not a folder; create it, or leave data.root out to use data/")
-    if (place / "train").is_dir() and (place / "test").is_dir():
+    if _has_splits(place):
         images = [image for split in PER_CLASS for image in _list_images(place / split, PER_CLASS[split])]
         return [path for path, _ in images], partial(_read_images, images)
     for folder in (place / UNPACKED, place):
         if is_unpacked(folder):
             return [folder / name for name in NAMES], partial(read_unpacked, folder)
     if not (place / PACKED).is_file():
+        if root is not None:
+            _check_is_empty(place)
         _download(place, download)
     return [place / PACKED], partial(read_packed, place / PACKED)
+
+
+def _has_splits(folder: Path) -> bool:
+    return all((folder / split).is_dir() for split in PER_CLASS)
+
+
+def _check_is_empty(place: Path) -> None:
+    """Refuse a folder of other files: more likely it is a mistake than the place for the archive."""
+    if place.resolve() == Path(DEFAULT).resolve() or all(path.name.startswith(".") for path in place.iterdir()):
+        return
+    parent = place.absolute().parent
+    remedy = (
+        f"did you mean its parent, data.root={parent}?"
+        if _has_splits(parent)
+        else f"put {PACKED} there, give an empty folder for the download, or read images of your own by data=folder"
+    )
+    raise InputError(f"data.root={place} has no train/ and test/, nor the official archive of CIFAR-10; {remedy}")
 
 
 def _download(place: Path, is_allowed: bool) -> None:
