@@ -12,6 +12,7 @@ import pytest
 import forkserver
 import processes
 from conftest import ROOT, TINY
+from rectifiers.cli.composition import composed
 from rectifiers.cli.refusals import check_arguments, flags_first
 from rectifiers.runs.config import options
 from rectifiers.runtime.errors import InputError
@@ -153,6 +154,24 @@ def test_a_bad_argument_gets_one_sentence_and_a_non_zero_status(
     assert sentence in line
     assert "+" not in line.replace("1e+30", "").replace("+foo", "")
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_setting_of_a_function_by_its_path_takes_a_plus(call, tmp_path: Path) -> None:
+    chosen = ["activation=relu", "activation._target_=torch.nn.Softplus"]
+    wrong = {
+        "activation.beta=2": "activation.beta is not known; "
+        "a setting of torch.nn.Softplus takes a plus: +activation.beta=2",
+        "+activation.bta=2": "activation.bta is not known; torch.nn.modules.activation.Softplus takes: beta, threshold",
+        "+activation.beta=x": "activation.beta=x is not usable; give a number",
+        "+model.foo=1": "+model.foo=1 adds or removes a key, which nothing here reads; write key=value",
+        "+activation.a.b=1": "+activation.a.b=1 adds or removes a key, which nothing here reads; write key=value",
+    }
+    for argument, sentence in wrong.items():
+        done = call("train.py", *places(tmp_path), *chosen, argument)
+        assert (done.returncode, sentence_of(done.stderr)) == (1, sentence)
+    assert not (tmp_path / "runs").exists()
+    check_arguments([*chosen, "+activation.beta=2"])
+    assert composed([*chosen, "+activation.beta=2"]).activation.options == {"beta": 2}
 
 
 def test_an_option_that_is_chosen_twice_is_refused(call, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What is wrong with a command line, in one sentence that says what could have been meant.
 
-Hydra's own refusals name neither keys nor near misses, and advise to add keys, which nothing here reads.
+Hydra's own refusals name neither keys nor near misses, and advise to add keys, which only a function named by its path
+reads.
 """
 
 import difflib
@@ -11,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, QuotedString
 from hydra.errors import HydraException
 
-from rectifiers.runs.config import RunConfig, options
+from rectifiers.runs.config import RunConfig, Target, options
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.schema import Section, keys, subsection, unknown_key
@@ -63,7 +64,7 @@ def _check_arguments(arguments: Sequence[str]) -> None:
             continue
         group, equals, text = argument.partition("=")
         if group[:1] in ("+", "~"):
-            if group.lstrip("+~").startswith("hydra"):
+            if group.lstrip("+~").startswith("hydra") or _adds_a_setting(group):
                 continue
             raise InputError(f"{argument} adds or removes a key, which nothing here reads; write key=value")
         if not group or not equals:
@@ -76,6 +77,18 @@ def _check_arguments(arguments: Sequence[str]) -> None:
             raise InputError(f"{chosen[group]} and {argument} choose {group} twice; give one of them")
         chosen[group] = argument
         _check_options(group, text, argument, any_name=has_own_options)
+
+
+def _adds_a_setting(key: str) -> bool:
+    """Say whether a key with a plus adds a setting to a function, whose signature judges it later."""
+    group, _, setting = key.removeprefix("+").partition(".")
+    return key.startswith("+") and setting.isidentifier() and group in _functions()
+
+
+def _functions() -> set[str]:
+    """Return the groups that are a function and its settings."""
+    sections = {name: subsection(field) for name, field in keys(RunConfig).items()}
+    return {name for name, section in sections.items() if section and issubclass(section, Target)}
 
 
 def _check_flag(argument: str) -> None:
@@ -122,7 +135,8 @@ def _with_option(word: str) -> str:
 
 def unknown_keys(overrides: Iterable[str], config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence for every override whose key `config`, composed without it, does not have."""
-    for key in (each.partition("=")[0] for each in overrides if "=" in each and each[0] not in "-+~"):
+    targets = {key: value for key, _, value in (each.partition("=") for each in overrides) if key.endswith("._target_")}
+    for key, _, value in (each.partition("=") for each in overrides if "=" in each and each[0] not in "-+~"):
         node: Any = config
         path = ""
         for part in key.split("."):
@@ -132,7 +146,9 @@ def unknown_keys(overrides: Iterable[str], config: Mapping[str, Any]) -> Iterato
                 break  # an optional group that is not chosen
             if part not in node:
                 elsewhere = [found for found in known_keys() if found.rpartition(".")[2] == key.rpartition(".")[2]]
-                if elsewhere:
+                if (target := targets.get(f"{path}_target_")) and _adds_a_setting(f"+{key}"):
+                    yield f"{key} is not known; a setting of {target} takes a plus: +{key}={value}"
+                elif elsewhere:
                     yield f"{key} is not known; did you mean {' or '.join(elsewhere)}?"
                 else:
                     yield unknown_key(f"{path}{part}", {*map(str, node), *([] if path else GROUP_FOLDERS)})
