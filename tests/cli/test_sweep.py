@@ -438,9 +438,10 @@ def test_a_job_has_its_share_of_threads_unless_the_environment_says_otherwise(gi
 
 def test_jobs_that_share_a_composition_are_what_train_would_compose() -> None:
     """Also where another key follows the seed, as the split of digits8 does; and in any order."""
-    for seed in (3, 0, 7):
-        overrides = ("data=digits8", "model=mlp", f"seed={seed}")
+    for seed, rate in ((3, ["optim.lr=0.003"]), (0, []), (7, ["optim.lr=1e-1"])):
+        overrides = ("data=digits8", *rate, "model=mlp", f"seed={seed}")
         config, _ = compose_job(overrides)
         assert config == composed(overrides)
         assert config.data.options["split_seed"] == seed
+    assert config.optim.lr == 0.1
     assert compose_job(("data=digits8", "model=mlp"))[0] == composed(("data=digits8", "model=mlp"))

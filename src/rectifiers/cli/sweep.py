@@ -3,6 +3,7 @@
 import functools
 import itertools
 import json
+import re
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ from typing import Annotated, Any
 
 import yaml
 from annotated_types import Ge
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from pydantic import Field
 from rich.console import Console
 from rich.table import Table
@@ -36,6 +37,8 @@ from rectifiers.runtime.schema import Section
 
 FORWARD_AND_BACKWARD = 3
 LARGEST_LOG = 2**26  # bytes
+# The overrides that the jobs of a sweep differ by most often; numbers alone, for all else is checked as it is composed.
+OF_A_JOB = re.compile(r"(seed|optim\.lr)=[0-9.e+-]+")
 SECONDS_PER_QUESTION = 5  # to a scheduler
 
 
@@ -146,23 +149,28 @@ class Job:
 def compose_job(overrides: tuple[str, ...]) -> tuple[RunConfig, Choices]:
     """Return (configuration, choices) that `train.py <overrides>` would have.
 
-    Composing takes 0.1 s, and a sweep has many seeds: what they share is composed once, and not even copied.
+    Composing takes 0.1 s, and a sweep has many seeds and rates: what they share is composed once, and not even copied.
     """
-    shared, choices = _composed(_without_seed(overrides))
-    as_composed = shared.seed
+    shared, choices = _composed(_without_own(overrides))
+    given = {each.key_or_group: each.value() for each in parse_overrides(list(filter(OF_A_JOB.fullmatch, overrides)))}
+    as_composed = {key: OmegaConf.select(shared, key) for key in given}
     try:
-        for each in (each for each in overrides if each.startswith("seed=")):
-            shared.seed = yaml.safe_load(each.removeprefix("seed="))
+        _update(shared, given)
         return resolve(shared), choices
     finally:
-        shared.seed = as_composed
+        _update(shared, as_composed)
 
 
 _composed = functools.cache(compose_with_choices)
 
 
-def _without_seed(overrides: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(each for each in overrides if not each.startswith("seed="))
+def _without_own(overrides: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(each for each in overrides if not OF_A_JOB.fullmatch(each))
+
+
+def _update(config: DictConfig, values: Mapping[str, Any]) -> None:
+    for key, value in values.items():
+        OmegaConf.update(config, key, value)
 
 
 def plan(folder: Path, lines: Iterable[Sequence[str]]) -> int:
@@ -257,7 +265,7 @@ def load_to_run(folder: Path, trust: Collection[str]) -> list[Job]:
         InputError: where they name others, or read more than the configuration.
     """
     jobs, place = load(folder), _path(folder)
-    for overrides in dict.fromkeys(_without_seed(job.overrides) for job in jobs):
+    for overrides in dict.fromkeys(_without_own(job.overrides) for job in jobs):
         config = OmegaConf.to_container(_composed(overrides)[0])
         check_references(config, place)
         check_targets(config, place, trust)
