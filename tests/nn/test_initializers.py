@@ -72,6 +72,16 @@ def test_torch_default_draws_as_torch_does() -> None:
     assert stats.ks_2samp(weights.numpy(), own).pvalue > FALSE_ALARM
 
 
+def test_he_uniform_draws_as_kaiming_uniform_does() -> None:
+    weights, asked = draw(I.he_uniform)
+    assert asked == pytest.approx(math.sqrt(2 / 50), rel=1e-12)
+    bound = math.sqrt(6 / 50)  # of nn.init.kaiming_uniform_ with nonlinearity="relu"
+    assert stats.kstest(weights.numpy(), "uniform", args=(-bound, 2 * bound)).pvalue > FALSE_ALARM
+    torch.manual_seed(0)
+    own = nn.init.kaiming_uniform_(torch.empty(400, 2, 5, 5), nonlinearity="relu").flatten().numpy()
+    assert stats.ks_2samp(weights.numpy(), own).pvalue > FALSE_ALARM
+
+
 def test_zeros_are_zero() -> None:
     weights, asked = draw(I.zeros)
     assert asked == 0

@@ -92,6 +92,13 @@ def he(weight: Tensor, layer: Layer, generator: Generator) -> float:
     return _normal(weight, layer.forward_gain / math.sqrt(layer.fan_in), generator)
 
 
+def he_uniform(weight: Tensor, layer: Layer, generator: Generator) -> float:
+    """U(-b, b) with the variance of `he`: b = gain sqrt(3 / n), as `nn.init.kaiming_uniform_` has it."""
+    std = layer.forward_gain / math.sqrt(layer.fan_in)
+    nn.init.uniform_(weight, -math.sqrt(3) * std, math.sqrt(3) * std, generator=generator)
+    return std
+
+
 def he_scaled(weight: Tensor, layer: Layer, generator: Generator, beta: Positive = 1.0) -> float:
     """`he` with the std times beta: every layer scales the signal by beta, L layers by beta^L (section 2.2)."""
     if beta <= 0:
