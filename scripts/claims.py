@@ -89,8 +89,9 @@ def judged(claim: Claim, found: Sequence[TrainingRecord]) -> Runs:
 def searched(claim: Claim, found: Sequence[TrainingRecord]) -> Runs:
     """Yield the runs that choose its learning rates and `found` lacks."""
     if claim.search is not None:
-        there, seed = search_runs(claim, found), claim.search.seed
-        yield from ((given, seed) for name, given in claim.searched().items() if name not in there)
+        there = search_runs(claim, found)
+        for name, given in claim.searched().items():
+            yield from ((given, seed) for seed in claim.search.seeds if seed not in there.get(name, {}))
 
 
 def run(wanted: list[Claim], asked: argparse.Namespace) -> None:

@@ -30,17 +30,28 @@ def runs(**commits: int) -> Any:
 def test_the_criterion_of_the_commit_has_to_be_the_present_one_whatever_its_words() -> None:
     reworded = TEXT.replace("says: ", "says: that ").replace("statement: ", "statement: It is said that ")
     assert reworded != TEXT
-    assert criterion(reworded) == criterion(TEXT) != []
+    assert criterion(reworded) == criterion(TEXT)
+    from_zero = TEXT.replace("  first_seed: 20\n", "")
+    assert criterion(from_zero.replace("seeds: 20", "seeds: 20\n  first_seed: 0")) == criterion(from_zero)
     assert check([(CLAIM, runs(old=0, new=1))], committed(old=reworded, new=TEXT)) == set()
 
 
 @pytest.mark.parametrize(
-    "then", [TEXT.replace("below: -0.2", "below: -0.1"), TEXT.replace("of: prelu", "of: relu"), None]
+    "then",
+    [
+        TEXT.replace("below: -0.2", "below: -0.1"),
+        TEXT.replace("of: prelu", "of: relu"),
+        TEXT.replace("  seeds: 20", "  seeds: 18"),  # two more were asked for after a look
+        TEXT.replace("  seeds: 20", "  seeds: 22"),
+        TEXT.replace("first_seed: 20", "first_seed: 3"),
+        None,
+    ],
 )
 def test_a_run_that_is_older_than_its_criterion_is_one_sentence(then: str | None) -> None:
     assert then != TEXT
     sentence = (
-        r"claim/table2 is judged by a criterion that commit old, which ran its seed 3, does not hold; .*first_seed: 10"
+        r"claim/table2 is judged by a criterion or a number of seeds that commit old, which ran its seed 3, does not "
+        r"hold; .*first_seed: 40"
     )
     with pytest.raises(InputError, match=sentence):
         check([(CLAIM, runs(old=3, new=1))], committed(old=then, new=TEXT))

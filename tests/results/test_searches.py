@@ -1,17 +1,17 @@
 """The learning rate of each arm is the one that its search on validation images found best."""
 
-import math
+from dataclasses import replace
 
 import pytest
 
 from made_up import diverged, epoch, training
 from rectifiers.results.claims import claims
 from rectifiers.results.eligibility import known
-from rectifiers.results.searches import Search, best, check_rates, name_of, rate_of, table, val_error
+from rectifiers.results.searches import Search, best, check_rates, name_of, rate_of, table
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 
-SEARCH = Search((0.1, 0.01, 0.001), 1000, ("optim.epochs=1",))
+SEARCH = Search((0.1, 0.01, 0.001), (1000,), ("optim.epochs=1",))
 ARMS = {"relu": ["optim.lr=0.01"], "prelu": ["activation=prelu", "optim.lr=0.1"]}
 
 
@@ -19,9 +19,9 @@ def found(error: float) -> TrainingRecord:
     return training(history=[epoch(1), epoch(2), epoch(3) | {"val/top1_error_pct": error}])
 
 
-def runs(arm: str, *errors: float | None) -> dict[str, TrainingRecord]:
+def runs(arm: str, *errors: float | None) -> dict[str, dict[int, TrainingRecord]]:
     made = [diverged() if error is None else found(error) for error in errors]
-    return {name_of(arm, rate): record for rate, record in zip(SEARCH.rates, made, strict=False)}
+    return {name_of(arm, rate): {1000: record} for rate, record in zip(SEARCH.rates, made, strict=False)}
 
 
 def test_every_arm_is_run_at_every_rate_with_its_own_taken_out() -> None:
@@ -34,9 +34,29 @@ def test_the_best_rate_has_the_lowest_last_error_the_lower_of_equals_and_diverge
     assert best(SEARCH, "relu", runs("relu", 30.0, 20.0, 40.0)) == 0.01
     assert best(SEARCH, "relu", runs("relu", 30.0, 20.0, 20.0)) == 0.001
     assert best(SEARCH, "relu", runs("relu", None, 89.0, None)) == 0.01
-    assert val_error(diverged()) == math.inf
     assert best(SEARCH, "relu", runs("relu", 30.0, 20.0)) is None  # one is missing
     assert best(SEARCH, "prelu", runs("relu", 30.0, 20.0, 40.0)) is None
+
+
+def test_several_seeds_choose_by_their_mean_and_one_that_diverged_loses() -> None:
+    search = replace(SEARCH, rates=(0.1, 0.01), seeds=(7, 8))
+    by_rate = {name_of("relu", 0.1): {7: found(10.0), 8: found(40.0)}, name_of("relu", 0.01): {7: found(24.0)}}
+    assert best(search, "relu", by_rate) is None  # a seed is missing
+    by_rate[name_of("relu", 0.01)][8] = found(24.0)
+    assert (best(search, "relu", by_rate), search.measured(by_rate["relu at 0.01"])) == (0.01, 24.0)
+    by_rate[name_of("relu", 0.01)][8] = diverged()
+    assert best(search, "relu", by_rate) == 0.1
+
+
+def test_what_a_claim_is_judged_by_can_choose() -> None:
+    search = replace(SEARCH, rates=(0.1, 0.01), measure="mean_over", settings={"epochs": 2})
+    early, late = (
+        training(history=[epoch(1) | {"train_loss": first}, epoch(2), epoch(3) | {"val/top1_error_pct": error}])
+        for first, error in ((1.0, 40.0), (2.0, 30.0))
+    )
+    by_rate = {name_of("relu", 0.1): {1000: early}, name_of("relu", 0.01): {1000: late}}
+    assert (best(search, "relu", by_rate), search.words()) == (0.1, "mean_over(epochs=2)")
+    assert best(replace(SEARCH, rates=(0.1, 0.01)), "relu", by_rate) == 0.01  # by the error on val
 
 
 def test_an_arm_with_another_rate_than_its_search_found_is_one_sentence() -> None:
@@ -51,13 +71,23 @@ def test_an_arm_with_another_rate_than_its_search_found_is_one_sentence() -> Non
 def test_the_table_shows_every_error_and_what_was_chosen() -> None:
     made = table([("made_up", SEARCH, ARMS, runs("relu", None, 20.0, 40.0))])
     assert [list(line.cells) for line in made.lines] == [
-        ["made_up", "relu", "0.1: diverged, 0.01: 20.0, 0.001: 40.0", "0.01"],
-        ["made_up", "prelu", "0.1: not run, 0.01: not run, 0.001: not run", "-"],
+        ["made_up", "relu", "val error, %", "1", "0.1: diverged, 0.01: 20, 0.001: 40", "0.01"],
+        ["made_up", "prelu", "val error, %", "1", "0.1: not run, 0.01: not run, 0.001: not run", "-"],
     ]
 
 
 @pytest.mark.parametrize(
-    "given", [{"rates": [0.1], "seed": 1}, {"rates": [0.1, -1], "seed": 1}, {"rates": [1, 2]}, {"x": 1}]
+    "given",
+    [
+        {"rates": [0.1], "seeds": [1]},
+        {"rates": [0.1, -1], "seeds": [1]},
+        {"rates": [1, 2]},
+        {"rates": [1, 2], "seeds": [3, 3]},
+        {"rates": [1, 2], "seeds": 3},
+        {"rates": [1, 2], "seeds": [3], "measure": "luck"},
+        {"rates": [1, 2], "seeds": [3], "measure": "mean_over"},
+        {"x": 1},
+    ],
 )
 def test_a_search_that_is_not_usable_is_one_sentence(given: dict[str, object]) -> None:
     with pytest.raises(InputError, match=r"claim/made_up: search is not usable"):
@@ -70,4 +100,4 @@ def test_the_claims_searches_are_known_by_their_runs() -> None:
     for claim in searched:
         assert set(claim.searched()) <= set(known()["claims"][claim.name])
         assert claim.search is not None
-        assert claim.search.seed not in claim.all_seeds()  # what chooses is not judged
+        assert set(claim.search.seeds).isdisjoint(claim.all_seeds())  # what chooses is not judged

@@ -9,6 +9,7 @@ from rectifiers.results.claims import PLACE, Claim, Runs
 from rectifiers.runs.provenance import committed_file
 from rectifiers.runtime.errors import InputError
 
+SEEDS = {"seeds": 0, "first_seed": 0}  # with what they are where nothing is said
 PARTS = ("measure", "with", "of", "minus", "over", "statistic", "supported", "contradicted", "leave_out_diverged")
 
 
@@ -33,14 +34,18 @@ def check(answered: Iterable[tuple[Claim, Runs]], read: Callable[[str, str], str
                 unknown.add(commit)
             elif (then := read(commit, f"conf/experiment/claim/{path.name}")) is None or criterion(then) != present:
                 raise InputError(
-                    f"claim/{claim.name} is judged by a criterion that commit {commit[:8]}, which ran its seed "
-                    f"{min(seeds)}, does not hold; a criterion that changes needs other seeds: give "
+                    f"claim/{claim.name} is judged by a criterion or a number of seeds that commit {commit[:8]}, which "
+                    f"ran its seed {min(seeds)}, does not hold; what changes after a run needs other seeds: give "
                     f"first_seed: {max(claim.all_seeds()) + 1}"
                 )
     return unknown
 
 
 def criterion(text: str) -> list[Mapping[str, Any]]:
-    """Return what decides a claim, of its file: the measures, arms and bounds, whatever the words around them."""
+    """Return what decides a claim, of its file: its seeds, measures, arms and bounds, whatever the words around them.
+
+    The seeds are a part of it, because whoever asks for more after a look stops when the result suits him.
+    """
     described = (yaml.safe_load(text) or {}).get("claim") or {}
-    return [{part: test.get(part) for part in PARTS} for test in described.get("tests", [])]
+    seeds = {part: described.get(part, usual) for part, usual in SEEDS.items()}
+    return [seeds, *({part: test.get(part) for part in PARTS} for test in described.get("tests", []))]

@@ -2,26 +2,31 @@
 
 A claim asks for it by the key `search`:
 
-    rates       the grid
-    seed        of the runs that choose, which is none of the claim's own
-    overrides   what makes these runs shorter, such as [optim.epochs=6]
+    rates          the grid
+    seeds          of the runs that choose, none of which is one of the claim's own
+    overrides      what makes these runs shorter, such as [optim.epochs=6]
+    measure, with  what the lowest mean of is best, as in a claim's tests: what the claim itself is judged by, where
+                   that is no error. Without it: the error on the validation images after the last epoch.
 
-`scripts/claims.py search <claim>` makes the runs and prints the best rates, which then stand in the claim's arms. They
-are records like those of the claim's own runs.
+`scripts/claims.py search <claim>` makes the runs, `report.py collect` takes their records in, and `report.py claims`
+says which rate an arm is to have.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 from rectifiers.results.layout import Line, Table
-from rectifiers.results.measures import has_diverged
+from rectifiers.results.measures import MEASURES, check, has_diverged, named
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 
 RATE = "optim.lr="
-CHOSEN_BY = "val/top1_error_pct"
+VAL_ERROR = {"key": "val/top1_error_pct"}
+
+Found = Mapping[str, Mapping[int, TrainingRecord]]  # by the names of `Search.arms` and seed
 
 
 @dataclass(frozen=True)
@@ -29,8 +34,10 @@ class Search:
     """A grid of learning rates for each arm."""
 
     rates: tuple[float, ...]
-    seed: int
+    seeds: tuple[int, ...]
     overrides: tuple[str, ...] = ()
+    measure: str = "final"
+    settings: Mapping[str, Any] = field(default_factory=lambda: VAL_ERROR)
 
     @classmethod
     def of(cls, claim: str, given: Mapping[str, Any]) -> "Search":
@@ -40,10 +47,15 @@ class Search:
             InputError: where it describes none.
         """
         try:
-            settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+            settings: dict[str, Any] = {
+                "settings" if k == "with" else k: tuple(v) if isinstance(v, list) else v for k, v in given.items()
+            }
             found = cls(**settings)
-            if len(found.rates) < 2 or not all(0 < rate < math.inf for rate in found.rates) or found.seed < 0:
-                raise ValueError("rates are two or more positive numbers, and seed is a whole number")
+            if len(found.rates) < 2 or not all(0 < rate < math.inf for rate in found.rates):
+                raise ValueError("rates are two or more positive numbers")
+            if not found.seeds or min(found.seeds) < 0 or len(set(found.seeds)) < len(found.seeds):
+                raise ValueError("seeds are one or more whole numbers, each once")
+            check(found.measure, found.settings)
         except (TypeError, ValueError) as error:
             raise InputError(f"claim/{claim}: search is not usable ({error}); see results/searches.py") from error
         return found
@@ -60,9 +72,23 @@ class Search:
             for rate in self.rates
         }
 
+    def measured(self, runs: Mapping[int, TrainingRecord]) -> float | None:
+        """Return the mean over its seeds of what it chooses by; infinity where a run diverged, None where one lacks."""
+        if not set(self.seeds) <= runs.keys():
+            return None
+        records = [runs[seed] for seed in self.seeds]
+        values = [MEASURES[self.measure](record, **self.settings) for record in records]
+        if any(map(has_diverged, records)) or None in values:
+            return math.inf
+        return fmean(value for value in values if value is not None)
+
+    def words(self) -> str:
+        """Return what it chooses by, in words."""
+        return "val error, %" if self.settings == VAL_ERROR else named(self.measure, self.settings)
+
 
 def name_of(arm: str, rate: float) -> str:
-    """Return the name of an arm's run at a rate."""
+    """Return the name of an arm's runs at a rate."""
     return f"{arm} at {rate:g}"
 
 
@@ -71,24 +97,14 @@ def rate_of(given: Sequence[str]) -> float | None:
     return next((float(each.removeprefix(RATE)) for each in given if each.startswith(RATE)), None)
 
 
-def val_error(record: TrainingRecord) -> float:
-    """Return the error on the validation images after the last epoch, in percent; infinity of a run that diverged."""
-    error = None if has_diverged(record) else record.history[-1][CHOSEN_BY]
-    return math.inf if error is None else float(error)
+def best(search: Search, arm: str, runs: Found) -> float | None:
+    """Return the rate with the lowest mean, the lower one of equals; None while a run is missing."""
+    means = {rate: search.measured(runs.get(name_of(arm, rate), {})) for rate in search.rates}
+    known = {rate: mean for rate, mean in sorted(means.items()) if mean is not None}
+    return min(known, key=known.__getitem__) if len(known) == len(means) else None
 
 
-def best(search: Search, arm: str, runs: Mapping[str, TrainingRecord]) -> float | None:
-    """Return the rate with the lowest error, the lower one of equals; None while a run is missing.
-
-    runs: by the names of `Search.arms`.
-    """
-    errors = {rate: val_error(runs[name]) for rate in search.rates if (name := name_of(arm, rate)) in runs}
-    return min(sorted(errors), key=errors.__getitem__) if len(errors) == len(search.rates) else None
-
-
-def check_rates(
-    claim: str, search: Search, arms: Mapping[str, Sequence[str]], runs: Mapping[str, TrainingRecord]
-) -> None:
+def check_rates(claim: str, search: Search, arms: Mapping[str, Sequence[str]], runs: Found) -> None:
     """Check that every arm has the rate that its search found best, as far as its runs are there.
 
     Raises:
@@ -103,19 +119,27 @@ def check_rates(
             )
 
 
-def table(searches: Iterable[tuple[str, Search, Iterable[str], Mapping[str, TrainingRecord]]]) -> Table:
+def table(searches: Iterable[tuple[str, Search, Iterable[str], Found]]) -> Table:
     """Return the table of (claim, search, arms, runs) each."""
     lines = []
-    for claim, search, arms, runs in searches:
+    for claim, search, arms, found in searches:
         for arm in arms:
-            found = {rate: runs.get(name_of(arm, rate)) for rate in search.rates}
-            errors = [f"{rate:g}: {_words(record)}" for rate, record in found.items()]
-            chosen = best(search, arm, runs)
-            own = [record.run for record in found.values() if record]
-            lines.append(Line([claim, arm, ", ".join(errors), "-" if chosen is None else f"{chosen:g}"], own))
-    head = ("claim", "arm", "val error by learning rate, %", "chosen")
+            by_rate = {rate: found.get(name_of(arm, rate), {}) for rate in search.rates}
+            means = [f"{rate:g}: {_words(search.measured(runs))}" for rate, runs in by_rate.items()]
+            chosen = best(search, arm, found)
+            own = [record.run for runs in by_rate.values() for record in runs.values()]
+            words = [
+                claim,
+                arm,
+                search.words(),
+                str(len(search.seeds)),
+                ", ".join(means),
+                "-" if chosen is None else f"{chosen:g}",
+            ]
+            lines.append(Line(words, own))
+    head = ("claim", "arm", "chosen by", "seeds", "mean by learning rate", "chosen")
     return Table("searches", "", "Searches of learning rates", 2, head, lines)
 
 
-def _words(record: TrainingRecord | None) -> str:
-    return "not run" if record is None else "diverged" if has_diverged(record) else f"{val_error(record):.1f}"
+def _words(mean: float | None) -> str:
+    return "not run" if mean is None else "diverged" if mean == math.inf else f"{mean:.3g}"
