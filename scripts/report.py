@@ -123,7 +123,7 @@ def write_claims(check: bool) -> Outcome:
         searches.check_rates(each.name, search, each.arms, runs)
     judged, texts = answers(found), claim_records.tables(folder, claims(), found)
     rates = searches.table((each.name, search, each.arms, runs) for each, search, runs in searched)
-    texts[path] = claims_table.render_markdown(judged, load_floor(RESULTS), rates)
+    texts[path] = claims_table.render_markdown(judged, load_floor(RESULTS), rates, found)
     texts[RESULTS / "FINDINGS.md"] = findings.render_markdown(claims_table.in_order(judged))
     drawn = {figures / f"{each.claim.name}.svg": each for each in claims_table.with_figures(judged)}
     if check:
@@ -255,6 +255,7 @@ def wandb_report(project: str, entity: str | None, table: str | None, out: Path 
 def note_experiments(check: bool) -> Outcome:
     """Note in experiments.yaml what conf/ says: hashes, the protocols' settings by data, networks' sizes."""
     from rectifiers.cli.composition import composed
+    from rectifiers.cli.sweep import compose_job
     from rectifiers.training.size import network_size
 
     place = CONF / "experiment"
@@ -268,7 +269,7 @@ def note_experiments(check: bool) -> Outcome:
         },
         "claims": {
             claim.name: {
-                arm: arm_hash(science(composed([f"experiment={CLAIM}{claim.name}", *overrides])))
+                arm: arm_hash(science(compose_job((f"experiment={CLAIM}{claim.name}", *overrides))[0]))
                 for arm, overrides in {**claim.arms, **claim.searched()}.items()
             }
             for claim in claims()

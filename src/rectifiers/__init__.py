@@ -7,7 +7,7 @@ extras of `pip install rectifiers[all]`.
 import pkgutil
 from typing import Any
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 PUBLIC = {
     "activations": "nn.activations",

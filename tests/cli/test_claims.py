@@ -32,12 +32,13 @@ def test_missing_runs_are_those_of_train_without_those_that_are_there(tmp_path: 
     script = load_script("claims")
     missing = script.missing([by_name("mean_response"), by_name("table2")], tmp_path, again=True)
     assert len(missing) == 2 * by_name("table2").seeds  # the two claims share their runs
-    typed = ("experiment=claim/mean_response", "activation=prelu")
-    assert {run_id(science(compose_config(*typed, f"seed={s}"))) for s in (0, 7)} <= missing.keys()
+    typed = ("experiment=claim/mean_response", *by_name("mean_response").arms["prelu"])
+    assert {run_id(science(compose_config(*typed, f"seed={s}"))) for s in (20, 27)} <= missing.keys()
     assert run_id(science(compose_config(*missing[next(reversed(missing))]))) == next(reversed(missing))
     configs = [compose_job(tuple(overrides))[0] for overrides in missing.values()]
     assert [run_id(science(config)) for config in configs] == list(missing)
-    assert {arm_hash(science(config)) for config in configs} == set(known()["claims"]["table2"].values())
+    arms = known()["claims"]["table2"]
+    assert {arm_hash(science(config)) for config in configs} == {arms[arm] for arm in by_name("table2").arms}
     assert {(config.logger.name, config.runs_dir) for config in configs} == {("none", tmp_path)}
     done = next(iter(missing))
     (kept,) = (r for r in claim_records.load(ROOT / "results" / "claims") if r.run == done)

@@ -13,7 +13,7 @@ from made_up import LAYER, NETWORK, SCIENCE, altered, epoch, result, training
 from rectifiers.results import claims as module
 from rectifiers.results.claim_figures import figure, write
 from rectifiers.results.claims import Claim, answer, arm_hash, claim_exclusion_reason, claims
-from rectifiers.results.claims_table import FIGURES, in_order, render_markdown
+from rectifiers.results.claims_table import FIGURES, in_order, render_markdown, time_spent
 from rectifiers.results.measures import MEASURES
 from rectifiers.results.numerical_floor import NumericalFloor
 from rectifiers.results.paper import table_1_slopes
@@ -113,9 +113,81 @@ def test_a_run_that_diverged_has_the_error_of_guessing(made_up: Any) -> None:
     found = answer(made_up(), whole)
     assert found.verdict == "inconclusive"  # one of five at 90 % makes the interval wide
     assert found.tested[0].finding.effect == pytest.approx((90 - 5 - 4) / 5)
-    assert found.tested[0].lost == 1
+    assert found.tested[0].diverged.by_arm == {"better": 1, "worse": 0}
     whole[:5] = [altered(run, LOST) for run in whole[:5]]
     assert answer(made_up(), whole).verdict == "contradicted"
+
+
+def test_a_mean_with_guessed_errors_stands_beside_that_of_the_pairs_that_trained_and_has_no_power(made_up: Any) -> None:
+    whole = runs([b + c for b, c in zip(BASE, (1.0, 1.2, 0.9, 1.1, 1.0), strict=True)], BASE)
+    whole[5] = altered(whole[5], LOST)  # the worse arm's first run
+    found = answer(made_up(), whole)
+    (tested,) = found.tested
+    assert tested.finding.verdict == "inconclusive"
+    assert tested.finding.effect < 0 < tested.trained.mean.mean  # the run that diverged turns the sign
+    assert (tested.trained.mean.mean, tested.trained.mean.n) == (pytest.approx(1.05), 4)
+    assert (tested.finding.power, tested.finding.needed) == (None, None)
+    text = render_markdown([found])
+    assert "| 5 (diverged: better 0 of 5, worse 1 of 5) |" in text
+    assert "no power is given: the spread holds 1 run that diverged and counts as guessing" in text
+    pair = "the same where no run diverged: error, better minus worse (7.55 and 6.5)"
+    assert f"| {pair} | 4 | 1.05 (0.845 to 1.26) | - | described, not judged |" in text
+    (test,) = yaml.safe_load(DESCRIBED)["tests"]
+    for part in ({"leave_out_diverged": True}, {"measure": "diverged"}):
+        other = answer(made_up(tests=[test | part]), whole)
+        assert ("described, not judged |" in render_markdown([other])) == ("measure" in part)
+    assert "described, not judged |" not in render_markdown([answer(made_up(), runs(BASE, BASE))])
+
+
+def test_where_every_pair_diverged_there_is_nothing_to_describe(made_up: Any) -> None:
+    whole = [altered(run, LOST) for run in runs(BASE, BASE)]
+    assert "better minus worse | 0 | - | - | described, not judged |" in render_markdown([answer(made_up(), whole)])
+
+
+def test_what_a_claim_describes_is_of_the_runs_that_trained_of_its_arms_and_others(
+    made_up: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = [
+        {"says": "its own", "measure": "final", "of": "better"},
+        {"says": "another's", "measure": "error", "of": "other/another", "minus": "worse"},
+    ]
+    whole = [*runs(BASE, BASE), *(record("another", seed, 8.0) for seed in range(5))]
+    whole[-1] = altered(whole[-1], LOST)
+    without = answer(made_up(), whole)
+    claim = made_up(descriptions=described)
+    other = Claim("other", "third", "nowhere", seeds=5, arms={"another": []})
+    known = module.known()["claims"] | {"other": {"another": arm_hash(science("another", 0))}}
+    monkeypatch.setattr(module, "known", lambda: {"claims": known})
+    monkeypatch.setattr(module, "claims", lambda: (claim, other))
+    own, another = answer(claim, iter(whole)).described
+    assert (own.mean.mean, own.mean.n) == (pytest.approx(0.4), 5)
+    assert (another.mean.mean, another.mean.n) == (pytest.approx(8 - (5 + 7 + 6 + 9) / 4), 4)
+    assert answer(claim, whole).verdict == without.verdict
+    row = "error, other/another minus worse (8 and 6.75) | 4 | 1.25 (-1.47 to 3.97) | - | described, not judged |"
+    assert row in render_markdown([answer(claim, whole)])
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"of": "nobody"}, "describes an arm nobody, which no claim has; give <claim>/<arm>"),
+        ({"minus": "table2/nobody"}, "describes an arm table2/nobody"),
+        ({"over": "relu"}, "a description has over=relu; give minus"),
+        ({"measure": "luck"}, "measure=luck .* is not usable"),
+        ({"supported": {"above": 0}}, "is not whole .*supported"),
+    ],
+)
+def test_a_description_that_is_not_usable_is_one_sentence(
+    change: dict[str, Any], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("table2", "mean_response"):
+        described = yaml.safe_load((module.PLACE / f"{name}.yaml").read_text())
+        if name == "table2":
+            described["claim"]["descriptions"] = [{"says": "x", "measure": "error", "of": "relu"} | change]
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(described))
+    monkeypatch.setattr(module, "PLACE", tmp_path)
+    with pytest.raises(InputError, match=f"claim/table2.*{sentence}"):
+        claims.__wrapped__()
 
 
 def test_a_measure_that_a_run_does_not_have_is_no_verdict_unless_what_diverged_may_be_left_out(made_up: Any) -> None:
@@ -180,6 +252,7 @@ def test_measures_of_a_record() -> None:
     kept = {layer: means[layer] for layer in sorted(means)}
     slopes = altered(whole, {"slopes": kept_slopes(kept), "init_report": [LAYER | {"layer": layer} for layer in means]})
     assert MEASURES["slope_trend"](slopes) == -1
+    assert MEASURES["slope_trend"](slopes, every=True) == pytest.approx(0.2)  # 0.5, 0.3, 0.1, 0.7
     assert MEASURES["mean_slope"](slopes) == pytest.approx(0.4)
     assert MEASURES["mean_slope"](whole) is MEASURES["slope_trend"](whole) is None
     assert MEASURES["slope_of_first"](slopes) == pytest.approx(0.5 - 0.2)
@@ -199,6 +272,14 @@ def test_slopes_are_compared_with_table_1_by_stage_and_layer() -> None:
     against = {layer: -value for layer, value in papers.items()}
     turned = training(init_report=[LAYER | {"layer": layer} for layer in papers], slopes=kept_slopes(against))
     assert MEASURES["paper_correlation"](turned, shared=False) == pytest.approx(-1)
+
+
+def test_slopes_are_compared_with_every_layer_of_table_1_where_that_is_asked() -> None:
+    papers = table_1_slopes(shared=True)
+    ours = papers | {"fc2": 0.6}
+    whole = training(init_report=[LAYER | {"layer": layer} for layer in ours], slopes=kept_slopes(ours))
+    assert MEASURES["paper_correlation"](whole, shared=True) == pytest.approx(1)
+    assert MEASURES["paper_correlation"](whole, shared=True, every=True) < 0.9
 
 
 def kept_slopes(means: dict[str, float]) -> dict[str, Any]:
@@ -229,11 +310,11 @@ def test_a_claim_that_is_not_whole_is_one_sentence(made_up: Any, change: dict[st
         ("supported", {"within": [1, -1]}, "give 2 ascending"),
         ("supported", {"outside": [-1, 1]}, "give one of: above, below, within"),
         ("contradicted", {"above": "much"}, "give 1 ascending"),
-        ("measure", "luck", "measure=luck, .* cannot be used"),
+        ("measure", "luck", "measure=luck .* is not usable"),
         ("statistic", "mode", "statistic=mode cannot be used"),
         ("over", "better", "either minus or over"),
         ("of", ["better"], r"tests an arm \['better'\]"),
-        ("with", {"protocl": "full"}, "does not fit error .*protocl"),
+        ("with", {"protocl": "full"}, "measure=error .* is not usable .*protocl"),
         ("statistic", "share", "is of a yes or no of one arm; give one of reached, diverged"),
         ("minsu", "better", "is not whole"),
     ],
@@ -328,14 +409,25 @@ def test_an_effect_in_points_is_held_back_by_the_floor_and_said_so(made_up: Any)
     assert (answer(claim, found).verdict, held.verdict) == ("supported", "inconclusive")
     text = render_markdown([held], NumericalFloor(spreads))
     assert "It prevents 1 verdict: made_up (lower error)." in text
-    assert "-1 (-1 to -1), floor 1.3 |" in text
-    assert "inconclusive, by the floor" in text
+    assert "-1 (-1 to -1), floor 1.3 of digits |" in text  # the records are of digits8
+    own = answer(claim, found, NumericalFloor({"digits8": spreads["digits"]}))
+    assert "-1 (-1 to -1), floor 1.3 |" in render_markdown([own])
+    assert "inconclusive, by the floor (its power was 0, because the floor reaches as far as the bound;" in text
     (test,) = yaml.safe_load(DESCRIBED)["tests"]
     for other in (
         {"measure": "final"},
         {"minus": None, "over": "worse", "supported": {"below": 0.9}, "contradicted": {"above": 1}},
     ):
         assert answer(made_up(tests=[test | other]), found, NumericalFloor(spreads)).tested[0].finding.floor == 0
+
+
+def test_the_time_that_runs_took_is_summed_by_data() -> None:
+    made = [training(wall_s=s, choices={"data": data}) for s, data in ((5400.0, "digits8"), (360.0, "cifar10"))]
+    assert time_spent(made) == (
+        "2 runs, with those of the searches, took 1.6 hours by the wall clock, in one thread each and mostly beside "
+        "other work: 0.1 on cifar10, 1.5 on digits8."
+    )
+    assert time_spent([]) == ""
 
 
 def test_the_claims_of_conf_are_whole_and_their_runs_known() -> None:

@@ -45,6 +45,11 @@ def test_what_was_not_measured_takes_the_widest_of_what_was(floor: NumericalFloo
     assert floor.half_width("other", "dense", 10) == floor.half_width("small", "center", 10)
 
 
+def test_the_floors_source_is_the_data_that_gave_the_widest(floor: NumericalFloor) -> None:
+    assert [floor.source(data, "center") for data in ("small", "large", "other")] == ["small", "large", "small"]
+    assert floor.source("other", "ten_view") == "large"
+
+
 def test_the_floor_is_said_with_its_numbers_and_is_none_where_it_was_not_measured(
     floor: NumericalFloor, tmp_path: Path
 ) -> None:

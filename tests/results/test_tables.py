@@ -13,6 +13,7 @@ import pytest
 from conftest import ROOT, compose_config
 from made_up import altered, diverged, ensemble, epoch, result, training
 from made_up import errors as counts
+from rectifiers.results import layout
 from rectifiers.results.claim_records import load as load_claims
 from rectifiers.results.eligibility import exclusion_reason, setting
 from rectifiers.results.tables import load, of_claims, render_markdown
@@ -172,6 +173,11 @@ def test_diverged_runs_are_counted_and_not_averaged(data: str) -> None:
         assert row(render_markdown([gone]), "ReLU, top-1").endswith("| 33.82 | (1 diverged) | - |")
 
 
+def test_a_p_too_small_for_a_float_is_not_printed_as_zero() -> None:
+    document = render_markdown([record("table2/relu", 0, 90.0), record("table2/prelu", 0, 10.0)])
+    assert row(document, "PReLU, channel-wise | ten_view").endswith("| 40000/0 below 1e-300 |")
+
+
 def test_a_run_of_no_experiment_has_a_setting_too() -> None:
     own = altered(record("table2/relu", 0, 30.0), {"choices.experiment": None})
     assert setting(own).startswith("imagenet (width 1, 224 px, 75 epochs of 1,281,167 images, chosen and tested")
@@ -281,7 +287,12 @@ def test_a_row_of_a_scale_that_a_run_does_not_have_is_left_empty() -> None:
 def test_runs_of_claims_stand_in_tables_under_the_experiments_that_they_are_at_another_size() -> None:
     found = of_claims(load_claims(ROOT / "results" / "claims"))
     arms = [(record.choices["experiment"], record.science["optim"]["lr"]) for record in found]
-    assert Counter(arms) == {("table2/relu", 0.01): 5, ("table2/prelu", 0.02): 5, ("table2/prelu_shared", 0.005): 5}
+    assert Counter(arms) == {
+        ("table2/relu", 0.01): 5,
+        ("table2/leaky_relu", 0.02): 5,
+        ("table2/prelu", 0.02): 5,
+        ("table2/prelu_shared", 0.005): 5,
+    }
     (where,) = {setting(record) for record in found}
     assert where == "cifar10 (small14_32, each arm at its own rate, width 0.25, 32 px, 8 epochs of 45,000 images)"
     document = render_markdown(found)
@@ -289,8 +300,22 @@ def test_runs_of_claims_stand_in_tables_under_the_experiments_that_they_are_at_a
     errors = [run.protocols["ten_view"].top1_error_pct for run in found if run.choices["activation"] == "relu"]
     relu = row(document.partition("### Table 2 on cifar10")[2], "ReLU ")
     assert relu.startswith(f"| ReLU | ten_view | {fmean(errors):.2f} (")
+    fixed = row(document.partition("### Table 2 on cifar10")[2], "LReLU, 0.25 ")
+    assert fixed.startswith("| LReLU, 0.25 (1 diverged) | ten_view | ")
+    assert fixed.count("n = 4)") == 2
+    centers = [
+        run.protocols["center"].top1_error_pct
+        for run in found
+        if run.choices["activation"] == "leaky_relu" and run.protocols
+    ]
+    assert row(document, "table2/leaky_relu | center").split(" | ")[3].startswith(f"{fmean(centers):.2f} (")
 
 
 def test_a_claims_run_stands_in_no_table_by_itself() -> None:
     found = load_claims(ROOT / "results" / "claims")[0]
     assert exclusion_reason(found) == "it is of a claim"
+
+
+def test_an_underscore_at_the_border_of_a_word_begins_no_emphasis() -> None:
+    table = layout.markdown(("key", "n"), [("_target_ of `_x_`", "1"), ("_target_ or mean_response", "2")])
+    assert table.splitlines()[2:] == [r"| \_target\_ of `_x_` | 1 |", r"| \_target\_ or mean_response | 2 |"]

@@ -180,6 +180,41 @@ def test_power_is_the_share_of_experiments_that_decide_where_there_is_no_effect(
         assert of_none == pytest.approx(power, abs=0.07)
 
 
+def test_power_and_seeds_count_the_floor_which_falls_with_the_seeds() -> None:
+    same, none = [0.0, 0.001, -0.001, 0.0, 0.0], Criterion(region("below", -0.2), region("above", 0.0), 0.0)
+    free, floored = judge(same, 5, "mean", none), judge(same, 5, "mean", none, floor=0.4)
+    assert (free.verdict, free.power) == (Verdict.NO_EFFECT, None)
+    assert (floored.verdict, floored.held_back, floored.too_coarse) == (Verdict.INCONCLUSIVE, True, True)
+    assert (floored.power, floored.needed) == (0, 21)  # 5 times (0.4 / 0.2) squared is 20, where both are equal
+    assert judge([0.0] * 5, 5, "mean", none, floor=0.4).needed == 21  # without any spread, too
+    assert not judge(around(0.0), 5, "mean", none, floor=0.1).too_coarse
+    power, wide = judge(around(0.0), 5, "mean", SAME, floor=0.3), [5 * value for value in around(0.0)]
+    assert power.verdict is Verdict.SUPPORTED
+    needed = [judge(wide, 5, "mean", SAME, floor).needed for floor in (0.0, 0.5, 5.0)]
+    assert needed == sorted(needed)
+    assert needed[0] < needed[2]
+
+
+@pytest.mark.process
+def test_the_power_of_one_arms_mean_is_the_share_of_experiments_that_support_a_truth_as_far_again() -> None:
+    criterion = Criterion(region("above", 0.5), region("below", -0.5))  # the truth is taken to be 1.5
+    shape = np.array([-1.5, -1, -0.5, 0, 0, 0.5, 1, 1.5])
+    values = (shape / shape.std(ddof=1) + 0.7).tolist()  # of spread 1, and not decided
+    found = judge(values, 8, "mean", criterion)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.needed is not None
+    draw = np.random.default_rng(3)
+    for n, power in ((8, found.power), (found.needed, 0.8)):
+        truth = draw.normal(1.5, 1, (1000, n))
+        assert share_of(Verdict.SUPPORTED, "mean", criterion, truth) == pytest.approx(power, abs=0.07)
+    mirrored = Criterion(region("below", -0.5), region("above", 0.5))
+    assert judge([-value for value in values], 8, "mean", mirrored).power == pytest.approx(found.power)
+
+
+def test_one_arm_whose_bounds_are_one_names_no_truth_to_find() -> None:
+    assert Criterion(region("below", 0.02), region("above", 0.02)).sought() is None
+
+
 def test_the_power_of_a_share_and_of_a_median_is_that_of_nine_in_ten() -> None:
     for statistic, values in (("share", [1, 1, 1, 1, 1, 0]), ("median", [1.0, 1, 1, 1, 1, 0])):
         found = judge(values, 6, statistic, MOST)

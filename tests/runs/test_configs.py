@@ -32,16 +32,17 @@ SMALL = ("data.resize_px=36", "data.crop_px=32", "model.width=0.0625")
 
 CLAIMS = (
     "batch_norm_bad_init batch_norm_cost batch_norm_time biases channel_shared cifar_batch_norm cifar_figure2 "
-    "cifar_figure3 cifar_learned_slope cifar_resnet20 cifar_shared cifar_slopes cifar_table2 dead_units "
-    "dead_units_cure dead_units_prelu depth_or_width equal_weights figure2 figure2_18 figure3 figure3_long "
-    "first_layer fisher_blocks_start fisher_large_start fisher_large_trained fisher_output_start "
-    "fisher_output_trained fisher_whole_trained fixed_slope forward_or_backward greedy greedy_he_small "
-    "greedy_he_xavier greedy_responses intensity leaky_relu learned_slope maxout mean_response mean_subtraction "
-    "natural_gradient natural_gradient_large noisy_relu pca_reduced pixel_normalisation prelu_first_layer "
-    "redraw_layers relu_to_match revive_dead revive_dead_alone shortcuts_fisher shortcuts_fisher_prelu "
-    "shortcuts_or_prelu shortcuts_training shortcuts_unit_matrix shortcuts_variance sigmoid_slower signal slope_decay "
-    "slopes_by_depth sparse_calibrated sparse_small sparsity std_001 table2 table2_long tanh_or_sigmoid tanh_slower "
-    "vgg_original whitening xavier14 zigzag zigzag_prelu"
+    "cifar_figure3 cifar_learned_slope cifar_learned_slope_low_rate cifar_resnet20 cifar_shared cifar_slopes "
+    "cifar_table2 combined_testing dead_units dead_units_cure dead_units_prelu depth_or_width equal_weights figure2 "
+    "figure2_18 figure3 figure3_long first_layer fisher_blocks_start fisher_large_start fisher_large_trained "
+    "fisher_output_start fisher_output_trained fisher_whole_trained fixed_slope forward_or_backward greedy "
+    "greedy_he_small greedy_he_xavier greedy_responses intensity leaky_relu learned_slope maxout mean_response "
+    "mean_subtraction natural_gradient natural_gradient_large noisy_relu pca_reduced pixel_normalisation "
+    "prelu_first_layer redraw_layers relu_to_match revive_dead revive_dead_alone saturation shortcuts_fisher "
+    "shortcuts_fisher_prelu shortcuts_or_prelu shortcuts_training shortcuts_unit_matrix shortcuts_variance "
+    "sigmoid_slower signal slope_decay slope_decay_rate slopes_by_depth sparse_calibrated sparse_small sparsity "
+    "std_001 table2 table2_long tanh_or_sigmoid tanh_slower translation uniform_weights vgg_original whitening "
+    "xavier14 zigzag zigzag_prelu"
 )
 EXPERIMENTS = [
     *(f"claim/{name}" for name in CLAIMS.split()),
@@ -51,6 +52,7 @@ EXPERIMENTS = [
     "figure3/xavier",
     "table1/prelu",
     "table1/prelu_shared",
+    "table2/leaky_relu",
     "table2/prelu",
     "table2/prelu_shared",
     "table2/relu",
@@ -70,8 +72,8 @@ EXPERIMENTS = [
 PROMISED = {
     "activation": "by_layer crelu dks elu gelu glu hardswish identity leaky_relu maxout mish noisy_relu prelu "
     "prelu_shared relu relu6 rrelu selu sigmoid silu snake softplus squared_relu tanh tat_leaky_relu torch",
-    "init": "constant delta_orthogonal fixup gaussian he he_average he_backward he_scaled lecun lsuv orthogonal sparse "
-    "torch_default xavier xavier_forward zeros",
+    "init": "constant delta_orthogonal fixup gaussian he he_average he_backward he_scaled he_uniform lecun lsuv "
+    "orthogonal sparse torch_default xavier xavier_forward zeros",
     "preprocess": "channel_mean minmax none pca pca_reduce pca_whiten pixel_mean scalar_mean standardize zca",
     "model": "mini mlp mlp_shortcuts model_a model_b model_c resnet20 resnet32 resnet56 small14 small14_32 small22_32 "
     "small30 small30_32 timm vgg16 vgg19 vgg_b",

@@ -3,7 +3,7 @@
 A claim is a file `conf/experiment/claim/<name>.yaml`: the setting as for any experiment, and under the key `claim`,
 which no run reads, what is claimed:
 
-    statement, source       the sentence, and the paper's section or the notes that it is of
+    statement, source       the sentence, and where it is from: a section, a page and its heading, a reader's question
     seeds                   how many, from 0 on; a test of fewer is no verdict
     arms                    by name, what is given on the command line besides the experiment
     cpu_s                   by arm, seconds of one core that a run took
@@ -18,10 +18,11 @@ which no run reads, what is claimed:
         statistic           mean (Student's t), median (exact, by ranks), share (exact, of a yes or no)
         supported, contradicted    where the whole interval has to lie: see `verdicts.Criterion`
         leave_out_diverged  true: pairs in which a run diverged are left out, and counted beside the effect
+    descriptions            a list of what the runs show besides, by no criterion and of the runs that did not diverge:
+                            says, measure, with, of and minus as above; <claim>/<arm> is an arm of another claim
 """
 
 import functools
-import inspect
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,55 +31,20 @@ from typing import Any
 
 import yaml
 
+from rectifiers.results.comparisons import Comparison, Description, Diverged, Test, describe, description_of, test_of
 from rectifiers.results.eligibility import known
-from rectifiers.results.measures import MEASURES, has_diverged
+from rectifiers.results.measures import has_diverged
 from rectifiers.results.numerical_floor import NumericalFloor
-from rectifiers.results.searches import Search
-from rectifiers.results.verdicts import STATISTICS, Criterion, Finding, Region, Verdict, judge, together
+from rectifiers.results.searches import Found, Search
+from rectifiers.results.verdicts import STATISTICS, Finding, Verdict, judge, together
 from rectifiers.runs.identity import run_id, without
 from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 
 PLACE = CONF / "experiment" / "claim"
+WHERE_TRAINED = "the same where no run diverged"
 OF_A_SEED = ("seed", "data.split_seed")
-YES_OR_NO = ("reached", "diverged")  # the measures that are 1 or 0
-SIDES = {"supported": ("above", "below", "within"), "contradicted": ("above", "below", "outside")}
-
-
-@dataclass(frozen=True)
-class Test:
-    """One part of a claim; `over` makes ratios of what `minus` makes differences of."""
-
-    says: str
-    measure: str
-    of: str
-    criterion: Criterion
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    minus: str | None = None
-    over: str | None = None
-    statistic: str = "mean"
-    leave_out_diverged: bool = False
-
-    def arms(self) -> list[str]:
-        """Return the arm that is tested, and the one that it is held against."""
-        return [arm for arm in (self.of, self.minus or self.over) if arm]
-
-    def compared(self) -> str:
-        """Return the arm with what it is compared with, as in `prelu minus relu`."""
-        return (
-            f"{self.of} minus {self.minus}" if self.minus else f"{self.of} over {self.over}" if self.over else self.of
-        )
-
-    def is_in_points(self) -> bool:
-        """Return whether the effect is an error in percent, or a difference of errors in points."""
-        of_error = self.measure == "error" or str(self.settings.get("key")).endswith("top1_error_pct")
-        return of_error and self.measure not in ("reached", "epochs_to") and not self.over
-
-    def measure_name(self) -> str:
-        """Return the measure with its settings, as in `reached(below=0.5)`."""
-        given = ", ".join(f"{key}={value}" for key, value in self.settings.items())
-        return f"{self.measure}({given})" if given else self.measure
 
 
 @dataclass(frozen=True)
@@ -91,6 +57,7 @@ class Claim:
     seeds: int = 0
     arms: Mapping[str, Sequence[str]] = field(default_factory=dict)
     tests: Sequence[Test] = ()
+    descriptions: Sequence[Comparison] = ()
     cpu_s: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
     not_run: str = ""
@@ -113,17 +80,19 @@ class Claim:
 
 @dataclass(frozen=True)
 class Tested:
-    """A test with what was found; `runs` are those that answered it, `lost` of them diverged, `left_out` in pairs.
+    """A test with what was found; `runs` are those that answered it, `left_out` the pairs that do not count.
 
     measured: of every pair that counted, the measure of `of` and of what it is held against.
+    trained: the same without the runs that diverged, where a mean counts them as guessing.
     """
 
     test: Test
     finding: Finding
     runs: Sequence[str] = ()
-    lost: int = 0
+    diverged: Diverged = field(default_factory=Diverged)
     left_out: int = 0
     measured: Sequence[tuple[float, ...]] = ()
+    trained: Description | None = None
 
 
 @dataclass(frozen=True)
@@ -133,6 +102,7 @@ class Answer:
     claim: Claim
     verdict: Verdict
     tested: Sequence[Tested]
+    described: Sequence[Description] = ()
     records: Sequence[TrainingRecord] = ()
 
 
@@ -145,6 +115,11 @@ def claims() -> tuple[Claim, ...]:
     """
     run = [_claim(path.stem, yaml.safe_load(path.read_text()).get("claim")) for path in sorted(PLACE.glob("*.yaml"))]
     left = yaml.safe_load(Path(__file__).with_name("claims_not_run.yaml").read_text())
+    arms = {f"{claim.name}/{arm}" for claim in run for arm in claim.arms}
+    for claim in run:
+        for arm in (arm for each in claim.descriptions for arm in each.arms()):
+            if arm not in claim.arms and arm not in arms:
+                raise InputError(f"claim/{claim.name} describes an arm {arm}, which no claim has; give <claim>/<arm>")
     return (*run, *(Claim(name, **words) for name, words in left.items()))
 
 
@@ -152,9 +127,10 @@ def _claim(name: str, described: Any) -> Claim:
     if not isinstance(described, dict):
         raise InputError(f"claim/{name} has no key claim; say there what it claims")
     try:
-        tests = [_test(name, dict(test)) for test in described.pop("tests")]
+        tests = [test_of(name, dict(test)) for test in described.pop("tests")]
+        descriptions = [description_of(name, dict(each)) for each in described.pop("descriptions", [])]
         search = Search.of(name, described.pop("search")) if "search" in described else None
-        claim = Claim(name, tests=tests, search=search, **described)
+        claim = Claim(name, tests=tests, descriptions=descriptions, search=search, **described)
     except (TypeError, KeyError, ValueError) as error:
         raise InputError(f"claim/{name} is not whole ({error}); see results/claims.py for its keys") from error
     for arm in (arm for test in tests for arm in test.arms()):
@@ -168,49 +144,6 @@ def _claim(name: str, described: Any) -> Claim:
     if not isinstance(claim.seeds, int) or claim.seeds < fewest:
         raise InputError(f"claim/{name} has {claim.seeds} seeds, too few for an interval; give {fewest} or more")
     return claim
-
-
-def _test(name: str, given: dict[str, Any]) -> Test:
-    none = 0.0 if given.get("minus") else 1.0 if given.get("over") else None
-    supported, contradicted = (_region(name, key, given.pop(key)) for key in SIDES)
-    criterion = Criterion(supported, contradicted, none)
-    test = Test(**{"settings" if key == "with" else key: value for key, value in given.items()}, criterion=criterion)
-    if test.measure not in MEASURES or test.statistic not in STATISTICS or (test.minus and test.over):
-        raise InputError(
-            f"claim/{name}: measure={test.measure}, statistic={test.statistic} cannot be used; give one of "
-            f"{', '.join(MEASURES)}, one of {', '.join(STATISTICS)}, and either minus or over"
-        )
-    try:
-        inspect.signature(MEASURES[test.measure]).bind({}, **test.settings)
-    except TypeError as error:
-        raise InputError(f"claim/{name}: with={test.settings} does not fit {test.measure} ({error})") from error
-    if test.statistic == "share" and (test.measure not in YES_OR_NO or test.minus or test.over):
-        raise InputError(
-            f"claim/{name}: statistic=share is of a yes or no of one arm; give one of {', '.join(YES_OR_NO)}, without "
-            "minus and over"
-        )
-    shared = [(max(a, c), min(b, d)) for a, b in criterion.supported.spans() for c, d in criterion.contradicted.spans()]
-    if any(low < high for low, high in shared):
-        raise InputError(f"claim/{name}: what is {criterion} can be both; give regions that share nothing")
-    if test.over and any(bound <= 0 for bound in criterion.bounds()):
-        raise InputError(f"claim/{name}: a ratio is above 0, and its bounds are {criterion}; give such as are")
-    return test
-
-
-def _region(name: str, key: str, region: Any) -> Region:
-    """The region of {above: 0.5}, {within: [-1, 1]}."""
-    if not isinstance(region, dict) or len(region) != 1 or not set(region) <= set(SIDES[key]):
-        raise InputError(f"claim/{name}: {key}={region} is not usable; give one of: {', '.join(SIDES[key])}")
-    ((side, bound),) = region.items()
-    bounds = bound if isinstance(bound, list) else [bound]
-    wanted = 2 if side in ("within", "outside") else 1
-    if len(bounds) != wanted or not all(map(_is_finite, bounds)) or sorted(bounds) != bounds:
-        raise InputError(f"claim/{name}: {key}={region} is not usable; give {wanted} ascending number(s)")
-    return Region(side, tuple(bounds))
-
-
-def _is_finite(bound: Any) -> bool:
-    return isinstance(bound, int | float) and not isinstance(bound, bool) and math.isfinite(bound)
 
 
 def arm_hash(science: dict[str, Any]) -> str:
@@ -245,14 +178,14 @@ def runs_of(claim: Claim, found: Iterable[TrainingRecord]) -> Runs:
     return {arm: by_hash.get(hashes[arm], {}) for arm in claim.arms}
 
 
-def search_runs(claim: Claim, found: Iterable[TrainingRecord]) -> dict[str, TrainingRecord]:
-    """Return the runs that choose the claim's learning rates, by the names of `Claim.searched`."""
-    hashes, names = known()["claims"].get(claim.name, {}), claim.searched()
-    by_hash = {hashes[name]: name for name in names if name in hashes}
-    seed = claim.search.seed if claim.search else None
-    return {
-        by_hash[run]: record for record in found if record.seed == seed and (run := arm_hash(record.science)) in by_hash
-    }
+def search_runs(claim: Claim, found: Iterable[TrainingRecord]) -> Found:
+    """Return the runs that choose the claim's learning rates, by the names of `Claim.searched` and seed."""
+    hashes = known()["claims"].get(claim.name, {})
+    by_hash: dict[str, dict[int, TrainingRecord]] = {}
+    for record in found:
+        if claim.search and record.seed in claim.search.seeds:
+            by_hash.setdefault(arm_hash(record.science), {})[record.seed] = record
+    return {name: by_hash.get(hashes[name], {}) for name in claim.searched() if name in hashes}
 
 
 def answer(claim: Claim, found: Iterable[TrainingRecord], floor: NumericalFloor | None = None) -> Answer:
@@ -262,51 +195,58 @@ def answer(claim: Claim, found: Iterable[TrainingRecord], floor: NumericalFloor 
     """
     if not claim.tests:
         return Answer(claim, Verdict.NOT_RUN, ())
+    found = list(found)
     runs = runs_of(claim, found)
     tested = [_tested(test, claim.seeds, runs, floor) for test in claim.tests]
     used = {record.run: record for arm in runs.values() for record in arm.values()}
-    return Answer(claim, together([each.finding.verdict for each in tested]), tested, list(used.values()))
+    described = [_described(each, runs, found) for each in claim.descriptions]
+    return Answer(claim, together([each.finding.verdict for each in tested]), tested, described, list(used.values()))
+
+
+def _described(comparison: Comparison, runs: Runs, found: Sequence[TrainingRecord]) -> Description:
+    return describe(comparison, _pairs([_arm(name, runs, found) for name in comparison.arms()]))
+
+
+def _arm(name: str, runs: Runs, found: Sequence[TrainingRecord]) -> Mapping[int, TrainingRecord]:
+    """The runs of one of a claim's arms, or of `<claim>/<arm>`, by seed."""
+    if name in runs:
+        return runs[name]
+    claim, _, arm = name.partition("/")
+    (other,) = (each for each in claims() if each.name == claim)
+    return runs_of(other, found)[arm]
+
+
+def _pairs(arms: Sequence[Mapping[int, TrainingRecord]]) -> list[list[TrainingRecord]]:
+    """The records of every seed that all arms have."""
+    return [[arm[seed] for arm in arms] for seed in sorted(arms[0]) if all(seed in arm for arm in arms)]
 
 
 def _tested(test: Test, planned: int, runs: Runs, floor: NumericalFloor | None) -> Tested:
-    arms = [runs[arm] for arm in test.arms()]
-    seeds = [seed for seed in sorted(arms[0]) if all(seed in arm for arm in arms)]
-    pairs = [[arm[seed] for arm in arms] for seed in seeds]
+    pairs = _pairs([runs[arm] for arm in test.arms()])
     counted = [pair for pair in pairs if not (test.leave_out_diverged and any(map(has_diverged, pair)))]
-    measured = [each for pair in counted if (each := _measured(test, pair)) is not None]
-    values = [value for each in measured if (value := _value(test, each)) is not None]
+    measured = [each for pair in counted if (each := test.measured(pair)) is not None]
+    effects = [effect for each in measured if (effect := test.effect(each)) is not None]
+    values = list(map(math.log, effects)) if test.over else effects
     left_out = len(pairs) - len(counted)
-    by_rounding = 0.0
+    by_rounding, floor_of = 0.0, ""
     if floor and values and test.is_in_points():
         data, protocol = str(counted[0][0].choices.get("data")), test.settings.get("protocol", "center")
-        by_rounding = floor.half_width(data, protocol, len(values), len(arms))
+        by_rounding = floor.half_width(data, protocol, len(values), len(test.arms()))
+        source = floor.source(data, protocol)
+        floor_of = source if source != data else ""
     criterion = test.criterion.in_logs() if test.over else test.criterion
-    finding = judge(values, planned - left_out, test.statistic, criterion, by_rounding)
-    if seeds and finding.verdict is Verdict.NOT_RUN:
+    guessed = sum(has_diverged(record) for pair in counted for record in pair) if test.statistic == "mean" else 0
+    finding = judge(values, planned - left_out, test.statistic, criterion, by_rounding, guessed)
+    finding = replace(finding, floor_of=floor_of)
+    if pairs and finding.verdict is Verdict.NOT_RUN:
         finding = Finding(Verdict.TOO_FEW)
     if test.over and values:
         effect, low, high = map(_exp, (finding.effect, finding.low, finding.high))
         finding = replace(finding, effect=effect, low=low, high=high)
-    used = [arm[seed] for arm in arms for seed in seeds]
-    return Tested(test, finding, [run.run for run in used], sum(map(has_diverged, used)), left_out, measured)
+    used = [record.run for arm in zip(*pairs, strict=True) for record in arm]
+    trained = describe(replace(test, says=WHERE_TRAINED), pairs) if guessed and not test.over else None
+    return Tested(test, finding, used, Diverged.of(test, pairs), left_out, measured, trained)
 
 
 def _exp(value: float) -> float:
     return math.inf if value > 700 else math.exp(value)
-
-
-def _measured(test: Test, pair: Sequence[TrainingRecord]) -> tuple[float, ...] | None:
-    """The measure of each record of one seed, or None where it does not exist in one of them."""
-    found = [MEASURES[test.measure](record, **test.settings) for record in pair]
-    measured = tuple(value for value in found if value is not None and math.isfinite(value))
-    return measured if len(measured) == len(found) else None
-
-
-def _value(test: Test, measured: Sequence[float]) -> float | None:
-    """One seed's number; None for a ratio that has no logarithm."""
-    own, *others = measured
-    if not others:
-        return own
-    if test.over:
-        return math.log(own / others[0]) if own > 0 and others[0] > 0 else None
-    return own - others[0]

@@ -80,4 +80,5 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _plain(cell: str) -> str:
     """Return a cell whose underscores at the borders of words, as in `_target_`, do not begin an emphasis."""
-    return cell if "`" in cell else BORDERING.sub(r"\_", cell)
+    parts = cell.split("`")  # every second one is code
+    return "`".join(part if i % 2 else BORDERING.sub(r"\_", part) for i, part in enumerate(parts))

@@ -5,6 +5,7 @@ network that gives all classes the same score, a loss that was not reached. Wher
 responses of a network that is gone) a measure is None.
 """
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from statistics import correlation, fmean
@@ -34,6 +35,12 @@ def error(record: TrainingRecord, protocol: str = "center") -> float | None:
     if has_diverged(record):
         return _guess(record, "top1_error_pct")
     return float(record.protocols[protocol].top1_error_pct)
+
+
+def error_beyond(record: TrainingRecord, other: str, protocol: str) -> float | None:
+    """Return by how many points the top-1 error by `protocol` exceeds that by the protocol `other`, of one network."""
+    own, others = error(record, protocol), error(record, other)
+    return None if own is None or others is None else own - others
 
 
 def final(record: TrainingRecord, key: str = "train_loss") -> float | None:
@@ -76,7 +83,7 @@ def _units(record: TrainingRecord) -> dict[str, int]:
 
 
 def dead_share(record: TrainingRecord) -> float | None:
-    """Return the share of hidden units that are positive on no test image, at the end."""
+    """Return the share of hidden units that are positive on no validation image, at the end."""
     if has_diverged(record):
         return None
     units = _units(record)
@@ -90,7 +97,7 @@ def _responses(record: TrainingRecord, row: Mapping[str, Any]) -> list[tuple[flo
 
 
 def mean_response(record: TrainingRecord) -> float | None:
-    """Return |mean| / std of a layer's responses on the test images, the mean over hidden layers, at the end."""
+    """Return |mean| / std of a layer's responses on the validation images, the mean over hidden layers, at the end."""
     found = None if has_diverged(record) else _responses(record, record.history[-1])
     return None if found is None else fmean(abs(mean) / std for mean, std in found)
 
@@ -113,23 +120,23 @@ def mean_slope(record: TrainingRecord) -> float | None:
     return fmean(slope.mean for slope in record.slopes.values()) if record.slopes else None
 
 
-def slope_trend(record: TrainingRecord) -> float | None:
-    """Return Spearman's rank correlation of the conv layers' learned slopes with their depth."""
+def slope_trend(record: TrainingRecord, every: bool = False) -> float | None:
+    """Return Spearman's rank correlation of learned slopes with their depth, over the conv layers or every layer."""
     from scipy.stats import spearmanr  # here and not above: it takes a second
 
-    slopes = list(_conv_slopes(record).values())
+    slopes = list(_slopes(record, every).values())
     return float(spearmanr(range(len(slopes)), slopes).statistic) if slopes else None
 
 
-def _conv_slopes(record: TrainingRecord) -> dict[str, float]:
-    """The conv layers' learned slopes by name, in their order, each the mean over channels."""
+def _slopes(record: TrainingRecord, every: bool = False) -> dict[str, float]:
+    """The learned slopes of the conv layers, or of every layer, in their order, each the mean over channels."""
     layers = [entry.layer for entry in record.init_report if entry.layer in record.slopes]
-    return {layer: record.slopes[layer].mean for layer in layers if layer.startswith("conv")}
+    return {layer: record.slopes[layer].mean for layer in layers if every or layer.startswith("conv")}
 
 
 def slope_of_first(record: TrainingRecord) -> float | None:
     """Return by how much the first conv layer's slope exceeds the mean of the others."""
-    slopes = list(_conv_slopes(record).values())
+    slopes = list(_slopes(record).values())
     return slopes[0] - fmean(slopes[1:]) if len(slopes) > 1 else None
 
 
@@ -139,15 +146,18 @@ def slope_before_pooling(record: TrainingRecord) -> float | None:
     A stage is the layers of one name with numbers, as conv2_1 to conv2_4, after which the maps are pooled.
     """
     stages: dict[str, list[float]] = {}
-    for layer, slope in _conv_slopes(record).items():
+    for layer, slope in _slopes(record).items():
         stages.setdefault(layer.partition("_")[0], []).append(slope)
     found = [slopes[-1] - fmean(slopes[:-1]) for slopes in stages.values() if len(slopes) > 1]
     return fmean(found) if found else None
 
 
-def paper_correlation(record: TrainingRecord, shared: bool) -> float | None:
-    """Return Pearson's correlation of the conv layers' learned slopes with Table 1's, shared or channel-wise."""
-    ours, papers = _conv_slopes(record), table_1_slopes(shared)
+def paper_correlation(record: TrainingRecord, shared: bool, every: bool = False) -> float | None:
+    """Return Pearson's correlation of the learned slopes with Table 1's, shared or channel-wise.
+
+    It is over the conv layers, or over every layer of Table 1.
+    """
+    ours, papers = _slopes(record, every), table_1_slopes(shared)
     layers = [layer for layer in ours if layer in papers]
     is_constant = len({ours[layer] for layer in layers}) < 2
     return None if is_constant else correlation([ours[layer] for layer in layers], [papers[layer] for layer in layers])
@@ -160,7 +170,25 @@ def images_per_second(record: TrainingRecord) -> float | None:
 
 MEASURES: dict[str, Measure] = {
     measure.__name__: measure
-    for measure in (error, final, mean_over, reached, epochs_to, diverged, dead_share, mean_response, signal_kept,
-                    mean_slope, slope_trend, slope_of_first, slope_before_pooling, paper_correlation,
+    for measure in (error, error_beyond, final, mean_over, reached, epochs_to, diverged, dead_share, mean_response,
+                    signal_kept, mean_slope, slope_trend, slope_of_first, slope_before_pooling, paper_correlation,
                     images_per_second)
 }  # fmt: skip
+
+
+def check(measure: str, settings: Mapping[str, Any]) -> None:
+    """Check that a measure is known, and that it takes these settings.
+
+    Raises:
+        ValueError: where it is not known.
+        TypeError: where it does not take them.
+    """
+    if measure not in MEASURES:
+        raise ValueError(f"measure={measure} is none of: {', '.join(MEASURES)}")
+    inspect.signature(MEASURES[measure]).bind({}, **settings)
+
+
+def named(measure: str, settings: Mapping[str, Any]) -> str:
+    """Return a measure with its settings, as in `reached(below=0.5)`."""
+    given = ", ".join(f"{key}={value}" for key, value in settings.items())
+    return f"{measure}({given})" if given else measure

@@ -31,13 +31,19 @@ class NumericalFloor:
         95 %, by Student's t, since sd is an estimate. A protocol that was not measured takes the widest one of its
         data, data that were not measured the widest one of all.
         """
-        measured = [self.spreads[data]] if data in self.spreads else list(self.spreads.values())
-        named = [each[protocol] for each in measured if protocol in each]
-        widths = [
-            t_quantile(spread.n - 1, 0.95) * spread.sd * math.sqrt(arms / n)
-            for spread in named or [spread for each in measured for spread in each.values()]
-        ]
-        return max(widths)
+        width, _ = self._widest(data, protocol)
+        return width * math.sqrt(arms / n)
+
+    def source(self, data: str, protocol: str) -> str:
+        """Return the data that the floor of `data` was measured on: its own, or others."""
+        return self._widest(data, protocol)[1]
+
+    def _widest(self, data: str, protocol: str) -> tuple[float, str]:
+        """The half width of one run, and the data that it is of."""
+        measured = {data: self.spreads[data]} if data in self.spreads else self.spreads
+        named = [(of[protocol], where) for where, of in measured.items() if protocol in of]
+        every = [(spread, where) for where, of in measured.items() for spread in of.values()]
+        return max((t_quantile(spread.n - 1, 0.95) * spread.sd, where) for spread, where in named or every)
 
     def __str__(self) -> str:
         return (

@@ -14,22 +14,26 @@ POINTS = 200  # of an average over what an experiment finds
 NINE_IN_TEN = 0.9  # of seeds, for a share or a median: what an effect is taken to be that ought to be found
 
 
-def of_mean(values: Sequence[float], level: float, below: float, above: float) -> Callable[[int], float]:
+def of_mean(
+    values: Sequence[float], level: float, below: float, above: float, floor: float = 0.0
+) -> Callable[[int], float]:
     """Return the chance, by the number of seeds, that a mean's interval lies within a region around the truth.
 
     It is that of two one-sided t tests with the spread of `values`, averaged over what an experiment may find of it.
     below, above: how far the region reaches to both sides of the truth, possibly infinitely far.
+    floor: how far from the region's borders the mean of as many seeds as `values` has to stay as well; with n times as
+        many it is less by sqrt(n).
     """
     from scipy.special import gammaincinv, ndtr
 
-    spread = stdev(values)
+    spread, floor_of_one = stdev(values), floor * math.sqrt(len(values))
     levels = (np.arange(POINTS) + 0.5) / POINTS
 
     def power(n: int) -> float:
         if spread == 0:
-            return 1.0
+            return float(floor_of_one / math.sqrt(n) < min(below, above))
         found = np.sqrt(2 * gammaincinv((n - 1) / 2, levels) / (n - 1))  # quantiles of the spread that n seeds show
-        half = t_quantile(n - 1, level) * found
+        half = np.maximum(t_quantile(n - 1, level) * found, floor_of_one / spread)
         low, high = (side * math.sqrt(n) / spread - half for side in (below, above))
         return float(np.clip(ndtr(high) - ndtr(-low), 0, None).mean())
 

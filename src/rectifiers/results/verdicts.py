@@ -116,6 +116,20 @@ class Criterion:
         reach = bound - self.none if self.supported.side == "above" else self.none - bound
         return Region("within", (self.none - reach, self.none + reach)) if reach > 0 else None
 
+    def sought(self) -> tuple[float, float, float] | None:
+        """Return what an experiment of a mean ought to show, as (level, how far it reaches below and above the truth).
+
+        It ought to show that no effect is none that matters, or is as the claim says. The level of one arm has no
+        effect that is none: there it ought to support a truth beyond the bound by as much as both bounds are apart.
+        None where these are one.
+        """
+        (bound, *others), negligible = self.supported.bounds, self.negligible()
+        if others or negligible is not None:
+            low, high = (negligible or self.supported).bounds
+            return EQUIVALENCE_LEVEL, (high - low) / 2, (high - low) / 2
+        reach = min(abs(bound - other) for other in (self.contradicted.bounds if self.none is None else [self.none]))
+        return (LEVEL, reach, math.inf) if reach > 0 else None
+
     def chance(self) -> float:
         """Return the largest probability that a claim which does not hold, if only just, is found supported."""
         return (1 - self.level_of_support()) / 2
@@ -140,10 +154,13 @@ class Criterion:
 class Finding:
     """An effect over `n` seeds (NaN where there is none) with its 95 % interval, and what follows from it.
 
-    floor: how far rounding alone moves the effect. held_back: whether it, and not the interval, prevents a verdict.
+    floor: how far rounding alone moves the effect; floor_of: the data that it was measured on, where it is not the
+    effect's own. held_back: whether the floor, and not the interval, prevents a verdict.
     power: of what was inconclusive, the chance that so many seeds with this spread decide: that an effect of none is
-    shown not to matter, or, of the level of one arm, that nine in ten seeds on one side show it. needed: the seeds for
-    a power of 0.8. Both are None where there is nothing to base them on.
+    shown not to matter, or, of the level of one arm, that nine in ten seeds on one side show it, or a mean that lies
+    beyond the bound by as much as both bounds are apart. needed: the seeds for a power of 0.8. Both are None where
+    there is nothing to base them on. guessed: the runs that diverged and count as guessing, with whose spread no power
+    is computed. too_coarse: whether the floor alone is as wide as what was to be shown, so that no spread helps.
     """
 
     verdict: Verdict
@@ -155,13 +172,19 @@ class Finding:
     held_back: bool = False
     power: float | None = None
     needed: int | None = None
+    guessed: int = 0
+    too_coarse: bool = False
+    floor_of: str = ""
 
 
-def judge(values: Sequence[float], planned: int, statistic: str, criterion: Criterion, floor: float = 0.0) -> Finding:
+def judge(
+    values: Sequence[float], planned: int, statistic: str, criterion: Criterion, floor: float = 0.0, guessed: int = 0
+) -> Finding:
     """Return the finding from one value per seed: a difference where arms are paired, or a log ratio.
 
     planned: the seeds that the configuration asks for. Fewer are no verdict, which prevents optional stopping.
     floor: a verdict also needs the effect to lie on its side by this much, or nothing is shown.
+    guessed: how many runs behind the values diverged: the spread of such outliers says nothing of other seeds.
 
     Raises:
         ValueError: for a value that is not finite.
@@ -186,13 +209,18 @@ def judge(values: Sequence[float], planned: int, statistic: str, criterion: Crit
         verdict, region = Verdict.NO_EFFECT, negligible
     held_back = floor > 0 and region is not None and not region.holds((effect - floor, effect + floor))
     power, needed = (None, None)
-    if region is None and (chance := _power(values, statistic, criterion)) is not None:
+    is_open = (region is None or held_back) and not guessed
+    if is_open and (chance := _power(values, statistic, criterion, floor)) is not None:
         power, needed = chance(len(values)), seeds_for(chance, chosen.fewest)
+    sought = criterion.sought() if statistic == "mean" else None
+    too_coarse = sought is not None and floor >= min(sought[1:])
     verdict = Verdict.INCONCLUSIVE if held_back else verdict
-    return Finding(verdict, len(values), effect, *interval, floor, held_back, power, needed)
+    return Finding(verdict, len(values), effect, *interval, floor, held_back, power, needed, guessed, too_coarse)
 
 
-def _power(values: Sequence[float], statistic: str, criterion: Criterion) -> Callable[[int], float] | None:
+def _power(
+    values: Sequence[float], statistic: str, criterion: Criterion, floor: float
+) -> Callable[[int], float] | None:
     """Return the power by the number of seeds; None where the criterion names no truth that it ought to find."""
     if statistic == "median":
         return of_sign_test(LEVEL)
@@ -200,16 +228,8 @@ def _power(values: Sequence[float], statistic: str, criterion: Criterion) -> Cal
         bound = criterion.supported.bounds[0]
         bound = bound if criterion.supported.side == "above" else 1 - bound
         return of_share(bound, share_interval, LEVEL) if bound < NINE_IN_TEN else None
-    supported, negligible = criterion.supported, criterion.negligible()
-    if supported.side == "within":
-        reach = (supported.bounds[1] - supported.bounds[0]) / 2
-        return of_mean(values, EQUIVALENCE_LEVEL, reach, reach)
-    if negligible is not None:
-        reach = (negligible.bounds[1] - negligible.bounds[0]) / 2
-        return of_mean(values, EQUIVALENCE_LEVEL, reach, reach)
-    if criterion.none is not None:  # not worse by a margin: with no effect, that ought to be shown
-        return of_mean(values, LEVEL, abs(supported.bounds[0] - criterion.none), math.inf)
-    return None
+    sought = criterion.sought()
+    return of_mean(values, *sought, floor) if sought else None
 
 
 def together(verdicts: Sequence[Verdict]) -> Verdict:

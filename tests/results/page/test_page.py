@@ -16,7 +16,6 @@ from conftest import ROOT
 from made_up import SCIENCE, training
 from rectifiers.results.claim_records import load as load_claims
 from rectifiers.results.claims import answer, claims
-from rectifiers.results.claims_table import effect_of
 from rectifiers.results.findings import chosen
 from rectifiers.results.listing import gather
 from rectifiers.results.numerical_floor import load_floor
@@ -28,6 +27,7 @@ from rectifiers.results.page.sections import claims as claims_section
 from rectifiers.results.page.strips import WIDTH, strip
 from rectifiers.results.tables import document, load
 from rectifiers.results.verdicts import Verdict
+from rectifiers.results.wording import effect_of
 from rectifiers.runs.record import TrainingRecord
 
 RECORDS = ROOT / "results" / "records"

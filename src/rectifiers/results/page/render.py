@@ -14,7 +14,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from rectifiers.results.claims import Answer
-from rectifiers.results.claims_table import compared, effect_of, scale, verdict_of
 from rectifiers.results.layout import Estimate, Table
 from rectifiers.results.listing import Found
 from rectifiers.results.numerical_floor import NumericalFloor
@@ -22,6 +21,7 @@ from rectifiers.results.page.run_columns import details, rows
 from rectifiers.results.page.sections import SECTIONS, PageData
 from rectifiers.results.page.strips import strip
 from rectifiers.results.tables import document
+from rectifiers.results.wording import compared, counts, described, effect_of, scale, verdict_of
 from rectifiers.runs.record import Record
 
 HERE = Path(str(files(__package__)))
@@ -56,6 +56,8 @@ def page(
     environment.tests["estimate"] = lambda value: isinstance(value, Estimate)
     environment.globals |= {
         "compared": compared,
+        "counts": counts,
+        "described": described,
         "effect_of": effect_of,
         "scale": scale,
         "strip": strip,

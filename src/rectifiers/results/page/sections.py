@@ -236,7 +236,7 @@ def error_against_cost(data: PageData) -> Section | None:
 
 
 def claims(data: PageData) -> Section | None:
-    """What the paper and the notes claim by verdict, in the order of CLAIMS.md; then the checks of the program."""
+    """The claims by verdict, in the order of CLAIMS.md; then the checks of the program."""
     lists: dict[str, list[Answer]] = {}
     for answer in sorted(in_order(data.answers), key=lambda each: each.claim.is_check):
         heading = "checks: they follow from theory, and test the program" if answer.claim.is_check else answer.verdict

@@ -29,7 +29,7 @@ def strip(tested: Tested) -> Strip | None:
     test, found = tested.test, tested.finding
     if not (math.isfinite(found.effect) and math.isfinite(found.low) and math.isfinite(found.high)):
         return None
-    seeds = [value for each in tested.measured if (value := _of_seed(tested, each)) is not None]
+    seeds = [value for each in tested.measured if (value := test.effect(each)) is not None]
     none = [] if test.minus is None and test.over is None else [1.0 if test.over else 0.0]
     marks = sorted({*test.criterion.bounds(), *none})
     shown = [found.low, found.high, *seeds, *marks]
@@ -61,12 +61,3 @@ def strip(tested: Tested) -> Strip | None:
         spans,
         [(x, "" if (x, label) in crowded else label) for x, label in ticks],
     )
-
-
-def _of_seed(tested: Tested, measured: Sequence[float]) -> float | None:
-    own, *others = measured
-    if not others:
-        return own
-    if tested.test.over:
-        return own / others[0] if own > 0 and others[0] > 0 else None
-    return own - others[0]

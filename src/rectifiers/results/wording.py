@@ -1,0 +1,90 @@
+"""What the documents and the page say of a claim: its scale, and what its tests found."""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+
+from rectifiers.results.claims import Answer, Tested
+from rectifiers.results.comparisons import Comparison, Description
+from rectifiers.results.eligibility import SAME_IMAGES
+from rectifiers.results.power import MOST_SEEDS, WANTED
+from rectifiers.results.verdicts import Finding, Verdict
+
+SMALLEST_POWER = 0.01  # that is written as a number
+NOT_JUDGED = "described, not judged"
+
+
+def scale(answer: Answer) -> str:
+    """Return data, network and length of a claim's runs."""
+    found = answer.records
+    if not found:
+        return "-"
+    sizes = ((r.choices.get("model"), r.network) for r in found)
+    networks = sorted({f"{m} of {n.depth} layers, {n.parameters:,} parameters" for m, n in sizes})
+    epochs = sorted({record.science["optim"]["epochs"] for record in found})
+    images = sorted({f"{record.images.train:,}" for record in found})
+    data = sorted({str(record.choices.get("data")) for record in found})
+    network = ", ".join(networks) if len(networks) < 3 else f"{len(networks)} networks"
+    length = f"{' or '.join(map(str, epochs))} epoch{'s' * (epochs != [1])} of {', '.join(images)} images"
+    papers = [SAME_IMAGES] if any(record.images.test is None for record in found) else []
+    return ", ".join([*data, network, length, *papers])
+
+
+def compared(tested: Tested) -> str:
+    """Return what is compared, with the means of the arms whose difference is meant: how good either is."""
+    return with_means(tested.test, tested.measured if tested.test.statistic == "mean" else [])
+
+
+def with_means(comparison: Comparison, measured: Sequence[tuple[float, ...]]) -> str:
+    """Return what is compared, with the means of two arms whose difference is meant."""
+    if not (comparison.minus and measured):
+        return comparison.compared()
+    own, other = map(fmean, zip(*measured, strict=True))
+    return f"{comparison.compared()} ({own:.3g} and {other:.3g})"
+
+
+def counts(tested: Tested) -> str:
+    """Return the seeds of a test, how many runs of each arm diverged, and what is left out."""
+    left_out = f"; pairs left out: {tested.left_out}" if tested.left_out else ""
+    return f"{tested.finding.n}" + (f" ({tested.diverged}{left_out})" if tested.diverged else "")
+
+
+def mean(found: Description) -> str:
+    """Return the mean of a description with its interval, as far as it has them."""
+    if found.mean is None:
+        return "-"
+    low, high = found.mean.low, found.mean.high
+    return f"{found.mean.mean:.3g}" + ("" if low is None or high is None else f" ({low:.3g} to {high:.3g})")
+
+
+def described(found: Description) -> str:
+    """Return a description in words."""
+    what = f"{found.comparison.says}, {with_means(found.comparison, found.measured)}"
+    return f"{what}: {mean(found)}, n = {found.n()}: {NOT_JUDGED}"
+
+
+def effect_of(found: Finding) -> str:
+    """Return an effect with its interval and its floor, as far as it has them."""
+    effect = "-" if math.isnan(found.effect) else f"{found.effect:.3g}"
+    if math.isfinite(found.low):
+        effect += f" ({found.low:.3g} to {found.high:.3g})"
+    of = f" of {found.floor_of}" if found.floor_of else ""
+    return effect + (f", floor {found.floor:.2g}{of}" if found.floor else "")
+
+
+def verdict_of(found: Finding) -> str:
+    """Return a verdict with what prevented another one."""
+    verdict = f"{found.verdict}{', by the floor' if found.held_back else ''}"
+    if found.power is None:
+        return f"{verdict}{_no_power(found.guessed) if found.verdict is Verdict.INCONCLUSIVE else ''}"
+    needed = f"{found.needed:,} seeds" if found.needed else f"more than {MOST_SEEDS:,} seeds"
+    power = f"{found.power:.2f}" if found.power >= SMALLEST_POWER else f"below {SMALLEST_POWER}"
+    power = "0, because the floor reaches as far as the bound" if found.too_coarse else power
+    return f"{verdict} (its power was {power}; a power of {WANTED:g} needs {needed})"
+
+
+def _no_power(guessed: int) -> str:
+    if not guessed:
+        return ""
+    runs = "1 run that diverged and counts" if guessed == 1 else f"{guessed} runs that diverged and count"
+    return f" (no power is given: the spread holds {runs} as guessing)"
