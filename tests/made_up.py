@@ -21,7 +21,9 @@ SCIENCE = {
 PROVENANCE = {
     "code": "c0de", "git_sha": "0123456789", "git_dirty": False, "lock": "10c", "data": "same", "data_pinned": None,
     "statistics": "57a7", "versions": {"torch": "2"},
-    "machine": {"system": "Linux", "cpu": "a processor", "cores": 2, "threads": 1, "device": "cpu"},
+    "machine": {
+        "system": "Linux", "cpu": "a processor", "instructions": None, "cores": 2, "threads": 1, "device": "cpu",
+    },
 }  # fmt: skip
 NETWORK = {
     "depth": 14, "input_px": 8, "channels": 3, "classes": 10, "parameters": 1100, "slopes": 100, "multiply_adds": 10,

@@ -174,8 +174,7 @@ def publish(question: str, numbers: dict[str, Any], device: str) -> None:
     """Put `numbers` into results/bench/<machine>.json, with code and versions, and print their section."""
     device = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     origin = provenance("", None, device, 1)
-    machine = origin.machine.model_dump(include={"system", "cpu", "cores", "device"})
-    machine["instructions"] = torch.backends.cpu.get_cpu_capability()  # by which generations of one name differ
+    machine = origin.machine.model_dump(include={"system", "cpu", "cores", "device", "instructions"})
     parts = [device] if device != "cpu" else [machine["cpu"].replace("(R)", ""), machine["instructions"]]
     name = re.sub(r"\W+", "-", "-".join(parts)).strip("-").lower()
     path = RESULTS / f"{name}.json"

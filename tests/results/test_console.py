@@ -76,6 +76,8 @@ def test_what_is_not_there_is_not_made_up() -> None:
 def test_a_run_is_printed_with_its_code_and_machine() -> None:
     record = altered(training(**WHOLE), {"codes": ["0123456789ab"], "provenance.machine.threads": 2})
     assert "code 0123456789ab on a processor, 2 threads\n" in printed(record)
+    known = altered(record, {"provenance.machine.instructions": "AVX2"})
+    assert "code 0123456789ab on a processor (AVX2), 2 threads\n" in printed(known)
     codes = {"codes": ["0123456789ab", "ba9876543210"], "provenance.machine.device": "NVIDIA H100"}
     assert "code 0123456789ab+ba9876543210 on NVIDIA H100, 2 threads\n" in printed(altered(record, codes))
 

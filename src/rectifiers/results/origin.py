@@ -9,7 +9,8 @@ def code_of(record: Record) -> str:
 
 
 def machine_of(record: Record) -> str:
-    """Return the processor, or the GPU, with the threads of torch."""
+    """Return the processor with its instructions, where known, or the GPU, with the threads of torch."""
     machine = record.provenance.machine
-    device = machine.cpu if machine.device == "cpu" else machine.device
+    processor = f"{machine.cpu} ({machine.instructions})" if machine.instructions else machine.cpu
+    device = processor if machine.device == "cpu" else machine.device
     return f"{device}, {machine.threads} thread{'s' * (machine.threads != 1)}"

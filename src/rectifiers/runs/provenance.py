@@ -91,6 +91,11 @@ def provenance(
         statistics=statistics_hash,
         versions={"python": platform.python_version(), **{name: metadata.version(name) for name in VERSIONS}},
         machine=Machine(
-            system=platform.system(), cpu=processor.name(), cores=os.cpu_count(), threads=threads, device=device
+            system=platform.system(),
+            cpu=processor.name(),
+            instructions=processor.instructions(),
+            cores=os.cpu_count(),
+            threads=threads,
+            device=device,
         ),
     )

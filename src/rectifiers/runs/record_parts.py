@@ -228,6 +228,8 @@ class Machine(Section):
 
     system: str
     cpu: str
+    instructions: str | None = None
+    """Of the processor, as torch's kernels use them: another set rounds otherwise. None: of a run before 0.3.0."""
     cores: int | None
     """Logical processors."""
     threads: int

@@ -19,6 +19,13 @@ def vendor() -> str:
     return _field("vendor_id") or described.rpartition(", ")[2]
 
 
+def instructions() -> str:
+    """Return the instructions that torch's kernels use here, such as "AVX512": another set rounds otherwise."""
+    from torch.backends import cpu  # takes seconds to import, and whoever asks has it
+
+    return cpu.get_cpu_capability()
+
+
 def free_cores() -> int:
     """Return how many cores this process may use and, by the load of the last minute, nobody else does; at least 1."""
     cores = os.cpu_count() or 1
