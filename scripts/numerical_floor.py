@@ -1,10 +1,10 @@
 """How far one result moves under changes that a run's name leaves out: `results/numerical_floor.csv`.
 
-For each data set that results are claimed on, the same run in 16 variants: SGD fused or not, maps channels last or
-first, one or two threads, and the instructions of older processors in place of this one's. Each is a process `train.py`
-with a folder of its own, one after the other; what is finished is not run again, so an interrupted measurement
-continues. The table takes what is finished, for a spread of fewer is as good an estimate, if a wider one; of variants
-that round alike it takes one, and of other data it keeps what it has.
+For each data set that results are claimed on, the runs of a few seeds in 24 variants each: SGD fused or not, maps
+channels last or first, one or two threads, and the instructions of older processors in place of this one's. Each is a
+process `train.py` with a folder of its own, one after the other; what is finished is not run again, so an interrupted
+measurement continues. The table takes what is finished, for a spread of fewer is as good an estimate, if a wider one;
+of variants that round alike it takes one, and of other data it keeps what it has.
 
 python scripts/numerical_floor.py digits8
 python scripts/numerical_floor.py cifar10 --root data/cifar10
@@ -20,9 +20,8 @@ import sys
 from itertools import product
 from pathlib import Path
 
-from rectifiers.results.numerical_floor import FILE, SUFFIX
+from rectifiers.results.numerical_floor import FILE, SUFFIX, load_floor
 from rectifiers.results.origin import code_of, machine_of
-from rectifiers.results.statistics import spread_of
 from rectifiers.runs import record as records
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.files import write_text
@@ -30,13 +29,15 @@ from rectifiers.runtime.files import write_text
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "results" / FILE
 ERRORS = ("center", "ten_view")
-RUNS = {  # by data: PReLU's run of seed 0 in what is claimed on them
+RUNS = {  # by data: PReLU's runs in what is claimed on them
     "digits8": ("experiment=claim/learned_slope", "activation=prelu"),
     "digits": ("experiment=table2/prelu", "data=digits"),
     "cifar10": ("experiment=claim/cifar_table2", "activation=prelu", "optim.lr=0.02"),
 }
+SEEDS = (0, 1, 2, 3)
 INSTRUCTIONS = {  # of torch's own kernels, oneDNN and MKL
     "native": {},
+    "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
     "sse4": {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2"},
 }
 Variant = tuple[str, int, bool, bool]
@@ -51,13 +52,13 @@ def name_of(variant: Variant) -> str:
     return f"{instructions}, {threads} thread{'s'[: threads - 1]}, {maps}, {'fused' if fused else 'foreach'}"
 
 
-def train(data: str, variant: Variant, runs: Path, root: Path | None) -> None:
-    """Run a variant in a process of its own, unless its record is there."""
-    if records_of(data, variant, runs):
+def train(data: str, seed: int, variant: Variant, runs: Path, root: Path | None) -> None:
+    """Run a variant of a seed in a process of its own, unless its record is there."""
+    if any(record.seed == seed for record in records_of(data, variant, runs)):
         return
-    print(f"{data}: {name_of(variant)}", file=sys.stderr, flush=True)
+    print(f"{data}, seed {seed}: {name_of(variant)}", file=sys.stderr, flush=True)
     instructions, threads, channels_last, fused = variant
-    overrides = [*RUNS[data], "logger=none", f"runs_dir='{folder_of(data, variant, runs)}'"]
+    overrides = [*RUNS[data], f"seed={seed}", "logger=none", f"runs_dir='{folder_of(data, variant, runs)}'"]
     overrides += f"compute.threads={threads} compute.channels_last={channels_last} compute.fused={fused}".split()
     overrides += [] if root is None else [f"data.root='{root.absolute()}'"]
     environment = {**os.environ, **INSTRUCTIONS[instructions], "OMP_WAIT_POLICY": "PASSIVE"}
@@ -70,17 +71,20 @@ def folder_of(data: str, variant: Variant, runs: Path) -> Path:
 
 
 def records_of(data: str, variant: Variant, runs: Path) -> list[TrainingRecord]:
-    return [records.load_training(path) for path in folder_of(data, variant, runs).glob("*/record.json")]
+    """Return the finished runs of a variant, in the order of their seeds."""
+    found = (records.load_training(path) for path in folder_of(data, variant, runs).glob("*/record.json"))
+    return sorted(found, key=lambda record: record.seed)
 
 
 def rows(data: str, runs: Path) -> list[dict[str, str]]:
     """Return a row per finished variant: its run and origin, errors in percent, and the last epoch's training loss.
 
-    Variants with the loss of an earlier one went its way, as one thread and two do in small networks.
+    Variants of a seed with the loss of an earlier one went its way, as one thread and two do in small networks.
     """
     found = [
         {
             "data": data,
+            "seed": str(record.seed),
             "variant": name_of(variant),
             "run": record.run,
             "code": code_of(record),
@@ -94,8 +98,8 @@ def rows(data: str, runs: Path) -> list[dict[str, str]]:
         for variant in VARIANTS
         for record in records_of(data, variant, runs)
     ]
-    by_loss = {row["train_loss"]: row for row in reversed(found)}
-    return [row for row in found if by_loss[row["train_loss"]] is row]
+    first = {(row["seed"], row["train_loss"]): row for row in reversed(found)}
+    return sorted(first.values(), key=lambda row: (int(row["seed"]), found.index(row)))
 
 
 def main() -> None:
@@ -106,8 +110,8 @@ def main() -> None:
     parser.add_argument("--finished", action="store_true", help="tabulate what is finished, and run nothing")
     asked = parser.parse_args()
     runs = asked.runs.absolute()
-    for variant in () if asked.finished else VARIANTS:
-        train(asked.data, variant, runs, asked.root)
+    for variant, seed in () if asked.finished else product(VARIANTS, SEEDS):
+        train(asked.data, seed, variant, runs, asked.root)
     found = rows(asked.data, runs)
     if not found:
         sys.exit(f"nothing of {asked.data} is finished in {runs}; run it without --finished")
@@ -118,11 +122,7 @@ def main() -> None:
     writer.writeheader()
     writer.writerows(sorted([*kept, *found], key=lambda row: list(RUNS).index(row["data"])))
     write_text(TABLE, text.getvalue())
-    for measure in list(found[0])[5:]:
-        values = [float(row[measure]) for row in found if row[measure]]
-        if values:
-            spread = spread_of(values)
-            print(f"{measure}: n {spread.n}, {spread.low:.4g} to {spread.high:.4g}, sd {spread.sd:.3g}")
+    print(load_floor(TABLE.parent))
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def test_the_findings_are_those_of_the_records() -> None:
     assert judged
     contradicted, inconclusive, supported = counts.groups()
     verdicts = f"{supported} are supported, {inconclusive} inconclusive and {contradicted} contradicted"
-    assert f"Of {judged[1]} claims that were run, {verdicts};" in " ".join(shown.split())
+    assert f"Of {judged[1]} claims that were run, {verdicts}." in " ".join(shown.split())
 
 
 def test_a_fixed_slope_has_the_errors_that_are_printed_where_it_trains() -> None:
@@ -74,10 +74,10 @@ def test_a_fixed_slope_has_the_errors_that_are_printed_where_it_trains() -> None
         {row["seed"]: float(row["error(protocol=ten_view)"]) for row in rows if row["arm"] == arm}
         for arm in ("fixed", "learned")
     )
-    assert all(learned[seed] > fixed[seed] for seed in fixed.keys() - lost)  # worse on each
+    assert all(learned[seed] > fixed[seed] for seed in fixed.keys() - lost)  # worse on all four
     fixed, learned = (fmean(arm[seed] for seed in arm.keys() - lost) for arm in (fixed, learned))
     shown = " ".join(README.split())
-    assert f"has {fixed:.1f} % on the other four, where PReLU has {learned:.1f} %" in shown
+    assert f"On the other four it has {fixed:.1f} %, where PReLU has {learned:.1f} %" in shown
     assert f"{fixed:.1f} % on these, PReLU {learned:.1f} %" in (ROOT / "docs/results/reproduction.md").read_text()
 
 

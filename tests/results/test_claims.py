@@ -124,8 +124,8 @@ def test_a_mean_with_guessed_errors_stands_beside_that_of_the_pairs_that_trained
     found = answer(made_up(), whole)
     (tested,) = found.tested
     assert tested.finding.verdict == "inconclusive"
-    assert tested.finding.effect < 0 < tested.trained.mean.mean  # the run that diverged turns the sign
-    assert (tested.trained.mean.mean, tested.trained.mean.n) == (pytest.approx(1.05), 4)
+    assert tested.finding.effect < 0 < tested.beside.mean.mean  # the run that diverged turns the sign
+    assert (tested.beside.mean.mean, tested.beside.mean.n) == (pytest.approx(1.05), 4)
     assert (tested.finding.power, tested.finding.needed) == (None, None)
     text = render_markdown([found])
     assert "| 5 (diverged: better 0 of 5, worse 1 of 5) |" in text
@@ -137,6 +137,24 @@ def test_a_mean_with_guessed_errors_stands_beside_that_of_the_pairs_that_trained
         other = answer(made_up(tests=[test | part]), whole)
         assert ("described, not judged |" in render_markdown([other])) == ("measure" in part)
     assert "described, not judged |" not in render_markdown([answer(made_up(), runs(BASE, BASE))])
+
+
+def test_a_mean_that_a_few_runs_make_stands_beside_the_median_and_has_no_power(made_up: Any) -> None:
+    """Without the one far run the differences are 0.5 to 1.4; the mean of all lies outside the median's interval."""
+    better = [5 + 0.1 * (i % 10) for i in range(20)]
+    worse = [each - 0.5 - 0.1 * (i // 2) for i, each in enumerate(better)]
+    claim = made_up(seeds=20)
+    (even,) = answer(claim, runs(better, worse)).tested
+    assert (even.finding.is_of_few, even.beside, even.finding.verdict) == (False, None, "contradicted")
+    found = answer(claim, runs([80.0, *better[1:]], worse))
+    (tested,) = found.tested
+    assert (tested.finding.verdict, tested.finding.power, tested.finding.guessed) == ("inconclusive", None, 0)
+    assert tested.finding.effect > 4
+    assert tested.beside.mean.mean == pytest.approx(1.0)
+    assert 0.5 <= tested.beside.mean.low < 1 < tested.beside.mean.high <= 1.4
+    text = render_markdown([found])
+    assert "| the same by the median, because a few runs make the mean: error, better minus worse | 20 | 1 (" in text
+    assert "no power is given: a few runs far from the others make the spread" in text
 
 
 def test_where_every_pair_diverged_there_is_nothing_to_describe(made_up: Any) -> None:
@@ -404,7 +422,7 @@ def test_a_claim_may_ask_for_other_seeds_than_the_first(made_up: Any) -> None:
 
 def test_an_effect_in_points_is_held_back_by_the_floor_and_said_so(made_up: Any) -> None:
     claim, found = made_up(), runs([b - 1 for b in BASE], BASE)
-    spreads = {"digits": {"center": Spread(16, 2.0, 4.0, 1.0)}}
+    spreads = {"digits": {"center": Spread(16, 1, 1.0)}}
     held = answer(claim, found, NumericalFloor(spreads))
     assert (answer(claim, found).verdict, held.verdict) == ("supported", "inconclusive")
     text = render_markdown([held], NumericalFloor(spreads))

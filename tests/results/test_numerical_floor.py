@@ -10,14 +10,15 @@ from conftest import ROOT, compose_config
 from rectifiers.results.numerical_floor import FILE, NumericalFloor, load_floor
 from rectifiers.runs.identity import run_id, science
 
-TABLE = """data,variant,run,code,machine,center_error_pct,ten_view_error_pct,train_loss
-small,a,0,0,m,2.0,,0.1
-small,b,0,0,m,3.0,,0.1
-small,c,0,0,m,2.5,,0.1
-small,d,0,0,m,2.5,,0.1
-large,a,1,0,m,2.0,1.0,0.1
-large,b,1,0,m,2.2,1.3,0.1
-large,c,1,0,m,2.1,1.2,0.1
+TABLE = """data,seed,variant,run,code,machine,center_error_pct,ten_view_error_pct,train_loss
+small,0,a,0,0,m,2.0,,0.1
+small,0,b,0,0,m,3.0,,0.1
+small,1,a,0,0,m,6.5,,0.1
+small,1,b,0,0,m,6.5,,0.1
+small,1,c,0,0,m,6.5,,0.1
+large,0,a,1,0,m,2.0,1.0,0.1
+large,0,b,1,0,m,2.2,1.3,0.1
+large,0,c,1,0,m,2.1,1.2,0.1
 """
 
 
@@ -30,11 +31,12 @@ def floor(tmp_path: Path) -> NumericalFloor:
 
 
 def test_the_floor_of_a_paired_mean_is_students_half_width_of_the_spread_on_its_data(floor: NumericalFloor) -> None:
-    def half(errors: list[float], n: int) -> float:
-        return stats.t.ppf(0.975, len(errors) - 1) * stats.tstd(errors) * (2 / n) ** 0.5
+    def half(sd: float, degrees: int, n: int) -> float:
+        return stats.t.ppf(0.975, degrees) * sd * (2 / n) ** 0.5
 
-    assert floor.half_width("small", "center", 10) == pytest.approx(half([2.0, 3.0, 2.5, 2.5], 10))
-    assert floor.half_width("large", "ten_view", 5) == pytest.approx(half([1.0, 1.3, 1.2], 5))
+    within_seeds = (0.5 / 3) ** 0.5  # squares of seed 0 over the degrees of both; the distance of the seeds is none
+    assert floor.half_width("small", "center", 10) == pytest.approx(half(within_seeds, 3, 10))
+    assert floor.half_width("large", "ten_view", 5) == pytest.approx(half(stats.tstd([1.0, 1.3, 1.2]), 2, 5))
     assert floor.half_width("small", "center", 10, arms=1) == pytest.approx(floor.half_width("small", "center", 20))
 
 
@@ -53,9 +55,9 @@ def test_the_floors_source_is_the_data_that_gave_the_widest(floor: NumericalFloo
 def test_the_floor_is_said_with_its_numbers_and_is_none_where_it_was_not_measured(
     floor: NumericalFloor, tmp_path: Path
 ) -> None:
-    assert "One run on small, made 4 times" in str(floor)
-    assert "2.00 to 3.00 % by `center` (sd 0.41): rounding" in str(floor)
-    assert "2.00 to 2.20 % by `center` (sd 0.10) and 1.00 to 1.30 % by `ten_view` (sd 0.15)" in str(floor)
+    assert "One configuration on small, run 5 times with 2 seeds" in str(floor)
+    assert "of 0.41 points by `center`: where all runs train, rounding" in str(floor)
+    assert "of 0.10 points by `center` and 0.15 points by `ten_view`" in str(floor)
     assert load_floor(tmp_path / "elsewhere") is None
 
 
@@ -65,7 +67,7 @@ def test_the_documents_say_the_floor_that_was_measured() -> None:
         assert str(measured) in " ".join((ROOT / name).read_text().split()), name
 
 
-def test_every_measured_variant_is_of_one_run_of_its_data_and_rounds_otherwise() -> None:
+def test_every_measured_variant_is_of_one_configuration_of_its_data_and_rounds_otherwise() -> None:
     measured = list(csv.DictReader((ROOT / "results" / FILE).open()))
     runs = {
         "digits8": ("experiment=claim/learned_slope", "activation=prelu"),
@@ -73,8 +75,8 @@ def test_every_measured_variant_is_of_one_run_of_its_data_and_rounds_otherwise()
         "cifar10": ("experiment=claim/cifar_table2", "activation=prelu", "optim.lr=0.02"),
     }
     assert "digits8" in {row["data"] for row in measured} <= set(runs)
-    for data in {row["data"] for row in measured}:
-        rows = [row for row in measured if row["data"] == data]
-        assert {row["run"] for row in rows} == {run_id(science(compose_config(*runs[data])))}
+    for data, seed in {(row["data"], row["seed"]) for row in measured}:
+        rows = [row for row in measured if (row["data"], row["seed"]) == (data, seed)]
+        assert {row["run"] for row in rows} == {run_id(science(compose_config(*runs[data], f"seed={seed}")))}
         for key in ("variant", "train_loss"):
             assert len({row[key] for row in rows}) == len(rows) >= 4, data

@@ -31,7 +31,16 @@ from typing import Any
 
 import yaml
 
-from rectifiers.results.comparisons import Comparison, Description, Diverged, Test, describe, description_of, test_of
+from rectifiers.results.comparisons import (
+    Comparison,
+    Description,
+    Diverged,
+    Test,
+    describe,
+    describe_median,
+    description_of,
+    test_of,
+)
 from rectifiers.results.eligibility import known
 from rectifiers.results.measures import has_diverged
 from rectifiers.results.numerical_floor import NumericalFloor
@@ -43,7 +52,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 
 PLACE = CONF / "experiment" / "claim"
-WHERE_TRAINED = "the same where no run diverged"
+WHERE_TRAINED, BY_MEDIAN = "the same where no run diverged", "the same by the median, because a few runs make the mean"
 OF_A_SEED = ("seed", "data.split_seed")
 
 
@@ -83,7 +92,8 @@ class Tested:
     """A test with what was found; `runs` are those that answered it, `left_out` the pairs that do not count.
 
     measured: of every pair that counted, the measure of `of` and of what it is held against.
-    trained: the same without the runs that diverged, where a mean counts them as guessing.
+    beside: the same without the runs that diverged, where a mean counts them as guessing, or by the median, where a few
+    runs make the mean.
     """
 
     test: Test
@@ -92,7 +102,7 @@ class Tested:
     diverged: Diverged = field(default_factory=Diverged)
     left_out: int = 0
     measured: Sequence[tuple[float, ...]] = ()
-    trained: Description | None = None
+    beside: Description | None = None
 
 
 @dataclass(frozen=True)
@@ -244,8 +254,12 @@ def _tested(test: Test, planned: int, runs: Runs, floor: NumericalFloor | None) 
         effect, low, high = map(_exp, (finding.effect, finding.low, finding.high))
         finding = replace(finding, effect=effect, low=low, high=high)
     used = [record.run for arm in zip(*pairs, strict=True) for record in arm]
-    trained = describe(replace(test, says=WHERE_TRAINED), pairs) if guessed and not test.over else None
-    return Tested(test, finding, used, Diverged.of(test, pairs), left_out, measured, trained)
+    beside = None
+    if guessed and not test.over:
+        beside = describe(replace(test, says=WHERE_TRAINED), pairs)
+    elif finding.is_of_few and not test.over:
+        beside = describe_median(replace(test, says=BY_MEDIAN), effects)
+    return Tested(test, finding, used, Diverged.of(test, pairs), left_out, measured, beside)
 
 
 def _exp(value: float) -> float:

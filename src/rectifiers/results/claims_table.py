@@ -102,8 +102,8 @@ def tables(answers: Sequence[Answer]) -> list[Table]:
             beside = [scale(each), command] if i == 0 else ["", ""]
             lines = checks if claim.is_check else verdicts
             lines.append(Line([*own, *_finding(tested), *beside], tested.runs))
-            if tested.trained:
-                lines.append(_described(tested.trained))
+            if tested.beside:
+                lines.append(_described(tested.beside))
         verdicts += map(_described, each.described)
         for i, (arm, given) in enumerate(claim.arms.items()):
             seconds = f"{claim.cpu_s[arm]:g}" if arm in claim.cpu_s else "-"

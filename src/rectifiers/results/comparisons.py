@@ -7,7 +7,7 @@ from typing import Any
 
 from rectifiers.results.measures import MEASURES, check, has_diverged, named
 from rectifiers.results.statistics import Mean, mean_of
-from rectifiers.results.verdicts import STATISTICS, Criterion, Region
+from rectifiers.results.verdicts import LEVEL, STATISTICS, Criterion, Region
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 
@@ -84,9 +84,10 @@ class Diverged:
 
 @dataclass(frozen=True)
 class Description:
-    """What a comparison found over the pairs of which no run diverged. It is judged by nothing.
+    """What a comparison found over the pairs of which no run diverged, or by the median. It is judged by nothing.
 
-    mean: of the effects; None where there is none. measured: the measure of each arm, by pair.
+    mean: of the effects, or their median; None where there is none. measured: the measure of each arm, by pair; empty
+    where their means say nothing.
     """
 
     comparison: Comparison
@@ -104,6 +105,12 @@ def describe(comparison: Comparison, pairs: Sequence[Sequence[TrainingRecord]]) 
     measured = [each for pair in trained if (each := comparison.measured(pair)) is not None]
     effects = [effect for each in measured if (effect := comparison.effect(each)) is not None]
     return Description(comparison, mean_of(effects) if effects else None, measured)
+
+
+def describe_median(comparison: Comparison, effects: Sequence[float]) -> Description:
+    """Return the description of effects by their median, which a few of them do not move."""
+    typical = STATISTICS["median"]
+    return Description(comparison, Mean(len(effects), typical.estimate(effects), *typical.interval(effects, LEVEL)), [])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from rectifiers.results.claims import Answer, Tested
+from rectifiers.results.claims import Answer, Claim, Tested
 from rectifiers.results.claims_table import FIGURES
 from rectifiers.results.verdicts import Verdict
 from rectifiers.results.wording import compared, counts, described, effect_of, scale, verdict_of
@@ -14,11 +14,12 @@ from rectifiers.runtime.errors import InputError
 CHOSEN = Path(__file__).with_name("findings.yaml")
 HEAD = """# Findings
 
-Made by `make claims` from the committed records; do not edit. Each is a claim whose criterion stood before its runs:
-the sentence that was claimed, and what the runs say of it. An effect is a mean over seeds with its 95 % interval unless
+Made by `make claims` from the committed records; do not edit. Ten findings, then what is inconclusive, then what is
+contradicted, then what is not run. Each is a claim whose criterion stood before its runs (its sentence may have been
+worded more plainly since), and what the runs say of it. An effect is a mean over seeds with its 95 % interval unless
 it says otherwise; before a difference stand the means of its two arms, where a run that diverged has the error of
-guessing. The floor of an effect in points is how far rounding alone moves it (95 %), measured on its own data, or on
-those that are named with it. What is described and not judged was looked at after the runs and by no criterion.
+guessing. The floor of an effect in points is how far rounding moved such runs of one configuration (95 %), on the same
+data unless others are named. What is described and not judged was looked at after the runs and by no criterion.
 [CLAIMS.md](CLAIMS.md) has every claim, every arm and what the words mean. All of it is small: a verdict speaks of the
 data and the network in its line, not of ImageNet.
 """
@@ -35,7 +36,7 @@ def _chosen() -> dict[str, list[str]]:
 
 
 def render_markdown(answers: Sequence[Answer]) -> str:
-    """Return the page: the chosen claims, then all others that are inconclusive, and all others that are contradicted.
+    """Return the page: the chosen claims, then all others that are inconclusive, contradicted, or not run.
 
     Raises:
         InputError: where a chosen claim does not exist.
@@ -45,8 +46,9 @@ def render_markdown(answers: Sequence[Answer]) -> str:
         if name not in by_name:
             raise InputError(f"{CHOSEN.name} names {name}, which is not a claim; give one of conf/experiment/claim")
     others = [each for each in answers if each.claim.name not in chosen()]
-    undecided, contradicted = (
-        [each for each in others if each.verdict is verdict] for verdict in (Verdict.INCONCLUSIVE, Verdict.CONTRADICTED)
+    undecided, contradicted, left = (
+        [each for each in others if each.verdict is verdict]
+        for verdict in (Verdict.INCONCLUSIVE, Verdict.CONTRADICTED, Verdict.NOT_RUN)
     )
     parts = [HEAD]
     for i, (name, below) in enumerate(_chosen().items(), start=1):
@@ -55,7 +57,13 @@ def render_markdown(answers: Sequence[Answer]) -> str:
     parts += [_entry("-", each, _with(Verdict.INCONCLUSIVE, each)) for each in undecided] or ["None.\n"]
     parts.append("## Contradicted\n\nWhat turned out otherwise than claimed, besides the above.\n")
     parts.append("\n".join(map(_line, contradicted)) + "\n" if contradicted else "None.\n")
+    parts.append("## Not run\n\nWhat is still to be run, or cannot be.\n")
+    parts.append("".join(f"- {each.claim.statement}: {_missing(each.claim)}\n" for each in left) or "None.\n")
     return "\n".join(parts)
+
+
+def _missing(claim: Claim) -> str:
+    return claim.not_run or f"`python scripts/claims.py run {claim.name}`"
 
 
 def _with(verdict: Verdict, answer: Answer) -> list[Tested]:
@@ -90,4 +98,4 @@ def _figure(answer: Answer) -> str:
 def _tested(tested: Tested) -> list[str]:
     found = tested.finding
     lines = [f"{tested.test.says}, {compared(tested)}: {effect_of(found)}, n = {counts(tested)}: {verdict_of(found)}"]
-    return [*lines, described(tested.trained)] if tested.trained else lines
+    return [*lines, described(tested.beside)] if tested.beside else lines

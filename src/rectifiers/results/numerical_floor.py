@@ -1,9 +1,9 @@
 """How far a result moves under what a run's name leaves out, and how large an effect has to be beside it.
 
-`scripts/numerical_floor.py` measures it: one configuration and seed per data set, run with other `compute.fused`,
-`compute.channels_last` and `compute.threads` and with the instruction sets of other processors. Rounding differs, a
-training amplifies it, and the errors are as many draws of one number. Over n pairs of runs the mean difference then has
-a standard error of sd sqrt(2/n), and `half_width` is its 95 % interval's.
+`scripts/numerical_floor.py` measures it: one configuration per data set and several seeds, run with other
+`compute.fused`, `compute.channels_last` and `compute.threads` and with the instruction sets of other processors.
+Rounding differs, a training amplifies it, and the errors of a seed are as many draws of one number. Over n pairs of
+runs the mean difference then has a standard error of sd sqrt(2/n), and `half_width` is its 95 % interval's.
 """
 
 import csv
@@ -43,7 +43,7 @@ class NumericalFloor:
         measured = {data: self.spreads[data]} if data in self.spreads else self.spreads
         named = [(of[protocol], where) for where, of in measured.items() if protocol in of]
         every = [(spread, where) for where, of in measured.items() for spread in of.values()]
-        return max((t_quantile(spread.n - 1, 0.95) * spread.sd, where) for spread, where in named or every)
+        return max((t_quantile(spread.n - spread.groups, 0.95) * spread.sd, where) for spread, where in named or every)
 
     def __str__(self) -> str:
         return (
@@ -54,15 +54,13 @@ class NumericalFloor:
 
     def _of(self, data: str) -> str:
         spreads = self.spreads[data]
-        errors = " and ".join(
-            f"{spread.low:.2f} to {spread.high:.2f} % by `{name}` (sd {spread.sd:.2f})"
-            for name, spread in spreads.items()
-        )
-        runs = next(iter(spreads.values())).n
+        errors = " and ".join(f"{spread.sd:.2f} points by `{name}`" for name, spread in spreads.items())
+        made = next(iter(spreads.values()))
         paired = ", ".join(f"{self.half_width(data, 'center', n):.2f} for n = {n}" for n in (1, 5, 10, 20))
         return (
-            f"One run on {data}, made {runs} times with one seed and these changed, has errors of {errors}: rounding "
-            f"alone moves the mean difference over n pairs of runs by up to {paired} (95 %, points by `center`)."
+            f"One configuration on {data}, run {made.n} times with {made.groups} seeds and these changed, has errors "
+            f"with a standard deviation, within a seed, of {errors}: where all runs train, rounding alone moves the "
+            f"mean difference over n pairs of runs by up to {paired} (95 %, points by `center`)."
         )
 
 
@@ -73,10 +71,11 @@ def load_floor(results: Path) -> NumericalFloor | None:
         return None
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    errors: dict[str, dict[str, list[float]]] = {}
+    errors: dict[str, dict[str, dict[str, list[float]]]] = {}
     for row in rows:
         for key in (key for key in row if key.endswith(SUFFIX) and row[key]):
-            errors.setdefault(row["data"], {}).setdefault(key.removesuffix(SUFFIX), []).append(float(row[key]))
+            by_seed = errors.setdefault(row["data"], {}).setdefault(key.removesuffix(SUFFIX), {})
+            by_seed.setdefault(row["seed"], []).append(float(row[key]))
     return NumericalFloor(
-        {data: {name: spread_of(values) for name, values in of.items()} for data, of in errors.items()}
+        {data: {name: spread_of([*seeds.values()]) for name, seeds in of.items()} for data, of in errors.items()}
     )

@@ -51,17 +51,18 @@ def mean_of(values: Sequence[float]) -> Mean:
 
 @dataclass(frozen=True)
 class Spread:
-    """How far n numbers that ought to be one lie apart: the least, the largest, and the standard deviation."""
+    """How far n numbers lie apart that ought to be one in each of several groups: their pooled standard deviation."""
 
     n: int
-    low: float
-    high: float
+    groups: int
     sd: float
 
 
-def spread_of(values: Sequence[float]) -> Spread:
-    """Return the spread of at least two values."""
-    return Spread(len(values), min(values), max(values), stdev(values))
+def spread_of(groups: Sequence[Sequence[float]]) -> Spread:
+    """Return the spread of groups of which at least one has two values."""
+    n = sum(map(len, groups))
+    squares = sum((value - fmean(values)) ** 2 for values in groups for value in values)
+    return Spread(n, len(groups), math.sqrt(squares / (n - len(groups))))
 
 
 def mcnemar(one: Sequence[bool], other: Sequence[bool]) -> tuple[int, int, float]:

@@ -160,7 +160,9 @@ class Finding:
     shown not to matter, or, of the level of one arm, that nine in ten seeds on one side show it, or a mean that lies
     beyond the bound by as much as both bounds are apart. needed: the seeds for a power of 0.8. Both are None where
     there is nothing to base them on. guessed: the runs that diverged and count as guessing, with whose spread no power
-    is computed. too_coarse: whether the floor alone is as wide as what was to be shown, so that no spread helps.
+    is computed. is_of_few: whether a few runs lie so far from the others that the mean is outside the 95 % interval of
+    the median; no power is computed with their spread either. too_coarse: whether the floor alone is as wide as what
+    was to be shown, so that no spread helps.
     """
 
     verdict: Verdict
@@ -173,6 +175,7 @@ class Finding:
     power: float | None = None
     needed: int | None = None
     guessed: int = 0
+    is_of_few: bool = False
     too_coarse: bool = False
     floor_of: str = ""
 
@@ -209,13 +212,24 @@ def judge(
         verdict, region = Verdict.NO_EFFECT, negligible
     held_back = floor > 0 and region is not None and not region.holds((effect - floor, effect + floor))
     power, needed = (None, None)
-    is_open = (region is None or held_back) and not guessed
+    is_of_few = statistic == "mean" and not guessed and _is_of_few(values)
+    is_open = (region is None or held_back) and not guessed and not is_of_few
     if is_open and (chance := _power(values, statistic, criterion, floor)) is not None:
         power, needed = chance(len(values)), seeds_for(chance, chosen.fewest)
     sought = criterion.sought() if statistic == "mean" else None
     too_coarse = sought is not None and floor >= min(sought[1:])
     verdict = Verdict.INCONCLUSIVE if held_back else verdict
-    return Finding(verdict, len(values), effect, *interval, floor, held_back, power, needed, guessed, too_coarse)
+    return Finding(
+        verdict, len(values), effect, *interval, floor, held_back, power, needed, guessed, is_of_few, too_coarse
+    )
+
+
+def _is_of_few(values: Sequence[float]) -> bool:
+    """Say whether the mean lies outside the median's interval, as where a few values are far from the others."""
+    if len(values) < STATISTICS["median"].fewest:
+        return False
+    low, high = median_interval(values, LEVEL)
+    return not low <= fmean(values) <= high
 
 
 def _power(

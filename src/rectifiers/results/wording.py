@@ -76,15 +76,17 @@ def verdict_of(found: Finding) -> str:
     """Return a verdict with what prevented another one."""
     verdict = f"{found.verdict}{', by the floor' if found.held_back else ''}"
     if found.power is None:
-        return f"{verdict}{_no_power(found.guessed) if found.verdict is Verdict.INCONCLUSIVE else ''}"
+        return f"{verdict}{_no_power(found) if found.verdict is Verdict.INCONCLUSIVE else ''}"
     needed = f"{found.needed:,} seeds" if found.needed else f"more than {MOST_SEEDS:,} seeds"
     power = f"{found.power:.2f}" if found.power >= SMALLEST_POWER else f"below {SMALLEST_POWER}"
     power = "0, because the floor reaches as far as the bound" if found.too_coarse else power
     return f"{verdict} (its power was {power}; a power of {WANTED:g} needs {needed})"
 
 
-def _no_power(guessed: int) -> str:
-    if not guessed:
+def _no_power(found: Finding) -> str:
+    if found.is_of_few:
+        return " (no power is given: a few runs far from the others make the spread)"
+    if not found.guessed:
         return ""
-    runs = "1 run that diverged and counts" if guessed == 1 else f"{guessed} runs that diverged and count"
+    runs = "1 run that diverged and counts" if found.guessed == 1 else f"{found.guessed} runs that diverged and count"
     return f" (no power is given: the spread holds {runs} as guessing)"
