@@ -26,20 +26,23 @@ LARGEST_BYTES = 2**30  # of all records, unpacked
 def load(folder: Path) -> list[TrainingRecord]:
     """Return the records in `folder` that answer claims, in the order of their names; none where there is no file.
 
-    A line that is no record is left out, with a sentence on stderr.
+    Lines that are no records are left out, with one sentence on stderr for all of them.
 
     Raises:
         InputError: where the file cannot be read.
     """
-    found = []
+    found, unusable = [], []
     for number, line in enumerate(_lines(folder), start=1):
         try:
             record = records.parse(line)
         except ValueError as error:
-            print(f"left out: line {number} of {folder / FILE} is not a usable record ({error})", file=sys.stderr)
+            unusable.append(f"line {number} of {folder / FILE} is not a usable record ({error})")
             continue
         if isinstance(record, TrainingRecord) and claim_exclusion_reason(record) is None:
             found.append(record)
+    if unusable:
+        more = f", and {len(unusable) - 1:,} more" if len(unusable) > 1 else ""
+        print(f"left out: {unusable[0]}{more}; take the committed file of this version", file=sys.stderr)
     return found
 
 
