@@ -20,13 +20,14 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file
 
 FILE = "records.jsonl.xz"
+MOST_NAMED = 20  # lines that are no records
 LARGEST_BYTES = 2**30  # of all records, unpacked
 
 
 def load(folder: Path) -> list[TrainingRecord]:
     """Return the records in `folder` that answer claims, in the order of their names; none where there is no file.
 
-    Lines that are no records are left out, with one sentence on stderr for all of them.
+    A line that is no record is left out, with a sentence on stderr; of more than twenty the rest are counted.
 
     Raises:
         InputError: where the file cannot be read.
@@ -40,9 +41,11 @@ def load(folder: Path) -> list[TrainingRecord]:
             continue
         if isinstance(record, TrainingRecord) and claim_exclusion_reason(record) is None:
             found.append(record)
-    if unusable:
-        more = f", and {len(unusable) - 1:,} more" if len(unusable) > 1 else ""
-        print(f"left out: {unusable[0]}{more}; take the committed file of this version", file=sys.stderr)
+    for each in unusable[:MOST_NAMED]:
+        print(f"left out: {each}", file=sys.stderr)
+    if len(unusable) > MOST_NAMED:
+        more = f"{len(unusable) - MOST_NAMED:,} more"
+        print(f"left out: {more} of its lines; take the committed file of this version of the code", file=sys.stderr)
     return found
 
 
