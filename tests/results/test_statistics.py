@@ -31,6 +31,6 @@ def test_mcnemar_is_the_exact_binomial_test_of_the_disagreements() -> None:
     assert mcnemar([True, False], [False, True]) == (1, 1, 1.0)
 
 
-def test_spread_is_the_range_and_the_sample_standard_deviation() -> None:
+def test_the_spread_of_groups_is_their_pooled_standard_deviation() -> None:
     assert spread_of([[1.0, 2.0, 3.0, 6.0]]) == Spread(4, 1, math.sqrt(14 / 3))
     assert spread_of([[1.0, 3.0], [10.0, 14.0], [5.0]]) == Spread(5, 3, math.sqrt((2 + 8) / 2))
