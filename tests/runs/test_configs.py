@@ -33,16 +33,16 @@ SMALL = ("data.resize_px=36", "data.crop_px=32", "model.width=0.0625")
 CLAIMS = (
     "batch_norm_bad_init batch_norm_cost batch_norm_time biases channel_shared cifar_batch_norm cifar_figure2 "
     "cifar_figure2_pixels cifar_figure3 cifar_figure3_pixels cifar_learned_slope cifar_learned_slope_low_rate "
-    "cifar_resnet20 cifar_shared cifar_slopes cifar_table2 combined_testing dead_units dead_units_cure "
-    "dead_units_prelu depth_or_width equal_weights figure2 figure2_18 figure3 figure3_long figure3_pixels first_layer "
-    "fisher_blocks_start fisher_large_start fisher_large_trained fisher_output_start fisher_output_trained "
-    "fisher_whole_trained fixed_slope forward_or_backward greedy greedy_he_small greedy_he_xavier greedy_responses "
-    "intensity leaky_relu learned_slope maxout mean_response mean_subtraction natural_gradient natural_gradient_large "
-    "noisy_relu pca_reduced pixel_normalisation prelu_first_layer redraw_layers relu_to_match revive_dead "
-    "revive_dead_alone saturation shortcuts_fisher shortcuts_fisher_prelu shortcuts_or_prelu shortcuts_training "
-    "shortcuts_unit_matrix shortcuts_variance sigmoid_slower signal slope_decay slope_decay_rate slopes_by_depth "
-    "sparse_calibrated sparse_small sparsity std_001 table2 table2_long tanh_or_sigmoid tanh_slower translation "
-    "uniform_weights vgg_original whitening xavier14 zigzag zigzag_prelu"
+    "cifar_resnet20 cifar_shared cifar_slope_decay_rate cifar_slopes cifar_table2 combined_testing dead_units "
+    "dead_units_cure dead_units_prelu depth_or_width equal_weights figure2 figure2_18 figure3 figure3_long "
+    "figure3_pixels first_layer fisher_blocks_start fisher_large_start fisher_large_trained fisher_output_start "
+    "fisher_output_trained fisher_whole_trained fixed_slope forward_or_backward greedy greedy_he_small "
+    "greedy_he_xavier greedy_responses intensity leaky_relu learned_slope maxout mean_response mean_subtraction "
+    "natural_gradient natural_gradient_large noisy_relu pca_reduced pixel_normalisation prelu_first_layer "
+    "redraw_layers relu_to_match revive_dead revive_dead_alone saturation shortcuts_fisher shortcuts_fisher_prelu "
+    "shortcuts_or_prelu shortcuts_training shortcuts_unit_matrix shortcuts_variance sigmoid_slower signal slope_decay "
+    "slope_decay_rate slopes_by_depth sparse_calibrated sparse_small sparsity std_001 table2 table2_long "
+    "tanh_or_sigmoid tanh_slower translation uniform_weights vgg_original whitening xavier14 zigzag zigzag_prelu"
 )
 EXPERIMENTS = [
     *(f"claim/{name}" for name in CLAIMS.split()),
