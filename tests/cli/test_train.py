@@ -83,7 +83,14 @@ def test_help_shows_what_the_overrides_make_and_refuses_bad_ones(call) -> None:
 REFUSED = [
     ("activaton=prelu", "activaton is not known; did you mean activation? The keys here are: activation, "),
     ("optim.lrr=1", "optim.lrr is not known; did you mean optim.lr? The keys of optim are: bias_lr_factor"),
-    ("activation.slope=1", "activation.slope is not known; "),
+    (
+        "activation.slope=1",
+        "activation.slope is a setting of activation=dks or activation=leaky_relu; choose",
+    ),
+    (
+        "data.store=tiled",
+        "error: data.store is a setting of data=imagenet; choose that option, or leave",
+    ),
     (
         "activation=perlu",
         "error: activation=perlu is not known; did you mean activation=prelu? The options are: by_layer, crelu, ",

@@ -8,6 +8,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, QuotedString
 from hydra.errors import HydraException
@@ -148,6 +149,9 @@ def unknown_keys(overrides: Iterable[str], config: Mapping[str, Any]) -> Iterato
                 elsewhere = [found for found in known_keys() if found.rpartition(".")[2] == key.rpartition(".")[2]]
                 if (target := targets.get(f"{path}_target_")) and _adds_a_setting(f"+{key}"):
                     yield f"{key} is not known; a setting of {target} takes a plus: +{key}={value}"
+                elif having := _options_with(path[:-1], part):
+                    chosen = "that option" if len(having) == 1 else "one of them"
+                    yield f"{key} is a setting of {' or '.join(having)}; choose {chosen}, or leave the setting out"
                 elif elsewhere:
                     yield f"{key} is not known; did you mean {' or '.join(elsewhere)}?"
                 else:
@@ -155,6 +159,13 @@ def unknown_keys(overrides: Iterable[str], config: Mapping[str, Any]) -> Iterato
                 break
             path += f"{part}."
             node = node[part]
+
+
+def _options_with(group: str, key: str) -> list[str]:
+    """Return the options of `group` whose files give `group.key`."""
+    paths = sorted((CONF / group).glob("*.yaml")) if group in GROUP_FOLDERS else []
+    contents = {path.stem: yaml.safe_load(path.read_text()) or {} for path in paths}
+    return [f"{group}={name}" for name, content in contents.items() if key in content.get(group, content)]
 
 
 def known_keys(section: type[Section] = RunConfig, prefix: str = "") -> list[str]:
