@@ -113,8 +113,8 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
         f"torchvision's vgg19, torch's PReLU{TUNED}": tuned(torchvision_network(), batch, compiled=True),
     }
     if find_spec("timm"):
-        ways["timm's vgg19, torch's PReLU (a slope a layer)"] = of_timm(batch)
-        ways[f"timm's vgg19, torch's PReLU (a slope a layer){TUNED}"] = tuned(timm_network(), batch, compiled=True)
+        ways["timm's vgg19, torch's PReLU (a slope per layer)"] = of_timm(batch)
+        ways[f"timm's vgg19, torch's PReLU (a slope per layer){TUNED}"] = tuned(timm_network(), batch, compiled=True)
     if find_spec("keras") and find_spec("jax"):
         ways["Keras on JAX"] = of_keras(batch)
     seconds = interleave(ways, rounds)

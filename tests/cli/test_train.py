@@ -85,12 +85,17 @@ REFUSED = [
     ("optim.lrr=1", "optim.lrr is not known; did you mean optim.lr? The keys of optim are: bias_lr_factor"),
     (
         "activation.slope=1",
-        "activation.slope is a setting of activation=dks or activation=leaky_relu; choose",
+        "error: activation.slope is not a key of activation=prelu; activation=dks and activation=le",
     ),
+    ("activation.slope.x=1", "error: activation.slope is not a key of activation=prelu; "),
+    ("data.store=tiled", "error: data.store is not a key of data=digits; data=imagenet has it. The keys of data are: "),
     (
-        "data.store=tiled",
-        "error: data.store is a setting of data=imagenet; choose that option, or leave",
+        "evaluation.dense.mirror=false",
+        "error: evaluation.dense is not known; evaluation=calibration and evaluation=dense have it. ",
     ),
+    ("optim.defaults=1", "error: optim.defaults is not known; the keys of optim are: "),
+    ("data.width.x=1", "error: data.width.x is not known; data.width is a value and has no keys"),
+    ("callbacks.images=1", "error: callbacks.images needs an option of callbacks; give callbacks=<option> of: "),
     (
         "activation=perlu",
         "error: activation=perlu is not known; did you mean activation=prelu? The options are: by_layer, crelu, ",
@@ -149,6 +154,22 @@ def test_a_choice_that_is_no_name_lists_the_names(argument: str) -> None:
 @pytest.mark.parametrize("argument", ["activation=relu,'prelu'", "experiment=table2/relu", "activation=(", "--help"])
 def test_other_arguments_are_left_to_hydra(argument: str) -> None:
     check_arguments([argument])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["data=cifar10", "data.split_seed=1"], "error: data.split_seed is not a key of data=cifar10; data=digits and"),
+        (["model=timm", "model.rows=[]"], "error: model.rows is not a key of model=timm; "),
+        (["evaluation=[dense]", "evaluation.dense.mirror=false", "optim.lrr=1"], "error: optim.lrr is not known; "),
+        (["activation='leaky_relu'", "activation.slope=1", "optim.lrr=1"], "error: optim.lrr is not known; "),
+        (["--multirun", "activation=leaky_relu,dks", "activation.slope=1", "optim.lrr=1"], "error: optim.lrr is not"),
+    ],
+)
+def test_a_key_is_judged_by_the_options_that_are_chosen(call, arguments: list[str], sentence: str, tmp_path) -> None:
+    done = call("train.py", *places(tmp_path), *arguments)
+    assert done.returncode == 1
+    assert f"error: {sentence_of(done.stderr)}".startswith(sentence)
 
 
 @pytest.mark.parametrize(("argument", "sentence"), REFUSED)

@@ -1,12 +1,16 @@
 """The scale of the inputs and training: larger inputs before smaller layers are other learning rates."""
 
+from math import prod, sqrt
+
+import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from rectifiers.cli.composition import composed
 from rectifiers.nn import activations as A
 from rectifiers.nn import initializers as I
 from rectifiers.nn.networks.network import Network
-from rectifiers.nn.networks.rows import expand
+from rectifiers.nn.networks.rows import expand, trace
 from rectifiers.nn.sites import initialize
 
 SCALE = 60.0
@@ -21,54 +25,89 @@ ROWS = [
 LR, MOMENTUM, DECAY, STEPS = 0.0005, 0.9, 0.01, 6
 
 
-def network() -> Network:
-    made = Network(expand(ROWS, width=1, classes=10), A.PReLU, channels=1, input_px=6).double()
-    initialize(made.sites(), I.he, seed=0, name="he")
-    return made
+def build_network() -> Network:
+    network = Network(expand(ROWS, width=1, classes=10), A.PReLU, channels=1, input_px=6).double()
+    initialize(network.sites(), I.he, seed=0, name="he")
+    return network
 
 
-def scaled(of: Network) -> Network:
+def build_scaled_network() -> Network:
     """The same function of inputs that are SCALE times as large: its linear layers start at SHARES of He's stds."""
-    made = network()
-    made.load_state_dict(of.state_dict())
+    network = build_network()
     with torch.no_grad():
-        for site in made.sites():
+        for site in network.sites():
             site.module.weight *= SHARES.get(site.name, 1.0)
-    return made
+    return network
 
 
-def trained(made: Network, scale: float, rates: dict[str, tuple[float, float]]) -> torch.Tensor:
-    """The scores after STEPS steps; `rates` gives each layer the factors of (weight, bias) on the learning rate."""
-    layers = {site.name: site.module for site in made.sites()}
+def train(network: Network, scale: float, rates: dict[str, tuple[float, float]]) -> torch.Tensor:
+    """Return the scores after STEPS steps; `rates` gives a layer the factors of (weight, bias) on the learning rate."""
+    layers = {site.name: site.module for site in network.sites()}
     weights = [
         {"params": [m.weight], "lr": LR * rates[name][0], "weight_decay": DECAY / rates[name][0]}  # shrinks all alike
         for name, m in layers.items()
     ]
     biases = [{"params": [m.bias], "lr": LR * rates[name][1]} for name, m in layers.items()]
     known = {id(p) for m in layers.values() for p in (m.weight, m.bias)}
-    slopes = [{"params": [p for p in made.parameters() if id(p) not in known], "lr": LR}]
+    slopes = [{"params": [p for p in network.parameters() if id(p) not in known], "lr": LR}]
     optimizer = torch.optim.SGD([*weights, *biases, *slopes], momentum=MOMENTUM)
     generator = torch.Generator().manual_seed(1)
     images = torch.randn(32, 1, 6, 6, generator=generator, dtype=torch.float64)
     labels = torch.randint(10, (32,), generator=generator)
     for _ in range(STEPS):
         optimizer.zero_grad()
-        cross_entropy(made(scale * images), labels).backward()
+        cross_entropy(network(scale * images), labels).backward()
         optimizer.step()
-    return made(scale * images).detach()
+    return network(scale * images).detach()
 
 
-def test_larger_inputs_before_smaller_layers_are_other_learning_rates() -> None:
-    unit = network()
-    large = scaled(unit)
+def test_scaled_inputs_and_weights_train_like_layerwise_learning_rates() -> None:
     responses, rates = SCALE, {}
-    for site in unit.sites():
+    for site in build_network().sites():
         share = SHARES.get(site.name, 1.0)
         responses *= share
         rates[site.name] = (share**-2, responses**-2)
     assert abs(responses - 1) < 1e-12  # both give the same scores
 
     same = dict.fromkeys(rates, (1.0, 1.0))
-    of_large = trained(large, SCALE, same)
-    torch.testing.assert_close(trained(network(), 1.0, rates), of_large, rtol=1e-9, atol=1e-9)
-    assert (trained(network(), 1.0, same) - of_large).abs().max() > 0.1  # and not without those rates
+    scaled = train(build_scaled_network(), SCALE, same)
+    torch.testing.assert_close(train(build_network(), 1.0, rates), scaled, rtol=1e-9, atol=1e-9)
+    assert (train(build_network(), 1.0, same) - scaled).abs().max() > 0.1  # and not without those rates
+
+
+def test_every_layer_of_a_network_without_biases_has_the_same_product_of_weight_and_gradient() -> None:
+    network = build_network()
+    generator = torch.Generator().manual_seed(1)
+    scores = network(torch.randn(32, 1, 6, 6, generator=generator, dtype=torch.float64))
+    cross_entropy(scores, torch.randint(10, (32,), generator=generator)).backward()
+    products = [(site.module.weight * site.module.weight.grad).sum().item() for site in network.sites()]
+    assert products == pytest.approx([products[0]] * len(products), rel=1e-9)  # biases start at 0
+
+
+def he_stds(model: str, classes: int, **images: int) -> list[float]:
+    config = composed([*model.split(), "model.width=1.0"] if classes == 1000 else model.split())
+    shapes = [s for s in trace(config.model.layers(classes), **images) if s.row.kind == "linear"]
+    return [sqrt(2 / (shape.parameters / shape.channels - 1)) for shape in shapes]  # parameters: with a bias per unit
+
+
+def papers_shares() -> list[float]:
+    stds = he_stds("model=small14", 1000, channels=3, input_px=224)
+    return [given / std for given, std in zip((0.01, 0.01, 0.001), stds, strict=True)]
+
+
+def test_the_papers_linear_layers_are_as_far_below_he_as_the_theory_page_says() -> None:
+    assert papers_shares() == pytest.approx([0.8, 0.45, 0.045], rel=0.01)
+    assert 1 / prod(papers_shares()) == pytest.approx(61, rel=0.01)
+    assert [share**-2 for share in papers_shares()] == pytest.approx([1.6, 4.9, 490], rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("claim", "channels", "px"),
+    [("figure2", 1, 8), ("figure3", 1, 8), ("cifar_figure2", 3, 32), ("cifar_figure3", 3, 32)],
+)
+def test_claims_with_the_papers_inputs_have_its_shares_of_he(claim: str, channels: int, px: int) -> None:
+    experiment = f"experiment=claim/{claim}_pixels"
+    expected = [
+        s * he for s, he in zip(papers_shares(), he_stds(experiment, 10, channels=channels, input_px=px), strict=True)
+    ]
+    assert composed([experiment]).init.fc_std == pytest.approx(expected, rel=0.02)

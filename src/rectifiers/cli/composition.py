@@ -15,7 +15,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from rectifiers.cli.refusals import unknown_keys, without_advice
+from rectifiers.cli.refusals import options_chosen, unknown_keys, without_advice
 from rectifiers.runs import record as records
 from rectifiers.runs.compute import SCIENCE
 from rectifiers.runs.config import RunConfig
@@ -67,10 +67,8 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
 
 def refusal(error: Exception, overrides: Sequence[str]) -> InputError:
     """Return what Hydra refused in one sentence, which names the first key that there is not."""
-    pairs = [each.partition("=")[::2] for each in overrides]
-    chosen = [f"{key}={value}" for key, value in pairs if (CONF / key / f"{value}.yaml").is_file()]
     try:
-        known: Any = OmegaConf.to_container(_compose(chosen))
+        known: Any = OmegaConf.to_container(_compose(options_chosen(overrides)))
     except (HydraException, OmegaConfBaseException):
         known = {}
     return InputError(next(unknown_keys(overrides, known), without_advice(error)))

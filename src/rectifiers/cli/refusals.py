@@ -26,6 +26,7 @@ FLAGS = (
     "--info", "-i", "--experimental-rerun",
 )  # fmt: skip
 WITH_VALUE = FLAGS[FLAGS.index("--cfg") :]
+FEW = 5  # options, which are named in one sentence
 MANY = 30  # options, which are not all named beside the one that was meant
 OWN_CONFIG = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")
 
@@ -137,21 +138,34 @@ def _with_option(word: str) -> str:
 def unknown_keys(overrides: Iterable[str], config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence for every override whose key `config`, composed without it, does not have."""
     targets = {key: value for key, _, value in (each.partition("=") for each in overrides) if key.endswith("._target_")}
+    chosen = config.get("hydra", {}).get("runtime", {}).get("choices", {})
     for key, _, value in (each.partition("=") for each in overrides if "=" in each and each[0] not in "-+~"):
         node: Any = config
         path = ""
         for part in key.split("."):
-            if part == "hydra" or "/" in part or not isinstance(node, Mapping):
+            if part == "hydra" or "/" in part:
                 break
-            if not path and part in GROUP_FOLDERS and part not in node:
-                break  # an optional group that is not chosen
+            if not isinstance(node, Mapping):
+                if isinstance(node, str | int | float):
+                    yield f"{key} is not known; {path[:-1]} is a value and has no keys"
+                break
+            if not path and part in GROUP_FOLDERS and part not in node:  # an optional group that is not chosen
+                if "." in key:
+                    yield f"{key} needs an option of {part}; give {part}=<option> of: {options(part)}"
+                break
             if part not in node:
+                group = path[:-1]
                 elsewhere = [found for found in known_keys() if found.rpartition(".")[2] == key.rpartition(".")[2]]
                 if (target := targets.get(f"{path}_target_")) and _adds_a_setting(f"+{key}"):
                     yield f"{key} is not known; a setting of {target} takes a plus: +{key}={value}"
-                elif having := _options_with(path[:-1], part):
-                    chosen = "that option" if len(having) == 1 else "one of them"
-                    yield f"{key} is a setting of {' or '.join(having)}; choose {chosen}, or leave the setting out"
+                elif having := _options_with(group, part):
+                    refused = f"a key of {group}={chosen[group]}" if group in chosen else "known"
+                    listed = " and ".join(having) if len(having) <= FEW else f"{len(having)} other options"
+                    keys_here = ", ".join(map(str, node))
+                    yield (
+                        f"{path}{part} is not {refused}; {listed} {'has' if len(having) == 1 else 'have'} it. "
+                        f"The keys of {group} are: {keys_here}"
+                    )
                 elif elsewhere:
                     yield f"{key} is not known; did you mean {' or '.join(elsewhere)}?"
                 else:
@@ -162,10 +176,46 @@ def unknown_keys(overrides: Iterable[str], config: Mapping[str, Any]) -> Iterato
 
 
 def _options_with(group: str, key: str) -> list[str]:
-    """Return the options of `group` whose files give `group.key`."""
-    paths = sorted((CONF / group).glob("*.yaml")) if group in GROUP_FOLDERS else []
-    contents = {path.stem: yaml.safe_load(path.read_text()) or {} for path in paths}
-    return [f"{group}={name}" for name, content in contents.items() if key in content.get(group, content)]
+    """Return the options of `group` that have `group.key`, of their own or from an option that they build on."""
+
+    def has(name: str) -> bool:
+        path = CONF / group / f"{name}.yaml"
+        try:
+            content = yaml.safe_load(path.read_text())
+        except (OSError, ValueError, yaml.YAMLError):
+            return False  # composing refuses it, once it is chosen
+        if not isinstance(content, dict):
+            return False
+        own = content.get(group, content)
+        return (isinstance(own, dict) and key in own) or any(
+            has(base)
+            for base in content.get("defaults") or ()
+            if isinstance(base, str) and base not in ("_self_", name)
+        )
+
+    if group not in GROUP_FOLDERS or key in ("_target_", "defaults"):
+        return []
+    return [f"{group}={path.stem}" for path in sorted((CONF / group).glob("*.yaml")) if has(path.stem)]
+
+
+def options_chosen(overrides: Iterable[str]) -> list[str]:
+    """Return the overrides that choose options, of a sweep the first one."""
+    found = []
+    for each in overrides:
+        if (key := each.partition("=")[0]) in GROUP_FOLDERS:
+            try:
+                given = OverridesParser.create().parse_override(each).value()
+            except HydraException:
+                continue
+            found.append(f"{key}={_spelled(given.list[0] if isinstance(given, ChoiceSweep) else given)}")
+    return found
+
+
+def _spelled(given: Any) -> str:
+    """Return one or several options as a command line has them."""
+    if isinstance(given, list | tuple):
+        return f"[{','.join(map(_spelled, given))}]"
+    return given.text if isinstance(given, QuotedString) else str(given)
 
 
 def known_keys(section: type[Section] = RunConfig, prefix: str = "") -> list[str]:

@@ -354,7 +354,7 @@ class RunConfig(Section):
         if self.init.fc_std is not None and len(self.init.fc_std) != len(linears):
             raise InputError(
                 f"init.fc_std={list(self.init.fc_std)} has {len(self.init.fc_std)} values for {len(linears)} linear "
-                f"layers ({', '.join(linears)}); give one a layer, or null"
+                f"layers ({', '.join(linears)}); give one per layer, or null"
             )
         return self
 
