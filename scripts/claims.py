@@ -113,13 +113,14 @@ def run(wanted: list[Claim], asked: argparse.Namespace) -> None:
 
 
 def print_list(wanted: Iterable[Claim]) -> None:
-    """Print the claims with their cost."""
-    table = Table("claim", "statement", "runs", "CPU minutes")
+    """Print the claims with the runs that are kept, and what these took."""
+    table = Table("claim", "statement", "runs", "minutes")
     found = load(RESULTS)
     for claim in wanted:
-        there = sum(len(arm) for arm in runs_of(claim, found).values())
-        runs = f"{there} of {claim.seeds * len(claim.arms)}"
-        table.add_row(claim.name, claim.statement, runs, f"{claim.seconds() / 60:.1f}")
+        there = [run for arm in runs_of(claim, found).values() for run in arm.values()]
+        runs = f"{len(there)} of {claim.seeds * len(claim.arms)}"
+        minutes = f"{sum(run.wall_s for run in there) / 60:.1f}" if there else "-"
+        table.add_row(claim.name, claim.statement, runs, minutes)
     Console().print(table)
 
 
@@ -127,7 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True, title="commands", metavar="command")
     for name, text in (
-        ("list", "print the claims, their runs and what they cost"),
+        ("list", "print the claims, how many of their runs are kept, and the minutes that these took"),
         ("search", "make the missing runs that choose the arms' learning rates"),
         ("run", "make the missing runs that are judged"),
     ):

@@ -6,7 +6,6 @@ which no run reads, what is claimed:
     statement, source       the sentence, and where it is from: a section, a page and its heading, a reader's question
     seeds                   how many, from 0 on; a test of fewer is no verdict
     arms                    by name, what is given on the command line besides the experiment
-    cpu_s                   by arm, seconds of one core that a run took
     first_seed              instead of 0: a criterion that is changed after a run needs other seeds
     search                  how the arms' learning rates are chosen: see `searches.py`
     is_check                true: it follows from theory, so that its runs test this program and are no evidence
@@ -67,7 +66,6 @@ class Claim:
     arms: Mapping[str, Sequence[str]] = field(default_factory=dict)
     tests: Sequence[Test] = ()
     descriptions: Sequence[Comparison] = ()
-    cpu_s: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
     not_run: str = ""
     first_seed: int = 0
@@ -81,10 +79,6 @@ class Claim:
     def all_seeds(self) -> range:
         """Return the seeds that it asks for."""
         return range(self.first_seed, self.first_seed + self.seeds)
-
-    def seconds(self) -> float:
-        """Return the seconds of one core that all its runs take."""
-        return self.seeds * sum(self.cpu_s.values())
 
 
 @dataclass(frozen=True)

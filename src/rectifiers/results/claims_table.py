@@ -106,11 +106,10 @@ def tables(answers: Sequence[Answer]) -> list[Table]:
                 lines.append(_described(tested.beside))
         verdicts += map(_described, each.described)
         for i, (arm, given) in enumerate(claim.arms.items()):
-            seconds = f"{claim.cpu_s[arm]:g}" if arm in claim.cpu_s else "-"
             note = claim.note if i == 0 else ""
-            arms.append(Line([claim.name if i == 0 else "", arm, f"`{' '.join(given) or '-'}`", seconds, note]))
+            arms.append(Line([claim.name if i == 0 else "", arm, f"`{' '.join(given) or '-'}`", note]))
     head = ("verdict", "claim", "statement", "source", "tested", "n", "effect (95 %)", "criterion", "found", "scale")
-    asked = ("claim", "arm", "besides `experiment=claim/<claim>`", "CPU seconds a run", "note")
+    asked = ("claim", "arm", "besides `experiment=claim/<claim>`", "note")
     return [
         Table("claims", "", "Verdicts", 2, (*head, "command"), verdicts),
         Table("claim checks", "", "Checks", 2, (*head, "command"), checks),
