@@ -59,3 +59,24 @@ def test_a_run_that_is_older_than_its_criterion_is_one_sentence(then: str | None
 
 def test_commits_that_are_not_known_are_named() -> None:
     assert check([(CLAIM, runs(gone=0, new=1))], committed(new=TEXT)) == {"gone"}
+
+
+def test_a_run_that_answered_another_criterion_is_no_new_one_when_it_is_made_again() -> None:
+    made = runs(new=21)
+    name = made["prelu"][21].run
+    changed = TEXT.replace("below: -0.2", "below: -0.1")
+
+    def history(rows: str, then: str = changed) -> Callable[[str, str], str | None]:
+        texts = {("before", "csv"): rows, ("before", "yaml"): then, ("new", "csv"): rows, ("new", "yaml"): TEXT}
+        return lambda commit, path: "read me" if path == "README.md" else texts[commit, path.rpartition(".")[2]]
+
+    def versions(path: str) -> list[str]:
+        assert path == "results/claims/table2.csv"
+        return ["new", "before"]
+
+    answered, others = f"seed,arm,run\n21,prelu,{name}\n", "seed,arm,run\n21,prelu,000000000000\n"
+    with pytest.raises(InputError, match=r"answered in commit before by its seed 21 under another .*first_seed: 40"):
+        check([(CLAIM, made)], history(answered), versions)
+    assert check([(CLAIM, made)], history(others), versions) == set()  # the seed of another setting
+    reworded = TEXT.replace("says: ", "says: that ")
+    assert check([(CLAIM, made)], history(answered, reworded), versions) == set()

@@ -1,26 +1,39 @@
-"""Whether a claim's criterion stood before its runs: the commit of each run has to hold the one that judges it."""
+"""Whether a claim's criterion stood before its runs.
 
+The commit of each run has to hold the criterion that judges it, and no earlier commit may hold an answer of the same
+run under another one: who makes a run again, knowing how it ends, has not made the criterion before it.
+"""
+
+import csv
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import yaml
 
 from rectifiers.results.claims import PLACE, Claim, Runs
-from rectifiers.runs.provenance import committed_file
+from rectifiers.runs.provenance import commits_of, committed_file
 from rectifiers.runtime.errors import InputError
 
 SEEDS = {"seeds": 0, "first_seed": 0}  # with what they are where nothing is said
 PARTS = ("measure", "with", "of", "minus", "over", "statistic", "supported", "contradicted", "leave_out_diverged")
 
 
-def check(answered: Iterable[tuple[Claim, Runs]], read: Callable[[str, str], str | None] = committed_file) -> set[str]:
-    """Check that every run was made by a commit whose criterion of its claim is the present one.
+Read = Callable[[str, str], str | None]
 
-    read: (commit, path of a file in the checkout) -> its text; None where either is not there. Returned are commits
-    that are not known here, as in a clone without its history, of which nothing can be said.
+
+def check(
+    answered: Iterable[tuple[Claim, Runs]],
+    read: Read = committed_file,
+    versions: Callable[[str], Iterable[str]] = commits_of,
+) -> set[str]:
+    """Check that every run was made by a commit with the present criterion, and answered no other one before.
+
+    read: (commit, path of a file in the checkout) -> its text; None where either is not there. versions: a path -> the
+    commits that changed it. Returned are commits that are not known here, as in a clone without its history, of which
+    nothing can be said.
 
     Raises:
-        InputError: for the first claim of which a run is older than its criterion.
+        InputError: for the first claim of which a run is older than its criterion, or answered another one before.
     """
     unknown: set[str] = set()
     for claim, runs in answered:
@@ -38,7 +51,28 @@ def check(answered: Iterable[tuple[Claim, Runs]], read: Callable[[str, str], str
                     f"ran its seed {min(seeds)}, does not hold; what changes after a run needs other seeds: give "
                     f"first_seed: {max(claim.all_seeds()) + 1}"
                 )
+        _check_answers_before(
+            claim, present, {r.run: r.seed for arm in runs.values() for r in arm.values()}, read, versions
+        )
     return unknown
+
+
+def _check_answers_before(
+    claim: Claim, present: Any, seeds: Mapping[str, int], read: Read, versions: Callable[[str], Iterable[str]]
+) -> None:
+    """Check that no commit holds an answer of these runs under another criterion. seeds: by the names of the runs."""
+    table = f"results/claims/{claim.name}.csv"
+    for commit in versions(table):
+        then, rows = read(commit, f"conf/experiment/claim/{claim.name}.yaml"), read(commit, table)
+        if then is None or rows is None or criterion(then) == present:
+            continue
+        for row in csv.DictReader(rows.splitlines()):
+            if row.get("run") in seeds:
+                raise InputError(
+                    f"claim/{claim.name} was answered in commit {commit[:8]} by its seed {seeds[row['run']]} under "
+                    "another criterion or number of seeds, and a run that is made again is no new one: give "
+                    f"first_seed: {max(claim.all_seeds()) + 1}"
+                )
 
 
 def criterion(text: str) -> list[Mapping[str, Any]]:

@@ -73,6 +73,11 @@ def committed_file(commit: str, path: str) -> str | None:
     return git("show", f"{commit}:{path}", at=CHECKOUT) if CHECKOUT else None
 
 
+def commits_of(path: str) -> list[str]:
+    """Return the commits that changed a file of the checkout, the latest first; none outside a checkout."""
+    return (git("log", "--format=%H", "--", path, at=CHECKOUT) or "").split() if CHECKOUT else []
+
+
 def provenance(
     data_hash: str, statistics_hash: str | None, device: str, threads: int, data_pinned: bool | None = None
 ) -> Provenance:
