@@ -30,8 +30,9 @@ Made by `make table` from `results/records/` and the claims' runs in `results/cl
 percent; an interval is of 95 % over runs with different seeds (Student's t): it says what another seed would do, not
 what other test images would. A run that diverged is in no mean and no pair; its row of errors counts it. Other data
 than ImageNet says nothing about the paper's numbers. Arms with rates of their own have those that their searches on
-validation images found best. Runs that were chosen and tested on the same images, as the paper's were, stand in tables
-of their own: those images decided when the rate drops, and flatter the run.
+validation images found best; other arms share one, the paper's, and each run drops it where its own validation error
+stalls, so that a difference between them holds their drops, too. Runs that were chosen and tested on the same images,
+as the paper's were, stand in tables of their own: those images decided when the rate drops, and flatter the run.
 """
 
 
