@@ -63,7 +63,8 @@ def time_spent(runs: Sequence[TrainingRecord]) -> str:
         hours[data] = hours.get(data, 0) + run.wall_s / 3600
     each = ", ".join(f"{spent:.1f} on {data}" for data, spent in sorted(hours.items()))
     whole = f"{len(runs):,} runs, with those of the searches, took {sum(hours.values()):.1f} hours by the wall clock"
-    return f"{whole}, in one thread each and mostly beside other work: {each}." if runs else ""
+    without = "runs that were made twice, first designs that are not kept, and those of the floor and the benchmark"
+    return f"{whole}, in one thread each and mostly beside other work: {each}; without {without}." if runs else ""
 
 
 def about_floor(answers: Sequence[Answer], floor: NumericalFloor) -> str:

@@ -30,6 +30,17 @@ def scale(answer: Answer) -> str:
     return ", ".join([*data, network, length, *papers])
 
 
+def short_scale(answer: Answer) -> str:
+    """Return data, network and epochs of a claim's runs, in few words."""
+    found = answer.records
+    if not found:
+        return "-"
+    data = sorted({str(record.choices.get("data")) for record in found})
+    networks = sorted({f"{r.choices.get('model')} of {r.network.depth} layers" for r in found})
+    epochs = sorted({record.science["optim"]["epochs"] for record in found})
+    return f"{', '.join([*data, *networks])}, {' or '.join(map(str, epochs))} epoch{'s' * (epochs != [1])}"
+
+
 def compared(tested: Tested) -> str:
     """Return what is compared, with the means of the arms whose difference is meant: how good either is."""
     return with_means(tested.test, tested.measured if tested.test.statistic == "mean" else [])
