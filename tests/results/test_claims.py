@@ -443,8 +443,8 @@ def test_the_time_that_runs_took_is_summed_by_data() -> None:
     made = [training(wall_s=s, choices={"data": data}) for s, data in ((5400.0, "digits8"), (360.0, "cifar10"))]
     assert time_spent(made) == (
         "2 runs, with those of the searches, took 1.6 hours by the wall clock, in one thread each and mostly beside "
-        "other work: 0.1 on cifar10, 1.5 on digits8; without runs that were made twice, first designs that are not kept, "
-        "and those of the floor and the benchmark."
+        "other work: 0.1 on cifar10, 1.5 on digits8; without runs that were made twice, first designs that are not "
+        "kept, and those of the floor and the benchmark."
     )
     assert time_spent([]) == ""
 

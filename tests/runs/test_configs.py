@@ -32,7 +32,8 @@ SMALL = ("data.resize_px=36", "data.crop_px=32", "model.width=0.0625")
 
 CLAIMS = (
     "batch_norm_bad_init batch_norm_cost batch_norm_time biases channel_shared cifar_batch_norm cifar_figure2 "
-    "cifar_figure2_pixels cifar_figure3 cifar_figure3_pixels cifar_learned_slope cifar_learned_slope_low_rate "
+    "cifar_figure2_pixels cifar_figure3 cifar_figure3_long cifar_figure3_pixels cifar_learned_slope "
+    "cifar_learned_slope_low_rate "
     "cifar_resnet20 cifar_shared cifar_slope_decay_rate cifar_slopes cifar_table2 combined_testing dead_units "
     "dead_units_cure dead_units_prelu depth_or_width equal_weights figure2 figure2_18 figure2_pixels figure3 "
     "figure3_long figure3_pixels first_layer fisher_blocks_start fisher_large_start fisher_large_trained "
