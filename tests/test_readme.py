@@ -54,7 +54,7 @@ def test_the_findings_are_those_of_the_records() -> None:
     shown = README.partition("## Findings")[2].partition("\n## ")[0]
     findings, claims = ((ROOT / "results" / name).read_text() for name in ("FINDINGS.md", "CLAIMS.md"))
     effects = re.findall(r"(-?[\d.]+)[^()\d]*\((-?[\d.]+ to -?[\d.]+)\)", " ".join(shown.split()))
-    assert len(effects) == 15
+    assert len(effects) == 17
     for effect, interval in effects:
         assert f" {effect} ({interval})" in findings + claims, effect
     counts = re.search(r"(\d+) contradicted, (\d+) inconclusive, .*?(\d+) supported", claims)

@@ -92,10 +92,11 @@ def choose(
     for label, (name, own) in enumerate(zip(classes, by_class, strict=True)):
         count = val_per_class or max(1, len(own) // SHARE)
         if count >= len(own):
+            fewer = "lower data.val_per_class, " if val_per_class else ""
             raise InputError(
                 f"{count} of the {len(own)} training images of class {name} would be for validation, which leaves none "
-                "to train on; add images, lower data.val_per_class, or give data.protocol=paper, where the held-out "
-                "images both choose and test"
+                f"to train on; add images, {fewer}or give data.protocol=paper, where the held-out images both choose "
+                "and test"
             )
         drawn: set[int] = set()
         for draw in itertools.count():
