@@ -72,8 +72,8 @@ def _line(marker: str, answer: Answer, command: str = "") -> str:
     found = [_tested(each, answer.verdict) for each in answer.tested]
     is_drawn = any(tested.measured for tested in answer.tested)
     figure = f"[figure]({FIGURES}/{claim.name}.svg), " if is_drawn else ""
-    told = "; ".join([*found, short_scale(answer)])
-    first = f"{marker} **{claim.statement}: {answer.verdict}.** {told[0].upper()}{told[1:]}"
+    words = "; ".join([*found, short_scale(answer)])
+    first = f"{marker} **{claim.statement}: {answer.verdict}.** {words[0].upper()}{words[1:]}"
     return f"{first}; {figure}`{command}{claim.name}`"
 
 
