@@ -273,7 +273,7 @@ def test_a_full_disk_is_a_sentence_and_the_last_good_state_stays(tmp_path: Path)
 def test_a_run_killed_at_twenty_random_moments_ends_with_the_bits_of_one_that_was_not(
     tmp_path: Path, processes: int
 ) -> None:
-    options = (*WITHIN, "optim.epochs=40")
+    options = (*WITHIN, "optim.epochs=100")
     whole, cut = tmp_path / "whole", tmp_path / "cut"
 
     def command(place: Path) -> list[str]:
@@ -302,7 +302,7 @@ def test_a_run_killed_at_twenty_random_moments_ends_with_the_bits_of_one_that_wa
     assert same_bits(weights(whole), weights(cut))
     assert numbers(records.load(record(whole))) == numbers(records.load(record(cut)))
     steps = [row["epoch"] for row in records.load(record(cut)).history]
-    assert steps == list(range(1, 41))
+    assert steps == list(range(1, 101))
 
 
 def newest_stamp(place: Path) -> int:
