@@ -39,8 +39,8 @@ def chosen(names: list[str]) -> list[Claim]:
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
-            listed = f"did you mean {near[0]}? There" if near else "there"
-            raise InputError(f"{name} is not a claim that can be run; {listed} are: {', '.join(known)}")
+            meant = f"did you mean {near[0]}? " if near else ""
+            raise InputError(f"{name} is not a claim that can be run; {meant}`claims.py list` prints all {len(known)}")
     return [known[name] for name in names] if names else list(known.values())
 
 

@@ -193,6 +193,7 @@ HOSTILE = {
     "objects": pickle.dumps({b"data": np.array([[]], object), b"labels": [], b"filenames": []}, protocol=2),
     "another type": pickle.dumps([1, 2], protocol=2),
     "nothing": b"",
+    "no keys": pickle.dumps({}, protocol=2),
     "half": pickle.dumps({b"data": b"x" * 100}, protocol=2)[:50],
     "other lengths": pickle.dumps({b"data": [], b"labels": [1], b"filenames": []}, protocol=3),
 }
@@ -227,6 +228,15 @@ def test_a_damaged_packed_archive_is_one_sentence(images: Images, tmp_path: Path
     archive.write_bytes(spoil(archive.read_bytes()))
     with pytest.raises(InputError, match=rf"{ARCHIVE} (cannot be read|is no batch) .*; get the official archive again"):
         cifar10(str(tmp_path), cache_dir=str(tmp_path / "cache"))
+
+
+def test_a_batch_without_labels_says_so(images: Images, tmp_path: Path) -> None:
+    folder = write_archive(images, tmp_path / "there")
+    batch = pickle.loads((folder / "data_batch_2").read_bytes(), encoding="bytes")
+    del batch[b"labels"]
+    write_pickle(folder / "data_batch_2", batch)
+    with pytest.raises(InputError, match=r"data_batch_2 is no batch of CIFAR-10 \(it has no b'labels'\); get the"):
+        cifar10(str(folder), download=False, cache_dir=str(tmp_path / "cache"))
 
 
 def test_a_packed_archive_that_lacks_a_batch_or_holds_a_link_is_refused(images: Images, tmp_path: Path) -> None:

@@ -111,6 +111,8 @@ def _batch(pickled: bytes, name: str) -> list[Row]:
         pixels = batch[b"data"].array.reshape(-1, PIXELS)
         labels, names = bytes(batch[b"labels"]), [bytes(each) for each in batch[b"filenames"]]
         return list(zip(labels, names, pixels, strict=True))
+    except KeyError as error:
+        raise InputError(f"{name} is no batch of CIFAR-10 (it has no {error}); {REMEDY}") from error
     except Exception as error:  # a hostile file can raise anything
         raise InputError(f"{name} is no batch of CIFAR-10 ({' '.join(str(error).split())}); {REMEDY}") from error
 
