@@ -2,12 +2,12 @@
 
 For each data set that results are claimed on, the runs of a few seeds in 24 variants each: SGD fused or not, maps
 channels last or first, one or two threads, and the instructions of older processors in place of this one's. Each is a
-process `train.py` with a folder of its own, one after the other; what is finished is not run again, so an interrupted
+process `train.py` with a folder of its own, `--jobs` at a time; what is finished is not run again, so an interrupted
 measurement continues. The table takes what is finished, for a spread of fewer is as good an estimate, if a wider one;
 of variants that round alike it takes one, and of other data it keeps what it has.
 
 python scripts/numerical_floor.py digits8
-python scripts/numerical_floor.py cifar10 --root data/cifar10
+python scripts/numerical_floor.py cifar10 --root data/cifar10 --jobs 2
 python scripts/numerical_floor.py cifar10 --finished     tabulate what is finished, and run nothing
 """
 
@@ -17,6 +17,7 @@ import io
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import product
 from pathlib import Path
 
@@ -66,6 +67,17 @@ def train(data: str, seed: int, variant: Variant, runs: Path, root: Path | None)
     subprocess.run(command, env=environment, cwd=ROOT, stdout=sys.stderr, check=True)
 
 
+def train_all(data: str, runs: Path, root: Path | None, jobs: int) -> None:
+    """Run every variant of every seed; where one fails, those that have not begun are not begun."""
+    pool = ThreadPoolExecutor(jobs)
+    wanted = product(VARIANTS, SEEDS)
+    try:
+        for done in as_completed([pool.submit(train, data, seed, variant, runs, root) for variant, seed in wanted]):
+            done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 def folder_of(data: str, variant: Variant, runs: Path) -> Path:
     return runs / data / name_of(variant).replace(", ", "_").replace(" ", "_")
 
@@ -107,11 +119,12 @@ def main() -> None:
     parser.add_argument("data", choices=RUNS, help="the data to measure it on")
     parser.add_argument("--root", type=Path, help="data.root of the runs")
     parser.add_argument("--runs", type=Path, default=Path("runs") / "numerical_floor", help="the folder of its runs")
+    parser.add_argument("--jobs", type=int, default=1, choices=range(1, 257), metavar="N", help="runs at a time")
     parser.add_argument("--finished", action="store_true", help="tabulate what is finished, and run nothing")
     asked = parser.parse_args()
     runs = asked.runs.absolute()
-    for variant, seed in () if asked.finished else product(VARIANTS, SEEDS):
-        train(asked.data, seed, variant, runs, asked.root)
+    if not asked.finished:
+        train_all(asked.data, runs, asked.root, asked.jobs)
     found = rows(asked.data, runs)
     if not found:
         sys.exit(f"nothing of {asked.data} is finished in {runs}; run it without --finished")
