@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import product
 from pathlib import Path
 
-from rectifiers.results.numerical_floor import FILE, SUFFIX, load_floor
+from rectifiers.results.numerical_floor import DIVERGED, FILE, SUFFIX, load_floor
 from rectifiers.results.origin import code_of, machine_of
 from rectifiers.runs import record as records
 from rectifiers.runs.record import TrainingRecord
@@ -64,7 +64,9 @@ def train(data: str, seed: int, variant: Variant, runs: Path, root: Path | None)
     overrides += [] if root is None else [f"data.root='{root.absolute()}'"]
     environment = {**os.environ, **INSTRUCTIONS[instructions], "OMP_WAIT_POLICY": "PASSIVE"}
     command = [sys.executable, str(ROOT / "train.py"), *overrides]
-    subprocess.run(command, env=environment, cwd=ROOT, stdout=sys.stderr, check=True)
+    ended = subprocess.run(command, env=environment, cwd=ROOT, stdout=sys.stderr)
+    if not any(record.seed == seed for record in records_of(data, variant, runs)):  # one that diverged has a record
+        raise subprocess.CalledProcessError(ended.returncode, command)
 
 
 def train_all(data: str, runs: Path, root: Path | None, jobs: int) -> None:
@@ -91,7 +93,8 @@ def records_of(data: str, variant: Variant, runs: Path) -> list[TrainingRecord]:
 def rows(data: str, runs: Path) -> list[dict[str, str]]:
     """Return a row per finished variant: its run and origin, errors in percent, and the last epoch's training loss.
 
-    Variants of a seed with the loss of an earlier one went its way, as one thread and two do in small networks.
+    Variants of a seed with the loss of an earlier one went its way, as one thread and two do in small networks. One
+    that diverged has no errors, and no loss that could be that of another.
     """
     found = [
         {
@@ -105,12 +108,15 @@ def rows(data: str, runs: Path) -> list[dict[str, str]]:
                 f"{name}{SUFFIX}": str(record.protocols[name].top1_error_pct) if name in record.protocols else ""
                 for name in ERRORS
             },
-            "train_loss": str(record.history[-1]["train_loss"]),
+            "train_loss": str(record.history[-1]["train_loss"]) if record.status == "finished" else DIVERGED,
         }
         for variant in VARIANTS
         for record in records_of(data, variant, runs)
     ]
-    first = {(row["seed"], row["train_loss"]): row for row in reversed(found)}
+    first = {
+        (row["seed"], row["variant"] if row["train_loss"] == DIVERGED else row["train_loss"]): row
+        for row in reversed(found)
+    }
     return sorted(first.values(), key=lambda row: (int(row["seed"]), found.index(row)))
 
 

@@ -8,22 +8,28 @@ runs the mean difference then has a standard error of sd sqrt(2/n), and `half_wi
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rectifiers.results.statistics import Spread, spread_of, t_quantile
 
 FILE = "numerical_floor.csv"  # below results/
 SUFFIX = "_error_pct"
+DIVERGED = "diverged"  # in place of the training loss; such a run has no errors
 Spreads = Mapping[str, Spread]  # by protocol
 
 
 @dataclass(frozen=True)
 class NumericalFloor:
-    """The spread of top-1 errors in percent, by the data's option and protocol."""
+    """The spread of top-1 errors in percent, by the data's option and protocol.
+
+    diverged: by data, how many runs diverged where another of their seed trained; they are in no spread.
+    """
 
     spreads: Mapping[str, Spreads]
+    diverged: Mapping[str, int] = field(default_factory=dict)
 
     def half_width(self, data: str, protocol: str, n: int, arms: int = 2) -> float:
         """Return how far the mean over `n` seeds of an error (one arm) or a difference (two) moves by rounding, points.
@@ -57,10 +63,12 @@ class NumericalFloor:
         errors = " and ".join(f"{spread.sd:.2f} points by `{name}`" for name, spread in spreads.items())
         made = next(iter(spreads.values()))
         paired = ", ".join(f"{self.half_width(data, 'center', n):.2f} for n = {n}" for n in (1, 5, 10, 20))
+        lost = self.diverged.get(data, 0)
+        also = f" {lost} more diverged, at a rate where others of {'its' if lost == 1 else 'their'} seed trained."
         return (
             f"One configuration on {data}, run {made.n} times with {made.groups} seeds and these changed, has errors "
             f"with a standard deviation, within a seed, of {errors}: where all runs train, rounding alone moves the "
-            f"mean difference over n pairs of runs by up to {paired} (95 %, points by `center`)."
+            f"mean difference over n pairs of runs by up to {paired} (95 %, points by `center`).{also if lost else ''}"
         )
 
 
@@ -77,5 +85,6 @@ def load_floor(results: Path) -> NumericalFloor | None:
             by_seed = errors.setdefault(row["data"], {}).setdefault(key.removesuffix(SUFFIX), {})
             by_seed.setdefault(row["seed"], []).append(float(row[key]))
     return NumericalFloor(
-        {data: {name: spread_of([*seeds.values()]) for name, seeds in of.items()} for data, of in errors.items()}
+        {data: {name: spread_of([*seeds.values()]) for name, seeds in of.items()} for data, of in errors.items()},
+        Counter(row["data"] for row in rows if row["train_loss"] == DIVERGED),
     )
