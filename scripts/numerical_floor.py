@@ -125,9 +125,11 @@ def main() -> None:
     parser.add_argument("data", choices=RUNS, help="the data to measure it on")
     parser.add_argument("--root", type=Path, help="data.root of the runs")
     parser.add_argument("--runs", type=Path, default=Path("runs") / "numerical_floor", help="the folder of its runs")
-    parser.add_argument("--jobs", type=int, default=1, choices=range(1, 257), metavar="N", help="runs at a time")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--finished", action="store_true", help="tabulate what is finished, and run nothing")
     asked = parser.parse_args()
+    if asked.jobs < 1:
+        parser.error(f"--jobs {asked.jobs} runs nothing; give 1 or more")
     runs = asked.runs.absolute()
     if not asked.finished:
         train_all(asked.data, runs, asked.root, asked.jobs)
