@@ -1,4 +1,5 @@
-"""`python train.py activation=prelu init=he`: the same program as `rectifiers-train` of an installed package."""
+"""`python train.py activation=prelu init=he`: the same program as `rectifiers-train` of an
+installed package."""
 
 if __name__ == "__main__":
     from rectifiers.runtime.distributed import end_with_launcher

@@ -1,21 +1,26 @@
 """What the theory says, and what is measured beside it.
 
-python scripts/analyse.py propagation [key=value ...]     variance of responses and gradients, layer by layer
-python scripts/analyse.py gain [key=value ...]            gains and stability of every activation, yours too
-python scripts/analyse.py phase [key=value ...]           ordered, critical and chaotic chains; He's point among them
+python scripts/analyse.py propagation [key=value ...]     variance of responses and gradients, layer
+                                                          by layer
+python scripts/analyse.py gain [key=value ...]            gains and stability of every activation,
+                                                          yours too
+python scripts/analyse.py phase [key=value ...]           ordered, critical and chaotic chains; He's
+                                                          point among them
 python scripts/analyse.py histograms [key=value ...]      activations and gradients along a training
-python scripts/analyse.py responses run=<id> [runs_dir= trust=[<module>]]  means, active and dead units, slopes of a run
-python scripts/analyse.py fisher [key=value ...]          Fisher information of a small network, for several slopes
-python scripts/analyse.py preprocessing [key=value ...]   mean image, components, reconstruction, whitened images
+python scripts/analyse.py responses run=<id> [runs_dir= trust=[<module>]]  means, active and dead
+                                                                           units, slopes of a run
+python scripts/analyse.py fisher [key=value ...]          Fisher information of a small network, for
+                                                          several slopes
+python scripts/analyse.py preprocessing [key=value ...]   mean image, components, reconstruction,
+                                                          whitened images
 
 Examples:
   python scripts/analyse.py propagation model=small30 init=xavier
   python scripts/analyse.py gain activation=mish beside=[relu,prelu]
 
-Keys are those of train.py (model=small30 activation=prelu init=xavier data=digits seed=1), and each analysis' own:
-{own}
-Numbers (JSON) and figures (SVG) go to results/analyses/<name>-<hash of what was asked>/, or below out=<folder>. With
---json the numbers are printed instead of a table.
+Keys are those of train.py (model=small30 activation=prelu init=xavier data=digits seed=1), and each
+analysis' own: {own} Numbers (JSON) and figures (SVG) go to results/analyses/<name>-<hash of what
+was asked>/, or below out=<folder>. With --json the numbers are printed instead of a table.
 """
 
 import argparse
@@ -49,10 +54,16 @@ RESULTS = Path(__file__).parents[1] / "results" / "analyses"
 GROUPS = ("model", "activation", "init", "data", "preprocess")
 DEFAULTS = {  # beside those of train.py
     "fisher": (  # 16-12-10 on digits of 4 x 4, 15 epochs
-        "model=mlp", "model.depth=1", "model.hidden=12", "data.resize_px=4", "data.crop_px=4", "optim.epochs=15",
-        "optim.lr=0.05", "evaluation=center",
+        "model=mlp",
+        "model.depth=1",
+        "model.hidden=12",
+        "data.resize_px=4",
+        "data.crop_px=4",
+        "optim.epochs=15",
+        "optim.lr=0.05",
+        "evaluation=center",
     ),
-}  # fmt: skip
+}
 
 
 def configuration(arguments: list[str]) -> tuple[RunConfig, Choices]:
@@ -76,10 +87,17 @@ def analyse(name: str, arguments: list[str]) -> tuple[dict[str, Any], Path]:
         numbers, asked = run(config, record, folder), {"run": record.run}
     else:
         given = {argument.partition("=")[0] for argument in rest}
-        rest = [*(each for each in DEFAULTS.get(name, ()) if each.partition("=")[0] not in given), *rest]
+        rest = [
+            *(each for each in DEFAULTS.get(name, ()) if each.partition("=")[0] not in given),
+            *rest,
+        ]
         config, choices = configuration(rest)
         numbers = run(config, **own)
-        asked = {"activation": config.activation.as_dict()} if name in ("gain", "phase") else described(rest, choices)
+        asked = (
+            {"activation": config.activation.as_dict()}
+            if name in ("gain", "phase")
+            else described(rest, choices)
+        )
     return {"analysis": name, "asked": {**asked, **own}, **numbers}, root
 
 
@@ -96,7 +114,8 @@ def finished_run(arguments: list[str]) -> tuple[RunConfig, TrainingRecord, Path]
 
 
 def described(arguments: list[str], choices: Choices) -> dict[str, Any]:
-    """Return what the run's keys ask for, in words: each group's option with the keys that were changed in it."""
+    """Return what the run's keys ask for, in words: each group's option with the keys that were
+    changed in it."""
     groups: dict[str, Any] = {group: choices[group] for group in GROUPS}
     others = []
     for argument in arguments:
@@ -118,7 +137,9 @@ def keep(root: Path, numbers: dict[str, Any], figures: Mapping[str, "Figure"]) -
         for path, figure in zip(paths[1:], figures.values(), strict=True):
             write_svg(figure, path, name)
     except OSError as error:
-        raise InputError(f"out={root} cannot be written ({error}); make room or give another") from error
+        raise InputError(
+            f"out={root} cannot be written ({error}); make room or give another"
+        ) from error
     return paths
 
 
@@ -126,17 +147,25 @@ def own_keys() -> str:
     """Return the analyses' own keys, for the help."""
     lines = []
     for name, settings in SETTINGS.items():
-        own = [f"{k}={json.dumps(f.default).replace(' ', '')} ({f.description})" for k, f in keys(settings).items()]
+        own = [
+            f"{k}={json.dumps(f.default).replace(' ', '')} ({f.description})"
+            for k, f in keys(settings).items()
+        ]
         lines.append(f"  {name}: {'; '.join(own) or 'none'}")
     return "\n".join(lines)
 
 
 def main() -> None:
     about = (__doc__ or "").replace("{own}", own_keys())
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("name", metavar="analysis", help="one of those above")
     parser.add_argument(
-        "arguments", nargs="*", metavar="key=value", help="settings, as for train.py, and the analysis' own"
+        "arguments",
+        nargs="*",
+        metavar="key=value",
+        help="settings, as for train.py, and the analysis' own",
     )
     parser.add_argument("--json", action="store_true", help="print the numbers")
     options = parser.parse_intermixed_args()

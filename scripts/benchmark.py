@@ -1,11 +1,15 @@
-"""The rectifier benchmark: a card for any activation and initialiser, and the leaderboard. docs/benchmark.md says how.
+"""The rectifier benchmark: a card for any activation and initialiser, and the leaderboard.
+docs/benchmark.md says how.
 
-python scripts/benchmark.py activation=mish              run what is missing of an entry, and write its card
+python scripts/benchmark.py activation=mish              run what is missing of an entry, and write
+                                                         its card
 python scripts/benchmark.py activation=relu init=orthogonal   an initialiser, or both
 python scripts/benchmark.py activation=relu activation._target_=my.module.X
 python scripts/benchmark.py activation=mish size=full compute=one_gpu data.root=<folder>
-python scripts/benchmark.py leaderboard                  make the leaderboard and the cards from results/
-python scripts/benchmark.py check                        do results and leaderboard fit benchmark, code and data?
+python scripts/benchmark.py leaderboard                  make the leaderboard and the cards from
+                                                         results/
+python scripts/benchmark.py check                        do results and leaderboard fit benchmark,
+                                                         code and data?
 
 size=quick (the default) is ten minutes on two cores. An interrupted call goes on where it was.
 """
@@ -47,13 +51,18 @@ from rectifiers.runtime.signals import INTERRUPTED
 RESULTS = Path(__file__).parents[1] / "results"
 README = RESULTS.parent / "README.md"
 LEADERBOARD = "python scripts/benchmark.py leaderboard"  # what writes all of these pages
-IMAGE = re.compile(r"^!\[.*\n\n", re.MULTILINE)  # a figure in Markdown, which a terminal does not show
+IMAGE = re.compile(
+    r"^!\[.*\n\n", re.MULTILINE
+)  # a figure in Markdown, which a terminal does not show
 KINDS = (".md", ".svg", ".html", ".json")  # of a card's files
 
 
 def run(arguments: list[str], jobs: int, results: Path, first: int) -> None:
-    """Run an entry in `jobs` processes and keep its results; a process that only helps begins with task `first`."""
-    sizes = [each.removeprefix("size=") for each in arguments if each.startswith("size=")] or ["quick"]
+    """Run an entry in `jobs` processes and keep its results; a process that only helps begins with
+    task `first`."""
+    sizes = [each.removeprefix("size=") for each in arguments if each.startswith("size=")] or [
+        "quick"
+    ]
     if sizes[-1] not in get_args(Size):
         raise InputError(f"size={sizes[-1]} is not known; give one of: {', '.join(get_args(Size))}")
     if jobs < 1:
@@ -65,7 +74,10 @@ def run(arguments: list[str], jobs: int, results: Path, first: int) -> None:
         work(entry, sizes[-1], first)
         return
     if is_changed():
-        print("the code is not committed: the leaderboard will not take in what runs now", file=sys.stderr)
+        print(
+            "the code is not committed: the leaderboard will not take in what runs now",
+            file=sys.stderr,
+        )
     with helped(arguments, jobs - 1):
         found = work(entry, sizes[-1])
     save(results / "benchmark", with_other_sizes(results, found))
@@ -73,7 +85,10 @@ def run(arguments: list[str], jobs: int, results: Path, first: int) -> None:
     entries = load_all(results / "benchmark")
     path = write_card(results, entry.name, entries)
     wide_stdout().print(Markdown(IMAGE.sub("", path.read_text())))
-    for each in (path_of(results / "benchmark", entry.name), *(path.with_suffix(kind) for kind in KINDS)):
+    for each in (
+        path_of(results / "benchmark", entry.name),
+        *(path.with_suffix(kind) for kind in KINDS),
+    ):
         print(each)
 
 
@@ -84,25 +99,33 @@ def with_other_sizes(results: Path, found: EntryResults) -> EntryResults:
 
 
 def write_card(results: Path, entry: str, entries: Mapping[str, EntryResults]) -> Path:
-    """Write the card of an entry from its records: Markdown, figure and HTML; return the Markdown's path."""
+    """Write the card of an entry from its records: Markdown, figure and HTML; return the Markdown's
+    path."""
     card, path = cards.load(results / "cards" / f"{entry}.json"), results / "cards" / f"{entry}.md"
     said = description(card, entries[entry], entries)
-    write_svg(figure(benchmark(), card, entries[entry], entries), path.with_suffix(".svg"), entry, said)
+    write_svg(
+        figure(benchmark(), card, entries[entry], entries), path.with_suffix(".svg"), entry, said
+    )
     for each, text in card_texts(path, entries).items():
         write_text(each, text)
     return path
 
 
 def card_texts(path: Path, entries: Mapping[str, EntryResults]) -> dict[Path, str]:
-    """Return what a card is to say as Markdown, whose path is given, and as HTML around the figure that is there."""
+    """Return what a card is to say as Markdown, whose path is given, and as HTML around the figure
+    that is there."""
     card = cards.load(path.with_suffix(".json"))
     read = cards.chapters(benchmark(), card, entries[path.stem], entries)
     html = card_page.render_html(benchmark(), card, read, path.with_suffix(".svg").read_text())
-    return {path: card_page.render_markdown(benchmark(), card, read), path.with_suffix(".html"): html}
+    return {
+        path: card_page.render_markdown(benchmark(), card, read),
+        path.with_suffix(".html"): html,
+    }
 
 
 def stale_card(path: Path, entries: Mapping[str, EntryResults]) -> list[Path]:
-    """Return the committed files of a card that are not what its records say; git leaves out its HTML."""
+    """Return the committed files of a card that are not what its records say; git leaves out its
+    HTML."""
     drawn = path.with_suffix(".svg")
     said = description(cards.load(path.with_suffix(".json")), entries[path.stem], entries)
     if not drawn.is_file() or f">{escape(said)}<" not in drawn.read_text():
@@ -112,9 +135,13 @@ def stale_card(path: Path, entries: Mapping[str, EntryResults]) -> list[Path]:
 
 @contextmanager
 def helped(arguments: list[str], helpers: int) -> Iterator[None]:
-    """Let other processes work on the same entry in the body; they end with it, or with this process."""
+    """Let other processes work on the same entry in the body; they end with it, or with this
+    process."""
     command = [sys.executable, str(Path(__file__).absolute()), *arguments, "--first"]
-    running = [start_in_own_session([*command, str(number)], os.environ) for number in range(1, helpers + 1)]
+    running = [
+        start_in_own_session([*command, str(number)], os.environ)
+        for number in range(1, helpers + 1)
+    ]
     try:
         yield
     finally:
@@ -139,7 +166,8 @@ def pages(results: Path, entries: Mapping[str, EntryResults]) -> dict[Path, str]
 
 
 def write_leaderboard(results: Path) -> None:
-    """Write results/LEADERBOARD.md, CARDS.md, the cards (ReLU and PReLU stand in each), and the README's top rows."""
+    """Write results/LEADERBOARD.md, CARDS.md, the cards (ReLU and PReLU stand in each), and the
+    README's top rows."""
     entries = load_all(results / "benchmark")
     for path in card_paths(results):
         write_card(results, path.stem, entries)
@@ -151,26 +179,40 @@ def write_leaderboard(results: Path) -> None:
 
 
 def check_all(results: Path) -> None:
-    """Refuse results that are not of this benchmark, and a leaderboard or cards that are not what they say."""
+    """Refuse results that are not of this benchmark, and a leaderboard or cards that are not what
+    they say."""
     entries = load_all(results / "benchmark")
     for stem, found in entries.items():
         check(found, stem)
     stale = stale_files(pages(results, entries))
-    refuse_stale([*stale, *(each for path in card_paths(results) for each in stale_card(path, entries))], LEADERBOARD)
+    refuse_stale(
+        [*stale, *(each for path in card_paths(results) for each in stale_card(path, entries))],
+        LEADERBOARD,
+    )
     print(f"{len(entries)} entries of benchmark {benchmark().version}")
 
 
 def main() -> None:
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: threads wait asleep, and not spinning
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    os.environ.setdefault(
+        "OMP_WAIT_POLICY", "PASSIVE"
+    )  # before torch: threads wait asleep, and not spinning
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
         "arguments",
         nargs="+",
         metavar="key=value, leaderboard or check",
-        help="an entry by its overrides (activation=, init=, their settings, size=, places), or a command alone",
+        help="an entry by its overrides (activation=, init=, their settings, size=, places), "
+        "or a command alone",
     )
     parser.add_argument("--jobs", type=int, help="processes at a time (default: one per free core)")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="the folder of results (default: the project's)")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=RESULTS,
+        help="the folder of results (default: the project's)",
+    )
     parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
     asked = parser.parse_intermixed_args()
     try:

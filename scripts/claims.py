@@ -1,8 +1,10 @@
-"""The claims' runs: what is missing is planned as a sweep and started; `scripts/report.py claims` tabulates.
+"""The claims' runs: what is missing is planned as a sweep and started; `scripts/report.py claims`
+tabulates.
 
 Examples:
   python scripts/claims.py list
-  python scripts/claims.py run                               what neither runs/ nor results/claims has
+  python scripts/claims.py run                               what neither runs/ nor results/claims
+                                                             has
   python scripts/claims.py run figure3 dead_units --again    all runs of two claims, on this machine
   python scripts/claims.py search cifar_table2 --root data/cifar10
 """
@@ -29,7 +31,8 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.programs import one_sentence
 
 RESULTS = Path(__file__).parents[1] / "results" / "claims"
-# of a claim's runs beside its arm: W&B is not asked for hundreds of runs of seconds, and one thread gives equal bits
+# of a claim's runs beside its arm: W&B is not asked for hundreds of runs of seconds, and one thread
+# gives equal bits
 ALWAYS = ("logger=none", "compute.threads=1")
 
 
@@ -40,17 +43,26 @@ def chosen(names: list[str]) -> list[Claim]:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             meant = f"did you mean {near[0]}? " if near else ""
-            raise InputError(f"{name} is not a claim that can be run; {meant}`claims.py list` prints all {len(known)}")
+            raise InputError(
+                f"{name} is not a claim that can be run; {meant}`claims.py list` prints all "
+                f"{len(known)}"
+            )
     return [known[name] for name in names] if names else list(known.values())
 
 
 def missing(
-    wanted: Iterable[Claim], runs: Path, *, again: bool, search: bool = False, places: Sequence[str] = ()
+    wanted: Iterable[Claim],
+    runs: Path,
+    *,
+    again: bool,
+    search: bool = False,
+    places: Sequence[str] = (),
 ) -> dict[str, list[str]]:
-    """Return the overrides of every run that is missing, by its name; two claims that share a run have one.
+    """Return the overrides of every run that is missing, by its name; two claims that share a run
+    have one.
 
-    search: the runs that choose learning rates, instead of those that are judged. places: further overrides.
-    """
+    search: the runs that choose learning rates, instead of those that are judged. places: further
+    overrides."""
     found = [] if again else load(RESULTS)
     committed = is_changed() is False
     jobs: dict[str, list[str]] = {}
@@ -67,7 +79,9 @@ def missing(
             config, _ = compose_job(tuple(overrides))
             name = run_id(science(config))
             path = runs / name / "record.json"
-            reason = claim_exclusion_reason(records.load(path)) if committed and path.exists() else None
+            reason = (
+                claim_exclusion_reason(records.load(path)) if committed and path.exists() else None
+            )
             if reason:  # of code that was not committed, say
                 print(f"{path} answers nothing, for {reason}; it is run again", file=sys.stderr)
                 overrides.append("rerun=true")
@@ -91,20 +105,30 @@ def searched(claim: Claim, found: Sequence[TrainingRecord]) -> Runs:
     if claim.search is not None:
         there = search_runs(claim, found)
         for name, given in claim.searched().items():
-            yield from ((given, seed) for seed in claim.search.seeds if seed not in there.get(name, {}))
+            yield from (
+                (given, seed) for seed in claim.search.seeds if seed not in there.get(name, {})
+            )
 
 
 def run(wanted: list[Claim], asked: argparse.Namespace) -> None:
     """Plan what is missing and hand this process over to scripts/sweep.py."""
     if is_changed():
-        print("the code is not committed: results/claims will not take in what runs now", file=sys.stderr)
+        print(
+            "the code is not committed: results/claims will not take in what runs now",
+            file=sys.stderr,
+        )
     print("planning ...", file=sys.stderr)
     places = [] if asked.root is None else [f"data.root='{asked.root.absolute()}'"]
-    found = missing(wanted, asked.runs, again=asked.again, search=asked.command == "search", places=places)
+    found = missing(
+        wanted, asked.runs, again=asked.again, search=asked.command == "search", places=places
+    )
     print(f"missing runs: {len(found)}", file=sys.stderr)
     if not found:
         return
-    sweep = Path("sweeps") / f"claims-{hashlib.sha256(' '.join(sorted(found)).encode()).hexdigest()[:8]}"
+    sweep = (
+        Path("sweeps")
+        / f"claims-{hashlib.sha256(' '.join(sorted(found)).encode()).hexdigest()[:8]}"
+    )
     plan(sweep, found.values())
     launch = [sys.executable, str(Path(__file__).with_name("sweep.py")), "launch", str(sweep)]
     sys.stdout.flush()
@@ -125,20 +149,37 @@ def print_list(wanted: Iterable[Claim]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True, title="commands", metavar="command")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(
+        dest="command", required=True, title="commands", metavar="command"
+    )
     for name, text in (
-        ("list", "print the claims, how many of their runs are kept, and the minutes that these took"),
+        (
+            "list",
+            "print the claims, how many of their runs are kept, and the minutes that these took",
+        ),
         ("search", "make the missing runs that choose the arms' learning rates"),
         ("run", "make the missing runs that are judged"),
     ):
         command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         command.add_argument("claim", nargs="*", help="some claims (default: all)")
         if name != "list":
-            command.add_argument("--jobs", type=int, help="processes at a time (default: one per free core)")
-            command.add_argument("--again", action="store_true", help="also what results/claims has")
-            command.add_argument("--root", type=Path, help="the folder of data that are not in the project: data.root")
-            command.add_argument("--runs", type=Path, default=Path("runs"), help="the folder of runs (default: runs)")
+            command.add_argument(
+                "--jobs", type=int, help="processes at a time (default: one per free core)"
+            )
+            command.add_argument(
+                "--again", action="store_true", help="also what results/claims has"
+            )
+            command.add_argument(
+                "--root",
+                type=Path,
+                help="the folder of data that are not in the project: data.root",
+            )
+            command.add_argument(
+                "--runs", type=Path, default=Path("runs"), help="the folder of runs (default: runs)"
+            )
     asked = parser.parse_args()
     with one_sentence():
         wanted = chosen(asked.claim)

@@ -1,4 +1,5 @@
-"""Collect every `DEVIATION:` of conf/ and src/ in docs/results/reproduction.md, so that each is documented.
+"""Collect every `DEVIATION:` of conf/ and src/ in docs/results/reproduction.md, so that each is
+documented.
 
 python scripts/deviations.py           # write them into it
 python scripts/deviations.py --check   # exit with 1 where it is not up to date
@@ -16,7 +17,8 @@ TAG = "DEVIATION:"
 
 
 def deviations(path: Path) -> list[str]:
-    """Return the text after every tag of a file: the rest of the line and of the comment or docstring below it."""
+    """Return the text after every tag of a file: the rest of the line and of the comment or
+    docstring below it."""
     lines = path.read_text().splitlines()
     found = []
     for i, line in enumerate(lines):
@@ -27,7 +29,11 @@ def deviations(path: Path) -> list[str]:
         parts = [text.strip()]
         for below in [] if inline else lines[i + 1 :]:
             more = below.strip().removeprefix("#").strip()
-            if not more or more.startswith('"""') or (path.suffix == ".yaml" and not below.strip().startswith("#")):
+            if (
+                not more
+                or more.startswith('"""')
+                or (path.suffix == ".yaml" and not below.strip().startswith("#"))
+            ):
                 break
             parts.append(more)
         found.append(" ".join(parts).removesuffix('"""').rstrip("."))
@@ -36,8 +42,17 @@ def deviations(path: Path) -> list[str]:
 
 def section() -> str:
     """Return the list, by file."""
-    paths = sorted(p for folder in ("conf", "src") for p in (ROOT / folder).rglob("*") if p.suffix in (".py", ".yaml"))
-    lines = [f"- `{path.relative_to(ROOT).as_posix()}`: {text}." for path in paths for text in deviations(path)]
+    paths = sorted(
+        p
+        for folder in ("conf", "src")
+        for p in (ROOT / folder).rglob("*")
+        if p.suffix in (".py", ".yaml")
+    )
+    lines = [
+        f"- `{path.relative_to(ROOT).as_posix()}`: {text}."
+        for path in paths
+        for text in deviations(path)
+    ]
     return "\n".join(lines) + "\n"
 
 

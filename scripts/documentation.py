@@ -1,10 +1,9 @@
 """What the documentation site has beyond docs/: hooks of MkDocs, named in mkdocs.yml.
 
-The README is its first page, and the documents of results/ and of the project are pages too. Links are written as the
-files lie in the repository, where they work for a reader of it, and are changed here to the addresses of the pages.
-Formulas between dollar signs become MathML, which browsers show without a script, and `<!-- help: program -->` becomes
-what the program prints about itself.
-"""
+The README is its first page, and the documents of results/ and of the project are pages too. Links
+are written as the files lie in the repository, where they work for a reader of it, and are changed
+here to the addresses of the pages. Formulas between dollar signs become MathML, which browsers show
+without a script, and `<!-- help: program -->` becomes what the program prints about itself."""
 
 import html
 import os
@@ -34,11 +33,15 @@ FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>',
 
 
 def pages_from_elsewhere() -> dict[Path, str]:
-    """Return the files that lie outside of docs/ and belong to the site, with their places in it."""
+    """Return the files that lie outside of docs/ and belong to the site, with their places in
+    it."""
     found = {ROOT / name: place for name, place in ELSEWHERE.items()}
     found |= {path: f"results/{path.name.lower()}" for path in (ROOT / "results").glob("*.md")}
     cards = (ROOT / "results" / "cards").glob("*.md")
-    figures = [*(ROOT / "results" / "figures" / "claims").glob("*.svg"), *(ROOT / "results" / "cards").glob("*.svg")]
+    figures = [
+        *(ROOT / "results" / "figures" / "claims").glob("*.svg"),
+        *(ROOT / "results" / "cards").glob("*.svg"),
+    ]
     return found | {path: path.relative_to(ROOT).as_posix() for path in (*cards, *figures)}
 
 
@@ -46,8 +49,12 @@ def help_text(found: re.Match[str]) -> str:
     """Return what a program prints about itself, as a block."""
     done = subprocess.run(
         [sys.executable, *found[1].split(), "--help"],
-        cwd=ROOT, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "100"},
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "COLUMNS": "100"},
+    )
     return f"```text\n{done.stdout.rstrip()}\n```"
 
 
@@ -62,7 +69,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     folder = Path(page.file.abs_src_path or "").resolve().parent
 
     def target(link: str) -> tuple[File | None, bool]:
-        """Return the page or file of the site that a link leads to, and whether it leads to a file at all."""
+        """Return the page or file of the site that a link leads to, and whether it leads to a file
+        at all."""
         path = (folder / link.partition("#")[0]).resolve()
         return places.get(path), path.exists()
 
@@ -72,9 +80,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return found[0]
         file, exists = target(link)
         if file is None:
-            return words if exists else found[0]  # of the repository alone; what is nowhere, MkDocs reports
+            return (
+                words if exists else found[0]
+            )  # of the repository alone; what is nowhere, MkDocs reports
         _, hash_sign, anchor = link.partition("#")
-        return f"[{words}]({relpath(file.src_uri, Path(page.file.src_uri).parent.as_posix())}{hash_sign}{anchor})"
+        return f"[{words}]({relpath(file.src_uri, Path(page.file.src_uri).parent.as_posix())}{hash_sign}{anchor})"  # noqa: E501
 
     def in_markup(found: re.Match[str]) -> str:
         file, _ = target(found[2])
@@ -87,6 +97,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     def as_mathml(found: re.Match[str]) -> str:
-        return convert(html.unescape(found[2]).strip(), display="block" if found[1] == "div" else "inline")
+        return convert(
+            html.unescape(found[2]).strip(), display="block" if found[1] == "div" else "inline"
+        )
 
     return FORMULA.sub(as_mathml, content)

@@ -1,8 +1,8 @@
 """Test what is trained by other protocols, without training.
 
 Settings (key=value):
-  run           a run's name, the beginning of one, or its folder; [<run>,<run>,...]: their ensemble; or the file of a
-                plain state_dict
+  run           a run's name, the beginning of one, or its folder; [<run>,<run>,...]: their
+                ensemble; or the file of a plain state_dict
   evaluation    the protocols: an option of train.py, with its keys
   trust         [<module>,...]: needed by a run whose functions are not of this package
   logger=wandb  sends the result to W&B, too
@@ -13,8 +13,8 @@ Examples:
   python scripts/evaluate.py run=[e6eb31a64f10,0c255a4692ea] evaluation=ten_view
   python scripts/evaluate.py run=vgg19.pt model=vgg19 activation=relu data=imagenet
 
-What a run lacks is tested from its last checkpoint and added to its record; an ensemble gets a record of its own; the
-result of a plain state_dict is printed and not recorded.
+What a run lacks is tested from its last checkpoint and added to its record; an ensemble gets a
+record of its own; the result of a plain state_dict is printed and not recorded.
 """
 
 import sys
@@ -42,7 +42,9 @@ def test(arguments: list[str]) -> None:
     given = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
     names = [name.strip() for name in given.pop("run", "").strip("[]").split(",")]
     if not all(names):
-        raise InputError("no run is given; call scripts/evaluate.py run=<id or folder> evaluation=<option>")
+        raise InputError(
+            "no run is given; call scripts/evaluate.py run=<id or folder> evaluation=<option>"
+        )
     if len(names) == 1 and isfile(names[0]) and Path(names[0]).name != "record.json":
         config = composed([override(key, value) for key, value in given.items()])
         from rectifiers.training.run import test_weights
@@ -74,7 +76,10 @@ def main() -> None:
         with one_sentence(), deferring_signals():
             test(sys.argv[1:])
     except KeyboardInterrupt:  # a second one
-        print("interrupted; nothing was recorded of the protocol that was being tested", file=sys.stderr)
+        print(
+            "interrupted; nothing was recorded of the protocol that was being tested",
+            file=sys.stderr,
+        )
         sys.exit(INTERRUPTED)
 
 

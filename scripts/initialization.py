@@ -1,12 +1,14 @@
-"""How three initialisations carry the signal through six networks of torchvision: results/INITIALIZATION.md.
+"""How three initialisations carry the signal through six networks of torchvision:
+results/INITIALIZATION.md.
 
     python scripts/initialization.py                   all of them, some twenty minutes on one core
     python scripts/initialization.py resnet18 vgg16_bn again, beside what is there
-    python scripts/initialization.py --check           exit with 1 where the page is not what initialization.json says
+    python scripts/initialization.py --check           exit with 1 where the page is not what
+                                                       initialization.json says
 
-Every ReLU, GELU and Hardswish of a network is replaced by PReLU or by GELU. The mean square of what enters its last
-block, of what leaves it, and of the scores is measured on standard normal images, in training mode without dropout,
-over 8 seeds.
+Every ReLU, GELU and Hardswish of a network is replaced by PReLU or by GELU. The mean square of what
+enters its last block, of what leaves it, and of the scores is measured on standard normal images,
+in training mode without dropout, over 8 seeds.
 """
 
 import json
@@ -49,7 +51,12 @@ def torch_default(model: nn.Module, images: Tensor, seed: int) -> None:
 def kaiming(model: nn.Module, images: Tensor, seed: int) -> None:
     """He's gain for ReLU, the square root of 2, everywhere."""
     for name, weight in model.named_parameters():
-        if weight.dim() > 1 and "embedding" not in name and "scale" not in name and "token" not in name:
+        if (
+            weight.dim() > 1
+            and "embedding" not in name
+            and "scale" not in name
+            and "token" not in name
+        ):
             nn.init.kaiming_normal_(weight)
 
 
@@ -62,7 +69,8 @@ METHODS = {"torch's default": torch_default, "Kaiming, gain √2": kaiming, "rec
 
 
 def built(name: str, activation: str, seed: int) -> nn.Module:
-    """Return a network with another activation in every place, as its constructor leaves the weights."""
+    """Return a network with another activation in every place, as its constructor leaves the
+    weights."""
     torch.manual_seed(seed)
     model: nn.Module = torchvision.models.get_model(name, weights=None)
     for place, module in list(model.named_modules()):
@@ -79,7 +87,9 @@ def built(name: str, activation: str, seed: int) -> nn.Module:
 def measure(model: nn.Module, block: str, images: Tensor) -> list[float]:
     """Return the mean squares of the block's input, its output, and the scores."""
     found: list[Tensor] = []
-    handle = model.get_submodule(block).register_forward_hook(lambda _, given, out: found.extend([given[0], out]))
+    handle = model.get_submodule(block).register_forward_hook(
+        lambda _, given, out: found.extend([given[0], out])
+    )
     scores = model(images)
     handle.remove()
     return [float(x.double().square().mean()) for x in (*found, scores)]
@@ -87,7 +97,9 @@ def measure(model: nn.Module, block: str, images: Tensor) -> list[float]:
 
 def main(names: list[str]) -> None:
     results = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    with progress_bar("measurements", len(names) * len(ACTIVATIONS) * len(METHODS) * SEEDS) as advance:
+    with progress_bar(
+        "measurements", len(names) * len(ACTIVATIONS) * len(METHODS) * SEEDS
+    ) as advance:
         for name in names:
             block, px = BLOCKS[name]
             results[name] = []
@@ -96,11 +108,15 @@ def main(names: list[str]) -> None:
                     values = []
                     for seed in range(SEEDS):
                         model = built(name, activation, seed)
-                        images = torch.randn(IMAGES, 3, px, px, generator=torch.Generator().manual_seed(seed))
+                        images = torch.randn(
+                            IMAGES, 3, px, px, generator=torch.Generator().manual_seed(seed)
+                        )
                         fill(model, images, seed)
                         values.append(measure(model, block, images))
                         advance(1)
-                    results[name].append({"activation": activation, "init": method, "values": values})
+                    results[name].append(
+                        {"activation": activation, "init": method, "values": values}
+                    )
             write_text(KEPT, json.dumps(results, indent=1) + "\n")
             write_text(PAGE, page(results))
     print(page(results))
@@ -117,8 +133,10 @@ def page(results: dict[str, list[dict]]) -> str:
     head = ("network", "activation", "initialisation", "into the last block", "out of it", "scores")
     return (
         "# What initialisation does to the signal of six networks\n\n"
-        f"Mean squares, mean ± standard deviation over {SEEDS} seeds, of {IMAGES} standard normal images, in training\n"
-        "mode without dropout: normalisation uses the batch. Made by `python scripts/initialization.py`.\n\n"
+        f"Mean squares, mean ± standard deviation over {SEEDS} seeds, of {IMAGES} standard "
+        "normal images, in training\n"
+        "mode without dropout: normalisation uses the batch. Made by `python "
+        "scripts/initialization.py`.\n\n"
         f"{table(head, lines)}\n"
     )
 
@@ -127,7 +145,9 @@ if __name__ == "__main__":
     names = sys.argv[1:]
     with one_sentence():
         if names == ["--check"]:
-            write_or_check({PAGE: page(json.loads(KEPT.read_text()))}, True, "python scripts/initialization.py")
+            write_or_check(
+                {PAGE: page(json.loads(KEPT.read_text()))}, True, "python scripts/initialization.py"
+            )
         elif unknown := [name for name in names if name not in BLOCKS]:
             raise InputError(f"{unknown[0]} is not known; choose from: {', '.join(BLOCKS)}")
         else:

@@ -1,9 +1,10 @@
-"""Make small archives in the official layout of ILSVRC 2012, oddities included, the same bytes on any machine.
+"""Make small archives in the official layout of ILSVRC 2012, oddities included, the same bytes on
+any machine.
 
-`python scripts/make_miniature.py [folder]`. Six classes of generated photos, 12 + 4 each; a class is a hue and a
-direction of its stripes. Everything is computed in integers and stored uncompressed, because sines, gzip and PNG
-differ between builds of their libraries, and the archives' md5 is pinned. JPEG is libjpeg-turbo's, which is exact.
-"""
+`python scripts/make_miniature.py [folder]`. Six classes of generated photos, 12 + 4 each; a class
+is a hue and a direction of its stripes. Everything is computed in integers and stored uncompressed,
+because sines, gzip and PNG differ between builds of their libraries, and the archives' md5 is
+pinned. JPEG is libjpeg-turbo's, which is exact."""
 
 import io
 import struct
@@ -17,7 +18,8 @@ from PIL import Image
 from scipy.io import savemat
 
 CLASSES, TRAIN, VAL = 6, 12, 4
-# Labels follow the order of sorted WNIDs; the devkit's ids have another order, as in the real devkit.
+# Labels follow the order of sorted WNIDs; the devkit's ids have another order, as in the real
+# devkit.
 WNIDS = [f"n{number:08d}" for number in (1440764, 1776313, 2105855, 3018349, 4258138, 13037406)]
 ID_OF = dict(zip(WNIDS, (4, 3, 6, 1, 2, 5), strict=True))
 INNER = {7: "n00001740", 8: "n00015388", 9: "n03575240"}  # WordNet's inner nodes
@@ -25,13 +27,21 @@ ODD = ("cmyk", "png", "grey", "exif", "progressive", "444", "422")
 
 
 def photo(label: int, number: int, part: int) -> np.ndarray:
-    """Return stripes in the direction and hue of the class, with noise: uint8 [H, W, 3], sides of 70 to 129 px."""
+    """Return stripes in the direction and hue of the class, with noise: uint8 [H, W, 3], sides of
+    70 to 129 px."""
     draw = np.random.default_rng([label, number, part])
     height, width = (int(side) for side in draw.integers(70, 130, 2))
     y, x = np.mgrid[:height, :width]
     dx, dy = ((8, 0), (7, 4), (4, 7), (0, 8), (-4, 7), (-7, 4))[label]
     wave = np.abs((x * dx + y * dy + int(draw.integers(600))) % 600 - 300) * 90 // 300 - 45
-    hue = ((40, -20, -20), (20, 20, -40), (-20, 40, -20), (-40, 20, 20), (-20, -20, 40), (20, -40, 20))[label]
+    hue = (
+        (40, -20, -20),
+        (20, 20, -40),
+        (-20, 40, -20),
+        (-40, 20, 20),
+        (-20, -20, 40),
+        (20, -40, 20),
+    )[label]
     noise = draw.integers(-30, 31, (height, width, 3))
     return (128 + wave[..., None] + np.array(hue) + noise).clip(0, 255).astype(np.uint8)
 
@@ -40,7 +50,9 @@ def stored(body: bytes) -> bytes:
     """Return a deflate stream of `body` without compression."""
     parts = [body[i : i + 65535] for i in range(0, len(body), 65535)] or [b""]
     last = len(parts) - 1
-    return b"".join(struct.pack("<BHH", i == last, len(p), len(p) ^ 0xFFFF) + p for i, p in enumerate(parts))
+    return b"".join(
+        struct.pack("<BHH", i == last, len(p), len(p) ^ 0xFFFF) + p for i, p in enumerate(parts)
+    )
 
 
 def gzipped(body: bytes) -> bytes:
@@ -56,7 +68,10 @@ def png(pixels: np.ndarray) -> bytes:
         b"IDAT": b"\x78\x01" + stored(rows) + struct.pack(">I", zlib.adler32(rows)),
         b"IEND": b"",
     }
-    whole = (struct.pack(">I", len(c)) + k + c + struct.pack(">I", zlib.crc32(k + c)) for k, c in chunks.items())
+    whole = (
+        struct.pack(">I", len(c)) + k + c + struct.pack(">I", zlib.crc32(k + c))
+        for k, c in chunks.items()
+    )
     return b"\x89PNG\r\n\x1a\n" + b"".join(whole)
 
 
@@ -90,33 +105,63 @@ def tar(files: dict[str, bytes]) -> bytes:
 def meta() -> bytes:
     """`meta.mat` with the fields of the real one: classes by id, then inner nodes."""
     names = (
-        "ILSVRC2012_ID", "WNID", "words", "gloss", "num_children", "children", "wordnet_height", "num_train_images"
-    )  # fmt: skip
+        "ILSVRC2012_ID",
+        "WNID",
+        "words",
+        "gloss",
+        "num_children",
+        "children",
+        "wordnet_height",
+        "num_train_images",
+    )
     ids = {number: wnid for wnid, number in ID_OF.items()} | INNER
     synsets = np.zeros((len(ids), 1), dtype=[(name, object) for name in names])
     for row, number in enumerate(sorted(ids)):
         inner = number in INNER
-        children = np.array([number + 1 - CLASSES, number - CLASSES], dtype=np.float64) if inner else np.zeros((1, 0))
+        children = (
+            np.array([number + 1 - CLASSES, number - CLASSES], dtype=np.float64)
+            if inner
+            else np.zeros((1, 0))
+        )
         counts = (2.0, children, 1.0, 0.0) if inner else (0.0, children, 0.0, float(TRAIN))
         kind = "a group" if inner else f"stripes {number}"
         synsets[row, 0] = (float(number), ids[number], kind, f"{kind}, generated", *counts)
     file = io.BytesIO()
     savemat(file, {"synsets": synsets}, do_compression=False)
-    return b"MATLAB 5.0 MAT-file, generated".ljust(116) + file.getvalue()[116:]  # scipy's own header contains the time
+    return (
+        b"MATLAB 5.0 MAT-file, generated".ljust(116) + file.getvalue()[116:]
+    )  # scipy's own header contains the time
 
 
 def main(folder: Path) -> None:
     """Write the three archives."""
-    odd = {(label, 5): kind for label, kind in enumerate(ODD[:CLASSES])} | {(0, 7): ODD[6], (1, 7): "grey"}
+    odd = {(label, 5): kind for label, kind in enumerate(ODD[:CLASSES])} | {
+        (0, 7): ODD[6],
+        (1, 7): "grey",
+    }
     outer = {}
-    for label in (2, 0, 5, 1, 4, 3):  # classes and images in random order: no code may rely on that of an archive
+    for label in (
+        2,
+        0,
+        5,
+        1,
+        4,
+        3,
+    ):  # classes and images in random order: no code may rely on that of an archive
         numbers = np.random.default_rng(label).permutation(TRAIN)
         outer[f"{WNIDS[label]}.tar"] = tar(
-            {f"{WNIDS[label]}_{n * 37 + 5}.JPEG": encoded(photo(label, n, 0), odd.get((label, n))) for n in numbers}
+            {
+                f"{WNIDS[label]}_{n * 37 + 5}.JPEG": encoded(
+                    photo(label, n, 0), odd.get((label, n))
+                )
+                for n in numbers
+            }
         )
     labels = np.random.default_rng(99).permutation(np.repeat(np.arange(CLASSES), VAL))
     val = {
-        f"ILSVRC2012_val_{i + 1:08d}.JPEG": encoded(photo(int(label), i, 1), {3: "cmyk", 8: "grey"}.get(i))
+        f"ILSVRC2012_val_{i + 1:08d}.JPEG": encoded(
+            photo(int(label), i, 1), {3: "cmyk", 8: "grey"}.get(i)
+        )
         for i, label in enumerate(labels)
     }
     base = "ILSVRC2012_devkit_t12"

@@ -48,17 +48,22 @@ def percent(shares: Sequence[float]) -> str:
 
 def macros() -> Any:
     """Return the macros of the template, one per bench."""
-    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined)
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined
+    )
     environment.filters |= {"spread": spread, "percent": percent, "median": statistics.median}
     return environment.get_template("performance.md.j2").module
 
 
 def section(question: str, numbers: dict[str, Any]) -> str:
-    """Return what the document says of one bench, from its numbers in results/bench/<machine>.json."""
+    """Return what the document says of one bench, from its numbers in
+    results/bench/<machine>.json."""
     rounds = f", {numbers['rounds']} rounds" if "rounds" in numbers else ""
     origin = f"torch {numbers['versions']['torch']}, code {numbers['code']}{rounds}"
     text = getattr(macros(), question)(numbers)
-    return f"### {SECTIONS[question]}\n\n{text}\n\n`python scripts/bench/{question}.py`; {origin}.\n"
+    return (
+        f"### {SECTIONS[question]}\n\n{text}\n\n`python scripts/bench/{question}.py`; {origin}.\n"
+    )
 
 
 def document() -> str:
@@ -68,11 +73,17 @@ def document() -> str:
         measured = json.loads(path.read_text())
         machine, questions = measured["machine"], measured["questions"]
         device = "" if machine["device"] == "cpu" else f"{machine['device']}, "
-        parts.append(f"## {device}{machine['cores']} cores of {machine['cpu']}, {machine['instructions']}\n")
-        parts += [section(question, questions[question]) for question in SECTIONS if question in questions]
+        parts.append(
+            f"## {device}{machine['cores']} cores of {machine['cpu']}, {machine['instructions']}\n"
+        )
+        parts += [
+            section(question, questions[question]) for question in SECTIONS if question in questions
+        ]
     return "\n".join([*parts, macros().tail()])
 
 
 if __name__ == "__main__":
     with one_sentence():
-        write_or_check({OUT: document()}, sys.argv[1:] == ["--check"], "python scripts/performance.py")
+        write_or_check(
+            {OUT: document()}, sys.argv[1:] == ["--check"], "python scripts/performance.py"
+        )

@@ -1,8 +1,10 @@
-"""Convert the official archives to a folder to train from: the stages of `pipelines/imagenet/dvc.yaml` and `dvc.yaml`.
+"""Convert the official archives to a folder to train from: the stages of
+`pipelines/imagenet/dvc.yaml` and `dvc.yaml`.
 
 Examples:
   python scripts/prepare_imagenet.py verify       # the archives are the pinned bytes
-  python scripts/prepare_imagenet.py prepare      # archives -> shards, indexes, manifest; continues after a stop
+  python scripts/prepare_imagenet.py prepare      # archives -> shards, indexes, manifest; continues
+                                                  after a stop
   python scripts/prepare_imagenet.py statistics   # of the training images' centre crops
 """
 
@@ -45,12 +47,15 @@ def read_settings(path: Path) -> Settings:
     try:
         data = dict(yaml.safe_load(path.read_text())["data"])
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} cannot be read as settings of a data set ({error!r}); restore it from git") from error
+        raise InputError(
+            f"{path} cannot be read as settings of a data set ({error!r}); restore it from git"
+        ) from error
     return checked(Settings, data, f"{path}: data.")
 
 
 def cached_md5() -> Callable[[Path, Callable[[int], None]], str]:
-    """Return `file_md5` with the memory of DVC, where it knows the file, so that 150 GB are read once."""
+    """Return `file_md5` with the memory of DVC, where it knows the file, so that 150 GB are read
+    once."""
     from dvc.repo import Repo
     from dvc_data.hashfile.hash_info import HashInfo
     from dvc_objects.fs.local import LocalFileSystem
@@ -72,15 +77,20 @@ def cached_md5() -> Callable[[Path, Callable[[int], None]], str]:
 
 
 def verify_all(expected: Expected, pins: Path | None) -> str:
-    """Check every archive, and that DVC's file of pins, which `dvc repro -P` rewrites, agrees with `expected`."""
+    """Check every archive, and that DVC's file of pins, which `dvc repro -P` rewrites, agrees with
+    `expected`."""
     wanted = {archive.path.name: archive.md5 for archive in expected.archives.values()}
     if pins is not None:
         try:
             pinned = {out["path"]: out["md5"] for out in yaml.safe_load(pins.read_text())["outs"]}
         except (OSError, yaml.YAMLError, TypeError, KeyError) as error:
-            raise InputError(f"{pins} cannot be read ({error!r}); give git checkout {pins}") from error
+            raise InputError(
+                f"{pins} cannot be read ({error!r}); give git checkout {pins}"
+            ) from error
         if pinned != wanted:
-            raise InputError(f"{pins} no longer pins the official archives; give git checkout {pins}")
+            raise InputError(
+                f"{pins} no longer pins the official archives; give git checkout {pins}"
+            )
     md5 = cached_md5()
     for archive in expected.archives.values():
         size = archive.path.stat().st_size if archive.path.is_file() else 0
@@ -140,8 +150,12 @@ def _room_in_words() -> Iterator[None]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stage", choices=("verify", "prepare", "statistics"), help="what to do, in this order")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "stage", choices=("verify", "prepare", "statistics"), help="what to do, in this order"
+    )
     parser.add_argument(
         "--settings",
         type=Path,
@@ -149,14 +163,23 @@ def main() -> None:
         help="a file of conf/data (default: ImageNet's)",
     )
     archives = Path("pipelines/imagenet/archives.yaml")
-    parser.add_argument("--archives", type=Path, default=archives, help="the list of archives (default: ImageNet's)")
-    parser.add_argument("--pins", type=Path, help="a .dvc file that must pin what --archives says")
-    parser.add_argument("--out", type=Path, help="where verify (a file) and statistics (a folder) write")
     parser.add_argument(
-        "--threads", type=int, default=os.cpu_count(), help="threads that read archives (default: one per core)"
+        "--archives", type=Path, default=archives, help="the list of archives (default: ImageNet's)"
+    )
+    parser.add_argument("--pins", type=Path, help="a .dvc file that must pin what --archives says")
+    parser.add_argument(
+        "--out", type=Path, help="where verify (a file) and statistics (a folder) write"
+    )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=os.cpu_count(),
+        help="threads that read archives (default: one per core)",
     )
     given = parser.parse_args()
-    warnings.filterwarnings("ignore", module=r"PIL\.TiffImagePlugin")  # of broken EXIF, which the manifest lists
+    warnings.filterwarnings(
+        "ignore", module=r"PIL\.TiffImagePlugin"
+    )  # of broken EXIF, which the manifest lists
     try:
         with one_sentence(), _room_in_words():
             settings, expected = read_settings(given.settings), read_expected(given.archives)
@@ -167,7 +190,11 @@ def main() -> None:
                 elif given.out:
                     write_text(given.out, verified)
             else:
-                run_statistics(settings, given.out or Path(settings.root).with_name("statistics"), given.threads)
+                run_statistics(
+                    settings,
+                    given.out or Path(settings.root).with_name("statistics"),
+                    given.threads,
+                )
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         sys.exit(130)

@@ -1,4 +1,5 @@
-"""Make docs/reference/configuration.md: every key and every option, as the typed configuration and conf/ declare them.
+"""Make docs/reference/configuration.md: every key and every option, as the typed configuration and
+conf/ declare them.
 
 python scripts/reference.py           # write it
 python scripts/reference.py --check   # exit with 1 where it is stale
@@ -28,7 +29,7 @@ HEAD = """\
 Every key of a run, as `python train.py key=value` takes it, and every option of every group, as `group=option` takes
 it. `python train.py --help` prints the keys with the values that a command line makes, and `--cfg job` prints what a
 command would run. Made by `python scripts/reference.py` from `src/rectifiers/runs/config.py` and `conf/`; do not edit.
-"""
+"""  # noqa: E501
 
 
 def render() -> str:
@@ -38,9 +39,16 @@ def render() -> str:
     parts = [HEAD, *_keys(plain)]
     for name, field in groups.items():
         section = subsection(field) or Section
-        parts += [f"\n## {name}\n\n{field.description or section.__doc__}\n", *_keys(keys(section), f"{name}.")]
+        parts += [
+            f"\n## {name}\n\n{field.description or section.__doc__}\n",
+            *_keys(keys(section), f"{name}."),
+        ]
         parts += _options(name, section)
-    for name in sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name not in {*groups, "hydra"}):
+    for name in sorted(
+        path.name
+        for path in CONF.iterdir()
+        if path.is_dir() and path.name not in {*groups, "hydra"}
+    ):
         parts += [f"\n## {name}", *_options(name, Section)]
     return "\n".join(parts) + "\n"
 
@@ -53,7 +61,8 @@ def _keys(fields: Mapping[str, FieldInfo], prefix: str = "") -> Iterator[str]:
 
 
 def _options(group: str, section: type[Section]) -> Iterator[str]:
-    """The files of the group: what each says of itself, and the settings that its function has of its own."""
+    """The files of the group: what each says of itself, and the settings that its function has of
+    its own."""
     if not (CONF / group).is_dir():
         return
     yield f"\n| `{group}=` | what it is | its own settings |\n|---|---|---|"
@@ -62,7 +71,11 @@ def _options(group: str, section: type[Section]) -> Iterator[str]:
         given = content.get(group, content)
         own = []
         if "_target_" in given:
-            own = [f"`{group}.{key}={json.dumps(value)}`" for key, value in given.items() if key not in keys(section)]
+            own = [
+                f"`{group}.{key}={json.dumps(value)}`"
+                for key, value in given.items()
+                if key not in keys(section)
+            ]
         name = path.relative_to(CONF / group).with_suffix("").as_posix()
         yield f"| `{name}` | {_in_a_cell(_says(path, given))} | {', '.join(own)} |"
 
@@ -70,11 +83,22 @@ def _options(group: str, section: type[Section]) -> Iterator[str]:
 def _says(path: Path, given: Mapping[str, object]) -> str:
     """Return the first lines of the file's own comment, else of its function's docstring."""
     lines = [line for line in path.read_text().splitlines() if not line.startswith("# @package")]
-    comment = [line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines)]
+    comment = [
+        line.removeprefix("#").strip()
+        for line in takewhile(lambda line: line.startswith("#"), lines)
+    ]
     if comment:
-        return " ".join(takewhile(lambda line: not line.startswith(("DEVIATION:", "python ", "sbatch ")), comment))
+        return " ".join(
+            takewhile(
+                lambda line: not line.startswith(("DEVIATION:", "python ", "sbatch ")), comment
+            )
+        )
     target = given.get("_target_")
-    return (inspect.getdoc(get_method(str(target))) or "").partition("\n\n")[0].replace("\n", " ") if target else ""
+    return (
+        (inspect.getdoc(get_method(str(target))) or "").partition("\n\n")[0].replace("\n", " ")
+        if target
+        else ""
+    )
 
 
 def _in_a_cell(text: str) -> str:

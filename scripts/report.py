@@ -23,11 +23,28 @@ from typing import Any
 import yaml
 from rich.console import Group
 
-from rectifiers.results import claim_records, claims_table, criteria, findings, marks, readme, searches, tables
+from rectifiers.results import (
+    claim_records,
+    claims_table,
+    criteria,
+    findings,
+    marks,
+    readme,
+    searches,
+    tables,
+)
 from rectifiers.results.benchmark import leaderboard
 from rectifiers.results.benchmark.definition import benchmark
 from rectifiers.results.benchmark.entries import load_all
-from rectifiers.results.claims import Answer, answer, arm_hash, claim_exclusion_reason, claims, runs_of, search_runs
+from rectifiers.results.claims import (
+    Answer,
+    answer,
+    arm_hash,
+    claim_exclusion_reason,
+    claims,
+    runs_of,
+    search_runs,
+)
 from rectifiers.results.comparison import compare
 from rectifiers.results.eligibility import CLAIM, PLACE, described, exclusion_reason
 from rectifiers.results.generated import refuse_stale, stale_files, write_or_check
@@ -46,7 +63,8 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 RUNS = Path("runs")
 ALL = "evaluation=calibration"  # every protocol
-CHECKS = (  # of committed files, the longest first; each names what differs, and the command that writes it
+# of committed files, the longest first; each names what differs, and the command that writes it
+CHECKS = (
     "report.py experiments --check",
     "report.py tables --check",
     "report.py claims --check",
@@ -63,7 +81,8 @@ Outcome = tuple[Any, str | Group]  # of a command: plain data for --json, and th
 
 
 def collect(runs: Path) -> Outcome:
-    """Copy the records of experiments and claims from `runs` to results; say which are left out, and why."""
+    """Copy the records of experiments and claims from `runs` to results; say which are left out,
+    and why."""
     check_runs(runs)
     copied, of_claims, left_out = [], [], {}
     for path in sorted(runs.glob("*/record.json")):
@@ -88,7 +107,10 @@ def collect(runs: Path) -> Outcome:
 
 def in_tables() -> list[Record]:
     """Return the records that the tables are made from."""
-    return [*tables.load(RESULTS / "records"), *tables.of_claims(claim_records.load(RESULTS / "claims"))]
+    return [
+        *tables.load(RESULTS / "records"),
+        *tables.of_claims(claim_records.load(RESULTS / "claims")),
+    ]
 
 
 def write_tables(check: bool) -> Outcome:
@@ -107,14 +129,22 @@ def answers(found: list[TrainingRecord]) -> list[Answer]:
 
 
 def write_claims(check: bool) -> Outcome:
-    """Write results/CLAIMS.md and FINDINGS.md with a table and a figure per claim, or say which are stale."""
+    """Write results/CLAIMS.md and FINDINGS.md with a table and a figure per claim, or say which are
+    stale."""
     from rectifiers.results import claim_figures  # here and not above: others do without matplotlib
 
-    folder, path, figures = RESULTS / "claims", RESULTS / "CLAIMS.md", RESULTS / claims_table.FIGURES
+    folder, path, figures = (
+        RESULTS / "claims",
+        RESULTS / "CLAIMS.md",
+        RESULTS / claims_table.FIGURES,
+    )
     found = claim_records.load(folder)
-    if unknown := criteria.check((claim, runs_of(claim, found)) for claim in claims() if claim.tests):
+    if unknown := criteria.check(
+        (claim, runs_of(claim, found)) for claim in claims() if claim.tests
+    ):
         print(
-            f"{len(unknown)} commits that made records are not in this clone, so that it cannot be said whether their "
+            f"{len(unknown)} commits that made records are not in this clone, so that it "
+            "cannot be said whether their "
             "criteria stood there; see git fetch --unshallow",
             file=sys.stderr,
         )
@@ -145,23 +175,35 @@ def write_claims(check: bool) -> Outcome:
 def write_readme(check: bool) -> Outcome:
     """Fill the README's blocks from the records, or say whether they are stale."""
     path = ROOT / "README.md"
-    write_or_check({path: readme.render(path.read_text(), RESULTS)}, check, "python scripts/report.py readme")
+    write_or_check(
+        {path: readme.render(path.read_text(), RESULTS)}, check, "python scripts/report.py readme"
+    )
     return {"path": str(path), "written": not check}, "" if check else str(path)
 
 
 def check_all() -> Outcome:
-    """Make every committed file again and name those that differ; list the records that a [number] came after."""
+    """Make every committed file again and name those that differ; list the records that a [number]
+    came after."""
 
     def run(command: str) -> str:
         program, *arguments = command.split()
         script = ROOT / "scripts" / program
-        done = subprocess.run([sys.executable, script, *arguments], cwd=ROOT, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, script, *arguments], cwd=ROOT, capture_output=True, text=True
+        )
         return done.stderr.strip().removeprefix("error: ") or "it fails" if done.returncode else ""
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        stale = {command: error for command, error in zip(CHECKS, threads.map(run, CHECKS), strict=True) if error}
+        stale = {
+            command: error
+            for command, error in zip(CHECKS, threads.map(run, CHECKS), strict=True)
+            if error
+        }
     age = marks.ages(marks.origins(RESULTS))
-    older = [{"marks": [mark.commit for mark in later], "of": names} for later, names in age.older.items()]
+    older = [
+        {"marks": [mark.commit for mark in later], "of": names}
+        for later, names in age.older.items()
+    ]
     outcome = {"stale": stale, "older": older, "unknown": age.unknown}
     said = [f"{command}: {error}" for command, error in stale.items()] or [
         "every committed file is what the records say"
@@ -170,8 +212,11 @@ def check_all() -> Outcome:
 
 
 def draw_cost(record: Path) -> Outcome:
-    """Draw the error of a run against its cost, over its protocols, as results/figures/cost-<run>.svg."""
-    from rectifiers.results.figures import write_error_against_cost  # here and not above: tables need no matplotlib
+    """Draw the error of a run against its cost, over its protocols, as
+    results/figures/cost-<run>.svg."""
+    from rectifiers.results.figures import (
+        write_error_against_cost,
+    )  # here and not above: tables need no matplotlib
 
     drawn = records.load(record)
     path = RESULTS / "figures" / f"cost-{drawn.run}.svg"
@@ -194,7 +239,8 @@ def known_runs(runs: Path) -> list[Found]:
 
 
 def show(runs: Path, filters: list[str]) -> Outcome:
-    """Print the runs that fit, with their errors by the protocol that is asked for, or the usual one."""
+    """Print the runs that fit, with their errors by the protocol that is asked for, or the usual
+    one."""
     found = select(known_runs(runs), filters)
     protocols = [text.partition("=")[2] for text in filters if text.startswith("protocol=")]
     protocol = protocols[-1].partition(",")[0] if protocols else usual_protocol(found)
@@ -214,7 +260,9 @@ def diff(runs: Path, A: str, B: str) -> Outcome:  # noqa: N803 as the page calls
 
 def write_page(runs: Path) -> Outcome:
     """Write results/report/index.html from the collected runs and those of `runs`."""
-    from rectifiers.results.page.render import page  # here and not above: the rest does without Jinja
+    from rectifiers.results.page.render import (
+        page,
+    )  # here and not above: the rest does without Jinja
 
     path, found = RESULTS / "report" / "index.html", known_runs(runs)
     judged = answers(claim_records.load(RESULTS / "claims"))
@@ -224,8 +272,12 @@ def write_page(runs: Path) -> Outcome:
 
 
 def send(runs: Path, record: list[Path], project: str) -> Outcome:
-    """Send the runs of `runs` that W&B does not have, or the records that are given; say each as it is done."""
-    from rectifiers.tracking.sync import send_records, sync  # here and not above: tables do without W&B
+    """Send the runs of `runs` that W&B does not have, or the records that are given; say each as it
+    is done."""
+    from rectifiers.tracking.sync import (
+        send_records,
+        sync,
+    )  # here and not above: tables do without W&B
 
     sent, not_sent = [], {}
     for run, reason in send_records(record, project) if record else sync(runs):
@@ -239,7 +291,11 @@ def send(runs: Path, record: list[Path], project: str) -> Outcome:
 
 def wandb_report(project: str, entity: str | None, table: str | None, out: Path | None) -> Outcome:
     """Save the W&B report of what is collected, or write its document to a file."""
-    from rectifiers.tracking.report import build, save, specification  # here and not above: it takes seconds to import
+    from rectifiers.tracking.report import (
+        build,
+        save,
+        specification,
+    )  # here and not above: it takes seconds to import
 
     found = tables.load(RESULTS / "records")
     if out is None:
@@ -253,74 +309,118 @@ def wandb_report(project: str, entity: str | None, table: str | None, out: Path 
 
 
 def note_experiments(check: bool) -> Outcome:
-    """Note in experiments.yaml what conf/ says: hashes, the protocols' settings by data, networks' sizes."""
+    """Note in experiments.yaml what conf/ says: hashes, the protocols' settings by data, networks'
+    sizes."""
     from rectifiers.cli.composition import composed
     from rectifiers.cli.sweep import compose_job
     from rectifiers.training.size import network_size
 
     place = CONF / "experiment"
-    names = sorted(path.relative_to(place).with_suffix("").as_posix() for path in place.rglob("*.yaml"))
+    names = sorted(
+        path.relative_to(place).with_suffix("").as_posix() for path in place.rglob("*.yaml")
+    )
     data = sorted(path.stem for path in (CONF / "data").glob("*.yaml"))
     models = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
     sized = ("data=imagenet", "init.fc_std=null")  # stds are of three linear layers
     noted: dict[str, Any] = {
         "experiments": {
-            name: described(science(composed([f"experiment={name}"]))) for name in names if not name.startswith(CLAIM)
+            name: described(science(composed([f"experiment={name}"])))
+            for name in names
+            if not name.startswith(CLAIM)
         },
         "claims": {
             claim.name: {
-                arm: arm_hash(science(compose_job((f"experiment={CLAIM}{claim.name}", *overrides))[0]))
+                arm: arm_hash(
+                    science(compose_job((f"experiment={CLAIM}{claim.name}", *overrides))[0])
+                )
                 for arm, overrides in {**claim.arms, **claim.searched()}.items()
             }
             for claim in claims()
             if claim.arms
         },
         "settings": {
-            name: {p: each.as_dict() for p, each in composed([f"data={name}", ALL]).evaluation.protocols.items()}
+            name: {
+                p: each.as_dict()
+                for p, each in composed([f"data={name}", ALL]).evaluation.protocols.items()
+            }
             for name in data
         },
         "networks": {
-            name: network_size(composed([*sized, f"model={name}"]), classes=1000, channels=3, input_px=224)
+            name: network_size(
+                composed([*sized, f"model={name}"]), classes=1000, channels=3, input_px=224
+            )
             for name in models
         },
     }
-    write_or_check({PLACE: yaml.safe_dump(noted, sort_keys=True)}, check, "python scripts/report.py experiments")
+    write_or_check(
+        {PLACE: yaml.safe_dump(noted, sort_keys=True)},
+        check,
+        "python scripts/report.py experiments",
+    )
     return {"path": str(PLACE), **noted}, "" if check else str(PLACE)
 
 
 def options() -> argparse.ArgumentParser:
-    """Return the commands with their options; each is a function, and its options are the function's arguments."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Return the commands with their options; each is a function, and its options are the
+    function's arguments."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(required=True, title="commands", metavar="command")
 
-    def add(name: str, function: Callable[..., Outcome], of_runs: bool = False) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=(function.__doc__ or "").rstrip("."), description=function.__doc__)
+    def add(
+        name: str, function: Callable[..., Outcome], of_runs: bool = False
+    ) -> argparse.ArgumentParser:
+        command = commands.add_parser(
+            name, help=(function.__doc__ or "").rstrip("."), description=function.__doc__
+        )
         command.set_defaults(function=function)
         command.add_argument("--json", action="store_true", help="print JSON")
         if of_runs:
-            command.add_argument("--runs", type=Path, default=RUNS, help="the folder of runs (default: runs)")
+            command.add_argument(
+                "--runs", type=Path, default=RUNS, help="the folder of runs (default: runs)"
+            )
         return command
 
     example = "activation=prelu,relu data=digits optim.lr=0.01 protocol=dense"
-    add("show", show, of_runs=True).add_argument("filters", nargs="*", metavar="key=value", help=example)
+    add("show", show, of_runs=True).add_argument(
+        "filters", nargs="*", metavar="key=value", help=example
+    )
     comparing = add("diff", diff, of_runs=True)
     for side in "AB":
         comparing.add_argument(side, help="a run's name, its beginning, or a record's path")
     add("page", write_page, of_runs=True)
     add("collect", collect, of_runs=True)
-    written = {"tables": write_tables, "claims": write_claims, "readme": write_readme, "experiments": note_experiments}
+    written = {
+        "tables": write_tables,
+        "claims": write_claims,
+        "readme": write_readme,
+        "experiments": note_experiments,
+    }
     for name, function in written.items():
-        add(name, function).add_argument("--check", action="store_true", help="only say whether it is stale")
+        add(name, function).add_argument(
+            "--check", action="store_true", help="only say whether it is stale"
+        )
     add("check", check_all)
     add("cost", draw_cost).add_argument("record", type=Path, help="its record.json")
     sending = add("sync", send, of_runs=True)
-    sending.add_argument("--project", default="rectifiers", help="for records that are given (default: rectifiers)")
-    sending.add_argument("record", type=Path, nargs="*", help="records, from wherever they are; none: the runs")
+    sending.add_argument(
+        "--project", default="rectifiers", help="for records that are given (default: rectifiers)"
+    )
+    sending.add_argument(
+        "record", type=Path, nargs="*", help="records, from wherever they are; none: the runs"
+    )
     reporting = add("wandb", wandb_report)
-    reporting.add_argument("--project", default="rectifiers", help="the project of the runs (default: rectifiers)")
+    reporting.add_argument(
+        "--project", default="rectifiers", help="the project of the runs (default: rectifiers)"
+    )
     reporting.add_argument("--entity", help="whose project it is (default: the account's own)")
-    reporting.add_argument("--table", help="the group of one table or figure: table2, figure3 (default: all)")
-    reporting.add_argument("--out", type=Path, help="write the document to this file, and send nothing")
+    reporting.add_argument(
+        "--table", help="the group of one table or figure: table2, figure3 (default: all)"
+    )
+    reporting.add_argument(
+        "--out", type=Path, help="write the document to this file, and send nothing"
+    )
     return parser
 
 

@@ -1,9 +1,12 @@
-"""The signal through ResNet-56 without normalisation, by three initialisations: results/RESIDUAL.md.
+"""The signal through ResNet-56 without normalisation, by three initialisations:
+results/RESIDUAL.md.
 
     python scripts/residual.py              half a minute on one core
-    python scripts/residual.py --check      exit with 1 where the page is not what residual.json says
+    python scripts/residual.py --check      exit with 1 where the page is not what residual.json
+                                            says
 
-The mean square of what leaves some blocks, and of the scores, on standard normal images of 32 px, over 8 seeds.
+The mean square of what leaves some blocks, and of the scores, on standard normal images of 32 px,
+over 8 seeds.
 """
 
 import json
@@ -38,7 +41,8 @@ def without(model: nn.Module, images: Tensor, seed: int) -> None:
 
 
 def with_sums(model: nn.Module, images: Tensor, seed: int) -> None:
-    """`rectifiers.initialize`, which gives the last layer of each branch 1/K of the variance, K sums on the way."""
+    """`rectifiers.initialize`, which gives the last layer of each branch 1/K of the variance, K
+    sums on the way."""
     initialize(model, example_input=images, seed=seed)
 
 
@@ -74,13 +78,18 @@ def main() -> dict[str, list[list[float]]]:
 def page(results: dict[str, list[list[float]]]) -> str:
     """Return the table of what was measured."""
     rows = [
-        (method, *(f"{mean(column):.2g} ± {stdev(column):.1g}" for column in zip(*values, strict=True)))
+        (
+            method,
+            *(f"{mean(column):.2g} ± {stdev(column):.1g}" for column in zip(*values, strict=True)),
+        )
         for method, values in results.items()
     ]
     return (
         "# The signal through ResNet-56 without normalisation\n\n"
-        f"Mean squares, mean ± standard deviation over {SEEDS} seeds, of {IMAGES} standard normal images of 32 px,\n"
-        f"with ReLU. Made by `python scripts/residual.py`.\n\n{table(('initialisation', *MEASURED), rows)}\n"
+        f"Mean squares, mean ± standard deviation over {SEEDS} seeds, of {IMAGES} standard "
+        "normal images of 32 px,\n"
+        "with ReLU. Made by `python "
+        f"scripts/residual.py`.\n\n{table(('initialisation', *MEASURED), rows)}\n"
     )
 
 
@@ -88,5 +97,7 @@ if __name__ == "__main__":
     check = sys.argv[1:] == ["--check"]
     with one_sentence():
         write_or_check(
-            {PAGE: page(json.loads(KEPT.read_text()) if check else main())}, check, "python scripts/residual.py"
+            {PAGE: page(json.loads(KEPT.read_text()) if check else main())},
+            check,
+            "python scripts/residual.py",
         )

@@ -1,7 +1,8 @@
 """Many runs as one: planned, started as far as they are missing, tabulated at any moment.
 
 Examples:
-  python scripts/sweep.py plan sweeps/slopes experiment=table2/relu,table2/prelu seed=0,1,2,3,4 data=digits
+  python scripts/sweep.py plan sweeps/slopes experiment=table2/relu,table2/prelu seed=0,1 \
+      data=digits
   python scripts/sweep.py launch sweeps/slopes
   python scripts/sweep.py status sweeps/slopes
   python scripts/sweep.py collect sweeps/slopes
@@ -24,28 +25,49 @@ from rectifiers.runtime.signals import INTERRUPTED
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True, title="commands", metavar="command")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(
+        dest="command", required=True, title="commands", metavar="command"
+    )
 
     def command(name: str, text: str) -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         made.add_argument("sweep", type=Path, help="the sweep's folder")
         return made
 
-    command("plan", "make a sweep").add_argument("overrides", nargs="+", help="as for train.py --multirun")
+    command("plan", "make a sweep").add_argument(
+        "overrides", nargs="+", help="as for train.py --multirun"
+    )
     launching = command("launch", "start what is missing, the cheapest first")
     launching.add_argument(
-        "--jobs", type=int, help="processes at a time on this machine (default: one per free core; 1 with a GPU)"
+        "--jobs",
+        type=int,
+        help="processes at a time on this machine (default: one per free core; 1 with a GPU)",
     )
     launching.add_argument(
-        "--together", action="store_true", help="many runs per process, for those that are shorter than its start"
+        "--together",
+        action="store_true",
+        help="many runs per process, for those that are shorter than its start",
     )
-    launching.add_argument("--print", action="store_true", help="only print the commands, for any other scheduler")
-    launching.add_argument("--cluster", choices=("slurm", "local"), help="hand the runs to submitit")
     launching.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="submitit's, such as slurm_partition='\"gpu\"'"
+        "--print", action="store_true", help="only print the commands, for any other scheduler"
     )
-    for name, text in (("status", "the state of each run"), ("collect", "means over seeds of the runs that are done")):
+    launching.add_argument(
+        "--cluster", choices=("slurm", "local"), help="hand the runs to submitit"
+    )
+    launching.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="submitit's, such as slurm_partition='\"gpu\"'",
+    )
+    for name, text in (
+        ("status", "the state of each run"),
+        ("collect", "means over seeds of the runs that are done"),
+    ):
         command(name, text).add_argument("--json", action="store_true", help="print JSON")
     running = command("run", "train one job, or all that are missing, one after the other")
     running.add_argument("job", nargs="?", help="its name (default: all jobs that are missing)")
@@ -65,15 +87,21 @@ def main() -> None:
                 print(f"{count} runs in {args.sweep}; start them with: {command}")
             elif args.command == "launch":
                 if args.jobs is not None and args.jobs < 1:
-                    raise InputError(f"--jobs={args.jobs} is not usable; give a whole number at least 1")
+                    raise InputError(
+                        f"--jobs={args.jobs} is not usable; give a whole number at least 1"
+                    )
                 if args.print or args.cluster:
-                    hand_over(args.sweep, "printed" if args.print else args.cluster, args.set, trust)
+                    hand_over(
+                        args.sweep, "printed" if args.print else args.cluster, args.set, trust
+                    )
                 else:
                     (launch_together if args.together else launch)(args.sweep, args.jobs, trust)
             elif args.command == "run":
                 run(args.sweep, args.job, trust) if args.job else run_missing(args.sweep, trust)
             else:
-                (print_status if args.command == "status" else print_means)(load(args.sweep), args.json)
+                (print_status if args.command == "status" else print_means)(
+                    load(args.sweep), args.json
+                )
     except KeyboardInterrupt:  # a second one
         sys.exit(INTERRUPTED)
 

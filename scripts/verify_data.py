@@ -1,9 +1,9 @@
 """Read every pinned byte again and name the files that differ; `make verify-data`.
 
-DVC trusts a file of unchanged time and size, and a cache that is linked to it. This program does not: it compares
-archives with `pipelines/*/archives.yaml`, other outputs with `dvc.lock`, and the files below them with the manifest.
-Missing archives of ImageNet are no error; any other missing pinned file is one.
-"""
+DVC trusts a file of unchanged time and size, and a cache that is linked to it. This program does
+not: it compares archives with `pipelines/*/archives.yaml`, other outputs with `dvc.lock`, and the
+files below them with the manifest. Missing archives of ImageNet are no error; any other missing
+pinned file is one."""
 
 import os
 import subprocess
@@ -22,7 +22,8 @@ OPTIONAL = Path("pipelines/imagenet/archives.yaml")
 
 
 def pinned_files(project: Path) -> dict[Path, tuple[str, str]]:
-    """Return by its path below the project for every pinned file (its md5, the command that restores it)."""
+    """Return by its path below the project for every pinned file (its md5, the command that
+    restores it)."""
     pins: dict[Path, tuple[str, str]] = {}
     for lock in locks(project):
         stages = lock.with_suffix(".yaml").relative_to(project)
@@ -54,7 +55,10 @@ def find_errors(project: Path) -> Iterator[str]:
                 continue
             try:
                 if same and not is_pinned(file.read_bytes(), read_manifest(file.parent), project):
-                    yield f"{path} is named by a lock that is not committed; commit that, or restore it"
+                    yield (
+                        f"{path} is named by a lock that is not committed; commit that, or "
+                        "restore it"
+                    )
                 for name in different_files(file.parent):
                     how = remedy(project, file.parent / name, restore)
                     yield f"{path.parent / name} differs from its manifest; {how}"
@@ -63,15 +67,20 @@ def find_errors(project: Path) -> Iterator[str]:
 
 
 def remedy(project: Path, file: Path, restore: str) -> str:
-    """Return what to do: remove the file, and a copy in the cache that is linked to it, and restore it."""
-    linked = next((copy for copy in cache(project).rglob("*") if copy.is_file() and copy.samefile(file)), None)
+    """Return what to do: remove the file, and a copy in the cache that is linked to it, and restore
+    it."""
+    linked = next(
+        (copy for copy in cache(project).rglob("*") if copy.is_file() and copy.samefile(file)), None
+    )
     also = "" if linked is None else f" and {os.path.relpath(linked, project)}, the same bytes"
     return f"remove it{also}, and {restore}"
 
 
 def cache(project: Path) -> Path:
     """Return DVC's cache folder, which `dvc cache dir` may have moved."""
-    done = subprocess.run([sys.executable, "-m", "dvc", "cache", "dir"], cwd=project, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "dvc", "cache", "dir"], cwd=project, capture_output=True, text=True
+    )
     return Path(done.stdout.strip()) if done.returncode == 0 else project / ".dvc" / "cache"
 
 
@@ -83,7 +92,10 @@ def main() -> None:
         print(f"error: {sentence}", file=sys.stderr)
     if errors:
         sys.exit(1)
-    print(f"{len(pinned_files(project))} pinned files, and all that their manifests name, are as pinned")
+    print(
+        f"{len(pinned_files(project))} pinned files, and all that their manifests name, are as "
+        "pinned"
+    )
 
 
 if __name__ == "__main__":

@@ -8,35 +8,73 @@ from rectifiers.results.benchmark.definition import Benchmark
 from rectifiers.results.benchmark.entries import EntryResults, Origin, RunResult
 from rectifiers.runtime.schema import checked
 
-TASK = {"size": "quick", "title": "a task", "overrides": [], "rates": [0.01, 0.1], "science": "5c1e", "data": "da7a"}
-ORIGIN = Origin(code="c0de", git_sha="0123456789", git_dirty=False, data="da7a", machine="a processor", torch="2")
+TASK = {
+    "size": "quick",
+    "title": "a task",
+    "overrides": [],
+    "rates": [0.01, 0.1],
+    "science": "5c1e",
+    "data": "da7a",
+}
+ORIGIN = Origin(
+    code="c0de",
+    git_sha="0123456789",
+    git_dirty=False,
+    data="da7a",
+    machine="a processor",
+    torch="2",
+)
 SMALL = checked(
     Benchmark,
     {
-        "version": "v0", "seeds": 5, "search_seed": 1000, "always": [],
+        "version": "v0",
+        "seeds": 5,
+        "search_seed": 1000,
+        "always": [],
         "tasks": {"easy": TASK, "deep": TASK | {"reach": 2.0}, "large": TASK | {"size": "full"}},
     },
-)  # fmt: skip
+)
 
 
 def run(task: str, rate: float, seed: int, error_pct: float | None, loss: float = 1.0) -> RunResult:
     """A run with this error on val and on 1,000 test images; None for one that diverged."""
     return RunResult(
-        task=task, rate=rate, seed=seed, run="0" * 12, origin=0, diverged=error_pct is None, val_error_pct=error_pct,
+        task=task,
+        rate=rate,
+        seed=seed,
+        run="0" * 12,
+        origin=0,
+        diverged=error_pct is None,
+        val_error_pct=error_pct,
         correct=None if error_pct is None else round(1000 - 10 * error_pct),
-        num_images=None if error_pct is None else 1000, least_loss=loss, dead_share=None, parameters=10, seconds=1.0,
-    )  # fmt: skip
+        num_images=None if error_pct is None else 1000,
+        least_loss=loss,
+        dead_share=None,
+        parameters=10,
+        seconds=1.0,
+    )
 
 
-def results(name: str, errors: Sequence[float], losses: Sequence[float] = (1.0,) * 5) -> EntryResults:
-    """An entry that is complete on the quick tasks, with these errors on `easy` and losses on `deep`."""
-    runs = [run(task, rate, 1000, error) for task in ("easy", "deep") for rate, error in ((0.01, 50.0), (0.1, 20.0))]
+def results(
+    name: str, errors: Sequence[float], losses: Sequence[float] = (1.0,) * 5
+) -> EntryResults:
+    """An entry that is complete on the quick tasks, with these errors on `easy` and losses on
+    `deep`."""
+    runs = [
+        run(task, rate, 1000, error)
+        for task in ("easy", "deep")
+        for rate, error in ((0.01, 50.0), (0.1, 20.0))
+    ]
     runs += [run("easy", 0.1, seed, error) for seed, error in enumerate(errors)]
     runs += [run("deep", 0.1, seed, 50.0, loss) for seed, loss in enumerate(losses)]
     return EntryResults(
-        benchmark=SMALL.hash, entry=name, overrides=(f"activation={name}",), refused={}, origins=(ORIGIN,),
+        benchmark=SMALL.hash,
+        entry=name,
+        overrides=(f"activation={name}",),
+        refused={},
+        origins=(ORIGIN,),
         runs=tuple(runs),
-    )  # fmt: skip
+    )
 
 
 MEAN = {"n": 5, "mean": 0.1, "low": -0.2, "high": 0.4}
@@ -49,17 +87,39 @@ LAYER = {
     "width_spread": 1.0,
 }
 PAPER: dict[str, Any] = {
-    "weight_variance": 2.2, "gain": 1.48, "chi": 1.06, "map_slope": 1.08, "fixed_point_word": "repels",
-    "fluctuation": 5.3, "curve": {"z": [-1.0, 1.0], "f": [0.0, 1.0], "slope": [0.0, 1.0]}, "flat_share": 0.1,
-    "fixed_point": 1.0, "chi_1": 1.06, "phase": "chaotic", "correlation_fixed_point": 0.7, "variance_depth": None,
-    "correlation_depth": 17.0, "correlations": {"10": 0.5}, "unknown": None,
-    "signal": {"10": {"kept": 0.0, "off": 0.08, "gradient": 0.2}, "1000": {"kept": 0.0, "off": None, "gradient": 25.0}},
-}  # fmt: skip
+    "weight_variance": 2.2,
+    "gain": 1.48,
+    "chi": 1.06,
+    "map_slope": 1.08,
+    "fixed_point_word": "repels",
+    "fluctuation": 5.3,
+    "curve": {"z": [-1.0, 1.0], "f": [0.0, 1.0], "slope": [0.0, 1.0]},
+    "flat_share": 0.1,
+    "fixed_point": 1.0,
+    "chi_1": 1.06,
+    "phase": "chaotic",
+    "correlation_fixed_point": 0.7,
+    "variance_depth": None,
+    "correlation_depth": 17.0,
+    "correlations": {"10": 0.5},
+    "unknown": None,
+    "signal": {
+        "10": {"kept": 0.0, "off": 0.08, "gradient": 0.2},
+        "1000": {"kept": 0.0, "off": None, "gradient": 25.0},
+    },
+}
 TRAINS = {
-    "depths": [4, 8], "gains": [0.5, 1.0], "losses": [[2.3, 0.5], [None, 1.99]], "map_rates": [0.003, 0.03],
-    "depth_scales": [1.2, None], "rate_depths": [6], "rates": [0.01, 0.1], "rate_losses": [[0.4, None]], "steps": 100,
+    "depths": [4, 8],
+    "gains": [0.5, 1.0],
+    "losses": [[2.3, 0.5], [None, 1.99]],
+    "map_rates": [0.003, 0.03],
+    "depth_scales": [1.2, None],
+    "rate_depths": [6],
+    "rates": [0.01, 0.1],
+    "rate_losses": [[0.4, None]],
+    "steps": 100,
     "trained_below": 2.0,
-}  # fmt: skip
+}
 COST = {
     "seconds": 0.1,
     "seconds_ratio": {"median": 1.8, "low": 1.6, "high": 1.9, "rounds": 15},
@@ -72,7 +132,16 @@ def card(**changes: Any) -> Card:
     """A card in which everything was measured, unless it says otherwise."""
     start = {"layers": [LAYER] * 5, "width": 64, "seeds": 5, "images": 64}
     whole = {
-        "benchmark": SMALL.hash, "entry": "mish", "overrides": ("activation=mish",), "code": "c0de", "git_sha": None,
-        "machine": "a processor", "paper": PAPER, "start": start, "trains": TRAINS, "cost": COST, "failed": {},
-    }  # fmt: skip
+        "benchmark": SMALL.hash,
+        "entry": "mish",
+        "overrides": ("activation=mish",),
+        "code": "c0de",
+        "git_sha": None,
+        "machine": "a processor",
+        "paper": PAPER,
+        "start": start,
+        "trains": TRAINS,
+        "cost": COST,
+        "failed": {},
+    }
     return Card(**{**whole, **changes})

@@ -1,9 +1,12 @@
-"""Shared fixtures: the configuration as the command line composes it, small enough to run in seconds."""
+"""Shared fixtures: the configuration as the command line composes it, small enough to run in
+seconds."""
 
 import gc
 import os
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # bit-for-bit claims are made for one thread; two workers share two cores
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # bit-for-bit claims are made for one thread; two workers share two cores
 
 import importlib.util
 import runpy
@@ -46,7 +49,8 @@ TINY = (
 
 
 def pytest_collection_finish() -> None:
-    """Keep the garbage collector from walking through all of torch again and again: a third of a composition's time."""
+    """Keep the garbage collector from walking through all of torch again and again: a third of a
+    composition's time."""
     gc.freeze()
 
 
@@ -55,20 +59,29 @@ def pytest_unconfigure() -> None:
 
 
 def crossed(*choices: Sequence[object]) -> list[Any]:
-    """Every combination, most of them left to `make test-all`; quick ones have each value, of three lists each pair."""
+    """Every combination, most of them left to `make test-all`; quick ones have each value, of three
+    lists each pair."""
     shortest = min(map(len, choices))
     places = product(*(range(len(values)) for values in choices))
     marks = [() if sum(place) % shortest == 0 else pytest.mark.process for place in places]
-    return [pytest.param(*each, marks=mark) for each, mark in zip(product(*choices), marks, strict=True)]
+    return [
+        pytest.param(*each, marks=mark) for each, mark in zip(product(*choices), marks, strict=True)
+    ]
 
 
 def compose_config(*overrides: str) -> RunConfig:
     """The resolved configuration that `python train.py <overrides>` would run."""
     pairs = (override.partition("=")[::2] for override in overrides)
-    folders = {key: value for key, value in pairs if key in ("runs_dir", "cache_dir") and "/" in value}
-    if any("$" in override or override.startswith("debug=") for override in overrides):  # which refers to cache_dir
+    folders = {
+        key: value for key, value in pairs if key in ("runs_dir", "cache_dir") and "/" in value
+    }
+    if any(
+        "$" in override or override.startswith("debug=") for override in overrides
+    ):  # which refers to cache_dir
         return composed(overrides)
-    return _composed(*(o for o in overrides if o.partition("=")[0] not in folders)).replaced(folders)
+    return _composed(*(o for o in overrides if o.partition("=")[0] not in folders)).replaced(
+        folders
+    )
 
 
 @cache
@@ -78,8 +91,11 @@ def _composed(*overrides: str) -> RunConfig:
 
 
 def numbers(record: TrainingRecord) -> dict[str, Any]:
-    """What of a record does not depend on the clock, the machine, or what was typed and launched."""
-    kept = record.model_dump(exclude={"wall_s", "images_per_second", "provenance", "compute", "run", "overrides"})
+    """What of a record does not depend on the clock, the machine, or what was typed and
+    launched."""
+    kept = record.model_dump(
+        exclude={"wall_s", "images_per_second", "provenance", "compute", "run", "overrides"}
+    )
     for row in kept["history"]:
         del row["seconds"], row["images_per_second"]
     for result in kept["protocols"].values():
@@ -109,8 +125,11 @@ def tiny(tmp_path: Path, fitted: Path) -> Callable[..., RunConfig]:
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., CompletedProcess[str]]:
-    """Run `train.py` or a script in the test's own process, as `python <program> <arguments>` would in a new one."""
+def call(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., CompletedProcess[str]]:
+    """Run `train.py` or a script in the test's own process, as `python <program> <arguments>` would
+    in a new one."""
 
     def run(program: str, *arguments: object, cwd: Path = ROOT) -> CompletedProcess[str]:
         monkeypatch.setattr(sys, "argv", [str(ROOT / program), *map(str, arguments)])

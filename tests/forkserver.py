@@ -1,15 +1,16 @@
-"""Processes that start at once: children of a server that has imported torch, Lightning and Hydra already.
+"""Processes that start at once: children of a server that has imported torch, Lightning and Hydra
+already.
 
-`python train.py` pays for some 6 CPU seconds of imports, and the tests start it a hundred times. `run` and `Popen`
-stand for those of `subprocess` and take `[sys.executable, "<script>.py", ...]` or `[sys.executable, "-c", code, ...]`.
-One server per pytest process forks a child for each command, and the child runs the script as `__main__`. It is a
-process like any other: a child of the caller with a pid, pipes, an environment, a working folder, signals and an exit
-status of its own. Tests of what a start itself does (what it imports, PYTHONPATH, torchrun) need `subprocess`.
+`python train.py` pays for some 6 CPU seconds of imports, and the tests start it a hundred times.
+`run` and `Popen` stand for those of `subprocess` and take `[sys.executable, "<script>.py", ...]` or
+`[sys.executable, "-c", code, ...]`. One server per pytest process forks a child for each command,
+and the child runs the script as `__main__`. It is a process like any other: a child of the caller
+with a pid, pipes, an environment, a working folder, signals and an exit status of its own. Tests of
+what a start itself does (what it imports, PYTHONPATH, torchrun) need `subprocess`.
 
-How a child of the server becomes a child of the caller: the server forks twice and the process between ends, so that
-the kernel gives the orphan to the nearest ancestor that asked for orphans (PR_SET_CHILD_SUBREAPER), which the caller
-does for that moment.
-"""
+How a child of the server becomes a child of the caller: the server forks twice and the process
+between ends, so that the kernel gives the orphan to the nearest ancestor that asked for orphans
+(PR_SET_CHILD_SUBREAPER), which the caller does for that moment."""
 
 import atexit
 import ctypes
@@ -39,9 +40,15 @@ class Popen(subprocess.Popen):
         cwd, env, pipes = rest[4], rest[5], rest[9:15]
         stdin, _, _, stdout, _, stderr = pipes
         _, *argv = map(os.fspath, args)
-        request = {"argv": argv, "cwd": os.fspath(cwd or os.getcwd()), "env": dict(os.environ if env is None else env)}
+        request = {
+            "argv": argv,
+            "cwd": os.fspath(cwd or os.getcwd()),
+            "env": dict(os.environ if env is None else env),
+        }
         if request["env"].get("PYTHONPATH") != os.environ.get("PYTHONPATH"):
-            raise ValueError("a fork has the modules of the server; use subprocess for another PYTHONPATH")
+            raise ValueError(
+                "a fork has the modules of the server; use subprocess for another PYTHONPATH"
+            )
         try:
             streams = [own if fd == -1 else fd for own, fd in enumerate((stdin, stdout, stderr))]
             self.pid = _fork(json.dumps(request).encode(), streams)
@@ -50,9 +57,13 @@ class Popen(subprocess.Popen):
             self._close_pipe_fds(*pipes)
 
 
-def run(command: list[str], *, timeout: float = 300, **options: Any) -> subprocess.CompletedProcess[str]:
+def run(
+    command: list[str], *, timeout: float = 300, **options: Any
+) -> subprocess.CompletedProcess[str]:
     """`subprocess.run` with `capture_output=True, text=True`, by a fork."""
-    with Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options) as process:
+    with Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    ) as process:
         try:
             out, err = process.communicate(timeout=timeout)
         except BaseException:
@@ -78,7 +89,9 @@ def _server() -> socket.socket:
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
         command = [sys.executable, __file__, str(its.fileno())]
-        server = subprocess.Popen(command, pass_fds=[its.fileno()], env={**os.environ, **ONE_THREAD})
+        server = subprocess.Popen(
+            command, pass_fds=[its.fileno()], env={**os.environ, **ONE_THREAD}
+        )
     atexit.register(server.wait)
     atexit.register(ours.close)
     return ours

@@ -19,24 +19,52 @@ SCIENCE = {
     "preprocess": {},
 }
 PROVENANCE = {
-    "code": "c0de", "git_sha": "0123456789", "git_dirty": False, "lock": "10c", "data": "same", "data_pinned": None,
-    "statistics": "57a7", "versions": {"torch": "2"},
+    "code": "c0de",
+    "git_sha": "0123456789",
+    "git_dirty": False,
+    "lock": "10c",
+    "data": "same",
+    "data_pinned": None,
+    "statistics": "57a7",
+    "versions": {"torch": "2"},
     "machine": {
-        "system": "Linux", "cpu": "a processor", "instructions": None, "cores": 2, "threads": 1, "device": "cpu",
+        "system": "Linux",
+        "cpu": "a processor",
+        "instructions": None,
+        "cores": 2,
+        "threads": 1,
+        "device": "cpu",
     },
-}  # fmt: skip
+}
 NETWORK = {
-    "depth": 14, "input_px": 8, "channels": 3, "classes": 10, "parameters": 1100, "slopes": 100, "multiply_adds": 10,
-}  # fmt: skip
+    "depth": 14,
+    "input_px": 8,
+    "channels": 3,
+    "classes": 10,
+    "parameters": 1100,
+    "slopes": 100,
+    "multiply_adds": 10,
+}
 LAYER = {
-    "layer": "conv1", "shape": [5, 9], "fan_in": 9, "fan_out": 5, "activation_before": None,
-    "activation_after": "ReLU", "forward_gain": 2**0.5, "backward_gain": 2**0.5, "rule": "he", "std_asked": 0.5,
-    "std_drawn": 0.5, "mean_drawn": 0.0, "bias": 0.0,
-}  # fmt: skip
+    "layer": "conv1",
+    "shape": [5, 9],
+    "fan_in": 9,
+    "fan_out": 5,
+    "activation_before": None,
+    "activation_after": "ReLU",
+    "forward_gain": 2**0.5,
+    "backward_gain": 2**0.5,
+    "rule": "he",
+    "std_asked": 0.5,
+    "std_drawn": 0.5,
+    "mean_drawn": 0.0,
+    "bias": 0.0,
+}
 
 
 def errors(correct: int, num_images: int, top5_correct: int | None = None) -> dict[str, Any]:
-    """Counts and the percentages that follow from them; all in the first five where nothing else is said."""
+    """Counts and the percentages that follow from them; all in the first five where nothing else is
+    said."""
     in_five = num_images if top5_correct is None else top5_correct
     return {
         "num_images": num_images,
@@ -47,37 +75,78 @@ def errors(correct: int, num_images: int, top5_correct: int | None = None) -> di
     }
 
 
-def result(correct: int, num_images: int, top5_correct: int | None = None, **more: Any) -> dict[str, Any]:
+def result(
+    correct: int, num_images: int, top5_correct: int | None = None, **more: Any
+) -> dict[str, Any]:
     """A protocol's result whose first images are correct."""
     padding = -num_images % 4
     bits = ((1 << correct) - 1) << (num_images - correct + padding)
     return {
-        **errors(correct, num_images, top5_correct), "by_scale": {}, "nll": 1.0, "brier": 0.5, "ece": 0.1,
-        "correct_mask": f"{bits:0{(num_images + padding) // 4}x}", "split": "val", "settings": {}, "multiply_adds": 10,
-        "images_per_second": 100.0, "seconds": 0.1, "scores": None, "code": "c0de", "git_sha": "0123456789",
+        **errors(correct, num_images, top5_correct),
+        "by_scale": {},
+        "nll": 1.0,
+        "brier": 0.5,
+        "ece": 0.1,
+        "correct_mask": f"{bits:0{(num_images + padding) // 4}x}",
+        "split": "val",
+        "settings": {},
+        "multiply_adds": 10,
+        "images_per_second": 100.0,
+        "seconds": 0.1,
+        "scores": None,
+        "code": "c0de",
+        "git_sha": "0123456789",
         "git_dirty": False,
-    } | more  # fmt: skip
+    } | more
 
 
 def epoch(number: int, **more: float | None) -> dict[str, Any]:
     """An epoch's numbers."""
-    row = {"epoch": number, "lr": 0.01, "train_loss": 1.0, "val/loss": 1.0, "val/top1_error_pct": 50.0}
+    row = {
+        "epoch": number,
+        "lr": 0.01,
+        "train_loss": 1.0,
+        "val/loss": 1.0,
+        "val/top1_error_pct": 50.0,
+    }
     return row | {"val/top5_error_pct": 5.0, "images_per_second": 1000.0, "seconds": 0.5} | more
 
 
 def training_json(**changes: Any) -> dict[str, Any]:
-    """A training's record as JSON; its history and its name follow from its science, where they are not given."""
+    """A training's record as JSON; its history and its name follow from its science, where they are
+    not given."""
     science = changes.get("science", SCIENCE)
     epochs = science["optim"]["epochs"]
     tested = next((found["num_images"] for found in changes.get("protocols", {}).values()), 50)
     images = {"train": 100, "val": tested, "test": None}  # of the paper's protocol
-    return copy.deepcopy({
-        "schema_version": 3, "kind": "training", "run": run_id(science), "status": "finished", "diverged": None,
-        "overrides": ["seed=0"], "choices": {}, "science": science, "compute": {}, "protocols": {},
-        "network": NETWORK, "class_names": None, "init_report": [], "warnings": [], "slopes": {}, "drop_epochs": [],
-        "history": [epoch(i + 1) for i in range(epochs)], "images": images, "images_per_second": 1000.5,
-        "wall_s": 1.5, "codes": ["c0de"], "provenance": PROVENANCE,
-    } | {"epochs": len(changes.get("history", range(epochs)))} | changes)  # fmt: skip
+    return copy.deepcopy(
+        {
+            "schema_version": 3,
+            "kind": "training",
+            "run": run_id(science),
+            "status": "finished",
+            "diverged": None,
+            "overrides": ["seed=0"],
+            "choices": {},
+            "science": science,
+            "compute": {},
+            "protocols": {},
+            "network": NETWORK,
+            "class_names": None,
+            "init_report": [],
+            "warnings": [],
+            "slopes": {},
+            "drop_epochs": [],
+            "history": [epoch(i + 1) for i in range(epochs)],
+            "images": images,
+            "images_per_second": 1000.5,
+            "wall_s": 1.5,
+            "codes": ["c0de"],
+            "provenance": PROVENANCE,
+        }
+        | {"epochs": len(changes.get("history", range(epochs)))}
+        | changes
+    )
 
 
 def training(**changes: Any) -> TrainingRecord:
@@ -88,8 +157,14 @@ def training(**changes: Any) -> TrainingRecord:
 
 
 def diverged(**changes: Any) -> TrainingRecord:
-    """The record of a training that diverged in its first epoch, or after the `history` that is given."""
-    lost = {"status": "diverged", "diverged": {"step": 7, "layer": "conv2"}, "history": [], "protocols": {}}
+    """The record of a training that diverged in its first epoch, or after the `history` that is
+    given."""
+    lost = {
+        "status": "diverged",
+        "diverged": {"step": 7, "layer": "conv2"},
+        "history": [],
+        "protocols": {},
+    }
     return training(**lost | {"images_per_second": None} | changes)
 
 
@@ -99,18 +174,27 @@ def ensemble(*members: TrainingRecord, **changes: Any) -> EnsembleRecord:
     science = {"members": [part.run for part in parts]}
     digests = {"member_scores": [None] * len(parts)}
     whole = {
-        "schema_version": 3, "kind": "ensemble", "run": run_id(science), "status": "finished", "choices": {},
-        "science": science, "codes": ["c0de"], "provenance": PROVENANCE,
-        "members": [part.model_dump(include={"run", "choices", "science", "images"}) for part in parts],
+        "schema_version": 3,
+        "kind": "ensemble",
+        "run": run_id(science),
+        "status": "finished",
+        "choices": {},
+        "science": science,
+        "codes": ["c0de"],
+        "provenance": PROVENANCE,
+        "members": [
+            part.model_dump(include={"run", "choices", "science", "images"}) for part in parts
+        ],
         "protocols": {name: r.model_dump() | digests for name, r in members[0].protocols.items()},
-    }  # fmt: skip
+    }
     found = parsed(whole | changes)
     assert isinstance(found, EnsembleRecord)
     return found
 
 
 def altered(record: Record, changes: dict[str, Any]) -> Any:
-    """A copy whose dotted keys have other values; its name, its epochs and what it was tested on follow from them."""
+    """A copy whose dotted keys have other values; its name, its epochs and what it was tested on
+    follow from them."""
     whole = record.model_dump()
     for key, value in changes.items():
         *parents, leaf = key.split(".")

@@ -11,12 +11,21 @@ from conftest import ROOT
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 RECORDS = ROOT / "results" / "records"
-PRELU, RELU, XAVIER = "e6eb31a64f10", "0c255a4692ea", "3d5a28ef472d"  # on digits, with seed 0; XAVIER of a ReLU
+PRELU, RELU, XAVIER = (
+    "e6eb31a64f10",
+    "0c255a4692ea",
+    "3d5a28ef472d",
+)  # on digits, with seed 0; XAVIER of a ReLU
 CLASSES = [f"<i>{digit}</i>" for digit in range(10)]
 
 
@@ -29,7 +38,10 @@ class Visit:
         self.errors: list[str] = []
         self.page.on("console", lambda said: self.errors.append(said.text))
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("request", lambda asked: asked.url.startswith(path.as_uri()) or self.errors.append(asked.url))
+        self.page.on(
+            "request",
+            lambda asked: asked.url.startswith(path.as_uri()) or self.errors.append(asked.url),
+        )
         self.page.goto(path.as_uri() + fragment)
 
     def __enter__(self) -> Page:
@@ -42,7 +54,10 @@ class Visit:
 
 
 def column(page: Page, number: int) -> list[str]:
-    return [text.split("\n")[0] for text in page.locator(f"#list tbody tr > :nth-child({number})").all_inner_texts()]
+    return [
+        text.split("\n")[0]
+        for text in page.locator(f"#list tbody tr > :nth-child({number})").all_inner_texts()
+    ]
 
 
 def cells(page: Page, title: str) -> list[list[str]]:

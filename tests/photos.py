@@ -1,4 +1,5 @@
-"""JPEG files of real photos, scikit-learn's two, at any size and in the flavours that cameras and the web make."""
+"""JPEG files of real photos, scikit-learn's two, at any size and in the flavours that cameras and
+the web make."""
 
 import io
 from functools import cache
@@ -19,7 +20,9 @@ def photo(height: int, width: int, which: int = 0) -> Image.Image:
     image = _photos()[which % 2]
     scale = min(image.width / width, image.height / height)
     box = (0, 0, max(1, width * scale), max(1, height * scale))
-    pixels = np.asarray(image.resize((width, height), Image.Resampling.LANCZOS, box=box), dtype=np.float64)
+    pixels = np.asarray(
+        image.resize((width, height), Image.Resampling.LANCZOS, box=box), dtype=np.float64
+    )
     noise = np.random.default_rng([height, width, which]).normal(0, 6, pixels.shape)
     return Image.fromarray((pixels + noise).clip(0, 255).astype(np.uint8))
 
@@ -32,7 +35,8 @@ def jpeg(image: Image.Image, **options: object) -> bytes:
 
 
 def write_folder(root: Path, images: int = 4) -> Path:
-    """Write two classes of so many JPEG files for training and for validation below `root`, and return it."""
+    """Write two classes of so many JPEG files for training and for validation below `root`, and
+    return it."""
     for part in ("train", "val"):
         for group in "ab":
             (root / part / group).mkdir(parents=True)

@@ -20,19 +20,32 @@ STARTED: list[subprocess.Popen] = []
 
 
 def alone(place: Path, *overrides: str) -> list[str]:
-    return [sys.executable, "train.py", *overrides, f"runs_dir={place}/runs", f"cache_dir={place}/cache"]
+    return [
+        sys.executable,
+        "train.py",
+        *overrides,
+        f"runs_dir={place}/runs",
+        f"cache_dir={place}/cache",
+    ]
 
 
 def together(processes: int, place: Path, *overrides: str, restarts: int = 0) -> list[str]:
     torchrun = [
-        "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={processes}", "--rdzv-backend=c10d",
-        "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1", f"--max-restarts={restarts}",
-    ]  # fmt: skip
+        "-m",
+        "torch.distributed.run",
+        "--nnodes=1",
+        f"--nproc-per-node={processes}",
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint=127.0.0.1:0",
+        "--local-addr=127.0.0.1",
+        f"--max-restarts={restarts}",
+    ]
     return [sys.executable, *torchrun, *alone(place, *overrides)[1:]]
 
 
 def start(command: Sequence[str], *, new: bool = False, **more: Any) -> subprocess.Popen:
-    """Start a command of Python: torchrun as it is, and where `new`; a script by a fork of the server."""
+    """Start a command of Python: torchrun as it is, and where `new`; a script by a fork of the
+    server."""
     popen = subprocess.Popen if new or command[1] == "-m" else forkserver.Popen
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     STARTED.append(popen(command, cwd=ROOT, **{"env": ENVIRONMENT, **pipes, **more}))
@@ -55,7 +68,9 @@ def launched(torchrun: subprocess.Popen) -> list[int]:
     return [int(pid) for pid in found.stdout.split()]
 
 
-def finish(command: Sequence[str], *, new: bool = False, **more: str) -> subprocess.CompletedProcess[str]:
+def finish(
+    command: Sequence[str], *, new: bool = False, **more: str
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, which must be a good one."""
     process = start(command, new=new, env={**ENVIRONMENT, **more})
     out, err = process.communicate(timeout=300)
@@ -71,9 +86,15 @@ def ranks(*per_rank: Sequence[str]) -> list[subprocess.CompletedProcess[str]]:
     started = []
     for rank, command in enumerate(per_rank):
         told = {
-            "TORCHELASTIC_RUN_ID": "test", "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": len(per_rank),
-            "GROUP_WORLD_SIZE": 1, "GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
-        }  # fmt: skip
+            "TORCHELASTIC_RUN_ID": "test",
+            "RANK": rank,
+            "LOCAL_RANK": rank,
+            "WORLD_SIZE": len(per_rank),
+            "GROUP_WORLD_SIZE": 1,
+            "GROUP_RANK": 0,
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+        }
         environment = {**ENVIRONMENT, **{name: str(value) for name, value in told.items()}}
         started.append(start(command, env=environment))
     ended = [(process, *process.communicate(timeout=200)) for process in started]

@@ -2,7 +2,8 @@
 
 
 def sentence(stderr: str) -> str:
-    """Return the one error that a program printed, which must be the last line, without a traceback."""
+    """Return the one error that a program printed, which must be the last line, without a
+    traceback."""
     assert "Traceback" not in stderr, stderr
     assert stderr.count("error: ") == 1, stderr
     last = stderr.splitlines()[-1]

@@ -1,4 +1,5 @@
-"""docs/explanation/design.md as data: a package imports from those above it, and some libraries have one home."""
+"""docs/explanation/design.md as data: a package imports from those above it, and some libraries
+have one home."""
 
 import ast
 from pathlib import Path
@@ -26,7 +27,9 @@ WITHOUT_TORCH = ("runtime", "runs", "results", "tracking", "cli")
 HEAVY = {"torch", "torchvision", "torchmetrics", "pytorch_lightning", "sklearn", "scipy", "wandb"}
 # The files that may use names which a library keeps to itself, one for each library.
 PRIVATE_NAMES = ("runtime.torch_internals", "training.lightning", "tracking.report")
-MODULES = {p.relative_to(SRC).with_suffix("").as_posix().replace("/", "."): p for p in SRC.rglob("*/*.py")}
+MODULES = {
+    p.relative_to(SRC).with_suffix("").as_posix().replace("/", "."): p for p in SRC.rglob("*/*.py")
+}
 
 
 def imports(path: Path, top_level: bool = False) -> set[str]:
@@ -50,7 +53,10 @@ def test_packages_import_only_from_those_above_them() -> None:
 
 
 def test_modules_import_each_other_in_no_circle() -> None:
-    edges = {name: {i.removeprefix("rectifiers.") for i in imports(p)} & MODULES.keys() for name, p in MODULES.items()}
+    edges = {
+        name: {i.removeprefix("rectifiers.") for i in imports(p)} & MODULES.keys()
+        for name, p in MODULES.items()
+    }
     while done := {name for name, used in edges.items() if not used & edges.keys()}:
         edges = {name: used for name, used in edges.items() if name not in done}
     assert not edges, f"circles among {sorted(edges)}"
@@ -70,21 +76,34 @@ def test_results_and_the_command_line_start_without_torch() -> None:
 
 
 def private_names(path: Path) -> list[str]:
-    """The names with a leading underscore that belong to something else than the file's own objects."""
+    """The names with a leading underscore that belong to something else than the file's own
+    objects."""
     tree = ast.parse(path.read_text())
     taken = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
-    others = [node.attr for node in taken if not (isinstance(node.value, ast.Name) and node.value.id == "self")]
+    others = [
+        node.attr
+        for node in taken
+        if not (isinstance(node.value, ast.Name) and node.value.id == "self")
+    ]
     parts = [part for name in imports(path) for part in name.split(".")]
-    return [name for name in (*others, *parts) if name.startswith("_") and not name.startswith("__")]
+    return [
+        name for name in (*others, *parts) if name.startswith("_") and not name.startswith("__")
+    ]
 
 
 def test_private_names_of_a_library_stand_in_one_file() -> None:
     scripts = {path.name: path for path in (ROOT / "scripts").rglob("*.py")}
-    found = {name: private_names(path) for name, path in (MODULES | scripts).items() if name not in PRIVATE_NAMES}
+    found = {
+        name: private_names(path)
+        for name, path in (MODULES | scripts).items()
+        if name not in PRIVATE_NAMES
+    }
     assert not {name: names for name, names in found.items() if names}
     assert all(private_names(MODULES[name]) for name in PRIVATE_NAMES)
 
 
 def test_files_are_small() -> None:
-    long = {name: n for name, path in MODULES.items() if (n := len(path.read_text().splitlines())) > 400}
+    long = {
+        name: n for name, path in MODULES.items() if (n := len(path.read_text().splitlines())) > 400
+    }
     assert not long

@@ -16,7 +16,12 @@ from rectifiers.nn.networks.rows import Row
 def test_the_page_of_timings_is_what_the_measurements_say_and_every_bench_has_a_section() -> None:
     performance = load_script("performance")
     assert (ROOT / "docs" / "results" / "performance.md").read_text() == performance.document()
-    benches = {path.stem for path in (ROOT / "scripts" / "bench").glob("*.py")} - {"harness", "peers", "photos", "roof"}
+    benches = {path.stem for path in (ROOT / "scripts" / "bench").glob("*.py")} - {
+        "harness",
+        "peers",
+        "photos",
+        "roof",
+    }
     questions, on_gpus = re.findall(r"for question in ([^;]+);", (ROOT / "Makefile").read_text())
     assert benches == set(performance.SECTIONS) == set(questions.split())
     assert set(on_gpus.split()) == {"prelu", "step", "scaling"}
@@ -29,11 +34,18 @@ def test_a_bench_puts_its_numbers_beside_those_of_the_same_machine(
     monkeypatch.setattr(harness, "RESULTS", tmp_path)
     monkeypatch.setattr(harness.torch, "set_num_threads", lambda _: None)
     ratio = {"median": 1.5, "q25": 1.25, "q75": 1.75}
-    numbers = {"windows": [1, 2], "seconds": {"dense": 2.0}, "times_dense": {"dense": ratio}, "difference": 1e-9}
+    numbers = {
+        "windows": [1, 2],
+        "seconds": {"dense": 2.0},
+        "times_dense": {"dense": ratio},
+        "difference": 1e-9,
+    }
     for rounds in ("4", "5"):
         for question in ("windows", "other"):
             monkeypatch.setattr(sys, "argv", [f"scripts/bench/{question}.py", rounds])
-            monkeypatch.setattr(harness, "section", lambda name, found: f"{name}: {found['rounds']} rounds")
+            monkeypatch.setattr(
+                harness, "section", lambda name, found: f"{name}: {found['rounds']} rounds"
+            )
             harness.measure(lambda rounds: numbers, "about", rounds=7)
     (path,) = tmp_path.glob("*.json")
     kept = json.loads(path.read_text())
@@ -51,15 +63,23 @@ def test_steps_are_timed_and_shown_on_any_device(monkeypatch: pytest.MonkeyPatch
     step = load_script("bench/step")
     small = [Row("conv1", "conv", 4, kernel=3, stride=32), Row("fc1", "linear", 1000)]
     monkeypatch.setattr(step.harness, "paper_rows", lambda _: small)
-    monkeypatch.setattr(step, "paper_network", lambda _: Network(small, PReLU, channels=3, input_px=224))
+    monkeypatch.setattr(
+        step, "paper_network", lambda _: Network(small, PReLU, channels=3, input_px=224)
+    )
     monkeypatch.setattr(step, "SIDE", 16)
     monkeypatch.setattr(step, "STEPS", [each for each in step.STEPS if not each.compiled])
     numbers = step.main(rounds=2, batch=2)
-    assert numbers["times_as_fast"].keys() == numbers["ms_an_image"].keys() == {str(each) for each in step.STEPS}
+    assert (
+        numbers["times_as_fast"].keys()
+        == numbers["ms_an_image"].keys()
+        == {str(each) for each in step.STEPS}
+    )
     about = {"rounds": 2, "batch": 2, "versions": {"torch": "2"}, "code": "0"}
     macros = load_script("performance")
     plain = macros.section("step", {**numbers, **about})
     assert "GiB" not in plain
-    shown = macros.section("step", {**numbers, **about, "peak_bytes": dict.fromkeys(numbers["ms_an_image"], 3 * 2**29)})
+    shown = macros.section(
+        "step", {**numbers, **about, "peak_bytes": dict.fromkeys(numbers["ms_an_image"], 3 * 2**29)}
+    )
     assert shown.count("| 1.50 |") == len(step.STEPS)
     assert "| GiB beside weights and gradients |" in shown

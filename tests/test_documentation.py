@@ -1,4 +1,5 @@
-"""The documentation site: it builds without a warning, needs nothing from elsewhere, and its links lead somewhere."""
+"""The documentation site: it builds without a warning, needs nothing from elsewhere, and its links
+lead somewhere."""
 
 import os
 import re
@@ -14,9 +15,20 @@ from playwright.sync_api import expect, sync_playwright
 
 from conftest import ROOT, load_script
 
-LOADED = {("script", "src"), ("link", "href"), ("img", "src"), ("source", "srcset"), ("iframe", "src")}
+LOADED = {
+    ("script", "src"),
+    ("link", "href"),
+    ("img", "src"),
+    ("source", "srcset"),
+    ("iframe", "src"),
+}
 LINKED = {*LOADED, ("a", "href")}
-WRITTEN = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("results/**/*.md"), *ROOT.glob(".github/**/*.md")]
+WRITTEN = [
+    *ROOT.glob("*.md"),
+    *ROOT.glob("docs/**/*.md"),
+    *ROOT.glob("results/**/*.md"),
+    *ROOT.glob(".github/**/*.md"),
+]
 
 
 class Markup(HTMLParser):
@@ -42,8 +54,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Markup]:
     place = tmp_path_factory.mktemp("site")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(place)],
-        cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, timeout=300,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
     return {path: Markup(path.read_text()) for path in place.rglob("*.html")}
 
@@ -54,13 +70,17 @@ def test_the_site_loads_nothing_from_elsewhere(site: dict[Path, Markup]) -> None
     for page, markup in site.items():
         loaded = [value for tag, name, value in markup.links if (tag, name) in LOADED]
         assert loaded
-        assert not [address for address in loaded if urlsplit(address).scheme or address.startswith("//")], page
+        assert not [
+            address for address in loaded if urlsplit(address).scheme or address.startswith("//")
+        ], page
     styles = "".join(path.read_text() for path in root.rglob("*.css"))
     assert not re.findall(r"(?:@import|url\()[\s'\"]*(?:https?:)?//", styles)
 
 
 @pytest.mark.process
-def test_every_link_of_the_site_leads_to_a_page_and_to_a_place_on_it(site: dict[Path, Markup]) -> None:
+def test_every_link_of_the_site_leads_to_a_page_and_to_a_place_on_it(
+    site: dict[Path, Markup],
+) -> None:
     broken = []
     for page, markup in site.items():
         if page.name == "404.html":  # its addresses begin at the server's root
@@ -77,12 +97,17 @@ def test_every_link_of_the_site_leads_to_a_page_and_to_a_place_on_it(site: dict[
 
 
 @pytest.mark.process
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium; make browser installs it")
-def test_pages_opened_from_a_folder_fit_a_phone_and_are_searched_there(site: dict[Path, Markup]) -> None:
+@pytest.mark.skipif(
+    shutil.which("chromium") is None, reason="needs Debian's chromium; make browser installs it"
+)
+def test_pages_opened_from_a_folder_fit_a_phone_and_are_searched_there(
+    site: dict[Path, Markup],
+) -> None:
     (home,) = (path for path in site if path.name == "index.html")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox", "--disable-gpu"]
+            executable_path=shutil.which("chromium"),
+            args=["--headless", "--no-sandbox", "--disable-gpu"],
         )
         page = browser.new_page(viewport={"width": 360, "height": 740})
         page.set_default_timeout(120_000)  # of a browser that shares two cores
@@ -93,11 +118,16 @@ def test_pages_opened_from_a_folder_fit_a_phone_and_are_searched_there(site: dic
             assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
         page.set_viewport_size({"width": 1280, "height": 900})
         page.goto(home.as_uri())
-        # typed, since the search listens to keys: a value set from outside is noticed by chance only
+        # typed, since the search listens to keys: a value set from outside is noticed by chance
+        # only
         page.locator("input.md-search__input").press_sequentially("natural gradient")
-        expect(page.locator(".md-search-result__meta")).to_contain_text("matching documents", timeout=60_000)
+        expect(page.locator(".md-search-result__meta")).to_contain_text(
+            "matching documents", timeout=60_000
+        )
         browser.close()
-    assert not [address for address in requested if not address.startswith(("file:", "data:", "about:"))]
+    assert not [
+        address for address in requested if not address.startswith(("file:", "data:", "about:"))
+    ]
 
 
 def test_a_new_card_is_a_page_of_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +136,9 @@ def test_a_new_card_is_a_page_of_the_site(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "results" / "cards").mkdir(parents=True)
     for name in ("new.md", "new.svg", "new.html", "new.json"):
         (tmp_path / "results" / "cards" / name).touch()
-    places = set(documentation.pages_from_elsewhere().values()) - set(documentation.ELSEWHERE.values())
+    places = set(documentation.pages_from_elsewhere().values()) - set(
+        documentation.ELSEWHERE.values()
+    )
     assert places == {"results/cards/new.md", "results/cards/new.svg"}
 
 
@@ -114,5 +146,10 @@ def test_a_new_card_is_a_page_of_the_site(tmp_path: Path, monkeypatch: pytest.Mo
 def test_links_of_the_documents_lead_to_files_of_the_repository(path: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
     links = re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"", text)
-    local = [link for pair in links for link in pair if link and not urlsplit(link).scheme and not link.startswith("#")]
+    local = [
+        link
+        for pair in links
+        for link in pair
+        if link and not urlsplit(link).scheme and not link.startswith("#")
+    ]
     assert not [link for link in local if not (path.parent / link.partition("#")[0]).exists()]

@@ -1,4 +1,5 @@
-"""A run that fails ends: with its sentence, an exit status that is not 0, and no process left behind."""
+"""A run that fails ends: with its sentence, an exit status that is not 0, and no process left
+behind."""
 
 import os
 import resource
@@ -21,15 +22,31 @@ from sentences import sentence
 
 LONGEST_S = 60  # far more than a run takes that fails, and far less than forever
 SMALL = (
-    "data=folder", "model=mini", "activation=relu", "data.resize_px=40", "data.crop_px=32", "optim.global_batch=4",
-    "optim.epochs=1", "logger=none", "data.protocol=paper",
-)  # fmt: skip
+    "data=folder",
+    "model=mini",
+    "activation=relu",
+    "data.resize_px=40",
+    "data.crop_px=32",
+    "optim.global_batch=4",
+    "optim.epochs=1",
+    "logger=none",
+    "data.protocol=paper",
+)
 LONG = "optim.epochs=100000"
 OF_SHARDS = (
-    "data=imagenet", "data.val_per_class=2", "model=mlp", "model.depth=2", "model.hidden=16", "data.resize_px=20",
+    "data=imagenet",
+    "data.val_per_class=2",
+    "model=mlp",
+    "model.depth=2",
+    "model.hidden=16",
+    "data.resize_px=20",
     "data.crop_px=16",
-    "preprocess.scale=unit_rms", "init.fc_std=null", "optim.global_batch=12", "optim.epochs=2", "logger=none",
-)  # fmt: skip
+    "preprocess.scale=unit_rms",
+    "init.fc_std=null",
+    "optim.global_batch=12",
+    "optim.epochs=2",
+    "logger=none",
+)
 
 with_and_without_workers = pytest.mark.parametrize("workers", [0, 2])
 
@@ -45,12 +62,14 @@ def deceptive_png() -> bytes:
     header = struct.pack(">IIBBBBB", 48, 40, 8, 2, 0, 0, 0)
     parts = ((b"IHDR", header), (b"IDAT", b"no zlib stream"), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in parts
+        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+        for name, body in parts
     )
 
 
 def ended(process: subprocess.Popen, status: int = 1) -> str:
-    """Wait for a process that must fail, and return what it says; its pipes close when its last process has ended."""
+    """Wait for a process that must fail, and return what it says; its pipes close when its last
+    process has ended."""
     _, said = process.communicate(timeout=LONGEST_S)
     assert process.returncode == status, said
     return said
@@ -79,7 +98,9 @@ def test_an_empty_image_ends_the_run(tmp_path: Path, root: Path, part: str, work
 @pytest.mark.process
 @with_and_without_workers
 @pytest.mark.parametrize("part", ["train", "val"])
-def test_an_image_that_cannot_be_decoded_ends_the_run(tmp_path: Path, root: Path, part: str, workers: int) -> None:
+def test_an_image_that_cannot_be_decoded_ends_the_run(
+    tmp_path: Path, root: Path, part: str, workers: int
+) -> None:
     (root / part / "b" / "2.jpg").write_bytes(deceptive_png())
     said = refused(alone(tmp_path, *SMALL, f"data.root={root}", f"compute.workers={workers}"))
     assert "2.jpg cannot be read as an image" in said
@@ -88,7 +109,9 @@ def test_an_image_that_cannot_be_decoded_ends_the_run(tmp_path: Path, root: Path
 @pytest.mark.process
 @with_and_without_workers
 @pytest.mark.parametrize("part", ["train", "val"])
-def test_a_flipped_byte_in_a_shard_ends_the_run(tmp_path: Path, prepared: Path, part: str, workers: int) -> None:
+def test_a_flipped_byte_in_a_shard_ends_the_run(
+    tmp_path: Path, prepared: Path, part: str, workers: int
+) -> None:
     root = Path(shutil.copytree(prepared, tmp_path / "prepared"))
     shard = root / part / "shard-00000.bin"
     body = bytearray(shard.read_bytes())
@@ -102,7 +125,9 @@ def test_a_flipped_byte_in_a_shard_ends_the_run(tmp_path: Path, prepared: Path, 
 @pytest.mark.process
 @with_and_without_workers
 @pytest.mark.parametrize("part", ["train", "val"])
-def test_an_image_that_disappears_ends_the_run(tmp_path: Path, root: Path, part: str, workers: int) -> None:
+def test_an_image_that_disappears_ends_the_run(
+    tmp_path: Path, root: Path, part: str, workers: int
+) -> None:
     process = training(tmp_path, *SMALL, LONG, f"data.root={root}", f"compute.workers={workers}")
     (root / part / "b" / "2.jpg").unlink()
     assert "2.jpg cannot be read" in sentence(ended(process))
@@ -110,10 +135,14 @@ def test_an_image_that_disappears_ends_the_run(tmp_path: Path, root: Path, part:
 
 @pytest.mark.process
 @with_and_without_workers
-def test_ctrl_c_ends_the_run_and_the_processes_that_read(tmp_path: Path, root: Path, workers: int) -> None:
+def test_ctrl_c_ends_the_run_and_the_processes_that_read(
+    tmp_path: Path, root: Path, workers: int
+) -> None:
     process = training(tmp_path, *SMALL, LONG, f"data.root={root}", f"compute.workers={workers}")
     for pid in (*launched(process), process.pid):  # a terminal sends it to all
-        with suppress(ProcessLookupError):  # each epoch has processes of its own, and one may have just ended
+        with suppress(
+            ProcessLookupError
+        ):  # each epoch has processes of its own, and one may have just ended
             os.kill(pid, signal.SIGINT)
     assert ended(process, status=130).splitlines()[-1].startswith("stopped by SIGINT")
 
@@ -127,11 +156,15 @@ def test_a_reading_process_that_is_killed_ends_the_run(tmp_path: Path, root: Pat
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
     # a logger's lock may print that torch's signal handler raised while it was held
-    assert ended(process).splitlines()[-1].startswith("error: a process that loads images was killed")
+    assert (
+        ended(process).splitlines()[-1].startswith("error: a process that loads images was killed")
+    )
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("workers", "said"), [(0, "could not be written"), (2, "could not be given shared memory")])
+@pytest.mark.parametrize(
+    ("workers", "said"), [(0, "could not be written"), (2, "could not be given shared memory")]
+)
 def test_a_full_disk_ends_the_run(tmp_path: Path, root: Path, workers: int, said: str) -> None:
     process = training(tmp_path, *SMALL, LONG, f"data.root={root}", f"compute.workers={workers}")
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1000, 1000))  # of shared memory, too
@@ -162,7 +195,10 @@ def failing_data(val_fraction, split_seed):
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (("data=digits", "callbacks=ranks", "callbacks._target_=of_the_user.Fails"), "in the callback"),
+        (
+            ("data=digits", "callbacks=ranks", "callbacks._target_=of_the_user.Fails"),
+            "in the callback",
+        ),
         (("data=digits", "data._target_=of_the_user.failing_data"), "in the data"),
     ],
 )
@@ -170,10 +206,21 @@ def test_an_exception_in_code_of_the_user_ends_the_run(
     tmp_path: Path, overrides: tuple[str, ...], said: str, workers: int
 ) -> None:
     (tmp_path / "of_the_user.py").write_text(CODE_OF_THE_USER)
-    command = alone(tmp_path, *overrides, "model=mlp", "optim.epochs=1", "logger=none", f"compute.workers={workers}")
+    command = alone(
+        tmp_path,
+        *overrides,
+        "model=mlp",
+        "optim.epochs=1",
+        "logger=none",
+        f"compute.workers={workers}",
+    )
     code = f"import runpy, sys; sys.path.insert(0, {str(tmp_path)!r}); del sys.argv[0]; "
     code += "runpy.run_path(sys.argv[0], run_name='__main__')"
-    assert ended(start([sys.executable, "-c", code, *command[1:]])).rstrip().endswith(f"ZeroDivisionError: {said}")
+    assert (
+        ended(start([sys.executable, "-c", code, *command[1:]]))
+        .rstrip()
+        .endswith(f"ZeroDivisionError: {said}")
+    )
 
 
 # ---- the other programs that read data ----
@@ -181,12 +228,24 @@ def test_an_exception_in_code_of_the_user_ends_the_run(
 
 @pytest.mark.process
 @with_and_without_workers
-def test_a_damaged_image_ends_the_testing_of_weights(tmp_path: Path, root: Path, workers: int) -> None:
+def test_a_damaged_image_ends_the_testing_of_weights(
+    tmp_path: Path, root: Path, workers: int
+) -> None:
     finish(alone(tmp_path, *SMALL, f"data.root={root}"))
-    torch.save({key.removeprefix("network."): value for key, value in weights(tmp_path).items()}, tmp_path / "net.pt")
+    torch.save(
+        {key.removeprefix("network."): value for key, value in weights(tmp_path).items()},
+        tmp_path / "net.pt",
+    )
     (root / "val" / "b" / "2.jpg").write_bytes(deceptive_png())
-    of_weights = [f"run={tmp_path}/net.pt", *SMALL[:5], f"data.root={root}", f"cache_dir={tmp_path}"]
-    said = refused([sys.executable, "scripts/evaluate.py", *of_weights, f"compute.workers={workers}"])
+    of_weights = [
+        f"run={tmp_path}/net.pt",
+        *SMALL[:5],
+        f"data.root={root}",
+        f"cache_dir={tmp_path}",
+    ]
+    said = refused(
+        [sys.executable, "scripts/evaluate.py", *of_weights, f"compute.workers={workers}"]
+    )
     assert "2.jpg cannot be read" in said
 
 
@@ -194,6 +253,12 @@ def test_a_damaged_image_ends_the_testing_of_weights(tmp_path: Path, root: Path,
 @with_and_without_workers
 def test_a_damaged_image_ends_an_analysis(tmp_path: Path, root: Path, workers: int) -> None:
     (root / "train" / "b" / "2.jpg").write_bytes(deceptive_png())
-    given = ["preprocessing", *SMALL[:6], f"data.root={root}", f"cache_dir={tmp_path}", f"out={tmp_path}/out"]
+    given = [
+        "preprocessing",
+        *SMALL[:6],
+        f"data.root={root}",
+        f"cache_dir={tmp_path}",
+        f"out={tmp_path}/out",
+    ]
     said = refused([sys.executable, "scripts/analyse.py", *given, f"compute.workers={workers}"])
     assert "2.jpg cannot be read" in said

@@ -1,4 +1,5 @@
-"""A fork of the server is what `subprocess` would have started: a child with pipes, signals and a status of its own."""
+"""A fork of the server is what `subprocess` would have started: a child with pipes, signals and a
+status of its own."""
 
 import os
 import signal
@@ -18,7 +19,7 @@ import os, sys
 print(__name__, sys.argv[1:], os.getpid(), os.getppid(), os.getcwd(), os.environ["GIVEN"], sys.path[0])
 print("torch" in sys.modules, file=sys.stderr)
 sys.exit(3)
-"""
+"""  # noqa: E501
 
 
 def test_a_script_runs_as_main_in_a_child_of_the_caller(tmp_path: Path) -> None:
@@ -27,10 +28,17 @@ def test_a_script_runs_as_main_in_a_child_of_the_caller(tmp_path: Path) -> None:
     given = {**os.environ, "GIVEN": "yes"}
     command = [sys.executable, "../script.py", "a", "b"]
     process = forkserver.Popen(
-        command, cwd=tmp_path / "here", env=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=tmp_path / "here",
+        env=given,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     out, err = process.communicate(timeout=60)
-    assert out.splitlines() == [f"__main__ ['a', 'b'] {process.pid} {os.getpid()} {tmp_path}/here yes {tmp_path}"]
+    assert out.splitlines() == [
+        f"__main__ ['a', 'b'] {process.pid} {os.getpid()} {tmp_path}/here yes {tmp_path}"
+    ]
     assert err == "True\n"
     assert process.returncode == 3
 
@@ -54,7 +62,10 @@ def test_it_ends_as_an_interpreter_does(code: str, status: int, out: str, err: s
 def test_a_signal_reaches_it_alone(asked: signal.Signals) -> None:
     code = "import time; print('up', flush=True); time.sleep(60)"
     process, other = (
-        forkserver.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)
+        forkserver.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for _ in range(2)
     )
     assert process.stdout.readline() == other.stdout.readline() == b"up\n"
     process.send_signal(asked)
@@ -68,7 +79,9 @@ def test_a_signal_reaches_it_alone(asked: signal.Signals) -> None:
 
 def test_orphans_of_others_are_not_taken_in() -> None:
     """What a killed process leaves is the system's to reap, as ever."""
-    code = "import os, time; child = os.fork(); print(child or '', end='', flush=True); time.sleep(60)"
+    code = (
+        "import os, time; child = os.fork(); print(child or '', end='', flush=True); time.sleep(60)"
+    )
     process = forkserver.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     orphan = int(process.stdout.read1())
     process.kill()

@@ -1,4 +1,5 @@
-"""What a GPU has to show: `make test-gpu`. Where the processor can show it too, the same test runs there as well.
+"""What a GPU has to show: `make test-gpu`. Where the processor can show it too, the same test runs
+there as well.
 
 How fast a GPU is, is no test: `make bench-gpu` measures it.
 """
@@ -29,8 +30,14 @@ from rectifiers.training.run import train
 Tiny = Callable[..., RunConfig]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 LAYOUTS = {"NCHW": torch.contiguous_format, "channels last": torch.channels_last}
-SHAPES = [(4, 48, 56, 56), (3, 40, 18, 18), (2, 37, 7, 7), (64, 100)]  # in NCHW loaded by 16, by 4 and by 1
-# Batches that eight processes divide, and nothing that a number of processes changes but the order of sums.
+SHAPES = [
+    (4, 48, 56, 56),
+    (3, 40, 18, 18),
+    (2, 37, 7, 7),
+    (64, 100),
+]  # in NCHW loaded by 16, by 4 and by 1
+# Batches that eight processes divide, and nothing that a number of processes changes but the order
+# of sums.
 SHARED = ("model.dropout=0", "optim.epochs=2", "optim.global_batch=128", "evaluation=[center]")
 
 
@@ -43,15 +50,22 @@ def _device_is_there(request: pytest.FixtureRequest) -> None:
 @pytest.mark.process
 def test_the_targets_for_gpus_end_with_one_sentence_where_there_is_none() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    assert re.findall(r"^(\S+):.*\n\t@\$\(NEEDS_GPU\)$", makefile, flags=re.MULTILINE) == ["test-gpu", "bench-gpu"]
+    assert re.findall(r"^(\S+):.*\n\t@\$\(NEEDS_GPU\)$", makefile, flags=re.MULTILINE) == [
+        "test-gpu",
+        "bench-gpu",
+    ]
     check = re.search(r"^NEEDS_GPU = \$\(BIN\)/python -c '(.*)'$", makefile, flags=re.MULTILINE)
     assert check
     done = subprocess.run(
-        [sys.executable, "-c", check[1].replace("$@", "test-gpu")], capture_output=True, text=True,
+        [sys.executable, "-c", check[1].replace("$@", "test-gpu")],
+        capture_output=True,
+        text=True,
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-    )  # fmt: skip
+    )
     assert done.returncode == 1
-    assert done.stderr == ("error: torch sees no GPU, which make test-gpu is for; call it on a machine that has one\n")
+    assert done.stderr == (
+        "error: torch sees no GPU, which make test-gpu is for; call it on a machine that has one\n"
+    )
 
 
 def outputs_and_gradients(module: nn.Module, x: Tensor, dy: Tensor) -> list[Tensor]:
@@ -93,7 +107,9 @@ def test_prelu_has_torchs_bits_and_the_same_ones_each_time(
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_derivatives_equal_finite_differences(device: str) -> None:
-    x = torch.randn(2, 3, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).to(device)
+    x = torch.randn(2, 3, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).to(
+        device
+    )
     slopes = torch.tensor([0.25, -0.5, 2.0], dtype=torch.float64, device=device)
     assert torch.autograd.gradcheck(_PReLU.apply, (x.requires_grad_(), slopes.requires_grad_()))
 
@@ -107,8 +123,13 @@ def paper_network(activation: ActivationFactory) -> Network:
 @pytest.mark.gpu
 def test_a_step_never_waits_for_the_gpu_but_for_the_slopes(layout: str) -> None:
     network = paper_network(PReLU).cuda().to(memory_format=LAYOUTS[layout])
-    x, labels = torch.randn(8, 3, 224, 224, device="cuda"), torch.zeros(8, dtype=torch.long, device="cuda")
-    optimizer = build_sgd(network, lr=0.01, momentum=0.9, weight_decay=5e-4, bias_lr_factor=1.0, fused=True)
+    x, labels = (
+        torch.randn(8, 3, 224, 224, device="cuda"),
+        torch.zeros(8, dtype=torch.long, device="cuda"),
+    )
+    optimizer = build_sgd(
+        network, lr=0.01, momentum=0.9, weight_decay=5e-4, bias_lr_factor=1.0, fused=True
+    )
 
     def step(mode: str) -> None:
         with asked_together(network.modules()):
@@ -149,7 +170,9 @@ COMPUTE = ["compute=cpu"] + [
 def digits(place: Path, *overrides: str) -> RunConfig:
     """Digits through convolutions, for some seconds."""
     where = (f"runs_dir={place}/runs", f"cache_dir={place}/cache")
-    return compose_config("model=mini", "data=digits8", "optim=plain", "evaluation=[center]", *where, *overrides)
+    return compose_config(
+        "model=mini", "data=digits8", "optim=plain", "evaluation=[center]", *where, *overrides
+    )
 
 
 @pytest.mark.parametrize("compute", COMPUTE)
@@ -158,13 +181,17 @@ def test_a_run_has_the_numbers_of_the_processor_and_its_name(compute: str, tmp_p
     expected = train(digits(tmp_path / "expected", *options), {}).record
     found = train(digits(tmp_path, *options, *compute.split()), {}).record
     assert found.run == expected.run
-    assert found.history[-1]["train_loss"] == pytest.approx(expected.history[-1]["train_loss"], rel=1e-3)
+    assert found.history[-1]["train_loss"] == pytest.approx(
+        expected.history[-1]["train_loss"], rel=1e-3
+    )
 
 
 @pytest.mark.gpu
 def test_a_fast_run_learns_what_a_plain_one_does(tmp_path: Path) -> None:
     options = ("compute=one_gpu", "optim.epochs=2", "logger=none", "evaluation=[center,ten_view]")
-    plain, fast = (train(digits(tmp_path, *options, *more), {}).record for more in ((), ("compute.fast=true",)))
+    plain, fast = (
+        train(digits(tmp_path, *options, *more), {}).record for more in ((), ("compute.fast=true",))
+    )
     assert fast.run != plain.run
     assert fast.status == "finished"
     assert fast.history[-1]["train_loss"] == pytest.approx(plain.history[-1]["train_loss"], rel=0.1)

@@ -1,8 +1,8 @@
-"""Folders that somebody else made are data: no command runs what they name, follows their links or trusts their counts.
+"""Folders that somebody else made are data: no command runs what they name, follows their links or
+trusts their counts.
 
-The proof that nothing was executed is a marker: a file that the hostile content would have made, and that is absent.
-What is named here stands in SECURITY.md, with the tests of other files.
-"""
+The proof that nothing was executed is a marker: a file that the hostile content would have made,
+and that is absent. What is named here stands in SECURITY.md, with the tests of other files."""
 
 import json
 import os
@@ -34,7 +34,11 @@ Call = Callable[..., CompletedProcess[str]]
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     place = tmp_path_factory.mktemp("finished")
     config = compose_config(
-        *TINY, "optim.epochs=1", "evaluation=center", f"runs_dir={place}/runs", f"cache_dir={place}/cache"
+        *TINY,
+        "optim.epochs=1",
+        "evaluation=center",
+        f"runs_dir={place}/runs",
+        f"cache_dir={place}/cache",
     )
     return train(config, {"data": "digits"})
 
@@ -47,7 +51,8 @@ def marker(tmp_path: Path) -> Iterator[Path]:
 
 
 def foreign(finished: Outcome, place: Path, change: Callable[[dict[str, Any]], None]) -> Path:
-    """A copy of a run whose configuration is changed, with the name and the record that fit the change."""
+    """A copy of a run whose configuration is changed, with the name and the record that fit the
+    change."""
     config = yaml.safe_load((finished.path.parent / "config.yaml").read_text())
     change(config)
     ours = science(RunConfig.of(config))
@@ -63,7 +68,10 @@ def foreign(finished: Outcome, place: Path, change: Callable[[dict[str, Any]], N
     return folder
 
 
-READERS = (("scripts/evaluate.py", "evaluation=ten_view"), ("scripts/analyse.py", "responses", "out=OUT"))
+READERS = (
+    ("scripts/evaluate.py", "evaluation=ten_view"),
+    ("scripts/analyse.py", "responses", "out=OUT"),
+)
 OWN_MODULE = "import pathlib\npathlib.Path({marker!r}).touch()\n"
 
 
@@ -75,7 +83,12 @@ OWN_MODULE = "import pathlib\npathlib.Path({marker!r}).touch()\n"
         ("activation", "hostile_module.make", {}, "hostile_module"),
         ("init", "rectifiers.nn.initializers.os.system", {}, "rectifiers.nn.initializers.os"),
         ("init", "rectifiers.initializers.importlib", {}, "rectifiers.initializers"),
-        ("preprocess", "rectifiers.runtime.files.write_text", {"path": "MARKER"}, "rectifiers.runtime.files"),
+        (
+            "preprocess",
+            "rectifiers.runtime.files.write_text",
+            {"path": "MARKER"},
+            "rectifiers.runtime.files",
+        ),
         ("preprocess", "rectifiers.data.preprocess.partial", {}, "rectifiers.data.preprocess"),
         ("activation", "torch.nn.init.os", {}, "torch.nn.init"),
         ("activation", "torch.nn.Parameter", {}, "torch.nn"),
@@ -83,9 +96,17 @@ OWN_MODULE = "import pathlib\npathlib.Path({marker!r}).touch()\n"
     ],
 )
 def test_a_function_that_a_run_names_and_this_package_lacks_is_not_imported(
-    call: Call, finished: Outcome, marker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    command: tuple[str, ...], key: str, target: str, options: dict[str, str], trusted: str,
-) -> None:  # fmt: skip
+    call: Call,
+    finished: Outcome,
+    marker: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+    key: str,
+    target: str,
+    options: dict[str, str],
+    trusted: str,
+) -> None:
     (tmp_path / "hostile_module.py").write_text(OWN_MODULE.format(marker=str(marker)))
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -98,7 +119,8 @@ def test_a_function_that_a_run_names_and_this_package_lacks_is_not_imported(
     done = call(program, *rest, f"run={folder}")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        f"error: {folder}/config.yaml: {key}._target_={target} is no function of this package, and code that a folder "
+        f"error: {folder}/config.yaml: {key}._target_={target} is no function of this package, "
+        "and code that a folder "
         f"names is not run; if you know that code and trust it, add trust=[{trusted}]"
     )
     assert "hostile_module" not in sys.modules
@@ -106,21 +128,36 @@ def test_a_function_that_a_run_names_and_this_package_lacks_is_not_imported(
 
 @pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
 def test_a_function_of_a_module_that_the_user_trusts_is_used(
-    call: Call, finished: Outcome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+    call: Call,
+    finished: Outcome,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
 ) -> None:
     (tmp_path / "friendly_module.py").write_text(
-        "import os\nfrom torch import nn\ndef make(channels: int) -> nn.Module: return nn.PReLU(channels, init=0.25)\n"
+        "import os\nfrom torch import nn\ndef make(channels: int) -> nn.Module: return "
+        "nn.PReLU(channels, init=0.25)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     program, *rest = (each.replace("OUT", str(tmp_path)) for each in command)
-    folder = foreign(finished, tmp_path, lambda config: config.update(activation={"_target_": "friendly_module.make"}))
+    folder = foreign(
+        finished,
+        tmp_path,
+        lambda config: config.update(activation={"_target_": "friendly_module.make"}),
+    )
     assert "add trust=[friendly_module]" in call(program, *rest, f"run={folder}").stderr
     done = call(program, *rest, f"run={folder}", "trust=[friendly_module]")
     assert done.returncode == 0, done.stderr
-    walked = {"_target_": "friendly_module.os.getenv", "key": "HOME"}  # through it to another module
+    walked = {
+        "_target_": "friendly_module.os.getenv",
+        "key": "HOME",
+    }  # through it to another module
     folder = foreign(finished, tmp_path, lambda config: config.update(activation=walked))
     done = call(program, *rest, f"run={folder}", "trust=[friendly_module]")
-    assert "activation._target_=friendly_module.os.getenv is no function of this package" in done.stderr
+    assert (
+        "activation._target_=friendly_module.os.getenv is no function of this package"
+        in done.stderr
+    )
 
 
 def test_a_run_does_not_say_where_a_test_of_it_is_sent(finished: Outcome, tmp_path: Path) -> None:
@@ -128,10 +165,17 @@ def test_a_run_does_not_say_where_a_test_of_it_is_sent(finished: Outcome, tmp_pa
     folder = foreign(finished, tmp_path, lambda config: config.update(logger=theirs))
     assert of_run(str(folder), {})[0].logger.name == "none"
     sent = of_run(str(folder), {"logger": "wandb", "logger.mode": "offline"})[0].logger
-    assert (sent.name, sent.project, sent.mode, sent.log_checkpoint) == ("wandb", "rectifiers", "offline", False)
+    assert (sent.name, sent.project, sent.mode, sent.log_checkpoint) == (
+        "wandb",
+        "rectifiers",
+        "offline",
+        False,
+    )
 
 
-def test_the_packages_own_functions_and_torchs_modules_need_no_trust(finished: Outcome, tmp_path: Path) -> None:
+def test_the_packages_own_functions_and_torchs_modules_need_no_trust(
+    finished: Outcome, tmp_path: Path
+) -> None:
     for target in ("rectifiers.activations.relu", "torch.nn.ReLU", "torch.nn.ELU"):
         check_targets({"activation": {"_target_": target}}, tmp_path, ())
     for path in sorted((CONF / "experiment").rglob("*.yaml")):
@@ -146,11 +190,17 @@ BRACKETS = 200_000
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (lambda text: text.replace("seed: 0", "seed: ${oc.env:SECRET}", 1), "is a reference, which no written"),
+        (
+            lambda text: text.replace("seed: 0", "seed: ${oc.env:SECRET}", 1),
+            "is a reference, which no written",
+        ),
         (lambda text: text.replace("seed: 0", "seed: ???", 1), "Missing mandatory value"),
         (lambda text: f"{text}\nseed: 0\n", "a key stands twice in the mapping of line 1"),
         (lambda text: f"a: &a [1]\nb: *a\n{text}", "an alias in line 2"),
-        (lambda text: "!!python/object/apply:os.system ['touch MARKER']", "could not determine a constructor"),
+        (
+            lambda text: "!!python/object/apply:os.system ['touch MARKER']",
+            "could not determine a constructor",
+        ),
         (lambda text: f"a: {'[' * BRACKETS}{']' * BRACKETS}\n{text}", "it is nested too deeply"),
         (lambda text: text + "#" * 2**24, "it is larger than 16,777,216 bytes"),
         (lambda text: "compute: {}\ndata: 1\n", "it is no configuration of a run"),
@@ -160,9 +210,15 @@ BRACKETS = 200_000
     ],
 )
 def test_a_configuration_that_is_no_plain_data_is_one_sentence(
-    call: Call, finished: Outcome, marker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    command: tuple[str, ...], content: Callable[[str], str | bytes], sentence: str,
-) -> None:  # fmt: skip
+    call: Call,
+    finished: Outcome,
+    marker: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+    content: Callable[[str], str | bytes],
+    sentence: str,
+) -> None:
     monkeypatch.setenv("SECRET", "5eCr37")
     folder = foreign(finished, tmp_path, lambda config: None)
     made = content((folder / "config.yaml").read_text())
@@ -192,7 +248,11 @@ def test_a_link_or_a_pipe_in_the_place_of_a_file_is_not_read(
     done = call(program, *rest, f"run={folder}")
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
-    wanted = ("a symbolic link, which is not followed",) if kind == "link" else ("no regular", "not a finished run")
+    wanted = (
+        ("a symbolic link, which is not followed",)
+        if kind == "link"
+        else ("no regular", "not a finished run")
+    )
     assert any(sentence in done.stderr for sentence in wanted)
 
 
@@ -200,10 +260,15 @@ def test_a_test_writes_where_the_command_line_says_and_not_where_the_run_does(
     call: Call, finished: Outcome, tmp_path: Path
 ) -> None:
     def change(config: dict[str, Any]) -> None:
-        config |= {"cache_dir": str(tmp_path / "elsewhere"), "runs_dir": str(tmp_path / "elsewhere")}
+        config |= {
+            "cache_dir": str(tmp_path / "elsewhere"),
+            "runs_dir": str(tmp_path / "elsewhere"),
+        }
 
     folder = foreign(finished, tmp_path, change)
-    done = call("scripts/evaluate.py", f"run={folder}", "evaluation=ten_view", f"cache_dir={tmp_path}/cache")
+    done = call(
+        "scripts/evaluate.py", f"run={folder}", "evaluation=ten_view", f"cache_dir={tmp_path}/cache"
+    )
     assert done.returncode == 0, done.stderr
     assert list((tmp_path / "cache").glob("statistics/*.pt"))
     assert not (tmp_path / "elsewhere").exists()
@@ -223,21 +288,32 @@ def test_data_that_are_not_where_a_run_had_them_are_not_made_there(
     call: Call, finished: Outcome, tmp_path: Path
 ) -> None:
     place = tmp_path / "made"
-    photos = {"_target_": "rectifiers.data.sources.photos", "root": str(place), "val_fraction": None}
+    photos = {
+        "_target_": "rectifiers.data.sources.photos",
+        "root": str(place),
+        "val_fraction": None,
+    }
 
     def change(config: dict[str, Any]) -> None:
         del config["data"]["val_fraction"], config["data"]["split_seed"]
         config["data"] |= {name: value for name, value in photos.items() if value}
 
-    done = call("scripts/evaluate.py", f"run={foreign(finished, tmp_path, change)}", "evaluation=ten_view")
-    assert f"error: data.root={place}, where the run had its data, is no folder here; give data.root=" in done.stderr
+    done = call(
+        "scripts/evaluate.py", f"run={foreign(finished, tmp_path, change)}", "evaluation=ten_view"
+    )
+    assert (
+        f"error: data.root={place}, where the run had its data, is no folder here; give data.root="
+        in done.stderr
+    )
     assert not place.exists()
 
 
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("planned")
-    plan(place / "sweep", [[*TINY, f"runs_dir={place}/runs", f"cache_dir={place}/cache", "seed=0,1"]])
+    plan(
+        place / "sweep", [[*TINY, f"runs_dir={place}/runs", f"cache_dir={place}/cache", "seed=0,1"]]
+    )
     return place / "sweep"
 
 
@@ -261,13 +337,20 @@ MODULE_OF_THE_SWEEP = "activation._target_=hostile_module.make"
 @pytest.mark.parametrize(
     ("overrides", "sentence", "command"),
     [
-        *(([MODULE_OF_THE_SWEEP], "trust it, add trust=[hostile_module]", command) for command in LAUNCHES),
+        *(
+            ([MODULE_OF_THE_SWEEP], "trust it, add trust=[hostile_module]", command)
+            for command in LAUNCHES
+        ),
         (
             ["data._target_=os.system", "+data.command='touch MARKER'"],
             "+data.command='touch MARKER' is not a key of a run",
             "launch",
         ),
-        ([MODULE_OF_THE_SWEEP], "if you know that code and trust it, add trust=[hostile_module]", "launch"),
+        (
+            [MODULE_OF_THE_SWEEP],
+            "if you know that code and trust it, add trust=[hostile_module]",
+            "launch",
+        ),
         (["activation=../../OUTSIDE"], "is no option of conf/activation", "launch"),
         (["hydra/launcher=slurm"], "hydra/launcher=slurm is not a key of a run", "launch"),
         (["hydra.launcher.setup=['touch MARKER']"], "is not a key of a run", "launch"),
@@ -281,13 +364,25 @@ MODULE_OF_THE_SWEEP = "activation._target_=hostile_module.make"
     ids=lambda value: value[0].partition("=")[0] if isinstance(value, list) else "",
 )
 def test_a_sweep_that_reaches_beyond_the_configuration_is_not_launched(
-    call: Call, sweep: Path, marker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    command: str, overrides: list[str], sentence: str,
-) -> None:  # fmt: skip
+    call: Call,
+    sweep: Path,
+    marker: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    overrides: list[str],
+    sentence: str,
+) -> None:
     monkeypatch.setenv("SECRET", "5eCr37")
     (tmp_path / "hostile_module.py").write_text(OWN_MODULE.format(marker=str(marker)))
     monkeypatch.syspath_prepend(tmp_path)
-    changed(sweep, *(each.replace("MARKER", str(marker)).replace("OUTSIDE", str(tmp_path)) for each in overrides))
+    changed(
+        sweep,
+        *(
+            each.replace("MARKER", str(marker)).replace("OUTSIDE", str(tmp_path))
+            for each in overrides
+        ),
+    )
     done = call("scripts/sweep.py", *command.split()[:1], sweep, *command.split()[1:])
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
@@ -302,7 +397,9 @@ def test_a_sweep_that_reaches_beyond_the_configuration_is_not_launched(
 def test_a_sweep_is_launched_with_the_modules_that_the_user_trusts(
     call: Call, sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "friendly_module.py").write_text("from torch import nn\ndef make(channels: int): return nn.ReLU()\n")
+    (tmp_path / "friendly_module.py").write_text(
+        "from torch import nn\ndef make(channels: int): return nn.ReLU()\n"
+    )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
     changed(sweep, "activation=relu", "activation._target_=friendly_module.make", "optim.epochs=1")
     done = call("scripts/sweep.py", "launch", sweep, "--print", "trust=[friendly_module]")
@@ -321,7 +418,8 @@ def test_a_sweep_is_launched_with_the_modules_that_the_user_trusts(
         "code: c0de\njobs: {0123456789ab: {cost: 1, overrides: [[seed=0]]}}",
         "code: c0de\njobs: {0123456789ab: {cost: 1, overrides: seed=0}}",
         "code: c0de\njobs: {0123456789ab: {cost: 1}}",
-        "code: c0de\njobs: {0123456789ab: {cost: 1, overrides: []}, 0123456789ab: {cost: 1, overrides: []}}",
+        "code: c0de\njobs: {0123456789ab: {cost: 1, overrides: []}, 0123456789ab: {cost: 1, "
+        "overrides: []}}",
         "code: c0de\njobs: [1]",
         "jobs: {}",
         "!!python/object/apply:os.system ['touch MARKER']",
@@ -342,7 +440,9 @@ def test_a_sweep_that_is_no_plain_data_is_one_sentence(
     assert done.stderr.startswith(f"error: {sweep} holds no sweep; make one with ")
 
 
-def test_a_log_that_is_a_symbolic_link_is_not_written_to(call: Call, sweep: Path, tmp_path: Path) -> None:
+def test_a_log_that_is_a_symbolic_link_is_not_written_to(
+    call: Call, sweep: Path, tmp_path: Path
+) -> None:
     victim = tmp_path / "victim"
     victim.write_text("words")
     (sweep / "logs").mkdir()
@@ -370,15 +470,26 @@ RECORDS: dict[str, Callable[[dict[str, Any]], str | bytes]] = {
     "infinity in the history": lambda record: json.dumps(
         record | {"history": [{**row, "train_loss": float("inf")} for row in record["history"]]}
     ),
-    "a number beyond floats": lambda record: json.dumps(record).replace('"wall_s": ', '"wall_s": 1e400, "x": '),
+    "a number beyond floats": lambda record: json.dumps(record).replace(
+        '"wall_s": ', '"wall_s": 1e400, "x": '
+    ),
     "a slope that is NaN": lambda record: json.dumps(
-        record | {"slopes": {"fc": {"mean": float("nan"), "std": 0.0, "min": 0.0, "max": 0.0, "channels": 1}}}
+        record
+        | {
+            "slopes": {
+                "fc": {"mean": float("nan"), "std": 0.0, "min": 0.0, "max": 0.0, "channels": 1}
+            }
+        }
     ),
     "800 levels": lambda record: nested(800),
-    "800 levels in a record": lambda record: json.dumps(record)[:-1] + f', "compute": {nested(800)}}}',
+    "800 levels in a record": lambda record: (
+        json.dumps(record)[:-1] + f', "compute": {nested(800)}}}'
+    ),
     "200,000 brackets": lambda record: "[" * BRACKETS,
     "an error of its own": lambda record: json.dumps(with_errors(record, top1_error_pct=0.0)),
-    "more correct than there are": lambda record: json.dumps(with_errors(record, top1_correct=10**6)),
+    "more correct than there are": lambda record: json.dumps(
+        with_errors(record, top1_correct=10**6)
+    ),
     "another mask": lambda record: json.dumps(with_errors(record, correct_mask="00")),
     "counts as text": lambda record: json.dumps(with_errors(record, num_images="450")),
     "another name": lambda record: json.dumps(record | {"run": "0123456789ab"}),
@@ -388,7 +499,9 @@ RECORDS: dict[str, Callable[[dict[str, Any]], str | bytes]] = {
     "null": lambda record: "null",
     "no JSON": lambda record: "",
     "a key twice": lambda record: json.dumps(record)[:-1] + ', "wall_s": 1.0}',
-    "a key twice inside": lambda record: json.dumps(record).replace('"seed": ', '"seed": 1, "seed": '),
+    "a key twice inside": lambda record: json.dumps(record).replace(
+        '"seed": ', '"seed": 1, "seed": '
+    ),
     "half a character": lambda record: json.dumps(record).encode() + b"\xff",
     "half a pair": lambda record: json.dumps(record | {"warnings": ["\ud800"]}),
     "a giant": lambda record: json.dumps(record) + " " * 2**26,
@@ -399,7 +512,9 @@ RECORDS: dict[str, Callable[[dict[str, Any]], str | bytes]] = {
 
 
 @pytest.mark.process
-def test_bad_records_are_left_out_by_name_and_the_others_shown(call: Call, finished: Outcome, tmp_path: Path) -> None:
+def test_bad_records_are_left_out_by_name_and_the_others_shown(
+    call: Call, finished: Outcome, tmp_path: Path
+) -> None:
     """Every command that reads many records, on a good run among bad ones."""
     runs, good = tmp_path / "runs", json.loads(finished.path.read_text())
     victim = shutil.copy(finished.path, tmp_path / "victim.json")
@@ -431,13 +546,19 @@ def test_bad_records_are_left_out_by_name_and_the_others_shown(call: Call, finis
         path.rename(tmp_path / "results" / "records" / f"{path.parent.name}.json")
     done = in_results(call, "tables", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert all(f"left out: {tmp_path}/results/records/" in line for line in done.stderr.splitlines())
+    assert all(
+        f"left out: {tmp_path}/results/records/" in line for line in done.stderr.splitlines()
+    )
     assert len(done.stderr.splitlines()) == len(RECORDS)
     for path in (tmp_path / "results" / "records").iterdir():
         path.rename(runs / path.stem / "record.json")
     for name in RECORDS:  # one by one they are one sentence
         path = next(runs.glob(f"* {name}")) / "record.json"
-        for arguments in (("diff", path, good["run"], f"--runs={runs}"), ("cost", path), ("sync", path)):
+        for arguments in (
+            ("diff", path, good["run"], f"--runs={runs}"),
+            ("cost", path),
+            ("sync", path),
+        ):
             done = in_results(call, arguments[0], tmp_path, *map(str, arguments[1:]))
             assert done.returncode == 1
             assert "Traceback" not in done.stderr
@@ -477,9 +598,16 @@ class Touches:
 
 
 @pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
-@pytest.mark.parametrize("content", ["pickle", "hidden pickle", "bomb", "pipe", "text", "empty", "other keys"])
+@pytest.mark.parametrize(
+    "content", ["pickle", "hidden pickle", "bomb", "pipe", "text", "empty", "other keys"]
+)
 def test_a_checkpoint_that_is_none_is_one_sentence(
-    call: Call, finished: Outcome, marker: Path, tmp_path: Path, command: tuple[str, ...], content: str
+    call: Call,
+    finished: Outcome,
+    marker: Path,
+    tmp_path: Path,
+    command: tuple[str, ...],
+    content: str,
 ) -> None:
     folder = foreign(finished, tmp_path, lambda config: None)
     path = folder / "last.ckpt"
@@ -499,7 +627,9 @@ def test_a_checkpoint_that_is_none_is_one_sentence(
     program, *rest = (each.replace("OUT", str(tmp_path)) for each in command)
     done = call(program, *rest, f"run={folder}")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith(f"error: {path} cannot be read as a checkpoint (")
+    assert done.stderr.splitlines()[-1].startswith(
+        f"error: {path} cannot be read as a checkpoint ("
+    )
     assert "Traceback" not in done.stderr
 
 
@@ -521,5 +651,7 @@ def test_statistics_that_are_none_are_one_sentence_or_fitted_again(
     done = call("scripts/analyse.py", "responses", f"run={folder}", f"out={tmp_path}")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(f"error: {path} is ")
-    done = call("scripts/evaluate.py", f"run={folder}", "evaluation=ten_view")  # which does not read that file
+    done = call(
+        "scripts/evaluate.py", f"run={folder}", "evaluation=ten_view"
+    )  # which does not read that file
     assert done.returncode == 0, done.stderr

@@ -18,7 +18,9 @@ FUNCTIONS = [name for name in rectifiers.PUBLIC if inspect.isfunction(getattr(re
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_example_of_a_public_function_runs(name: str) -> None:
     function = getattr(rectifiers, name)
-    (found,) = doctest.DocTestFinder(recurse=False).find(function, name, globs=vars(inspect.getmodule(function)))
+    (found,) = doctest.DocTestFinder(recurse=False).find(
+        function, name, globs=vars(inspect.getmodule(function))
+    )
     assert found.examples
     assert doctest.DocTestRunner().run(found).failed == 0
 
@@ -31,10 +33,16 @@ def test_the_public_names_are_listed_and_imported_when_they_are_used() -> None:
     assert not hasattr(rectifiers, "kaiming")
 
 
-BLOCKS = {  # of Python in the documents that are no files of a recipe, which name themselves in their first line
+# of Python in the documents that are no files of a recipe, which name themselves in their first
+# line
+BLOCKS = {
     path.relative_to(ROOT).as_posix(): blocks
     for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    if (blocks := re.findall(r"^```python\n((?!# ).*?)^```", path.read_text(), flags=re.MULTILINE | re.DOTALL))
+    if (
+        blocks := re.findall(
+            r"^```python\n((?!# ).*?)^```", path.read_text(), flags=re.MULTILINE | re.DOTALL
+        )
+    )
 }
 
 
@@ -47,7 +55,11 @@ def test_the_code_of_the_documentation_runs(place: str, capsys: pytest.CaptureFi
 
 
 def test_the_documents_that_show_the_library_are_among_them() -> None:
-    assert BLOCKS.keys() >= {"README.md", "docs/tutorials/your-own-network.md", "docs/how-to/unusual-activations.md"}
+    assert BLOCKS.keys() >= {
+        "README.md",
+        "docs/tutorials/your-own-network.md",
+        "docs/how-to/unusual-activations.md",
+    }
 
 
 def test_the_reference_of_the_library_has_every_public_name() -> None:

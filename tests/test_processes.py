@@ -1,4 +1,5 @@
-"""One real process of each kind, for every change: a run, two ranks, kills. The others are marked `process`."""
+"""One real process of each kind, for every change: a run, two ranks, kills. The others are marked
+`process`."""
 
 import os
 import random
@@ -22,15 +23,24 @@ def test_the_last_line_is_the_records_path(tmp_path: Path) -> None:
     path = Path(done.stdout.splitlines()[-1])
     assert path.is_file()
     assert "ten_view" in done.stdout
-    assert "This run exists already. rerun=true runs it again." in finish(alone(tmp_path, *TINY)).stdout
+    assert (
+        "This run exists already. rerun=true runs it again."
+        in finish(alone(tmp_path, *TINY)).stdout
+    )
     path.write_text(path.read_text().replace('"codes": [\n  "', '"codes": [\n  "0'))
     assert "It is of older code." in finish(alone(tmp_path, *TINY)).stdout
 
 
 @pytest.mark.process
 def test_two_processes_of_half_the_batch_train_like_one(tiny, tmp_path: Path) -> None:
-    """60 steps from the same weights on the same images; what differs is the order of float32 sums."""
-    options = ("model.dropout=0", "optim.epochs=6", "optim.global_batch=126", "data.val_fraction=0.2494")
+    """60 steps from the same weights on the same images; what differs is the order of float32
+    sums."""
+    options = (
+        "model.dropout=0",
+        "optim.epochs=6",
+        "optim.global_batch=126",
+        "data.val_fraction=0.2494",
+    )
     train(tiny(*options), {})
     together_in = tmp_path / "together"
     done = finish(together(2, together_in, *TINY, *options))
@@ -60,7 +70,9 @@ def test_a_run_killed_at_random_moments_ends_as_if_it_had_not_been(tiny, tmp_pat
         process = start(alone(cut, *TINY, *longer))
         before = newest_line(folder)
         wait_for(lambda before=before: newest_line(folder) > before, process)
-        time.sleep(moments.random() * five_epochs)  # also a fast machine is far from the end after three times
+        time.sleep(
+            moments.random() * five_epochs
+        )  # also a fast machine is far from the end after three times
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
         assert not (folder / "record.json").exists() or records.load(folder / "record.json")

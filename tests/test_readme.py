@@ -1,4 +1,5 @@
-"""The README says what is: a screen of it, with a picture, a run and findings that follow from the records."""
+"""The README says what is: a screen of it, with a picture, a run and findings that follow from the
+records."""
 
 import csv
 import json
@@ -35,7 +36,12 @@ def test_the_blocks_are_what_the_committed_records_say(call) -> None:
 
 def test_the_rows_of_the_leaderboard_are_its_first() -> None:
     shown = README.partition("<!-- leaderboard -->")[2].partition("<!-- end -->")[0]
-    whole = (ROOT / "results" / "LEADERBOARD.md").read_text().partition("## Quick tasks")[2].partition("\n#")[0]
+    whole = (
+        (ROOT / "results" / "LEADERBOARD.md")
+        .read_text()
+        .partition("## Quick tasks")[2]
+        .partition("\n#")[0]
+    )
     rows = [line for line in shown.splitlines() if line.startswith("|")]
     assert len(rows) > 3
     unlinked = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", whole)
@@ -52,7 +58,9 @@ def test_the_picture_shows_the_records(call) -> None:
 
 def test_the_findings_are_those_of_the_records() -> None:
     shown = README.partition("## Findings")[2].partition("\n## ")[0]
-    findings, claims = ((ROOT / "results" / name).read_text() for name in ("FINDINGS.md", "CLAIMS.md"))
+    findings, claims = (
+        (ROOT / "results" / name).read_text() for name in ("FINDINGS.md", "CLAIMS.md")
+    )
     effects = re.findall(r"(-?[\d.]+)[^()\d]*\((-?[\d.]+ to -?[\d.]+)\)", " ".join(shown.split()))
     assert len(effects) == 17
     for effect, interval in effects:
@@ -62,7 +70,9 @@ def test_the_findings_are_those_of_the_records() -> None:
     assert counts
     assert judged
     contradicted, inconclusive, supported = counts.groups()
-    verdicts = f"{supported} are supported, {inconclusive} inconclusive and {contradicted} contradicted"
+    verdicts = (
+        f"{supported} are supported, {inconclusive} inconclusive and {contradicted} contradicted"
+    )
     assert f"Of {judged[1]} claims that were run, {verdicts}." in " ".join(shown.split())
 
 
@@ -78,7 +88,10 @@ def test_a_fixed_slope_has_the_errors_that_are_printed_where_it_trains() -> None
     fixed, learned = (fmean(arm[seed] for seed in arm.keys() - lost) for arm in (fixed, learned))
     shown = " ".join(README.split())
     assert f"On the other four it has {fixed:.1f} %, where PReLU has {learned:.1f} %" in shown
-    assert f"{fixed:.1f} % on these, PReLU {learned:.1f} %" in (ROOT / "docs/results/reproduction.md").read_text()
+    assert (
+        f"{fixed:.1f} % on these, PReLU {learned:.1f} %"
+        in (ROOT / "docs/results/reproduction.md").read_text()
+    )
 
 
 def test_the_deviations_are_those_of_the_code(call) -> None:
@@ -88,10 +101,15 @@ def test_the_deviations_are_those_of_the_code(call) -> None:
 
 @pytest.mark.slow
 def test_make_train_learns_the_digits(tmp_path: Path) -> None:
-    """The README's own run. Other processors round differently, so the claim is its size: well below 5 % error."""
+    """The README's own run. Other processors round differently, so the claim is its size: well
+    below 5 % error."""
     arguments = [sys.executable, "train.py", "activation=prelu", "init=he", f"runs_dir={tmp_path}"]
     done = subprocess.run(
-        arguments, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        arguments,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
     record = json.loads(Path(done.stdout.splitlines()[-1]).read_text())

@@ -15,10 +15,13 @@ import pytest
 from conftest import ROOT, compose_config, load_script
 
 DOCUMENTS = {
-    path.relative_to(ROOT).as_posix(): path.read_text() for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+    path.relative_to(ROOT).as_posix(): path.read_text()
+    for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
 }
 TEXT = "\n".join(DOCUMENTS.values())
-COMMANDS = sorted(set(re.findall(r"^\$ python train\.py (.*?)(?: +#.*)?$", TEXT, flags=re.MULTILINE)))
+COMMANDS = sorted(
+    set(re.findall(r"^\$ python train\.py (.*?)(?: +#.*)?$", TEXT, flags=re.MULTILINE))
+)
 SWEEPS = [command for command in COMMANDS if "--multirun" in command]
 FILES = re.findall(r"^```(?:python|yaml)\n# (\S+)\n(.*?)^```", TEXT, flags=re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```.*?^```$", flags=re.MULTILINE | re.DOTALL)
@@ -26,7 +29,10 @@ BLOCK = re.compile(r"^```.*?^```$", flags=re.MULTILINE | re.DOTALL)
 
 @pytest.mark.parametrize("command", re.findall(r"<!-- report\.py (.*) -->", TEXT))
 def test_what_the_terminal_shows_is_what_it_prints(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert f"$ python scripts/report.py {command}\n" in TEXT
     monkeypatch.setattr(sys, "argv", ["report.py", *shlex.split(command), "--runs", str(tmp_path)])
@@ -49,13 +55,17 @@ def test_make_targets_that_are_named_exist() -> None:
 def test_files_that_are_named_exist() -> None:
     named = TEXT + "".join(path.read_text() for path in ROOT.glob("*.md"))
     written = {name for name, _ in FILES}
-    for path in set(re.findall(r"\b((?:scripts|conf|pipelines|src|tests)/[\w./-]*\.(?:py|yaml|sbatch))", named)):
+    for path in set(
+        re.findall(r"\b((?:scripts|conf|pipelines|src|tests)/[\w./-]*\.(?:py|yaml|sbatch))", named)
+    ):
         assert path in written or (ROOT / path).exists(), path
 
 
 def test_settings_that_are_shown_and_not_run_here_exist() -> None:
     blocks = "\n".join(BLOCK.findall(TEXT)).replace("\\\n", " ")
-    shown = re.findall(r"^(?!\$ python).*train\.(?:py|sbatch) (\w+=.*)$", blocks, flags=re.MULTILINE)
+    shown = re.findall(
+        r"^(?!\$ python).*train\.(?:py|sbatch) (\w+=.*)$", blocks, flags=re.MULTILINE
+    )
     assert len(shown) > 5
     for command in set(shown):
         words = [
@@ -68,7 +78,8 @@ def test_settings_that_are_shown_and_not_run_here_exist() -> None:
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the project to which the files of the recipes have been added, as a reader would."""
+    """A copy of the project to which the files of the recipes have been added, as a reader
+    would."""
     place = tmp_path_factory.mktemp("copy")
     for name in ("src", "conf", "train.py"):
         source = ROOT / name
@@ -108,7 +119,10 @@ def test_commands_and_recipes_run_as_they_are_printed(copy: Path, command: str) 
         for entry in record["init_report"]:
             assert entry["std_drawn"] == pytest.approx(entry["std_asked"], rel=0.15)
     if "five_view" in command:  # of 36 px, crops of 32
-        assert record["protocols"]["five_view"]["num_images"] == record["protocols"]["center"]["num_images"]
+        assert (
+            record["protocols"]["five_view"]["num_images"]
+            == record["protocols"]["center"]["num_images"]
+        )
     if "small6" in command:
         assert record["network"]["depth"] == 6
 
@@ -127,6 +141,12 @@ def size(sweep: str) -> int:
 
 def test_sweeps_are_of_as_many_runs_as_the_text_beside_them_says() -> None:
     sizes = {sweep: size(sweep) for sweep in SWEEPS}
-    assert sizes["--multirun activation=relu,prelu,gelu init=he,xavier seed=0,1,2"] == 18  # README: "eighteen"
-    assert sizes["--multirun activation=relu,prelu seed=0,1,2 optim.epochs=5"] == 6  # A first run: "six"
-    assert sizes["--multirun activation=relu,prelu,prelu_shared seed=0,1,2 optim.epochs=5"] == 9  # A sweep: "nine"
+    assert (
+        sizes["--multirun activation=relu,prelu,gelu init=he,xavier seed=0,1,2"] == 18
+    )  # README: "eighteen"
+    assert (
+        sizes["--multirun activation=relu,prelu seed=0,1,2 optim.epochs=5"] == 6
+    )  # A first run: "six"
+    assert (
+        sizes["--multirun activation=relu,prelu,prelu_shared seed=0,1,2 optim.epochs=5"] == 9
+    )  # A sweep: "nine"

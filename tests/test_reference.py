@@ -25,7 +25,13 @@ def test_every_key_says_what_it_means() -> None:
         found = []
         for name, field in keys(section).items():
             inside = subsection(field)
-            found += silent(inside, f"{name}.") if inside else [] if field.description else [prefix + name]
+            found += (
+                silent(inside, f"{name}.")
+                if inside
+                else []
+                if field.description
+                else [prefix + name]
+            )
         return found
 
     assert silent(RunConfig) == []

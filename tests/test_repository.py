@@ -16,7 +16,9 @@ def test_the_version_is_one_everywhere() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     assert newest
-    assert {PROJECT["version"], rectifiers.__version__, citation["version"], newest[1]} == {rectifiers.__version__}
+    assert {PROJECT["version"], rectifiers.__version__, citation["version"], newest[1]} == {
+        rectifiers.__version__
+    }
 
 
 def test_the_workflow_runs_what_contributors_run() -> None:
@@ -26,7 +28,11 @@ def test_the_workflow_runs_what_contributors_run() -> None:
         "make test",
         "make test-all",
     ]
-    (python,) = (step["with"]["python-version"] for step in job["steps"] if "setup-python" in step.get("uses", ""))
+    (python,) = (
+        step["with"]["python-version"]
+        for step in job["steps"]
+        if "setup-python" in step.get("uses", "")
+    )
     assert PROJECT["requires-python"] == f">={python}"  # the oldest one
 
 

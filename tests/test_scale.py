@@ -20,7 +20,10 @@ def counts(request: pytest.FixtureRequest) -> dict[str, int]:
     config = compose_config(f"experiment={request.param}")
     assert (config.optim.global_batch, config.optim.epochs) == (128, 80)
     shapes = trace(expand(config.model.rows, width=1, classes=1000), channels=3, input_px=224)
-    maps = {kind: sum(s.channels * s.side**2 for s in shapes if s.row.kind == kind) for kind in ("conv", "max_pool")}
+    maps = {
+        kind: sum(s.channels * s.side**2 for s in shapes if s.row.kind == kind)
+        for kind in ("conv", "max_pool")
+    }
     return {
         "macs": sum(shape.multiply_adds for shape in shapes),
         "parameters": sum(shape.parameters for shape in shapes),
@@ -32,7 +35,13 @@ def counts(request: pytest.FixtureRequest) -> dict[str, int]:
 
 
 def step_s(
-    counts: dict[str, int], machines: int, gpus: int, between: float = BETWEEN, *, rate: float = RATE, batch: int = 128
+    counts: dict[str, int],
+    machines: int,
+    gpus: int,
+    between: float = BETWEEN,
+    *,
+    rate: float = RATE,
+    batch: int = 128,
 ) -> tuple[float, float]:
     """Return (computing, wire)."""
     wire = 0.0 if gpus == 1 else 2 * 7 / 8 * 4 * counts["parameters"] / WITHIN
@@ -44,11 +53,18 @@ def test_what_is_said_of_a_network_is_so(text: str, counts: dict[str, int]) -> N
     share = f"{counts['fc1'] / counts['parameters']:.0%}".replace("%", " %")
     operations = f"{6 * counts['macs']:.2e}".replace("e+", "e")
     figures = (
-        f"{counts['macs']:,}", operations, f"{counts['parameters']:,}", f"{counts['fc1']:,} ({share})",
-        f"{counts['kept'] / 1e6:.0f} MB", f"80 of {STEPS:,} steps",
-    )  # fmt: skip
+        f"{counts['macs']:,}",
+        operations,
+        f"{counts['parameters']:,}",
+        f"{counts['fc1']:,} ({share})",
+        f"{counts['kept'] / 1e6:.0f} MB",
+        f"80 of {STEPS:,} steps",
+    )
     assert [figure for figure in figures if f"| {figure} |" not in text] == []
-    assert str(round(counts["convs"] / 1e6)) in text.partition("reduced the conv layers alone (")[2][:10]
+    assert (
+        str(round(counts["convs"] / 1e6))
+        in text.partition("reduced the conv layers alone (")[2][:10]
+    )
 
 
 def test_every_line_of_the_tables_is_what_the_model_says(text: str, counts: dict[str, int]) -> None:
@@ -58,7 +74,8 @@ def test_every_line_of_the_tables_is_what_the_model_says(text: str, counts: dict
         best, worst = computing / 3 + max(2 * computing / 3, wire), computing + wire
         low, high = (seconds * 80 * STEPS / 3600 for seconds in (best, worst))
         lines.append(
-            f"| {machines} ({gpus}) | {128 // gpus} | {computing:.3f} s | {wire:.3f} s | {best:.3f} to {worst:.3f} s | "
+            f"| {machines} ({gpus}) | {128 // gpus} | {computing:.3f} s | {wire:.3f} s | "
+            f"{best:.3f} to {worst:.3f} s | "
             f"{low:.0f} to {high:.0f} h | {12 * counts['parameters'] / 1e9:.1f} + "
             f"{128 / gpus * counts['kept'] / 1e9:.1f} GB |"
         )
@@ -72,14 +89,18 @@ def test_every_line_in_bfloat16_is_what_the_model_says(text: str, counts: dict[s
         best, worst = computing / 3 + max(2 * computing / 3, wire), computing + wire
         low, high = (seconds * 80 * STEPS / 3600 for seconds in (best, worst))
         lines.append(
-            f"| {model} | {machines} ({gpus}) | {computing:.4f} s | {wire:.4f} s | {best:.4f} to {worst:.4f} s | "
+            f"| {model} | {machines} ({gpus}) | {computing:.4f} s | {wire:.4f} s | {best:.4f} "
+            f"to {worst:.4f} s | "
             f"{low:.1f} to {high:.1f} h | {14 * counts['parameters'] / 1e9:.1f} + "
-            f"{128 / gpus * counts['kept_in_bfloat16'] / 1e9:.1f} GB | {128 / best / gpus * DECODING:.2f} |"
+            f"{128 / gpus * counts['kept_in_bfloat16'] / 1e9:.1f} GB | "
+            f"{128 / best / gpus * DECODING:.2f} |"
         )
     assert [line for line in lines if line not in text] == []
 
 
-@pytest.mark.parametrize(("machines", "gpus", "batch"), [(1, 8, 128), (8, 64, 128), (64, 512, 8192)])
+@pytest.mark.parametrize(
+    ("machines", "gpus", "batch"), [(1, 8, 128), (8, 64, 128), (64, 512, 8192)]
+)
 def test_the_larger_of_computing_and_wire_is_named(
     text: str, counts: dict[str, int], machines: int, gpus: int, batch: int
 ) -> None:
@@ -88,9 +109,15 @@ def test_the_larger_of_computing_and_wire_is_named(
         computing, wire = step_s(counts, machines, gpus, rate=rate, batch=batch)
         first = "computing" if computing > wire else "wire"
         cells.append(f"{first}, {max(computing, wire) / min(computing, wire):.1f}")
-    (line,) = [line for line in text.splitlines() if line.startswith(f"| {gpus} ({machines}) | {batch:,} |")]
+    (line,) = [
+        line
+        for line in text.splitlines()
+        if line.startswith(f"| {gpus} ({machines}) | {batch:,} |")
+    ]
     columns = line.split(" | ")[2:]
-    assert [cell.strip(" |") for cell in (columns[:2] if counts["parameters"] < 2e8 else columns[2:])] == cells
+    assert [
+        cell.strip(" |") for cell in (columns[:2] if counts["parameters"] < 2e8 else columns[2:])
+    ] == cells
 
 
 def best_s(counts: dict[str, int], machines: int, gpus: int) -> float:

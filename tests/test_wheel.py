@@ -1,4 +1,5 @@
-"""The wheel by itself: built from a copy of the checkout, unpacked elsewhere, it trains outside of any checkout."""
+"""The wheel by itself: built from a copy of the checkout, unpacked elsewhere, it trains outside of
+any checkout."""
 
 import json
 import os
@@ -14,10 +15,15 @@ from conftest import CONF, ROOT, TINY
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runtime.files import locate
 
-ENTRY = "import sys; sys.argv[0] = '/bin/rectifiers-train'; from rectifiers.cli.entry import main; main()"
+ENTRY = (
+    "import sys; sys.argv[0] = '/bin/rectifiers-train'; from rectifiers.cli.entry import "
+    "main; main()"
+)
 
 
-def test_the_configuration_lies_in_an_installed_package_and_beside_src_in_a_checkout(tmp_path: Path) -> None:
+def test_the_configuration_lies_in_an_installed_package_and_beside_src_in_a_checkout(
+    tmp_path: Path,
+) -> None:
     package = tmp_path / "src" / "rectifiers"
     package.mkdir(parents=True)
     (tmp_path / "conf").mkdir()
@@ -31,27 +37,45 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The unpacked wheel."""
     source, site = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("site")
     for name in ("src", "conf"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+        shutil.copytree(
+            ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so")
+        )
     for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", ".gitignore"):
         shutil.copy(ROOT / name, source)
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel"], cwd=source, check=True, timeout=120)
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel"],
+        cwd=source,
+        check=True,
+        timeout=120,
+    )
     (wheel,) = (source / "dist").glob("*.whl")
     zipfile.ZipFile(wheel).extractall(site)
     return site
 
 
 def call(site: Path, place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """What `rectifiers-train` does of the wheel unpacked at `site`, with `place` as the current folder."""
+    """What `rectifiers-train` does of the wheel unpacked at `site`, with `place` as the current
+    folder."""
     return subprocess.run(
-        [sys.executable, "-c", ENTRY, *arguments], cwd=place, capture_output=True, text=True, timeout=240,
+        [sys.executable, "-c", ENTRY, *arguments],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        timeout=240,
         env={**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.process
-def test_the_wheel_holds_the_package_the_whole_configuration_and_the_console_script(installed: Path) -> None:
+def test_the_wheel_holds_the_package_the_whole_configuration_and_the_console_script(
+    installed: Path,
+) -> None:
     def files(folder: Path) -> set[str]:
-        return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.suffix in (".py", ".yaml", ".c", ".h")}
+        return {
+            p.relative_to(folder).as_posix()
+            for p in folder.rglob("*")
+            if p.suffix in (".py", ".yaml", ".c", ".h")
+        }
 
     package = installed / "rectifiers"
     expected = files(ROOT / "src" / "rectifiers") | {f"conf/{name}" for name in files(CONF)}
@@ -78,12 +102,17 @@ def test_an_installed_package_sweeps_in_a_process_per_run(installed: Path, tmp_p
     sweep = ("--multirun", "hydra/launcher=processes", *TINY, "optim.epochs=1", "seed=0,1")
     done = call(installed, tmp_path, *sweep)
     assert done.returncode == 0, done.stderr
-    seeds = [json.loads(path.read_text())["science"]["seed"] for path in (tmp_path / "runs").glob("*/record.json")]
+    seeds = [
+        json.loads(path.read_text())["science"]["seed"]
+        for path in (tmp_path / "runs").glob("*/record.json")
+    ]
     assert sorted(seeds) == [0, 1]
 
 
 @pytest.mark.process
-def test_an_installed_package_explains_itself_by_the_name_that_is_typed(installed: Path, tmp_path: Path) -> None:
+def test_an_installed_package_explains_itself_by_the_name_that_is_typed(
+    installed: Path, tmp_path: Path
+) -> None:
     done = call(installed, tmp_path, "--help")
     assert "  rectifiers-train activation=prelu init=he\n" in done.stdout
     assert "train.py" not in done.stdout
@@ -122,18 +151,29 @@ try:
     main()
 except SystemExit as refusal:
     print(refusal.code)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.process
 def test_the_library_needs_torch_and_numpy_alone(installed: Path, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", ALONE], cwd=tmp_path, capture_output=True, text=True, timeout=120,
+        [sys.executable, "-c", ALONE],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
         env={**os.environ, "PYTHONPATH": str(installed)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     assert "| 0.weight | 16x3x3x3 | the input |" in done.stdout
-    assert done.stdout.splitlines()[-1].startswith("error: hydra is not installed, which training needs; install ")
+    assert done.stdout.splitlines()[-1].startswith(
+        "error: hydra is not installed, which training needs; install "
+    )
     (metadata,) = installed.glob("*.dist-info/METADATA")
-    needed = [line for line in metadata.read_text().splitlines() if line.startswith("Requires-Dist:")]
-    assert [line for line in needed if "extra ==" not in line] == ["Requires-Dist: numpy", "Requires-Dist: torch>=2.13"]
+    needed = [
+        line for line in metadata.read_text().splitlines() if line.startswith("Requires-Dist:")
+    ]
+    assert [line for line in needed if "extra ==" not in line] == [
+        "Requires-Dist: numpy",
+        "Requires-Dist: torch>=2.13",
+    ]

@@ -1,11 +1,12 @@
-"""A training step of VGG-19 with PReLU here and as others would write it: torchvision, timm, Keras on JAX.
+"""A training step of VGG-19 with PReLU here and as others would write it: torchvision, timm, Keras
+on JAX.
 
-`python scripts/bench/frameworks.py [rounds] [batch]` prints a table and writes results/bench/<machine>.json. The same
-layers, float32, SGD with momentum 0.9 and weight decay 5e-4, noise for images, CPU time of one thread. torchvision and
-timm come twice: as their documentation has them; and tuned, with the layout of maps and the fused SGD of compute=cpu,
-and compiled, as ours is in a row of its own. XLA compiles Keras' step and chooses its layouts in any case. Libraries
-that are not installed are left out; none of them is a requirement (`uv pip install timm keras jax`).
-"""
+`python scripts/bench/frameworks.py [rounds] [batch]` prints a table and writes
+results/bench/<machine>.json. The same layers, float32, SGD with momentum 0.9 and weight decay 5e-4,
+noise for images, CPU time of one thread. torchvision and timm come twice: as their documentation
+has them; and tuned, with the layout of maps and the fused SGD of compute=cpu, and compiled, as ours
+is in a row of its own. XLA compiles Keras' step and chooses its layouts in any case. Libraries that
+are not installed are left out; none of them is a requirement (`uv pip install timm keras jax`)."""
 
 import os
 
@@ -21,7 +22,17 @@ from typing import Any
 
 import torch
 import torchvision
-from harness import Way, composed, interleave, measure, medians, paper_network, ratios, sgd, training_step
+from harness import (
+    Way,
+    composed,
+    interleave,
+    measure,
+    medians,
+    paper_network,
+    ratios,
+    sgd,
+    training_step,
+)
 from torch import nn
 from torch.optim import SGD
 
@@ -31,7 +42,8 @@ CONVS = (64, 64, None, 128, 128, None, *[256] * 4, None, *[512] * 4, None, *[512
 
 
 def tuned(network: nn.Module, batch: int, compiled: bool, *changes: str) -> Way:
-    """Return a step as compute=cpu tunes it, its layout of maps and its optimiser, and compiled where asked for."""
+    """Return a step as compute=cpu tunes it, its layout of maps and its optimiser, and compiled
+    where asked for."""
     compute = composed(["model=vgg19", "data=imagenet", *changes]).compute
     memory = torch.channels_last if compute.channels_last else torch.contiguous_format
     network = network.to(memory_format=memory)
@@ -46,16 +58,21 @@ def torchvision_network() -> nn.Module:
         before: nn.Module = part[0]
         for place, module in enumerate(part):
             if isinstance(module, nn.ReLU):
-                part[place] = nn.PReLU(before.out_channels if isinstance(before, nn.Conv2d) else before.out_features)
+                part[place] = nn.PReLU(
+                    before.out_channels if isinstance(before, nn.Conv2d) else before.out_features
+                )
             elif isinstance(module, nn.Conv2d | nn.Linear):
                 before = module
     return network
 
 
 def of_torchvision(batch: int) -> Way:
-    """The network with the optimiser of torchvision's training script: torch.optim.SGD as it comes."""
+    """The network with the optimiser of torchvision's training script: torch.optim.SGD as it
+    comes."""
     network = torchvision_network()
-    return training_step(network, SGD(network.parameters(), lr=1e-4, momentum=0.9, weight_decay=5e-4), batch)
+    return training_step(
+        network, SGD(network.parameters(), lr=1e-4, momentum=0.9, weight_decay=5e-4), batch
+    )
 
 
 def timm_network() -> nn.Module:
@@ -86,7 +103,11 @@ def of_keras(batch: int) -> Way:
             network.add(layers.MaxPooling2D())
         else:
             network.add(layers.Conv2D(channels, 3, padding="same"))
-            network.add(layers.PReLU(alpha_initializer=keras.initializers.Constant(0.25), shared_axes=[1, 2]))
+            network.add(
+                layers.PReLU(
+                    alpha_initializer=keras.initializers.Constant(0.25), shared_axes=[1, 2]
+                )
+            )
     network.add(layers.Flatten())
     for _ in range(2):
         network.add(layers.Dense(4096))
@@ -107,14 +128,22 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
             paper_network("vgg19"), batch, False, "compute.channels_last=false"
         ),
         "the same, compiled": tuned(paper_network("vgg19"), batch, compiled=True),
-        "the same with torch's PReLU": tuned(paper_network("vgg19", nn.PReLU), batch, compiled=False),
-        "the same with ReLU": tuned(paper_network("vgg19", lambda _: nn.ReLU()), batch, compiled=False),
+        "the same with torch's PReLU": tuned(
+            paper_network("vgg19", nn.PReLU), batch, compiled=False
+        ),
+        "the same with ReLU": tuned(
+            paper_network("vgg19", lambda _: nn.ReLU()), batch, compiled=False
+        ),
         "torchvision's vgg19, torch's PReLU": of_torchvision(batch),
-        f"torchvision's vgg19, torch's PReLU{TUNED}": tuned(torchvision_network(), batch, compiled=True),
+        f"torchvision's vgg19, torch's PReLU{TUNED}": tuned(
+            torchvision_network(), batch, compiled=True
+        ),
     }
     if find_spec("timm"):
         ways["timm's vgg19, torch's PReLU (a slope per layer)"] = of_timm(batch)
-        ways[f"timm's vgg19, torch's PReLU (a slope per layer){TUNED}"] = tuned(timm_network(), batch, compiled=True)
+        ways[f"timm's vgg19, torch's PReLU (a slope per layer){TUNED}"] = tuned(
+            timm_network(), batch, compiled=True
+        )
     if find_spec("keras") and find_spec("jax"):
         ways["Keras on JAX"] = of_keras(batch)
     seconds = interleave(ways, rounds)
@@ -122,7 +151,9 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
         "times_ours": {name: ratios(seconds, name, OURS) for name in ways},
         "ms_an_image": medians(seconds, 1e3 / batch),
         "libraries": {
-            name: metadata.version(name) for name in ("torchvision", "timm", "keras", "jax") if find_spec(name)
+            name: metadata.version(name)
+            for name in ("torchvision", "timm", "keras", "jax")
+            if find_spec(name)
         },
     }
 

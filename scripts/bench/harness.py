@@ -1,4 +1,5 @@
-"""What the benches share: their command line and file of results, interleaved rounds and ratios, a step on noise."""
+"""What the benches share: their command line and file of results, interleaved rounds and ratios, a
+step on noise."""
 
 import argparse
 import contextlib
@@ -36,21 +37,29 @@ from rectifiers.runtime.memory import keeping_freed_memory
 from rectifiers.training import run
 from rectifiers.training.optim import build_sgd
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # of the benches that use a GPU where there is one
+DEVICE = (
+    "cuda" if torch.cuda.is_available() else "cpu"
+)  # of the benches that use a GPU where there is one
 CLOCK = time.perf_counter if DEVICE == "cuda" else time.process_time
 Way = Callable[[], object]
 Seconds = dict[str, list[float]]  # of every way, a number per round
 
 
-def measure(main: Callable[..., dict[str, Any]], about: str | None, device: str = "cpu", **defaults: int) -> None:
-    """Publish what `main` measures, called with the command line's numbers, which come in the order of `defaults`.
+def measure(
+    main: Callable[..., dict[str, Any]], about: str | None, device: str = "cpu", **defaults: int
+) -> None:
+    """Publish what `main` measures, called with the command line's numbers, which come in the order
+    of `defaults`.
 
-    torch has one thread and a seed. The program's name is the bench's, and the numbers are what its section of
-    scripts/performance.md.j2 reads.
-    """
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    torch has one thread and a seed. The program's name is the bench's, and the numbers are what its
+    section of scripts/performance.md.j2 reads."""
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, default in defaults.items():
-        parser.add_argument(name, nargs="?", type=int, default=default, help=f"{default}, unless given")
+        parser.add_argument(
+            name, nargs="?", type=int, default=default, help=f"{default}, unless given"
+        )
     settings = vars(parser.parse_args())
     torch.set_num_threads(1)
     torch.backends.cudnn.allow_tf32 = False  # as in a run
@@ -61,8 +70,11 @@ def measure(main: Callable[..., dict[str, Any]], about: str | None, device: str 
         publish(Path(sys.argv[0]).stem, {**settings, **numbers}, device)
 
 
-def interleave(ways: dict[str, Way], rounds: int, clock: Callable[[], float] = time.process_time) -> Seconds:
-    """Return the seconds that each way takes, in random order within a round; a first round is dropped as warm-up."""
+def interleave(
+    ways: dict[str, Way], rounds: int, clock: Callable[[], float] = time.process_time
+) -> Seconds:
+    """Return the seconds that each way takes, in random order within a round; a first round is
+    dropped as warm-up."""
     if rounds < 2:
         sys.exit(f"error: rounds={rounds} gives no spread; give 2 or more")
     order = random.Random(0)
@@ -77,7 +89,8 @@ def interleave(ways: dict[str, Way], rounds: int, clock: Callable[[], float] = t
 
 
 def ratios(seconds: Seconds, name: str, other: str) -> dict[str, float]:
-    """Return how many times as long `name` takes as `other`: the median of the rounds' ratios, and their quartiles."""
+    """Return how many times as long `name` takes as `other`: the median of the rounds' ratios, and
+    their quartiles."""
     return spread_of([a / b for a, b in zip(seconds[name], seconds[other], strict=True)])
 
 
@@ -115,7 +128,9 @@ def paper_network(model: str, activation: ActivationFactory = PReLU) -> Network:
 
 def sgd(network: nn.Module, fused: bool = False) -> Optimizer:
     """Return the optimiser of a run."""
-    return build_sgd(network, lr=1e-4, momentum=0.9, weight_decay=5e-4, bias_lr_factor=1.0, fused=fused)
+    return build_sgd(
+        network, lr=1e-4, momentum=0.9, weight_decay=5e-4, bias_lr_factor=1.0, fused=fused
+    )
 
 
 def training_step(
@@ -128,7 +143,10 @@ def training_step(
     classes: int = 1000,
 ) -> Way:
     """Return a function that makes a step on noise: forward, loss, backward and SGD."""
-    x, labels = torch.randn(batch, *image, device=device), torch.randint(classes, (batch,), device=device)
+    x, labels = (
+        torch.randn(batch, *image, device=device),
+        torch.randint(classes, (batch,), device=device),
+    )
     network.train()
 
     def step() -> None:
@@ -143,11 +161,15 @@ def training_step(
 
 def train(place: str, *overrides: str) -> None:
     """Run what train.py would, with all its files below `place`."""
-    run.train(composed([*overrides, f"runs_dir={place}/runs", f"cache_dir={place}/cache", "rerun=true"]), {})
+    run.train(
+        composed([*overrides, f"runs_dir={place}/runs", f"cache_dir={place}/cache", "rerun=true"]),
+        {},
+    )
 
 
 class Stopwatch:
-    """CPU seconds per part. Where functions of several parts call each other, the outermost call's part has them."""
+    """CPU seconds per part. Where functions of several parts call each other, the outermost call's
+    part has them."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
@@ -171,16 +193,27 @@ class Stopwatch:
 
 
 def publish(question: str, numbers: dict[str, Any], device: str) -> None:
-    """Put `numbers` into results/bench/<machine>.json, with code and versions, and print their section."""
+    """Put `numbers` into results/bench/<machine>.json, with code and versions, and print their
+    section."""
     device = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     origin = provenance("", None, device, 1)
-    machine = origin.machine.model_dump(include={"system", "cpu", "cores", "device", "instructions"})
-    parts = [device] if device != "cpu" else [machine["cpu"].replace("(R)", ""), machine["instructions"]]
+    machine = origin.machine.model_dump(
+        include={"system", "cpu", "cores", "device", "instructions"}
+    )
+    parts = (
+        [device]
+        if device != "cpu"
+        else [machine["cpu"].replace("(R)", ""), machine["instructions"]]
+    )
     name = re.sub(r"\W+", "-", "-".join(parts)).strip("-").lower()
     path = RESULTS / f"{name}.json"
-    results = json.loads(path.read_text()) if path.is_file() else {"machine": machine, "questions": {}}
+    results = (
+        json.loads(path.read_text()) if path.is_file() else {"machine": machine, "questions": {}}
+    )
     about = {"code": origin.code, "versions": origin.versions, "load_average": os.getloadavg()[0]}
-    results["questions"] = dict(sorted({**results["questions"], question: {**numbers, **about}}.items()))
+    results["questions"] = dict(
+        sorted({**results["questions"], question: {**numbers, **about}}.items())
+    )
     write_text(path, json.dumps(results, indent=1) + "\n")
     wide_stdout().print(Markdown(section(question, results["questions"][question])))
     print(path)

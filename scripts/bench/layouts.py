@@ -1,9 +1,9 @@
 """The order of maps in memory: a training step and a forward pass with channels last beside NCHW.
 
-`python scripts/bench/layouts.py [rounds]` prints a table and writes results/bench/<machine>.json. Networks as the
-tables and claims have them, PReLU, float32, fused SGD, noise for images, one thread, CPU time. They say whether
-`compute.channels_last=true`, which compute=cpu has, is right for a network on this processor.
-"""
+`python scripts/bench/layouts.py [rounds]` prints a table and writes results/bench/<machine>.json.
+Networks as the tables and claims have them, PReLU, float32, fused SGD, noise for images, one
+thread, CPU time. They say whether `compute.channels_last=true`, which compute=cpu has, is right for
+a network on this processor."""
 
 from typing import Any
 
@@ -35,9 +35,13 @@ def ways_of(name: str) -> dict[str, Way]:
     ways: dict[str, Way] = {}
     for layout, memory in LAYOUTS.items():
         if (target := config.model.builder()) is None:
-            network: nn.Module = Network(config.model.layers(classes), PReLU, channels=channels, input_px=px)
+            network: nn.Module = Network(
+                config.model.layers(classes), PReLU, channels=channels, input_px=px
+            )
         else:
-            network = import_function("model", target)(PReLU, classes=classes, channels=channels, input_px=px)
+            network = import_function("model", target)(
+                PReLU, classes=classes, channels=channels, input_px=px
+            )
         network.to(memory_format=memory)
         x = torch.randn(batch, channels, px, px)
 
@@ -59,7 +63,10 @@ def main(rounds: int) -> dict[str, Any]:
         found[name] = {
             "batch": batch,
             "ms_an_image": medians(seconds, 1e3 / batch),
-            "times": {part: ratios(seconds, f"{part}, channels last", f"{part}, NCHW") for part in ("step", "forward")},
+            "times": {
+                part: ratios(seconds, f"{part}, channels last", f"{part}, NCHW")
+                for part in ("step", "forward")
+            },
         }
     return {"networks": found}
 

@@ -1,10 +1,9 @@
 """What a training step holds in memory at most, for every network of the paper at its batch of 128.
 
-`python scripts/bench/memory.py [batch]` prints a table and writes results/bench/<machine>.json. Steps are made on
-tensors without numbers, which torch's tracker counts like real ones: that takes seconds and no memory. ReLU stands for
-PReLU, since a step of small14 with real numbers and PReLU holds as much. What a library of convolutions needs
-meanwhile is not counted.
-"""
+`python scripts/bench/memory.py [batch]` prints a table and writes results/bench/<machine>.json.
+Steps are made on tensors without numbers, which torch's tracker counts like real ones: that takes
+seconds and no memory. ReLU stands for PReLU, since a step of small14 with real numbers and PReLU
+holds as much. What a library of convolutions needs meanwhile is not counted."""
 
 from typing import Any
 
@@ -26,8 +25,11 @@ WAYS: dict[str, tuple[ActivationFactory, bool]] = {
 }
 
 
-def peak_bytes(model: str, batch: int, activation: ActivationFactory, checkpointed: bool = False) -> tuple[int, int]:
-    """Return (the most bytes that a training step holds at a time, those of weights and momentum)."""
+def peak_bytes(
+    model: str, batch: int, activation: ActivationFactory, checkpointed: bool = False
+) -> tuple[int, int]:
+    """Return (the most bytes that a training step holds at a time, those of weights and
+    momentum)."""
     network = paper_network(model, activation)
     network.activation_checkpointing = checkpointed
     optimizer = sgd(network)

@@ -1,10 +1,9 @@
 """What stands around a training step: Lightning, callbacks, metrics, logging, checkpoints.
 
-`python scripts/bench/overhead.py [rounds]` prints a table and writes results/bench/<machine>.json. The real run of
-`train.py` with the 14-layer network at full width on photos of 224 px, one thread, two epochs of eight batches of 8.
-CPU time of a step that is spent in forward, backward, optimiser and reading, and the rest, which is the answer; and of
-an epoch's end.
-"""
+`python scripts/bench/overhead.py [rounds]` prints a table and writes results/bench/<machine>.json.
+The real run of `train.py` with the 14-layer network at full width on photos of 224 px, one thread,
+two epochs of eight batches of 8. CPU time of a step that is spent in forward, backward, optimiser
+and reading, and the rest, which is the answer; and of an epoch's end."""
 
 import importlib
 import statistics
@@ -25,13 +24,26 @@ from rectifiers.nn.networks.network import Network
 from rectifiers.training.checkpoints import AtomicCheckpointIO
 
 RUN = (
-    "activation=prelu", "init=he", "data=folder", "model.width=1", "data.resize_px=256", "data.crop_px=224",
-    "optim.global_batch=8", "optim.epochs=2", "optim.lr=0.0001", "evaluation=center", "logger=csv", "compute.threads=1",
-)  # fmt: skip
+    "activation=prelu",
+    "init=he",
+    "data=folder",
+    "model.width=1",
+    "data.resize_px=256",
+    "data.crop_px=224",
+    "optim.global_batch=8",
+    "optim.epochs=2",
+    "optim.lr=0.0001",
+    "evaluation=center",
+    "logger=csv",
+    "compute.threads=1",
+)
 PARTS = {
     "forward": [(Network, "forward"), (Preprocess, "forward"), (F, "cross_entropy")],
     "backward": [(torch.Tensor, "backward")],
-    "optimiser": [(importlib.import_module("torch.optim.sgd"), "sgd"), (torch.optim.Optimizer, "zero_grad")],
+    "optimiser": [
+        (importlib.import_module("torch.optim.sgd"), "sgd"),
+        (torch.optim.Optimizer, "zero_grad"),
+    ],
     "reading images": [(type(iter(DataLoader([0]))), "__next__")],
 }
 REST = "Lightning, callbacks, metrics, logging"
@@ -39,9 +51,12 @@ STEPS, EPOCHS = 16, 2
 
 
 def once(place: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Return milliseconds of the parts (a training step, what comes once an epoch), each with its rest."""
+    """Return milliseconds of the parts (a training step, what comes once an epoch), each with its
+    rest."""
     parts, steps, ends, whole = (Stopwatch() for _ in range(4))
-    epoch_loop = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False).fit_loop.epoch_loop
+    epoch_loop = Trainer(
+        accelerator="cpu", logger=False, enable_checkpointing=False
+    ).fit_loop.epoch_loop
     with ExitStack() as patched:
         for part, functions in PARTS.items():
             for owner, name in functions:
@@ -53,9 +68,13 @@ def once(place: str) -> tuple[dict[str, float], dict[str, float]]:
         patched.enter_context(whole.timed("fit", Trainer, "fit"))
         train(place, *RUN, f"data.root={place}/plain")
     a_step = {part: 1e3 * parts.seconds[part] / STEPS for part in PARTS}
-    a_step[REST] = 1e3 * (steps.seconds["steps"] - parts.seconds["validation"]) / STEPS - sum(a_step.values())
+    a_step[REST] = 1e3 * (steps.seconds["steps"] - parts.seconds["validation"]) / STEPS - sum(
+        a_step.values()
+    )
     an_epoch = {part: 1e3 * seconds / EPOCHS for part, seconds in ends.seconds.items()}
-    an_epoch["the rest"] = 1e3 * (whole.seconds["fit"] - steps.seconds["steps"]) / EPOCHS - an_epoch["checkpoint"]
+    an_epoch["the rest"] = (
+        1e3 * (whole.seconds["fit"] - steps.seconds["steps"]) / EPOCHS - an_epoch["checkpoint"]
+    )
     return a_step, an_epoch
 
 
@@ -67,7 +86,10 @@ def main(rounds: int) -> dict[str, Any]:
         {part: statistics.median(run[part] for run in of_runs) for part in of_runs[0]}
         for of_runs in zip(*runs, strict=True)
     )
-    shares = [parts[REST] / sum(parts[part] for part in ("forward", "backward", "optimiser")) for parts, _ in runs]
+    shares = [
+        parts[REST] / sum(parts[part] for part in ("forward", "backward", "optimiser"))
+        for parts, _ in runs
+    ]
     return {"run": RUN, "ms_a_step": a_step, "ms_an_epoch": an_epoch, "shares": shares}
 
 

@@ -1,8 +1,8 @@
-"""The same work by other libraries, as each does it best: a folder in batches of 64, [N, 3, 224, 224], uint8 but one.
+"""The same work by other libraries, as each does it best: a folder in batches of 64, [N, 3, 224,
+224], uint8 but one.
 
-Those that are not installed are left out; none of them is a requirement. Shorter side, crop and mirror are drawn from
-the same distribution everywhere.
-"""
+Those that are not installed are left out; none of them is a requirement. Shorter side, crop and
+mirror are drawn from the same distribution everywhere."""
 
 import random
 from collections.abc import Callable
@@ -27,7 +27,11 @@ BATCH, SIDE, JITTER = 64, 224, (256, 512)
 
 def _draw(height: int, width: int) -> tuple[tuple[int, int], tuple[int, int], bool]:
     size = resized(height, width, random.randint(*JITTER))
-    return size, (random.randint(0, size[0] - SIDE), random.randint(0, size[1] - SIDE)), random.random() < 0.5
+    return (
+        size,
+        (random.randint(0, size[0] - SIDE), random.randint(0, size[1] - SIDE)),
+        random.random() < 0.5,
+    )
 
 
 def drain(loader: DataLoader) -> None:
@@ -47,13 +51,17 @@ def _pil_view(image: Image.Image) -> Image.Image:
 
 
 def image_folder(root: Path) -> Way:
-    """What most training scripts do: ImageFolder, PIL transforms, float32, mean image and colour shift on the host."""
+    """What most training scripts do: ImageFolder, PIL transforms, float32, mean image and colour
+    shift on the host."""
     mean = torch.rand(3, SIDE, SIDE)
 
     def transform(image: Image.Image) -> torch.Tensor:
         pixels = F1.to_tensor(_pil_view(image)) - mean
         alphas = np.random.default_rng().normal(0, 0.1, 3)
-        return pixels + torch.from_numpy(COLOR_VECTORS @ (COLOR_VALUES * alphas)).float()[:, None, None]
+        return (
+            pixels
+            + torch.from_numpy(COLOR_VECTORS @ (COLOR_VALUES * alphas)).float()[:, None, None]
+        )
 
     return _folder(root, transform=transform)
 
@@ -88,8 +96,12 @@ def _cv2_view(image: np.ndarray) -> torch.Tensor:
     import cv2
 
     region, mirrored = _region(image)
-    crop = cv2.resize(region, (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)  # neither antialiased nor Pillow's
-    return torch.from_numpy(np.ascontiguousarray(crop[:, ::-1] if mirrored else crop)).permute(2, 0, 1)
+    crop = cv2.resize(
+        region, (SIDE, SIDE), interpolation=cv2.INTER_LINEAR
+    )  # neither antialiased nor Pillow's
+    return torch.from_numpy(np.ascontiguousarray(crop[:, ::-1] if mirrored else crop)).permute(
+        2, 0, 1
+    )
 
 
 def opencv(root: Path) -> Way:
@@ -102,7 +114,9 @@ def opencv(root: Path) -> Way:
 def simplejpeg_opencv(root: Path) -> Way:
     import simplejpeg
 
-    return _folder(root, loader=lambda path: _cv2_view(simplejpeg.decode_jpeg(Path(path).read_bytes())))
+    return _folder(
+        root, loader=lambda path: _cv2_view(simplejpeg.decode_jpeg(Path(path).read_bytes()))
+    )
 
 
 def dali(root: Path) -> Way:
@@ -114,13 +128,21 @@ def dali(root: Path) -> Way:
 
     @pipeline_def(batch_size=BATCH, num_threads=1, device_id=None)
     def pipe() -> tuple:
-        content, label = fn.readers.file(files=paths, labels=labels, random_shuffle=True, name="files")
+        content, label = fn.readers.file(
+            files=paths, labels=labels, random_shuffle=True, name="files"
+        )
         shape = fn.cast(fn.peek_image_shape(content), dtype=types.FLOAT)[:2]
-        side = SIDE * fn.reductions.min(shape) / fn.random.uniform(range=[float(bound) for bound in JITTER])
+        side = (
+            SIDE
+            * fn.reductions.min(shape)
+            / fn.random.uniform(range=[float(bound) for bound in JITTER])
+        )
         extent = fn.stack(side, side)
         anchor = fn.random.uniform(range=[0.0, 1.0], shape=[2]) * (shape - extent)
         absolute = {"axes": [0, 1], "normalized_anchor": False, "normalized_shape": False}
-        image = fn.resize(fn.decoders.image_slice(content, anchor, extent, **absolute), size=[SIDE, SIDE])
+        image = fn.resize(
+            fn.decoders.image_slice(content, anchor, extent, **absolute), size=[SIDE, SIDE]
+        )
         return fn.transpose(fn.flip(image, horizontal=fn.random.coin_flip()), perm=[2, 0, 1]), label
 
     built = pipe()
@@ -146,7 +168,10 @@ def webdataset(root: Path) -> Way:
         return _tensor_view(torch.frombuffer(bytearray(content), dtype=torch.uint8))
 
     stream = (
-        wds.WebDataset(str(tar), shardshuffle=False, empty_check=False).shuffle(200).to_tuple("jpg").map_tuple(view)
+        wds.WebDataset(str(tar), shardshuffle=False, empty_check=False)
+        .shuffle(200)
+        .to_tuple("jpg")
+        .map_tuple(view)
     )
     return lambda: drain(DataLoader(stream, BATCH))
 
@@ -158,19 +183,29 @@ def litdata(root: Path) -> Way:
     place = root.parent / "litdata"
     samples = [Path(path).read_bytes() for path, _ in ImageFolder(str(root)).samples]
     ld.optimize(
-        samples.__getitem__, list(range(len(samples))), str(place), chunk_bytes="64MB", num_workers=1, verbose=False
+        samples.__getitem__,
+        list(range(len(samples))),
+        str(place),
+        chunk_bytes="64MB",
+        num_workers=1,
+        verbose=False,
     )
 
     class Views(ld.StreamingDataset):
         def __getitem__(self, index: object) -> torch.Tensor:
-            return _tensor_view(torch.frombuffer(bytearray(super().__getitem__(index)), dtype=torch.uint8))
+            return _tensor_view(
+                torch.frombuffer(bytearray(super().__getitem__(index)), dtype=torch.uint8)
+            )
 
-    loader = ld.StreamingDataLoader(Views(str(place), shuffle=True), batch_size=BATCH, num_workers=0)
+    loader = ld.StreamingDataLoader(
+        Views(str(place), shuffle=True), batch_size=BATCH, num_workers=0
+    )
     return lambda: drain(loader)
 
 
 def ffcv(root: Path) -> Way:
-    """ffcv's own file of JPEGs, encoded again as it needs them: with loss, at the quality that the photos have."""
+    """ffcv's own file of JPEGs, encoded again as it needs them: with loss, at the quality that the
+    photos have."""
     from ffcv.fields import IntField, RGBImageField
     from ffcv.fields.rgb_image import ResizedCropRGBImageDecoder
     from ffcv.loader import Loader, OrderOption
@@ -179,7 +214,12 @@ def ffcv(root: Path) -> Way:
 
     def draw(height: int, width: int, scale: object, ratio: object) -> tuple[int, int, int, int]:
         side = int(SIDE * min(height, width) / np.random.randint(256, 513))
-        return np.random.randint(0, height - side + 1), np.random.randint(0, width - side + 1), side, side
+        return (
+            np.random.randint(0, height - side + 1),
+            np.random.randint(0, width - side + 1),
+            side,
+            side,
+        )
 
     class Crop(ResizedCropRGBImageDecoder):
         scale = ratio = (0.0, 0.0)
@@ -193,7 +233,11 @@ def ffcv(root: Path) -> Way:
     DatasetWriter(str(place), fields, num_workers=1).from_indexed_dataset(ImageFolder(str(root)))
     steps = [Crop((SIDE, SIDE)), RandomHorizontalFlip(), ToTensor(), ToTorchImage()]
     loader = Loader(
-        str(place), BATCH, num_workers=1, order=OrderOption.RANDOM, pipelines={"image": steps, "label": None}
+        str(place),
+        BATCH,
+        num_workers=1,
+        order=OrderOption.RANDOM,
+        pipelines={"image": steps, "label": None},
     )
     return lambda: drain(loader)
 
@@ -214,4 +258,6 @@ WAYS: dict[str, tuple[Callable[[Path], Way], tuple[str, ...]]] = {
 
 def installed(root: Path) -> dict[str, Way]:
     """Return every way whose libraries are installed, over the files in `root`."""
-    return {name: make(root) for name, (make, modules) in WAYS.items() if all(map(find_spec, modules))}
+    return {
+        name: make(root) for name, (make, modules) in WAYS.items() if all(map(find_spec, modules))
+    }

@@ -13,27 +13,39 @@ from rectifiers.data import jpeg
 from rectifiers.data.imagenet.store import FORMAT, INDEX, MANIFEST, SPLITS, ShardWriter, file_sha256
 
 NOTE = (
-    "cut from scikit-learn's two sample photos (427 x 640) and scaled to 500 x 375, 375 x 500 and other sizes, with "
-    "sensor noise, JPEG quality about 92, 4:2:0; they imitate ImageNet's mean size and shape, not its variety"
+    "cut from scikit-learn's two sample photos (427 x 640) and scaled to 500 x 375, 375 x 500 "
+    "and other sizes, with "
+    "sensor noise, JPEG quality about 92, 4:2:0; they imitate ImageNet's mean size and shape, "
+    "not its variety"
 )
 NOISE = 9.0  # grey levels, for about 106 kB at 500 x 375, ImageNet's mean
 
 
 def write_photos(root: Path, count: int) -> dict[str, float]:
-    """Write `count` files below root/plain/train and the same tiled below root/tiled/train; return their mean bytes."""
+    """Write `count` files below root/plain/train and the same tiled below root/tiled/train; return
+    their mean bytes."""
     photos = [Image.fromarray(pixels) for pixels in load_sample_images().images]
     draw = np.random.default_rng(0)
     sizes = {"plain": 0, "tiled": 0}
     for i in range(count):
-        height, width = ((375, 500), (375, 500), (375, 500), (500, 375), (333, 500), (480, 640))[i % 6]
+        height, width = ((375, 500), (375, 500), (375, 500), (500, 375), (333, 500), (480, 640))[
+            i % 6
+        ]
         photo = photos[draw.integers(2)]
         scale = min(photo.width / width, photo.height / height) * draw.uniform(0.6, 1)
-        left, top = draw.uniform(0, photo.width - scale * width), draw.uniform(0, photo.height - scale * height)
+        left, top = (
+            draw.uniform(0, photo.width - scale * width),
+            draw.uniform(0, photo.height - scale * height),
+        )
         box = (left, top, left + scale * width, top + scale * height)
-        pixels = np.asarray(photo.resize((width, height), Image.Resampling.LANCZOS, box=box), dtype=np.float64)
+        pixels = np.asarray(
+            photo.resize((width, height), Image.Resampling.LANCZOS, box=box), dtype=np.float64
+        )
         pixels = (pixels + draw.normal(0, NOISE, pixels.shape)).clip(0, 255).astype(np.uint8)
         file = io.BytesIO()
-        Image.fromarray(pixels).save(file, "JPEG", quality=int(draw.integers(88, 97)), subsampling="4:2:0")
+        Image.fromarray(pixels).save(
+            file, "JPEG", quality=int(draw.integers(88, 97)), subsampling="4:2:0"
+        )
         tiled = jpeg.tile(file.getvalue())
         assert tiled is not None, jpeg.unavailable_reason()
         for kind, content in (("plain", file.getvalue()), ("tiled", tiled)):
@@ -60,12 +72,27 @@ def write_shards(root: Path, times: int = 1) -> Path:
                 shard, offset = shards.add(body)
                 with Image.open(path) as image:
                     rows.append(
-                        (offset, len(body), zlib.crc32(body), shard, int(path.parent.name[1:]), *image.size[::-1])
+                        (
+                            offset,
+                            len(body),
+                            zlib.crc32(body),
+                            shard,
+                            int(path.parent.name[1:]),
+                            *image.size[::-1],
+                        )
                     )
         np.save(prepared / split / "index.npy", np.array(rows * times, INDEX))
         for path in (prepared / split).iterdir():
-            files[f"{split}/{path.name}"] = {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
+            files[f"{split}/{path.name}"] = {
+                "bytes": path.stat().st_size,
+                "sha256": file_sha256(path),
+            }
         splits[split] = {"images": len(rows) * times, "digest": ""}
-    manifest = {"format": FORMAT, "classes": [{"wnid": "a"}, {"wnid": "b"}], "splits": splits, "files": files}
+    manifest = {
+        "format": FORMAT,
+        "classes": [{"wnid": "a"}, {"wnid": "b"}],
+        "splits": splits,
+        "files": files,
+    }
     (prepared / MANIFEST).write_text(json.dumps(manifest))
     return prepared

@@ -1,7 +1,8 @@
-"""The input pipeline against others: JPEG files or shards to batches of 64, on one core; then with more processes.
+"""The input pipeline against others: JPEG files or shards to batches of 64, on one core; then with
+more processes.
 
-`python scripts/bench/pipeline.py [rounds]` prints tables and writes results/bench/<machine>.json. Ratios are of the
-CPU time of a whole process on one core, interleaved; files are in the page cache.
+`python scripts/bench/pipeline.py [rounds]` prints tables and writes results/bench/<machine>.json.
+Ratios are of the CPU time of a whole process on one core, interleaved; files are in the page cache.
 """
 
 import itertools
@@ -27,11 +28,20 @@ from rectifiers.data.transforms import Geometry, apply_plan, draw_plan
 PHOTOS = 192
 PAPER = Geometry(256, SIDE, True, scale_jitter_px=JITTER, color_sigma=0.1)
 REFERENCE, OURS = "ImageFolder + PIL, float32", "rectifiers, tiled shards"
-PEERS = ("torchvision", "opencv-python-headless", "simplejpeg", "nvidia-dali-cuda120", "webdataset", "litdata", "ffcv")
+PEERS = (
+    "torchvision",
+    "opencv-python-headless",
+    "simplejpeg",
+    "nvidia-dali-cuda120",
+    "webdataset",
+    "litdata",
+    "ffcv",
+)
 
 
 def sources(root: Path) -> dict[str, Source]:
-    """The photos in the forms that our own pipeline reads; shards are what `data=imagenet` trains from."""
+    """The photos in the forms that our own pipeline reads; shards are what `data=imagenet` trains
+    from."""
     return {
         "rectifiers, files as they are": folder(str(root / "plain")),
         "rectifiers, tiled files": folder(str(root / "tiled")),
@@ -40,7 +50,8 @@ def sources(root: Path) -> dict[str, Source]:
 
 
 def ours(source: Source, workers: int = 0) -> Way:
-    """Return an epoch of our own pipeline: uint8 and a shift per photo; the device does the rest."""
+    """Return an epoch of our own pipeline: uint8 and a shift per photo; the device does the
+    rest."""
     data = ImageData(source, PAPER, global_batch=BATCH, seed=0, workers=workers)
     epoch = itertools.count()
 
@@ -59,7 +70,9 @@ def differing_bytes(source: Source) -> int:
         images = data.training.__getitems__(items).images
         for view, (epoch, index) in zip(images, items, strict=True):
             image = split.image(index)
-            expected = apply_plan(draw_plan(PAPER, 0, epoch, index, (image.shape[1], image.shape[2])), image)
+            expected = apply_plan(
+                draw_plan(PAPER, 0, epoch, index, (image.shape[1], image.shape[2])), image
+            )
             wrong += int((view != expected).sum())
     return wrong
 
@@ -85,7 +98,8 @@ def one_core(root: Path, rounds: int) -> dict:
 
 
 def two_workers(root: Path, rounds: int) -> dict:
-    """Compare two reading processes with one by the clock, over an epoch long enough for their start not to count."""
+    """Compare two reading processes with one by the clock, over an epoch long enough for their
+    start not to count."""
     longer = imagenet(str(write_shards(root, times=40)))
     ways = {str(n): ours(longer, workers=n) for n in (1, 2)}
     return ratios(interleave(ways, rounds, clock=time.perf_counter), "1", "2")
@@ -110,7 +124,9 @@ def main(rounds: int) -> dict[str, Any]:
         "two_workers_times_one": workers,
         "load_before": load,
         "differing_bytes": differing,
-        "libraries": {each.name: each.version for each in metadata.distributions() if each.name in PEERS},
+        "libraries": {
+            each.name: each.version for each in metadata.distributions() if each.name in PEERS
+        },
     }
 
 

@@ -1,16 +1,28 @@
-"""What PReLU costs: the operation, and a whole training step of the 14-layer network, beside ReLU and torch's PReLU.
+"""What PReLU costs: the operation, and a whole training step of the 14-layer network, beside ReLU
+and torch's PReLU.
 
-`python scripts/bench/prelu.py [rounds] [batch]` prints tables and writes results/bench/<machine>.json. Ratios are of
-CPU time on one thread, interleaved; where there is a GPU, of the clock on that. The network of the step is the paper's
-at full width.
-"""
+`python scripts/bench/prelu.py [rounds] [batch]` prints tables and writes
+results/bench/<machine>.json. Ratios are of CPU time on one thread, interleaved; where there is a
+GPU, of the clock on that. The network of the step is the paper's at full width."""
 
 import sys
 from functools import partial
 from typing import Any
 
 import torch
-from harness import CLOCK, DEVICE, Way, interleave, measure, medians, paper_network, ratios, sgd, training_step, waiting
+from harness import (
+    CLOCK,
+    DEVICE,
+    Way,
+    interleave,
+    measure,
+    medians,
+    paper_network,
+    ratios,
+    sgd,
+    training_step,
+    waiting,
+)
 from torch import Tensor, nn
 
 from rectifiers.nn.kernels import PReLU, cpu
@@ -36,7 +48,8 @@ def forward_and_backward(module: nn.Module, x: Tensor, dy: Tensor) -> None:
 
 
 def operation(rounds: int) -> dict[str, dict[str, dict[str, float]]]:
-    """Time the activation alone, over ReLU's; and a copy of the five tensors that its two passes touch."""
+    """Time the activation alone, over ReLU's; and a copy of the five tensors that its two passes
+    touch."""
     times = {}
     for shape in SHAPES:
         for layout, memory in FORMATS.items():
@@ -44,11 +57,16 @@ def operation(rounds: int) -> dict[str, dict[str, dict[str, float]]]:
             x.requires_grad_()
             source = torch.randn(5 * x.numel() // 2, device=DEVICE)
             ways: dict[str, Way] = {
-                name: partial(forward_and_backward, make(shape[1]).to(DEVICE), x, dy) for name, make in KINDS.items()
+                name: partial(forward_and_backward, make(shape[1]).to(DEVICE), x, dy)
+                for name, make in KINDS.items()
             }
             ways[COPY] = partial(torch.empty_like(source).copy_, source)
-            seconds = interleave({name: waiting(way) for name, way in ways.items()}, 4 * rounds, CLOCK)
-            times[f"{'x'.join(map(str, shape))}, {layout}"] = {name: ratios(seconds, name, "ReLU") for name in ways}
+            seconds = interleave(
+                {name: waiting(way) for name, way in ways.items()}, 4 * rounds, CLOCK
+            )
+            times[f"{'x'.join(map(str, shape))}, {layout}"] = {
+                name: ratios(seconds, name, "ReLU") for name in ways
+            }
     return times
 
 

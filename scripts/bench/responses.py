@@ -1,8 +1,9 @@
-"""What listening to responses costs a training: the run of `make train`, shortened, on one thread, in CPU time.
+"""What listening to responses costs a training: the run of `make train`, shortened, on one thread,
+in CPU time.
 
-`python scripts/bench/responses.py [rounds]` writes results/bench/<machine>.json. Two answers: the share of the training
-that is spent listening, within every run that listens; and the ratio of runs that listen to runs that do not.
-"""
+`python scripts/bench/responses.py [rounds]` writes results/bench/<machine>.json. Two answers: the
+share of the training that is spent listening, within every run that listens; and the ratio of runs
+that listen to runs that do not."""
 
 import contextlib
 import statistics
@@ -15,7 +16,14 @@ from pytorch_lightning import Trainer
 
 from rectifiers.evaluation.responses import ResponseMeter
 
-RUN = ("activation=prelu", "init=he", "optim.epochs=3", "evaluation=center", "logger=none", "compute.threads=1")
+RUN = (
+    "activation=prelu",
+    "init=he",
+    "optim.epochs=3",
+    "evaluation=center",
+    "logger=none",
+    "compute.threads=1",
+)
 
 
 def main(rounds: int) -> dict[str, Any]:

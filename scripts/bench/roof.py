@@ -1,4 +1,5 @@
-"""What a processor or GPU can do at most: the largest rate among what has nothing to do but multiply and add."""
+"""What a processor or GPU can do at most: the largest rate among what has nothing to do but
+multiply and add."""
 
 import ctypes
 import sys
@@ -26,7 +27,11 @@ def _loop() -> ctypes.CDLL:
 
     library = Library(Path(__file__).parent, (), "")
     opened = library.compile() or library.open(declare)
-    return opened if isinstance(opened, ctypes.CDLL) else sys.exit(f"error: fma.c was not built ({opened})")
+    return (
+        opened
+        if isinstance(opened, ctypes.CDLL)
+        else sys.exit(f"error: fma.c was not built ({opened})")
+    )
 
 
 def _multiply_and_add(_: int) -> float:
@@ -46,7 +51,9 @@ def attempts(precision: str, threads: int = 1) -> dict[str, tuple[Way, float]]:
     if DEVICE == "cuda":
         return found
     for channels, side in ((128, 56), (256, 28)):
-        layer = nn.Conv2d(channels, channels, 3, padding=1, bias=False, dtype=dtype).requires_grad_(False)
+        layer = nn.Conv2d(channels, channels, 3, padding=1, bias=False, dtype=dtype).requires_grad_(
+            False
+        )
         x = torch.randn(8, channels, side, side, dtype=dtype)
         count = 2.0 * 8 * 9 * channels**2 * side**2
         for layout in (torch.contiguous_format, torch.channels_last):
@@ -55,11 +62,15 @@ def attempts(precision: str, threads: int = 1) -> dict[str, tuple[Way, float]]:
             found[f"a 3x3 convolution of {channels} channels, {name}"] = (way, count)
     if precision == "float32":
         count = threads * _multiply_and_add(0)
-        found["a loop of fused multiply-adds"] = (partial(_loops, ThreadPoolExecutor(threads), threads), count)
+        found["a loop of fused multiply-adds"] = (
+            partial(_loops, ThreadPoolExecutor(threads), threads),
+            count,
+        )
     return found
 
 
 def rates(seconds: Seconds, tried: Mapping[str, tuple[Way, float]]) -> dict[str, float]:
-    """Return each attempt's operations per second, from the seconds of its way; the largest is the roof."""
+    """Return each attempt's operations per second, from the seconds of its way; the largest is the
+    roof."""
     middle = medians(seconds)
     return {name: count / middle[name] for name, (_, count) in tried.items()}

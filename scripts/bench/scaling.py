@@ -1,11 +1,12 @@
-"""Weak scaling of a training step: two processes on two cores or one per GPU, each with as large a batch as one alone.
+"""Weak scaling of a training step: two processes on two cores or one per GPU, each with as large a
+batch as one alone.
 
-`python scripts/bench/scaling.py [rounds] [batch]` prints a table and writes results/bench/<machine>.json. The 14-layer
-network with PReLU, a thread a process, gloo over the loopback or NCCL between GPUs, wall clock between barriers,
-interleaved: one process alone while the others sleep; all at once without communication; all with DDP as `train.py` has
-it, whose buckets of gradients travel while the backward pass goes on; the same with one all-reduce after it; and that
-all-reduce by itself.
-"""
+`python scripts/bench/scaling.py [rounds] [batch]` prints a table and writes
+results/bench/<machine>.json. The 14-layer network with PReLU, a thread a process, gloo over the
+loopback or NCCL between GPUs, wall clock between barriers, interleaved: one process alone while the
+others sleep; all at once without communication; all with DDP as `train.py` has it, whose buckets of
+gradients travel while the backward pass goes on; the same with one all-reduce after it; and that
+all-reduce by itself."""
 
 import os
 import sys
@@ -20,7 +21,11 @@ from torch.distributed.run import main as torchrun
 from torch.nn.parallel import DistributedDataParallel
 
 PROCESSES, BATCH = (torch.cuda.device_count(), 64) if DEVICE == "cuda" else (2, 8)
-WHERE = f"{PROCESSES} GPUs, NCCL" if DEVICE == "cuda" else "Two processes on two cores, gloo over the loopback"
+WHERE = (
+    f"{PROCESSES} GPUs, NCCL"
+    if DEVICE == "cuda"
+    else "Two processes on two cores, gloo over the loopback"
+)
 ALL = "two" if PROCESSES == 2 else f"all {PROCESSES}"
 ALONE, APART, BUCKETS, AFTERWARDS, REDUCING = (
     "one process alone",
@@ -40,7 +45,10 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
     network = paper_network("small14").to(DEVICE, memory_format=torch.channels_last)
     ddp = DistributedDataParallel(network, gradient_as_bucket_view=True)
     optimizer = sgd(network, fused=True)
-    x, labels = torch.randn(batch, 3, 224, 224, device=DEVICE), torch.randint(1000, (batch,), device=DEVICE)
+    x, labels = (
+        torch.randn(batch, 3, 224, 224, device=DEVICE),
+        torch.randint(1000, (batch,), device=DEVICE),
+    )
     gradients = torch.zeros(sum(p.numel() for p in network.parameters()), device=DEVICE)
 
     def alone() -> None:
@@ -51,7 +59,10 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
         optimizer.zero_grad()
         F.cross_entropy(module(x), labels).backward()
         if reduced:
-            torch.cat([p.grad.flatten() for p in network.parameters() if p.grad is not None], out=gradients)
+            torch.cat(
+                [p.grad.flatten() for p in network.parameters() if p.grad is not None],
+                out=gradients,
+            )
             dist.all_reduce(gradients)
         optimizer.step()
 
@@ -71,7 +82,9 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
         AFTERWARDS: lambda: step(network, reduced=True),
         REDUCING: lambda: dist.all_reduce(gradients),
     }
-    seconds = interleave({name: until_all_are_done(way) for name, way in ways.items()}, rounds, time.perf_counter)
+    seconds = interleave(
+        {name: until_all_are_done(way) for name, way in ways.items()}, rounds, time.perf_counter
+    )
     dist.destroy_process_group()
     middle = medians(seconds)
     numbers = {

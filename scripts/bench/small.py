@@ -1,10 +1,10 @@
 """An epoch of a small run beside a plain loop over the same network, images and settings.
 
-`python scripts/bench/small.py [rounds]` prints a table and writes results/bench/<machine>.json. One thread, CPU time.
-A run's epoch is a fifth of what six epochs take more than one. The loop does forward, loss, backward, SGD and the
-error on the validation images after every epoch, and nothing of a run's: no record, checkpoint, log or progress, no
-responses of units, no look for losses that are not finite.
-"""
+`python scripts/bench/small.py [rounds]` prints a table and writes results/bench/<machine>.json. One
+thread, CPU time. A run's epoch is a fifth of what six epochs take more than one. The loop does
+forward, loss, backward, SGD and the error on the validation images after every epoch, and nothing
+of a run's: no record, checkpoint, log or progress, no responses of units, no look for losses that
+are not finite."""
 
 import itertools
 import tempfile
@@ -32,9 +32,14 @@ def epoch_of_a_loop(*overrides: str) -> Way:
     setup, optim = AnalysisSetup(config), config.optim
     network, _ = initial_network(config, setup.data, setup.preprocess)
     optimizer = build_sgd(
-        network, lr=optim.lr, momentum=optim.momentum, weight_decay=optim.weight_decay,
-        bias_lr_factor=optim.bias_lr_factor, slope_weight_decay=optim.slope_weight_decay, fused=config.compute.fused,
-    )  # fmt: skip
+        network,
+        lr=optim.lr,
+        momentum=optim.momentum,
+        weight_decay=optim.weight_decay,
+        bias_lr_factor=optim.bias_lr_factor,
+        slope_weight_decay=optim.slope_weight_decay,
+        fused=config.compute.fused,
+    )
     epochs = itertools.count()
 
     def epoch() -> None:
@@ -42,7 +47,9 @@ def epoch_of_a_loop(*overrides: str) -> Way:
         network.train()
         for batch in setup.data.train_dataloader():
             optimizer.zero_grad()
-            F.cross_entropy(network(setup.preprocess(batch.images, batch.shifts)), batch.labels).backward()
+            F.cross_entropy(
+                network(setup.preprocess(batch.images, batch.shifts)), batch.labels
+            ).backward()
             optimizer.step()
         network.eval()
         with torch.no_grad():
@@ -56,17 +63,30 @@ def main(rounds: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, overrides in RUNS.items():
         with tempfile.TemporaryDirectory() as place:
-            short = (*overrides, "optim.drop_epochs=[]", "evaluation=center", "logger=csv", "compute.threads=1")
+            short = (
+                *overrides,
+                "optim.drop_epochs=[]",
+                "evaluation=center",
+                "logger=csv",
+                "compute.threads=1",
+            )
             loop = epoch_of_a_loop(*short)
 
             def run(epochs: int, short: tuple[str, ...] = short, place: str = place) -> Way:
                 return lambda: train(place, *short, f"optim.epochs={epochs}")
 
-            ways = {"one": run(1), "six": run(EPOCHS), "loop": lambda loop=loop: [loop() for _ in range(EPOCHS)]}
+            ways = {
+                "one": run(1),
+                "six": run(EPOCHS),
+                "loop": lambda loop=loop: [loop() for _ in range(EPOCHS)],
+            }
             seconds = interleave(ways, rounds)
         parts = zip(seconds["six"], seconds["one"], seconds["loop"], strict=True)
         times = [(six - one) / (EPOCHS - 1) / (loop / EPOCHS) for six, one, loop in parts]
-        found[name] = {"loop_ms": 1e3 * medians(seconds)["loop"] / EPOCHS, "times_the_loop": spread_of(times)}
+        found[name] = {
+            "loop_ms": 1e3 * medians(seconds)["loop"] / EPOCHS,
+            "times_the_loop": spread_of(times),
+        }
     return {"runs": found}
 
 

@@ -1,10 +1,11 @@
-"""A training step as `compute=` may have it: precision, layout of maps, compiled or not, optimiser in one pass or not.
+"""A training step as `compute=` may have it: precision, layout of maps, compiled or not, optimiser
+in one pass or not.
 
-`python scripts/bench/step.py [rounds] [batch]` prints a table and writes results/bench/<machine>.json. On a CPU the
-14-layer network with batches of 8, one thread, CPU time; where there is a GPU, model A with batches of 128 on it by the
-clock. Ratios are over the paper's step, float32 and NCHW. Each step is also shown as a share of the rate of matrix
-products, measured beside it in the same precision. On a GPU its memory is counted too.
-"""
+`python scripts/bench/step.py [rounds] [batch]` prints a table and writes
+results/bench/<machine>.json. On a CPU the 14-layer network with batches of 8, one thread, CPU time;
+where there is a GPU, model A with batches of 128 on it by the clock. Ratios are over the paper's
+step, float32 and NCHW. Each step is also shown as a share of the rate of matrix products, measured
+beside it in the same precision. On a GPU its memory is counted too."""
 
 from typing import Any, NamedTuple
 
@@ -46,7 +47,9 @@ class Step(NamedTuple):
         network.activation_checkpointing = self.checkpointed
         if self.compiled:
             network.compile(options={"fallback_random": True, "triton.cudagraphs": self.in_graphs})
-        return harness.training_step(network, harness.sgd(network, self.fused), batch, DEVICE, self.bf16)
+        return harness.training_step(
+            network, harness.sgd(network, self.fused), batch, DEVICE, self.bf16
+        )
 
 
 PAPER = Step()
@@ -64,7 +67,10 @@ STEPS = [
 ]
 if DEVICE == "cuda":
     compiled = Step(bf16=True, channels_last=True, fused=True, compiled=True)
-    STEPS += [compiled, Step(*compiled[:-1], in_graphs=True)]  # the last: compute.fast but for cuDNN's measuring
+    STEPS += [
+        compiled,
+        Step(*compiled[:-1], in_graphs=True),
+    ]  # the last: compute.fast but for cuDNN's measuring
 
 
 def product(dtype: torch.dtype) -> Way:
@@ -74,7 +80,8 @@ def product(dtype: torch.dtype) -> Way:
 
 
 def peak_bytes(way: Way) -> int:
-    """Return the most bytes of a GPU that a step holds beyond those before it: weights, momentum and gradients."""
+    """Return the most bytes of a GPU that a step holds beyond those before it: weights, momentum
+    and gradients."""
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     way()
@@ -87,7 +94,9 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
     seconds = harness.interleave({**steps, **products}, rounds, CLOCK)
     middle = harness.medians(seconds)
     rates = {name: 2 * SIDE**3 / middle[name] for name in products}
-    multiply_adds = sum(shape.multiply_adds for shape in trace(harness.paper_rows(MODEL), channels=3, input_px=224))
+    multiply_adds = sum(
+        shape.multiply_adds for shape in trace(harness.paper_rows(MODEL), channels=3, input_px=224)
+    )
     larger, peaks = None, {}
     if DEVICE == "cuda":
         peaks = {name: peak_bytes(way) for name, way in steps.items()}
@@ -102,7 +111,8 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
         "larger": larger,
         "peak_bytes": peaks,
         "share_of_products": {
-            name: 6 * batch * multiply_adds / middle[name] / rates[name.partition(",")[0]] for name in steps
+            name: 6 * batch * multiply_adds / middle[name] / rates[name.partition(",")[0]]
+            for name in steps
         },
         "tflops_of_products": {name: rate / 1e12 for name, rate in rates.items()},
     }

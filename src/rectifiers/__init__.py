@@ -1,8 +1,7 @@
 """Rectifiers and the initialisation that trains them, after He, Zhang, Ren and Sun (2015).
 
-The names of `PUBLIC` are the library; it needs torch and numpy alone. Everything else is the benchmark, and needs the
-extras of `pip install rectifiers[all]`.
-"""
+The names of `PUBLIC` are the library; it needs torch and numpy alone. Everything else is the
+benchmark, and needs the extras of `pip install rectifiers[all]`."""
 
 import pkgutil
 from typing import Any
@@ -26,7 +25,8 @@ __all__ = sorted(PUBLIC)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: the command line answers before torch is loaded."""
+    """Import a public name when it is first used: the command line answers before torch is
+    loaded."""
     if name not in PUBLIC:
         raise AttributeError(f"module 'rectifiers' has no attribute {name!r}")
     return pkgutil.resolve_name(f"rectifiers.{PUBLIC[name]}")

@@ -1,4 +1,5 @@
-"""What a card measures agrees with what is known: rectifiers on paper, and chains that must and cannot train."""
+"""What a card measures agrees with what is known: rectifiers on paper, and chains that must and
+cannot train."""
 
 import math
 
@@ -15,13 +16,24 @@ from rectifiers.runs.config import RunConfig
 
 
 def chain(*overrides: str, depth: int = 3) -> RunConfig:
-    own = ["data=digits8", "data.split_seed=0", "model=mlp", f"model.depth={depth}", "model.hidden=16"]
+    own = [
+        "data=digits8",
+        "data.split_seed=0",
+        "model=mlp",
+        f"model.depth={depth}",
+        "model.hidden=16",
+    ]
     return compose_config(*own, "preprocess=pixel_mean", *overrides)
 
 
 def test_relu_with_he_is_neutral_and_critical_and_keeps_every_signal() -> None:
     found = on_paper(nn.ReLU(), 2.0)
-    assert (found["fixed_point"], found["chi_1"], found["phase"], found["correlation_fixed_point"]) == (
+    assert (
+        found["fixed_point"],
+        found["chi_1"],
+        found["phase"],
+        found["correlation_fixed_point"],
+    ) == (
         1,
         1,
         "critical",
@@ -30,7 +42,13 @@ def test_relu_with_he_is_neutral_and_critical_and_keeps_every_signal() -> None:
     assert found["signal"]["1000"]["off"] == pytest.approx(math.log10(1.1))
     assert found["signal"]["1000"]["gradient"] == 0
     assert found["flat_share"] == pytest.approx(0.5, abs=1e-6)
-    assert 0.8 < found["correlations"]["10"] < found["correlations"]["30"] < found["correlations"]["100"] < 1
+    assert (
+        0.8
+        < found["correlations"]["10"]
+        < found["correlations"]["30"]
+        < found["correlations"]["100"]
+        < 1
+    )
 
 
 def test_relu_with_half_of_its_variance_loses_a_factor_of_two_per_layer() -> None:
@@ -60,7 +78,9 @@ def test_a_chain_trains_from_its_own_gain_and_not_from_a_vanishing_one(fitted) -
     own = trainability.Chain(chain("activation=tanh", f"cache_dir={fitted}"))
     assert own.final_loss(1.0, 0.03) < trainability.TRAINED
     assert own.final_loss(1e-6, 0.003) == pytest.approx(math.log(10), abs=0.02)
-    assert own.final_loss(1.0, 0.03) == own.final_loss(1.0, 0.03)  # nothing is left of the runs before
+    assert own.final_loss(1.0, 0.03) == own.final_loss(
+        1.0, 0.03
+    )  # nothing is left of the runs before
     assert own.weight_variance == pytest.approx(gain(nn.Tanh()) ** 2)
 
 
@@ -73,7 +93,12 @@ def test_the_depth_scale_of_relu_is_infinite_at_he_and_short_beside_it(fitted) -
 
 
 def test_the_map_has_a_cell_per_depth_and_gain_and_the_rates_beside_it(monkeypatch, fitted) -> None:
-    for name, value in {"STEPS": 2, "MAP_DEPTHS": (3,), "RATE_DEPTHS": (4,), "GAINS": (1.0, 1e20)}.items():
+    for name, value in {
+        "STEPS": 2,
+        "MAP_DEPTHS": (3,),
+        "RATE_DEPTHS": (4,),
+        "GAINS": (1.0, 1e20),
+    }.items():
         monkeypatch.setattr(trainability, name, value)
     found = trainability.what_trains({d: chain(f"cache_dir={fitted}", depth=d - 1) for d in (3, 4)})
     ((kept, lost),) = found["losses"]
@@ -83,7 +108,9 @@ def test_the_map_has_a_cell_per_depth_and_gain_and_the_rates_beside_it(monkeypat
 
 
 def test_the_start_is_measured_beside_the_theory(fitted) -> None:
-    found = start.at_the_start(chain("activation=relu", "init=lecun", f"cache_dir={fitted}", depth=5))
+    found = start.at_the_start(
+        chain("activation=relu", "init=lecun", f"cache_dir={fitted}", depth=5)
+    )
     assert (len(found["layers"]), found["width"]) == (6, 16)
     first, last = (found["layers"][place]["theory"] for place in (0, -1))
     assert last - first == pytest.approx(5 * math.log10(0.5))
@@ -91,10 +118,17 @@ def test_the_start_is_measured_beside_the_theory(fitted) -> None:
     assert measured["low"] < last + found["layers"][-1]["width_drift"] < measured["high"]
 
 
-def test_an_activation_that_keeps_more_for_the_backward_pass_costs_more(monkeypatch, fitted) -> None:
+def test_an_activation_that_keeps_more_for_the_backward_pass_costs_more(
+    monkeypatch, fitted
+) -> None:
     monkeypatch.setattr(costs, "ROUNDS", 3)
     relu, gelu = (chain(f"activation={name}", f"cache_dir={fitted}") for name in ("relu", "mish"))
     assert costs.cost({"entry": relu, "relu": relu})["bytes_ratio"] == 1
     found = costs.cost({"entry": gelu, "relu": relu})
     assert found["bytes_ratio"] > 1
-    assert 0 < found["seconds_ratio"]["low"] <= found["seconds_ratio"]["median"] <= found["seconds_ratio"]["high"]
+    assert (
+        0
+        < found["seconds_ratio"]["low"]
+        <= found["seconds_ratio"]["median"]
+        <= found["seconds_ratio"]["high"]
+    )

@@ -12,13 +12,23 @@ from rectifiers.analysis.gain import chain, gains
 from rectifiers.nn import activations as A
 from rectifiers.runtime.errors import InputError
 
-# gain^2 = 1 / E[f^2] and the slope of the variance map, worked out beforehand by adaptive integration
+# gain^2 = 1 / E[f^2] and the slope of the variance map, worked out beforehand by adaptive
+# integration
 KNOWN = {
-    A.relu: (2.0, 1.0), A.prelu: (2 / 1.0625, 1.0), A.tanh: (2.5362, 0.461), A.sigmoid: (3.4086, 0.106),
-    A.gelu: (2.3517, 1.144), A.silu: (2.8108, 1.173), A.elu: (1.5505, 0.891), A.softplus: (1.0855, 0.492),
-    A.maxout: (1.0, 1.0), A.identity: (1.0, 1.0), lambda c: nn.Mish(): (2.2107, 1.076),
-    lambda c: nn.Hardswish(): (3.0160, 1.224), lambda c: nn.Hardtanh(): (1.9378, 0.385),
-}  # fmt: skip
+    A.relu: (2.0, 1.0),
+    A.prelu: (2 / 1.0625, 1.0),
+    A.tanh: (2.5362, 0.461),
+    A.sigmoid: (3.4086, 0.106),
+    A.gelu: (2.3517, 1.144),
+    A.silu: (2.8108, 1.173),
+    A.elu: (1.5505, 0.891),
+    A.softplus: (1.0855, 0.492),
+    A.maxout: (1.0, 1.0),
+    A.identity: (1.0, 1.0),
+    lambda c: nn.Mish(): (2.2107, 1.076),
+    lambda c: nn.Hardswish(): (3.0160, 1.224),
+    lambda c: nn.Hardtanh(): (1.9378, 0.385),
+}
 
 
 def table(activations, **settings):
@@ -32,15 +42,16 @@ def test_the_known_gains_and_slopes() -> None:
         assert row["forward_gain2"] == pytest.approx(gain2, abs=6e-5)
         assert row["map_slope"] == pytest.approx(slope, abs=6e-4)
     assert [row["fixed_point"] for row in rows.values()] == [
-        "neutral" if slope == 1 else "attracts" if slope < 1 else "repels" for _, slope in KNOWN.values()
+        "neutral" if slope == 1 else "attracts" if slope < 1 else "repels"
+        for _, slope in KNOWN.values()
     ]
     assert {rows[str(i)]["fixed_point"] for i in (4, 5, 10, 11)} == {"repels"}
 
 
 @pytest.mark.process
 def test_attracting_and_neutral_gains_keep_the_signal_and_repelling_ones_do_not() -> None:
-    """20 layers of 128, 3 draws: the predicted spread is 0.38 decades for ReLU, and 0.02 for tanh; SiLU's first-order
-    growth is 1.173^19 = 21 times an error of a few percent a layer."""
+    """20 layers of 128, 3 draws: the predicted spread is 0.38 decades for ReLU, and 0.02 for tanh;
+    SiLU's first-order growth is 1.173^19 = 21 times an error of a few percent a layer."""
     rows = table({"relu": A.relu, "tanh": A.tanh, "silu": A.silu}, depth=50, seeds=4)
     for name in ("relu", "tanh"):
         row = rows[name]
@@ -53,7 +64,8 @@ def test_attracting_and_neutral_gains_keep_the_signal_and_repelling_ones_do_not(
 
 
 def test_maxouts_gradients_are_counted_with_its_pieces() -> None:
-    """Five layers of 256: what finite width adds has a spread of 0.02 over draws; a piece too many is 0.48."""
+    """Five layers of 256: what finite width adds has a spread of 0.02 over draws; a piece too many
+    is 0.48."""
     row = table({"maxout": partial(A.maxout, pieces=3)}, seeds=8, depth=5, units=256)["maxout"]
     assert row["backward"]["mean"] == pytest.approx(row["predicted_backward"], abs=0.15)
 

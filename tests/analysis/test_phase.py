@@ -1,4 +1,5 @@
-"""The phase diagram agrees with the mean field theory point by point, and places He's point in it."""
+"""The phase diagram agrees with the mean field theory point by point, and places He's point in
+it."""
 
 import math
 
@@ -26,12 +27,16 @@ def test_chi_of_the_diagram_is_that_of_the_fixed_points(name: str) -> None:
             if math.isinf(q):
                 assert found is None
             else:
-                assert found == pytest.approx(M.chi_1(activation, q, weight_variance=weight), rel=0.02)
+                assert found == pytest.approx(
+                    M.chi_1(activation, q, weight_variance=weight), rel=0.02
+                )
 
 
 def test_edge_of_chaos_is_critical_at_its_fixed_points() -> None:
     for weight, bias, q in diagram("tanh")["edge"][::12]:
-        assert M.variance_map(A.tanh(1), q, weight_variance=weight, bias_variance=bias) == pytest.approx(q)
+        assert M.variance_map(
+            A.tanh(1), q, weight_variance=weight, bias_variance=bias
+        ) == pytest.approx(q)
         assert M.chi_1(A.tanh(1), q, weight_variance=weight) == pytest.approx(1)
 
 
@@ -41,7 +46,9 @@ def test_he_point_is_on_the_edge_for_rectifiers_alone() -> None:
     assert relu["weight_variance"] == pytest.approx(2)
     assert (relu["phase"], tanh["phase"], sigmoid["phase"]) == ("critical", "chaotic", "ordered")
     assert relu["correlation_scale"] is None
-    assert tanh["edge"] == pytest.approx((tanh["weight_variance"] / tanh["chi_1"], 1 - 1 / tanh["chi_1"]))
+    assert tanh["edge"] == pytest.approx(
+        (tanh["weight_variance"] / tanh["chi_1"], 1 - 1 / tanh["chi_1"])
+    )
     assert sigmoid["edge"] is None
 
 

@@ -1,4 +1,5 @@
-"""Preprocessing as pictures: what the components are, what is rebuilt from them, and what whitening does."""
+"""Preprocessing as pictures: what the components are, what is rebuilt from them, and what whitening
+does."""
 
 import pytest
 import torch
@@ -22,14 +23,20 @@ def test_all_components_rebuild_the_images_and_fewer_rebuild_less(tmp_path) -> N
     torch.testing.assert_close(pictures["from_64"], pictures["originals"])
     assert numbers["error"]["1"] > numbers["error"]["10"] > 0.01 > numbers["error"]["64"]
     assert numbers["explained"]["64"] == pytest.approx(1)
-    assert numbers["explained"]["1"] == pytest.approx(numbers["eigenvalues"][0] / sum(numbers["eigenvalues"]))
+    assert numbers["explained"]["1"] == pytest.approx(
+        numbers["eigenvalues"][0] / sum(numbers["eigenvalues"])
+    )
     assert pictures["components"].shape == (5, 1, 8, 8)
     gram = pictures["components"].flatten(1) @ pictures["components"].flatten(1).T
     torch.testing.assert_close(gram, torch.eye(5, dtype=torch.float64))
 
 
-def test_whitened_training_images_have_a_unit_covariance_where_the_variance_is_far_above_epsilon(tmp_path) -> None:
-    setup = AnalysisSetup(compose_config("model=mlp", "data.resize_px=8", "data.crop_px=8", f"cache_dir={tmp_path}"))
+def test_whitened_training_images_have_a_unit_covariance_where_the_variance_is_far_above_epsilon(
+    tmp_path,
+) -> None:
+    setup = AnalysisSetup(
+        compose_config("model=mlp", "data.resize_px=8", "data.crop_px=8", f"cache_dir={tmp_path}")
+    )
     moments = PixelMoments(setup.data.statistics_batches)
     values, rows = eigenbasis(moments)
     images = torch.cat(list(setup.data.statistics_batches())).double() / 255
@@ -38,14 +45,18 @@ def test_whitened_training_images_have_a_unit_covariance_where_the_variance_is_f
     covariance = white.T @ white / len(white)
     clear = values > 1e-4
     torch.testing.assert_close(
-        covariance[clear][:, clear], torch.eye(int(clear.sum()), dtype=torch.float64), atol=1e-4, rtol=0
+        covariance[clear][:, clear],
+        torch.eye(int(clear.sum()), dtype=torch.float64),
+        atol=1e-4,
+        rtol=0,
     )
 
 
 @pytest.mark.process
 def test_images_of_imagenets_size_are_refused(tmp_path) -> None:
     with pytest.raises(
-        InputError, match=r"covariance of 50,176 numbers per image.* data.crop_px=224 is too large: lower data"
+        InputError,
+        match=r"covariance of 50,176 numbers per image.* data.crop_px=224 is too large: lower data",
     ):
         made(tmp_path, "data.resize_px=256", "data.crop_px=224")
     with pytest.raises(InputError, match=r"components=65 is more than the 64 numbers of an image"):

@@ -22,10 +22,15 @@ from rectifiers.theory.propagation import predict
 
 FALSE_ALARM = 1e-4  # of each statistical test, if other seeds were drawn
 DEPTH, UNITS, SEEDS = 20, 128, 10
-PERCEPTRON = [{"name": "fc", "linear": UNITS, "repeat": DEPTH}, {"name": "out", "linear": "classes"}]
+PERCEPTRON = [
+    {"name": "fc", "linear": UNITS, "repeat": DEPTH},
+    {"name": "out", "linear": "classes"},
+]
 
 
-def signals_of(rows, activation, rule, seed: int, *, input_px: int = 12, images: int = 16, **options):
+def signals_of(
+    rows, activation, rule, seed: int, *, input_px: int = 12, images: int = 16, **options
+):
     network = Network(expand(rows, width=1, classes=10), activation, channels=1, input_px=input_px)
     report = initialize(network.sites(), rule, seed=seed, name="", **options)
     draw = torch.Generator().manual_seed(seed)
@@ -40,11 +45,11 @@ def signals_of(rows, activation, rule, seed: int, *, input_px: int = 12, images:
     [(A.relu, I.he), (A.relu, I.lecun), (A.prelu, I.he), (A.identity, I.lecun), (A.tanh, I.he)],
 )
 def test_measured_moments_are_the_theorys_within_what_the_width_allows(activation, rule) -> None:
-    """In log space, over 10 seeds. The tolerance is the quantile of FALSE_ALARM of the predicted spread, for images
-    that are all alike; those here are not, so that false alarms are rarer.
+    """In log space, over 10 seeds. The tolerance is the quantile of FALSE_ALARM of the predicted
+    spread, for images that are all alike; those here are not, so that false alarms are rarer.
 
-    A factor that is off by 3 % a layer would move the whole by 0.6, which is more than any tolerance here but ReLU's.
-    """
+    A factor that is off by 3 % a layer would move the whole by 0.6, which is more than any
+    tolerance here but ReLU's."""
     logs, backs = [], []
     for seed in range(SEEDS):
         network, stds, signals = signals_of(PERCEPTRON, activation, rule, seed)
@@ -54,11 +59,16 @@ def test_measured_moments_are_the_theorys_within_what_the_width_allows(activatio
     width = steps[DEPTH - 1].width
     assert width is not None
     first = 2 / UNITS  # ln E[y_1^2] of a tanh network starts off by this variance, and forgets it
-    tolerance = NormalDist().inv_cdf(1 - FALSE_ALARM / 2) * math.sqrt((width.spread**2 + first) / SEEDS)
+    tolerance = NormalDist().inv_cdf(1 - FALSE_ALARM / 2) * math.sqrt(
+        (width.spread**2 + first) / SEEDS
+    )
     expected = steps[DEPTH - 1].response - steps[0].response + width.drift
     assert fmean(logs) == pytest.approx(expected, abs=tolerance)
     back = steps[0].gradient - steps[DEPTH - 1].gradient
-    allowed = NormalDist().inv_cdf(1 - FALSE_ALARM / 2) * math.sqrt(5 * DEPTH / UNITS / SEEDS) + 5 * DEPTH / 2 / UNITS
+    allowed = (
+        NormalDist().inv_cdf(1 - FALSE_ALARM / 2) * math.sqrt(5 * DEPTH / UNITS / SEEDS)
+        + 5 * DEPTH / 2 / UNITS
+    )
     assert fmean(backs) == pytest.approx(back, abs=allowed)
 
 
@@ -82,16 +92,24 @@ def test_effects_add_up_to_the_whole() -> None:
 
 
 def test_a_std_of_001_dies_in_fifty_layers_and_is_still_measured_in_double_precision() -> None:
-    """256 units: 0.01 ln factor a layer is 256 / 2 * 1e-4 = 0.0128; float32 would call E[y^2] 0 from layer 24 on."""
+    """256 units: 0.01 ln factor a layer is 256 / 2 * 1e-4 = 0.0128; float32 would call E[y^2] 0
+    from layer 24 on."""
     rows = [{"name": "fc", "linear": 256, "repeat": 50}, {"name": "out", "linear": "classes"}]
     _, _, signals = signals_of(rows, A.relu, I.gaussian, 0, input_px=16)
     log10 = math.log10(signals[49].second / signals[0].second)
-    assert log10 == pytest.approx(49 * math.log10(0.0128), abs=4 * 0.42)  # four of its stds for this width
+    assert log10 == pytest.approx(
+        49 * math.log10(0.0128), abs=4 * 0.42
+    )  # four of its stds for this width
 
 
 def test_zero_weights_let_nothing_arrive_and_the_table_says_so(tmp_path) -> None:
     config = compose_config(
-        "model=mlp", "init=zeros", "activation=relu", "data.resize_px=8", "data.crop_px=8", f"cache_dir={tmp_path}"
+        "model=mlp",
+        "init=zeros",
+        "activation=relu",
+        "data.resize_px=8",
+        "data.crop_px=8",
+        f"cache_dir={tmp_path}",
     )
     numbers = analyse(config, seeds=2, images=4, inputs="gaussian")
     assert numbers["total"]["forward"]["measured"] is None
@@ -109,9 +127,9 @@ def test_zero_weights_let_nothing_arrive_and_the_table_says_so(tmp_path) -> None
 def test_vgg_b_from_001_has_the_gradient_of_the_papers_worked_example() -> None:
     """Section 2.2: 1 / (5.9 x 4.2^2 x 2.9^2 x 2.1^4) = 1 / 1.7e4 of Eq. 14's, from conv10 to conv2.
 
-    An identity, and no statistics: the same draws at another scale have the same signs, and a network of ReLU and
-    maximum pooling without biases is as large as its weights. Unrounded the product is 16,728.8.
-    """
+    An identity, and no statistics: the same draws at another scale have the same signs, and a
+    network of ReLU and maximum pooling without biases is as large as its weights. Unrounded the
+    product is 16,728.8."""
     convs = [row for row in compose_config("model=vgg_b").model.rows if "linear" not in row]
     rows = [*convs, {"name": "out", "linear": "classes"}]
 
@@ -123,7 +141,9 @@ def test_vgg_b_from_001_has_the_gradient_of_the_papers_worked_example() -> None:
     _, constant = gradients(I.gaussian)
     printed = [0.059, 0.059, 0.042, 0.042, 0.029, 0.029, 0.021, 0.021, 0.021, 0.021]
     assert [round(std, 3) for std in stds[:10]] == printed
-    assert constant[9].gradient_second == pytest.approx(he[9].gradient_second, rel=1e-6)  # conv10 gets the same
+    assert constant[9].gradient_second == pytest.approx(
+        he[9].gradient_second, rel=1e-6
+    )  # conv10 gets the same
     ratio = math.sqrt(he[0].gradient_second / constant[0].gradient_second)
     assert ratio == pytest.approx(16_728.8, rel=1e-5)
     assert ratio == pytest.approx(5.9 * 4.2**2 * 2.9**2 * 2.1**4, rel=0.02)  # as printed, rounded
@@ -131,11 +151,15 @@ def test_vgg_b_from_001_has_the_gradient_of_the_papers_worked_example() -> None:
 
 @pytest.mark.process
 def test_dropout_is_off_and_normalisation_is_that_of_training(tmp_path) -> None:
-    config = compose_config("model=small14", "model.width=0.0625", "model.norm=batch", f"cache_dir={tmp_path}")
+    config = compose_config(
+        "model=small14", "model.width=0.0625", "model.norm=batch", f"cache_dir={tmp_path}"
+    )
     numbers = analyse(config, seeds=2, images=8, inputs="data")
     assert numbers["layers"][0]["theory"] is None  # it is not what Eq. 9 speaks of
     seconds = [layer["response_second"]["mean"] for layer in numbers["layers"]]
     assert max(map(abs, seconds)) < 1  # each layer starts from a variance of 1 again
     network, _ = AnalysisSetup(config).network(0)
     measure_signal(network, torch.randn(4, 1, 32, 32), torch.randn(4, 10))
-    assert not any(module.training for module in network.modules() if isinstance(module, nn.Dropout))
+    assert not any(
+        module.training for module in network.modules() if isinstance(module, nn.Dropout)
+    )

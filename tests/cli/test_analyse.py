@@ -1,4 +1,5 @@
-"""`scripts/analyse.py`: every analysis from the command line to its numbers and figures, and what it refuses."""
+"""`scripts/analyse.py`: every analysis from the command line to its numbers and figures, and what
+it refuses."""
 
 import json
 import sys
@@ -18,7 +19,14 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.training.run import train
 from sentences import sentence as sentence_of
 
-SMALL = ("model=mlp", "model.depth=2", "model.hidden=16", "data.resize_px=8", "data.crop_px=8", "compute.threads=1")
+SMALL = (
+    "model=mlp",
+    "model.depth=2",
+    "model.hidden=16",
+    "data.resize_px=8",
+    "data.crop_px=8",
+    "compute.threads=1",
+)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +35,12 @@ def script() -> ModuleType:
 
 
 @pytest.fixture
-def call(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def call(
+    script: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
     """Call the script in this process; return what it printed."""
 
     def make(*arguments: str) -> str:
@@ -53,12 +66,26 @@ def files(printed: str) -> list[Path]:
     [
         (["propagation", "seeds=2", *SMALL], ["propagation"], ["fc_2", "Eq. 13 says 10^", "E[y²]"]),
         (
-            ["propagation", "inputs=gaussian", "seeds=1", "images=4", "model.width=0.1", "activation=gelu"],
+            [
+                "propagation",
+                "inputs=gaussian",
+                "seeds=1",
+                "images=4",
+                "model.width=0.1",
+                "activation=gelu",
+            ],
             ["propagation"],
             ["conv3_6", "borders", "maximum pooling"],
         ),
         (
-            ["gain", "seeds=2", "depth=10", "units=16", "activation=relu", "activation._target_=torch.nn.Mish"],
+            [
+                "gain",
+                "seeds=2",
+                "depth=10",
+                "units=16",
+                "activation=relu",
+                "activation._target_=torch.nn.Mish",
+            ],
             ["gain"],
             ["Mish (yours)", "Mish (yours): the gain is right layer by layer and the fixed point"],
         ),
@@ -67,7 +94,11 @@ def files(printed: str) -> list[Path]:
             ["phase"],
             ["ShapedFunction(tanh", "on the chaotic side", "edge of chaos"],
         ),
-        (["histograms", "snapshots=3", *SMALL, "optim.epochs=1"], ["histograms", "spread"], ["std of gradients"]),
+        (
+            ["histograms", "snapshots=3", *SMALL, "optim.epochs=1"],
+            ["histograms", "spread"],
+            ["std of gradients"],
+        ),
         (
             ["fisher", "seeds=2", "slopes=[0,0.5]", "snapshots=1", "images=50", "model.hidden=5"],
             ["fisher", "eigenvalues"],
@@ -79,7 +110,7 @@ def files(printed: str) -> list[Path]:
             ["64 numbers per image, 1,077 training images"],
         ),
     ],
-)  # fmt: skip
+)
 def test_every_analysis_prints_a_table_and_keeps_numbers_and_figures(
     call, tmp_path: Path, arguments: list[str], figures: list[str], words: list[str]
 ) -> None:
@@ -108,7 +139,9 @@ def test_responses_of_a_finished_run_are_those_of_its_network_on_all_training_im
 ) -> None:
     outcome = train(tiny("activation=relu"), {"activation": "relu"})
     folder = outcome.path.parent
-    printed = json.loads(call("responses", f"run={folder}", f"cache_dir={tmp_path}/cache", "--json"))
+    printed = json.loads(
+        call("responses", f"run={folder}", f"cache_dir={tmp_path}/cache", "--json")
+    )
     config, *_ = of_run(str(folder), {"cache_dir": f"{tmp_path}/cache"})
     setup = AnalysisSetup(config)
     images = torch.cat(list(setup.data.statistics_batches()))
@@ -121,7 +154,10 @@ def test_responses_of_a_finished_run_are_those_of_its_network_on_all_training_im
     assert first["active_share"] == pytest.approx(float((y > 0).double().mean()), rel=1e-9)
     assert first["dead"] == int((y.amax(0) <= 0).sum())
     assert first["slopes"] is None
-    assert printed["history"][-1]["active_share/fc_1"] == outcome.record.history[-1]["active_share/fc_1"]
+    assert (
+        printed["history"][-1]["active_share/fc_1"]
+        == outcome.record.history[-1]["active_share/fc_1"]
+    )
     printed = call("responses", f"run={folder}", f"cache_dir={tmp_path}/cache")
     assert [path.stem for path in files(printed)] == ["numbers", "responses", "history"]
 
@@ -131,12 +167,20 @@ def test_learned_slopes_stand_with_their_distribution(
     call, tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outcome = train(tiny(), {"activation": "prelu"})
-    printed = json.loads(call("responses", f"run={outcome.path.parent}", f"cache_dir={tmp_path}/cache", "--json"))
+    printed = json.loads(
+        call("responses", f"run={outcome.path.parent}", f"cache_dir={tmp_path}/cache", "--json")
+    )
     for layer in printed["layers"]:
         slopes, kept = layer["slopes"], outcome.record.slopes[layer["layer"]]
         assert slopes["mean"] == pytest.approx(kept.mean, rel=1e-6)
         assert (slopes["least"], slopes["most"]) == pytest.approx((kept.min, kept.max))
-        assert slopes["least"] <= slopes["quarter"] <= slopes["median"] <= slopes["three_quarters"] <= slopes["most"]
+        assert (
+            slopes["least"]
+            <= slopes["quarter"]
+            <= slopes["median"]
+            <= slopes["three_quarters"]
+            <= slopes["most"]
+        )
     (outcome.path.parent / "last.ckpt").unlink()
     with pytest.raises(SystemExit, match="1"):
         call("responses", f"run={outcome.path.parent}")
@@ -146,11 +190,20 @@ def test_learned_slopes_stand_with_their_distribution(
 
 REFUSED = [
     (["propagate"], "propagate is no analysis; choose one of: propagation, gain, "),
-    (["propagation", "seeds=0"], "seeds=0 is not usable; give a whole number at least 1 and at most 1000"),
+    (
+        ["propagation", "seeds=0"],
+        "seeds=0 is not usable; give a whole number at least 1 and at most 1000",
+    ),
     (["propagation", "inputs=noise"], "inputs=noise is not known; choose one of: data, gaussian"),
     (["propagation", "activaton=relu"], "activaton is not known; did you mean activation? "),
-    (["propagation", "activation=perlu"], "activation=perlu is not known; did you mean activation=prelu? "),
-    (["propagation", "activation=null"], "activation=null is not usable; leave it out, or give activation=<option> of"),
+    (
+        ["propagation", "activation=perlu"],
+        "activation=perlu is not known; did you mean activation=prelu? ",
+    ),
+    (
+        ["propagation", "activation=null"],
+        "activation=null is not usable; leave it out, or give activation=<option> of",
+    ),
     (["propagation", "model"], "model is not key=value; "),
     (
         ["propagation", "model=mlp", "model.norm=batch", "images=1"],
@@ -161,7 +214,10 @@ REFUSED = [
         ["fisher", "slopes=0.25"],
         "slopes=0.25 is not usable; give numbers at least -10 and at most 10, such as [0,0.01",
     ),
-    (["fisher", "slopes=[a]"], "slopes=['a'] is not usable; give numbers at least -10 and at most 10"),
+    (
+        ["fisher", "slopes=[a]"],
+        "slopes=['a'] is not usable; give numbers at least -10 and at most 10",
+    ),
     (["responses"], "no run is given; call scripts/analyse.py responses run=<id or folder>"),
     (["responses", "run=nowhere"], "run=nowhere is not a finished run"),
 ]
@@ -177,17 +233,27 @@ def test_bad_input_gets_one_sentence_and_nothing_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_place_that_cannot_be_written_is_refused_before_the_work(script: ModuleType, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(
+    script: ModuleType, tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=f"out={tmp_path}/file/a cannot be written, for {tmp_path}/file is no folder"):
+    with pytest.raises(
+        InputError,
+        match=f"out={tmp_path}/file/a cannot be written, for {tmp_path}/file is no folder",
+    ):
         script.analyse("gain", ["activation=perlu", f"out={tmp_path}/file/a"])
-    with pytest.raises(InputError, match=r"out=.* cannot be written \(.*File name too long.*\); make room or give"):
+    with pytest.raises(
+        InputError, match=r"out=.* cannot be written \(.*File name too long.*\); make room or give"
+    ):
         script.keep(tmp_path / ("a" * 300), {"analysis": "gain", "asked": {}}, {})
 
 
 def test_gains_are_of_what_is_asked_for(call, tmp_path: Path) -> None:
     wave = ("activation=snake", "activation.a=0.5", "seeds=1", "depth=3", "units=8", "images=2")
-    for beside, names in (("[]", ["snake (yours)"]), ("[relu,snake]", ["relu", "snake", "snake (yours)"])):
+    for beside, names in (
+        ("[]", ["snake (yours)"]),
+        ("[relu,snake]", ["relu", "snake", "snake (yours)"]),
+    ):
         call("gain", *wave, f"beside={beside}")
         (numbers,) = (tmp_path / "out").glob("gain-*/numbers.json")
         assert [row["activation"] for row in json.loads(numbers.read_text())["rows"]] == names
@@ -202,21 +268,31 @@ def test_an_activation_that_is_not_there_is_no_comparison(script: ModuleType) ->
         script.analyse("gain", ["activation=mish", "beside=[relu,perlu]"])
 
 
-def test_an_unfinished_activation_file_fails_by_itself(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unfinished_activation_file_fails_by_itself(
+    call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each file stands for an activation that somebody has begun to write."""
     own = tmp_path / "conf" / "activation"
     own.mkdir(parents=True)
     unfinished = {
-        "empty": "", "typo": "_target_: torch.nn.Mishh", "broken": "_target_: [", "nothing": "alpha: 1",
-        "binary": "\0", "softmax": "{_target_: torch.nn.Softmax, dim: 1}", "needs": "_target_: torch.nn.Threshold",
-    }  # fmt: skip
+        "empty": "",
+        "typo": "_target_: torch.nn.Mishh",
+        "broken": "_target_: [",
+        "nothing": "alpha: 1",
+        "binary": "\0",
+        "softmax": "{_target_: torch.nn.Softmax, dim: 1}",
+        "needs": "_target_: torch.nn.Threshold",
+    }
     for name, text in {**unfinished, "relu": "_target_: rectifiers.activations.relu"}.items():
         (own / f"{name}.yaml").write_text(text)
     monkeypatch.setattr("rectifiers.analysis.gain.CONF", tmp_path / "conf")
     printed = " ".join(call("gain", "seeds=1", "depth=3", "units=8", "activation=relu").split())
     for name in unfinished:
         assert f"{name} cannot be measured: " in printed
-    typo = "activation._target_=torch.nn.Mishh cannot be imported (module 'torch.nn' has no attribute 'Mishh')"
+    typo = (
+        "activation._target_=torch.nn.Mishh cannot be imported (module 'torch.nn' has no "
+        "attribute 'Mishh')"
+    )
     assert f"typo cannot be measured: {typo}; did you mean" in printed
     assert "softmax cannot be measured: activation Softmax(dim=1) mixes" in printed
     assert "│ relu " in printed

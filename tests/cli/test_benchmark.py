@@ -1,4 +1,5 @@
-"""`scripts/benchmark.py`: an entry from its name to its results, interrupted and gone on with, checked and ranked."""
+"""`scripts/benchmark.py`: an entry from its name to its results, interrupted and gone on with,
+checked and ranked."""
 
 import functools
 import re
@@ -31,7 +32,14 @@ from rectifiers.runtime.schema import checked
 from rectifiers.runtime.signals import Stopped
 
 Call = Callable[..., CompletedProcess[str]]
-OVERRIDES = ["data=digits8", "data.split_seed=0", "model=mlp", "model.depth=1", "model.hidden=4", "optim.epochs=1"]
+OVERRIDES = [
+    "data=digits8",
+    "data.split_seed=0",
+    "model=mlp",
+    "model.depth=1",
+    "model.hidden=4",
+    "optim.epochs=1",
+]
 
 
 @pytest.fixture
@@ -65,7 +73,8 @@ def test_the_hash_of_a_benchmark_is_of_all_that_moves_a_number_and_of_no_title()
 
     def changed(key: str, value: object) -> str:
         return checked(
-            Benchmark, {**plain, "tasks": {**plain["tasks"], first: {**plain["tasks"][first], key: value}}}
+            Benchmark,
+            {**plain, "tasks": {**plain["tasks"], first: {**plain["tasks"][first], key: value}}},
         ).hash
 
     assert changed("title", "other words") == benchmark().hash
@@ -81,16 +90,22 @@ def test_the_hash_of_a_benchmark_is_of_all_that_moves_a_number_and_of_no_title()
         (["activation._target_=torch.nn.Mish"], "Mish", "torch.nn.Mish"),
     ],
 )
-def test_an_entry_is_of_the_activation_that_its_name_says(given: list[str], name: str, target: str) -> None:
+def test_an_entry_is_of_the_activation_that_its_name_says(
+    given: list[str], name: str, target: str
+) -> None:
     entry = Entry.of(given)
     assert entry.name == name
     for task in benchmark().tasks.values():
         assert entry.configuration(task)[0].activation.target == target
 
 
-@pytest.mark.parametrize("given", ["optim.lr=1", "data=digits", "seed=3", "compute.precision=64-true", "relu"])
+@pytest.mark.parametrize(
+    "given", ["optim.lr=1", "data=digits", "seed=3", "compute.precision=64-true", "relu"]
+)
 def test_what_a_task_fixes_is_not_the_entrys_to_choose(given: str) -> None:
-    with pytest.raises(InputError, match=rf"^{given} is not the entry's to choose.* give activation=, init="):
+    with pytest.raises(
+        InputError, match=rf"^{given} is not the entry's to choose.* give activation=, init="
+    ):
         Entry.of([given])
 
 
@@ -163,7 +178,9 @@ def test_a_run_that_another_process_took_in_the_same_instant_is_waited_for(
 
 
 def with_origin(found: EntryResults, **changes: object) -> EntryResults:
-    return found.model_copy(update={"origins": tuple(each.model_copy(update=changes) for each in found.origins)})
+    return found.model_copy(
+        update={"origins": tuple(each.model_copy(update=changes) for each in found.origins)}
+    )
 
 
 def with_run(found: EntryResults, **changes: object) -> EntryResults:
@@ -173,12 +190,18 @@ def with_run(found: EntryResults, **changes: object) -> EntryResults:
 
 def run_at(entry: Entry, rate: float, seed: int) -> str:
     """The name of a run that a search has not found best."""
-    config = entry.configuration(benchmark().tasks["tiny"])[0].replaced({"optim.lr": rate, "seed": seed})
+    config = entry.configuration(benchmark().tasks["tiny"])[0].replaced(
+        {"optim.lr": rate, "seed": seed}
+    )
     return running._folder(config).name
 
 
 def test_an_activation_that_nothing_learns_through_is_refused_with_the_reason(small: Entry) -> None:
-    threshold = ["activation=torch", "activation.name=Threshold", "activation.settings={threshold:1000,value:0}"]
+    threshold = [
+        "activation=torch",
+        "activation.name=Threshold",
+        "activation.settings={threshold:1000,value:0}",
+    ]
     entry = Entry.of([*small.places, *threshold])
     found = work(entry, "quick")
     assert "has a derivative of 0" in found.refused["tiny"]
@@ -188,11 +211,16 @@ def test_an_activation_that_nothing_learns_through_is_refused_with_the_reason(sm
 def test_the_script_writes_an_entry_a_card_and_the_leaderboard_and_refuses_a_stale_one(
     small: Entry, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(benchmark_card, "measure", lambda entry: card(entry=entry.name, overrides=entry.overrides))
+    monkeypatch.setattr(
+        benchmark_card, "measure", lambda entry: card(entry=entry.name, overrides=entry.overrides)
+    )
     own, results = ["--results", tmp_path / "results", "--jobs", 1], tmp_path / "results"
     answer = call("scripts/benchmark.py", "activation=elu", *small.places, *own)
     assert "elu: 7 runs in all, of which 0 are done already" in answer.stderr
-    files = ["benchmark/elu.json", *(f"cards/elu{kind}" for kind in (".md", ".svg", ".html", ".json"))]
+    files = [
+        "benchmark/elu.json",
+        *(f"cards/elu{kind}" for kind in (".md", ".svg", ".html", ".json")),
+    ]
     assert answer.stdout.splitlines()[-5:] == [f"{results}/{name}" for name in files]
     assert "What trains" in answer.stdout
     assert call("scripts/benchmark.py", "leaderboard", *own).returncode == 0
@@ -212,9 +240,17 @@ def test_the_script_writes_an_entry_a_card_and_the_leaderboard_and_refuses_a_sta
     answer = call("scripts/benchmark.py", "activation=elu", *small.places, *own)
     assert "elu: 7 runs in all, of which 7 are done already" in answer.stderr
     before = sorted(results.rglob("*"))
-    answer = call("scripts/benchmark.py", "activation=relu", "activation._target_=not.there", *small.places, *own)
+    answer = call(
+        "scripts/benchmark.py",
+        "activation=relu",
+        "activation._target_=not.there",
+        *small.places,
+        *own,
+    )
     assert answer.returncode == 1
-    assert answer.stderr.endswith("cannot be imported (No module named 'not'); give the dotted name of a function\n")
+    assert answer.stderr.endswith(
+        "cannot be imported (No module named 'not'); give the dotted name of a function\n"
+    )
     assert sorted(results.rglob("*")) == before
     answer = call("scripts/benchmark.py", "activation=elu", "size=huge", *own)
     assert answer.stderr == "error: size=huge is not known; give one of: quick, full\n"
@@ -251,18 +287,33 @@ def test_a_card_keeps_what_was_measured_and_says_what_could_not_be(
         part(name, fails=name == "start")
     found = benchmark_card.measure(small)
     assert (found.entry, found.paper, found.start, found.failed) == (
-        "elu", {"part": "paper"}, None, {"start": "it has no shortcuts"},
-    )  # fmt: skip
+        "elu",
+        {"part": "paper"},
+        None,
+        {"start": "it has no shortcuts"},
+    )
     assert benchmark_card.measure(small) == found
-    assert made == ["paper", "start", "trains", "cost", "start"]  # nothing that was done is done again
-    threshold = ["activation=torch", "activation.name=Threshold", "activation.settings={threshold:1000,value:0}"]
+    assert made == [
+        "paper",
+        "start",
+        "trains",
+        "cost",
+        "start",
+    ]  # nothing that was done is done again
+    threshold = [
+        "activation=torch",
+        "activation.name=Threshold",
+        "activation.settings={threshold:1000,value:0}",
+    ]
     refused = benchmark_card.measure(Entry.of([*small.places, *threshold]))
     assert set(refused.failed) == {"paper", "start", "trains", "cost"}
     assert "has a derivative of 0" in refused.failed["cost"]
 
 
 @pytest.mark.process
-def test_the_committed_results_are_of_this_benchmark_and_the_pages_say_what_they_say(call: Call) -> None:
+def test_the_committed_results_are_of_this_benchmark_and_the_pages_say_what_they_say(
+    call: Call,
+) -> None:
     answer = call("scripts/benchmark.py", "check")
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.endswith(f"entries of benchmark {benchmark().version}\n")

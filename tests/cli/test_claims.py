@@ -1,4 +1,5 @@
-"""`scripts/claims.py` and `sweep.py launch --together`: what is missing is planned once, and run in few processes."""
+"""`scripts/claims.py` and `sweep.py launch --together`: what is missing is planned once, and run in
+few processes."""
 
 import json
 import os
@@ -33,29 +34,43 @@ def test_missing_runs_are_those_of_train_without_those_that_are_there(tmp_path: 
     missing = script.missing([by_name("mean_response"), by_name("table2")], tmp_path, again=True)
     assert len(missing) == 2 * by_name("table2").seeds  # the two claims share their runs
     typed = ("experiment=claim/mean_response", *by_name("mean_response").arms["prelu"])
-    assert {run_id(science(compose_config(*typed, f"seed={s}"))) for s in (20, 27)} <= missing.keys()
-    assert run_id(science(compose_config(*missing[next(reversed(missing))]))) == next(reversed(missing))
+    assert {
+        run_id(science(compose_config(*typed, f"seed={s}"))) for s in (20, 27)
+    } <= missing.keys()
+    assert run_id(science(compose_config(*missing[next(reversed(missing))]))) == next(
+        reversed(missing)
+    )
     configs = [compose_job(tuple(overrides))[0] for overrides in missing.values()]
     assert [run_id(science(config)) for config in configs] == list(missing)
     arms = known()["claims"]["table2"]
-    assert {arm_hash(science(config)) for config in configs} == {arms[arm] for arm in by_name("table2").arms}
+    assert {arm_hash(science(config)) for config in configs} == {
+        arms[arm] for arm in by_name("table2").arms
+    }
     assert {(config.logger.name, config.runs_dir) for config in configs} == {("none", tmp_path)}
     done = next(iter(missing))
     (kept,) = (r for r in claim_records.load(ROOT / "results" / "claims") if r.run == done)
     records.write(tmp_path / done / "record.json", kept)
-    assert missing.keys() - script.missing([by_name("table2")], tmp_path, again=True).keys() == {done}
+    assert missing.keys() - script.missing([by_name("table2")], tmp_path, again=True).keys() == {
+        done
+    }
 
 
 @pytest.mark.process
 def test_what_is_committed_is_not_run_again() -> None:
     script = load_script("claims")
     kept = script.load(ROOT / "results" / "claims")
-    whole = [c for c in claims() if c.tests and all(len(r) == c.seeds for r in script.runs_of(c, kept).values())]
+    whole = [
+        c
+        for c in claims()
+        if c.tests and all(len(r) == c.seeds for r in script.runs_of(c, kept).values())
+    ]
     assert script.missing(whole[:2], Path("nowhere"), again=False) == {}
 
 
 def test_an_unknown_claim_is_named_with_the_nearest_and_where_all_are_printed() -> None:
-    with pytest.raises(InputError, match=r"^qqq is not a claim that can be run; `claims.py list` prints all \d\d$"):
+    with pytest.raises(
+        InputError, match=r"^qqq is not a claim that can be run; `claims.py list` prints all \d\d$"
+    ):
         load_script("claims").chosen(["qqq"])
     with pytest.raises(InputError, match=r"did you mean figure3\? `claims.py list` prints all"):
         load_script("claims").chosen(["figure33"])
@@ -63,19 +78,27 @@ def test_an_unknown_claim_is_named_with_the_nearest_and_where_all_are_printed() 
 
 @pytest.mark.process
 def test_a_claim_is_planned_run_broken_completed_and_judged(tmp_path: Path) -> None:
-    """The smallest claim, with half its seeds, as `make claims` does it in a copy of the project: 20 runs."""
+    """The smallest claim, with half its seeds, as `make claims` does it in a copy of the project:
+    20 runs."""
     place = tmp_path / "project"
     for name in ("src", "conf", "scripts"):
         shutil.copytree(ROOT / name, place / name)
     (place / "results" / "claims").mkdir(parents=True)
     asked = place / "conf" / "experiment" / "claim" / "signal.yaml"
-    text = asked.read_text().replace("seeds: 10", "seeds: 5").replace("[0.97, 1.03]", "[0.9, 1.1]")  # for five
+    text = (
+        asked.read_text().replace("seeds: 10", "seeds: 5").replace("[0.97, 1.03]", "[0.9, 1.1]")
+    )  # for five
     asked.write_text(text)
     environment = {**ENVIRONMENT, "PYTHONPATH": str(place / "src")}
 
     def call(*arguments: str) -> str:
         done = subprocess.run(
-            [sys.executable, *arguments], cwd=place, env=environment, capture_output=True, text=True, timeout=300
+            [sys.executable, *arguments],
+            cwd=place,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout if "--json" in arguments else done.stdout + done.stderr
@@ -85,7 +108,9 @@ def test_a_claim_is_planned_run_broken_completed_and_judged(tmp_path: Path) -> N
     (sweep,) = (place / "sweeps").iterdir()
     names = [job.name for job in load(sweep)]
     assert len(names) == 20
-    assert sorted(re.findall(r"^done: (\w{12}) .* s of CPU\)$", answer, re.MULTILINE)) == sorted(names), answer
+    assert sorted(re.findall(r"^done: (\w{12}) .* s of CPU\)$", answer, re.MULTILINE)) == sorted(
+        names
+    ), answer
     kept = {name: (place / "runs" / name / "record.json").stat().st_mtime_ns for name in names}
     shutil.rmtree(place / "runs" / names[3])
     assert "missing runs: 1\n" in call("scripts/claims.py", "run", "signal")
@@ -108,10 +133,16 @@ def test_a_claim_is_planned_run_broken_completed_and_judged(tmp_path: Path) -> N
     (place / "results" / "CLAIMS.md").write_text(text + "by hand")
     stale = subprocess.run(
         [sys.executable, "scripts/report.py", "claims", "--check"],
-        cwd=place, env=environment, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=place,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
     assert stale.returncode == 1
-    assert f"not what the records say: {place / 'results' / 'CLAIMS.md'}; run make claims" in stale.stderr
+    assert (
+        f"not what the records say: {place / 'results' / 'CLAIMS.md'}; run make claims"
+        in stale.stderr
+    )
 
 
 @pytest.mark.process
@@ -129,5 +160,7 @@ def test_a_run_of_code_that_was_not_committed_is_made_again(
         monkeypatch.setattr(script, "is_changed", lambda dirty=dirty: dirty)
         missing[dirty] = script.missing([signal], tmp_path, again=False)
     assert (len(missing[True]), len(missing[False])) == (39, 40)
-    assert [name for name, overrides in missing[False].items() if "rerun=true" in overrides] == [kept.run]
+    assert [name for name, overrides in missing[False].items() if "rerun=true" in overrides] == [
+        kept.run
+    ]
     assert "it is run again" in capsys.readouterr().err

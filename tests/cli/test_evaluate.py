@@ -23,9 +23,13 @@ from rectifiers.training.run import Outcome, train
 from sentences import sentence as sentence_of
 
 SIZES = (
-    "model.width=0.0625", "model.dropout=0.5", "optim.epochs=1", "compute.threads=1", "logger=none",
+    "model.width=0.0625",
+    "model.dropout=0.5",
+    "optim.epochs=1",
+    "compute.threads=1",
+    "logger=none",
     "evaluation=center",
-)  # fmt: skip
+)
 
 
 @pytest.fixture
@@ -47,15 +51,25 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 def test_a_finished_run_is_tested_by_its_name_or_its_folder(evaluate_py, finished: Outcome) -> None:
     folder = finished.path.parent
     checkpoint = (folder / "last.ckpt").read_bytes()
-    done = evaluate_py(f"run={folder.name}", f"runs_dir={folder.parent}", "evaluation=dense_multi_scale")
+    done = evaluate_py(
+        f"run={folder.name}", f"runs_dir={folder.parent}", "evaluation=dense_multi_scale"
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == str(finished.path)
     found = records.load(finished.path)
     assert set(found.protocols) == {"center", "dense_multi_scale"}
-    assert found.protocols["dense_multi_scale"].settings["scales_px"] == [36, 54, 68]  # of the run's own data
+    assert found.protocols["dense_multi_scale"].settings["scales_px"] == [
+        36,
+        54,
+        68,
+    ]  # of the run's own data
     assert set(found.protocols["dense_multi_scale"].by_scale) == {"36", "54", "68"}
-    assert found.model_dump(exclude={"protocols"}) == finished.record.model_dump(exclude={"protocols"})
-    done = evaluate_py(f"run={folder}", "evaluation=dense", "evaluation.dense.scales_px=[40]", "compute.workers=1")
+    assert found.model_dump(exclude={"protocols"}) == finished.record.model_dump(
+        exclude={"protocols"}
+    )
+    done = evaluate_py(
+        f"run={folder}", "evaluation=dense", "evaluation.dense.scales_px=[40]", "compute.workers=1"
+    )
     assert done.returncode == 0, done.stderr
     assert records.load(finished.path).protocols["dense"].settings["scales_px"] == [40]
     assert (folder / "last.ckpt").read_bytes() == checkpoint
@@ -63,11 +77,15 @@ def test_a_finished_run_is_tested_by_its_name_or_its_folder(evaluate_py, finishe
 
 @pytest.mark.process
 def test_several_runs_are_an_ensemble(evaluate_py, tmp_path: Path) -> None:
-    """From kept scores it says what the networks say together, by every protocol and through the command line."""
+    """From kept scores it says what the networks say together, by every protocol and through the
+    command line."""
     parts = [trained(tmp_path, f"seed={seed}") for seed in (0, 1, 2)]
     ids = [part.path.parent.name for part in parts]
     done = evaluate_py(
-        f"run=[{','.join(ids)}]", f"runs_dir={tmp_path}/runs", "evaluation=[center,dense]", "compute.threads=1"
+        f"run=[{','.join(ids)}]",
+        f"runs_dir={tmp_path}/runs",
+        "evaluation=[center,dense]",
+        "compute.threads=1",
     )
     assert done.returncode == 0, done.stderr
     whole = records.load(Path(done.stdout.splitlines()[-1]))
@@ -75,20 +93,30 @@ def test_several_runs_are_an_ensemble(evaluate_py, tmp_path: Path) -> None:
     config = compose_config(*SIZES, "evaluation=[center,dense]")
     source = build.open_source(config)
     for name in ("center", "dense"):
-        protocol = functions.import_function(f"evaluation.{name}", config.evaluation.protocols[name])(32)
+        protocol = functions.import_function(
+            f"evaluation.{name}", config.evaluation.protocols[name]
+        )(32)
         together = 0.0
         for part in sorted(parts, key=lambda part: part.record.run):
             scored = Scored(config, part.path.parent)
             tested = evaluate(scored, source.val, protocol, classes=10, device=torch.device("cpu"))
             together = together + tested.scores
-        expected = Result.from_scores(torch.as_tensor(together) / 3, torch.tensor(source.val.labels)).as_dict()
+        expected = Result.from_scores(
+            torch.as_tensor(together) / 3, torch.tensor(source.val.labels)
+        ).as_dict()
         found = whole.protocols[name]
         assert found.model_dump(include=set(expected)) == expected
         assert found.top1_correct != parts[0].record.protocols["center"].top1_correct
     once_more = evaluate_py(
-        f"run=[{','.join(ids)}]", f"runs_dir={tmp_path}/runs", "evaluation=center", "compute.threads=1"
+        f"run=[{','.join(ids)}]",
+        f"runs_dir={tmp_path}/runs",
+        "evaluation=center",
+        "compute.threads=1",
     )
-    assert set(records.load(Path(once_more.stdout.splitlines()[-1])).protocols) == {"center", "dense"}
+    assert set(records.load(Path(once_more.stdout.splitlines()[-1])).protocols) == {
+        "center",
+        "dense",
+    }
 
     same = evaluate_py(f"run=[{ids[0]},{ids[0]}]", f"runs_dir={tmp_path}/runs", "evaluation=center")
     assert sentence_of(same.stderr).startswith(f"an ensemble of {ids[0]} needs different runs")
@@ -104,35 +132,61 @@ class Scored(torch.nn.Module):
         self.network = build.build_network(config, build.open_source(config), None)[0]
         self.preprocess = load_statistics(folder / "statistics.pt")
         checkpoint = torch.load(folder / "last.ckpt", weights_only=True)["state_dict"]
-        own = {name.removeprefix("network."): w for name, w in checkpoint.items() if name.startswith("network.")}
+        own = {
+            name.removeprefix("network."): w
+            for name, w in checkpoint.items()
+            if name.startswith("network.")
+        }
         self.network.load_state_dict(own)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.network(self.preprocess(images))
 
 
-def test_kept_scores_are_found_again_and_never_of_another_test(evaluate_py, finished: Outcome) -> None:
+def test_kept_scores_are_found_again_and_never_of_another_test(
+    evaluate_py, finished: Outcome
+) -> None:
     folder = finished.path.parent
     kept = folder / "scores" / "center.npz"
     assert not kept.exists()
-    assert evaluate_py(f"run={folder}", "evaluation=center", "evaluation.keep_scores=true").returncode == 0
+    assert (
+        evaluate_py(f"run={folder}", "evaluation=center", "evaluation.keep_scores=true").returncode
+        == 0
+    )
     first = kept.stat().st_mtime_ns
     found = load(kept)
     assert found.scores.shape == (450, 10)
     assert found.data == finished.record.provenance.data
     right = int((found.scores.argmax(1) == found.labels).sum())
     assert right == records.load(finished.path).protocols["center"].top1_correct
-    assert evaluate_py(f"run={folder}", "evaluation=center", "evaluation.keep_scores=true").returncode == 0
+    assert (
+        evaluate_py(f"run={folder}", "evaluation=center", "evaluation.keep_scores=true").returncode
+        == 0
+    )
     assert kept.stat().st_mtime_ns == first  # they were there: nothing was tested
-    assert evaluate_py(f"run={folder}", "evaluation=center", "evaluation.center.scale_px=40").returncode == 0
+    assert (
+        evaluate_py(
+            f"run={folder}", "evaluation=center", "evaluation.center.scale_px=40"
+        ).returncode
+        == 0
+    )
     assert not kept.exists()  # they would be of the other scale
 
 
 def test_a_plain_state_dict_is_tested(evaluate_py, finished: Outcome, tmp_path: Path) -> None:
     checkpoint = torch.load(finished.path.parent / "last.ckpt", weights_only=True)["state_dict"]
-    own = {name.removeprefix("network."): w for name, w in checkpoint.items() if name.startswith("network.")}
+    own = {
+        name.removeprefix("network."): w
+        for name, w in checkpoint.items()
+        if name.startswith("network.")
+    }
     torch.save(own, tmp_path / "net.pt")
-    known = ("model.width=0.0625", f"cache_dir={tmp_path}", "compute.threads=1", "evaluation=[center,ten_view]")
+    known = (
+        "model.width=0.0625",
+        f"cache_dir={tmp_path}",
+        "compute.threads=1",
+        "evaluation=[center,ten_view]",
+    )
     done = evaluate_py(f"run={tmp_path}/net.pt", *known, "data=digits")
     assert done.returncode == 0, done.stderr
     error = finished.record.protocols["center"].top1_error_pct
@@ -140,10 +194,20 @@ def test_a_plain_state_dict_is_tested(evaluate_py, finished: Outcome, tmp_path: 
     assert {p.name for p in tmp_path.iterdir()} == {"net.pt", "statistics"}
     done = evaluate_py(f"run={tmp_path}/net.pt", *known, "activation=relu")
     assert done.returncode == 1
-    assert sentence_of(done.stderr).startswith("the weights are of another network: head.fc1_act.weight is")
-    for content in (b"", b"text", (tmp_path / "net.pt").read_bytes()[:-100], pickle.dumps({"a": Path("b")})):
+    assert sentence_of(done.stderr).startswith(
+        "the weights are of another network: head.fc1_act.weight is"
+    )
+    for content in (
+        b"",
+        b"text",
+        (tmp_path / "net.pt").read_bytes()[:-100],
+        pickle.dumps({"a": Path("b")}),
+    ):
         (tmp_path / "bad.pt").write_bytes(content)
-        with pytest.raises(InputError, match=r"bad\.pt cannot be read as a state_dict \(.*\); give what torch\.save"):
+        with pytest.raises(
+            InputError,
+            match=r"bad\.pt cannot be read as a state_dict \(.*\); give what torch\.save",
+        ):
             load_weights(tmp_path / "bad.pt")
     with pytest.raises(InputError, match=r"it is the checkpoint of a run, give run=<its folder>"):
         load_weights(finished.path.parent / "last.ckpt")
@@ -158,12 +222,17 @@ def test_a_plain_state_dict_is_tested(evaluate_py, finished: Outcome, tmp_path: 
             "run=0123456789ab is not a finished run: there is no runs/0123456789ab/record.json",
         ),
         ((f"run={'a' * 300}",), f"run={'a' * 300} is not a finished run"),
-        (("run=x", "activation=relu"), "activation belongs to the run and cannot be changed in a test"),
+        (
+            ("run=x", "activation=relu"),
+            "activation belongs to the run and cannot be changed in a test",
+        ),
         (("run=x", "compute.precision=64-true"), "compute.precision belongs to the run"),
         (("run=x", "compute.fast=true"), "compute.fast belongs to the run"),
     ],
 )
-def test_what_cannot_be_tested_is_one_sentence(evaluate_py, arguments: tuple[str, ...], sentence: str) -> None:
+def test_what_cannot_be_tested_is_one_sentence(
+    evaluate_py, arguments: tuple[str, ...], sentence: str
+) -> None:
     done = evaluate_py(*arguments)
     assert done.returncode == 1
     assert sentence_of(done.stderr).startswith(sentence)
@@ -181,10 +250,14 @@ def test_the_beginning_of_a_runs_name_is_enough_where_it_is_of_one_run(
         (tmp_path / name / "record.json").touch()
     (tmp_path / "abc").mkdir()  # which was never finished
     done = evaluate_py("run=ab", f"runs_dir={tmp_path}")
-    assert sentence_of(done.stderr) == "run=ab begins the names of 2 runs, ab1, ab2; give more of it"
+    assert (
+        sentence_of(done.stderr) == "run=ab begins the names of 2 runs, ab1, ab2; give more of it"
+    )
 
 
-def test_a_damaged_checkpoint_is_one_sentence(evaluate_py, finished: Outcome, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_one_sentence(
+    evaluate_py, finished: Outcome, tmp_path: Path
+) -> None:
     folder = finished.path.parent
     content = (folder / "last.ckpt").read_bytes()
     try:
@@ -193,4 +266,6 @@ def test_a_damaged_checkpoint_is_one_sentence(evaluate_py, finished: Outcome, tm
     finally:
         (folder / "last.ckpt").write_bytes(content)
     assert done.returncode == 1
-    assert sentence_of(done.stderr).startswith(f"{folder / 'last.ckpt'} cannot be read as a checkpoint")
+    assert sentence_of(done.stderr).startswith(
+        f"{folder / 'last.ckpt'} cannot be read as a checkpoint"
+    )

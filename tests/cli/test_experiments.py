@@ -1,4 +1,5 @@
-"""The paper's rows: one definition a run, costs that follow from the networks, each run end to end at a small size."""
+"""The paper's rows: one definition a run, costs that follow from the networks, each run end to end
+at a small size."""
 
 import re
 import sys
@@ -81,7 +82,8 @@ def test_the_second_arm_takes_the_drops_of_the_first(tmp_path: Path) -> None:
     )
     arms = [(f"experiment=table4/{arm}", *options) for arm in ("relu", "prelu")]
     with pytest.raises(
-        InputError, match=r"optim\.drop_epochs_from=[0-9a-f]{12} has no record yet .*finish that run first"
+        InputError,
+        match=r"optim\.drop_epochs_from=[0-9a-f]{12} has no record yet .*finish that run first",
     ):
         train(compose_config(*arms[1]), {})
     first = train(compose_config(*arms[0], "optim.patience=1", "optim.lr=1e-9"), {})
@@ -92,7 +94,9 @@ def test_the_second_arm_takes_the_drops_of_the_first(tmp_path: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("experiment", [own for own in OWN if not own.startswith("table4/")])
-def test_every_experiment_runs_end_to_end_at_the_smoke_size(experiment: str, tmp_path: Path) -> None:
+def test_every_experiment_runs_end_to_end_at_the_smoke_size(
+    experiment: str, tmp_path: Path
+) -> None:
     config = compose_config(
         f"experiment={experiment}",
         "debug=smoke",
@@ -110,9 +114,16 @@ def test_every_experiment_runs_end_to_end_at_the_smoke_size(experiment: str, tmp
 @pytest.mark.process
 def test_the_ensemble_trains_what_it_lacks_and_averages_it(tmp_path: Path) -> None:
     command = [
-        sys.executable, "train.py", f"experiment={ENSEMBLE}", "debug=smoke", f"runs_dir={tmp_path}/runs",
-        f"cache_dir={tmp_path}", "compute.threads=1", "optim.epochs=1", "logger=none",
-    ]  # fmt: skip
+        sys.executable,
+        "train.py",
+        f"experiment={ENSEMBLE}",
+        "debug=smoke",
+        f"runs_dir={tmp_path}/runs",
+        f"cache_dir={tmp_path}",
+        "compute.threads=1",
+        "optim.epochs=1",
+        "logger=none",
+    ]
     done = forkserver.run(command, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     whole = records.load(Path(done.stdout.splitlines()[-1]))
@@ -127,7 +138,9 @@ def test_the_ensemble_trains_what_it_lacks_and_averages_it(tmp_path: Path) -> No
     (found,) = whole.protocols.values()
     parts = [records.load(tmp_path / "runs" / m.run / "record.json") for m in whole.members]
     assert found.num_images == 24
-    assert found.multiply_adds == sum(part.protocols["dense_multi_scale"].multiply_adds for part in parts)
+    assert found.multiply_adds == sum(
+        part.protocols["dense_multi_scale"].multiply_adds for part in parts
+    )
     again = forkserver.run(command, cwd=ROOT)
     assert "epoch" not in again.stderr  # nothing is trained twice
     assert again.stdout == done.stdout

@@ -11,7 +11,14 @@ import pytest
 from conftest import ROOT, load_script
 from rectifiers.cli.help import text
 
-PROGRAMS = ("analyse", "benchmark", "claims", "prepare_imagenet", "report", "sweep")  # with argparse
+PROGRAMS = (
+    "analyse",
+    "benchmark",
+    "claims",
+    "prepare_imagenet",
+    "report",
+    "sweep",
+)  # with argparse
 
 
 class Asked(Exception):
@@ -19,7 +26,9 @@ class Asked(Exception):
 
 
 @pytest.fixture
-def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> argparse.ArgumentParser:
+def parser(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> argparse.ArgumentParser:
     """The parser of a program, which is stopped where it would use it."""
 
     def stop(self: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
@@ -43,11 +52,17 @@ def commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Ar
 
 
 @pytest.mark.parametrize("parser", PROGRAMS, indirect=True)
-def test_every_command_says_what_it_does_and_every_argument_what_it_means(parser: argparse.ArgumentParser) -> None:
+def test_every_command_says_what_it_does_and_every_argument_what_it_means(
+    parser: argparse.ArgumentParser,
+) -> None:
     for name, command in [("", parser), *commands(parser)]:
         assert command.description, name
-        arguments = [each for each in command._actions if not isinstance(each, argparse._SubParsersAction)]
-        silent = [each.option_strings or each.metavar or each.dest for each in arguments if not each.help]
+        arguments = [
+            each for each in command._actions if not isinstance(each, argparse._SubParsersAction)
+        ]
+        silent = [
+            each.option_strings or each.metavar or each.dest for each in arguments if not each.help
+        ]
         assert silent == [], name
 
 

@@ -29,12 +29,17 @@ def test_the_line_counts_the_jobs_of_this_sweep(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_elsewhere", [True, False])
 def test_lines_are_printed_while_the_runs_are_elsewhere(
-    tmp_path: Path, is_elsewhere: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    is_elsewhere: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(multirun, "LOOKS_EVERY_S", 0.01)
     monkeypatch.setattr(console, "FIRST_LINE_S", 0.0)
     monkeypatch.setattr(console, "LINE_EVERY_S", 0.0)
-    launcher = {"submitit_folder": f"{tmp_path}/%j"} if is_elsewhere else {"_target_": "a.BasicLauncher"}
+    launcher = (
+        {"submitit_folder": f"{tmp_path}/%j"} if is_elsewhere else {"_target_": "a.BasicLauncher"}
+    )
     config, shown = OmegaConf.create({"hydra": {"launcher": launcher}}), Progress()
     shown.on_multirun_start(config)
     job(tmp_path, "1", "log.out")

@@ -1,4 +1,5 @@
-"""The data pipeline as a user calls it, in a clone: reproduced to the pinned bytes, checked, shared, trained on."""
+"""The data pipeline as a user calls it, in a clone: reproduced to the pinned bytes, checked,
+shared, trained on."""
 
 import json
 import os
@@ -16,7 +17,17 @@ from rectifiers.runtime.files import write_text
 
 BIN = Path(sys.executable).parent
 VERIFY = load_script("verify_data")
-PARTS = ["src", "conf", "scripts", "pipelines", "train.py", "dvc.yaml", "dvc.lock", "data.dvc", ".dvcignore"]
+PARTS = [
+    "src",
+    "conf",
+    "scripts",
+    "pipelines",
+    "train.py",
+    "dvc.yaml",
+    "dvc.lock",
+    "data.dvc",
+    ".dvcignore",
+]
 
 
 @dataclass(frozen=True)
@@ -26,14 +37,20 @@ class Clone:
     root: Path
 
     def run(self, *command: str, **environment: str) -> subprocess.CompletedProcess:
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("DVC_", "GIT_"))}
+        kept = {
+            key: value for key, value in os.environ.items() if not key.startswith(("DVC_", "GIT_"))
+        }
         own = {
             "PATH": f"{BIN}:{kept['PATH']}",
             "PYTHONPATH": str(self.root / "src"),
             "DVC_SITE_CACHE_DIR": str(self.root / ".dvc" / "tmp" / "site"),
         }
         return subprocess.run(
-            command, cwd=self.root, capture_output=True, text=True, env={**kept, **own, **environment}
+            command,
+            cwd=self.root,
+            capture_output=True,
+            text=True,
+            env={**kept, **own, **environment},
         )
 
     def good(self, *command: str) -> str:
@@ -43,7 +60,16 @@ class Clone:
 
     def commit(self) -> None:
         self.good("git", "add", "--all", ".")
-        self.good("git", "-c", "user.name=x", "-c", "user.email=x@example.org", "commit", "--quiet", "--message=x")
+        self.good(
+            "git",
+            "-c",
+            "user.name=x",
+            "-c",
+            "user.email=x@example.org",
+            "commit",
+            "--quiet",
+            "--message=x",
+        )
 
 
 def clone(root: Path) -> Clone:
@@ -91,7 +117,9 @@ def whole(miniature: Expected, prepared: Path, tmp_path_factory: pytest.TempPath
     write_text(root / "data" / "verified" / "miniature.json", json.dumps(verified, indent=1) + "\n")
     settings = script.read_settings(ROOT / "pipelines" / "miniature" / "settings.yaml")
     script.run_statistics(
-        settings.model_copy(update={"root": str(prepared)}), root / "data" / "statistics" / "miniature", 2
+        settings.model_copy(update={"root": str(prepared)}),
+        root / "data" / "statistics" / "miniature",
+        2,
     )
     return root
 
@@ -105,11 +133,15 @@ def found(root: Path) -> list[str]:
 def test_the_statistics_too_are_those_that_are_pinned(whole: Path) -> None:
     assert found(whole) == []
     require("git")
-    subprocess.run(["git", "init", "--quiet"], cwd=whole, check=True)  # where nothing is committed yet
+    subprocess.run(
+        ["git", "init", "--quiet"], cwd=whole, check=True
+    )  # where nothing is committed yet
     sentences = found(whole)
     shutil.rmtree(whole / ".git")
     manifest = "data/prepared/miniature/manifest.json"
-    assert sentences == [f"{manifest} is named by a lock that is not committed; commit that, or restore it"]
+    assert sentences == [
+        f"{manifest} is named by a lock that is not committed; commit that, or restore it"
+    ]
 
 
 VICTIMS = [
@@ -138,9 +170,14 @@ def test_a_flipped_byte_is_found_and_named_though_time_and_size_stay(
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     sentences = found(whole)
     path.write_bytes(before)
-    stage = {"raw": "miniature", "prepared": "prepare", "statistics": "statistics"}[victim.split("/")[1]]
+    stage = {"raw": "miniature", "prepared": "prepare", "statistics": "statistics"}[
+        victim.split("/")[1]
+    ]
     assert sentences[0].startswith(f"{victim} differs from its ")
-    assert f"remove it and {os.path.relpath(cached, whole)}, the same bytes, and give make data, or" in sentences[0]
+    assert (
+        f"remove it and {os.path.relpath(cached, whole)}, the same bytes, and give make data, or"
+        in sentences[0]
+    )
     assert f"dvc pull {stage}" in sentences[0]
     assert all(victim in sentence for sentence in sentences)
 
@@ -158,19 +195,24 @@ def test_a_missing_file_is_named_with_what_brings_it_back(whole: Path) -> None:
     path = whole / "data/statistics/miniature/mean.npy"
     path.rename(path.with_suffix(".away"))
     big = whole / "pipelines" / "imagenet" / "dvc.lock"
-    big.write_text("stages: {prepare: {outs: [{path: data/prepared/imagenet/manifest.json, md5: '0'}]}}")
+    big.write_text(
+        "stages: {prepare: {outs: [{path: data/prepared/imagenet/manifest.json, md5: '0'}]}}"
+    )
     sentences = found(whole)
     big.unlink()
     path.with_suffix(".away").rename(path)
     stages = "pipelines/imagenet/dvc.yaml"
     assert sentences == [
         "data/statistics/miniature/mean.npy is missing; give make data, or dvc pull statistics",
-        f"data/prepared/imagenet/manifest.json is missing; give dvc repro {stages}, or dvc pull {stages}:prepare",
+        f"data/prepared/imagenet/manifest.json is missing; give dvc repro {stages}, or dvc "
+        f"pull {stages}:prepare",
     ]
 
 
 @pytest.mark.slow
-def test_a_damaged_archive_is_made_again_and_a_wrong_generator_does_not_pass(tmp_path: Path) -> None:
+def test_a_damaged_archive_is_made_again_and_a_wrong_generator_does_not_pass(
+    tmp_path: Path,
+) -> None:
     here = clone(tmp_path / "clone")
     here.good("dvc", "repro", "--quiet")
     script = here.root / "scripts" / "make_miniature.py"
@@ -182,7 +224,9 @@ def test_a_damaged_archive_is_made_again_and_a_wrong_generator_does_not_pass(tmp
 
 
 @pytest.mark.slow
-def test_prepared_shards_go_through_a_remote_to_a_fresh_clone_that_trains(made: Clone, tmp_path: Path) -> None:
+def test_prepared_shards_go_through_a_remote_to_a_fresh_clone_that_trains(
+    made: Clone, tmp_path: Path
+) -> None:
     store = tmp_path / "store"
     made.good("dvc", "remote", "add", "--default", "store", str(store))
     made.good("dvc", "remote", "modify", "store", "verify", "true")
@@ -190,12 +234,21 @@ def test_prepared_shards_go_through_a_remote_to_a_fresh_clone_that_trains(made: 
     there = clone(tmp_path / "there")
     shutil.copy(made.root / ".dvc" / "config", there.root / ".dvc" / "config")
     there.good("dvc", "pull", "--quiet", "prepare", "statistics")
-    shrunk = "model=mlp model.depth=2 model.hidden=16 data.resize_px=20 data.crop_px=16 optim.epochs=1 init.fc_std=null"
+    shrunk = (
+        "model=mlp model.depth=2 model.hidden=16 data.resize_px=20 data.crop_px=16 "
+        "optim.epochs=1 init.fc_std=null"
+    )
     there.good(
-        "python", "train.py", "data=imagenet", "data.root=data/prepared/miniature", "data.val_per_class=2",
+        "python",
+        "train.py",
+        "data=imagenet",
+        "data.root=data/prepared/miniature",
+        "data.val_per_class=2",
         *shrunk.split(),
-        "preprocess.scale=unit_rms", "optim.global_batch=12", "evaluation=center",
-    )  # fmt: skip
+        "preprocess.scale=unit_rms",
+        "optim.global_batch=12",
+        "evaluation=center",
+    )
     (record,) = (there.root / "runs").glob("*/record.json")
     assert json.loads(record.read_text())["provenance"]["data_pinned"] is True
 
@@ -212,8 +265,11 @@ def test_prepared_shards_go_through_a_remote_to_a_fresh_clone_that_trains(made: 
 
 
 @pytest.mark.slow
-def test_imagenets_own_stages_run_on_archives_in_its_place(miniature: Expected, tmp_path: Path) -> None:
-    """The stages of pipelines/imagenet with the miniature's archives and pins where ImageNet's would be."""
+def test_imagenets_own_stages_run_on_archives_in_its_place(
+    miniature: Expected, tmp_path: Path
+) -> None:
+    """The stages of pipelines/imagenet with the miniature's archives and pins where ImageNet's
+    would be."""
     here = clone(tmp_path / "clone")
     pins = here.root / "pipelines" / "imagenet" / "archives.yaml"
     small = (here.root / "pipelines" / "miniature" / "archives.yaml").read_text()
@@ -229,7 +285,10 @@ def test_imagenets_own_stages_run_on_archives_in_its_place(miniature: Expected, 
 
     missing = here.run(*repro)
     assert missing.returncode != 0
-    assert "ILSVRC2012_img_train.tar is missing; put the archive (or a link to it) there" in missing.stderr
+    assert (
+        "ILSVRC2012_img_train.tar is missing; put the archive (or a link to it) there"
+        in missing.stderr
+    )
 
     for archive in miniature.archives.values():
         (here.root / "data" / "raw" / archive.path.name).symlink_to(archive.path)
@@ -249,10 +308,14 @@ def test_imagenets_own_stages_run_on_archives_in_its_place(miniature: Expected, 
     assert here.run("dvc", "status", "--quiet", "data.dvc").returncode == 0
     again = here.good(*repro)
     assert again.count("didn't change, skipping") == 2  # verify runs always, and costs nothing
-    manifest = json.loads((here.root / "data" / "prepared" / "imagenet" / "manifest.json").read_text())
+    manifest = json.loads(
+        (here.root / "data" / "prepared" / "imagenet" / "manifest.json").read_text()
+    )
     assert manifest["splits"]["train"]["images"] == 72
     opened = "from rectifiers.data.imagenet.source import imagenet; print(imagenet().pinned)"
-    assert here.good("python", "-c", opened).strip() == "True"  # by a lock that nobody has committed yet
+    assert (
+        here.good("python", "-c", opened).strip() == "True"
+    )  # by a lock that nobody has committed yet
     body[0] ^= 1
     wrong.write_bytes(body)
     assert here.run(*repro).returncode != 0

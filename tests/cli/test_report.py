@@ -22,14 +22,18 @@ FIRST = "e6eb31a64f10"
 
 @pytest.fixture
 def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The program, whose results lie in the test's own folder: three committed records, and one of other images."""
+    """The program, whose results lie in the test's own folder: three committed records, and one of
+    other images."""
     loaded = load_script("report")
     monkeypatch.setattr(loaded, "RESULTS", tmp_path / "results")
     (tmp_path / "results" / "records").mkdir(parents=True)
     place = tmp_path / "results" / "records"
     for name in (FIRST, "a9dd9bfaa3d0", "0c255a4692ea"):
         shutil.copy(ROOT / "results" / "records" / f"{name}.json", place)
-    changes = {"choices.data": "fashion_mnist", "science.data._target_": "rectifiers.data.sources.fashion_mnist"}
+    changes = {
+        "choices.data": "fashion_mnist",
+        "science.data._target_": "rectifiers.data.sources.fashion_mnist",
+    }
     other = altered(records.load(place / f"{FIRST}.json"), changes | {"science.optim.epochs": 1})
     records.write(place / f"{other.run}.json", other)
     monkeypatch.chdir(tmp_path)
@@ -42,7 +46,9 @@ def call(report: ModuleType, monkeypatch: pytest.MonkeyPatch, *arguments: str) -
 
 
 @pytest.fixture
-def said(report: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def said(
+    report: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Any:
     """Call the program and return what it printed."""
 
     def ask(*arguments: str) -> str:
@@ -55,7 +61,10 @@ def said(report: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 def test_show_prints_a_line_a_run(said: Any) -> None:
     lines = said("show", "data=digits").splitlines()
     assert lines[0] == "3 runs  model=small14 init=he data=digits optim.lr=0.01 epochs=75"
-    assert lines[1] == "tested on test, origin committed, code 9ca19b9840f9, machine AMD EPYC, 1 thread"
+    assert (
+        lines[1]
+        == "tested on test, origin committed, code 9ca19b9840f9, machine AMD EPYC, 1 thread"
+    )
     (line,) = (line for line in lines if FIRST in line)
     assert line.split() == [FIRST, "table2/prelu", "prelu", "0", "1.78", "0.90", "to", "3.47"]
 
@@ -76,11 +85,15 @@ def test_diff_in_words_and_as_json(said: Any) -> None:
     assert line.split() == ["ten_view", "1.78", "2.89", "+1.11", "6", "/", "1", "0.12"]
 
 
-def test_an_own_run_stands_beside_the_committed_record_of_its_name(said: Any, tmp_path: Path) -> None:
+def test_an_own_run_stands_beside_the_committed_record_of_its_name(
+    said: Any, tmp_path: Path
+) -> None:
     record = records.load(tmp_path / "results" / "records" / f"{FIRST}.json")
     changes = {"protocols.ten_view": result(441, 450, split="test"), "codes": ["0123456789ab"]}
     records.write(tmp_path / "runs" / FIRST / "record.json", altered(record, changes))
-    own, committed = (line.split() for line in said("show", f"run={FIRST}").splitlines() if FIRST in line)
+    own, committed = (
+        line.split() for line in said("show", f"run={FIRST}").splitlines() if FIRST in line
+    )
     assert own == [FIRST, "own", "0123456789ab", "2.00", "1.06", "to", "3.76"]
     assert committed == [FIRST, "committed", "9ca19b9840f9", "1.78", "0.90", "to", "3.47"]
     answer = json.loads(said("diff", FIRST[:5], f"results/records/{FIRST}.json", "--json"))
@@ -132,7 +145,9 @@ def test_bad_records_of_every_kind_are_left_out_and_named(
     for kind, (old, new) in BAD.items():
         bad = text.partition(old)[0] if kind == "cut" else text.replace(old, new, 1)
         assert bad != text, kind
-        place = tmp_path / "results" / "records" if command == "tables" else tmp_path / "runs" / kind
+        place = (
+            tmp_path / "results" / "records" if command == "tables" else tmp_path / "runs" / kind
+        )
         place.mkdir(parents=True, exist_ok=True)
         (place / (f"{kind}.json" if command == "tables" else "record.json")).write_text(bad)
     if command == "claims":
@@ -141,7 +156,9 @@ def test_bad_records_of_every_kind_are_left_out_and_named(
         packed = lzma.compress("\n".join(lines).encode())
         (tmp_path / "results" / "claims" / "records.jsonl.xz").write_bytes(packed)
     call(report, monkeypatch, command)
-    said = [line for line in capsys.readouterr().err.splitlines() if "is not a usable record (" in line]
+    said = [
+        line for line in capsys.readouterr().err.splitlines() if "is not a usable record (" in line
+    ]
     assert len(said) == len(BAD)
     if command != "claims":
         assert all(any(f"/{kind}" in line for line in said) for kind in BAD)
@@ -154,13 +171,18 @@ def test_a_page_is_written_and_described(said: Any) -> None:
 
 @pytest.mark.process
 def test_every_committed_file_is_what_the_committed_records_say() -> None:
-    done = subprocess.run([sys.executable, "scripts/report.py", "check"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "scripts/report.py", "check"], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout
     assert done.stdout.startswith("every committed file is what the records say\n")
 
 
 def test_check_names_what_differs_and_ends_with_1(
-    report: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    report: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setattr(report, "ROOT", tmp_path)
     monkeypatch.setattr(report, "CHECKS", ("good.py --check", "stale.py --check", "broken.py"))
@@ -183,10 +205,19 @@ def test_check_names_what_differs_and_ends_with_1(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("show", "activatoin=relu"), "activatoin is not a key of these runs; did you mean activation"),
+        (
+            ("show", "activatoin=relu"),
+            "activatoin is not a key of these runs; did you mean activation",
+        ),
         (("diff", "a" * 300, FIRST), f"{'a' * 300} is not a run, nor the path of a record"),
-        (("show", "--runs", "nowhere"), "--runs=nowhere is not a folder; give the one that holds the runs"),
-        (("page", "--runs", "nowhere"), "--runs=nowhere is not a folder; give the one that holds the runs"),
+        (
+            ("show", "--runs", "nowhere"),
+            "--runs=nowhere is not a folder; give the one that holds the runs",
+        ),
+        (
+            ("page", "--runs", "nowhere"),
+            "--runs=nowhere is not a folder; give the one that holds the runs",
+        ),
     ],
 )
 def test_bad_arguments_are_one_sentence(
@@ -206,7 +237,9 @@ def test_bad_arguments_are_one_sentence(
 def test_a_reader_that_has_seen_enough_gets_no_traceback(command: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run([sys.executable, *command], cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True
+    )
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, "")
 
@@ -224,6 +257,9 @@ def test_a_record_cannot_command_the_terminal(said: Any, tmp_path: Path) -> None
 @pytest.mark.process
 def test_showing_and_comparing_do_without_torch() -> None:
     code = "import runpy, sys; sys.argv = ['report.py', 'diff', 'e6eb31a64f10', 'a9dd9bfaa3d0']; "
-    code += "runpy.run_path('scripts/report.py', run_name='__main__'); assert 'torch' not in sys.modules"
+    code += (
+        "runpy.run_path('scripts/report.py', run_name='__main__'); assert 'torch' not in "
+        "sys.modules"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

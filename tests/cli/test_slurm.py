@@ -1,4 +1,5 @@
-"""A real SLURM of two nodes on this machine: the batch script, requeueing with an exact resume, submitit."""
+"""A real SLURM of two nodes on this machine: the batch script, requeueing with an exact resume,
+submitit."""
 
 import json
 import os
@@ -26,19 +27,26 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         pytest.skip("a SLURM of one's own needs root and Debian's packages")
     folder = tmp_path_factory.mktemp("slurm")
-    started = subprocess.run([CLUSTER, "start", folder], capture_output=True, text=True, timeout=400)
+    started = subprocess.run(
+        [CLUSTER, "start", folder], capture_output=True, text=True, timeout=400
+    )
     assert started.returncode == 0, started.stderr
     try:
         yield {
-            **os.environ, "SLURM_CONF": started.stdout.strip(), "OMP_NUM_THREADS": "1",
-            "MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo",
-        }  # fmt: skip
+            **os.environ,
+            "SLURM_CONF": started.stdout.strip(),
+            "OMP_NUM_THREADS": "1",
+            "MASTER_ADDR": "127.0.0.1",
+            "GLOO_SOCKET_IFNAME": "lo",
+        }
     finally:
         subprocess.run([CLUSTER, "stop", folder], capture_output=True, timeout=60)
 
 
 def call(environment: dict[str, str], *command: str) -> str:
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -51,9 +59,17 @@ def wait_for(seen: Callable[[], object], seconds: float = 200) -> None:
 
 
 def submit(environment: dict[str, str], place: Path) -> str:
-    sizes = ["--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=0", "--cpus-per-task=1", f"--output={place}/job.txt"]
+    sizes = [
+        "--nodes=2",
+        "--ntasks-per-node=1",
+        "--gpus-per-node=0",
+        "--cpus-per-task=1",
+        f"--output={place}/job.txt",
+    ]
     own = [*SIZES, f"runs_dir={place}/runs", f"cache_dir={place}/cache"]
-    return call(environment, "sbatch", "--parsable", *sizes, "scripts/slurm/train.sbatch", *own).strip()
+    return call(
+        environment, "sbatch", "--parsable", *sizes, "scripts/slurm/train.sbatch", *own
+    ).strip()
 
 
 def test_a_job_is_queued_again_on_a_signal_and_ends_with_the_same_bits(
@@ -70,7 +86,11 @@ def test_a_job_is_queued_again_on_a_signal_and_ends_with_the_same_bits(
     wait_for(lambda: "PD" in call(environment, "squeue", "-h", "-o", "%t"))
     assert "stopped by SIGUSR1 after step " in (cut / "job.txt").read_text()
     assert not list(cut.glob("runs/*/record.json"))
-    time.sleep(10)  # SLURM itself waits two minutes: the nodes refuse a job whose credential they have just revoked
+    time.sleep(
+        10
+        # SLURM itself waits two minutes: the nodes refuse a job whose credential they have just
+        # revoked
+    )
     call(environment, "scontrol", "update", f"JobId={job}", "StartTime=now")
     wait_for(lambda: list(cut.glob("runs/*/record.json")))
     assert "continuing from" in (cut / "job.txt").read_text()
@@ -84,9 +104,15 @@ def test_a_job_is_queued_again_on_a_signal_and_ends_with_the_same_bits(
     assert found[0] == found[1]
 
 
-def test_hydras_launcher_makes_a_job_of_every_run(environment: dict[str, str], tmp_path: Path) -> None:
+def test_hydras_launcher_makes_a_job_of_every_run(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
     places = [f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache"]
-    small = ["hydra/launcher=slurm", "hydra.launcher.gpus_per_node=null", "hydra.launcher.cpus_per_task=1"]
+    small = [
+        "hydra/launcher=slurm",
+        "hydra.launcher.gpus_per_node=null",
+        "hydra.launcher.cpus_per_task=1",
+    ]
     overrides = [*TINY, "optim.epochs=1", "seed=0,1", *small, *places]
     call(environment, sys.executable, "train.py", "--multirun", *overrides)
     assert len(list(tmp_path.glob("runs/*/record.json"))) == 2

@@ -1,4 +1,5 @@
-"""`scripts/sweep.py`: overrides on disk, started as far as their runs are missing, by processes and by submitit."""
+"""`scripts/sweep.py`: overrides on disk, started as far as their runs are missing, by processes and
+by submitit."""
 
 import json
 import os
@@ -43,7 +44,9 @@ TOO_LARGE = "optim.global_batch=1000000"  # an error that only the run itself fi
 
 
 def call(*arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
-    done = forkserver.run([sys.executable, "scripts/sweep.py", *arguments], cwd=ROOT, env=ENVIRONMENT)
+    done = forkserver.run(
+        [sys.executable, "scripts/sweep.py", *arguments], cwd=ROOT, env=ENVIRONMENT
+    )
     assert done.returncode == status, done.stderr
     return done
 
@@ -67,7 +70,9 @@ def states(sweep: Path) -> list[State]:
 def test_a_sweep_is_planned_launched_broken_and_completed(tmp_path: Path) -> None:
     sweep = str(tmp_path / "sweep")
     places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
-    told = call("plan", sweep, *TINY, "optim.epochs=1", "seed=0,1", "optim.lr=0.01,1000000.0", *places).stdout
+    told = call(
+        "plan", sweep, *TINY, "optim.epochs=1", "seed=0,1", "optim.lr=0.01,1000000.0", *places
+    ).stdout
     assert told == f"4 runs in {sweep}; start them with: python scripts/sweep.py launch {sweep}\n"
     rows = json.loads(call("status", sweep, "--json").stdout)
     assert [row["cost"] for row in rows] == [3 * 3392 * 1347] * 4
@@ -76,9 +81,11 @@ def test_a_sweep_is_planned_launched_broken_and_completed(tmp_path: Path) -> Non
 
     told = call("launch", sweep, "--jobs", "2").stdout
     assert {label: job.state() for label, job in jobs(Path(sweep)).items()} == {
-        "seed=0 optim.lr=0.01": "done", "seed=0 optim.lr=1000000.0": "diverged",
-        "seed=1 optim.lr=0.01": "done", "seed=1 optim.lr=1000000.0": "diverged",
-    }  # fmt: skip
+        "seed=0 optim.lr=0.01": "done",
+        "seed=0 optim.lr=1000000.0": "diverged",
+        "seed=1 optim.lr=0.01": "done",
+        "seed=1 optim.lr=1000000.0": "diverged",
+    }
     for job in load(Path(sweep)):
         assert told.index(f"started: {job}\n") < told.index(f"{job.state()}: {job}\n")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/record.json")}
@@ -90,7 +97,10 @@ def test_a_sweep_is_planned_launched_broken_and_completed(tmp_path: Path) -> Non
     assert sum(after[path] != before[path] for path in before) == 1
 
     rows = json.loads(call("collect", sweep, "--json").stdout)
-    assert {(row["protocol"], row["n"], row["planned"]) for row in rows} == {("center", 2, 2), ("ten_view", 2, 2)}
+    assert {(row["protocol"], row["n"], row["planned"]) for row in rows} == {
+        ("center", 2, 2),
+        ("ten_view", 2, 2),
+    }
     assert {row["setting"] for row in rows} == {"optim.lr=0.01"}
     assert "2 of 2" in call("collect", sweep).stdout
 
@@ -104,14 +114,19 @@ def test_two_launches_at_once_start_nothing_twice(tmp_path: Path) -> None:
     command = [sys.executable, "scripts/sweep.py", "launch", str(sweep), "--jobs", "2"]
     both = [
         forkserver.Popen(
-            command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            command,
+            cwd=ROOT,
+            env=ENVIRONMENT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
         for _ in range(2)
     ]
     told = "".join(process.communicate(timeout=120)[0] for process in both)
-    assert sorted(line.split()[1] for line in told.splitlines() if line.startswith("started: ")) == sorted(
-        job.name for job in load(sweep)
-    )
+    assert sorted(
+        line.split()[1] for line in told.splitlines() if line.startswith("started: ")
+    ) == sorted(job.name for job in load(sweep))
     assert sorted(states(sweep)) == [State.DONE, State.FAILED]
 
 
@@ -119,7 +134,9 @@ def test_two_launches_at_once_start_nothing_twice(tmp_path: Path) -> None:
 def test_jobs_stop_with_a_checkpoint_when_their_launcher_is_killed(tmp_path: Path) -> None:
     sweep = planned(tmp_path, "optim.epochs=100000")
     command = [sys.executable, "scripts/sweep.py", "launch", str(sweep)]
-    with forkserver.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.DEVNULL) as launcher:
+    with forkserver.Popen(
+        command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.DEVNULL
+    ) as launcher:
         try:
             waited(lambda: list(tmp_path.glob("runs/*/last.ckpt")))
         finally:
@@ -184,12 +201,21 @@ def test_the_command_that_is_printed_can_be_typed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("plan", "SWEEP", "seed=0", "seed=0,0"), "seed=0 is the same run as another one here; leave one out"),
+        (
+            ("plan", "SWEEP", "seed=0", "seed=0,0"),
+            "seed=0 is the same run as another one here; leave one out",
+        ),
         (("plan", "SWEEP", "nonsense=1"), "nonsense is not known; "),
         (("plan", "SWEEP", "seed=-1"), "seed=-1 is not usable"),
-        (("plan", "SWEEP", "optim.lr=interval(0.1,1)"), "is no list of choices; give optim.lr=<one>,<other>"),
+        (
+            ("plan", "SWEEP", "optim.lr=interval(0.1,1)"),
+            "is no list of choices; give optim.lr=<one>,<other>",
+        ),
         (("launch", "SWEEP"), "holds no sweep; make one with scripts/sweep.py plan"),
-        (("launch", "SWEEP", "--jobs", "0"), "--jobs=0 is not usable; give a whole number at least 1"),
+        (
+            ("launch", "SWEEP", "--jobs", "0"),
+            "--jobs=0 is not usable; give a whole number at least 1",
+        ),
         (("run", "HERE", "x"), "x is no job of "),
         (("launch", "HERE", "--cluster", "local", "--set", "timeout_min=soon"), "is not usable"),
     ],
@@ -204,7 +230,9 @@ def test_what_cannot_be_done_is_one_sentence(
     words = {"SWEEP": str(tmp_path / "none"), "HERE": str(tmp_path / "sweep")}
     if "HERE" in arguments:
         planned(tmp_path, "seed=0")
-    monkeypatch.setattr("sys.argv", ["sweep.py", *(words.get(argument, argument) for argument in arguments)])
+    monkeypatch.setattr(
+        "sys.argv", ["sweep.py", *(words.get(argument, argument) for argument in arguments)]
+    )
     with pytest.raises(SystemExit, match="1"):
         load_script("sweep").main()
     assert sentence in sentence_of(capsys.readouterr().err)
@@ -214,9 +242,13 @@ def test_what_cannot_be_done_is_one_sentence(
 def test_ctrl_c_stops_the_runs_which_go_on_when_launched_again(tmp_path: Path) -> None:
     sweep = planned(tmp_path, "optim.epochs=60", "checkpoint.every_n_steps=5")
     process = subprocess.Popen(
-        [sys.executable, "scripts/sweep.py", "launch", str(sweep)], cwd=ROOT, env=ENVIRONMENT, text=True,
-        stderr=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
+        [sys.executable, "scripts/sweep.py", "launch", str(sweep)],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        text=True,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     end = time.monotonic() + 120
     while not list(tmp_path.glob("runs/*/metrics.csv")):
         assert time.monotonic() < end
@@ -240,11 +272,15 @@ def test_a_printed_job_says_so_and_how_it_fails(
 ) -> None:
     sweep = planned(tmp_path, "optim.epochs=1", "optim.global_batch=128,1000000")
     monkeypatch.setattr("sys.argv", ["scripts/sweep.py"])
-    good, bad = jobs(sweep).values() if "=128" in load(sweep)[0].differs else reversed(jobs(sweep).values())
+    good, bad = (
+        jobs(sweep).values() if "=128" in load(sweep)[0].differs else reversed(jobs(sweep).values())
+    )
     for _ in range(2):  # a second time too: nobody here knows whether the first list was used
         hand_over(sweep, "printed", [])
         assert good.state() == State.PRINTED
-    lines = [shlex.split(line) for line in capfd.readouterr().out.splitlines() if "sweep.py run" in line]
+    lines = [
+        shlex.split(line) for line in capfd.readouterr().out.splitlines() if "sweep.py run" in line
+    ]
     assert len(lines) == 4
     assert all(Path(word).is_absolute() for word in (*lines[0][:2], lines[0][3]))
     assert {line[4] for line in lines} == {good.name, bad.name}
@@ -268,12 +304,17 @@ def test_what_a_scheduler_has_is_queued_and_what_it_lost_has_failed(tmp_path: Pa
     assert job.state() == State.FAILED
 
 
-def test_paths_of_a_job_hold_wherever_it_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_of_a_job_hold_wherever_it_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     sweep = planned(Path("here"), "seed=0").absolute()
     monkeypatch.chdir("/")
     config, _ = load(sweep)[0].prepared()
-    assert (config.runs_dir, config.cache_dir) == (tmp_path / "here" / "runs", tmp_path / "here" / "cache")
+    assert (config.runs_dir, config.cache_dir) == (
+        tmp_path / "here" / "runs",
+        tmp_path / "here" / "cache",
+    )
 
 
 def test_data_that_name_a_run_are_hashed_once_when_the_sweep_is_planned(tmp_path: Path) -> None:
@@ -283,7 +324,9 @@ def test_data_that_name_a_run_are_hashed_once_when_the_sweep_is_planned(tmp_path
             Image.new("RGB", (8, 8), (number, len(name), len(split))).save(
                 tmp_path / "data" / split / name / f"{number}.png"
             )
-    sweep = planned(tmp_path, "data=folder", f"data.root={tmp_path}/data", "data.crop_px=8,10", "seed=0,1")
+    sweep = planned(
+        tmp_path, "data=folder", f"data.root={tmp_path}/data", "data.crop_px=8,10", "seed=0,1"
+    )
     shutil.rmtree(tmp_path / "data")
     assert states(sweep) == [State.MISSING] * 4
     digests = {job.prepared()[0].data.content for job in load(sweep)}
@@ -291,7 +334,9 @@ def test_data_that_name_a_run_are_hashed_once_when_the_sweep_is_planned(tmp_path
     assert None not in digests
 
 
-def test_status_shows_what_differs_and_the_unit_of_the_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_shows_what_differs_and_the_unit_of_the_cost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     print_status(load(planned(tmp_path, "optim.epochs=1", "seed=0,1")), as_json=False)
     told = capsys.readouterr().out
     assert "multiply-adds" in told
@@ -323,9 +368,13 @@ RELU = "{activation:{_target_:rectifiers.activations.relu}}"
 
 
 @pytest.mark.process
-def test_what_waits_for_a_run_has_a_name_of_its_own_and_fails_where_that_diverges(tmp_path: Path) -> None:
+def test_what_waits_for_a_run_has_a_name_of_its_own_and_fails_where_that_diverges(
+    tmp_path: Path,
+) -> None:
     references = f"optim.drop_epochs_from=null,{RELU}"
-    sweep = planned(tmp_path, "optim.epochs=1", "optim.lr=1000000.0", "activation=relu,prelu", references)
+    sweep = planned(
+        tmp_path, "optim.epochs=1", "optim.lr=1000000.0", "activation=relu,prelu", references
+    )
     found = jobs(sweep)
     assert len(found) == 4  # with a reference and without are two runs, whatever will come of them
     arm = found[f"activation=prelu optim.drop_epochs_from={RELU}"]
@@ -337,8 +386,12 @@ def test_what_waits_for_a_run_has_a_name_of_its_own_and_fails_where_that_diverge
 
 
 @pytest.mark.process
-def test_what_waits_is_run_after_the_run_that_it_waits_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sweep = planned(tmp_path, "optim.epochs=1", "activation=prelu", f"optim.drop_epochs_from={RELU},null")
+def test_what_waits_is_run_after_the_run_that_it_waits_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = planned(
+        tmp_path, "optim.epochs=1", "activation=prelu", f"optim.drop_epochs_from={RELU},null"
+    )
     (alone,) = (job for job in load(sweep) if "null" not in job.differs)
     hand_over(sweep, "printed", [])
     assert "1 wait for other runs; launch again when those are done" in capsys.readouterr().err
@@ -353,7 +406,8 @@ def test_what_waits_is_run_after_the_run_that_it_waits_for(tmp_path: Path, capsy
 def test_a_job_that_must_make_room_stops_cleanly_and_is_queued_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """submitit's own handler is a stand-in: its contract is to be called with the signal, and to queue the job."""
+    """submitit's own handler is a stand-in: its contract is to be called with the signal, and to
+    queue the job."""
     (planned_job,) = load(planned(tmp_path, "optim.epochs=2", "optim.global_batch=128"))
     begin, queued = EpochEnd.on_train_epoch_end, []
 
@@ -379,7 +433,9 @@ def test_a_job_that_must_make_room_stops_cleanly_and_is_queued_again(
 @pytest.mark.slow
 def test_errors_of_submitits_jobs_are_reported(tmp_path: Path) -> None:
     sweep = planned(tmp_path, "optim.epochs=1", TOO_LARGE)
-    told = call("launch", str(sweep), "--cluster", "local", "--set", "timeout_min=5", status=1).stderr
+    told = call(
+        "launch", str(sweep), "--cluster", "local", "--set", "timeout_min=5", status=1
+    ).stderr
     assert f"failed: {load(sweep)[0]}: error: {TOO_LARGE} is more than" in told
 
 
@@ -401,25 +457,47 @@ def test_submitit_runs_the_jobs(tmp_path: Path) -> None:
 def test_hydras_launcher_and_sweeper(tmp_path: Path, overrides: list[str], runs: int) -> None:
     command = [sys.executable, "train.py", "--multirun", *TINY, "optim.epochs=1", *overrides]
     places = [f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache"]
-    done = subprocess.run([*command, *places], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [*command, *places], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.glob("runs/*/record.json"))) == runs
 
 
-def test_a_launch_tells_how_many_of_its_jobs_are_done_and_how_long_the_others_take(tmp_path, monkeypatch) -> None:
-    costs = (OF_ANY_RUN * trainings for trainings in (0, 1, 2, 3, 9))  # and as much again beside each training
+def test_a_launch_tells_how_many_of_its_jobs_are_done_and_how_long_the_others_take(
+    tmp_path, monkeypatch
+) -> None:
+    costs = (
+        OF_ANY_RUN * trainings for trainings in (0, 1, 2, 3, 9)
+    )  # and as much again beside each training
     jobs = [Job(tmp_path, str(n), (), cost, "") for n, cost in enumerate(costs)]
-    states = dict(zip("01234", (State.DONE, State.DIVERGED, State.RUNNING, State.FAILED, State.MISSING), strict=True))
+    states = dict(
+        zip(
+            "01234",
+            (State.DONE, State.DIVERGED, State.RUNNING, State.FAILED, State.MISSING),
+            strict=True,
+        )
+    )
     monkeypatch.setattr(Job, "state", lambda job: states[job.name])
-    assert progress(jobs, {"0"}, seconds=60) == "2 of 5 done, 1 running, 1 failed, 6 min left"  # 13 of 2 in a minute
+    assert (
+        progress(jobs, {"0"}, seconds=60) == "2 of 5 done, 1 running, 1 failed, 6 min left"
+    )  # 13 of 2 in a minute
     assert progress(jobs, {"0", "1"}, seconds=60) == "2 of 5 done, 1 running, 1 failed"
 
 
-def test_free_cores_get_a_job_of_one_thread_each_and_a_gpu_one_job(tmp_path, monkeypatch, capsys) -> None:
+def test_free_cores_get_a_job_of_one_thread_each_and_a_gpu_one_job(
+    tmp_path, monkeypatch, capsys
+) -> None:
     monkeypatch.setattr(processor, "free_cores", lambda: 6)
-    cpu, gpu = ([Job(tmp_path, str(n), (compute,), 1, "") for n in range(8)] for compute in ("seed=0", "compute=node"))
+    cpu, gpu = (
+        [Job(tmp_path, str(n), (compute,), 1, "") for n in range(8)]
+        for compute in ("seed=0", "compute=node")
+    )
     assert share_cores(cpu, None) == (6, 1)
-    assert capsys.readouterr().out == "at a time: 6; threads of each: 1, unless compute.threads says so\n"
+    assert (
+        capsys.readouterr().out
+        == "at a time: 6; threads of each: 1, unless compute.threads says so\n"
+    )
     assert share_cores(cpu[:2], None) == (2, 3)  # no core is left without work
     assert share_cores([*cpu, gpu[0]], None) == (1, 6)
     assert share_cores(gpu, 2) == (2, 3)
@@ -428,7 +506,9 @@ def test_free_cores_get_a_job_of_one_thread_each_and_a_gpu_one_job(tmp_path, mon
 
 
 @pytest.mark.parametrize("given", [None, "5"])
-def test_a_job_has_its_share_of_threads_unless_the_environment_says_otherwise(given, monkeypatch) -> None:
+def test_a_job_has_its_share_of_threads_unless_the_environment_says_otherwise(
+    given, monkeypatch
+) -> None:
     monkeypatch.setattr(launcher, "start_in_own_session", lambda _, environment: environment)
     monkeypatch.delenv("OMP_NUM_THREADS")
     if given:

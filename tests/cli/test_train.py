@@ -36,7 +36,9 @@ def start(*arguments: str) -> CompletedProcess[str]:
 
 
 def train(*arguments: str, **environment: str) -> CompletedProcess[str]:
-    return forkserver.run([sys.executable, "train.py", *arguments], cwd=ROOT, env={**os.environ, **environment})
+    return forkserver.run(
+        [sys.executable, "train.py", *arguments], cwd=ROOT, env={**os.environ, **environment}
+    )
 
 
 def places(tmp_path: Path) -> tuple[str, str]:
@@ -57,7 +59,8 @@ def test_questions_are_answered_without_the_heavy_imports(question: list[str]) -
 def test_help_lists_groups_choices_and_examples(call) -> None:
     text = call("train.py", "--help").stdout
     for line in (
-        "activation: by_layer, crelu, dks, elu, gelu, glu, hardswish, identity, leaky_relu, maxout, mish, noisy_relu",
+        "activation: by_layer, crelu, dks, elu, gelu, glu, hardswish, identity, leaky_relu, "
+        "maxout, mish, noisy_relu",
         "init: constant, delta_orthogonal, fixup, gaussian, he, he_average",
         "python train.py activation=prelu init=he",
         "lr: 0.01",
@@ -81,24 +84,40 @@ def test_help_shows_what_the_overrides_make_and_refuses_bad_ones(call) -> None:
 
 
 REFUSED = [
-    ("activaton=prelu", "activaton is not known; did you mean activation? The keys here are: activation, "),
-    ("optim.lrr=1", "optim.lrr is not known; did you mean optim.lr? The keys of optim are: bias_lr_factor"),
+    (
+        "activaton=prelu",
+        "activaton is not known; did you mean activation? The keys here are: activation, ",
+    ),
+    (
+        "optim.lrr=1",
+        "optim.lrr is not known; did you mean optim.lr? The keys of optim are: bias_lr_factor",
+    ),
     (
         "activation.slope=1",
-        "error: activation.slope is not a key of activation=prelu; activation=dks and activation=le",
+        "error: activation.slope is not a key of activation=prelu; activation=dks and "
+        "activation=le",
     ),
     ("activation.slope.x=1", "error: activation.slope is not a key of activation=prelu; "),
-    ("data.store=tiled", "error: data.store is not a key of data=digits; data=imagenet has it. The keys of data are: "),
+    (
+        "data.store=tiled",
+        "error: data.store is not a key of data=digits; data=imagenet has it. The keys of data "
+        "are: ",
+    ),
     (
         "evaluation.dense.mirror=false",
-        "error: evaluation.dense is not known; evaluation=calibration and evaluation=dense have it. ",
+        "error: evaluation.dense is not known; evaluation=calibration and evaluation=dense "
+        "have it. ",
     ),
     ("optim.defaults=1", "error: optim.defaults is not known; the keys of optim are: "),
     ("data.width.x=1", "error: data.width.x is not known; data.width is a value and has no keys"),
-    ("callbacks.images=1", "error: callbacks.images needs an option of callbacks; give callbacks=<option> of: "),
+    (
+        "callbacks.images=1",
+        "error: callbacks.images needs an option of callbacks; give callbacks=<option> of: ",
+    ),
     (
         "activation=perlu",
-        "error: activation=perlu is not known; did you mean activation=prelu? The options are: by_layer, crelu, ",
+        "error: activation=perlu is not known; did you mean activation=prelu? The options are: "
+        "by_layer, crelu, ",
     ),
     ("experiment=nix", "error: experiment=nix is not known; the options are: claim/"),
     ("experiment=table2/prelo", "did you mean experiment=table2/prelu? --help lists the options"),
@@ -106,21 +125,39 @@ REFUSED = [
         "evaluation=[center,tenview]",
         "error: evaluation=tenview is not known; did you mean evaluation=ten_view? ",
     ),
-    ("activation=relu,perlu", "error: activation=perlu is not known; did you mean activation=prelu? "),
-    ("activation=relu,gelu", "error: activation=relu,gelu gives several values; add --multirun to run each, or give"),
+    (
+        "activation=relu,perlu",
+        "error: activation=perlu is not known; did you mean activation=prelu? ",
+    ),
+    (
+        "activation=relu,gelu",
+        "error: activation=relu,gelu gives several values; add --multirun to run each, or give",
+    ),
     ("--epochs=3", "error: --epochs=3 is not a flag; did you mean optim.epochs=3?"),
     ("--epoch", "error: --epoch is not a flag; did you mean optim.epochs=<value>?"),
     ("--activation=gelu", "error: --activation=gelu is not a flag; did you mean activation=gelu?"),
     ("--width=2", "did you mean model.width=2 or data.width=2?"),
     ("prelu", "error: prelu is not key=value; did you mean activation=prelu?"),
     ("table2/prelo", "error: table2/prelo is not key=value; did you mean experiment=table2/prelu?"),
-    ("nothing", "error: nothing is not key=value; settings are key=value, such as activation=prelu"),
+    (
+        "nothing",
+        "error: nothing is not key=value; settings are key=value, such as activation=prelu",
+    ),
     ("epochs=3", "error: epochs is not known; did you mean optim.epochs?"),
-    ("optim.epoch=3", "error: optim.epoch is not known; did you mean optim.epochs? The keys of optim are: "),
-    ("optim.=3", "error: optim.=3 has a dot without a key beside it; write key=value, such as optim.lr=0.01"),
+    (
+        "optim.epoch=3",
+        "error: optim.epoch is not known; did you mean optim.epochs? The keys of optim are: ",
+    ),
+    (
+        "optim.=3",
+        "error: optim.=3 has a dot without a key beside it; write key=value, such as optim.lr=0.01",
+    ),
     (".lr=3", "error: .lr=3 has a dot without a key beside it"),
     ("=3", "error: =3 is not key=value; settings are key=value, such as activation=prelu"),
-    ("activation=prélu", """error: activation=prélu cannot be read; quote the value: 'activation="prélu"'"""),
+    (
+        "activation=prélu",
+        """error: activation=prélu cannot be read; quote the value: 'activation="prélu"'""",
+    ),
     ('seed="1', """error: seed="1 cannot be read; quote the value: 'seed="1"'"""),
     (f"runs_dir={'a' * 300}", "cannot be used (File name too long); give another"),
     (f"optim.drop_epochs_from={'a' * 300}", "/record.json); finish that run first, or give a"),
@@ -132,7 +169,8 @@ REFUSED = [
     ("optim.lr=abc", "error: optim.lr=abc is not usable; give a number above 0"),
     (
         "activation=null",
-        "error: activation=null is not usable; leave it out, or give activation=<option> of: by_layer, crelu, ",
+        "error: activation=null is not usable; leave it out, or give activation=<option> of: "
+        "by_layer, crelu, ",
     ),
     ("+foo=1", "error: +foo=1 adds or removes a key, which nothing here reads; write key=value"),
     ("~optim.lr", "error: ~optim.lr adds or removes a key"),
@@ -146,12 +184,16 @@ REFUSED = [
 )
 def test_a_choice_that_is_no_name_lists_the_names(argument: str) -> None:
     group = argument.partition("=")[0]
-    sentence = f"{argument} is not usable; leave it out, or give {group}=<option> of: {options(group)}"
+    sentence = (
+        f"{argument} is not usable; leave it out, or give {group}=<option> of: {options(group)}"
+    )
     with pytest.raises(InputError, match=re.escape(sentence)):
         check_arguments(["seed=null", argument])
 
 
-@pytest.mark.parametrize("argument", ["activation=relu,'prelu'", "experiment=table2/relu", "activation=(", "--help"])
+@pytest.mark.parametrize(
+    "argument", ["activation=relu,'prelu'", "experiment=table2/relu", "activation=(", "--help"]
+)
 def test_other_arguments_are_left_to_hydra(argument: str) -> None:
     check_arguments([argument])
 
@@ -159,14 +201,28 @@ def test_other_arguments_are_left_to_hydra(argument: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["data=cifar10", "data.split_seed=1"], "error: data.split_seed is not a key of data=cifar10; data=digits and"),
+        (
+            ["data=cifar10", "data.split_seed=1"],
+            "error: data.split_seed is not a key of data=cifar10; data=digits and",
+        ),
         (["model=timm", "model.rows=[]"], "error: model.rows is not a key of model=timm; "),
-        (["evaluation=[dense]", "evaluation.dense.mirror=false", "optim.lrr=1"], "error: optim.lrr is not known; "),
-        (["activation='leaky_relu'", "activation.slope=1", "optim.lrr=1"], "error: optim.lrr is not known; "),
-        (["--multirun", "activation=leaky_relu,dks", "activation.slope=1", "optim.lrr=1"], "error: optim.lrr is not"),
+        (
+            ["evaluation=[dense]", "evaluation.dense.mirror=false", "optim.lrr=1"],
+            "error: optim.lrr is not known; ",
+        ),
+        (
+            ["activation='leaky_relu'", "activation.slope=1", "optim.lrr=1"],
+            "error: optim.lrr is not known; ",
+        ),
+        (
+            ["--multirun", "activation=leaky_relu,dks", "activation.slope=1", "optim.lrr=1"],
+            "error: optim.lrr is not",
+        ),
     ],
 )
-def test_a_key_is_judged_by_the_options_that_are_chosen(call, arguments: list[str], sentence: str, tmp_path) -> None:
+def test_a_key_is_judged_by_the_options_that_are_chosen(
+    call, arguments: list[str], sentence: str, tmp_path
+) -> None:
     done = call("train.py", *places(tmp_path), *arguments)
     assert done.returncode == 1
     assert f"error: {sentence_of(done.stderr)}".startswith(sentence)
@@ -189,10 +245,12 @@ def test_a_setting_of_a_function_by_its_path_takes_a_plus(call, tmp_path: Path) 
     wrong = {
         "activation.beta=2": "activation.beta is not known; "
         "a setting of torch.nn.Softplus takes a plus: +activation.beta=2",
-        "+activation.bta=2": "activation.bta is not known; torch.nn.modules.activation.Softplus takes: beta, threshold",
+        "+activation.bta=2": "activation.bta is not known; torch.nn.modules.activation.Softplus takes: "  # noqa: E501
+        "beta, threshold",
         "+activation.beta=x": "activation.beta=x is not usable; give a number",
-        "+model.foo=1": "+model.foo=1 adds or removes a key, which nothing here reads; write key=value",
-        "+activation.a.b=1": "+activation.a.b=1 adds or removes a key, which nothing here reads; write key=value",
+        "+model.foo=1": "+model.foo=1 adds or removes a key, which nothing here reads; write key=value",  # noqa: E501
+        "+activation.a.b=1": "+activation.a.b=1 adds or removes a key, which nothing here reads; write "  # noqa: E501
+        "key=value",
     }
     for argument, sentence in wrong.items():
         done = call("train.py", *places(tmp_path), *chosen, argument)
@@ -205,10 +263,15 @@ def test_a_setting_of_a_function_by_its_path_takes_a_plus(call, tmp_path: Path) 
 def test_an_option_that_is_chosen_twice_is_refused(call, tmp_path: Path) -> None:
     done = call("train.py", *places(tmp_path), "activation=relu", "seed=1", "activation=prelu")
     assert done.returncode == 1
-    assert done.stderr == "error: activation=relu and activation=prelu choose activation twice; give one of them\n"
+    assert (
+        done.stderr
+        == "error: activation=relu and activation=prelu choose activation twice; give one of them\n"
+    )
     for command in (["scripts/analyse.py", "gain"], ["scripts/evaluate.py", "run=x"]):
         done = call(*command, "activation=relu", "activation=prelu")
-        assert done.stderr.endswith("activation=relu and activation=prelu choose activation twice; give one of them\n")
+        assert done.stderr.endswith(
+            "activation=relu and activation=prelu choose activation twice; give one of them\n"
+        )
 
 
 def test_flags_may_stand_between_overrides() -> None:
@@ -220,7 +283,9 @@ def test_flags_may_stand_between_overrides() -> None:
 def test_a_run_writes_nothing_outside_its_folders(tmp_path: Path) -> None:
     place = tmp_path / "elsewhere"
     place.mkdir()
-    done = forkserver.run([sys.executable, str(ROOT / "train.py"), *TINY, *places(tmp_path)], cwd=place)
+    done = forkserver.run(
+        [sys.executable, str(ROOT / "train.py"), *TINY, *places(tmp_path)], cwd=place
+    )
     assert done.returncode == 0, done.stderr
     assert list(place.iterdir()) == []
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "elsewhere", "runs"]
@@ -256,7 +321,9 @@ def test_bad_data_gets_one_sentence_and_a_traceback_only_on_request(tmp_path: Pa
         (["data=folder", "data.root=/nowhere"], "/nowhere is not a folder"),
     ],
 )
-def test_what_all_processes_refuse_is_said_once(overrides: list[str], sentence: str, tmp_path: Path) -> None:
+def test_what_all_processes_refuse_is_said_once(
+    overrides: list[str], sentence: str, tmp_path: Path
+) -> None:
     command = [sys.executable, "train.py", *TINY, *places(tmp_path), *overrides]
     done = processes.ranks(command, command)
     assert [process.returncode for process in done] == [1, 1]
@@ -268,19 +335,36 @@ def test_what_all_processes_refuse_is_said_once(overrides: list[str], sentence: 
 def test_a_protocol_that_the_network_cannot_be_tested_by_is_refused_before_data_are_opened(
     call, tmp_path: Path
 ) -> None:
-    asked = ("model=mlp", "evaluation=dense", "data=folder", f"data.root={tmp_path}/nowhere", "logger=none")
+    asked = (
+        "model=mlp",
+        "evaluation=dense",
+        "data=folder",
+        f"data.root={tmp_path}/nowhere",
+        "logger=none",
+    )
     done = call("train.py", *places(tmp_path), *asked)
-    assert sentence_of(done.stderr).startswith("evaluation=dense is not usable: testing on maps needs some")
+    assert sentence_of(done.stderr).startswith(
+        "evaluation=dense is not usable: testing on maps needs some"
+    )
 
 
 @pytest.mark.process
 def test_nine_runs_of_a_sweep_each_in_its_folder_and_none_of_them_twice(tmp_path: Path) -> None:
     small = (*TINY, "optim.epochs=1")
-    sweep = ("--multirun", *small, *places(tmp_path), "activation=relu,prelu,prelu_shared", "seed=0,1,2")
+    sweep = (
+        "--multirun",
+        *small,
+        *places(tmp_path),
+        "activation=relu,prelu,prelu_shared",
+        "seed=0,1,2",
+    )
     first = train(*sweep)
     assert first.returncode == 0, first.stderr
     paths = sorted(tmp_path.glob("runs/*/record.json"))
-    found = {(r["choices"]["activation"], r["science"]["seed"]) for r in (json.loads(p.read_text()) for p in paths)}
+    found = {
+        (r["choices"]["activation"], r["science"]["seed"])
+        for r in (json.loads(p.read_text()) for p in paths)
+    }
     assert found == {(a, s) for a in ("relu", "prelu", "prelu_shared") for s in range(3)}
     assert all(json.loads(p.read_text())["run"] == p.parent.name for p in paths)
     stamps = [p.stat().st_mtime_ns for p in paths]
@@ -289,7 +373,13 @@ def test_nine_runs_of_a_sweep_each_in_its_folder_and_none_of_them_twice(tmp_path
     assert "IMPORTED []" in second.stdout  # what is done is answered without torch
     assert [p.stat().st_mtime_ns for p in paths] == stamps
     # the last run of the sweep is the same run as one alone
-    alone = train(*small, f"runs_dir={tmp_path}/alone", f"cache_dir={tmp_path}/c", "activation=prelu_shared", "seed=2")
+    alone = train(
+        *small,
+        f"runs_dir={tmp_path}/alone",
+        f"cache_dir={tmp_path}/c",
+        "activation=prelu_shared",
+        "seed=2",
+    )
     assert alone.returncode == 0, alone.stderr
     one = json.loads(next(tmp_path.glob("alone/*/record.json")).read_text())
     typed = [typed for typed in small if not typed.startswith("logger")]
@@ -308,7 +398,9 @@ def test_a_run_that_fails_does_not_take_the_sweep_with_it(tmp_path: Path) -> Non
     assert done.stderr.splitlines()[-1].startswith("error: optim.lr=abc is not usable")
     assert "HYDRA" not in done.stderr
     assert "Error executing" not in done.stderr
-    statuses = sorted(json.loads(p.read_text())["status"] for p in tmp_path.glob("runs/*/record.json"))
+    statuses = sorted(
+        json.loads(p.read_text())["status"] for p in tmp_path.glob("runs/*/record.json")
+    )
     assert statuses == ["diverged", "finished"]
 
 
@@ -319,4 +411,6 @@ def test_a_run_that_diverges_says_where_and_ends_with_status_1(tmp_path: Path) -
     assert re.search(r"diverged at step \d+, first seen at", done.stdout)
     assert done.stdout.rstrip().endswith("record.json")
     again = train(*TINY, *places(tmp_path), "optim.lr=1e6", "activation=relu")
-    assert "This run exists already. It diverged; a lower optim.lr makes another run." in again.stdout
+    assert (
+        "This run exists already. It diverged; a lower optim.lr makes another run." in again.stdout
+    )

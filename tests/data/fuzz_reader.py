@@ -1,9 +1,10 @@
-"""Damages JPEG files, indexes and shards at random and reads them as training does; run by test_fuzz.py.
+"""Damages JPEG files, indexes and shards at random and reads them as training does; run by
+test_fuzz.py.
 
-`fuzz_reader.py PREPARED WORK COUNT SEED [LIBRARY]`: COUNT mutants of each kind, made from a prepared folder, which lies
-there as it was, in WORK; LIBRARY: the C library to read by. A mutant that takes a minute ends the process with its
-stack, a crash does too, and so does any error but InputError. Prints what came out, as JSON.
-"""
+`fuzz_reader.py PREPARED WORK COUNT SEED [LIBRARY]`: COUNT mutants of each kind, made from a
+prepared folder, which lies there as it was, in WORK; LIBRARY: the C library to read by. A mutant
+that takes a minute ends the process with its stack, a crash does too, and so does any error but
+InputError. Prints what came out, as JSON."""
 
 import faulthandler
 import hashlib
@@ -37,7 +38,8 @@ SLOWEST_S = 60
 
 
 def damaged(content: bytes, draw: np.random.Generator, head: int) -> bytes:
-    """Flip bits, cut, lengthen, overwrite or lose a piece; half of the time in the first `head` bytes."""
+    """Flip bits, cut, lengthen, overwrite or lose a piece; half of the time in the first `head`
+    bytes."""
     out = bytearray(content)
 
     def place() -> int:
@@ -53,7 +55,9 @@ def damaged(content: bytes, draw: np.random.Generator, head: int) -> bytes:
         out += draw.bytes(int(draw.integers(1, 300)))
     elif kind == 3:
         at = place()
-        out[at : at + int(draw.integers(1, 5))] = draw.choice([b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\xff", b"\xff"])
+        out[at : at + int(draw.integers(1, 5))] = draw.choice(
+            [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\xff", b"\xff"]
+        )
     elif kind == 4:
         at = place()
         del out[at : at + int(draw.integers(1, 200))]
@@ -71,14 +75,17 @@ def view(split: ShardSplit, index: int) -> torch.Tensor | None:
 
 
 class Images:
-    """Files whose checksum fits, whatever is in them: pixels must be Pillow's, or there are none."""
+    """Files whose checksum fits, whatever is in them: pixels must be Pillow's, or there are
+    none."""
 
     def __init__(self, prepared: Path, work: Path) -> None:
         self.root = work / "images"
         (self.root / "train").mkdir(parents=True)
         photos = ShardSplit(prepared, "train", read_manifest(prepared))
         self.seeds = [photos.encoded(i) for i in range(0, 72, 3)]
-        self.seeds += [tiled for i in range(1, 72, 6) if (tiled := jpeg.tile(photos.encoded(i))) is not None]
+        self.seeds += [
+            tiled for i in range(1, 72, 6) if (tiled := jpeg.tile(photos.encoded(i))) is not None
+        ]
         with Image.open(io.BytesIO(self.seeds[0])) as image:
             grey = io.BytesIO()
             image.convert("L").save(grey, "PPM")
@@ -90,13 +97,20 @@ class Images:
         row = np.array([(0, len(body), zlib.crc32(body), 0, 0, 1, 1)], INDEX)
         np.save(self.root / "train" / "index.npy", row)
         index = hashlib.sha256((self.root / "train" / "index.npy").read_bytes()).hexdigest()
-        files = {"train/shard-00000.bin": {"bytes": len(body)}, "train/index.npy": {"sha256": index}}
-        split = ShardSplit(self.root, "train", {"files": files, "classes": [1], "splits": {"train": ONE}})
+        files = {
+            "train/shard-00000.bin": {"bytes": len(body)},
+            "train/index.npy": {"sha256": index},
+        }
+        split = ShardSplit(
+            self.root, "train", {"files": files, "classes": [1], "splits": {"train": ONE}}
+        )
         found = view(split, 0)
         if found is None:
             return "refused"
         image = split.image(0)
-        assert torch.equal(found, apply_plan(PLAN_FOR((image.shape[-2], image.shape[-1])), image)), "other pixels"
+        assert torch.equal(
+            found, apply_plan(PLAN_FOR((image.shape[-2], image.shape[-1])), image)
+        ), "other pixels"
         return "read"
 
 
@@ -104,7 +118,8 @@ ONE = {"images": 1, "digest": ""}
 
 
 class Damaged:
-    """A prepared folder with one file that is not what was written: each image is what it was, or there is none."""
+    """A prepared folder with one file that is not what was written: each image is what it was, or
+    there is none."""
 
     def __init__(self, prepared: Path, work: Path, name: str, head: int) -> None:
         self.root, self.file, self.head = work / Path(name).stem, name, head
@@ -129,14 +144,18 @@ class Damaged:
             else:
                 raise AssertionError("an index of another hash was opened")
         try:
-            split = ShardSplit(self.root, "train", self.manifest)  # as if the hash were not looked at
+            split = ShardSplit(
+                self.root, "train", self.manifest
+            )  # as if the hash were not looked at
         except InputError:
             return "refused"
         outcomes = Counter()
         for index in draw.choice(self.candidates, 3, replace=False).tolist():
             found = view(split, index)
             outcomes["refused" if found is None else "read"] += 1
-            assert found is None or torch.equal(found, self.expected[index]), f"another image for {index}"
+            assert found is None or torch.equal(found, self.expected[index]), (
+                f"another image for {index}"
+            )
         return "refused" if outcomes["refused"] else "read"
 
 

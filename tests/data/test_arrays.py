@@ -1,4 +1,5 @@
-"""Views of images in memory are drawn a batch at once, and are those that would be drawn one by one."""
+"""Views of images in memory are drawn a batch at once, and are those that would be drawn one by
+one."""
 
 import numpy as np
 import pytest
@@ -23,7 +24,9 @@ GEOMETRIES = [
 @pytest.fixture
 def split() -> ArraySplit:
     generator = torch.Generator().manual_seed(0)
-    return ArraySplit(torch.randint(0, 256, (40, 3, 9, 12), dtype=torch.uint8, generator=generator), [0, 1] * 20)
+    return ArraySplit(
+        torch.randint(0, 256, (40, 3, 9, 12), dtype=torch.uint8, generator=generator), [0, 1] * 20
+    )
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
@@ -41,7 +44,9 @@ def test_a_batch_is_drawn_as_its_images_one_by_one(split: ArraySplit, geometry: 
         else:
             assert shifts is None
     for image, index in zip(views.centered(indices), indices, strict=True):
-        assert torch.equal(image, apply_plan(center_plan(geometry, split.shape(index)), split.image(index)))
+        assert torch.equal(
+            image, apply_plan(center_plan(geometry, split.shape(index)), split.image(index))
+        )
 
 
 def test_the_numbers_of_an_image_do_not_depend_on_how_many_are_drawn() -> None:
@@ -49,7 +54,13 @@ def test_the_numbers_of_an_image_do_not_depend_on_how_many_are_drawn() -> None:
     for index in (0, 1, 57, 99):
         assert np.array_equal(draw_numbers(2, 4, [index]), together[index : index + 1])
     assert (
-        len(np.unique(np.concatenate([together, draw_numbers(2, 5, range(100)), draw_numbers(3, 4, range(100))])))
+        len(
+            np.unique(
+                np.concatenate(
+                    [together, draw_numbers(2, 5, range(100)), draw_numbers(3, 4, range(100))]
+                )
+            )
+        )
         == 2400
     )
 
@@ -63,9 +74,14 @@ def test_the_numbers_are_uniform() -> None:
         assert stats.kstest(column, "uniform").pvalue > 1e-4
 
 
-def test_the_data_sets_read_images_in_memory_a_batch_at_once_unless_their_sizes_are_drawn(split: ArraySplit) -> None:
+def test_the_data_sets_read_images_in_memory_a_batch_at_once_unless_their_sizes_are_drawn(
+    split: ArraySplit,
+) -> None:
     source = Source("noise", ("a", "b"), 3, split, split)
-    for geometry, in_batches in ((GEOMETRIES[0], True), (Geometry(36, 32, True, scale_jitter_px=(36, 40)), False)):
+    for geometry, in_batches in (
+        (GEOMETRIES[0], True),
+        (Geometry(36, 32, True, scale_jitter_px=(36, 40)), False),
+    ):
         for part in (
             TrainDataset(source, geometry, 0, skip_bad=False),
             CenterDataset(source, "val", geometry, skip_bad=False),

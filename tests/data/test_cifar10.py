@@ -17,7 +17,9 @@ from rectifiers.runtime.errors import InputError
 
 PER_CLASS = {"train": 5, "test": 2}
 ARCHIVE = "cifar-10-python.tar.gz"
-Images = dict[str, list[tuple[int, str, np.ndarray]]]  # by split: class, file name, pixels [3, 32, 32]
+Images = dict[
+    str, list[tuple[int, str, np.ndarray]]
+]  # by split: class, file name, pixels [3, 32, 32]
 
 
 class Python2Pickler(pickle._Pickler):
@@ -35,7 +37,8 @@ class Python2Pickler(pickle._Pickler):
 
 
 def write_pickle(path: Path, value: object) -> None:
-    """Write a file as those of the official archive are: protocol 2, of Python 2 and an old NumPy."""
+    """Write a file as those of the official archive are: protocol 2, of Python 2 and an old
+    NumPy."""
     with open(path, "wb") as file:
         Python2Pickler(file, protocol=2).dump(value)
     path.write_bytes(path.read_bytes().replace(b"cnumpy._core.", b"cnumpy.core."))
@@ -57,7 +60,10 @@ def write_archive(images: Images, root: Path) -> Path:
                 b"filenames": [file.encode() for file in files],
             }
             write_pickle(base / name, batch)
-    write_pickle(base / "batches.meta", {b"label_names": [name.encode() for name in CLASSES], b"num_vis": 3072})
+    write_pickle(
+        base / "batches.meta",
+        {b"label_names": [name.encode() for name in CLASSES], b"num_vis": 3072},
+    )
     return base
 
 
@@ -77,11 +83,17 @@ def images(monkeypatch: pytest.MonkeyPatch) -> Images:
         split: [
             (label, f"{kind}_s_{i:06d}.png", rng.integers(0, 256, (3, 32, 32), dtype=np.uint8))
             for label in range(10)
-            for i, kind in enumerate(sorted(["tabby", "alley_cat", "a", "Manx", "true_cat"][:count]))
+            for i, kind in enumerate(
+                sorted(["tabby", "alley_cat", "a", "Manx", "true_cat"][:count])
+            )
         ]
         for split, count in PER_CLASS.items()
     }
-    rows = [np.uint8([label, *pixels.flatten()]) for those in made.values() for label, _, pixels in those]
+    rows = [
+        np.uint8([label, *pixels.flatten()])
+        for those in made.values()
+        for label, _, pixels in those
+    ]
     monkeypatch.setattr(module, "PER_CLASS", PER_CLASS)
     monkeypatch.setattr(module, "DIGESTS", module._digests(np.stack(rows)))
     return made
@@ -106,7 +118,11 @@ FORMS: dict[str, Callable[[Images, Path], Path]] = {
 def test_every_form_holds_the_same_images_in_the_same_order_with_the_same_hash(
     images: Images, form: str, tmp_path: Path
 ) -> None:
-    source = cifar10(str(FORMS[form](images, tmp_path / "there")), download=False, cache_dir=str(tmp_path / "cache"))
+    source = cifar10(
+        str(FORMS[form](images, tmp_path / "there")),
+        download=False,
+        cache_dir=str(tmp_path / "cache"),
+    )
     assert (source.classes, source.channels, source.digests) == (CLASSES, 3, module.DIGESTS)
     assert source.inspected(tmp_path / "cache", skip_bad=False).digest == source.digest
     for split, those in ((source.train, images["train"]), (source.val, images["test"])):
@@ -115,15 +131,21 @@ def test_every_form_holds_the_same_images_in_the_same_order_with_the_same_hash(
             assert np.array_equal(split.image(i).numpy(), pixels)
 
 
-def test_the_archive_is_what_torchvision_reads(images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_archive_is_what_torchvision_reads(
+    images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_archive(images, tmp_path)
     monkeypatch.setattr(datasets.CIFAR10, "_check_integrity", lambda self: True)
     monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", lambda *_: True)
     theirs = datasets.CIFAR10(str(tmp_path), train=False)
     ours = cifar10(str(tmp_path), cache_dir=str(tmp_path / "cache")).val
-    expected = {pixels.tobytes() + bytes([label]) for pixels, label in zip(theirs.data, theirs.targets, strict=True)}
+    expected = {
+        pixels.tobytes() + bytes([label])
+        for pixels, label in zip(theirs.data, theirs.targets, strict=True)
+    }
     found = {
-        ours.image(i).permute(1, 2, 0).numpy().tobytes() + bytes([ours.labels[i]]) for i in range(len(ours.labels))
+        ours.image(i).permute(1, 2, 0).numpy().tobytes() + bytes([ours.labels[i]])
+        for i in range(len(ours.labels))
     }
     assert len(found) == 20
     assert found == expected
@@ -135,7 +157,9 @@ def test_the_images_are_read_once_and_again_when_a_file_changes(
     root, cache = str(write_folder(images, tmp_path / "there")), tmp_path / "cache"
     opened = []
     read = module._read_images
-    monkeypatch.setattr(module, "_read_images", lambda images: opened.append(len(images)) or read(images))
+    monkeypatch.setattr(
+        module, "_read_images", lambda images: opened.append(len(images)) or read(images)
+    )
     first = cifar10(root, cache_dir=str(cache))
     again = cifar10(root, cache_dir=str(cache))
     assert opened == [70]
@@ -169,8 +193,14 @@ def exchange_labels(root: Path) -> None:
     ("change", "reason"),
     [
         (exchange_labels, "their pixels and labels have another hash"),
-        (lambda root: (root / "train" / "cat").rename(root / "train" / "lion"), "train has other classes"),
-        (lambda root: next((root / "test" / "cat").iterdir()).unlink(), "test/cat has 1 images and not 2"),
+        (
+            lambda root: (root / "train" / "cat").rename(root / "train" / "lion"),
+            "train has other classes",
+        ),
+        (
+            lambda root: next((root / "test" / "cat").iterdir()).unlink(),
+            "test/cat has 1 images and not 2",
+        ),
         (
             lambda root: Image.new("RGB", (33, 32)).save(next((root / "test" / "cat").iterdir())),
             "has 32 x 33 px and not 32 x 32",
@@ -182,7 +212,10 @@ def test_other_images_are_refused_in_one_sentence(
 ) -> None:
     root = write_folder(images, tmp_path / "there")
     change(root)
-    with pytest.raises(InputError, match=rf"^data\.root=.* holds other images than CIFAR-10's \(.*{reason}\); get the"):
+    with pytest.raises(
+        InputError,
+        match=rf"^data\.root=.* holds other images than CIFAR-10's \(.*{reason}\); get the",
+    ):
         cifar10(str(root), cache_dir=str(tmp_path / "cache"))
 
 
@@ -190,7 +223,9 @@ HOSTILE = {
     "a function": b"cos\nsystem\n(S'touch reached'\ntR.",
     "a builtin": b'c__builtin__\neval\n(S\'open("reached", "w")\'\ntR.',
     "an attribute": pickle.dumps({b"data": np.str_}, protocol=2),
-    "objects": pickle.dumps({b"data": np.array([[]], object), b"labels": [], b"filenames": []}, protocol=2),
+    "objects": pickle.dumps(
+        {b"data": np.array([[]], object), b"labels": [], b"filenames": []}, protocol=2
+    ),
     "another type": pickle.dumps([1, 2], protocol=2),
     "nothing": b"",
     "no keys": pickle.dumps({}, protocol=2),
@@ -210,8 +245,14 @@ def test_a_hostile_archive_runs_no_code_and_is_refused_in_one_sentence(
     if is_packed:
         with tarfile.open(tmp_path / ARCHIVE, "w:gz") as file:
             file.add(folder, folder.name)
-    with pytest.raises(InputError, match=r"data_batch_2.* is no batch of CIFAR-10 \(.*\); get the official archive"):
-        cifar10(str(tmp_path if is_packed else folder), download=False, cache_dir=str(tmp_path / "cache"))
+    with pytest.raises(
+        InputError, match=r"data_batch_2.* is no batch of CIFAR-10 \(.*\); get the official archive"
+    ):
+        cifar10(
+            str(tmp_path if is_packed else folder),
+            download=False,
+            cache_dir=str(tmp_path / "cache"),
+        )
     assert not (tmp_path / "reached").exists()
 
 
@@ -226,7 +267,10 @@ def test_a_hostile_archive_runs_no_code_and_is_refused_in_one_sentence(
 def test_a_damaged_packed_archive_is_one_sentence(images: Images, tmp_path: Path, spoil) -> None:
     archive = packed(images, tmp_path) / ARCHIVE
     archive.write_bytes(spoil(archive.read_bytes()))
-    with pytest.raises(InputError, match=rf"{ARCHIVE} (cannot be read|is no batch) .*; get the official archive again"):
+    with pytest.raises(
+        InputError,
+        match=rf"{ARCHIVE} (cannot be read|is no batch) .*; get the official archive again",
+    ):
         cifar10(str(tmp_path), cache_dir=str(tmp_path / "cache"))
 
 
@@ -235,23 +279,34 @@ def test_a_batch_without_labels_says_so(images: Images, tmp_path: Path) -> None:
     batch = pickle.loads((folder / "data_batch_2").read_bytes(), encoding="bytes")
     del batch[b"labels"]
     write_pickle(folder / "data_batch_2", batch)
-    with pytest.raises(InputError, match=r"data_batch_2 is no batch of CIFAR-10 \(it has no b'labels'\); get the"):
+    with pytest.raises(
+        InputError, match=r"data_batch_2 is no batch of CIFAR-10 \(it has no b'labels'\); get the"
+    ):
         cifar10(str(folder), download=False, cache_dir=str(tmp_path / "cache"))
 
 
-def test_a_packed_archive_that_lacks_a_batch_or_holds_a_link_is_refused(images: Images, tmp_path: Path) -> None:
+def test_a_packed_archive_that_lacks_a_batch_or_holds_a_link_is_refused(
+    images: Images, tmp_path: Path
+) -> None:
     folder = write_archive(images, tmp_path / "unpacked")
     (folder / "data_batch_3").unlink()
     (folder / "data_batch_3").symlink_to("/etc/passwd")
     with tarfile.open(tmp_path / ARCHIVE, "w:gz") as file:
         file.add(folder, folder.name)
-    with pytest.raises(InputError, match=r"has no data_batch_3 of the official size; get the official archive again"):
+    with pytest.raises(
+        InputError,
+        match=r"has no data_batch_3 of the official size; get the official archive again",
+    ):
         cifar10(str(tmp_path), cache_dir=str(tmp_path / "cache"))
 
 
-def test_a_failed_download_is_reported_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_download_is_reported_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(datasets.CIFAR10, "url", "http://127.0.0.1:9/none.tar.gz")
-    with pytest.raises(InputError, match=rf"could not be downloaded .*; put {ARCHIVE} there, or choose data=digits"):
+    with pytest.raises(
+        InputError, match=rf"could not be downloaded .*; put {ARCHIVE} there, or choose data=digits"
+    ):
         cifar10(str(tmp_path))
     with pytest.raises(InputError, match=r"and data\.download=false"):
         cifar10(str(tmp_path), download=False)
@@ -277,18 +332,29 @@ def downloads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     ("given", "beside", "remedy"),
     [
         ("test", ["train/cat", "test/cat"], r"did you mean its parent, data\.root=.*/there\?"),
-        (".", ["train/cat", "val/cat"], rf"put {ARCHIVE} there, give an empty folder for the download, or read images"),
+        (
+            ".",
+            ["train/cat", "val/cat"],
+            rf"put {ARCHIVE} there, give an empty folder for the download, or read images",
+        ),
         ("cat", ["cat/one", "dog"], rf"put {ARCHIVE} there, give an empty folder"),
     ],
 )
 def test_a_folder_of_other_files_is_refused_and_nothing_is_downloaded_into_it(
-    tmp_path: Path, downloads: list[Path], given: str, beside: list[str], remedy: str, download: bool
+    tmp_path: Path,
+    downloads: list[Path],
+    given: str,
+    beside: list[str],
+    remedy: str,
+    download: bool,
 ) -> None:
     for folder in beside:
         (tmp_path / "there" / folder).mkdir(parents=True)
     root = tmp_path / "there" / given
     with pytest.raises(
-        InputError, match=rf"^data\.root={root} has no train/ and test/, nor the official archive of CIFAR-10; {remedy}"
+        InputError,
+        match=rf"^data\.root={root} has no train/ and test/, nor the official archive of "
+        rf"CIFAR-10; {remedy}",
     ):
         cifar10(str(root), download)
     assert downloads == []

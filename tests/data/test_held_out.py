@@ -30,10 +30,14 @@ def opened(*overrides: str) -> Source:
 
 @settings(max_examples=50, deadline=None)
 @given(
-    st.lists(st.integers(0, 2), min_size=30, max_size=300).filter(lambda y: min(Counter(y)[c] for c in range(3)) >= 5),
+    st.lists(st.integers(0, 2), min_size=30, max_size=300).filter(
+        lambda y: min(Counter(y)[c] for c in range(3)) >= 5
+    ),
     st.sampled_from([None, 1, 4]),
 )
-def test_val_is_a_part_of_every_class_and_train_is_the_rest(labels: list[int], per_class: int | None) -> None:
+def test_val_is_a_part_of_every_class_and_train_is_the_rest(
+    labels: list[int], per_class: int | None
+) -> None:
     train, val = choose(labels, CLASSES, per_class)
     assert sorted([*train, *val]) == list(range(len(labels)))
     assert list(train) == sorted(train)
@@ -55,7 +59,9 @@ def test_digits_have_three_splits_whose_test_are_the_450_images() -> None:
     assert Counter(source.val.labels) == dict.fromkeys(range(10), 27)
     assert torch.equal(source.test.images, whole.val.images)  # type: ignore[attr-defined]
     rows = Counter(
-        bytes(s.image(i).flatten().tolist()) for s in (source.train, source.val) for i in range(len(s.labels))
+        bytes(s.image(i).flatten().tolist())
+        for s in (source.train, source.val)
+        for i in range(len(s.labels))
     )
     assert rows == Counter(bytes(whole.train.image(i).flatten().tolist()) for i in range(1347))
 
@@ -69,7 +75,11 @@ def test_the_papers_protocol_keeps_the_two_splits() -> None:
 def test_the_data_have_one_hash_and_fits_to_a_part_another() -> None:
     three, two = opened("data=digits"), opened("data=digits", "data.protocol=paper")
     assert three.digest == two.digest == digits().digest
-    others = {three.train_digest, two.train_digest, opened("data=digits", "data.val_per_class=9").train_digest}
+    others = {
+        three.train_digest,
+        two.train_digest,
+        opened("data=digits", "data.val_per_class=9").train_digest,
+    }
     assert len(others) == 3
 
 
@@ -80,7 +90,9 @@ def photos(tmp_path: Path) -> Path:
             (tmp_path / part / group).mkdir(parents=True)
             for i in range(count):
                 colour = (ord(group), i, count)
-                Image.new("RGB", (40 + i, 40), colour).save(tmp_path / part / group / f"{i}.jpg", quality=95)
+                Image.new("RGB", (40 + i, 40), colour).save(
+                    tmp_path / part / group / f"{i}.jpg", quality=95
+                )
     return tmp_path
 
 
@@ -104,11 +116,15 @@ def test_a_folder_with_a_test_folder_keeps_its_splits(photos: Path) -> None:
     assert two.test is None
     assert two.digest != source.digest
     (photos / "test" / "wolf").mkdir()
-    with pytest.raises(InputError, match=r"test/wolf is a class that .*train has not; .* or remove it from test"):
+    with pytest.raises(
+        InputError, match=r"test/wolf is a class that .*train has not; .* or remove it from test"
+    ):
         folder(str(photos))
 
 
-def test_a_part_of_a_split_of_files_is_read_by_the_decoder_and_brought_by_workers(photos: Path) -> None:
+def test_a_part_of_a_split_of_files_is_read_by_the_decoder_and_brought_by_workers(
+    photos: Path,
+) -> None:
     source = three_splits(folder(str(photos)), 3)
     part = source.train
     assert hasattr(part, "encoded")
@@ -130,13 +146,16 @@ def test_a_part_of_a_split_of_files_is_read_by_the_decoder_and_brought_by_worker
 def test_a_class_with_too_few_images_is_one_sentence(photos: Path) -> None:
     with pytest.raises(
         InputError,
-        match=r"^12 of the 12 training images of class a would be for validation, .*; add images, lower "
+        match=r"^12 of the 12 training images of class a would be for validation, .*; add "
+        r"images, lower "
         r"data\.val_per_class, or give data\.protocol=paper",
     ):
         opened("data=folder", f"data.root={photos}", "data.val_per_class=12")
     for i in range(1, 12):
         (photos / "train" / "b" / f"{i}.jpg").unlink()
-    with pytest.raises(InputError, match="1 of the 1 training images of class b would be for validation"):
+    with pytest.raises(
+        InputError, match="1 of the 1 training images of class b would be for validation"
+    ):
         opened("data=folder", f"data.root={photos}")
 
 

@@ -32,7 +32,10 @@ def encoded(image: Image.Image, kind: str) -> bytes:
 
 
 GREY16 = Image.fromarray(np.full((20, 24), 9000, dtype=np.uint16))
-WHOLE = {kind: encoded(photo(40, 48), kind) for kind in ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP", "GIF")} | {
+WHOLE = {
+    kind: encoded(photo(40, 48), kind)
+    for kind in ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP", "GIF")
+} | {
     "progressive": jpeg(photo(40, 48), progressive=True),
     "grey": jpeg(photo(40, 48).convert("L")),
     "inks": jpeg(photo(40, 48).convert("CMYK")),
@@ -62,7 +65,10 @@ def test_a_file_that_is_cut_short_is_noticed(kind: str, share: float) -> None:
         (encoded(GREY16, "PNG"), "more than 8 bits"),
         (encoded(GREY16, "TIFF"), "more than 8 bits"),
         (encoded(Image.new("1", (30000, 30000)), "PNG"), "px|exceeds limit"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n", "cannot identify image file"),
+        (
+            b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n",
+            "cannot identify image file",
+        ),
         (WHOLE["PNG"].replace(b"IHDR\x00", b"IHDR\x01"), "cannot identify image file"),
     ],
 )
@@ -90,7 +96,8 @@ def test_a_png_with_a_wrong_byte_anywhere_is_decoded_to_see_whether_it_can_be_re
 
 @pytest.fixture
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two classes of four JPEG files for training and for validation; their findings are kept although they are new."""
+    """Two classes of four JPEG files for training and for validation; their findings are kept
+    although they are new."""
     monkeypatch.setattr(inspection, "SETTLED_NS", -1)
     return write_folder(tmp_path / "photos")
 
@@ -113,7 +120,9 @@ def look(root: Path, *, skip_bad: bool = False) -> Source:
     return folder(str(root)).inspected(root.parent / "cache", skip_bad=skip_bad)
 
 
-def test_a_second_look_opens_no_file_and_gives_the_same_hash(photos: Path, opened: list[str]) -> None:
+def test_a_second_look_opens_no_file_and_gives_the_same_hash(
+    photos: Path, opened: list[str]
+) -> None:
     first = look(photos).digest
     assert len(opened) == 16
     assert first == folder(str(photos)).digest
@@ -122,12 +131,16 @@ def test_a_second_look_opens_no_file_and_gives_the_same_hash(photos: Path, opene
     assert opened == []
 
 
-@pytest.mark.skipif(bool(decoder.unavailable_reason()), reason="without the C library Pillow decodes every file")
+@pytest.mark.skipif(
+    bool(decoder.unavailable_reason()), reason="without the C library Pillow decodes every file"
+)
 def test_images_that_the_c_decoder_leaves_to_pillow_are_counted(photos: Path) -> None:
     for path in (photos / "train" / "a" / "1.jpg", photos / "val" / "b" / "0.jpg"):
         path.write_bytes(jpeg(photo(40, 48), progressive=True))
     for _ in range(2):  # the second look remembers
-        with pytest.warns(UserWarning, match="^2 of 16 images are JPEG files that the C decoder leaves to Pillow"):
+        with pytest.warns(
+            UserWarning, match="^2 of 16 images are JPEG files that the C decoder leaves to Pillow"
+        ):
             look(photos)
 
 
@@ -183,7 +196,9 @@ def test_a_file_that_has_just_changed_is_looked_at_again(
         lambda body: body[:40] + bytes([body[40] ^ 1]) + body[41:],
     ],
 )
-def test_a_damaged_memory_is_made_again(photos: Path, opened: list[str], damage: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_memory_is_made_again(
+    photos: Path, opened: list[str], damage: Callable[[bytes], bytes]
+) -> None:
     first = look(photos).digest
     opened.clear()
     for memory in (photos.parent / "cache" / "inspections").iterdir():
@@ -198,7 +213,9 @@ def test_a_damaged_memory_is_made_again(photos: Path, opened: list[str], damage:
 def test_a_look_that_ends_early_is_not_repeated(photos: Path, opened: list[str]) -> None:
     victim, source = photos / "train" / "b" / "2.jpg", folder(str(photos))
     victim.unlink()
-    with pytest.raises(InputError, match=r"b/2\.jpg cannot be read \(.*No such file.*\); repair or remove it"):
+    with pytest.raises(
+        InputError, match=r"b/2\.jpg cannot be read \(.*No such file.*\); repair or remove it"
+    ):
         source.inspected(photos.parent / "cache", skip_bad=False)
     assert len(opened) == 6
     look(photos)
@@ -207,7 +224,9 @@ def test_a_look_that_ends_early_is_not_repeated(photos: Path, opened: list[str])
 
 def test_no_memory_is_kept_in_a_cache_that_cannot_be_written(photos: Path) -> None:
     (photos.parent / "cache").write_text("a file")
-    with pytest.raises(InputError, match=r"cache_dir cannot be written \(.*\); give another cache_dir"):
+    with pytest.raises(
+        InputError, match=r"cache_dir cannot be written \(.*\); give another cache_dir"
+    ):
         look(photos)
 
 
@@ -217,13 +236,23 @@ def test_the_memory_knows_no_images_of_another_folder(photos: Path) -> None:
     (other / "train" / "a" / "1.jpg").write_bytes(jpeg(photo(40, 48, 7)))
     assert look(other).digest != first
     assert look(photos).digest == first
-    memories = [json.loads(m.read_bytes().partition(b"\n")[2]) for m in (photos.parent / "cache").rglob("*.json")]
+    memories = [
+        json.loads(m.read_bytes().partition(b"\n")[2])
+        for m in (photos.parent / "cache").rglob("*.json")
+    ]
     assert sorted(len(memory) for memory in memories) == [8, 8, 8, 8]
 
 
 # ---- a run ----
 
-SMALL = ("data=folder", "model=mini", "optim.global_batch=4", "optim.epochs=1", "logger=none", "evaluation=center")
+SMALL = (
+    "data=folder",
+    "model=mini",
+    "optim.global_batch=4",
+    "optim.epochs=1",
+    "logger=none",
+    "evaluation=center",
+)
 
 
 @pytest.fixture
@@ -232,23 +261,33 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("part", ["train", "val"])
-@pytest.mark.parametrize("damage", [lambda body: b"", lambda body: body[:-30], lambda body: b"<html>"])
+@pytest.mark.parametrize(
+    "damage", [lambda body: b"", lambda body: body[:-30], lambda body: b"<html>"]
+)
 def test_an_image_that_cannot_be_read_is_met_before_training(
     photos: Path, part: str, damage: Callable[[bytes], bytes], no_training: None
 ) -> None:
     for name in ("1.jpg", "2.jpg"):
         victim = photos / part / "b" / name
         victim.write_bytes(damage(victim.read_bytes()))
-    config = compose_config(*SMALL, f"data.root={photos}", f"runs_dir={photos}/../runs", f"cache_dir={photos}/../cache")
-    sentence = rf"{part}/b/1\.jpg cannot be read as an image \(.*\); repair or remove it \(and 1 more\)$"
+    config = compose_config(
+        *SMALL, f"data.root={photos}", f"runs_dir={photos}/../runs", f"cache_dir={photos}/../cache"
+    )
+    sentence = (
+        rf"{part}/b/1\.jpg cannot be read as an image \(.*\); repair or remove it \(and 1 more\)$"
+    )
     for _ in range(2):  # the second time from memory
         with pytest.raises(InputError, match=sentence):
             train(config, {})
 
 
-def test_with_skip_a_bad_training_image_is_named_at_the_start_and_one_of_validation_is_refused(photos: Path) -> None:
+def test_with_skip_a_bad_training_image_is_named_at_the_start_and_one_of_validation_is_refused(
+    photos: Path,
+) -> None:
     (photos / "train" / "b" / "2.jpg").write_bytes(b"")
-    with pytest.warns(UserWarning, match=r"b/2\.jpg cannot be read as an image .*; others take the places of such"):
+    with pytest.warns(
+        UserWarning, match=r"b/2\.jpg cannot be read as an image .*; others take the places of such"
+    ):
         look(photos, skip_bad=True)
     (photos / "val" / "b" / "2.jpg").write_bytes(b"")
     with (

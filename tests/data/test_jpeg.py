@@ -21,7 +21,8 @@ from rectifiers.runtime import compiling
 from rectifiers.runtime.compiling import JPEG, KERNELS, Library
 
 pytestmark = pytest.mark.skipif(
-    decoder.unavailable_reason() is not None, reason=f"there is no C library to test: {decoder.unavailable_reason()}"
+    decoder.unavailable_reason() is not None,
+    reason=f"there is no C library to test: {decoder.unavailable_reason()}",
 )
 Pair = tuple[int, int]
 FLAVOURS = ["4:4:4", "4:2:2", "4:2:0", "grey"]
@@ -31,9 +32,15 @@ def pixels(content: bytes) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
 
 
-def reference(content: bytes, size: tuple[int, int], corner: tuple[int, int], side: int, mirrored: bool) -> np.ndarray:
+def reference(
+    content: bytes, size: tuple[int, int], corner: tuple[int, int], side: int, mirrored: bool
+) -> np.ndarray:
     """By Pillow alone: decode all, resize all, cut, mirror."""
-    image = Image.open(io.BytesIO(content)).convert("RGB").resize((size[1], size[0]), Image.Resampling.BILINEAR)
+    image = (
+        Image.open(io.BytesIO(content))
+        .convert("RGB")
+        .resize((size[1], size[0]), Image.Resampling.BILINEAR)
+    )
     crop = np.asarray(image)[corner[0] : corner[0] + side, corner[1] : corner[1] + side]
     return (crop[:, ::-1] if mirrored else crop).transpose(2, 0, 1)
 
@@ -56,10 +63,13 @@ def pillow_shrinks_columns_first(shape: tuple[int, int], size: tuple[int, int]) 
 @settings(max_examples=120, deadline=None)
 @given(st.data())
 def test_crops_are_pillows_bit_for_bit(data: st.DataObject) -> None:
-    """Any size, flavour and crop, plain and tiled: the same bytes, and no crop that could be had is left to Pillow."""
+    """Any size, flavour and crop, plain and tiled: the same bytes, and no crop that could be had is
+    left to Pillow."""
     shape = data.draw(st.tuples(st.integers(1, 300), st.integers(1, 300)), label="shape")
     flavour = data.draw(st.sampled_from(FLAVOURS), label="flavour")
-    plain = encode(photo(*shape, which=shape[0]), flavour, quality=data.draw(st.sampled_from([60, 92, 100])))
+    plain = encode(
+        photo(*shape, which=shape[0]), flavour, quality=data.draw(st.sampled_from([60, 92, 100]))
+    )
     px = data.draw(st.integers(1, 200), label="shorter side")
     longer = int(px * max(shape) / min(shape))
     size = (px, longer) if shape[0] <= shape[1] else (longer, px)
@@ -96,7 +106,9 @@ def test_tall_images_equal_pillows_bit_for_bit_or_fall_back_to_it(shape: Pair) -
     assert left_to_pillow > 0
 
 
-def test_a_library_that_decodes_to_other_pixels_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_decodes_to_other_pixels_is_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def other(*arguments: object) -> bool:
         done = original(*arguments)
         arguments[-1][0, 0, 0] += 1  # type: ignore[index]
@@ -128,11 +140,14 @@ def test_tiling_changes_no_pixel_and_hardly_the_size(flavour: str, progressive: 
 
 
 def test_a_tiled_file_is_read_only_where_the_crop_lies() -> None:
-    """All tiles but the top left ones are overwritten: their crop does not notice, and Pillow's own does not change."""
+    """All tiles but the top left ones are overwritten: their crop does not notice, and Pillow's own
+    does not change."""
     tiled = bytearray(decoder.tile(jpeg(photo(384, 512))))
     whole = reference(bytes(tiled), (384, 512), (0, 0), 64, False)
     start = tiled.index(b"\xff\xda")
-    markers = [i for i in range(start, len(tiled) - 1) if tiled[i] == 0xFF and 0xD0 <= tiled[i + 1] <= 0xD7]
+    markers = [
+        i for i in range(start, len(tiled) - 1) if tiled[i] == 0xFF and 0xD0 <= tiled[i + 1] <= 0xD7
+    ]
     for a, b in pairwise(markers[40:]):
         tiled[a + 2 : b] = bytes(b - a - 2)
     assert np.array_equal(crop(bytes(tiled), (384, 512), (0, 0), 64, False), whole)
@@ -153,15 +168,26 @@ def test_unsupported_files_fall_back_to_pillow() -> None:
     assert decoder.tile(truncated) is None
     unfinished = jpeg(photo(90, 120), progressive=True)
     last_scan = unfinished.rindex(b"\xff\xda")
-    assert decoder.tile(unfinished[:last_scan] + b"\xff\xd9") is None  # a decoder smooths what is missing
+    assert (
+        decoder.tile(unfinished[:last_scan] + b"\xff\xd9") is None
+    )  # a decoder smooths what is missing
 
 
 def test_crops_outside_the_image_and_foreign_buffers_are_refused() -> None:
     content = jpeg(photo(90, 120))
     out = torch.empty(3, 64, 64, dtype=torch.uint8)
-    for size, corner in (((90, 120), (27, 0)), ((90, 120), (0, 57)), ((90, 120), (-1, 0)), ((63, 120), (0, 0))):
+    for size, corner in (
+        ((90, 120), (27, 0)),
+        ((90, 120), (0, 57)),
+        ((90, 120), (-1, 0)),
+        ((63, 120), (0, 0)),
+    ):
         assert not decoder.crop(content, size, corner, False, out)
-    for wrong in (torch.empty(1, 64, 64, dtype=torch.uint8), torch.empty(3, 64, 64), out.transpose(1, 2)):
+    for wrong in (
+        torch.empty(1, 64, 64, dtype=torch.uint8),
+        torch.empty(3, 64, 64),
+        out.transpose(1, 2),
+    ):
         with pytest.raises(ValueError, match="must be contiguous uint8"):
             decoder.crop(content, (90, 120), (0, 0), False, wrong)
 
@@ -179,7 +205,13 @@ def test_files_with_metadata_are_supported() -> None:
 
 def with_segment(content: bytes, marker: int, body: bytes) -> bytes:
     """The file with another marker segment in front."""
-    return content[:2] + bytes([0xFF, marker]) + (len(body) + 2).to_bytes(2, "big") + body + content[2:]
+    return (
+        content[:2]
+        + bytes([0xFF, marker])
+        + (len(body) + 2).to_bytes(2, "big")
+        + body
+        + content[2:]
+    )
 
 
 PHOTOSHOP = b"Photoshop 3.0\0"
@@ -189,7 +221,9 @@ def resource(kind: int, data: bytes, name: bytes = b"") -> bytes:
     """An image resource of Photoshop; its parts begin at even places."""
     named = bytes([len(name)]) + name
     parts = (named, len(data).to_bytes(4, "big") + data)
-    return b"8BIM" + kind.to_bytes(2, "big") + b"".join(part + bytes(len(part) % 2) for part in parts)
+    return (
+        b"8BIM" + kind.to_bytes(2, "big") + b"".join(part + bytes(len(part) % 2) for part in parts)
+    )
 
 
 @pytest.mark.parametrize(
@@ -198,7 +232,11 @@ def resource(kind: int, data: bytes, name: bytes = b"") -> bytes:
         (0xE2, b"ICC_PROFILE\0\1\1" + b"p" * 90, True),
         (0xE2, b"ICC_PROFILE\0\1\1", True),
         (0xE2, b"ICC_PROFILE\0\1", False),  # Pillow reads the count behind it, and fails
-        (0xE2, b"MPF\0" + b"x" * 60, False),  # Pillow opens the file as one of several images, or not at all
+        (
+            0xE2,
+            b"MPF\0" + b"x" * 60,
+            False,
+        ),  # Pillow opens the file as one of several images, or not at all
         (0xE2, b"", False),
         (0xE0, b"JFIF\0\1\1\0\0\1\0\1\0\0", True),
         (0xE0, b"JFIF\0\1\1", False),
@@ -208,13 +246,18 @@ def resource(kind: int, data: bytes, name: bytes = b"") -> bytes:
         (0xED, PHOTOSHOP + resource(0x03ED, bytes(13)), False),  # resolutions have 14 bytes
         (0xED, PHOTOSHOP + resource(0x0404, b"caption")[:-3], False),
         (0xED, PHOTOSHOP + b"8BIM" * 9, False),
-        *((0xED, PHOTOSHOP + resource(0x0404, b"", name=b"n")[:cut], False) for cut in range(4, 12)),
+        *(
+            (0xED, PHOTOSHOP + resource(0x0404, b"", name=b"n")[:cut], False)
+            for cut in range(4, 12)
+        ),
         (0xEE, b"Adobe\0d\0\0\0\0\1", True),
         (0xEE, b"Adobe\0d", False),
         (0xE7, b"anything", True),
     ],
 )
-def test_only_markers_that_pillow_certainly_accepts_are_accepted(marker: int, body: bytes, handled: bool) -> None:
+def test_only_markers_that_pillow_certainly_accepts_are_accepted(
+    marker: int, body: bytes, handled: bool
+) -> None:
     """A file that Pillow may refuse, or open as another kind, must not be decoded in its place."""
     plain = jpeg(photo(90, 120))
     content = with_segment(plain, marker, body)
@@ -226,7 +269,8 @@ def test_only_markers_that_pillow_certainly_accepts_are_accepted(marker: int, bo
 
 
 def of_scans(count: int) -> bytes:
-    """A progressive grey JPEG of one block, written by hand: a scan for its mean, and the others all for the rest."""
+    """A progressive grey JPEG of one block, written by hand: a scan for its mean, and the others
+    all for the rest."""
 
     def segment(marker: int, *body: int) -> bytes:
         return with_segment(b"\xff\xd8", marker, bytes(body))[2:]
@@ -234,12 +278,15 @@ def of_scans(count: int) -> bytes:
     one_code = (1, *[0] * 15, 0)  # Huffman: the bit 0 says 0, or the end of the block
     head = segment(0xDB, 0, *[1] * 64) + segment(0xC2, 8, 0, 8, 0, 8, 1, 1, 0x11, 0)
     tables = segment(0xC4, 0x00, *one_code) + segment(0xC4, 0x10, *one_code)
-    mean, rest = (segment(0xDA, 1, 1, 0, first, last, 0) + b"\x7f" for first, last in ((0, 0), (1, 63)))
+    mean, rest = (
+        segment(0xDA, 1, 1, 0, first, last, 0) + b"\x7f" for first, last in ((0, 0), (1, 63))
+    )
     return b"\xff\xd8" + head + tables + mean + rest * (count - 1) + b"\xff\xd9"
 
 
 def test_a_file_of_many_scans_is_not_rewritten() -> None:
-    """A hostile one has thousands, and each is a pass over the image; cameras and the web make about ten."""
+    """A hostile one has thousands, and each is a pass over the image; cameras and the web make
+    about ten."""
     tiled = decoder.tile(of_scans(200))
     assert tiled is not None
     assert np.array_equal(pixels(tiled), pixels(of_scans(200)))
@@ -256,7 +303,9 @@ def mutate(content: bytes, draw: np.random.Generator) -> bytes:
     elif kind == 1:
         del out[draw.integers(len(out)) :]
     elif kind == 2:
-        markers = [i + 1 for i in range(len(out) - 1) if out[i] == 0xFF and out[i + 1] not in (0, 0xFF)]
+        markers = [
+            i + 1 for i in range(len(out) - 1) if out[i] == 0xFF and out[i + 1] not in (0, 0xFF)
+        ]
         out[markers[draw.integers(len(markers))]] = draw.integers(256)
     elif kind == 3:
         at = out.index(b"\xff\xc0") + 5
@@ -271,7 +320,8 @@ def mutate(content: bytes, draw: np.random.Generator) -> bytes:
 
 
 def check_mutants(count: int, seed: int) -> int:
-    """Every mutant gives Pillow's pixels or is left to it, cropped and tiled; return how many gave pixels."""
+    """Every mutant gives Pillow's pixels or is left to it, cropped and tiled; return how many gave
+    pixels."""
     seeds = [encode(photo(64, 96), flavour) for flavour in FLAVOURS]
     seeds += [decoder.tile(content) for content in seeds]
     given_out = 0
@@ -289,7 +339,9 @@ def check_mutants(count: int, seed: int) -> int:
         out = crop(mutant, shape, corner, side, False)
         if out is not None:
             given_out += 1
-            assert np.array_equal(out, reference(mutant, shape, corner, side, False)), f"crop of mutant {seed}, {i}"
+            assert np.array_equal(out, reference(mutant, shape, corner, side, False)), (
+                f"crop of mutant {seed}, {i}"
+            )
     return given_out
 
 
@@ -308,9 +360,25 @@ def test_no_damaged_file_makes_the_c_code_access_foreign_memory(tmp_path: Path) 
     """30,000 mutants under the address and undefined-behaviour sanitizers, leaks included."""
     require("cc")
     program = tmp_path / "fuzz"
-    sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g", "-DPLAIN"]
+    sanitizers = [
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+        "-O1",
+        "-g",
+        "-DPLAIN",
+    ]
     code = [*map(str, JPEG.sources()), str(ROOT / "tests" / "data" / "fuzz.c")]
-    command = ["cc", "-std=gnu11", *sanitizers, f"-I{JPEG.folder}", *code, "-o", str(program), "-ljpeg", "-lm"]
+    command = [
+        "cc",
+        "-std=gnu11",
+        *sanitizers,
+        f"-I{JPEG.folder}",
+        *code,
+        "-o",
+        str(program),
+        "-ljpeg",
+        "-lm",
+    ]
     subprocess.run(command, check=True)
     files = []
     for flavour in FLAVOURS:
@@ -320,7 +388,9 @@ def test_no_damaged_file_makes_the_c_code_access_foreign_memory(tmp_path: Path) 
     for i, content in enumerate(files):
         (tmp_path / f"{i}.jpg").write_bytes(content)
     names = [str(tmp_path / f"{i}.jpg") for i in range(len(files))]
-    done = subprocess.run([str(program), "30000", *names], capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [str(program), "30000", *names], capture_output=True, text=True, timeout=600
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     cropped, tiled = map(int, done.stdout.split())
@@ -328,7 +398,9 @@ def test_no_damaged_file_makes_the_c_code_access_foreign_memory(tmp_path: Path) 
     assert tiled > 1000
 
 
-def test_a_library_that_is_older_than_its_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_is_older_than_its_sources_is_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(Library, "source_hash", lambda _: "0" * 16)
     decoder._library.cache_clear()
     try:
@@ -370,5 +442,8 @@ def test_the_build_needs_only_a_compiler_and_names_what_is_missing(tmp_path: Pat
     assert not (place / "library.so").exists()  # what is left would be stale
     assert (tmp_path / "nn" / "kernels" / "library.so").is_file()
     assert run("no-such-compiler").count("was not built (") == 2
-    assert sorted(path.suffix for path in place.iterdir() if path.suffix not in (".c", ".h", ".py")) == []
+    assert (
+        sorted(path.suffix for path in place.iterdir() if path.suffix not in (".c", ".h", ".py"))
+        == []
+    )
     assert (ROOT / "hatch_build.py").is_file()

@@ -1,4 +1,5 @@
-"""What ImageNet's index costs: measured on as many rows, over real shards, in real worker processes."""
+"""What ImageNet's index costs: measured on as many rows, over real shards, in real worker
+processes."""
 
 import hashlib
 import json
@@ -18,7 +19,8 @@ pytestmark = pytest.mark.process
 
 IMAGES, SHARDS = {"train": 1281167, "val": 50000}, {"train": 141, "val": 6}
 BAR_MB, BAR_S = 300, 2  # a worker; opening
-# The process that trains has imported all that a run does. A collection of garbage comes in every long run.
+# The process that trains has imported all that a run does. A collection of garbage comes in every
+# long run.
 PROGRAM = """
 import gc, json, multiprocessing, resource, sys, time
 from pathlib import Path
@@ -55,12 +57,13 @@ for name, loader in (("train", data.train_dataloader()), ("val", data.val_datalo
     del batches
 images = {"train": len(source.train.labels), "val": len(source.val.labels)}
 print(json.dumps({"opened": opened, "workers": workers, "images": images}))
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(scope="module")
 def full_size(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A prepared folder of ImageNet's size, whose shards are all one file of 16 photos of ImageNet's mean size."""
+    """A prepared folder of ImageNet's size, whose shards are all one file of 16 photos of
+    ImageNet's mean size."""
     root = tmp_path_factory.mktemp("full")
     photos = [jpeg(photo(375, 500, i)) for i in range(16)]
     starts = np.cumsum([0, *map(len, photos)])
@@ -68,7 +71,10 @@ def full_size(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for split, count in IMAGES.items():
         (root / split).mkdir()
         index, which = np.zeros(count, INDEX), np.arange(count) % len(photos)
-        index["offset"], index["length"] = starts[which], np.array([len(body) for body in photos])[which]
+        index["offset"], index["length"] = (
+            starts[which],
+            np.array([len(body) for body in photos])[which],
+        )
         index["crc32"] = np.array([zlib.crc32(body) for body in photos])[which]
         index["shard"] = np.arange(count) * SHARDS[split] // count
         index["label"], index["height"], index["width"] = np.arange(count) * 1000 // count, 375, 500
@@ -87,15 +93,20 @@ def full_size(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="memory is read from Linux' /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/smaps_rollup").exists(), reason="memory is read from Linux' /proc"
+)
 def test_imagenets_index_opens_at_once_and_workers_use_little_memory(full_size: Path) -> None:
     """A worker's share counts what it has by itself, and of what several have in common its part.
 
-    Resident, it has over 500 MB whatever is read: torch alone has that, and it is the training process' own.
-    """
+    Resident, it has over 500 MB whatever is read: torch alone has that, and it is the training
+    process' own."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(full_size)], capture_output=True, text=True, env=environment
+        [sys.executable, "-c", PROGRAM, str(full_size)],
+        capture_output=True,
+        text=True,
+        env=environment,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

@@ -63,14 +63,18 @@ def photo_batches(source_root: Path, workers: int) -> list[Batch]:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_the_number_of_workers_changes_no_pixel_label_or_shift(photos: Source, workers: int) -> None:
+def test_the_number_of_workers_changes_no_pixel_label_or_shift(
+    photos: Source, workers: int
+) -> None:
     alone, helped = (photo_batches(photos.train.root, n) for n in (0, workers))
     assert len(alone) == 2
     assert all(same(one, two) for one, two in zip(alone, helped, strict=True))
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_ranks_that_share_a_batch_read_the_images_of_a_single_process(photos: Source, ranks: int) -> None:
+def test_ranks_that_share_a_batch_read_the_images_of_a_single_process(
+    photos: Source, ranks: int
+) -> None:
     data = ImageData(photos, PAPER, global_batch=8, seed=3, workers=0)
     data.batches.set_epoch(4)
     for items, whole in zip(data.batches, photo_batches(photos.train.root, 0), strict=True):
@@ -93,7 +97,9 @@ def test_a_restart_continues_with_the_same_images(photos: Source) -> None:
 def test_every_image_equals_pillows(photos: Source, geometry: Geometry) -> None:
     """Training, validation and what preprocessing learns from, with and without the C library."""
     for epoch in range(3):
-        batch = TrainDataset(photos, geometry, 3, skip_bad=False).__getitems__([(epoch, i) for i in range(16)])
+        batch = TrainDataset(photos, geometry, 3, skip_bad=False).__getitems__(
+            [(epoch, i) for i in range(16)]
+        )
         for i in range(16):
             image = photos.train.image(i)
             plan = draw_plan(geometry, 3, epoch, i, (image.shape[1], image.shape[2]))
@@ -158,8 +164,12 @@ def test_an_unreadable_image_in_a_worker_is_reported_in_one_sentence(damaged: So
 
 
 def test_skip_bad_replaces_an_unreadable_image_by_the_next_and_names_it(damaged: Source) -> None:
-    data = ImageData(damaged, Geometry(36, 32, True), global_batch=6, seed=0, workers=0, skip_bad=True)
-    with pytest.warns(UserWarning, match=r"1\.jpg cannot be read .* the next image takes its place"):
+    data = ImageData(
+        damaged, Geometry(36, 32, True), global_batch=6, seed=0, workers=0, skip_bad=True
+    )
+    with pytest.warns(
+        UserWarning, match=r"1\.jpg cannot be read .* the next image takes its place"
+    ):
         batch = data.training.__getitems__([(0, 0), (0, 1), (0, 2)])
     assert batch.unread == [1, 2, 2]
     assert batch.labels.tolist() == [0, 1, 1]
@@ -170,7 +180,9 @@ def test_skip_bad_replaces_an_unreadable_image_by_the_next_and_names_it(damaged:
 
 def test_validation_never_skips_an_image(damaged: Source) -> None:
     (damaged.val.root / "val" / "a" / "0.jpg").write_bytes(b"broken")
-    data = ImageData(damaged, Geometry(36, 32, True), global_batch=6, seed=0, workers=0, skip_bad=True)
+    data = ImageData(
+        damaged, Geometry(36, 32, True), global_batch=6, seed=0, workers=0, skip_bad=True
+    )
     with pytest.raises(InputError, match=r"0\.jpg cannot be read as an image"):
         list(data.val_dataloader())
 
@@ -178,7 +190,9 @@ def test_validation_never_skips_an_image(damaged: Source) -> None:
 def test_a_split_without_a_readable_image_is_an_error(damaged: Source) -> None:
     for path in damaged.train.paths:
         path.write_bytes(b"broken")
-    data = ImageData(damaged, Geometry(36, 32, True), global_batch=6, seed=0, workers=0, skip_bad=True)
+    data = ImageData(
+        damaged, Geometry(36, 32, True), global_batch=6, seed=0, workers=0, skip_bad=True
+    )
     with (
         pytest.raises(InputError, match="no training image can be read"),
         pytest.warns(UserWarning, match="takes its place"),
@@ -198,7 +212,8 @@ def test_a_long_thin_image_is_refused_instead_of_exhausting_memory(
         monkeypatch.setattr(decoder, "unavailable_reason", lambda: "no library today")
     data = ImageData(damaged, Geometry(256, 224, True), global_batch=6, seed=0, workers=0)
     sentence = (
-        r"image 0 cannot be used: an image of 65000 x 1 px would have more than 89,000,000 px .* side is 256; remove"
+        r"image 0 cannot be used: an image of 65000 x 1 px would have more than 89,000,000 "
+        r"px .* side is 256; remove"
     )
     with pytest.raises(InputError, match=sentence):
         data.training.__getitems__([(0, 0)])

@@ -28,7 +28,9 @@ def flat(images: torch.Tensor) -> np.ndarray:
     return images.flatten(1).double().numpy() / 255
 
 
-def result(method, moments: PixelMoments, images: torch.Tensor, scale: float | str = 1.0) -> np.ndarray:
+def result(
+    method, moments: PixelMoments, images: torch.Tensor, scale: float | str = 1.0
+) -> np.ndarray:
     return fit(method, moments, scale).double()(images).flatten(1).numpy()
 
 
@@ -47,11 +49,17 @@ def test_standardize_gives_every_varying_pixel_unit_variance(
 ) -> None:
     z, varies = result(P.standardize, moments, images), flat.std(0) > 0
     assert not varies.all()  # the corners of the digits are always black
-    assert np.allclose(z[:, varies], ((flat - flat.mean(0)) / np.where(varies, flat.std(0), 1))[:, varies], atol=1e-4)
+    assert np.allclose(
+        z[:, varies],
+        ((flat - flat.mean(0)) / np.where(varies, flat.std(0), 1))[:, varies],
+        atol=1e-4,
+    )
     assert not z[:, ~varies].any()
 
 
-def test_minmax_fills_minus_one_to_one(moments: PixelMoments, images: torch.Tensor, flat: np.ndarray) -> None:
+def test_minmax_fills_minus_one_to_one(
+    moments: PixelMoments, images: torch.Tensor, flat: np.ndarray
+) -> None:
     z, varies = result(P.minmax, moments, images), flat.std(0) > 0
     assert np.allclose(z[:, varies].min(0), -1, atol=1e-6)
     assert np.allclose(z[:, varies].max(0), 1, atol=1e-6)
@@ -66,7 +74,9 @@ def test_pca_decorrelates_keeps_distances_and_sorts_by_variance(
     assert np.allclose(covariance, np.diag(np.diag(covariance)), atol=1e-6)
     assert (np.diff(np.diag(covariance)) < 1e-6).all()
     centred = flat - flat.mean(0)
-    assert np.allclose(np.linalg.norm(z[0] - z[1]), np.linalg.norm(centred[0] - centred[1]), atol=1e-5)
+    assert np.allclose(
+        np.linalg.norm(z[0] - z[1]), np.linalg.norm(centred[0] - centred[1]), atol=1e-5
+    )
     values = np.linalg.svd(centred.T @ centred / len(centred))[1]
     assert np.allclose(np.diag(covariance), values, atol=1e-6)
 
@@ -88,28 +98,49 @@ def test_whitening_divides_by_the_root_of_variance_plus_epsilon(
     expected = centred @ u / np.sqrt(s + epsilon)
     white = result(partial(P.pca_whiten, epsilon=epsilon), moments, images)
     kept = s > 1e-6
-    assert np.allclose(np.abs(white[:, kept]), np.abs(expected[:, kept]), atol=1e-3)  # an axis has no sign
+    assert np.allclose(
+        np.abs(white[:, kept]), np.abs(expected[:, kept]), atol=1e-3
+    )  # an axis has no sign
     zca = fit(partial(P.zca, epsilon=epsilon), moments, 1.0)
     assert zca.flat_output is None
     assert zca(images).shape == images.shape
-    assert np.allclose(result(partial(P.zca, epsilon=epsilon), moments, images), expected @ u.T, atol=1e-3)
+    assert np.allclose(
+        result(partial(P.zca, epsilon=epsilon), moments, images), expected @ u.T, atol=1e-3
+    )
 
 
-def test_whitening_without_epsilon_is_refused_where_pixels_never_vary(moments: PixelMoments) -> None:
+def test_whitening_without_epsilon_is_refused_where_pixels_never_vary(
+    moments: PixelMoments,
+) -> None:
     with pytest.raises(InputError, match=r"preprocess\.epsilon=0"):
         fit(partial(P.zca, epsilon=0.0), moments, 1.0)
 
 
-METHODS = [P.none, P.scalar_mean, P.channel_mean, P.pixel_mean, P.pca, P.pca_reduce, P.zca, P.standardize]
+METHODS = [
+    P.none,
+    P.scalar_mean,
+    P.channel_mean,
+    P.pixel_mean,
+    P.pca,
+    P.pca_reduce,
+    P.zca,
+    P.standardize,
+]
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_unit_rms_is_one_over_the_training_images(method, moments: PixelMoments, images: torch.Tensor) -> None:
+def test_unit_rms_is_one_over_the_training_images(
+    method, moments: PixelMoments, images: torch.Tensor
+) -> None:
     method = partial(method, k=10) if method is P.pca_reduce else method
-    assert np.sqrt((result(method, moments, images, "unit_rms") ** 2).mean()) == pytest.approx(1, rel=1e-5)
+    assert np.sqrt((result(method, moments, images, "unit_rms") ** 2).mean()) == pytest.approx(
+        1, rel=1e-5
+    )
 
 
-def test_a_number_as_scale_multiplies_the_pixels(moments: PixelMoments, images: torch.Tensor, flat: np.ndarray) -> None:
+def test_a_number_as_scale_multiplies_the_pixels(
+    moments: PixelMoments, images: torch.Tensor, flat: np.ndarray
+) -> None:
     z = result(P.pixel_mean, moments, images, 255)
     assert np.allclose(z, 255 * (flat - flat.mean(0)), atol=1e-3)
 
@@ -120,7 +151,9 @@ def test_equal_images_have_no_scale(moments: PixelMoments) -> None:
         fit(P.pixel_mean, PixelMoments(lambda: [blank]), "unit_rms")
 
 
-def test_the_order_and_the_batches_of_the_images_change_no_bit(moments: PixelMoments, images: torch.Tensor) -> None:
+def test_the_order_and_the_batches_of_the_images_change_no_bit(
+    moments: PixelMoments, images: torch.Tensor
+) -> None:
     shuffled = images[torch.randperm(len(images), generator=torch.Generator().manual_seed(0))]
     other = PixelMoments(lambda: shuffled.split(77))
     assert torch.equal(other.mean, moments.mean)
@@ -130,7 +163,9 @@ def test_the_order_and_the_batches_of_the_images_change_no_bit(moments: PixelMom
 
 def test_a_covariance_that_is_too_large_is_refused() -> None:
     large = torch.zeros(2, 3, 40, 40, dtype=torch.uint8)
-    with pytest.raises(InputError, match=r"4800 numbers per image, and the limit is 4096; lower data\.crop_px"):
+    with pytest.raises(
+        InputError, match=r"4800 numbers per image, and the limit is 4096; lower data\.crop_px"
+    ):
         fit(P.zca, PixelMoments(lambda: [large]), 1.0)
 
 
@@ -138,6 +173,8 @@ def test_color_shifts_are_added_in_grey_levels_before_the_map() -> None:
     images = torch.randint(0, 256, (2, 3, 4, 5), dtype=torch.uint8)
     shifts = torch.tensor([[1.5, 0.0, -300.0], [0.25, 400.0, 2.0]])
     preprocess = Preprocess(torch.full((3, 1, 1), 100.0), torch.full((3, 1, 1), 0.5), None, True)
-    expected = (images.float() + shifts[:, :, None, None] - 100) * 0.5  # neither rounded nor cut at 0 and 255
+    expected = (
+        images.float() + shifts[:, :, None, None] - 100
+    ) * 0.5  # neither rounded nor cut at 0 and 255
     assert torch.equal(preprocess(images, shifts), expected)
     assert torch.equal(preprocess(images), preprocess(images, torch.zeros(2, 3)))

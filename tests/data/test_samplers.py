@@ -7,9 +7,13 @@ from rectifiers.runtime.errors import InputError
 
 
 @given(st.integers(1, 200), st.integers(1, 200), st.integers(0, 3), st.integers(0, 5))
-def test_every_batch_is_whole_and_no_image_comes_twice(size: int, batch: int, seed: int, epoch: int) -> None:
+def test_every_batch_is_whole_and_no_image_comes_twice(
+    size: int, batch: int, seed: int, epoch: int
+) -> None:
     if batch > size:
-        with pytest.raises(InputError, match=f"optim.global_batch={batch} is more than the {size} training images"):
+        with pytest.raises(
+            InputError, match=f"optim.global_batch={batch} is more than the {size} training images"
+        ):
             ShuffledBatches(size, batch, seed)
         return
     sampler = ShuffledBatches(size, batch, seed)

@@ -41,7 +41,9 @@ def test_the_split_of_digits_is_the_same_everywhere() -> None:
     st.sampled_from([0.2, 0.25, 0.5]),
     st.integers(0, 5),
 )
-def test_splits_are_disjoint_complete_and_balanced(labels: list[int], fraction: float, seed: int) -> None:
+def test_splits_are_disjoint_complete_and_balanced(
+    labels: list[int], fraction: float, seed: int
+) -> None:
     train, val = split_balanced(labels, fraction, seed)
     assert sorted(train + val) == list(range(len(labels)))
     counts, whole = Counter(labels[i] for i in val), Counter(labels)
@@ -117,7 +119,8 @@ def test_what_is_not_read_is_counted_by_kind_in_one_warning(photos: Path) -> Non
         source = folder(str(photos))
     (warning,) = caught
     assert str(warning.message) == (
-        f"data.root={photos}: not read are hidden images or folders (2, such as {photos}/train/.thumbnails), "
+        f"data.root={photos}: not read are hidden images or folders (2, such as "
+        f"{photos}/train/.thumbnails), "
         f"images in no class (2, such as {photos}/train/b.JPEG), "
         f"files of other formats (3, such as {photos}/train/cat/notes.txt); "
         "val has no images of some classes (1, such as cat)"
@@ -126,7 +129,9 @@ def test_what_is_not_read_is_counted_by_kind_in_one_warning(photos: Path) -> Non
     assert Counter(source.val.labels) == {1: 3}
 
 
-def test_a_folder_of_images_alone_gives_no_warning(photos: Path, recwarn: pytest.WarningsRecorder) -> None:
+def test_a_folder_of_images_alone_gives_no_warning(
+    photos: Path, recwarn: pytest.WarningsRecorder
+) -> None:
     (photos / "train" / "cat" / ".DS_Store").write_bytes(b"of every folder that macOS shows")
     folder(str(photos))
     assert not recwarn.list
@@ -148,7 +153,9 @@ def test_images_have_the_order_of_their_paths_as_torchvision_lists_classes(photo
     assert len(split.paths) == 6 + 3 * 6 + 1 + 6
 
 
-def test_links_to_folders_and_files_are_read_as_torchvision_reads_them(photos: Path, tmp_path: Path) -> None:
+def test_links_to_folders_and_files_are_read_as_torchvision_reads_them(
+    photos: Path, tmp_path: Path
+) -> None:
     more = Path(shutil.copytree(photos / "val" / "cat", tmp_path / "more"))
     (photos / "train" / "cat" / "more").symlink_to(more)
     (photos / "train" / "dog" / "one.png").symlink_to(more / "0.png")
@@ -159,7 +166,9 @@ def test_links_to_folders_and_files_are_read_as_torchvision_reads_them(photos: P
 @pytest.mark.parametrize("target", [".", "..", "../../train"])
 def test_a_link_to_a_folder_around_it_is_refused(photos: Path, target: str) -> None:
     (photos / "train" / "cat" / "loop").symlink_to(target)
-    with pytest.raises(InputError, match=r"train/cat/.*loop is a link to a folder that it lies in; remove it"):
+    with pytest.raises(
+        InputError, match=r"train/cat/.*loop is a link to a folder that it lies in; remove it"
+    ):
         folder(str(photos))
 
 
@@ -169,7 +178,10 @@ def test_a_link_to_a_folder_around_it_is_refused(photos: Path, target: str) -> N
     [
         (lambda path: path.symlink_to("nowhere.png"), "is a link to nothing; repair or remove it"),
         (os.mkfifo, "is neither a file nor a folder; remove it"),
-        (lambda path: socket.socket(socket.AF_UNIX).bind(str(path)), "is neither a file nor a folder; remove it"),
+        (
+            lambda path: socket.socket(socket.AF_UNIX).bind(str(path)),
+            "is neither a file nor a folder; remove it",
+        ),
         (lambda path: path.symlink_to("/dev/null"), "is neither a file nor a folder; remove it"),
     ],
 )
@@ -182,12 +194,16 @@ def test_what_is_neither_a_file_nor_a_folder_is_refused_and_never_opened(
         folder(str(photos))
 
 
-def test_a_folder_that_cannot_be_listed_is_named(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_listed_is_named(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(InputError, match=r"train cannot be listed \(.*Permission denied.*\); make it readable"):
+    with pytest.raises(
+        InputError, match=r"train cannot be listed \(.*Permission denied.*\); make it readable"
+    ):
         folder(str(photos))
 
 
@@ -207,7 +223,9 @@ def test_a_single_class_is_refused(photos: Path) -> None:
 def test_an_unreadable_image_is_named(photos: Path) -> None:
     victim = photos / "train" / "cat" / "0.png"
     victim.write_bytes(victim.read_bytes()[:100])
-    with pytest.raises(InputError, match=r"cat/0\.png cannot be read as an image .*; repair or remove it"):
+    with pytest.raises(
+        InputError, match=r"cat/0\.png cannot be read as an image .*; repair or remove it"
+    ):
         folder(str(photos)).train.image(0)
     victim.write_bytes(b"<html>")
     with pytest.raises(InputError, match=r"cat/0\.png cannot be read"):
@@ -217,7 +235,9 @@ def test_an_unreadable_image_is_named(photos: Path) -> None:
 def test_sixteen_bit_images_are_refused_and_not_clipped_to_white(photos: Path) -> None:
     deep = Image.fromarray(np.full((20, 24), 9000, dtype=np.uint16))
     deep.save(photos / "train" / "cat" / "0.png")
-    with pytest.raises(InputError, match=r"cat/0\.png cannot be read as an image \(it has more than 8 bits"):
+    with pytest.raises(
+        InputError, match=r"cat/0\.png cannot be read as an image \(it has more than 8 bits"
+    ):
         folder(str(photos)).train.image(0)
 
 
@@ -228,7 +248,9 @@ def test_a_folder_named_like_an_image_is_no_image(photos: Path) -> None:
     assert source.digest
 
 
-def test_an_image_of_absurd_size_is_refused_before_it_is_decoded(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_of_absurd_size_is_refused_before_it_is_decoded(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     with pytest.raises(InputError, match=r"cannot be read as an image \(Image size"):
         folder(str(photos)).train.image(0)
@@ -239,7 +261,10 @@ def test_an_image_of_absurd_size_is_refused_before_it_is_decoded(photos: Path, m
     [
         (lambda root: (root / "val").rename(root / "test"), "val is not a folder"),
         (lambda root: (root / "train" / "ant").mkdir(), "train/ant holds no images"),
-        (lambda root: (root / "val" / "dog").rename(root / "val" / "wolf"), "val/wolf is a class that .*train has not"),
+        (
+            lambda root: (root / "val" / "dog").rename(root / "val" / "wolf"),
+            "val/wolf is a class that .*train has not",
+        ),
     ],
 )
 def test_an_incomplete_folder_is_named_with_the_remedy(photos: Path, spoil, sentence: str) -> None:
@@ -273,8 +298,13 @@ def idx_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(sources, "IDX_SHAPES", {"train": (30, 28, 28), "t10k": (20, 28, 28)})
     rng = np.random.default_rng(0)
     for part, count in (("train", 30), ("t10k", 20)):
-        write_idx(tmp_path / f"{part}-images-idx3-ubyte.gz", rng.integers(0, 256, (count, 28, 28), dtype=np.uint8))
-        write_idx(tmp_path / f"{part}-labels-idx1-ubyte.gz", (np.arange(count) % 10).astype(np.uint8))
+        write_idx(
+            tmp_path / f"{part}-images-idx3-ubyte.gz",
+            rng.integers(0, 256, (count, 28, 28), dtype=np.uint8),
+        )
+        write_idx(
+            tmp_path / f"{part}-labels-idx1-ubyte.gz", (np.arange(count) % 10).astype(np.uint8)
+        )
     return tmp_path
 
 
@@ -301,7 +331,8 @@ def test_a_gzipped_idx_file_of_another_size_is_refused(idx_folder: Path) -> None
 
 
 @pytest.mark.skipif(
-    not Path(sources.DEBIAN_FASHION_MNIST).is_dir(), reason="Debian's package dataset-fashion-mnist is not installed"
+    not Path(sources.DEBIAN_FASHION_MNIST).is_dir(),
+    reason="Debian's package dataset-fashion-mnist is not installed",
 )
 def test_debians_fashion_mnist_is_whole() -> None:
     source = fashion_mnist()
@@ -313,10 +344,13 @@ def test_debians_fashion_mnist_is_whole() -> None:
 # ---- Fashion-MNIST in torchvision's layout ----
 
 
-def test_a_failed_download_is_reported_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_download_is_reported_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(datasets.FashionMNIST, "mirrors", ["http://127.0.0.1:9/"])
     with pytest.raises(
-        InputError, match=r"could not be downloaded .*; put torchvision's files there, or choose data=digits"
+        InputError,
+        match=r"could not be downloaded .*; put torchvision's files there, or choose data=digits",
     ):
         fashion_mnist(str(tmp_path))
     with pytest.raises(InputError, match=r"and data\.download=false"):

@@ -67,7 +67,9 @@ def test_a_damaged_file_is_never_used(tmp_path: Path) -> None:
     ]
     for content in spoiled:
         torch.save(content, path)
-        with pytest.raises(InputError, match=r"key\.pt is damaged .*; train.py with rerun=true fits"):
+        with pytest.raises(
+            InputError, match=r"key\.pt is damaged .*; train.py with rerun=true fits"
+        ):
             load(path)
         assert torch.equal(load_or_fit(tmp_path, "key", lambda: right).scale, right.scale)
         assert torch.equal(load(path).scale, right.scale)
@@ -80,7 +82,9 @@ def test_a_damaged_file_is_never_used(tmp_path: Path) -> None:
             bent = load(tmp_path / "bent.pt").fitted()
         except InputError:
             continue
-        assert all(torch.equal(bent[name], right.fitted()[name]) for name in ("offset", "scale", "matrix"))
+        assert all(
+            torch.equal(bent[name], right.fitted()[name]) for name in ("offset", "scale", "matrix")
+        )
     with pytest.raises(InputError, match=r"none\.pt is missing; train.py with rerun=true"):
         load(tmp_path / "none.pt")
 

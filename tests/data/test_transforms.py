@@ -25,8 +25,12 @@ VARIED = ((66, 50), (13, 15), False)
 VARIED_SHIFT = [3.2526590090739504, 3.337980220760319, 3.7049326558230073]
 
 
-def train_view(image: torch.Tensor, geometry: Geometry, seed: int, epoch: int, index: int) -> torch.Tensor:
-    return apply_plan(draw_plan(geometry, seed, epoch, index, (image.shape[-2], image.shape[-1])), image)
+def train_view(
+    image: torch.Tensor, geometry: Geometry, seed: int, epoch: int, index: int
+) -> torch.Tensor:
+    return apply_plan(
+        draw_plan(geometry, seed, epoch, index, (image.shape[-2], image.shape[-1])), image
+    )
 
 
 def ramp(height: int, width: int) -> torch.Tensor:
@@ -38,7 +42,9 @@ def ramp(height: int, width: int) -> torch.Tensor:
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 40))
-def test_the_shorter_side_gets_the_size_and_the_ratio_stays(height: int, width: int, px: int) -> None:
+def test_the_shorter_side_gets_the_size_and_the_ratio_stays(
+    height: int, width: int, px: int
+) -> None:
     out = resize_shorter(torch.zeros(1, height, width, dtype=torch.uint8), px)
     assert min(out.shape[-2:]) == px
     assert abs(max(out.shape[-2:]) - px * max(height, width) / min(height, width)) <= 1
@@ -100,7 +106,9 @@ def test_padded_crops_are_uniform_and_see_black_borders() -> None:
 
 def test_padding_is_that_of_torchvisions_random_crop() -> None:
     photo = torch.from_numpy(np.random.default_rng(0).integers(1, 256, (3, 9, 9), dtype=np.uint8))
-    theirs = pil_to_tensor(RandomCrop(17, padding=4)(to_pil_image(photo)))  # the only crop: all that is padded
+    theirs = pil_to_tensor(
+        RandomCrop(17, padding=4)(to_pil_image(photo))
+    )  # the only crop: all that is padded
     assert torch.equal(pad(photo, 4), theirs)
 
 
@@ -114,7 +122,10 @@ def test_the_centre_view_is_the_centre() -> None:
 def test_the_jittered_side_is_uniform_over_the_closed_range() -> None:
     geometry, draws = Geometry(40, 32, False, scale_jitter_px=(32, 36)), 3000
     image = ramp(80, 80)
-    rows = [int(v[0, -1, 0]) - int(v[0, 0, 0]) for v in (train_view(image, geometry, 0, 0, i) for i in range(draws))]
+    rows = [
+        int(v[0, -1, 0]) - int(v[0, 0, 0])
+        for v in (train_view(image, geometry, 0, 0, i) for i in range(draws))
+    ]
     # 32 of px rows are cut from an image that was 80 high: the ramp over the crop tells px
     px = [min(range(32, 37), key=lambda p: abs(r - 31 * 80 / p)) for r in rows]
     assert stats.chisquare(np.bincount(px, minlength=37)[32:]).pvalue > FALSE_ALARM
@@ -125,7 +136,9 @@ def test_the_jittered_side_is_uniform_over_the_closed_range() -> None:
 def test_the_centre_view_is_torchvisions(height: int, width: int, px: int, side: int) -> None:
     image = torch.randint(0, 256, (3, height, width), dtype=torch.uint8)
     expected = center_crop(resize_shorter(image, px), [side])
-    assert torch.equal(apply_plan(center_plan(Geometry(px, side, True), (height, width)), image), expected)
+    assert torch.equal(
+        apply_plan(center_plan(Geometry(px, side, True), (height, width)), image), expected
+    )
 
 
 def shifts(geometry: Geometry, draws: int) -> np.ndarray:
@@ -136,7 +149,9 @@ def shifts(geometry: Geometry, draws: int) -> np.ndarray:
 @pytest.mark.parametrize("scale", ["eigenvalues", "roots"])
 def test_color_shifts_are_independent_normals_along_the_eigenvectors(scale: str) -> None:
     """Eleven tests of 4,000 draws, each of which is wrong in 1 of 10,000 seeds by chance."""
-    std = np.sqrt(COLOR_VECTORS**2 @ COLOR_VALUES)  # of a channel: ImageNet's, so the values are variances
+    std = np.sqrt(
+        COLOR_VECTORS**2 @ COLOR_VALUES
+    )  # of a channel: ImageNet's, so the values are variances
     assert np.allclose(COLOR_VECTORS.T @ COLOR_VECTORS, np.eye(3), atol=1e-3)
     assert np.allclose(std, [0.284, 0.276, 0.290], atol=1e-3)
     drawn = shifts(Geometry(40, 32, False, color_sigma=0.1, color_scale=scale), 4000)
@@ -151,17 +166,26 @@ def test_color_shifts_are_independent_normals_along_the_eigenvectors(scale: str)
 
 
 def test_draws_are_independent_of_each_other() -> None:
-    """Neighbouring indices and epochs are unrelated: lag-1 correlation of 3,000 corners, 1 false alarm in 10,000."""
+    """Neighbouring indices and epochs are unrelated: lag-1 correlation of 3,000 corners, 1 false
+    alarm in 10,000."""
     geometry = Geometry(296, 32, True, color_sigma=0.1)
     for keys in ([(0, i) for i in range(3000)], [(epoch, 0) for epoch in range(3000)]):
         plans = [draw_plan(geometry, 0, epoch, index, (296, 296)) for epoch, index in keys]
-        for values in ([p.corner[0] for p in plans], [p.corner[1] for p in plans], [p.shift[0] for p in plans]):
+        for values in (
+            [p.corner[0] for p in plans],
+            [p.corner[1] for p in plans],
+            [p.shift[0] for p in plans],
+        ):
             assert stats.pearsonr(values[1:], values[:-1]).pvalue > FALSE_ALARM
-        assert stats.pearsonr([p.corner[0] for p in plans], [p.shift[0] for p in plans]).pvalue > FALSE_ALARM
+        assert (
+            stats.pearsonr([p.corner[0] for p in plans], [p.shift[0] for p in plans]).pvalue
+            > FALSE_ALARM
+        )
 
 
 def test_the_papers_jitter_reaches_every_side_from_256_to_512() -> None:
-    """Uniform over 257 sizes, 20,000 draws; a fair draw fails in 1 of 10,000 seeds, a wrong one by an end always."""
+    """Uniform over 257 sizes, 20,000 draws; a fair draw fails in 1 of 10,000 seeds, a wrong one by
+    an end always."""
     geometry = Geometry(256, 224, True, scale_jitter_px=(256, 512))
     sides = [draw_plan(geometry, 0, 0, index, (375, 500)).size[0] for index in range(20_000)]
     counts = np.bincount(sides, minlength=513)
@@ -172,7 +196,10 @@ def test_the_papers_jitter_reaches_every_side_from_256_to_512() -> None:
 
 def test_the_plans_of_small_images_stay_as_they_are() -> None:
     """Records rest on these draws; a change of their order or number would move them silently."""
-    plans = [draw_plan(Geometry(36, 32, True), 0, epoch, index, (8, 8)) for epoch, index in ((0, 0), (3, 7), (74, 99))]
+    plans = [
+        draw_plan(Geometry(36, 32, True), 0, epoch, index, (8, 8))
+        for epoch, index in ((0, 0), (3, 7), (74, 99))
+    ]
     assert [(p.corner, p.mirrored) for p in plans] == FROZEN
     assert all(p.shift is None for p in plans)
     varied = Geometry(36, 32, False, scale_jitter_px=(36, 50), color_sigma=0.1)

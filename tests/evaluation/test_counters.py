@@ -21,7 +21,10 @@ def test_top1_and_top5_by_hand() -> None:
 
 def test_batches_of_any_size_add_up_to_integers() -> None:
     generator = torch.Generator().manual_seed(0)
-    scores, labels = torch.randn(97, 10, generator=generator), torch.randint(0, 10, (97,), generator=generator)
+    scores, labels = (
+        torch.randn(97, 10, generator=generator),
+        torch.randint(0, 10, (97,), generator=generator),
+    )
     whole, parts = ErrorCounter(10), ErrorCounter(10)
     whole.update(scores, labels)
     for piece, some in zip(scores.split(16), labels.split(16), strict=True):
@@ -39,7 +42,12 @@ def test_equal_scores_for_all_classes_are_always_an_error() -> None:
 
 def test_a_score_that_is_nan_or_infinite_is_an_error() -> None:
     nan = float("nan")
-    assert count([[nan] * 6, [nan, 1, 0, 0, 0, 0], [1, nan, nan, nan, nan, nan]], [0, 0, 0]).top1_correct == 0
+    assert (
+        count(
+            [[nan] * 6, [nan, 1, 0, 0, 0, 0], [1, nan, nan, nan, nan, nan]], [0, 0, 0]
+        ).top1_correct
+        == 0
+    )
     assert count([[float("inf"), 0, 0, 0, 0, 0]], [0]).top1_correct == 0
 
 

@@ -27,5 +27,7 @@ def test_scores_of_other_images_or_settings_are_refused() -> None:
     one = kept([1, 0], [0, 1])
     with pytest.raises(InputError, match="tested on different data; give runs of one data set"):
         mean_result([one, replace(one, data="other")])
-    with pytest.raises(InputError, match=r"tested by different settings, \{\} and {'a'}; test them by the same"):
+    with pytest.raises(
+        InputError, match=r"tested by different settings, \{\} and {'a'}; test them by the same"
+    ):
         mean_result([one, replace(one, settings="{'a'}")])

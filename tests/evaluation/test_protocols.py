@@ -28,7 +28,9 @@ class Small(nn.Module):
 
     def __init__(self, model: str = "small14", crop_px: int = 32) -> None:
         super().__init__()
-        config = compose_config(f"model={model}", "model.width=0.0625", "data.resize_px=224", f"data.crop_px={crop_px}")
+        config = compose_config(
+            f"model={model}", "model.width=0.0625", "data.resize_px=224", f"data.crop_px={crop_px}"
+        )
         self.network: Network = build.build_network(config, digits(), None)[0]
         mean = torch.linspace(90, 160, crop_px**2).view(1, crop_px, crop_px)
         self.preprocess = Preprocess(mean, torch.full((1, 1, 1), 1 / 64), None, True)
@@ -39,7 +41,9 @@ class Small(nn.Module):
 
 
 def photo(height: int, width: int) -> torch.Tensor:
-    return torch.randint(0, 256, (1, height, width), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    return torch.randint(0, 256, (1, height, width), generator=torch.Generator().manual_seed(0)).to(
+        torch.uint8
+    )
 
 
 @torch.inference_mode()
@@ -108,7 +112,9 @@ def test_costs_are_counted_in_multiply_adds() -> None:
 
 @pytest.mark.parametrize("scales", [[], [31], [36, 36], ["a"], 36, [10**6], [36.5]])
 def test_unusable_scales_are_refused(scales: object) -> None:
-    with pytest.raises(InputError, match=r"not usable; give different whole numbers from data\.crop_px=32"):
+    with pytest.raises(
+        InputError, match=r"not usable; give different whole numbers from data\.crop_px=32"
+    ):
         dense(32, scales_px=scales)  # type: ignore[arg-type]
 
 
@@ -118,13 +124,16 @@ def test_dense_testing_needs_maps_and_a_mean_that_can_be_warped() -> None:
         protocol.score(classifier, protocol.views(photo(36, 36), 36)[None])
     classifier = Small()
     classifier.preprocess.matrix = torch.eye(1024)
-    with pytest.raises(InputError, match=r"rotates images of 32 x 32 px and has no meaning for 36 x 36"):
+    with pytest.raises(
+        InputError, match=r"rotates images of 32 x 32 px and has no meaning for 36 x 36"
+    ):
         protocol.score(classifier, protocol.views(photo(36, 36), 36)[None])
 
 
 @torch.inference_mode()
 def test_multi_view_cuts_from_the_maps_of_the_image_and_of_its_mirror() -> None:
-    """Centre, corners and middles: at 68 x 102 px of a stride of 12 the map is 6 x 9, windows are 2 x 2."""
+    """Centre, corners and middles: at 68 x 102 px of a stride of 12 the map is 6 x 9, windows are 2
+    x 2."""
     classifier, image = Small(), photo(60, 90)
     protocol = multi_view(32, scales_px=[68])
     found = protocol.score(classifier, protocol.views(image, 68)[None])
@@ -134,9 +143,15 @@ def test_multi_view_cuts_from_the_maps_of_the_image_and_of_its_mirror() -> None:
     mirrored = classifier.network.trunk(classifier.preprocess(resized.flip(-1)[None]))
     rows = (0, 2, 3)  # 0, 18 and 36 px; nearest multiples of 12, halves up
     for y in rows:
-        for x, mirror_x in ((0, 6), (3, 3), (6, 0)):  # 0, 35 and 70 px, and as far from the other end
+        for x, mirror_x in (
+            (0, 6),
+            (3, 3),
+            (6, 0),
+        ):  # 0, 35 and 70 px, and as far from the other end
             for side, left in ((maps, x), (mirrored, mirror_x)):
-                by_hand.append(classifier.network.head(side[:, :, y : y + 2, left : left + 2]).softmax(1))
+                by_hand.append(
+                    classifier.network.head(side[:, :, y : y + 2, left : left + 2]).softmax(1)
+                )
     assert len(by_hand) == 18
     assert torch.allclose(found, torch.stack(by_hand).mean(0), atol=1e-6, rtol=0)
 
@@ -144,12 +159,16 @@ def test_multi_view_cuts_from_the_maps_of_the_image_and_of_its_mirror() -> None:
 def test_the_six_scales_of_spp_net_have_96_views() -> None:
     scales = [224, 256, 300, 360, 448, 560]
     weights = multi_view(224, scales_px=scales).scales_px
-    assert {px: round(96 * weight) for px, weight in weights.items()} == {224: 6, **dict.fromkeys(scales[1:], 18)}
+    assert {px: round(96 * weight) for px, weight in weights.items()} == {
+        224: 6,
+        **dict.fromkeys(scales[1:], 18),
+    }
     assert sum(weights.values()) == pytest.approx(1)
 
 
 def test_windows_of_the_large_models_are_the_positions_whose_centres_a_view_covers() -> None:
-    """SPP-net's rule. Position i of a stride of 16 has its centre at 16 i + 7 (7 x 7 / 2 and two of three pools)."""
+    """SPP-net's rule. Position i of a stride of 16 has its centre at 16 i + 7 (7 x 7 / 2 and two of
+    three pools)."""
     for left in range(300):
         covered = [i for i in range(60) if left - 0.5 < 16 * i + 7 < left + 223.5]
         assert len(covered) == 14
@@ -189,5 +208,8 @@ def test_dense_and_multi_view_is_the_mean_of_both() -> None:
 def test_a_protocol_of_crops_makes_the_views_that_it_says() -> None:
     image = photo(48, 40)
     for crop in (lambda one: F.center_crop(one, [32])[None], lambda one: F.center_crop(one, [32])):
-        with pytest.raises(InputError, match=r"a protocol of 2 views makes \[1, .*must return \[2, 1, height, width\]"):
+        with pytest.raises(
+            InputError,
+            match=r"a protocol of 2 views makes \[1, .*must return \[2, 1, height, width\]",
+        ):
             Crops(crop, 2, 40).views(image, 40)

@@ -20,8 +20,12 @@ def test_batches_add_up_to_the_whole() -> None:
             flat(vectors[part : part + 20])
     found = meter.by_layer()
     for name, responses in (("conv1", conv(maps)), ("fc1", flat(vectors))):
-        torch.testing.assert_close(found[name].mean, responses.double().mean().item(), rtol=1e-6, atol=0)
-        torch.testing.assert_close(found[name].std, responses.double().std(correction=0).item(), rtol=1e-5, atol=0)
+        torch.testing.assert_close(
+            found[name].mean, responses.double().mean().item(), rtol=1e-6, atol=0
+        )
+        torch.testing.assert_close(
+            found[name].std, responses.double().std(correction=0).item(), rtol=1e-5, atol=0
+        )
         assert found[name].active == (responses > 0).double().mean()
     assert (found["conv1"].dead, found["conv1"].units) == (1, 6)
     assert (found["fc1"].dead, found["fc1"].units) == (3, 4)

@@ -23,7 +23,9 @@ class PixelScores(nn.Module):
 
     def __init__(self, inputs: int, classes: int) -> None:
         super().__init__()
-        self.register_buffer("weight", torch.randn(inputs, classes, generator=torch.Generator().manual_seed(0)))
+        self.register_buffer(
+            "weight", torch.randn(inputs, classes, generator=torch.Generator().manual_seed(0))
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.float().flatten(1) @ self.weight / 255
@@ -40,8 +42,12 @@ class Convolved(nn.Module):
             {"name": "out", "linear": "classes"},
         ]
         torch.manual_seed(0)
-        self.network = Network(expand(rows, width=1, classes=6), lambda _: nn.ReLU(), channels=3, input_px=32)
-        self.preprocess = Preprocess(torch.full((1, 1, 1), 128.0), torch.full((1, 1, 1), 1 / 64), None, True)
+        self.network = Network(
+            expand(rows, width=1, classes=6), lambda _: nn.ReLU(), channels=3, input_px=32
+        )
+        self.preprocess = Preprocess(
+            torch.full((1, 1, 1), 128.0), torch.full((1, 1, 1), 1 / 64), None, True
+        )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.network(self.preprocess(images))
@@ -52,9 +58,12 @@ def test_scores_are_averaged_after_the_softmax() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.tensor([[9.0, 0, 0], [0, 1.0, 0], [0, 1.0, 0]])
 
-    # before the softmax class 0 would win by (9, 2, 0) / 3; after it the sure view counts no more than the others
+    # before the softmax class 0 would win by (9, 2, 0) / 3; after it the sure view counts no more
+    # than the others
     mean = ten_view(2, scale_px=2).score(Fixed(), torch.zeros(1, 3, 1, 2, 2))  # type: ignore[arg-type]
-    expected = torch.stack([torch.tensor(v).softmax(0) for v in ([9.0, 0, 0], [0, 1.0, 0], [0, 1.0, 0])]).mean(0)
+    expected = torch.stack(
+        [torch.tensor(v).softmax(0) for v in ([9.0, 0, 0], [0, 1.0, 0], [0, 1.0, 0])]
+    ).mean(0)
     assert torch.allclose(mean, expected[None])
 
 
@@ -62,7 +71,15 @@ def test_scores_are_averaged_after_the_softmax() -> None:
 def test_ten_view_errors_equal_an_evaluation_by_hand(workers: int) -> None:
     network, split, protocol = PixelScores(64, 10), digits().val, ten_view(8, scale_px=11)
     batch_sizes: list[int] = []
-    tested = evaluate(network, split, protocol, classes=10, device=CPU, workers=workers, on_batch=batch_sizes.append)
+    tested = evaluate(
+        network,
+        split,
+        protocol,
+        classes=10,
+        device=CPU,
+        workers=workers,
+        on_batch=batch_sizes.append,
+    )
     correct, scores = [], []
     for i, label in enumerate(split.labels):
         views = protocol.views(split.image(i), 11)
@@ -77,7 +94,8 @@ def test_ten_view_errors_equal_an_evaluation_by_hand(workers: int) -> None:
 
 
 def test_images_of_many_shapes_are_each_counted_once_and_undistorted(tmp_path: Path) -> None:
-    """Batched by shape, every image gets the scores that it gets alone; scales are averaged with equal weight."""
+    """Batched by shape, every image gets the scores that it gets alone; scales are averaged with
+    equal weight."""
     split, scored = photos(str(tmp_path)).val, Convolved().eval()
     protocol = dense(32, scales_px=[36, 48])
     batches = list(same_shape_batches(split, protocol))
@@ -93,7 +111,11 @@ def test_images_of_many_shapes_are_each_counted_once_and_undistorted(tmp_path: P
             for px in (36, 48):
                 resized = resize_shorter(split.image(i), px)
                 assert (
-                    abs(max(resized.shape) / min(resized.shape[1:]) - max(split.shape(i)) / min(split.shape(i))) < 0.05
+                    abs(
+                        max(resized.shape) / min(resized.shape[1:])
+                        - max(split.shape(i)) / min(split.shape(i))
+                    )
+                    < 0.05
                 )
                 each[px] = protocol.score(scored, protocol.views(split.image(i), px)[None])
                 right[px] += int(each[px].argmax() == label)
@@ -111,7 +133,8 @@ def test_batches_are_bounded_in_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_calibration_by_hand() -> None:
-    """Two answers at confidence 0.75, one of them right: |0.5 - 0.75|; four pixels are the logarithms of the scores."""
+    """Two answers at confidence 0.75, one of them right: |0.5 - 0.75|; four pixels are the
+    logarithms of the scores."""
 
     class Given(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -120,13 +143,16 @@ def test_calibration_by_hand() -> None:
     split = ArraySplit(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), [0, 1])
     tested = evaluate(Given(), split, center(8, scale_px=8), classes=2, device=CPU).as_dict()
     assert tested["ece"] == pytest.approx(0.25, abs=1e-6)
-    assert tested["nll"] == pytest.approx(-(torch.tensor([0.75, 0.25]).log().mean().item()), abs=1e-6)
+    assert tested["nll"] == pytest.approx(
+        -(torch.tensor([0.75, 0.25]).log().mean().item()), abs=1e-6
+    )
     assert tested["brier"] == pytest.approx((2 * 0.25**2 + 2 * 0.75**2) / 2, abs=1e-6)
     assert tested["correct_mask"] == "8"  # right, wrong
 
 
 def test_the_calibration_error_has_fifteen_bins() -> None:
-    """Confidences of 0.61 and 0.69 would share a bin of ten; two of fifteen meet at 2/3. The second answer is wrong."""
+    """Confidences of 0.61 and 0.69 would share a bin of ten; two of fifteen meet at 2/3. The second
+    answer is wrong."""
     scores = torch.tensor([[0.61, 0.39], [0.69, 0.31]])
     tested = Result.from_scores(scores, torch.tensor([0, 1])).calibration
     assert tested["ece"] == pytest.approx((0.39 + 0.69) / 2)
@@ -144,7 +170,12 @@ def test_nan_scores_have_no_calibration() -> None:
 
     split = ArraySplit(torch.zeros(2, 1, 8, 8, dtype=torch.uint8), [0, 1])
     tested = evaluate(Nothing(), split, center(8, scale_px=8), classes=2, device=CPU).as_dict()
-    assert (tested["nll"], tested["brier"], tested["ece"], tested["top1_correct"]) == (None, None, None, 0)
+    assert (tested["nll"], tested["brier"], tested["ece"], tested["top1_correct"]) == (
+        None,
+        None,
+        None,
+        0,
+    )
 
 
 def test_evaluation_switches_dropout_and_gradients_off() -> None:

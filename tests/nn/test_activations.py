@@ -36,16 +36,22 @@ def test_prelu_is_the_papers_formula_forward_and_backward(y: torch.Tensor, share
     assert torch.equal(out, y.clamp_min(0) + a * y.clamp_max(0))  # Eq. 1
     assert torch.allclose(x.grad, upstream * torch.where(y > 0, 1.0, a))
     each = upstream * torch.where(y > 0, 0.0, y)  # Eq. 3
-    expected = each.sum().view(1) if shared else each.sum((0, 2, 3))  # Eq. 2, summed over channels where shared
+    expected = (
+        each.sum().view(1) if shared else each.sum((0, 2, 3))
+    )  # Eq. 2, summed over channels where shared
     assert torch.allclose(f.weight.grad, expected)
 
 
 @pytest.mark.parametrize("factory", [A.prelu, A.prelu_shared])
 def test_prelu_passes_gradcheck(y: torch.Tensor, factory) -> None:
     f = factory(3).double()
-    away = torch.where(y.abs() < 0.1, 0.5, y).requires_grad_()  # off the kink, where the difference quotient is wrong
+    away = torch.where(
+        y.abs() < 0.1, 0.5, y
+    ).requires_grad_()  # off the kink, where the difference quotient is wrong
     assert torch.autograd.gradcheck(
-        lambda x, a: nn.functional.prelu(x, a), (away, f.weight.detach().requires_grad_()), atol=1e-8
+        lambda x, a: nn.functional.prelu(x, a),
+        (away, f.weight.detach().requires_grad_()),
+        atol=1e-8,
     )
 
 
@@ -93,7 +99,11 @@ CLOSED_FORMS = [
     (A.maxout, 1.0, 0.5),
     (A.selu, 1.0, None),  # which its constants are chosen for, to their printed digits
     (A.squared_relu, 1.5, 2.0),  # E[z^4] / 2 and E[(2 z)^2] / 2
-    (A.rrelu, (1 + 97 / 1728) / 2, (1 + 97 / 1728) / 2),  # slopes from 3/24 to 8/24: E[a^2] = (9 + 24 + 64) / 576 / 3
+    (
+        A.rrelu,
+        (1 + 97 / 1728) / 2,
+        (1 + 97 / 1728) / 2,
+    ),  # slopes from 3/24 to 8/24: E[a^2] = (9 + 24 + 64) / 576 / 3
     (A.crelu, 0.5, 1.0),
     (partial(A.snake, a=0.5), 1 + 4 * SINE_FOURTH, 1 + (1 - math.exp(-2)) / 2),  # f' = 1 + sin z
     (partial(A.tat_leaky_relu, depth=30), 1.0, 1.0),
@@ -118,10 +128,27 @@ def test_activations_of_torch_are_given_by_name_with_their_own_settings() -> Non
     for name, settings, said in (
         ("Mich", None, "activation.name=Mich is no activation of torch; did you mean Mish"),
         ("Linear", None, "activation.name=Linear is no activation of torch"),
-        ("Threshold", None, "activation.name=Threshold needs threshold and value; give 'activation.settings={thresho"),
-        ("Threshold", {"value": 1.0}, "activation.name=Threshold needs threshold; give 'activation.settings="),
-        ("MultiheadAttention", None, "activation.name=MultiheadAttention needs embed_dim and num_heads; give"),
-        ("ELU", {"slope": 1.0}, r"activation.settings.slope is not known; torch.nn.ELU takes: alpha, inplace"),
+        (
+            "Threshold",
+            None,
+            "activation.name=Threshold needs threshold and value; give "
+            "'activation.settings={thresho",
+        ),
+        (
+            "Threshold",
+            {"value": 1.0},
+            "activation.name=Threshold needs threshold; give 'activation.settings=",
+        ),
+        (
+            "MultiheadAttention",
+            None,
+            "activation.name=MultiheadAttention needs embed_dim and num_heads; give",
+        ),
+        (
+            "ELU",
+            {"slope": 1.0},
+            r"activation.settings.slope is not known; torch.nn.ELU takes: alpha, inplace",
+        ),
     ):
         with pytest.raises(InputError, match=said):
             A.torch_module(7, name, settings)
@@ -148,7 +175,9 @@ def test_noisy_relu_has_the_noise_of_nair_and_hinton_in_training_alone() -> None
     low = module(y[2:])  # of variance sigmoid(-2) = 0.119
     assert (low > 0).float().mean().item() == pytest.approx(phi(-2 / 0.1192**0.5), abs=1e-4)
     at_zero = module(y[1:2])
-    assert at_zero.square().mean().item() == pytest.approx(0.25, abs=0.005)  # half of the variance sigmoid(0)
+    assert at_zero.square().mean().item() == pytest.approx(
+        0.25, abs=0.005
+    )  # half of the variance sigmoid(0)
     assert torch.equal(module.eval()(y), y.relu())
 
 
@@ -172,7 +201,9 @@ def test_moments_of_modules_that_say_them_are_those_of_samples(factory) -> None:
 
 @pytest.mark.parametrize("factory", [A.relu, A.leaky_relu, A.prelu, A.identity])
 def test_quadrature_agrees_with_the_rectifiers_closed_forms(factory) -> None:
-    assert asdict(A._quadrature(factory(4), 4)) == pytest.approx(asdict(moments(factory(4), 4)), rel=1e-12)
+    assert asdict(A._quadrature(factory(4), 4)) == pytest.approx(
+        asdict(moments(factory(4), 4)), rel=1e-12
+    )
 
 
 def test_the_moments_of_prelu_follow_slopes_that_were_learned() -> None:
@@ -196,10 +227,20 @@ def test_an_unknown_module_gets_its_moments_by_quadrature() -> None:
 
 @pytest.mark.parametrize(
     ("factory", "slope"),
-    [(A.relu, 1.0), (A.tanh, 0.46), (A.elu, 0.89), (A.softplus, 0.49), (A.gelu, 1.144), (A.silu, 1.173)],
+    [
+        (A.relu, 1.0),
+        (A.tanh, 0.46),
+        (A.elu, 0.89),
+        (A.softplus, 0.49),
+        (A.gelu, 1.144),
+        (A.silu, 1.173),
+    ],
 )
-def test_the_slope_of_the_variance_map_tells_which_fixed_points_repel(factory, slope: float) -> None:
-    """The derivative of q -> E[f(sqrt(q) z)^2] / E[f(z)^2] at q = 1, against a difference quotient."""
+def test_the_slope_of_the_variance_map_tells_which_fixed_points_repel(
+    factory, slope: float
+) -> None:
+    """The derivative of q -> E[f(sqrt(q) z)^2] / E[f(z)^2] at q = 1, against a difference
+    quotient."""
     from rectifiers.nn.quadrature import normal_mean
 
     f, h = factory(1).double(), 1e-4
@@ -238,18 +279,23 @@ def test_an_activation_without_a_gain_is_named() -> None:
 
     for module in (Nothing(), NotANumber()):
         for backward in (False, True):
-            with pytest.raises(InputError, match=rf"{type(module).__name__}\(\) has E.* use an initialiser"):
+            with pytest.raises(
+                InputError, match=rf"{type(module).__name__}\(\) has E.* use an initialiser"
+            ):
                 gain(module, mode="backward" if backward else "forward")
     assert gain(nn.ReLU()) == gain(nn.ReLU(), mode="backward") == math.sqrt(2)
     with pytest.raises(InputError, match=r"Halves\(\) maps"):
         moments(Halves(), 4)
-    with pytest.raises(InputError, match=r"`moments\(\)` that returns 1\.0; let it return activations\.Moments"):
+    with pytest.raises(
+        InputError, match=r"`moments\(\)` that returns 1\.0; let it return activations\.Moments"
+    ):
         moments(Says())
 
 
 def test_moments_that_diverge_are_infinite_and_the_others_finite() -> None:
     class Bell(nn.Module):
-        """exp(c z^2), whose square has a mean of 1 / sqrt(1 - 4 c) for c < 1/4 and none from there on."""
+        """exp(c z^2), whose square has a mean of 1 / sqrt(1 - 4 c) for c < 1/4 and none from there
+        on."""
 
         def __init__(self, c: float) -> None:
             super().__init__()
@@ -264,6 +310,10 @@ def test_moments_that_diverge_are_infinite_and_the_others_finite() -> None:
 
 
 @pytest.mark.parametrize("mixing", [nn.Softmax(dim=1), nn.Softmax(dim=0), nn.LayerNorm(3)])
-def test_an_activation_that_mixes_its_inputs_has_no_moments_by_quadrature(mixing: nn.Module) -> None:
-    with pytest.raises(InputError, match=r"mixes the numbers that it is given, .* method `moments\(\)`"):
+def test_an_activation_that_mixes_its_inputs_has_no_moments_by_quadrature(
+    mixing: nn.Module,
+) -> None:
+    with pytest.raises(
+        InputError, match=r"mixes the numbers that it is given, .* method `moments\(\)`"
+    ):
         moments(mixing, 3)

@@ -1,4 +1,5 @@
-"""Different activations in one network: which layer gets which, and that all that reads activations follows."""
+"""Different activations in one network: which layer gets which, and that all that reads activations
+follows."""
 
 import pytest
 import torch
@@ -17,13 +18,23 @@ MIXED = "activation.layers={fc_1: prelu, fc_*: {leaky_relu: {slope: 0.5}}, fc_3:
 
 
 def config(*overrides: str) -> RunConfig:
-    return compose_config("activation=by_layer", "model=mlp", "model.hidden=20", "model.depth=4", *overrides)
+    return compose_config(
+        "activation=by_layer", "model=mlp", "model.hidden=20", "model.depth=4", *overrides
+    )
 
 
 def test_the_name_goes_before_patterns_and_the_longer_pattern_before_the_shorter() -> None:
-    layers = {"*": "tanh", "conv*": "sigmoid", "conv3_*": "prelu", "conv3_2": "relu", "conv[3]_2": "gelu"}
+    layers = {
+        "*": "tanh",
+        "conv*": "sigmoid",
+        "conv3_*": "prelu",
+        "conv3_2": "relu",
+        "conv[3]_2": "gelu",
+    }
     for given in (layers, dict(reversed(layers.items()))):  # a configuration has no order
-        made = [type(by_layer(4, name, "elu", given)) for name in ("fc1", "conv1", "conv3_1", "conv3_2")]
+        made = [
+            type(by_layer(4, name, "elu", given)) for name in ("fc1", "conv1", "conv3_1", "conv3_2")
+        ]
         assert made == [nn.Tanh, nn.Sigmoid, PReLU, nn.ReLU]
     assert isinstance(by_layer(4, "fc1", "elu", None), nn.ELU)
 
@@ -31,15 +42,34 @@ def test_the_name_goes_before_patterns_and_the_longer_pattern_before_the_shorter
 def test_every_layer_has_its_own_activation_and_the_gains_are_those_around_it() -> None:
     network, report = build.build_network(config(MIXED), digits(), None)
     made = {name: module for name, (module, _) in network.activations().items()}
-    assert [type(module) for module in made.values()] == [PReLU, nn.LeakyReLU, nn.Tanh, nn.LeakyReLU]
+    assert [type(module) for module in made.values()] == [
+        PReLU,
+        nn.LeakyReLU,
+        nn.Tanh,
+        nn.LeakyReLU,
+    ]
     assert made["fc_2"].negative_slope == 0.5
     assert list(network.slopes()) == ["fc_1"]
     forward = [row.forward_gain for row in report]
-    expected = [made["fc_1"], made["fc_1"], made["fc_2"], made["fc_3"], made["fc_4"]]  # the first layer reads none
+    expected = [
+        made["fc_1"],
+        made["fc_1"],
+        made["fc_2"],
+        made["fc_3"],
+        made["fc_4"],
+    ]  # the first layer reads none
     assert forward == pytest.approx([gain(module) for module in expected])
     backward = [made["fc_1"], made["fc_2"], made["fc_3"], made["fc_4"], made["fc_4"]]
-    assert [row.backward_gain for row in report] == pytest.approx([gain(m, mode="backward") for m in backward])
-    assert [row.activation_after for row in report] == ["PReLU", "LeakyReLU", "Tanh", "LeakyReLU", None]
+    assert [row.backward_gain for row in report] == pytest.approx(
+        [gain(m, mode="backward") for m in backward]
+    )
+    assert [row.activation_after for row in report] == [
+        "PReLU",
+        "LeakyReLU",
+        "Tanh",
+        "LeakyReLU",
+        None,
+    ]
 
 
 def test_one_activation_for_all_layers_is_that_activation() -> None:
@@ -72,8 +102,14 @@ def test_a_record_says_which_layer_has_which() -> None:
             "activation.layers={fc_1: perlu}",
             r"activation\.layers\.fc_1=perlu is not usable; give one of: crelu, dks, elu",
         ),
-        ("activation.layers={fc_1: {prelu: {slop: 1}}}", r"activation\.layers\.fc_1=.* unexpected keyword .*slop"),
-        ("activation.layers={fc_1: {prelu: {}, relu: {}}}", r"activation\.layers\.fc_1=.* is not usable; give one of"),
+        (
+            "activation.layers={fc_1: {prelu: {slop: 1}}}",
+            r"activation\.layers\.fc_1=.* unexpected keyword .*slop",
+        ),
+        (
+            "activation.layers={fc_1: {prelu: {}, relu: {}}}",
+            r"activation\.layers\.fc_1=.* is not usable; give one of",
+        ),
         ("activation.layers={fc_1: 3}", r"activation\.layers=.* is not usable"),
         ("activation.default=gain", r"activation\.default=gain is not usable; give one of"),
     ],
@@ -84,7 +120,11 @@ def test_a_choice_that_cannot_be_made_is_one_sentence(given: str, sentence: str)
 
 
 def test_layers_agree_in_channels_per_unit_and_have_names() -> None:
-    with pytest.raises(InputError, match=r"activation of fc_1 reads 2 and gives 1 channels per unit, .* that agree"):
+    with pytest.raises(
+        InputError, match=r"activation of fc_1 reads 2 and gives 1 channels per unit, .* that agree"
+    ):
         build.build_network(config("activation.layers={fc_1: maxout}"), digits(), None)
-    with pytest.raises(InputError, match=r"chooses by the names of rows, and model\._target_=.*resnet has none"):
+    with pytest.raises(
+        InputError, match=r"chooses by the names of rows, and model\._target_=.*resnet has none"
+    ):
         build.build_network(compose_config("activation=by_layer", "model=resnet20"), digits(), None)

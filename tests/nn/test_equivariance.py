@@ -1,4 +1,5 @@
-"""What rectifiers without biases and noise keep: intensity and translation of an image (Nair and Hinton 2010)."""
+"""What rectifiers without biases and noise keep: intensity and translation of an image (Nair and
+Hinton 2010)."""
 
 import pytest
 import torch
@@ -26,10 +27,14 @@ def network(activation, bias: float = 0.0, px: int = 8) -> Network:
 
 
 def image(px: int = 8) -> torch.Tensor:
-    return torch.randn(4, 1, px, px, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    return torch.randn(
+        4, 1, px, px, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
 
 
-@pytest.mark.parametrize("activation", [A.relu, A.leaky_relu, A.prelu, A.maxout, A.crelu, A.identity])
+@pytest.mark.parametrize(
+    "activation", [A.relu, A.leaky_relu, A.prelu, A.maxout, A.crelu, A.identity]
+)
 def test_rectifiers_without_biases_keep_the_intensity_to_the_bit(activation) -> None:
     """A factor of a power of two is exact in every product and sum."""
     net, x = network(activation).train(), image()
@@ -42,15 +47,20 @@ def test_a_negative_factor_is_no_intensity() -> None:
     assert not torch.allclose(net(-x), -net(x))
 
 
-@pytest.mark.parametrize(("activation", "bias"), [(A.relu, 0.01), (A.tanh, 0.0), (A.gelu, 0.0), (A.noisy_relu, 0.0)])
-def test_biases_noise_and_other_activations_do_not_keep_the_intensity(activation, bias: float) -> None:
+@pytest.mark.parametrize(
+    ("activation", "bias"), [(A.relu, 0.01), (A.tanh, 0.0), (A.gelu, 0.0), (A.noisy_relu, 0.0)]
+)
+def test_biases_noise_and_other_activations_do_not_keep_the_intensity(
+    activation, bias: float
+) -> None:
     net, x = network(activation, bias).train(), image()
     error = (net(4 * x) - 4 * net(x)).norm() / net(4 * x).norm()
     assert error > 1e-3
 
 
 def shifted_maps(activation, bias: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """The last maps of an image on a canvas of zeros, and of the image a position further to the right."""
+    """The last maps of an image on a canvas of zeros, and of the image a position further to the
+    right."""
     net, x = network(activation, bias).train(), image()
     canvas, moved = torch.zeros(4, 1, 40, 40).double(), torch.zeros(4, 1, 40, 40).double()
     canvas[:, :, MARGIN : MARGIN + 8, MARGIN : MARGIN + 8] = x
@@ -65,7 +75,9 @@ def test_rectifiers_without_biases_move_with_the_image(activation) -> None:
     torch.testing.assert_close(moved, first, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(("activation", "bias"), [(A.relu, 0.1), (A.sigmoid, 0.0), (A.noisy_relu, 0.0)])
+@pytest.mark.parametrize(
+    ("activation", "bias"), [(A.relu, 0.1), (A.sigmoid, 0.0), (A.noisy_relu, 0.0)]
+)
 def test_biases_meet_the_padding_and_noise_moves_with_nothing(activation, bias: float) -> None:
     first, moved = shifted_maps(activation, bias)
     assert not torch.allclose(moved, first, rtol=1e-3, atol=1e-3)

@@ -31,7 +31,11 @@ class Model(nn.Module):
 
     def __init__(self, forward: Callable[["Model", Tensor], Tensor], width: int = 256) -> None:
         super().__init__()
-        self.one, self.two, self.other = nn.Linear(64, width), nn.Linear(width, width), nn.Linear(width, width)
+        self.one, self.two, self.other = (
+            nn.Linear(64, width),
+            nn.Linear(width, width),
+            nn.Linear(width, width),
+        )
         self.how = forward
 
     def forward(self, x: Tensor) -> Tensor:
@@ -65,7 +69,9 @@ def test_a_layer_is_filled_for_what_it_reads(read: str) -> None:
     model = Model(lambda m, x: m.two(function(m.one(x))))
     report = initialize(model, example_input=batch(512, 64))
     found = row(report, "two.weight")
-    assert found.second_in == pytest.approx(float(second), rel=0.12)  # the sample of weights and of the example
+    assert found.second_in == pytest.approx(
+        float(second), rel=0.12
+    )  # the sample of weights and of the example
     assert found.std == pytest.approx(1 / math.sqrt(256 * found.second_in))
     assert found.measured == pytest.approx(1, abs=0.2)
     assert [name.partition(".")[0] for name in report.left] == ["other"]
@@ -74,7 +80,9 @@ def test_a_layer_is_filled_for_what_it_reads(read: str) -> None:
 def test_two_halves_of_a_response_are_independent() -> None:
     """A gated linear unit: half of it times the sigmoid of the other."""
     model = Model(lambda m, x: m.two(F.pad(F.glu(m.one(x), 1) * 2, (0, 128))))
-    by_hand = Model(lambda m, x: (lambda a, b: m.two((a * b.sigmoid()).repeat(1, 2)))(*m.one(x).chunk(2, 1)))
+    by_hand = Model(
+        lambda m, x: (lambda a, b: m.two((a * b.sigmoid()).repeat(1, 2)))(*m.one(x).chunk(2, 1))
+    )
     reports = [initialize(m, example_input=batch(512, 64)) for m in (model, by_hand)]
     gate = A.moments(nn.Sigmoid()).second
     assert row(reports[1], "two.weight").second_in == pytest.approx(gate, rel=0.05)
@@ -83,21 +91,32 @@ def test_two_halves_of_a_response_are_independent() -> None:
 
 def test_a_chain_gets_the_stds_of_the_rows_it_is_made_of() -> None:
     rows = expand(
-        [{"name": "conv", "conv": 16, "kernel": 3, "padding": 1, "repeat": 3}, {"name": "fc", "linear": "classes"}],
-        width=1, classes=10,
-    )  # fmt: skip
+        [
+            {"name": "conv", "conv": 16, "kernel": 3, "padding": 1, "repeat": 3},
+            {"name": "fc", "linear": "classes"},
+        ],
+        width=1,
+        classes=10,
+    )
     for activation in (A.prelu, A.relu, A.maxout):
         network = Network(rows, activation, channels=3, input_px=8)
         own = sites.initialize(network.sites(), initializers.he, seed=0, name="he")
         found = initialize(network, example_input=batch(16, 3, 8, 8))
-        assert [r.std for r in found.layers[1:]] == pytest.approx([r.std_asked for r in own[1:]], rel=0.12)
-        back = sites.initialize(network.sites(), initializers.he_backward, seed=0, name="he_backward")
+        assert [r.std for r in found.layers[1:]] == pytest.approx(
+            [r.std_asked for r in own[1:]], rel=0.12
+        )
+        back = sites.initialize(
+            network.sites(), initializers.he_backward, seed=0, name="he_backward"
+        )
         found = initialize(network, example_input=batch(16, 3, 8, 8), mode="backward")
-        assert [r.std for r in found.layers[:-1]] == pytest.approx([r.std_asked for r in back[:-1]], rel=1e-6)
+        assert [r.std for r in found.layers[:-1]] == pytest.approx(
+            [r.std_asked for r in back[:-1]], rel=1e-6
+        )
 
 
 class Residual(nn.Module):
-    """A plain stem, `blocks` residual blocks of two convolutions without normalisation, and a classifier."""
+    """A plain stem, `blocks` residual blocks of two convolutions without normalisation, and a
+    classifier."""
 
     def __init__(self, blocks: int) -> None:
         super().__init__()
@@ -129,11 +148,18 @@ def test_residual_sums_do_not_grow_with_depth() -> None:
 
 def test_normalised_inputs_transposed_grouped_and_attended_layers_keep_the_signal() -> None:
     mixed = nn.Sequential(
-        nn.Conv2d(8, 16, 3, padding=1, groups=4), nn.BatchNorm2d(16), nn.ELU(),
-        nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.PReLU(16),
-        nn.ConvTranspose2d(16, 8, 4, stride=2, padding=1), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(8, 64, 1),
-        nn.Flatten(2), nn.TransformerEncoderLayer(64, 4, 128, batch_first=True),
-    )  # fmt: skip
+        nn.Conv2d(8, 16, 3, padding=1, groups=4),
+        nn.BatchNorm2d(16),
+        nn.ELU(),
+        nn.Conv2d(16, 16, 3, padding=1, groups=16),
+        nn.PReLU(16),
+        nn.ConvTranspose2d(16, 8, 4, stride=2, padding=1),
+        nn.Tanh(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 64, 1),
+        nn.Flatten(2),
+        nn.TransformerEncoderLayer(64, 4, 128, batch_first=True),
+    )
     report = initialize(mixed, example_input=batch(8, 8, 8, 8))
     assert {r.layer for r in report.layers} == {
         *(f"{i}.weight" for i in (0, 3, 5, 8)),
@@ -160,14 +186,18 @@ def test_what_is_not_understood_is_named_and_left() -> None:
     before = copy.deepcopy(model.state_dict())
     report = initialize(model, example_input=torch.randint(10, (4, 6)))
     assert not report.layers or {r.layer for r in report.layers} <= {"last.weight"}
-    changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    changed = {
+        name for name, value in model.state_dict().items() if not torch.equal(value, before[name])
+    }
     assert changed <= {"last.weight", "last.bias"}
     assert {"table.weight", "never.weight", "rnn.weight_ih_l0"} <= set(report.left)
     assert "left as it was" in report.to_markdown()
 
 
 def test_the_model_keeps_its_buffers_its_modes_and_the_random_numbers() -> None:
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(), nn.Conv2d(4, 4, 3)).train()
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(), nn.Conv2d(4, 4, 3)
+    ).train()
     model[1].eval()
     before, state = copy.deepcopy(dict(model.named_buffers())), torch.get_rng_state()
     x = batch(4, 3, 8, 8)
@@ -199,7 +229,10 @@ def test_unusable_arguments_are_one_sentence() -> None:
         ({"init": None}, "init=None is not usable; give the name of a rule"),
         ({"init": nn.init.kaiming_normal_}, "is not usable; give the name of a rule"),
         ({"bias": "zero"}, "bias=zero is not usable; give a number such as 0, or torch_default"),
-        ({"mode": "sideways"}, "mode=sideways is not known; choose one of: forward, backward, average"),
+        (
+            {"mode": "sideways"},
+            "mode=sideways is not known; choose one of: forward, backward, average",
+        ),
         ({"example_input": torch.zeros(2, 4)}, "example_input is all zeros"),
         ({"example_input": torch.ones(2, 5)}, "Linear cannot be run on example_input"),
     ):
@@ -210,7 +243,9 @@ def test_unusable_arguments_are_one_sentence() -> None:
         ({"depth": 0}, "depth=0"),
         ({"depth": 2, "units": 0}, "units=0"),
     ):
-        with pytest.raises(InputError, match=f"{said} is not usable; give a whole number at least 1"):
+        with pytest.raises(
+            InputError, match=f"{said} is not usable; give a whole number at least 1"
+        ):
             stability(nn.ReLU(), **sizes)
     for activation in (F.relu, nn.ReLU, "relu"):
         with pytest.raises(InputError, match="is no module; give one such as"):
@@ -225,12 +260,21 @@ class Language(nn.Module):
         self.token, self.place = nn.Embedding(50, width), nn.Embedding(12, width)
         self.norms = nn.ModuleList(nn.RMSNorm(width) for _ in range(2))
         self.qkv, self.mixed = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.gate, self.up, self.down = nn.Linear(width, 256), nn.Linear(width, 256), nn.Linear(256, width)
+        self.gate, self.up, self.down = (
+            nn.Linear(width, 256),
+            nn.Linear(width, 256),
+            nn.Linear(256, width),
+        )
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.token(tokens) + self.place(torch.arange(tokens.shape[1]))
-        q, k, v = (part.unflatten(-1, (4, -1)).transpose(1, 2) for part in self.qkv(self.norms[0](x)).chunk(3, -1))
-        x = x + self.mixed(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        q, k, v = (
+            part.unflatten(-1, (4, -1)).transpose(1, 2)
+            for part in self.qkv(self.norms[0](x)).chunk(3, -1)
+        )
+        x = x + self.mixed(
+            F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        )
         x = x + self.down(F.silu(self.gate(self.norms[1](x))) * self.up(self.norms[1](x)))
         return F.linear(x, self.token.weight)
 
@@ -238,7 +282,14 @@ class Language(nn.Module):
 def test_layers_behind_embeddings_are_filled_for_what_they_read() -> None:
     torch.manual_seed(0)  # of the embeddings
     report = initialize(Language(), example_input=torch.randint(50, (16, 12)))
-    assert [r.layer.removesuffix(".weight") for r in report.layers] == ["qkv", "mixed", "gate", "up", "down", "token"]
+    assert [r.layer.removesuffix(".weight") for r in report.layers] == [
+        "qkv",
+        "mixed",
+        "gate",
+        "up",
+        "down",
+        "token",
+    ]
     assert [r.share for r in report.layers] == pytest.approx([1, 1 / 2, 1, 1, 1 / 2, 1])
     assert report.left == {"place.weight": "embedding reads it, whose responses are measured"}
     for r in report.layers:
@@ -258,7 +309,9 @@ def test_numbers_without_a_layer_before_them_are_measured(given: str) -> None:
         example = ({"x": [example]},)
     if given == "attended":
         model.token, model.mix = nn.Embedding(9, 64), nn.MultiheadAttention(64, 4, batch_first=True)
-        model.how = lambda m, tokens: (lambda x: m.two(F.relu(m.one(m.mix(x, x, x)[0]))))(m.token(tokens))
+        model.how = lambda m, tokens: (lambda x: m.two(F.relu(m.one(m.mix(x, x, x)[0]))))(
+            m.token(tokens)
+        )
         example = torch.randint(9, (16, 8))
     report = initialize(model, example_input=example)
     assert set(report.left) <= {"other.weight", "token.weight"}
@@ -267,7 +320,10 @@ def test_numbers_without_a_layer_before_them_are_measured(given: str) -> None:
 
 def test_matrices_of_a_product_may_be_many_or_a_vector() -> None:
     model = Model(lambda m, x: m.two((m.one(x)[None] @ m.experts).mean(0)) @ m.vector, width=64)
-    model.experts, model.vector = nn.Parameter(torch.randn(4, 64, 64)), nn.Parameter(torch.randn(64))
+    model.experts, model.vector = (
+        nn.Parameter(torch.randn(4, 64, 64)),
+        nn.Parameter(torch.randn(64)),
+    )
     report = initialize(model, example_input=batch(256, 64))
     assert row(report, "experts").fan_in == row(report, "experts").fan_out == 64
     assert row(report, "experts").measured == pytest.approx(1, abs=0.2)
@@ -314,9 +370,14 @@ class AfterTheSum(nn.Module):
         return x
 
 
-@pytest.mark.parametrize("activation", [nn.GELU(), nn.SiLU(), nn.ReLU()], ids=["gelu", "silu", "relu"])
-def test_sums_of_what_passed_an_activation_are_predicted_within_a_third(activation: nn.Module) -> None:
-    """Taken as normal, the numbers behind 12 GELUs had 50 times the mean square that was predicted."""
+@pytest.mark.parametrize(
+    "activation", [nn.GELU(), nn.SiLU(), nn.ReLU()], ids=["gelu", "silu", "relu"]
+)
+def test_sums_of_what_passed_an_activation_are_predicted_within_a_third(
+    activation: nn.Module,
+) -> None:
+    """Taken as normal, the numbers behind 12 GELUs had 50 times the mean square that was
+    predicted."""
     report = initialize(AfterTheSum(activation, 12), example_input=batch(8, 3, 16, 16))
     assert report.layers[-1].reads.endswith("of a sum (measured)")
     assert [r.share for r in report.layers] == pytest.approx([1, *[1 / 12] * 12])
@@ -327,7 +388,9 @@ def test_sums_of_what_passed_an_activation_are_predicted_within_a_third(activati
 def test_a_layer_that_is_used_twice_is_filled_for_its_first_use_and_the_report_says_so() -> None:
     model = Model(lambda m, x: m.two(F.relu(m.two(m.one(x)))))
     report = initialize(model, example_input=batch(256, 64))
-    assert row(report, "two.weight").reads == "one.weight, for which it is filled, the first of 2 uses"
+    assert (
+        row(report, "two.weight").reads == "one.weight, for which it is filled, the first of 2 uses"
+    )
     assert row(report, "one.weight").reads == "the input"
 
 
@@ -355,7 +418,8 @@ def test_hooks_of_the_model_are_part_of_the_run() -> None:
 
 
 class Caching(nn.Module):
-    """Makes a buffer when it is first run, counts in another, draws random numbers, and may raise."""
+    """Makes a buffer when it is first run, counts in another, draws random numbers, and may
+    raise."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -389,14 +453,18 @@ def test_a_model_that_fails_is_as_before() -> None:
         initialize(model, example_input=batch(16, 64))
     assert isinstance(raised.value.__cause__, ValueError)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert all(not m._forward_hooks and not m._forward_pre_hooks and m.training for m in model.modules())
+    assert all(
+        not m._forward_hooks and not m._forward_pre_hooks and m.training for m in model.modules()
+    )
 
 
 def test_a_compiled_model_is_run_as_it_is_written() -> None:
     def refuse(graph: object, inputs: object) -> Callable:
         raise AssertionError("it was compiled")
 
-    model = torch.compile(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)), backend=refuse)
+    model = torch.compile(
+        nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)), backend=refuse
+    )
     report = initialize(model, example_input=batch(16, 64))
     assert row(report, "_orig_mod.2.weight").reads == "ReLU() of _orig_mod.0.weight"
 

@@ -1,4 +1,5 @@
-"""Random tests here use fixed seeds and never flicker; the false-alarm rate is that of choosing the seed."""
+"""Random tests here use fixed seeds and never flicker; the false-alarm rate is that of choosing the
+seed."""
 
 import math
 from functools import partial
@@ -20,7 +21,9 @@ from rectifiers.nn.sites import Site, initialize
 from rectifiers.runtime.errors import InputError
 
 FALSE_ALARM = 1e-4  # of each statistical test below, if another seed were drawn
-LAYER = Layer("conv", 50, 180, find_forward_gain=lambda: math.sqrt(2), find_backward_gain=lambda: math.sqrt(3))
+LAYER = Layer(
+    "conv", 50, 180, find_forward_gain=lambda: math.sqrt(2), find_backward_gain=lambda: math.sqrt(3)
+)
 SHAPE = (400, 2, 5, 5)  # 20,000 weights
 
 
@@ -33,7 +36,9 @@ def draw(rule, seed: int = 0, layer: Layer = LAYER) -> tuple[torch.Tensor, float
 def small14(width: float = 1.0, activation=A.relu, **options) -> Network:
     config = compose_config()
     rows = expand(config.model.rows, width=width, classes=options.pop("classes", 1000))
-    return Network(rows, activation, channels=options.pop("channels", 3), input_px=options.pop("input_px", 224))
+    return Network(
+        rows, activation, channels=options.pop("channels", 3), input_px=options.pop("input_px", 224)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +135,9 @@ def test_orthogonal_preserves_lengths_times_the_gain(rows: int, columns: int) ->
     assert float(weight.square().mean()) == pytest.approx(asked**2)
 
 
-@pytest.mark.parametrize("option", [partial(I.sparse, k=0), partial(I.gaussian, std=0), partial(I.he_scaled, beta=0)])
+@pytest.mark.parametrize(
+    "option", [partial(I.sparse, k=0), partial(I.gaussian, std=0), partial(I.he_scaled, beta=0)]
+)
 def test_a_rules_option_that_makes_no_weights_is_refused(option) -> None:
     with pytest.raises(InputError, match=r"init\.(k|std|beta)=0"):
         draw(option)
@@ -147,24 +154,37 @@ RECIPE = {
 
 
 @pytest.mark.parametrize(("rule", "column"), [(I.he_backward, 0), (I.he, 1), (I.lecun, 2)])
-def test_stds_of_the_small_model_are_those_of_the_recipe(full_size: Network, rule, column: int) -> None:
-    report = {entry.layer: entry for entry in initialize(full_size.sites(), rule, seed=0, name="rule")}
+def test_stds_of_the_small_model_are_those_of_the_recipe(
+    full_size: Network, rule, column: int
+) -> None:
+    report = {
+        entry.layer: entry for entry in initialize(full_size.sites(), rule, seed=0, name="rule")
+    }
     for layer, row in RECIPE.items():
         entry = report[layer]
         assert entry.std_asked == pytest.approx(row[column], abs=5e-6)  # as printed
         spread = stats.norm.isf(FALSE_ALARM / 2) / math.sqrt(2 * math.prod(entry.shape))
         assert entry.std_drawn == pytest.approx(entry.std_asked, rel=spread)
-        weight = next(site.module.weight for site in full_size.sites() if site.name == layer).detach().double()
+        weight = (
+            next(site.module.weight for site in full_size.sites() if site.name == layer)
+            .detach()
+            .double()
+        )
         assert entry.std_drawn == pytest.approx(float(weight.std(correction=0)), rel=1e-9)
         assert entry.std_drawn != entry.std_asked
 
 
 def test_prelu_narrows_every_std_by_its_slope() -> None:
     def stds(activation, rule) -> list[float]:
-        return [e.std_asked for e in initialize(small14(1 / 16, activation).sites(), rule, seed=0, name="")]
+        return [
+            e.std_asked
+            for e in initialize(small14(1 / 16, activation).sites(), rule, seed=0, name="")
+        ]
 
     for rule in (I.he, I.he_backward, I.he_average):  # Eq. 15: 2 / (1 + a^2) with a = 0.25
-        assert stds(A.prelu, rule) == pytest.approx([std / math.sqrt(1.0625) for std in stds(A.relu, rule)])
+        assert stds(A.prelu, rule) == pytest.approx(
+            [std / math.sqrt(1.0625) for std in stds(A.relu, rule)]
+        )
     assert stds(A.prelu, I.lecun) == stds(A.relu, I.lecun)
 
 
@@ -180,10 +200,15 @@ def test_average_lies_between_forward_and_backward_for_any_activation() -> None:
 
 def test_a_maxout_layer_counts_its_pieces_in_fan_out() -> None:
     network = small14(1 / 8, A.maxout)
-    entry = next(e for e in initialize(network.sites(), I.he_backward, seed=0, name="") if e.layer == "conv2_2")
+    entry = next(
+        e
+        for e in initialize(network.sites(), I.he_backward, seed=0, name="")
+        if e.layer == "conv2_2"
+    )
     assert entry.shape == [32, 16, 2, 2]
     assert entry.fan_out == 4 * 32
-    # of the 2 * 16 responses an input reaches, each passes a gradient with probability 1/2: n-hat Var[w] / 2 = 1
+    # of the 2 * 16 responses an input reaches, each passes a gradient with probability 1/2: n-hat
+    # Var[w] / 2 = 1
     assert entry.std_asked == pytest.approx(math.sqrt(2 / (4 * 32)))
 
 
@@ -204,7 +229,9 @@ def test_seeds_and_layers_draw_differently() -> None:
     first, other = weights_of(small14(1 / 16)), weights_of(small14(1 / 16), seed=1)
     names = [name for name in first if name.endswith("weight")]
     assert not any(torch.equal(first[name], other[name]) for name in names)
-    assert not torch.equal(first["trunk.conv3_2.weight"], first["trunk.conv3_3.weight"])  # of one shape
+    assert not torch.equal(
+        first["trunk.conv3_2.weight"], first["trunk.conv3_3.weight"]
+    )  # of one shape
 
 
 def test_activations_are_compared_from_the_same_draws() -> None:
@@ -229,12 +256,21 @@ def test_biases_are_the_configured_constant() -> None:
     initialize(network.sites(), I.torch_default, seed=0, name="", bias="torch_default")
     fc1 = next(site.module for site in network.sites() if site.name == "fc1")
     bound = 1 / math.sqrt(fc1.in_features)
-    assert stats.kstest(fc1.bias.detach().numpy(), "uniform", args=(-bound, 2 * bound)).pvalue > FALSE_ALARM
+    assert (
+        stats.kstest(fc1.bias.detach().numpy(), "uniform", args=(-bound, 2 * bound)).pvalue
+        > FALSE_ALARM
+    )
 
 
 def test_fc_std_replaces_the_rule_on_linear_layers_alone() -> None:
-    report = initialize(small14(1 / 16).sites(), I.he, seed=0, name="he", fc_std=[0.01, 0.01, 0.001])
-    assert [(e.rule, e.std_asked) for e in report[-3:]] == [("gaussian", 0.01), ("gaussian", 0.01), ("gaussian", 0.001)]
+    report = initialize(
+        small14(1 / 16).sites(), I.he, seed=0, name="he", fc_std=[0.01, 0.01, 0.001]
+    )
+    assert [(e.rule, e.std_asked) for e in report[-3:]] == [
+        ("gaussian", 0.01),
+        ("gaussian", 0.01),
+        ("gaussian", 0.001),
+    ]
     assert {e.rule for e in report[:-3]} == {"he"}
 
 
@@ -249,8 +285,13 @@ def test_options_that_do_not_fit_are_refused_with_the_remedy() -> None:
 def test_the_init_report_names_the_activations_around_each_layer() -> None:
     report = initialize(small14(1 / 16, A.prelu).sites(), I.he, seed=0, name="he")
     assert [e.layer for e in report] == [
-        "conv1", *(f"conv2_{i}" for i in range(1, 5)), *(f"conv3_{i}" for i in range(1, 7)), "fc1", "fc2", "fc3",
-    ]  # fmt: skip
+        "conv1",
+        *(f"conv2_{i}" for i in range(1, 5)),
+        *(f"conv3_{i}" for i in range(1, 7)),
+        "fc1",
+        "fc2",
+        "fc3",
+    ]
     assert (report[0].activation_before, report[0].activation_after) == (None, "PReLU")
     assert (report[-1].activation_before, report[-1].activation_after) == ("PReLU", None)
     assert report[0].fan_in == 3 * 49
@@ -261,9 +302,14 @@ def test_the_init_report_names_the_activations_around_each_layer() -> None:
 def test_deep_plain_nets_with_a_repelling_activation_cause_a_warning(activation) -> None:
     def chain(depth: int) -> list[Site]:
         acts = [None, *(activation(8) for _ in range(depth - 1)), None]
-        return [Site(f"fc_{i}", nn.Linear(8, 8), a, b) for i, (a, b) in enumerate(pairwise(acts), start=1)]
+        return [
+            Site(f"fc_{i}", nn.Linear(8, 8), a, b)
+            for i, (a, b) in enumerate(pairwise(acts), start=1)
+        ]
 
-    with pytest.warns(UserWarning, match=r"fixed point, that of He's gain, repels: over 50 layers") as warned:
+    with pytest.warns(
+        UserWarning, match=r"fixed point, that of He's gain, repels: over 50 layers"
+    ) as warned:
         sentence = warn_of_drift(chain(50))
     assert sentence == str(warned[0].message)
 
@@ -282,8 +328,11 @@ class Step(nn.Module):
 
 
 @pytest.mark.parametrize("kernel", [1, 2, 3, 5])
-def test_delta_orthogonal_mixes_channels_by_one_matrix_and_positions_not_at_all(kernel: int) -> None:
-    """What arrives at one position leaves there, half a step off in even kernels, with its length times the gain."""
+def test_delta_orthogonal_mixes_channels_by_one_matrix_and_positions_not_at_all(
+    kernel: int,
+) -> None:
+    """What arrives at one position leaves there, half a step off in even kernels, with its length
+    times the gain."""
     conv = nn.Conv2d(6, 10, kernel, padding=kernel // 2, bias=False).double()
     asked = I.delta_orthogonal(conv.weight.detach(), LAYER, torch.Generator().manual_seed(0))
     assert asked == pytest.approx(float(conv.weight.detach().square().mean().sqrt()))
@@ -304,7 +353,9 @@ def test_delta_orthogonal_keeps_the_signal_and_the_gradient_of_fifty_linear_conv
     )
     network = Network(rows, A.identity, channels=32, input_px=8).double()
     initialize(network.sites(), I.delta_orthogonal, seed=0, name="delta_orthogonal")
-    x = torch.randn(2, 32, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    x = torch.randn(
+        2, 32, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    ).requires_grad_()
     y = network.trunk(x)
     assert float((y.square().mean() / x.square().mean()).detach()) == pytest.approx(1, rel=1e-5)
     g = torch.randn(y.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -332,9 +383,13 @@ WITHOUT_GAIN = (I.xavier, I.lecun, I.gaussian, I.zeros, partial(I.sparse, std=0.
 @pytest.mark.parametrize("activation", [Step, Explosion, Maps, partial(nn.LeakyReLU, 1e200)])
 def test_rules_that_read_no_gain_work_with_any_activation(activation) -> None:
     for rule in WITHOUT_GAIN:
-        report = initialize(small14(1 / 16, lambda channels: activation()).sites(), rule, seed=0, name="")
+        report = initialize(
+            small14(1 / 16, lambda channels: activation()).sites(), rule, seed=0, name=""
+        )
         assert {entry.backward_gain for entry in report} == {None}
-        assert {entry.forward_gain for entry in report} == ({math.sqrt(2)} if activation is Step else {None})
+        assert {entry.forward_gain for entry in report} == (
+            {math.sqrt(2)} if activation is Step else {None}
+        )
 
 
 @pytest.mark.parametrize(
@@ -348,11 +403,17 @@ def test_rules_that_read_no_gain_work_with_any_activation(activation) -> None:
         (Explosion, I.he_backward, r"Explosion\(\) has E\[f'\(z\)\^2\] = inf"),
         (Step, I.he_backward, r"Step\(\) has E\[f'\(z\)\^2\] = 0\.0"),
         (Step, I.he_average, r"Step\(\) has E\[f'\(z\)\^2\] = 0\.0"),
-        (Maps, I.orthogonal, r"Maps\(\) cannot be asked for its moments .*; give it a method `moments\(\)`"),
+        (
+            Maps,
+            I.orthogonal,
+            r"Maps\(\) cannot be asked for its moments .*; give it a method `moments\(\)`",
+        ),
         (partial(nn.LeakyReLU, 1e200), I.he, r"LeakyReLU\(.*\) has E\[f\(z\)\^2\] = inf"),
     ],
 )
-def test_rules_that_read_a_gain_refuse_an_activation_without_one(activation, rule, sentence: str) -> None:
+def test_rules_that_read_a_gain_refuse_an_activation_without_one(
+    activation, rule, sentence: str
+) -> None:
     with pytest.raises(InputError, match=sentence):
         initialize(small14(1 / 16, lambda channels: activation()).sites(), rule, seed=0, name="")
 

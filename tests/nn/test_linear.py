@@ -1,4 +1,5 @@
-"""Fully connected layers by oneDNN are torch's: its numbers to rounding, and its own products where ours do not fit."""
+"""Fully connected layers by oneDNN are torch's: its numbers to rounding, and its own products where
+ours do not fit."""
 
 import copy
 from collections.abc import Callable
@@ -19,7 +20,9 @@ from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import Row
 from rectifiers.runtime import processor
 
-needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
+needs_onednn = pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN"
+)
 SIZES = [(32, 1024, 256), (33, 517, 263), (128, 800, 256)]  # vectors, inputs, units
 
 
@@ -45,9 +48,8 @@ def is_ours(y: Tensor) -> bool:
 def assert_rounded(found: Tensor, a: Tensor, b: Tensor, bias: Tensor | None = None) -> None:
     """Compare float32 sums of products, a @ b.T, with those of float64.
 
-    The bound is that of a sum of n products in any order (Higham 2002, Eq. 3.5): n u / (1 - n u) times the sum of
-    their sizes, u = 2**-24.
-    """
+    The bound is that of a sum of n products in any order (Higham 2002, Eq. 3.5): n u / (1 - n u)
+    times the sum of their sizes, u = 2**-24."""
     a, b = a.detach().double(), b.detach().double()
     exact, size, n = a @ b.T, a.abs() @ b.abs().T, a.shape[1]
     if bias is not None:
@@ -59,7 +61,9 @@ def assert_rounded(found: Tensor, a: Tensor, b: Tensor, bias: Tensor | None = No
 @needs_onednn
 @pytest.mark.usefixtures("_on_such_a_processor")
 @pytest.mark.parametrize("size", SIZES)
-def test_outputs_and_gradients_are_those_of_double_precision_to_rounding(size: tuple[int, int, int]) -> None:
+def test_outputs_and_gradients_are_those_of_double_precision_to_rounding(
+    size: tuple[int, int, int],
+) -> None:
     x, layer, dy = given(*size)
     y = layer(x)
     assert is_ours(y)
@@ -74,12 +78,17 @@ def test_outputs_and_gradients_are_those_of_double_precision_to_rounding(size: t
 
 
 @pytest.mark.parametrize("has_bias", [True, False])
-def test_first_and_second_derivatives_equal_finite_differences(has_bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_and_second_derivatives_equal_finite_differences(
+    has_bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The formulas, with torch's products, because oneDNN has none in double precision."""
     monkeypatch.setattr(linear, "onednn_linear", F.linear)
     generator = torch.Generator().manual_seed(0)
     sizes = ((4, 3), (5, 3), (5,))[: 3 if has_bias else 2]
-    inputs = [torch.randn(size, dtype=torch.float64, generator=generator).requires_grad_() for size in sizes]
+    inputs = [
+        torch.randn(size, dtype=torch.float64, generator=generator).requires_grad_()
+        for size in sizes
+    ]
     arguments = inputs if has_bias else [*inputs, None]
     assert torch.autograd.gradcheck(_Linear.apply, arguments)
     assert torch.autograd.gradgradcheck(_Linear.apply, arguments)
@@ -98,7 +107,9 @@ def test_a_gradient_can_be_differentiated_again() -> None:
 
     exact = penalty(copy.deepcopy(layer).double(), x.detach().double().requires_grad_())
     for found, expected in zip(penalty(layer, x), exact, strict=True):
-        assert float((found - expected).norm() / expected.norm()) < 1e-5  # four products, each of about 1e-6
+        assert (
+            float((found - expected).norm() / expected.norm()) < 1e-5
+        )  # four products, each of about 1e-6
 
 
 @needs_onednn
@@ -123,7 +134,9 @@ def test_changed_weights_are_read_again_and_equal_numbers_give_equal_bits() -> N
         return [y.detach(), *torch.autograd.grad(y, [x, *layer.parameters()], dy)]
 
     first = step(x)
-    storage = torch.empty(x.numel() + 1)[1:].view_as(x).copy_(x.detach())  # as a tensor elsewhere in memory
+    storage = (
+        torch.empty(x.numel() + 1)[1:].view_as(x).copy_(x.detach())
+    )  # as a tensor elsewhere in memory
     assert storage.data_ptr() % 64
     assert all(map(torch.equal, first, step(storage.requires_grad_())))
     with torch.no_grad():
@@ -140,8 +153,16 @@ def test_inputs_and_gradients_of_any_strides_are_taken() -> None:
     x, layer, dy = given(32, 1024, 256)
     strided, scattered = x.detach().T.contiguous().T.requires_grad_(), dy.T.contiguous().T
     ours = torch.autograd.grad(layer(x), [x, layer.weight], dy)
-    assert all(map(torch.equal, ours, torch.autograd.grad(layer(strided), [strided, layer.weight], scattered)))
-    (summed,) = torch.autograd.grad(layer(x).sum(), layer.weight)  # a gradient of one number, expanded
+    assert all(
+        map(
+            torch.equal,
+            ours,
+            torch.autograd.grad(layer(strided), [strided, layer.weight], scattered),
+        )
+    )
+    (summed,) = torch.autograd.grad(
+        layer(x).sum(), layer.weight
+    )  # a gradient of one number, expanded
     assert_rounded(summed, torch.ones(256, 32), x.T)
 
 
@@ -152,7 +173,9 @@ def test_batched_gradients_are_torchs() -> None:
     dys = torch.randn(3, 32, 256, generator=torch.Generator().manual_seed(1))
     found = torch.autograd.grad(layer(x), [x, *layer.parameters()], dys, is_grads_batched=True)
     for i, dy in enumerate(dys):
-        for one, other in zip(found, torch.autograd.grad(layer(x), [x, *layer.parameters()], dy), strict=True):
+        for one, other in zip(
+            found, torch.autograd.grad(layer(x), [x, *layer.parameters()], dy), strict=True
+        ):
             torch.testing.assert_close(one[i], other, rtol=1e-4, atol=1e-3)
 
 
@@ -165,7 +188,9 @@ def test_batched_gradients_are_torchs() -> None:
         ("", "DEFAULT", False),
     ],
 )
-def test_the_processor_decides(maker: str, instructions: str, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_processor_decides(
+    maker: str, instructions: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(processor, "vendor", lambda: maker)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
     for library in (torch.backends.mkldnn, torch.backends.mkl):
@@ -212,7 +237,9 @@ def with_transposed_weights(layer: Linear, x: Tensor) -> Tensor:
 
 @needs_onednn
 @pytest.mark.usefixtures("_on_such_a_processor")
-@pytest.mark.parametrize("way", [in_double, in_bfloat16, with_a_dimension_more, with_transposed_weights])
+@pytest.mark.parametrize(
+    "way", [in_double, in_bfloat16, with_a_dimension_more, with_transposed_weights]
+)
 def test_other_layers_are_torchs(way: Callable[[Linear, Tensor], Tensor]) -> None:
     x, layer, _ = given(*SIZES[0])
     plain = nn.Linear(*SIZES[0][1:])
@@ -270,4 +297,9 @@ def test_the_linear_rows_of_a_network_are_such_layers_with_torchs_names() -> Non
     rows = [Row("fc1", "linear", 8), Row("fc2", "linear", 4)]
     network = Network(rows, lambda _: nn.ReLU(), channels=3, input_px=2)
     assert [type(m) for m in network.head if isinstance(m, nn.Linear)] == [Linear, Linear]
-    assert list(network.state_dict()) == ["head.fc1.weight", "head.fc1.bias", "head.fc2.weight", "head.fc2.bias"]
+    assert list(network.state_dict()) == [
+        "head.fc1.weight",
+        "head.fc1.bias",
+        "head.fc2.weight",
+        "head.fc2.bias",
+    ]

@@ -1,4 +1,5 @@
-"""Networks that are no chains: a residual network and the user's own, as networks of the benchmark."""
+"""Networks that are no chains: a residual network and the user's own, as networks of the
+benchmark."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +19,9 @@ from rectifiers.runtime.errors import InputError
 SMALL = {"name": "resnet", "classes": 10, "channels": 3, "input_px": 32}
 
 
-@pytest.mark.parametrize(("blocks", "depth", "parameters"), [(3, 20, 0.27e6), (5, 32, 0.46e6), (9, 56, 0.85e6)])
+@pytest.mark.parametrize(
+    ("blocks", "depth", "parameters"), [(3, 20, 0.27e6), (5, 32, 0.46e6), (9, 56, 0.85e6)]
+)
 def test_the_residual_networks_have_the_published_depths_and_parameters(
     blocks: int, depth: int, parameters: float
 ) -> None:
@@ -42,7 +45,8 @@ def test_multiply_adds_are_those_of_the_layers_by_hand() -> None:
 
 @pytest.mark.process
 def test_a_deep_residual_network_without_normalisation_keeps_its_signal() -> None:
-    """The sums of 27 blocks: with shares of 1/27 the signal stays; with He's gain alone it doubles in every block."""
+    """The sums of 27 blocks: with shares of 1/27 the signal stays; with He's gain alone it doubles
+    in every block."""
     network = ModuleNetwork(partial(resnet, blocks=9), A.relu, **SMALL)
     report = network.initialize(I.he, seed=0, name="he", bias=0)
     assert len(report) == 56
@@ -68,10 +72,14 @@ class Own(nn.Module):
 
 
 def test_a_network_of_the_users_own_says_what_was_left() -> None:
-    network = ModuleNetwork(lambda act, classes, channels, input_px: Own(act, classes), A.prelu, **SMALL)
+    network = ModuleNetwork(
+        lambda act, classes, channels, input_px: Own(act, classes), A.prelu, **SMALL
+    )
     report = network.initialize(I.he, seed=0, name="he", bias=0)
     assert [entry.layer for entry in report] == ["stem", "head"]
-    assert network.left == ["unused.weight was left as it was: no layer of the forward pass has it as its weight"]
+    assert network.left == [
+        "unused.weight was left as it was: no layer of the forward pass has it as its weight"
+    ]
     assert list(network.slopes()) == ["act"]
     assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
 
@@ -79,7 +87,10 @@ def test_a_network_of_the_users_own_says_what_was_left() -> None:
 def test_what_is_no_classifier_is_one_sentence() -> None:
     for build, said in (
         (lambda *_: "no module", "it must return a torch module"),
-        (lambda *_: nn.Conv2d(3, 4, 3), r"gives \(1, 4, 30, 30\) for an image; it must give 10 scores"),
+        (
+            lambda *_: nn.Conv2d(3, 4, 3),
+            r"gives \(1, 4, 30, 30\) for an image; it must give 10 scores",
+        ),
         (lambda *_: nn.Linear(7, 10), "cannot be run on an image of 3 x 32 x 32"),
     ):
         with pytest.raises(InputError, match=said):
@@ -103,9 +114,14 @@ def test_a_network_of_timm_has_the_activation_everywhere_and_is_filled() -> None
         ("resnet1", r"model.name=resnet1 is no network of timm; did you mean .*resnet1"),
         ("vit_tiny_patch16_224", "cannot be run on images of 32 px"),
         ("mixer_s32_224", "cannot be run on images of 32 px"),
-        ("convnext_tiny", r"does not apply .* to maps \[N, channels, H, W\]; choose a convolutional network"),
+        (
+            "convnext_tiny",
+            r"does not apply .* to maps \[N, channels, H, W\]; choose a convolutional network",
+        ),
     ],
 )
-def test_networks_of_timm_that_have_no_place_for_an_activation_are_named(name: str, said: str) -> None:
+def test_networks_of_timm_that_have_no_place_for_an_activation_are_named(
+    name: str, said: str
+) -> None:
     with pytest.raises(InputError, match=said):
         timm_model(A.prelu, 10, 3, 32, name)

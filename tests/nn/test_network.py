@@ -8,21 +8,45 @@ from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import expand
 
 ACTIVATIONS = [
-    A.relu, A.leaky_relu, A.prelu, A.prelu_shared, A.sigmoid, A.tanh, A.maxout, A.elu, A.gelu, A.silu, A.softplus,
-    A.identity, A.crelu, A.glu, A.rrelu, A.noisy_relu, A.squared_relu,
-]  # fmt: skip
+    A.relu,
+    A.leaky_relu,
+    A.prelu,
+    A.prelu_shared,
+    A.sigmoid,
+    A.tanh,
+    A.maxout,
+    A.elu,
+    A.gelu,
+    A.silu,
+    A.softplus,
+    A.identity,
+    A.crelu,
+    A.glu,
+    A.rrelu,
+    A.noisy_relu,
+    A.squared_relu,
+]
 
 
 def build(
-    activation, *, width: float = 1 / 16, norm: str = "none", input_px: int = 32, model: str = "small14"
+    activation,
+    *,
+    width: float = 1 / 16,
+    norm: str = "none",
+    input_px: int = 32,
+    model: str = "small14",
 ) -> Network:
     rows = compose_config(f"model={model}", "data.width=1.0").model.rows
-    return Network(expand(rows, width=width, classes=10), activation, channels=1, input_px=input_px, norm=norm)
+    return Network(
+        expand(rows, width=width, classes=10), activation, channels=1, input_px=input_px, norm=norm
+    )
 
 
 @pytest.mark.parametrize("model", ["small14", "mlp"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_any_activation_fits_any_network_and_every_parameter_gets_a_gradient(activation, model: str) -> None:
+def test_any_activation_fits_any_network_and_every_parameter_gets_a_gradient(
+    activation, model: str
+) -> None:
     network = build(activation, model=model)
     scores = network(torch.randn(4, 1, 32, 32, generator=torch.Generator().manual_seed(0)))
     assert scores.shape == (4, 10)
@@ -36,7 +60,9 @@ def test_small14_has_thirteen_shared_slopes_or_one_per_channel() -> None:
     with torch.device("meta"):
         shared, wise = (build(f, width=1.0, input_px=224) for f in (A.prelu_shared, A.prelu))
     assert sum(s.numel() for s in shared.slopes().values()) == 13
-    assert sum(s.numel() for s in wise.slopes().values()) == 10_304  # 64 + 4 * 128 + 6 * 256 + 2 * 4096
+    assert (
+        sum(s.numel() for s in wise.slopes().values()) == 10_304
+    )  # 64 + 4 * 128 + 6 * 256 + 2 * 4096
 
 
 def test_every_prelu_has_its_own_slopes() -> None:
@@ -48,10 +74,24 @@ def test_every_prelu_has_its_own_slopes() -> None:
 
 def test_the_order_is_weights_norm_activation_dropout() -> None:
     network = build(A.relu, norm="batch")
-    assert [name for name, _ in network.trunk.named_children()][:4] == ["conv1", "conv1_norm", "conv1_act", "pool1"]
+    assert [name for name, _ in network.trunk.named_children()][:4] == [
+        "conv1",
+        "conv1_norm",
+        "conv1_act",
+        "pool1",
+    ]
     assert [name for name, _ in network.head.named_children()] == [
-        "spp", "fc1", "fc1_norm", "fc1_act", "fc1_drop", "fc2", "fc2_norm", "fc2_act", "fc2_drop", "fc3",
-    ]  # fmt: skip
+        "spp",
+        "fc1",
+        "fc1_norm",
+        "fc1_act",
+        "fc1_drop",
+        "fc2",
+        "fc2_norm",
+        "fc2_act",
+        "fc2_drop",
+        "fc3",
+    ]
     assert network.head.get_submodule("fc1_drop").p == 0.5
 
 
@@ -83,18 +123,23 @@ def test_vgg19_computes_what_torchvisions_does() -> None:
 
 
 def test_the_papers_worked_example_on_vgg_b() -> None:
-    """Section 2.2: a constant std of 0.01 makes the gradient at conv2 1/(5.9 * 4.2^2 * 2.9^2 * 2.1^4) of Eq. 14's."""
+    """Section 2.2: a constant std of 0.01 makes the gradient at conv2 1/(5.9 * 4.2^2 * 2.9^2 *
+    2.1^4) of Eq. 14's."""
     from rectifiers.nn.initializers import he_backward
     from rectifiers.nn.sites import initialize
 
     rows = compose_config("model=vgg_b", "data.width=1.0").model.rows
     with torch.device("meta"):
         network = Network(expand(rows, width=1.0, classes=10), A.relu, channels=3, input_px=32)
-    sites = [site for site in network.to_empty(device="cpu").sites() if site.name.startswith("conv")]
+    sites = [
+        site for site in network.to_empty(device="cpu").sites() if site.name.startswith("conv")
+    ]
     report = initialize(sites, he_backward, seed=0, name="he_backward")
     printed = {64: 0.059, 128: 0.042, 256: 0.029, 512: 0.021}
     assert all(round(entry.std_asked, 3) == printed[entry.shape[0]] for entry in report)
-    ratio = torch.tensor([entry.std_asked / 0.01 for entry in report[1:]], dtype=torch.float64).prod()
+    ratio = torch.tensor(
+        [entry.std_asked / 0.01 for entry in report[1:]], dtype=torch.float64
+    ).prod()
     assert float(ratio) == pytest.approx(16_729, rel=1e-4)
 
 

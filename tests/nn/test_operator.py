@@ -19,7 +19,8 @@ from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import Row
 
 pytestmark = pytest.mark.skipif(
-    cpu.unavailable_reason() is not None, reason=f"there is no C library to test: {cpu.unavailable_reason()}"
+    cpu.unavailable_reason() is not None,
+    reason=f"there is no C library to test: {cpu.unavailable_reason()}",
 )
 READS = {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.is_nonzero.default}
 
@@ -51,21 +52,42 @@ class Calls(TorchDispatchMode):
 @pytest.mark.parametrize("from_output", [None, False, True])
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("count", [1, 6])
-def test_torchs_own_check_of_an_operation_passes(from_output: bool | None, last: bool, count: int) -> None:
+def test_torchs_own_check_of_an_operation_passes(
+    from_output: bool | None, last: bool, count: int
+) -> None:
     x, slopes = given(2, 6, 4, 5, last=last), torch.linspace(0.25, 1, count)
     torch.library.opcheck(prelu, (x.requires_grad_(), slopes.requires_grad_(), from_output))
     if from_output is not None:
-        torch.library.opcheck(prelu_backward, (x.detach(), given(2, 6, 4, 5, seed=1), slopes.detach(), from_output))
+        torch.library.opcheck(
+            prelu_backward, (x.detach(), given(2, 6, 4, 5, seed=1), slopes.detach(), from_output)
+        )
 
 
 def test_the_gradients_without_numbers_have_the_real_ones_shapes_types_and_strides() -> None:
-    for x in (given(3, 5, 4, 6), given(3, 5, 4, 6, last=True), given(3, 5), given(0, 5, 2, 2), given(5, 4, 3)[:, ::2]):
+    for x in (
+        given(3, 5, 4, 6),
+        given(3, 5, 4, 6, last=True),
+        given(3, 5),
+        given(0, 5, 2, 2),
+        given(5, 4, 3)[:, ::2],
+    ):
         for dtype in (torch.float32, torch.bfloat16):
-            arguments = x.to(dtype), given(*x.shape).to(dtype), torch.full((x.shape[1],), 0.25), True
+            arguments = (
+                x.to(dtype),
+                given(*x.shape).to(dtype),
+                torch.full((x.shape[1],), 0.25),
+                True,
+            )
             with FakeTensorMode() as mode:
-                found = prelu_backward(*(mode.from_tensor(a) if isinstance(a, Tensor) else a for a in arguments))
+                found = prelu_backward(
+                    *(mode.from_tensor(a) if isinstance(a, Tensor) else a for a in arguments)
+                )
             for one, other in zip(found, prelu_backward(*arguments), strict=True):
-                assert (one.shape, one.dtype, one.stride()) == (other.shape, other.dtype, other.stride())
+                assert (one.shape, one.dtype, one.stride()) == (
+                    other.shape,
+                    other.dtype,
+                    other.stride(),
+                )
 
 
 def test_an_exported_layer_is_one_operation_and_none_of_ours_without_gradients() -> None:
@@ -75,29 +97,43 @@ def test_an_exported_layer_is_one_operation_and_none_of_ours_without_gradients()
     assert torch.equal(exported.module()(x), module(x))
     with torch.no_grad():
         plain = torch.export.export(module, (x,))
-    assert [node.target for node in plain.graph.nodes if node.op == "call_function"] == [torch.ops.aten.prelu.default]
-    assert all("rectifiers" not in str(node.target) for node in exported.run_decompositions().graph.nodes)
+    assert [node.target for node in plain.graph.nodes if node.op == "call_function"] == [
+        torch.ops.aten.prelu.default
+    ]
+    assert all(
+        "rectifiers" not in str(node.target) for node in exported.run_decompositions().graph.nodes
+    )
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("low", [0.25, -0.5])
-def test_a_compiled_layer_has_one_operation_for_its_gradients_and_the_same_numbers(low: float) -> None:
+def test_a_compiled_layer_has_one_operation_for_its_gradients_and_the_same_numbers(
+    low: float,
+) -> None:
     graphs: list[list[Any]] = []
 
     def keep(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
         graphs.append([node.target for node in graph.graph.nodes if node.op == "call_function"])
         return make_boxed_func(graph.forward)
 
-    module, x, dy = layer(torch.tensor([low, 0.5])), given(3, 2, 4).requires_grad_(), given(3, 2, 4, seed=1)
+    module, x, dy = (
+        layer(torch.tensor([low, 0.5])),
+        given(3, 2, 4).requires_grad_(),
+        given(3, 2, 4, seed=1),
+    )
     from functorch.compile import make_boxed_func  # slow to import
     from torch._dynamo.backends.common import aot_autograd
 
-    compiled = torch.compile(module, backend=aot_autograd(fw_compiler=keep, bw_compiler=keep), fullgraph=True)
+    compiled = torch.compile(
+        module, backend=aot_autograd(fw_compiler=keep, bw_compiler=keep), fullgraph=True
+    )
     y = compiled(x)
     found = torch.autograd.grad(y, [x, module.weight], dy)
     assert torch.equal(y, module(x))
     assert prelu_backward in graphs[1]
-    for one, other in zip(found, torch.autograd.grad(module(x), [x, module.weight], dy), strict=True):
+    for one, other in zip(
+        found, torch.autograd.grad(module(x), [x, module.weight], dy), strict=True
+    ):
         torch.testing.assert_close(one, other)
 
 
@@ -106,7 +142,9 @@ TRANSFORMS: dict[str, Callable[[Function], Callable[[Tensor, Tensor], Any]]] = {
     "grad": lambda f: grad(f, (0, 1)),
     "hessian": lambda f: hessian(f, (0, 1)),
     "reverse over forward": lambda f: jacrev(jacfwd(f, 1), 0),
-    "gradients of single slopes": lambda f: lambda x, a: vmap(grad(f, 1), (None, 0))(x, torch.stack([a, a / 2, -a])),
+    "gradients of single slopes": lambda f: (
+        lambda x, a: vmap(grad(f, 1), (None, 0))(x, torch.stack([a, a / 2, -a]))
+    ),
     "two batches": lambda f: lambda x, a: vmap(jacrev(lambda one: f(one[None], a)))(x),
 }
 
@@ -121,7 +159,9 @@ def test_transforms_of_functions_give_the_derivatives_of_the_formula(name: str) 
     def ours(x: Tensor, slopes: Tensor) -> Tensor:
         return functional_call(PReLU(2), {"weight": slopes}, (x,)).pow(3).sum()
 
-    found, expected = (torch.utils._pytree.tree_leaves(TRANSFORMS[name](f)(x, slopes)) for f in (ours, formula))
+    found, expected = (
+        torch.utils._pytree.tree_leaves(TRANSFORMS[name](f)(x, slopes)) for f in (ours, formula)
+    )
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
 
@@ -141,7 +181,9 @@ def test_gradients_have_tangents_where_the_inputs_do() -> None:
 
 @pytest.mark.parametrize("given_as", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("transformed", [False, True])
-def test_autocast_casts_the_input_as_torchs_layer_does(given_as: torch.dtype, transformed: bool) -> None:
+def test_autocast_casts_the_input_as_torchs_layer_does(
+    given_as: torch.dtype, transformed: bool
+) -> None:
     x, slopes = given(3, 2, 4).to(given_as), torch.tensor([0.2502, 0.702])
 
     def call(a: Tensor) -> Tensor:
@@ -218,9 +260,9 @@ def test_an_error_in_the_body_leaves_no_answer_behind() -> None:
 def test_a_forward_pass_on_a_gpu_reads_no_number_and_its_gradients_have_every_layout(
     memory: torch.memory_format,
 ) -> None:
-    """On fake tensors, which raise where a number is read. Without a driver torch's engine runs no backward pass of
-    another device, so each PReLU's is called with what the engine would give to it.
-    """
+    """On fake tensors, which raise where a number is read. Without a driver torch's engine runs no
+    backward pass of another device, so each PReLU's is called with what the engine would give to
+    it."""
     pytest.importorskip("triton", reason="torch for the CPU comes without Triton")
     with FakeTensorMode():
         with torch.device("cuda"):
@@ -241,5 +283,14 @@ def test_a_forward_pass_on_a_gpu_reads_no_number_and_its_gradients_have_every_la
             for dtype in (torch.float32, torch.bfloat16):
                 v = y.detach().to(dtype)
                 dx, da = prelu_backward(v, torch.empty_like(v), own.weight.detach(), True)
-                assert (dx.shape, dx.dtype, dx.device, dx.stride()) == (y.shape, dtype, y.device, y.stride())
-                assert (da.shape, da.dtype, da.device) == (own.weight.shape, torch.float32, y.device)
+                assert (dx.shape, dx.dtype, dx.device, dx.stride()) == (
+                    y.shape,
+                    dtype,
+                    y.device,
+                    y.stride(),
+                )
+                assert (da.shape, da.dtype, da.device) == (
+                    own.weight.shape,
+                    torch.float32,
+                    y.device,
+                )

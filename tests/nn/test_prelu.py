@@ -1,4 +1,5 @@
-"""PReLU with our gradients is PReLU: torch's forward to the bit, and the gradients of double precision to rounding."""
+"""PReLU with our gradients is PReLU: torch's forward to the bit, and the gradients of double
+precision to rounding."""
 
 import copy
 import os
@@ -21,7 +22,8 @@ from rectifiers.nn.kernels import PReLU, cpu
 from rectifiers.nn.kernels.operator import MIN_SLOPE, _PReLU, kernels
 
 needs_library = pytest.mark.skipif(
-    cpu.unavailable_reason() is not None, reason=f"there is no C library to test: {cpu.unavailable_reason()}"
+    cpu.unavailable_reason() is not None,
+    reason=f"there is no C library to test: {cpu.unavailable_reason()}",
 )
 SHAPES = {
     "maps": (3, 5, 7, 9),
@@ -69,24 +71,37 @@ def both(module: nn.Module, x: Tensor, dy: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("slopes", SLOPES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_prelu_equals_torchs_layer(shape: str, slopes: str, dtype: torch.dtype, shared: bool) -> None:
+def test_prelu_equals_torchs_layer(
+    shape: str, slopes: str, dtype: torch.dtype, shared: bool
+) -> None:
     x, dy = given(shape, dtype)
     a = SLOPES[slopes](1 if shared else x.shape[1])
     y, dx, da = both(layer(PReLU, a), x, dy)
     expected_y, expected_dx, _ = both(layer(nn.PReLU, a).to(dtype), x, dy)
     assert torch.equal(y, expected_y)
     assert torch.equal(dx, expected_dx)
-    assert dx.is_contiguous(memory_format=torch.channels_last if shape == "channels last" else torch.contiguous_format)
-    exact = both(layer(nn.PReLU, a.to(dtype)).double(), x.detach().double().requires_grad_(), dy.double())[2]
+    assert dx.is_contiguous(
+        memory_format=torch.channels_last if shape == "channels last" else torch.contiguous_format
+    )
+    exact = both(
+        layer(nn.PReLU, a.to(dtype)).double(), x.detach().double().requires_grad_(), dy.double()
+    )[2]
     over = [dim for dim in range(x.dim()) if dim != 1 or shared]
     mass = (dy.double() * x.detach().double()).abs().sum(over)  # what rounding is relative to
-    bound = 2.0**-20 if dtype == torch.float32 else 2.0**-8  # x made again from y has the rounding of y
+    bound = (
+        2.0**-20 if dtype == torch.float32 else 2.0**-8
+    )  # x made again from y has the rounding of y
     assert bool(((da - exact).abs() <= bound * mass.view_as(da) + 1e-30).all())
 
 
 def any_float32(count: int, generator: torch.Generator) -> Tensor:
-    """Bit patterns drawn with equal probability: denormal and huge numbers, infinities and NaN among them."""
-    return torch.randint(-(2**31), 2**31, (count,), generator=generator).to(torch.int32).view(torch.float32)
+    """Bit patterns drawn with equal probability: denormal and huge numbers, infinities and NaN
+    among them."""
+    return (
+        torch.randint(-(2**31), 2**31, (count,), generator=generator)
+        .to(torch.int32)
+        .view(torch.float32)
+    )
 
 
 @needs_library
@@ -114,7 +129,9 @@ def test_slopes_that_bfloat16_rounds_leave_no_bias() -> None:
     x, _ = (torch.randn(8, 4, 90, 90, generator=torch.Generator().manual_seed(n)) for n in (0, 1))
     x = x.bfloat16().requires_grad_()
     _, _, da = both(layer(PReLU, a), x, torch.ones_like(x))
-    torch.testing.assert_close(da, x.detach().float().clamp(max=0).sum((0, 2, 3)), rtol=2e-4, atol=0)
+    torch.testing.assert_close(
+        da, x.detach().float().clamp(max=0).sum((0, 2, 3)), rtol=2e-4, atol=0
+    )
 
 
 @needs_library
@@ -136,7 +153,10 @@ def test_no_number_of_threads_changes_a_bit() -> None:
 
 @needs_library
 def test_a_forked_process_has_threads_of_its_own() -> None:
-    v, before = torch.randn(4, 4, 256, 256, generator=torch.Generator().manual_seed(0)), torch.get_num_threads()
+    v, before = (
+        torch.randn(4, 4, 256, 256, generator=torch.Generator().manual_seed(0)),
+        torch.get_num_threads(),
+    )
     try:
         torch.set_num_threads(2)
         cpu.backward(v, v, torch.ones(4))
@@ -156,7 +176,11 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
 @needs_library
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_infinities_and_nans_propagate_as_in_torch(dtype: torch.dtype) -> None:
-    x = torch.tensor([[float("nan"), 1.0], [float("inf"), -1.0], [-float("inf"), 2.0]]).to(dtype).requires_grad_()
+    x = (
+        torch.tensor([[float("nan"), 1.0], [float("inf"), -1.0], [-float("inf"), 2.0]])
+        .to(dtype)
+        .requires_grad_()
+    )
     dy = torch.tensor([[1.0, float("nan")], [1.0, 1.0], [1.0, float("inf")]]).to(dtype)
     a = torch.tensor([0.25, 0.5])
     found, expected = both(layer(PReLU, a), x, dy), both(layer(nn.PReLU, a).to(dtype), x, dy)
@@ -167,7 +191,9 @@ def test_infinities_and_nans_propagate_as_in_torch(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("slopes", SLOPES)
 @pytest.mark.parametrize("count", [1, 3])
 def test_first_and_second_derivatives_equal_finite_differences(slopes: str, count: int) -> None:
-    x = torch.randn(2, 3, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    x = torch.randn(
+        2, 3, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    ).requires_grad_()
     if slopes == "tiny":
         x = (x.detach() * 4).requires_grad_()
     a = SLOPES[slopes](count).double().requires_grad_()
@@ -202,7 +228,8 @@ def test_batched_gradients_are_torchs() -> None:
 
 
 def kept(module: nn.Module, x: Tensor) -> list[Tensor]:
-    """Return the tensors that a forward pass keeps for the backward pass, without the parameters."""
+    """Return the tensors that a forward pass keeps for the backward pass, without the
+    parameters."""
     found: list[Tensor] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: (found.append(t), t)[1], lambda t: t):
         module(x)
@@ -289,7 +316,9 @@ def test_forward_mode_derivatives_are_torchs() -> None:
     for kind in (PReLU, nn.PReLU):
         with forward_ad.dual_level():
             found.append(
-                forward_ad.unpack_dual(layer(kind, slopes)(forward_ad.make_dual(x, torch.ones_like(x)))).tangent
+                forward_ad.unpack_dual(
+                    layer(kind, slopes)(forward_ad.make_dual(x, torch.ones_like(x)))
+                ).tangent
             )
     assert torch.equal(*found)
 
@@ -321,14 +350,18 @@ for dtype in (torch.float32, torch.bfloat16, torch.float16):
             over = [d for d in range(v.dim()) if d != 1]
             exact = torch.where(v > 0, 0, dy.double() * v.double())
             torch.testing.assert_close(sums.double().sum(0), exact.sum(over), rtol=0, atol=1e-4)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.process
 def test_the_gpus_kernels_compute_the_same_in_tritons_interpreter() -> None:
     pytest.importorskip("triton", reason="torch for the CPU comes without Triton")
     done = subprocess.run(
-        [sys.executable, "-c", ON_A_GPU], cwd=ROOT, capture_output=True, text=True,
-        env={**os.environ, "TRITON_INTERPRET": "1"}, timeout=300,
-    )  # fmt: skip
+        [sys.executable, "-c", ON_A_GPU],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -35,6 +35,14 @@ def test_the_gradient_is_that_of_adaptive_max_pooling(side: tuple[int, int]) -> 
 
 
 def test_the_gradient_has_a_gradient() -> None:
-    x = torch.randn(1, 2, 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    x = torch.randn(
+        1,
+        2,
+        4,
+        5,
+        dtype=torch.float64,
+        generator=torch.Generator().manual_seed(0),
+        requires_grad=True,
+    )
     assert torch.autograd.gradcheck(SpatialPyramid([3, 1]), x)
     assert torch.autograd.gradgradcheck(SpatialPyramid([3, 1]), x)

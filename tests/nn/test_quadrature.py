@@ -15,7 +15,9 @@ def test_moments_of_the_normal_distribution(power: int, moment: float) -> None:
 def test_a_kink_costs_no_digits(kink: float) -> None:
     density = math.exp(-(kink**2) / 2) / math.sqrt(2 * math.pi)
     tail = 0.5 * math.erfc(kink / math.sqrt(2))
-    assert normal_mean(lambda z: (z - kink).clamp_min(0)) == pytest.approx(density - kink * tail, rel=1e-12)
+    assert normal_mean(lambda z: (z - kink).clamp_min(0)) == pytest.approx(
+        density - kink * tail, rel=1e-12
+    )
     assert normal_mean(lambda z: (z > kink).double()) == pytest.approx(tail, rel=1e-12)
 
 

@@ -17,9 +17,20 @@ def test_small14_is_the_papers_table_1() -> None:
     assert depth(rows) == 14
     sides = {shape.row.name: shape.side for shape in shapes if shape.side}
     assert sides == {
-        "conv1": 109, "pool1": 36, "conv2_1": 37, "conv2_2": 36, "conv2_3": 37, "conv2_4": 36, "pool2": 18,
-        "conv3_1": 19, "conv3_2": 18, "conv3_3": 19, "conv3_4": 18, "conv3_5": 19, "conv3_6": 18,
-    }  # fmt: skip
+        "conv1": 109,
+        "pool1": 36,
+        "conv2_1": 37,
+        "conv2_2": 36,
+        "conv2_3": 37,
+        "conv2_4": 36,
+        "pool2": 18,
+        "conv3_1": 19,
+        "conv3_2": 18,
+        "conv3_3": 19,
+        "conv3_4": 18,
+        "conv3_5": 19,
+        "conv3_6": 18,
+    }
     spp = next(shape for shape in shapes if shape.row.name == "spp")
     assert spp.channels == 50 * 256
     assert sum(shape.parameters for shape in shapes) == 74_993_896
@@ -27,7 +38,8 @@ def test_small14_is_the_papers_table_1() -> None:
     assert sum(shape.multiply_adds for shape in shapes) == 980_914_880
 
 
-# depth, parameters, multiply-adds of conv and of all layers at 224 px, channel-wise slopes, smallest input
+# depth, parameters, multiply-adds of conv and of all layers at 224 px, channel-wise slopes,
+# smallest input
 PAPERS = {
     "small14": (14, 74_993_896, 907_612_864, 980_914_880, 10_304, 17),
     "small30": (30, 79_192_296, 2_344_161_984, 2_417_464_000, 14_400, 17),
@@ -42,7 +54,9 @@ PAPERS = {
 
 @pytest.mark.parametrize(("model", "expected"), PAPERS.items())
 def test_the_papers_networks_have_their_depth_size_and_cost(model: str, expected: tuple) -> None:
-    rows = expand(compose_config(f"model={model}", "data.width=1.0").model.rows, width=1.0, classes=1000)
+    rows = expand(
+        compose_config(f"model={model}", "data.width=1.0").model.rows, width=1.0, classes=1000
+    )
     shapes = trace(rows, channels=3, input_px=224)
     conv = sum(shape.multiply_adds for shape in shapes if shape.row.kind == "conv")
     whole = sum(shape.multiply_adds for shape in shapes)
@@ -53,15 +67,27 @@ def test_the_papers_networks_have_their_depth_size_and_cost(model: str, expected
 
 @pytest.mark.parametrize(("model", "stage"), [("model_a", 5), ("model_b", 6), ("model_c", 6)])
 def test_the_large_models_have_the_maps_of_table_3(model: str, stage: int) -> None:
-    rows = expand(compose_config(f"model={model}", "data.width=1.0").model.rows, width=1.0, classes=1000)
+    rows = expand(
+        compose_config(f"model={model}", "data.width=1.0").model.rows, width=1.0, classes=1000
+    )
     sides = [s.side for s in trace(rows, channels=3, input_px=224) if s.row.kind == "conv"]
     assert sides == [112] + [56] * stage + [28] * stage + [14] * stage
 
 
 def test_the_32_px_form_of_the_small_model_keeps_its_layers_and_the_ratio_of_its_stages() -> None:
-    rows = expand(compose_config("data=cifar10", "model=small14_32").model.rows, width=1.0, classes=10)
-    sides = {shape.row.name: shape.side for shape in trace(rows, channels=3, input_px=32) if shape.side}
-    assert [sides[name] for name in ("conv1", "conv2_2", "conv2_4", "conv3_2", "conv3_6")] == [32, 16, 16, 8, 8]
+    rows = expand(
+        compose_config("data=cifar10", "model=small14_32").model.rows, width=1.0, classes=10
+    )
+    sides = {
+        shape.row.name: shape.side for shape in trace(rows, channels=3, input_px=32) if shape.side
+    }
+    assert [sides[name] for name in ("conv1", "conv2_2", "conv2_4", "conv3_2", "conv3_6")] == [
+        32,
+        16,
+        16,
+        8,
+        8,
+    ]
     assert [(row.name, row.size) for row in rows if row.weighted] == [
         (row.name, row.size) for row in small14(classes=10) if row.weighted
     ]
@@ -69,7 +95,13 @@ def test_the_32_px_form_of_the_small_model_keeps_its_layers_and_the_ratio_of_its
 
 def test_width_scales_filters_and_units_but_not_classes() -> None:
     rows = {row.name: row.size for row in small14(width=0.25, classes=10)}
-    assert (rows["conv1"], rows["conv2_1"], rows["conv3_6"], rows["fc1"], rows["fc3"]) == (16, 32, 64, 1024, 10)
+    assert (rows["conv1"], rows["conv2_1"], rows["conv3_6"], rows["fc1"], rows["fc3"]) == (
+        16,
+        32,
+        64,
+        1024,
+        10,
+    )
     assert {row.size for row in small14(width=1e-6, classes=10) if row.weighted} == {1, 10}
 
 
@@ -77,12 +109,16 @@ def test_the_smallest_input_is_named_and_works() -> None:
     rows = small14()
     assert smallest_input_px(rows) == 17
     assert trace(rows, channels=1, input_px=17)[-1].channels == 1000
-    with pytest.raises(InputError, match=r"16 x 16 px leaves no position at pool2; the smallest .* is 17 px"):
+    with pytest.raises(
+        InputError, match=r"16 x 16 px leaves no position at pool2; the smallest .* is 17 px"
+    ):
         trace(rows, channels=1, input_px=16)
 
 
 def test_maxout_multiplies_the_layers_before_it_alone() -> None:
-    rows = expand([{"name": "fc", "linear": 6}, {"name": "out", "linear": "classes"}], width=1, classes=10)
+    rows = expand(
+        [{"name": "fc", "linear": 6}, {"name": "out", "linear": "classes"}], width=1, classes=10
+    )
     plain, maxout = (trace(rows, channels=1, input_px=4, pieces=k) for k in (1, 3))
     assert [s.parameters for s in plain] == [16 * 6 + 6, 6 * 10 + 10]
     assert [s.parameters for s in maxout] == [16 * 18 + 18, 6 * 10 + 10]
@@ -99,7 +135,10 @@ BAD_ROWS = [
     ),
     ({"name": "out", "linear": 3}, "names out twice"),
     ({"name": "x", "conv": 3}, "x.kernel has no value; give a whole number at least 1"),
-    ({"name": "x", "conv": -3, "kernel": 3}, "x.conv=-3 is not usable; give a whole number at least 1"),
+    (
+        {"name": "x", "conv": -3, "kernel": 3},
+        "x.conv=-3 is not usable; give a whole number at least 1",
+    ),
     ({"name": "x", "conv": 3, "kernel": 3, "stride": 0}, "x.stride=0"),
     ({"name": "x", "conv": 3, "kernel": 3, "padding": []}, "x.padding"),
     ({"name": "x", "conv": 3, "kernel": 3, "repeat": 0}, "x.repeat=0"),
@@ -110,7 +149,10 @@ BAD_ROWS = [
     ({"name": "", "linear": 3}, "name= is not usable"),
     ({"name": 1, "linear": 3}, "name=1 is not usable"),
     ({"name": "é", "linear": 3}, "name=é is not usable"),
-    ({"name": "flatten", "linear": 3}, "flatten is the name of a module between rows; give the row another name"),
+    (
+        {"name": "flatten", "linear": 3},
+        "flatten is the name of a module between rows; give the row another name",
+    ),
     ({"name": "out_act", "linear": 3}, "out_act is the name of a module between rows"),
     ({"name": "out_norm", "max_pool": 2}, "out_norm is the name of a module between rows"),
 ]
@@ -128,13 +170,21 @@ def test_a_name_that_torch_uses_is_refused(name: str) -> None:
 
     from rectifiers.nn.networks.network import Network
 
-    rows = expand([{"name": name, "linear": 3}, {"name": "out", "linear": "classes"}], width=1, classes=10)
-    with pytest.raises(InputError, match=f"{name} is a name that torch's modules use; give the row another"):
+    rows = expand(
+        [{"name": name, "linear": 3}, {"name": "out", "linear": "classes"}], width=1, classes=10
+    )
+    with pytest.raises(
+        InputError, match=f"{name} is a name that torch's modules use; give the row another"
+    ):
         Network(rows, lambda channels: nn.ReLU(), channels=1, input_px=4)
 
 
 def test_a_map_after_a_pyramid_is_refused_without_an_endless_search() -> None:
-    rows = [{"name": "p", "pyramid": [2]}, {"name": "q", "max_pool": 2}, {"name": "out", "linear": "classes"}]
+    rows = [
+        {"name": "p", "pyramid": [2]},
+        {"name": "q", "max_pool": 2},
+        {"name": "out", "linear": "classes"},
+    ]
     with pytest.raises(InputError, match="q gets no map whatever the input"):
         trace(expand(rows, width=1, classes=3), channels=1, input_px=32)
 

@@ -1,4 +1,5 @@
-"""Perceptrons with shortcuts: what the transformations make zero, what they leave as it is, and the Fisher matrix."""
+"""Perceptrons with shortcuts: what the transformations make zero, what they leave as it is, and the
+Fisher matrix."""
 
 import math
 from functools import partial
@@ -37,7 +38,9 @@ def test_units_start_with_zero_mean_and_slope_over_normal_responses(activation) 
     z = nodes[:, None].repeat(1, 4).requires_grad_()
     t = units(z)
     (slope,) = torch.autograd.grad(t.sum(), z)
-    mean, mean_slope, second, second_slope = ((weights[:, None] * x).sum(0) for x in (t, slope, t**2, slope**2))
+    mean, mean_slope, second, second_slope = (
+        (weights[:, None] * x).sum(0) for x in (t, slope, t**2, slope**2)
+    )
     assert mean.abs().max().item() < 1e-6
     assert mean_slope.abs().max().item() < 1e-6
     torch.testing.assert_close(second * second_slope, torch.ones(4).double(), rtol=1e-5, atol=0)
@@ -55,11 +58,16 @@ def test_transformed_relu_is_half_of_the_distance_from_zero_without_its_mean() -
 
 @pytest.mark.parametrize("transformation", ["zero_mean_slope", "unit_variance"])
 @pytest.mark.parametrize("activation", [A.relu, A.prelu, A.tanh])
-def test_a_block_computes_what_it_did_while_its_units_follow_the_data(activation, transformation) -> None:
+def test_a_block_computes_what_it_did_while_its_units_follow_the_data(
+    activation, transformation
+) -> None:
     torch.manual_seed(0)  # with few draws a unit fires so seldom that 60 steps are not enough
     block = ShortcutBlock(activation, 5, 7, 4, transformation).double()
     x = 2 * numbers(50, 5) + 1
-    before, weights = block.eval()(x), {name: p.detach().clone() for name, p in block.named_parameters()}
+    before, weights = (
+        block.eval()(x),
+        {name: p.detach().clone() for name, p in block.named_parameters()},
+    )
     for _ in range(60):
         block.train()(x)
     torch.testing.assert_close(block.eval()(x), before, rtol=1e-9, atol=1e-9)
@@ -72,7 +80,9 @@ def test_a_block_computes_what_it_did_while_its_units_follow_the_data(activation
     assert t.mean(0).abs().max().item() < 0.02
     assert slope.mean(0).abs().max().item() < 0.02
     if transformation == "unit_variance":
-        torch.testing.assert_close((t**2).mean(0) * (slope**2).mean(0), torch.ones(7).double(), rtol=0.1, atol=0)
+        torch.testing.assert_close(
+            (t**2).mean(0) * (slope**2).mean(0), torch.ones(7).double(), rtol=0.1, atol=0
+        )
 
 
 def test_neither_tests_nor_an_initialisation_move_the_units() -> None:
@@ -96,11 +106,14 @@ def test_the_initialiser_reads_the_transformed_units(transformation: str) -> Non
     second = {"none": 1 / 2, "zero_mean_slope": (1 - 2 / math.pi) / 4}
     second["unit_variance"] = math.sqrt(1 - 2 / math.pi)  # gamma^2 = (second / 4)^(-1/2)
     shares = 3  # of the three sums
-    assert out.std_asked == pytest.approx(1 / math.sqrt(400 * shares * second[transformation]), rel=0.05)  # as drawn
+    assert out.std_asked == pytest.approx(
+        1 / math.sqrt(400 * shares * second[transformation]), rel=0.05
+    )  # as drawn
 
 
 def test_transformations_bring_the_shortcuts_information_nearer_to_independent() -> None:
-    """Raiko et al. (2012), section 3: zero slopes part the first layer from the shortcut, zero means the output."""
+    """Raiko et al. (2012), section 3: zero slopes part the first layer from the shortcut, zero
+    means the output."""
     x, labels = numbers(300, 1, 3, 3), torch.zeros(300, dtype=torch.long)
     found = {kind: measure(network(kind), x, labels)[0] for kind in ("none", "zero_mean_slope")}
     assert found["zero_mean_slope"][SHORTCUT] < 0.8 * found["none"][SHORTCUT]
@@ -109,7 +122,10 @@ def test_transformations_bring_the_shortcuts_information_nearer_to_independent()
 
 def test_fisher_speaks_of_one_block_alone() -> None:
     check_two_layers(network("none"))
-    with pytest.raises(InputError, match=r"two layers of weights, with shortcuts or without; give .* model\.depth=1"):
+    with pytest.raises(
+        InputError,
+        match=r"two layers of weights, with shortcuts or without; give .* model\.depth=1",
+    ):
         check_two_layers(network("none", depth=2))
 
 
@@ -120,6 +136,8 @@ def test_learned_slopes_and_the_activation_are_found_within_the_units() -> None:
 
 
 def test_of_a_linear_activation_nothing_would_remain() -> None:
-    with pytest.raises(InputError, match=r"is linear, .* give another activation, or model\.transformation=none"):
+    with pytest.raises(
+        InputError, match=r"is linear, .* give another activation, or model\.transformation=none"
+    ):
         mlp_shortcuts(A.identity, 3, 1, 3)
     mlp_shortcuts(A.identity, 3, 1, 3, transformation="none")

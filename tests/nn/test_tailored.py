@@ -1,4 +1,5 @@
-"""Activations made for a depth: their conditions, the figures of the package `dks`, and deep networks."""
+"""Activations made for a depth: their conditions, the figures of the package `dks`, and deep
+networks."""
 
 import math
 
@@ -18,16 +19,24 @@ from rectifiers.training import build
 @pytest.mark.parametrize(
     ("depth", "similarity", "slope"),
     [
-        (13, 0.9, 0.0241991282), (30, 0.9, 0.3026942015), (50, 0.9, 0.4305229485), (100, 0.9, 0.5704395324),
-        (30, 0.5, 0.6486715153), (30, 0.95, 0.1502007246),
+        (13, 0.9, 0.0241991282),
+        (30, 0.9, 0.3026942015),
+        (50, 0.9, 0.4305229485),
+        (100, 0.9, 0.5704395324),
+        (30, 0.5, 0.6486715153),
+        (30, 0.95, 0.1502007246),
     ],
-)  # fmt: skip
-def test_slopes_are_those_of_the_authors_package(depth: int, similarity: float, slope: float) -> None:
-    """Its numbers, of version 0.1.2 for a chain, were computed once; its own tolerance is 1e-8 of the similarity."""
+)
+def test_slopes_are_those_of_the_authors_package(
+    depth: int, similarity: float, slope: float
+) -> None:
+    """Its numbers, of version 0.1.2 for a chain, were computed once; its own tolerance is 1e-8 of
+    the similarity."""
     assert leaky_slope(depth, similarity) == pytest.approx(slope, abs=1e-7)
 
 
-PACKAGE = [  # input scale, input shift, output scale, output shift of version 0.1.2 of `dks`, for chains
+# input scale, input shift, output scale, output shift of version 0.1.2 of `dks`, for chains
+PACKAGE = [
     ("tanh", 3, 0.5905338114, 0.8791484675, 3.0172046592, -0.6049559181),
     ("tanh", 100, 0.0904379449, 0.5601066909, 14.9025258128, -0.5050043767),
     ("softplus", 3, 2.0819812437, 0.4049982403, 0.7991010845, -1.3073357198),
@@ -37,8 +46,12 @@ PACKAGE = [  # input scale, input shift, output scale, output shift of version 0
 ]
 
 
-@pytest.mark.parametrize(("function", "depth", *["numbers"]), [(name, depth, rest) for name, depth, *rest in PACKAGE])
-def test_shaped_functions_are_those_of_the_authors_package(function: str, depth: int, numbers: list[float]) -> None:
+@pytest.mark.parametrize(
+    ("function", "depth", *["numbers"]), [(name, depth, rest) for name, depth, *rest in PACKAGE]
+)
+def test_shaped_functions_are_those_of_the_authors_package(
+    function: str, depth: int, numbers: list[float]
+) -> None:
     """Computed once with it, because it needs versions of scipy that are older than those here."""
     assert shape(function, depth, 1.5) == pytest.approx(numbers, rel=1e-6)
 
@@ -91,11 +104,17 @@ def test_every_layer_has_a_module_of_its_own() -> None:
 
 def test_networks_that_do_not_say_their_depth_ask_for_it() -> None:
     for activation in ("dks", "tat_leaky_relu"):
-        with pytest.raises(InputError, match=r"activation\.depth=null is .*; give the number of nonlinear layers"):
+        with pytest.raises(
+            InputError, match=r"activation\.depth=null is .*; give the number of nonlinear layers"
+        ):
             build.check_functions(compose_config(f"activation={activation}", "model=resnet20"))
-        build.check_functions(compose_config(f"activation={activation}", "activation.depth=19", "model=resnet20"))
+        build.check_functions(
+            compose_config(f"activation={activation}", "activation.depth=19", "model=resnet20")
+        )
 
 
 def test_a_slope_that_no_form_reaches_is_named() -> None:
-    with pytest.raises(InputError, match=r"softplus has no form of which 1 layers make a slope of 1\.5; lower"):
+    with pytest.raises(
+        InputError, match=r"softplus has no form of which 1 layers make a slope of 1\.5; lower"
+    ):
         A.dks(1, "softplus", depth=1)

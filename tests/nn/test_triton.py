@@ -32,21 +32,29 @@ for kernel, values in ((cuda._maps, whole), (cuda._maps, square), (cuda._last, l
         print(kernel.__name__, values.get("unit", 16), number, len(made.asm["cubin"]))
         print(made.asm["ptx"])
         print("END")
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("capability", [80, 90, 100])
-def test_every_kernel_compiles_with_wide_loads_and_without_atomic_sums(capability: int, tmp_path: Path) -> None:
+def test_every_kernel_compiles_with_wide_loads_and_without_atomic_sums(
+    capability: int, tmp_path: Path
+) -> None:
     pytest.importorskip("triton", reason="torch for the CPU comes without Triton")
     done = subprocess.run(
-        [sys.executable, "-c", COMPILE, str(capability)], cwd=ROOT, capture_output=True, text=True, timeout=300,
+        [sys.executable, "-c", COMPILE, str(capability)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
         env={**os.environ, "TRITON_CACHE_DIR": str(tmp_path)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     codes = done.stdout.split("END\n")[:-1]
     kernels = [["_maps", "16"], ["_maps", "4"], ["_last", "16"]]
-    assert [code.split()[:3] for code in codes] == [[*kernel, n] for kernel in kernels for n in ("fp32", "bf16")]
+    assert [code.split()[:3] for code in codes] == [
+        [*kernel, n] for kernel in kernels for n in ("fp32", "bf16")
+    ]
     for code in codes:
         _, unit, number, size = code.split()[:4]
         assert int(size) > 0

@@ -37,12 +37,20 @@ tests:
 """
 
 
-LOST = {"status": "diverged", "diverged": {"step": 7, "layer": "out"}, "protocols": {}, "history": []}
+LOST = {
+    "status": "diverged",
+    "diverged": {"step": 7, "layer": "out"},
+    "protocols": {},
+    "history": [],
+}
 LOST |= {"images_per_second": None}
 
 
 def science(arm: str, seed: int) -> dict[str, Any]:
-    own = {"data": {"crop_px": 8, "split_seed": seed}, "optim": {"lr": float(len(arm)), "epochs": 3}}
+    own = {
+        "data": {"crop_px": 8, "split_seed": seed},
+        "optim": {"lr": float(len(arm)), "epochs": 3},
+    }
     return SCIENCE | {"seed": seed} | own
 
 
@@ -50,14 +58,18 @@ def record(
     arm: str, seed: int, error: float, losses: Sequence[float | None] = (2.0, 1.0, 0.4), **more: Any
 ) -> TrainingRecord:
     curve = {"val/top1_error_pct": error}
-    return training(**{
-        "choices": {"experiment": "claim/made_up", "data": "digits8", "model": "mlp"},
-        "science": science(arm, seed), "network": NETWORK | {"classes": 10, "depth": 3, "parameters": 1000},
-        "history": [epoch(i + 1, train_loss=loss, **curve) for i, loss in enumerate(losses)],
-        "protocols": {"center": result(10_000 - round(100 * error), 10_000)},
-        "images": {"train": 1347, "val": 10_000, "test": None},
-        "images_per_second": 100.0,
-    } | more)  # fmt: skip
+    return training(
+        **{
+            "choices": {"experiment": "claim/made_up", "data": "digits8", "model": "mlp"},
+            "science": science(arm, seed),
+            "network": NETWORK | {"classes": 10, "depth": 3, "parameters": 1000},
+            "history": [epoch(i + 1, train_loss=loss, **curve) for i, loss in enumerate(losses)],
+            "protocols": {"center": result(10_000 - round(100 * error), 10_000)},
+            "images": {"train": 1347, "val": 10_000, "test": None},
+            "images_per_second": 100.0,
+        }
+        | more
+    )
 
 
 @pytest.fixture
@@ -87,7 +99,10 @@ BASE = [5.0, 7.0, 6.0, 9.0, 4.0]  # seeds differ by more than arms do
         ([-1.0, -1.2, -0.9, -1.1, -1.0], "supported"),
         ([1.0, 1.2, 0.9, 1.1, 1.0], "contradicted"),
         ([-1.0, 1.0, 0.5, -0.5, 0.1], "inconclusive"),
-        ([-0.1, -0.11, -0.1, -0.09, -0.1], "no effect that matters"),  # there, and smaller than what is of interest
+        (
+            [-0.1, -0.11, -0.1, -0.09, -0.1],
+            "no effect that matters",
+        ),  # there, and smaller than what is of interest
     ],
 )
 def test_arms_are_paired_by_seed(made_up: Any, change: list[float], verdict: str) -> None:
@@ -97,7 +112,9 @@ def test_arms_are_paired_by_seed(made_up: Any, change: list[float], verdict: str
     assert found.tested[0].finding.effect == pytest.approx(sum(change) / 5)
 
 
-def test_seeds_that_one_arm_lacks_are_no_verdict_and_others_than_planned_do_not_count(made_up: Any) -> None:
+def test_seeds_that_one_arm_lacks_are_no_verdict_and_others_than_planned_do_not_count(
+    made_up: Any,
+) -> None:
     claim = made_up()
     whole = runs([b - 1 for b in BASE], BASE)
     assert answer(claim, []).verdict == "not run"
@@ -118,13 +135,17 @@ def test_a_run_that_diverged_has_the_error_of_guessing(made_up: Any) -> None:
     assert answer(made_up(), whole).verdict == "contradicted"
 
 
-def test_a_mean_with_guessed_errors_stands_beside_that_of_the_pairs_that_trained_and_has_no_power(made_up: Any) -> None:
+def test_a_mean_with_guessed_errors_stands_beside_that_of_the_pairs_that_trained_and_has_no_power(
+    made_up: Any,
+) -> None:
     whole = runs([b + c for b, c in zip(BASE, (1.0, 1.2, 0.9, 1.1, 1.0), strict=True)], BASE)
     whole[5] = altered(whole[5], LOST)  # the worse arm's first run
     found = answer(made_up(), whole)
     (tested,) = found.tested
     assert tested.finding.verdict == "inconclusive"
-    assert tested.finding.effect < 0 < tested.beside.mean.mean  # the run that diverged turns the sign
+    assert (
+        tested.finding.effect < 0 < tested.beside.mean.mean
+    )  # the run that diverged turns the sign
     assert (tested.beside.mean.mean, tested.beside.mean.n) == (pytest.approx(1.05), 4)
     assert (tested.finding.power, tested.finding.needed) == (None, None)
     text = render_markdown([found])
@@ -139,27 +160,43 @@ def test_a_mean_with_guessed_errors_stands_beside_that_of_the_pairs_that_trained
     assert "described, not judged |" not in render_markdown([answer(made_up(), runs(BASE, BASE))])
 
 
-def test_a_mean_that_a_few_runs_make_stands_beside_the_median_and_has_no_power(made_up: Any) -> None:
-    """Without the one far run the differences are 0.5 to 1.4; the mean of all lies outside the median's interval."""
+def test_a_mean_that_a_few_runs_make_stands_beside_the_median_and_has_no_power(
+    made_up: Any,
+) -> None:
+    """Without the one far run the differences are 0.5 to 1.4; the mean of all lies outside the
+    median's interval."""
     better = [5 + 0.1 * (i % 10) for i in range(20)]
     worse = [each - 0.5 - 0.1 * (i // 2) for i, each in enumerate(better)]
     claim = made_up(seeds=20)
     (even,) = answer(claim, runs(better, worse)).tested
-    assert (even.finding.is_of_few, even.beside, even.finding.verdict) == (False, None, "contradicted")
+    assert (even.finding.is_of_few, even.beside, even.finding.verdict) == (
+        False,
+        None,
+        "contradicted",
+    )
     found = answer(claim, runs([80.0, *better[1:]], worse))
     (tested,) = found.tested
-    assert (tested.finding.verdict, tested.finding.power, tested.finding.guessed) == ("inconclusive", None, 0)
+    assert (tested.finding.verdict, tested.finding.power, tested.finding.guessed) == (
+        "inconclusive",
+        None,
+        0,
+    )
     assert tested.finding.effect > 4
     assert tested.beside.mean.mean == pytest.approx(1.0)
     assert 0.5 <= tested.beside.mean.low < 1 < tested.beside.mean.high <= 1.4
     text = render_markdown([found])
-    assert "| the same by the median, because a few runs make the mean: error, better minus worse | 20 | 1 (" in text
+    assert (
+        "| the same by the median, because a few runs make the mean: error, better minus worse "
+        "| 20 | 1 (" in text
+    )
     assert "no power is given: a few runs far from the others make the spread" in text
 
 
 def test_where_every_pair_diverged_there_is_nothing_to_describe(made_up: Any) -> None:
     whole = [altered(run, LOST) for run in runs(BASE, BASE)]
-    assert "better minus worse | 0 | - | - | described, not judged |" in render_markdown([answer(made_up(), whole)])
+    assert "better minus worse | 0 | - | - | described, not judged |" in render_markdown(
+        [answer(made_up(), whole)]
+    )
 
 
 def test_what_a_claim_describes_is_of_the_runs_that_trained_of_its_arms_and_others(
@@ -181,7 +218,10 @@ def test_what_a_claim_describes_is_of_the_runs_that_trained_of_its_arms_and_othe
     assert (own.mean.mean, own.mean.n) == (pytest.approx(0.4), 5)
     assert (another.mean.mean, another.mean.n) == (pytest.approx(8 - (5 + 7 + 6 + 9) / 4), 4)
     assert answer(claim, whole).verdict == without.verdict
-    row = "error, other/another minus worse (8 and 6.75) | 4 | 1.25 (-1.47 to 3.97) | - | described, not judged |"
+    row = (
+        "error, other/another minus worse (8 and 6.75) | 4 | 1.25 (-1.47 to 3.97) | - | "
+        "described, not judged |"
+    )
     assert row in render_markdown([answer(claim, whole)])
 
 
@@ -201,23 +241,37 @@ def test_a_description_that_is_not_usable_is_one_sentence(
     for name in ("table2", "mean_response"):
         described = yaml.safe_load((module.PLACE / f"{name}.yaml").read_text())
         if name == "table2":
-            described["claim"]["descriptions"] = [{"says": "x", "measure": "error", "of": "relu"} | change]
+            described["claim"]["descriptions"] = [
+                {"says": "x", "measure": "error", "of": "relu"} | change
+            ]
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(described))
     monkeypatch.setattr(module, "PLACE", tmp_path)
     with pytest.raises(InputError, match=f"claim/table2.*{sentence}"):
         claims.__wrapped__()
 
 
-def test_a_measure_that_a_run_does_not_have_is_no_verdict_unless_what_diverged_may_be_left_out(made_up: Any) -> None:
+def test_a_measure_that_a_run_does_not_have_is_no_verdict_unless_what_diverged_may_be_left_out(
+    made_up: Any,
+) -> None:
     (test,) = yaml.safe_load(DESCRIBED)["tests"]
-    strict, lenient = (test | {"measure": "images_per_second", "leave_out_diverged": x} for x in (False, True))
+    strict, lenient = (
+        test | {"measure": "images_per_second", "leave_out_diverged": x} for x in (False, True)
+    )
     rates = {"better": 1.0, "worse": 2.0}
-    whole = [record(arm, s, BASE[s], images_per_second=rate) for arm, rate in rates.items() for s in range(5)]
+    whole = [
+        record(arm, s, BASE[s], images_per_second=rate)
+        for arm, rate in rates.items()
+        for s in range(5)
+    ]
     lost = record("better", 5, 0.0, **LOST)
     whole += [lost, record("worse", 5, 0.0)]
     assert answer(made_up(seeds=6, tests=[strict]), whole).verdict == "too few runs"
     found = answer(made_up(seeds=6, tests=[lenient]), whole)
-    assert (found.verdict, found.tested[0].left_out, found.tested[0].finding.n) == ("supported", 1, 5)
+    assert (found.verdict, found.tested[0].left_out, found.tested[0].finding.n) == (
+        "supported",
+        1,
+        5,
+    )
     never_run = [*whole[:4], *whole[5:]]
     assert answer(made_up(seeds=6, tests=[lenient]), never_run).verdict == "too few runs"
     silent = [*whole[:-2], record("better", 5, 0.0, images_per_second=None), whole[-1]]
@@ -228,10 +282,18 @@ def test_ratios_are_means_of_logarithms(made_up: Any) -> None:
     (test,) = yaml.safe_load(DESCRIBED)["tests"]
     del test["minus"]
     ratio = test | {"over": "worse", "supported": {"below": 0.5}, "contradicted": {"above": 1}}
-    found = answer(made_up(tests=[ratio]), runs([1.0, 2.0, 1.0, 2.0, 1.0], [4.0, 8.0, 4.0, 8.0, 4.0]))
+    found = answer(
+        made_up(tests=[ratio]), runs([1.0, 2.0, 1.0, 2.0, 1.0], [4.0, 8.0, 4.0, 8.0, 4.0])
+    )
     assert found.verdict == "supported"
-    assert (found.tested[0].finding.effect, found.tested[0].finding.high) == pytest.approx((0.25, 0.25))
-    within = test | {"over": "worse", "supported": {"within": [0.2, 0.3]}, "contradicted": {"outside": [0.2, 0.3]}}
+    assert (found.tested[0].finding.effect, found.tested[0].finding.high) == pytest.approx(
+        (0.25, 0.25)
+    )
+    within = test | {
+        "over": "worse",
+        "supported": {"within": [0.2, 0.3]},
+        "contradicted": {"outside": [0.2, 0.3]},
+    }
     assert answer(made_up(tests=[within]), runs([1.0] * 5, [4.0] * 5)).verdict == "supported"
 
 
@@ -244,7 +306,10 @@ def test_measures_of_a_record() -> None:
     assert MEASURES["mean_over"](whole, epochs=2) == 1.5
     assert MEASURES["mean_over"](lost, epochs=2) == pytest.approx((2 + guess) / 2)
     assert [MEASURES["reached"](r, below=0.5) for r in (whole, lost)] == [1, 0]
-    assert [MEASURES["epochs_to"](r, below=1.5) for r in (whole, lost)] == [2, 4]  # 3 epochs, and one more
+    assert [MEASURES["epochs_to"](r, below=1.5) for r in (whole, lost)] == [
+        2,
+        4,
+    ]  # 3 epochs, and one more
     assert [MEASURES["diverged"](r) for r in (whole, lost)] == [0, 1]
     none = record("better", 0, 5.0, [None, None, None])
     assert MEASURES["final"](none) == guess
@@ -253,9 +318,13 @@ def test_measures_of_a_record() -> None:
     assert MEASURES["mean_over"](lost, epochs=2, key="val/top1_error_pct") == (5 + 90) / 2
     assert MEASURES["reached"](none, below=9) == 0
     row = {
-        "response_mean/a": 3.0, "response_std/a": 4.0, "response_mean/b": -0.5, "response_std/b": 1.0,
-        "dead_units/a": 1, "dead_units/b": 4,
-    }  # fmt: skip
+        "response_mean/a": 3.0,
+        "response_std/a": 4.0,
+        "response_mean/b": -0.5,
+        "response_std/b": 1.0,
+        "dead_units/a": 1,
+        "dead_units/b": 4,
+    }
     layers = [LAYER | {"layer": n, "shape": [5, 9]} for n in "ab"]
     out = LAYER | {"layer": "out", "shape": [10, 5], "activation_after": None}
     rows = [epoch(i + 1, **row) for i in range(3)]
@@ -268,40 +337,64 @@ def test_measures_of_a_record() -> None:
     assert MEASURES["dead_share"](altered(heard, LOST | {"history": rows})) is None
     means = {"conv1": 0.5, "conv2": 0.3, "conv10": 0.1, "fc1": 0.7}
     kept = {layer: means[layer] for layer in sorted(means)}
-    slopes = altered(whole, {"slopes": kept_slopes(kept), "init_report": [LAYER | {"layer": layer} for layer in means]})
+    slopes = altered(
+        whole,
+        {"slopes": kept_slopes(kept), "init_report": [LAYER | {"layer": layer} for layer in means]},
+    )
     assert MEASURES["slope_trend"](slopes) == -1
     assert MEASURES["slope_trend"](slopes, every=True) == pytest.approx(0.2)  # 0.5, 0.3, 0.1, 0.7
     assert MEASURES["mean_slope"](slopes) == pytest.approx(0.4)
     assert MEASURES["mean_slope"](whole) is MEASURES["slope_trend"](whole) is None
     assert MEASURES["slope_of_first"](slopes) == pytest.approx(0.5 - 0.2)
     assert MEASURES["slope_before_pooling"](slopes) is None  # no stage of several layers
-    assert MEASURES["paper_correlation"](slopes, shared=True) is None  # one layer of the paper's names
+    assert (
+        MEASURES["paper_correlation"](slopes, shared=True) is None
+    )  # one layer of the paper's names
 
 
 def test_slopes_are_compared_with_table_1_by_stage_and_layer() -> None:
-    papers = {layer: value for layer, value in table_1_slopes(shared=False).items() if layer.startswith("conv")}
-    whole = training(init_report=[LAYER | {"layer": layer} for layer in papers], slopes=kept_slopes(papers))
+    papers = {
+        layer: value
+        for layer, value in table_1_slopes(shared=False).items()
+        if layer.startswith("conv")
+    }
+    whole = training(
+        init_report=[LAYER | {"layer": layer} for layer in papers], slopes=kept_slopes(papers)
+    )
     assert MEASURES["paper_correlation"](whole, shared=False) == pytest.approx(1)
     assert 0 < MEASURES["paper_correlation"](whole, shared=True) < 1
     assert MEASURES["slope_before_pooling"](whole) == pytest.approx(
-        ((0.464 - (0.321 + 0.204 + 0.294) / 3) + (0.198 - (0.196 + 0.152 + 0.145 + 0.124 + 0.134) / 5)) / 2
+        (
+            (0.464 - (0.321 + 0.204 + 0.294) / 3)
+            + (0.198 - (0.196 + 0.152 + 0.145 + 0.124 + 0.134) / 5)
+        )
+        / 2
     )
-    assert MEASURES["slope_of_first"](whole) == pytest.approx(0.596 - sum(list(papers.values())[1:]) / 10)
+    assert MEASURES["slope_of_first"](whole) == pytest.approx(
+        0.596 - sum(list(papers.values())[1:]) / 10
+    )
     against = {layer: -value for layer, value in papers.items()}
-    turned = training(init_report=[LAYER | {"layer": layer} for layer in papers], slopes=kept_slopes(against))
+    turned = training(
+        init_report=[LAYER | {"layer": layer} for layer in papers], slopes=kept_slopes(against)
+    )
     assert MEASURES["paper_correlation"](turned, shared=False) == pytest.approx(-1)
 
 
 def test_slopes_are_compared_with_every_layer_of_table_1_where_that_is_asked() -> None:
     papers = table_1_slopes(shared=True)
     ours = papers | {"fc2": 0.6}
-    whole = training(init_report=[LAYER | {"layer": layer} for layer in ours], slopes=kept_slopes(ours))
+    whole = training(
+        init_report=[LAYER | {"layer": layer} for layer in ours], slopes=kept_slopes(ours)
+    )
     assert MEASURES["paper_correlation"](whole, shared=True) == pytest.approx(1)
     assert MEASURES["paper_correlation"](whole, shared=True, every=True) < 0.9
 
 
 def kept_slopes(means: dict[str, float]) -> dict[str, Any]:
-    return {layer: {"mean": mean, "std": 0, "min": -1, "max": 1, "channels": 1} for layer, mean in means.items()}
+    return {
+        layer: {"mean": mean, "std": 0, "min": -1, "max": 1, "channels": 1}
+        for layer, mean in means.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -317,7 +410,9 @@ def kept_slopes(means: dict[str, float]) -> dict[str, Any]:
         ({"statemnt": "x"}, "is not whole .*statemnt"),
     ],
 )
-def test_a_claim_that_is_not_whole_is_one_sentence(made_up: Any, change: dict[str, Any], sentence: str) -> None:
+def test_a_claim_that_is_not_whole_is_one_sentence(
+    made_up: Any, change: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(InputError, match=rf"claim/made_up.*{sentence}"):
         made_up(**change)
 
@@ -337,7 +432,9 @@ def test_a_claim_that_is_not_whole_is_one_sentence(made_up: Any, change: dict[st
         ("minsu", "better", "is not whole"),
     ],
 )
-def test_a_test_that_is_not_usable_is_one_sentence(made_up: Any, key: str, value: Any, sentence: str) -> None:
+def test_a_test_that_is_not_usable_is_one_sentence(
+    made_up: Any, key: str, value: Any, sentence: str
+) -> None:
     (test,) = yaml.safe_load(DESCRIBED)["tests"]
     with pytest.raises(InputError, match=rf"claim/made_up.*{sentence}"):
         made_up(tests=[test | {key: value}])
@@ -345,16 +442,22 @@ def test_a_test_that_is_not_usable_is_one_sentence(made_up: Any, key: str, value
 
 def test_a_ratio_has_bounds_above_zero_and_a_share_one_arm(made_up: Any) -> None:
     (test,) = yaml.safe_load(DESCRIBED)["tests"]
-    with pytest.raises(InputError, match=r"a ratio is above 0, and its bounds are supported below -0\.2"):
+    with pytest.raises(
+        InputError, match=r"a ratio is above 0, and its bounds are supported below -0\.2"
+    ):
         made_up(tests=[test | {"minus": None, "over": "worse"}])
     with pytest.raises(InputError, match="of a yes or no of one arm"):
         made_up(tests=[test | {"measure": "diverged", "statistic": "share"}])
 
 
-def test_a_claim_that_is_new_asks_to_be_noted(made_up: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_that_is_new_asks_to_be_noted(
+    made_up: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     claim = made_up()
     monkeypatch.setattr(module, "known", lambda: {"claims": {}})
-    with pytest.raises(InputError, match=r"claim/made_up has arms that are not known; call .*report.py experiments"):
+    with pytest.raises(
+        InputError, match=r"claim/made_up has arms that are not known; call .*report.py experiments"
+    ):
         answer(claim, [])
 
 
@@ -379,26 +482,37 @@ def test_the_document_tells_what_speaks_against_first_and_how_many_are_chance(ma
         answer(claim, whole),
         answer(claim, []),
         answer(claim, runs(BASE, BASE)),
-        answer(claim, runs([b + c for b, c in zip(BASE, (-1, 1, 0.5, -0.5, 0.1), strict=True)], BASE)),
+        answer(
+            claim, runs([b + c for b, c in zip(BASE, (-1, 1, 0.5, -0.5, 0.1), strict=True)], BASE)
+        ),
         answer(claim, runs([b + 1 for b in BASE], BASE)),
     ]
     order = ["contradicted", "inconclusive", "no effect that matters", "supported", "not run"]
     assert [each.verdict for each in in_order(answers)] == order
     text = render_markdown(answers)
     assert (
-        "5 claims: 1 contradicted, 1 inconclusive, 1 no effect that matters, 1 supported, 0 too few runs, 1 not run"
-        in text
+        "5 claims: 1 contradicted, 1 inconclusive, 1 no effect that matters, 1 supported, 0 "
+        "too few runs, 1 not run" in text
     )
     assert "at most 0.1 would be found supported by chance" in text  # 4 at 2.5 %
     assert "at most 0.1 contradicted if all held" in text
     (test,) = yaml.safe_load(DESCRIBED)["tests"]
     same = test | {"supported": {"within": [-9, 9]}, "contradicted": {"outside": [-9, 9]}}
     both = answer(made_up(tests=[test, same]), whole)
-    assert "at most 0.5 would be found supported" in render_markdown([both] * 10)  # if only `same` did not hold: 5 %
+    assert "at most 0.5 would be found supported" in render_markdown(
+        [both] * 10
+    )  # if only `same` did not hold: 5 %
     (line,) = (line for line in text.splitlines() if line.startswith("| contradicted"))
     scale = "digits8, mlp of 3 layers, 1,000 parameters, 3 epochs of 1,347 images"
     criterion = "supported below -0.2, contradicted above 0"
-    for part in ("The better arm is better", "nowhere", "1 (1 to 1)", criterion, scale, "claims.py run made_up"):
+    for part in (
+        "The better arm is better",
+        "nowhere",
+        "1 (1 to 1)",
+        criterion,
+        scale,
+        "claims.py run made_up",
+    ):
         assert part in line
     assert render_markdown(answers) == text
     assert "inconclusive (its power was below 0.01; a power of 0.8 needs" in text
@@ -410,7 +524,10 @@ def test_what_follows_from_theory_is_a_check_and_is_not_counted(made_up: Any) ->
     assert "1 claims: 0 contradicted, 0 inconclusive, 0 no effect that matters, 1 supported" in text
     assert "1 more (made_up) follow from theory" in text
     assert (
-        text.index("## Verdicts") < text.index("| supported |") < text.index("## Checks") < text.rindex("| supported |")
+        text.index("## Verdicts")
+        < text.index("| supported |")
+        < text.index("## Checks")
+        < text.rindex("| supported |")
     )
 
 
@@ -430,31 +547,48 @@ def test_an_effect_in_points_is_held_back_by_the_floor_and_said_so(made_up: Any)
     assert "-1 (-1 to -1), floor 1.3 of digits |" in text  # the records are of digits8
     own = answer(claim, found, NumericalFloor({"digits8": spreads["digits"]}))
     assert "-1 (-1 to -1), floor 1.3 |" in render_markdown([own])
-    assert "inconclusive, by the floor (its power was 0, because the floor reaches as far as the bound;" in text
+    assert (
+        "inconclusive, by the floor (its power was 0, because the floor reaches as far as the "
+        "bound;" in text
+    )
     (test,) = yaml.safe_load(DESCRIBED)["tests"]
     for other in (
         {"measure": "final"},
         {"minus": None, "over": "worse", "supported": {"below": 0.9}, "contradicted": {"above": 1}},
     ):
-        assert answer(made_up(tests=[test | other]), found, NumericalFloor(spreads)).tested[0].finding.floor == 0
+        assert (
+            answer(made_up(tests=[test | other]), found, NumericalFloor(spreads))
+            .tested[0]
+            .finding.floor
+            == 0
+        )
 
 
 def test_the_time_that_runs_took_is_summed_by_data() -> None:
-    made = [training(wall_s=s, choices={"data": data}) for s, data in ((5400.0, "digits8"), (360.0, "cifar10"))]
+    made = [
+        training(wall_s=s, choices={"data": data})
+        for s, data in ((5400.0, "digits8"), (360.0, "cifar10"))
+    ]
     assert time_spent(made) == (
-        "2 runs, with those of the searches, took 1.6 hours by the wall clock, in one thread each and mostly beside "
-        "other work: 0.1 on cifar10, 1.5 on digits8; without runs that were made twice, first designs that are not "
+        "2 runs, with those of the searches, took 1.6 hours by the wall clock, in one thread "
+        "each and mostly beside "
+        "other work: 0.1 on cifar10, 1.5 on digits8; without runs that were made twice, first "
+        "designs that are not "
         "kept, and those of the floor and the benchmark."
     )
     assert time_spent([]) == ""
 
 
 def test_the_claims_of_conf_are_whole_and_their_runs_known() -> None:
-    noted = yaml.safe_load((ROOT / "src" / "rectifiers" / "results" / "experiments.yaml").read_text())["claims"]
+    noted = yaml.safe_load(
+        (ROOT / "src" / "rectifiers" / "results" / "experiments.yaml").read_text()
+    )["claims"]
     runnable = [claim for claim in claims() if claim.tests]
     assert len(runnable) >= 30
     for claim in runnable:
-        assert set(noted[claim.name]) == {*claim.arms, *claim.searched()}, "run scripts/report.py experiments"
+        assert set(noted[claim.name]) == {*claim.arms, *claim.searched()}, (
+            "run scripts/report.py experiments"
+        )
         assert claim.statement[-1] != "."
         used = {arm for test in claim.tests for arm in (test.of, test.minus, test.over)}
         assert set(claim.arms) <= used, claim.name
@@ -464,10 +598,15 @@ def test_the_claims_of_conf_are_whole_and_their_runs_known() -> None:
 
 def test_every_claims_images_are_split_by_the_seed_of_the_run() -> None:
     """What is split otherwise answers no claim, which its runs would learn too late."""
-    chosen = {path.stem: yaml.safe_load(path.read_text())["data"] for path in (ROOT / "conf" / "data").glob("*.yaml")}
+    chosen = {
+        path.stem: yaml.safe_load(path.read_text())["data"]
+        for path in (ROOT / "conf" / "data").glob("*.yaml")
+    }
     for path in (ROOT / "conf" / "experiment" / "claim").glob("*.yaml"):
         described = yaml.safe_load(path.read_text())
-        (data,) = (each["override /data"] for each in described["defaults"] if "override /data" in each)
+        (data,) = (
+            each["override /data"] for each in described["defaults"] if "override /data" in each
+        )
         splits = {**chosen[data], **described.get("data", {})}.get("split_seed", "${seed}")
         assert splits == "${seed}", path.name
 
@@ -498,7 +637,9 @@ def test_a_claims_figure_shows_every_seed_and_the_effect(made_up: Any, tmp_path:
         {"supported": {"within": [1, float("inf")]}},
     ],
 )
-def test_regions_that_are_none_or_share_a_part_are_refused(made_up: Any, regions: dict[str, Any]) -> None:
+def test_regions_that_are_none_or_share_a_part_are_refused(
+    made_up: Any, regions: dict[str, Any]
+) -> None:
     test = yaml.safe_load(DESCRIBED)["tests"][0] | regions
     with pytest.raises(InputError, match=r"share nothing|is not usable"):
         made_up(tests=[test])

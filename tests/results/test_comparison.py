@@ -6,7 +6,14 @@ import pytest
 
 from conftest import ROOT
 from made_up import altered, result
-from rectifiers.results.comparison import MISSING, MIXED, compare, differences, flat, unpaired_reason
+from rectifiers.results.comparison import (
+    MISSING,
+    MIXED,
+    compare,
+    differences,
+    flat,
+    unpaired_reason,
+)
 from rectifiers.results.listing import gather
 from rectifiers.results.statistics import error_interval_pct
 from rectifiers.runs.record import Record
@@ -28,7 +35,10 @@ def test_every_leaf_that_differs_is_named_and_no_other() -> None:
 def test_two_arms_differ_in_their_activation_alone(pair: tuple[Record, Record]) -> None:
     compared = compare(*pair)
     assert set(compared["configuration"]) == {"activation._target_", "activation.initial_slope"}
-    assert compared["choices"] == {"activation": ("prelu", "relu"), "experiment": ("table2/prelu", "table2/relu")}
+    assert compared["choices"] == {
+        "activation": ("prelu", "relu"),
+        "experiment": ("table2/prelu", "table2/relu"),
+    }
     assert compared["provenance"] == {}
     assert compared["only_one_has"] == []
 
@@ -39,15 +49,31 @@ def test_results_have_intervals_and_a_paired_test(pair: tuple[Record, Record]) -
     wrong = [450 - result.top1_correct for result in (one, other)]
     assert compared["interval_pct"] == [error_interval_pct(errors, 450) for errors in wrong]
     assert compared["difference"] == pytest.approx(100 * (wrong[1] - wrong[0]) / 450)
-    only_one, only_other = compared["paired"]["only_one_right"], compared["paired"]["only_other_right"]
+    only_one, only_other = (
+        compared["paired"]["only_one_right"],
+        compared["paired"]["only_other_right"],
+    )
     assert only_one - only_other == wrong[1] - wrong[0]
-    assert (only_one, only_other, round(compared["paired"]["p"], 2)) == (6, 1, 0.12)  # as in TABLES.md, seed 0
+    assert (only_one, only_other, round(compared["paired"]["p"], 2)) == (
+        6,
+        1,
+        0.12,
+    )  # as in TABLES.md, seed 0
 
 
 def test_a_run_beside_itself_does_not_differ(pair: tuple[Record, Record]) -> None:
     compared = compare(pair[0], pair[0])
-    assert [compared[part] for part in ("configuration", "training", "provenance", "choices")] == [{}, {}, {}, {}]
-    assert compared["results"]["dense"]["paired"] == {"only_one_right": 0, "only_other_right": 0, "p": 1.0}
+    assert [compared[part] for part in ("configuration", "training", "provenance", "choices")] == [
+        {},
+        {},
+        {},
+        {},
+    ]
+    assert compared["results"]["dense"]["paired"] == {
+        "only_one_right": 0,
+        "only_other_right": 0,
+        "p": 1.0,
+    }
 
 
 @pytest.mark.parametrize(
@@ -57,17 +83,30 @@ def test_a_run_beside_itself_does_not_differ(pair: tuple[Record, Record]) -> Non
         {"protocols": {"dense": result(440, 449, split="test")}},
     ],
 )
-def test_answers_on_other_images_are_not_paired(pair: tuple[Record, Record], change: dict[str, Any]) -> None:
+def test_answers_on_other_images_are_not_paired(
+    pair: tuple[Record, Record], change: dict[str, Any]
+) -> None:
     other = altered(pair[1], change)
     assert unpaired_reason(pair[0], other, "dense") == "other images"
     assert compare(pair[0], other)["results"]["dense"]["paired"] is None
 
 
-def test_errors_of_images_that_chose_and_of_others_have_no_difference(pair: tuple[Record, Record]) -> None:
-    as_the_paper = {"science.data.protocol": "paper", "images": {"train": 1347, "val": 450, "test": None}}
-    results = {name: found.model_dump() | {"split": "val"} for name, found in pair[1].protocols.items()}
+def test_errors_of_images_that_chose_and_of_others_have_no_difference(
+    pair: tuple[Record, Record],
+) -> None:
+    as_the_paper = {
+        "science.data.protocol": "paper",
+        "images": {"train": 1347, "val": 450, "test": None},
+    }
+    results = {
+        name: found.model_dump() | {"split": "val"} for name, found in pair[1].protocols.items()
+    }
     compared = compare(pair[0], altered(pair[1], as_the_paper | {"protocols": results}))
     assert compared["training"]["images.test"] == (450, None)
     for found in compared["results"].values():
-        assert (found["difference"], found["paired"], found["unpaired_reason"]) == (None, None, MIXED)
+        assert (found["difference"], found["paired"], found["unpaired_reason"]) == (
+            None,
+            None,
+            MIXED,
+        )
     assert "had not seen" in MIXED

@@ -56,7 +56,13 @@ def test_a_slope_is_a_bar_and_the_papers_a_mark_on_the_same_scale() -> None:
 
 
 def test_the_14_layers_fit_a_terminal_of_80_columns_and_30_lines() -> None:
-    names = ["conv1", *(f"conv2_{i}" for i in range(1, 5)), *(f"conv3_{i}" for i in range(1, 7)), "fc1", "fc2"]
+    names = [
+        "conv1",
+        *(f"conv2_{i}" for i in range(1, 5)),
+        *(f"conv3_{i}" for i in range(1, 7)),
+        "fc1",
+        "fc2",
+    ]
     slopes = {name: {"mean": 0.25 + i / 7, **SLOPE} for i, name in enumerate(names)}
     protocols = {"center": result(441, 450), "ten_view": result(440, 450)}
     lines = printed(training(**WHOLE | {"slopes": slopes, "protocols": protocols})).splitlines()
@@ -74,12 +80,16 @@ def test_what_is_not_there_is_not_made_up() -> None:
 
 
 def test_a_run_is_printed_with_its_code_and_machine() -> None:
-    record = altered(training(**WHOLE), {"codes": ["0123456789ab"], "provenance.machine.threads": 2})
+    record = altered(
+        training(**WHOLE), {"codes": ["0123456789ab"], "provenance.machine.threads": 2}
+    )
     assert "code 0123456789ab on a processor, 2 threads\n" in printed(record)
     known = altered(record, {"provenance.machine.instructions": "AVX2"})
     assert "code 0123456789ab on a processor (AVX2), 2 threads\n" in printed(known)
     codes = {"codes": ["0123456789ab", "ba9876543210"], "provenance.machine.device": "NVIDIA H100"}
-    assert "code 0123456789ab+ba9876543210 on NVIDIA H100, 2 threads\n" in printed(altered(record, codes))
+    assert "code 0123456789ab+ba9876543210 on NVIDIA H100, 2 threads\n" in printed(
+        altered(record, codes)
+    )
 
 
 def test_a_diverged_run_says_where() -> None:

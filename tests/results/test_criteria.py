@@ -1,4 +1,5 @@
-"""A run counts for a claim whose criterion its commit holds; a later criterion needs other seeds."""
+"""A run counts for a claim whose criterion its commit holds; a later criterion needs other
+seeds."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +16,11 @@ TEXT = (PLACE / "table2.yaml").read_text()
 
 
 def committed(**files: str | None) -> Callable[[str, str], str | None]:
-    """Return a history of commits by their names, each with its text of the claim's file; all have a README."""
-    return lambda commit, path: ("read me" if path == "README.md" else files[commit]) if commit in files else None
+    """Return a history of commits by their names, each with its text of the claim's file; all have
+    a README."""
+    return lambda commit, path: (
+        ("read me" if path == "README.md" else files[commit]) if commit in files else None
+    )
 
 
 def runs(**commits: int) -> Any:
@@ -28,11 +32,15 @@ def runs(**commits: int) -> Any:
 
 
 def test_the_criterion_of_the_commit_has_to_be_the_present_one_whatever_its_words() -> None:
-    reworded = TEXT.replace("says: ", "says: that ").replace("statement: ", "statement: It is said that ")
+    reworded = TEXT.replace("says: ", "says: that ").replace(
+        "statement: ", "statement: It is said that "
+    )
     assert reworded != TEXT
     assert criterion(reworded) == criterion(TEXT)
     from_zero = TEXT.replace("  first_seed: 20\n", "")
-    assert criterion(from_zero.replace("seeds: 20", "seeds: 20\n  first_seed: 0")) == criterion(from_zero)
+    assert criterion(from_zero.replace("seeds: 20", "seeds: 20\n  first_seed: 0")) == criterion(
+        from_zero
+    )
     assert check([(CLAIM, runs(old=0, new=1))], committed(old=reworded, new=TEXT)) == set()
 
 
@@ -50,7 +58,8 @@ def test_the_criterion_of_the_commit_has_to_be_the_present_one_whatever_its_word
 def test_a_run_that_is_older_than_its_criterion_is_one_sentence(then: str | None) -> None:
     assert then != TEXT
     sentence = (
-        r"claim/table2 is judged by a criterion or a number of seeds that commit old, which ran its seed 3, does not "
+        r"claim/table2 is judged by a criterion or a number of seeds that commit old, which "
+        r"ran its seed 3, does not "
         r"hold; .*first_seed: 40"
     )
     with pytest.raises(InputError, match=sentence):
@@ -67,15 +76,24 @@ def test_a_run_that_answered_another_criterion_is_no_new_one_when_it_is_made_aga
     changed = TEXT.replace("below: -0.2", "below: -0.1")
 
     def history(rows: str, then: str = changed) -> Callable[[str, str], str | None]:
-        texts = {("before", "csv"): rows, ("before", "yaml"): then, ("new", "csv"): rows, ("new", "yaml"): TEXT}
-        return lambda commit, path: "read me" if path == "README.md" else texts[commit, path.rpartition(".")[2]]
+        texts = {
+            ("before", "csv"): rows,
+            ("before", "yaml"): then,
+            ("new", "csv"): rows,
+            ("new", "yaml"): TEXT,
+        }
+        return lambda commit, path: (
+            "read me" if path == "README.md" else texts[commit, path.rpartition(".")[2]]
+        )
 
     def versions(path: str) -> list[str]:
         assert path == "results/claims/table2.csv"
         return ["new", "before"]
 
     answered, others = f"seed,arm,run\n21,prelu,{name}\n", "seed,arm,run\n21,prelu,000000000000\n"
-    with pytest.raises(InputError, match=r"answered in commit before by its seed 21 under another .*first_seed: 40"):
+    with pytest.raises(
+        InputError, match=r"answered in commit before by its seed 21 under another .*first_seed: 40"
+    ):
         check([(CLAIM, made)], history(answered), versions)
     assert check([(CLAIM, made)], history(others), versions) == set()  # the seed of another setting
     reworded = TEXT.replace("says: ", "says: that ")

@@ -14,17 +14,23 @@ def record(*protocols: str) -> TrainingRecord:
     return training(protocols=dict.fromkeys(protocols, result(90, 100, multiply_adds=10**6)))
 
 
-def test_every_protocol_stands_in_the_figure_and_the_bytes_are_the_same_again(tmp_path: Path) -> None:
+def test_every_protocol_stands_in_the_figure_and_the_bytes_are_the_same_again(
+    tmp_path: Path,
+) -> None:
     for name in ("a", "b"):
         write_error_against_cost(record("center", "ten_view"), tmp_path / f"{name}.svg")
     text = (tmp_path / "a.svg").read_text()
     ElementTree.fromstring(text)
-    assert all(word in text for word in ("center", "ten_view", "multiply-adds an image", "top-1 error, %"))
+    assert all(
+        word in text for word in ("center", "ten_view", "multiply-adds an image", "top-1 error, %")
+    )
     assert (tmp_path / "b.svg").read_text() == text
 
 
 def test_one_protocol_makes_no_figure(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="was tested by 1 protocol, and a figure needs two; test it by evaluation="):
+    with pytest.raises(
+        InputError, match="was tested by 1 protocol, and a figure needs two; test it by evaluation="
+    ):
         write_error_against_cost(record("center"), tmp_path / "a.svg")
 
 

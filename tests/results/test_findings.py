@@ -1,4 +1,5 @@
-"""The page of findings: the chosen claims in their order, then all that is inconclusive or contradicted."""
+"""The page of findings: the chosen claims in their order, then all that is inconclusive or
+contradicted."""
 
 import re
 from dataclasses import replace
@@ -31,8 +32,15 @@ def test_the_chosen_claims_stand_in_their_order_with_their_commands(unrun: list[
     left = [each for each in unrun if not re.search(f"[ `]{each.claim.name}`", first)]
     lines = page.partition("still to be run, or cannot be.\n\n")[2].splitlines()
     assert len(lines) == len(left)
-    assert "- PReLU beats ReLU on Fashion-MNIST: cifar_table2 asks the same of natural images, and no runs of " in page
-    assert all(f": `python scripts/claims.py run {each.claim.name}`" in page for each in left if not each.claim.not_run)
+    assert (
+        "- PReLU beats ReLU on Fashion-MNIST: cifar_table2 asks the same of natural images, "
+        "and no runs of " in page
+    )
+    assert all(
+        f": `python scripts/claims.py run {each.claim.name}`" in page
+        for each in left
+        if not each.claim.not_run
+    )
     below = "    - **At the start PReLU pushes the off-diagonals of the output"
     assert page.index("run fisher_large_trained") < page.index(below) < page.index("run std_001")
 
@@ -48,37 +56,58 @@ def test_whatever_is_inconclusive_is_on_the_page_once(unrun: list[Answer]) -> No
     assert f"`{first}`" not in page
     for name in others:
         assert page.count(f" `{name}`") == 1
-        assert page.index("## Inconclusive") < page.index(f"`{name}`") < page.index("## Contradicted")
-    assert "give a lower error than biases of 0: inconclusive.** Lower top-1 error, small minus zero: " in page
+        assert (
+            page.index("## Inconclusive") < page.index(f"`{name}`") < page.index("## Contradicted")
+        )
+    assert (
+        "give a lower error than biases of 0: inconclusive.** Lower top-1 error, small minus zero: "
+        in page
+    )
 
 
 def test_whatever_else_is_contradicted_has_a_line(unrun: list[Answer]) -> None:
     for each in unrun:
         if each.claim.name in (findings.chosen()[0], "tanh_slower"):
             (tested, *_) = each.tested
-            found = replace(tested, finding=judge([-1.0, -1.1, -0.9, -1.0, -1.0], 5, "mean", tested.test.criterion))
+            found = replace(
+                tested,
+                finding=judge([-1.0, -1.1, -0.9, -1.0, -1.0], 5, "mean", tested.test.criterion),
+            )
             unrun[unrun.index(each)] = Answer(each.claim, Verdict.CONTRADICTED, [found])
-    lines = findings.render_markdown(unrun).partition("## Contradicted\n\n")[2].partition("\n\n")[0].splitlines()
+    lines = (
+        findings.render_markdown(unrun)
+        .partition("## Contradicted\n\n")[2]
+        .partition("\n\n")[0]
+        .splitlines()
+    )
     assert len(lines) == 1
     assert lines[0].startswith(
-        "- **Tanh trains more slowly than ReLU, each at its own best learning rate: contradicted.** "
+        "- **Tanh trains more slowly than ReLU, each at its own best learning rate: "
+        "contradicted.** "
     )
     assert "tanh minus relu: -1 (-1.09 to -0.912)" in lines[0]
 
 
-def test_a_difference_stands_behind_the_means_of_its_arms_and_counts_what_diverged(unrun: list[Answer]) -> None:
+def test_a_difference_stands_behind_the_means_of_its_arms_and_counts_what_diverged(
+    unrun: list[Answer],
+) -> None:
     asked = next(each for each in unrun if each.claim.name == "cifar_table2")
     tested = asked.tested[0]
     finding = judge([-15.0, -17.0, -16.0, -16.0, -16.0], 5, "mean", tested.test.criterion)
     measured = [(28.0, 43.0), (30.0, 47.0), (29.0, 45.0)]
-    trained = Description(replace(tested.test, says="where both trained"), mean_of([-15.0, -17.0]), measured[:2])
+    trained = Description(
+        replace(tested.test, says="where both trained"), mean_of([-15.0, -17.0]), measured[:2]
+    )
     diverged = Diverged({"prelu": 0, "relu": 1}, 5)
     found = replace(tested, finding=finding, diverged=diverged, measured=measured, beside=trained)
     unrun[unrun.index(asked)] = Answer(asked.claim, Verdict.INCONCLUSIVE, [found])
     page = findings.render_markdown(unrun)
     counted = "n = 5 (diverged: prelu 0 of 5, relu 1 of 5)"
     assert f"ten views, prelu minus relu (29 and 45): -16 (-16.9 to -15.1), {counted}: " in page
-    assert "[where both trained, prelu minus relu (29 and 45): -16 (-28.7 to -3.29), n = 2: described, not" in page
+    assert (
+        "[where both trained, prelu minus relu (29 and 45): -16 (-28.7 to -3.29), n = 2: "
+        "described, not" in page
+    )
 
 
 def test_a_chosen_claim_that_does_not_exist_is_one_sentence(unrun: list[Answer]) -> None:

@@ -1,4 +1,5 @@
-"""Files that are made from records: compared, written, and filled in where a document has a block for them."""
+"""Files that are made from records: compared, written, and filled in where a document has a block
+for them."""
 
 from pathlib import Path
 

@@ -27,7 +27,9 @@ def test_a_file_that_is_no_record_is_named_and_hides_none(tmp_path: Path, capsys
     assert line.startswith(f"left out: {tmp_path / 'broken.json'} is not a usable record (")
 
 
-def test_an_own_run_comes_before_a_committed_record_of_its_name_unless_they_are_equal(tmp_path: Path) -> None:
+def test_an_own_run_comes_before_a_committed_record_of_its_name_unless_they_are_equal(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "e6eb31a64f10"
     record = records.load(RECORDS / "e6eb31a64f10.json")
     records.write(folder / "record.json", record)
@@ -38,7 +40,10 @@ def test_an_own_run_comes_before_a_committed_record_of_its_name_unless_they_are_
     found = gather(RECORDS, tmp_path)
     assert len(found) == len(FOUND) + 1
     both = [each for each in found if each.record.run == "e6eb31a64f10"]
-    assert [(each.origin, each.path.parent) for each in both] == [("own", folder), ("committed", RECORDS)]
+    assert [(each.origin, each.path.parent) for each in both] == [
+        ("own", folder),
+        ("committed", RECORDS),
+    ]
     assert find(found, "e6eb").folder == folder
     assert find(found, str(RECORDS / "e6eb31a64f10.json")).origin == "committed"
 

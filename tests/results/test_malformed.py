@@ -1,4 +1,5 @@
-"""A record with something amiss anywhere in it is refused, or shown; neither the page nor a table falls over it."""
+"""A record with something amiss anywhere in it is refused, or shown; neither the page nor a table
+falls over it."""
 
 import copy
 import io
@@ -29,7 +30,13 @@ WRONG = (None, "</script>[red]", 0, [], {})
 
 def places(node: Any, at: tuple = ()) -> Iterator[tuple]:
     """Every place of a record; of a list, its first item's."""
-    items = node.items() if isinstance(node, dict) else list(enumerate(node))[:1] if isinstance(node, list) else ()
+    items = (
+        node.items()
+        if isinstance(node, dict)
+        else list(enumerate(node))[:1]
+        if isinstance(node, list)
+        else ()
+    )
     for key, item in items:
         yield (*at, key)
         yield from places(item, (*at, key))
@@ -37,7 +44,10 @@ def places(node: Any, at: tuple = ()) -> Iterator[tuple]:
 
 def show_everywhere(base: Record, record: Record) -> None:
     """Make everything that is made of a record."""
-    found, silent = Found(record, ROOT / "results" / "records" / "x.json"), Console(file=io.StringIO())
+    found, silent = (
+        Found(record, ROOT / "results" / "records" / "x.json"),
+        Console(file=io.StringIO()),
+    )
     protocol = usual_protocol([found])
     silent.print(runs_table([summary(found, protocol)], protocol))
     facts(record)

@@ -17,7 +17,9 @@ class Repository:
 
     def git(self, *arguments: str) -> str | None:
         who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
-        done = subprocess.run(["git", *who, *arguments], cwd=self.place, capture_output=True, text=True)
+        done = subprocess.run(
+            ["git", *who, *arguments], cwd=self.place, capture_output=True, text=True
+        )
         return done.stdout.strip() if done.returncode == 0 else None
 
     def commit(self, title: str, *lines: str) -> str:
@@ -33,7 +35,9 @@ def repository(tmp_path: Path) -> Repository:
 
 
 @pytest.mark.process
-def test_a_record_is_older_than_the_marks_that_came_after_its_commit(repository: Repository) -> None:
+def test_a_record_is_older_than_the_marks_that_came_after_its_commit(
+    repository: Repository,
+) -> None:
     run: Run = repository.git
     first = repository.commit("Begin", "a")
     moved = repository.commit("Move a number", "a", f"{MARK} b")
@@ -42,7 +46,11 @@ def test_a_record_is_older_than_the_marks_that_came_after_its_commit(repository:
     last = repository.commit("Say it in other words", "a", f"{MARK} B", f"{MARK} D", "c")
     assert [mark.title for mark in marks(run)] == ["Move a number", "Move another"]
     found = ages(
-        [Origin(name, commit) for name, commit in zip("abcd", (first, moved, between, last), strict=True)], run
+        [
+            Origin(name, commit)
+            for name, commit in zip("abcd", (first, moved, between, last), strict=True)
+        ],
+        run,
     )
     assert {tuple(mark.title for mark in later): names for later, names in found.older.items()} == {
         ("Move a number", "Move another"): ["a"],
@@ -53,12 +61,21 @@ def test_a_record_is_older_than_the_marks_that_came_after_its_commit(repository:
 
 
 @pytest.mark.process
-def test_code_of_no_commit_in_the_history_is_unknown_unless_another_record_has_it(repository: Repository) -> None:
+def test_code_of_no_commit_in_the_history_is_unknown_unless_another_record_has_it(
+    repository: Repository,
+) -> None:
     run: Run = repository.git
     first = repository.commit("Begin", "a")
     repository.commit("Move a number", f"{MARK} b")
     lost = "0" * 40
-    found = ages([Origin("kept", first, "c0de"), Origin("rebased", lost, "c0de"), Origin("lost", lost, "other")], run)
+    found = ages(
+        [
+            Origin("kept", first, "c0de"),
+            Origin("rebased", lost, "c0de"),
+            Origin("lost", lost, "other"),
+        ],
+        run,
+    )
     assert list(found.older.values()) == [["kept", "rebased"]]
     assert found.unknown == ["lost (commit 00000000)"]
 

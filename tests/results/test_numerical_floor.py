@@ -33,14 +33,22 @@ def floor(tmp_path: Path) -> NumericalFloor:
     return found
 
 
-def test_the_floor_of_a_paired_mean_is_students_half_width_of_the_spread_on_its_data(floor: NumericalFloor) -> None:
+def test_the_floor_of_a_paired_mean_is_students_half_width_of_the_spread_on_its_data(
+    floor: NumericalFloor,
+) -> None:
     def half(sd: float, degrees: int, n: int) -> float:
         return stats.t.ppf(0.975, degrees) * sd * (2 / n) ** 0.5
 
-    within_seeds = (0.5 / 3) ** 0.5  # squares of seed 0 over the degrees of both; the distance of the seeds is none
+    within_seeds = (
+        0.5 / 3
+    ) ** 0.5  # squares of seed 0 over the degrees of both; the distance of the seeds is none
     assert floor.half_width("small", "center", 10) == pytest.approx(half(within_seeds, 3, 10))
-    assert floor.half_width("large", "ten_view", 5) == pytest.approx(half(stats.tstd([1.0, 1.3, 1.2]), 2, 5))
-    assert floor.half_width("small", "center", 10, arms=1) == pytest.approx(floor.half_width("small", "center", 20))
+    assert floor.half_width("large", "ten_view", 5) == pytest.approx(
+        half(stats.tstd([1.0, 1.3, 1.2]), 2, 5)
+    )
+    assert floor.half_width("small", "center", 10, arms=1) == pytest.approx(
+        floor.half_width("small", "center", 20)
+    )
 
 
 def test_what_was_not_measured_takes_the_widest_of_what_was(floor: NumericalFloor) -> None:
@@ -51,7 +59,11 @@ def test_what_was_not_measured_takes_the_widest_of_what_was(floor: NumericalFloo
 
 
 def test_the_floors_source_is_the_data_that_gave_the_widest(floor: NumericalFloor) -> None:
-    assert [floor.source(data, "center") for data in ("small", "large", "other")] == ["small", "large", "small"]
+    assert [floor.source(data, "center") for data in ("small", "large", "other")] == [
+        "small",
+        "large",
+        "small",
+    ]
     assert floor.source("other", "ten_view") == "large"
 
 
@@ -68,7 +80,8 @@ def test_runs_that_diverged_are_counted_beside_the_spread_and_are_not_in_it(
     tmp_path: Path, floor: NumericalFloor
 ) -> None:
     (tmp_path / FILE).write_text(
-        TABLE + "small,0,c,0,0,m,,,diverged\nlarge,0,d,1,0,m,,,diverged\nlarge,0,e,1,0,m,,,diverged\n"
+        TABLE
+        + "small,0,c,0,0,m,,,diverged\nlarge,0,d,1,0,m,,,diverged\nlarge,0,e,1,0,m,,,diverged\n"
     )
     found = load_floor(tmp_path)
     assert found is not None
@@ -88,7 +101,10 @@ def test_a_variant_that_diverged_is_finished_and_one_without_a_record_is_an_erro
         script.train("digits8", 3, variant, tmp_path, None)
 
     def diverge(*_: object, **__: object) -> subprocess.CompletedProcess:
-        for name, fused in (("one", True), ("other", False)):  # two runs that diverge did not go one way
+        for name, fused in (
+            ("one", True),
+            ("other", False),
+        ):  # two runs that diverge did not go one way
             folder = script.folder_of("digits8", ("native", 1, True, fused), tmp_path) / name
             folder.mkdir(parents=True)
             lost = diverged(science=SCIENCE | {"seed": 3})
@@ -98,7 +114,9 @@ def test_a_variant_that_diverged_is_finished_and_one_without_a_record_is_an_erro
     monkeypatch.setattr(script.subprocess, "run", diverge)
     script.train("digits8", 3, variant, tmp_path, None)
     rows = script.rows("digits8", tmp_path)
-    assert [(row["seed"], row["center_error_pct"], row["train_loss"]) for row in rows] == [("3", "", "diverged")] * 2
+    assert [(row["seed"], row["center_error_pct"], row["train_loss"]) for row in rows] == [
+        ("3", "", "diverged")
+    ] * 2
 
 
 def test_the_documents_say_the_floor_that_was_measured() -> None:
@@ -117,7 +135,9 @@ def test_every_measured_variant_is_of_one_configuration_of_its_data_and_rounds_o
     assert "digits8" in {row["data"] for row in measured} <= set(runs)
     for data, seed in {(row["data"], row["seed"]) for row in measured}:
         rows = [row for row in measured if (row["data"], row["seed"]) == (data, seed)]
-        assert {row["run"] for row in rows} == {run_id(science(compose_config(*runs[data], f"seed={seed}")))}
+        assert {row["run"] for row in rows} == {
+            run_id(science(compose_config(*runs[data], f"seed={seed}")))
+        }
         assert len({row["variant"] for row in rows}) == len(rows) >= 2, data
         trained = [row["train_loss"] for row in rows if row["train_loss"] != DIVERGED]
         assert len(set(trained)) == len(trained) >= 2, data

@@ -21,16 +21,24 @@ def found(error: float) -> TrainingRecord:
 
 def runs(arm: str, *errors: float | None) -> dict[str, dict[int, TrainingRecord]]:
     made = [diverged() if error is None else found(error) for error in errors]
-    return {name_of(arm, rate): {1000: record} for rate, record in zip(SEARCH.rates, made, strict=False)}
+    return {
+        name_of(arm, rate): {1000: record} for rate, record in zip(SEARCH.rates, made, strict=False)
+    }
 
 
 def test_every_arm_is_run_at_every_rate_with_its_own_taken_out() -> None:
-    assert SEARCH.arms(ARMS)["prelu at 0.001"] == ["activation=prelu", "optim.lr=0.001", "optim.epochs=1"]
+    assert SEARCH.arms(ARMS)["prelu at 0.001"] == [
+        "activation=prelu",
+        "optim.lr=0.001",
+        "optim.epochs=1",
+    ]
     assert len(SEARCH.arms(ARMS)) == 6
     assert (rate_of(ARMS["prelu"]), rate_of(["activation=prelu"])) == (0.1, None)
 
 
-def test_the_best_rate_has_the_lowest_last_error_the_lower_of_equals_and_diverged_runs_lose() -> None:
+def test_the_best_rate_has_the_lowest_last_error_the_lower_of_equals_and_diverged_runs_lose() -> (
+    None
+):
     assert best(SEARCH, "relu", runs("relu", 30.0, 20.0, 40.0)) == 0.01
     assert best(SEARCH, "relu", runs("relu", 30.0, 20.0, 20.0)) == 0.001
     assert best(SEARCH, "relu", runs("relu", None, 89.0, None)) == 0.01
@@ -40,7 +48,10 @@ def test_the_best_rate_has_the_lowest_last_error_the_lower_of_equals_and_diverge
 
 def test_several_seeds_choose_by_their_mean_and_one_that_diverged_loses() -> None:
     search = replace(SEARCH, rates=(0.1, 0.01), seeds=(7, 8))
-    by_rate = {name_of("relu", 0.1): {7: found(10.0), 8: found(40.0)}, name_of("relu", 0.01): {7: found(24.0)}}
+    by_rate = {
+        name_of("relu", 0.1): {7: found(10.0), 8: found(40.0)},
+        name_of("relu", 0.01): {7: found(24.0)},
+    }
     assert best(search, "relu", by_rate) is None  # a seed is missing
     by_rate[name_of("relu", 0.01)][8] = found(24.0)
     assert (best(search, "relu", by_rate), search.measured(by_rate["relu at 0.01"])) == (0.01, 24.0)
@@ -51,7 +62,13 @@ def test_several_seeds_choose_by_their_mean_and_one_that_diverged_loses() -> Non
 def test_what_a_claim_is_judged_by_can_choose() -> None:
     search = replace(SEARCH, rates=(0.1, 0.01), measure="mean_over", settings={"epochs": 2})
     early, late = (
-        training(history=[epoch(1) | {"train_loss": first}, epoch(2), epoch(3) | {"val/top1_error_pct": error}])
+        training(
+            history=[
+                epoch(1) | {"train_loss": first},
+                epoch(2),
+                epoch(3) | {"val/top1_error_pct": error},
+            ]
+        )
         for first, error in ((1.0, 40.0), (2.0, 30.0))
     )
     by_rate = {name_of("relu", 0.1): {1000: early}, name_of("relu", 0.01): {1000: late}}
@@ -63,7 +80,8 @@ def test_an_arm_with_another_rate_than_its_search_found_is_one_sentence() -> Non
     check_rates("made_up", SEARCH, ARMS, runs("relu", 30.0, 20.0, 40.0))
     check_rates("made_up", SEARCH, ARMS, runs("relu", 10.0, 20.0))
     with pytest.raises(
-        InputError, match=r"claim/made_up: arm relu is to have optim.lr=0.1, which .* and has 0.01; give"
+        InputError,
+        match=r"claim/made_up: arm relu is to have optim.lr=0.1, which .* and has 0.01; give",
     ):
         check_rates("made_up", SEARCH, ARMS, runs("relu", 10.0, 20.0, 40.0))
 
@@ -72,7 +90,14 @@ def test_the_table_shows_every_error_and_what_was_chosen() -> None:
     made = table([("made_up", SEARCH, ARMS, runs("relu", None, 20.0, 40.0))])
     assert [list(line.cells) for line in made.lines] == [
         ["made_up", "relu", "val error, %", "1", "0.1: diverged, 0.01: 20, 0.001: 40", "0.01"],
-        ["made_up", "prelu", "val error, %", "1", "0.1: not run, 0.01: not run, 0.001: not run", "-"],
+        [
+            "made_up",
+            "prelu",
+            "val error, %",
+            "1",
+            "0.1: not run, 0.01: not run, 0.001: not run",
+            "-",
+        ],
     ]
 
 

@@ -28,18 +28,27 @@ def test_a_rows_responses_are_read_by_layer_and_silent_ones_left_out() -> None:
 def test_layers_stand_in_the_order_of_the_network_and_not_of_the_alphabet() -> None:
     names = [f"fc_{i}" for i in range(1, 12)]
     row = {f"response_{what}/{name}": 1.0 for name in sorted(names) for what in ("mean", "std")}
-    assert list(by_layer(training(init_report=[LAYER | {"layer": name} for name in names]), row)) == names
+    assert (
+        list(by_layer(training(init_report=[LAYER | {"layer": name} for name in names]), row))
+        == names
+    )
 
 
 def record(std: float, norm: str = "none", **changed: Any) -> TrainingRecord:
     layer = LAYER | {"fan_in": 50, "std_asked": std, "shape": [50, 50]}
     hidden = [layer | {"layer": f"fc_{i}"} | changed for i in (1, 2, 3)]
     out = layer | {"layer": "out", "activation_after": None, "shape": [10, 50]}
-    return training(init_report=[*hidden, out], science=SCIENCE | {"model": {"width": 1, "norm": norm}})
+    return training(
+        init_report=[*hidden, out], science=SCIENCE | {"model": {"width": 1, "norm": norm}}
+    )
 
 
-@pytest.mark.parametrize(("variance", "factor"), [(2 / 50, 1.0), (1 / 50, math.sqrt(0.5)), (2 * 0.81 / 50, 0.9)])
-def test_eq_9_keeps_he_halves_xavier_and_takes_an_error_to_the_power_of_depth(variance: float, factor: float) -> None:
+@pytest.mark.parametrize(
+    ("variance", "factor"), [(2 / 50, 1.0), (1 / 50, math.sqrt(0.5)), (2 * 0.81 / 50, 0.9)]
+)
+def test_eq_9_keeps_he_halves_xavier_and_takes_an_error_to_the_power_of_depth(
+    variance: float, factor: float
+) -> None:
     found = expected(record(math.sqrt(variance)))
     assert found == {f"fc_{i + 1}": pytest.approx(factor**i) for i in range(3)}
 

@@ -3,13 +3,24 @@ import math
 import pytest
 from scipy import stats
 
-from rectifiers.results.statistics import Mean, Spread, error_interval_pct, mcnemar, mean_of, spread_of
+from rectifiers.results.statistics import (
+    Mean,
+    Spread,
+    error_interval_pct,
+    mcnemar,
+    mean_of,
+    spread_of,
+)
 
 
-@pytest.mark.parametrize(("errors", "seen"), [(0, 450), (12, 450), (225, 450), (450, 450), (3000, 50000)])
+@pytest.mark.parametrize(
+    ("errors", "seen"), [(0, 450), (12, 450), (225, 450), (450, 450), (3000, 50000)]
+)
 def test_the_interval_is_wilsons(errors: int, seen: int) -> None:
     expected = stats.binomtest(errors, seen).proportion_ci(0.95, method="wilson")
-    assert error_interval_pct(errors, seen) == pytest.approx((100 * expected.low, 100 * expected.high), abs=1e-9)
+    assert error_interval_pct(errors, seen) == pytest.approx(
+        (100 * expected.low, 100 * expected.high), abs=1e-9
+    )
 
 
 def test_the_interval_of_a_mean_is_students() -> None:

@@ -28,10 +28,14 @@ from rectifiers.runtime.errors import InputError
 def composed(experiment: str, data: str) -> RunConfig:
     """What an experiment is on its own data, or on digits."""
     on = () if data == "imagenet" else (f"data={data}",)
-    return compose_config(f"experiment={experiment}", "evaluation=calibration", "data.protocol=paper", *on)
+    return compose_config(
+        f"experiment={experiment}", "evaluation=calibration", "data.protocol=paper", *on
+    )
 
 
-def record(experiment: str, seed: int, error: float, *, data: str = "imagenet", protocol: str = "ten_view") -> Any:
+def record(
+    experiment: str, seed: int, error: float, *, data: str = "imagenet", protocol: str = "ten_view"
+) -> Any:
     """A run whose first images are correct; its top-5 error is half of its top-1 error."""
     config = composed(experiment, data)
     num_images, train_images = (50_000, 1_281_167) if data == "imagenet" else (1000, 100)
@@ -40,7 +44,11 @@ def record(experiment: str, seed: int, error: float, *, data: str = "imagenet", 
     return training(
         science={**science(config), "seed": seed},
         choices={"experiment": experiment, "debug": None, "data": data},
-        protocols={protocol: result(num_images - wrong, num_images, num_images - wrong // 2, settings=settings)},
+        protocols={
+            protocol: result(
+                num_images - wrong, num_images, num_images - wrong // 2, settings=settings
+            )
+        },
         images={"train": train_images, "val": num_images, "test": None},
     )
 
@@ -59,9 +67,13 @@ def row(document: str, start: str) -> str:
 def test_a_row_has_the_papers_value_ours_with_interval_and_n_and_the_difference() -> None:
     errors = (33.0, 34.0, 35.0)  # mean 34, std 1, t = 4.303: +- 2.48
     document = render_markdown([record("table2/relu", i, e) for i, e in enumerate(errors)])
-    assert row(document, "ReLU, top-1") == "| ReLU, top-1 | ten_view | 33.82 | 34.00 (31.52 to 36.48, n = 3) | +0.18 |"
     assert (
-        row(document, "PReLU, channel-wise, top-1") == "| PReLU, channel-wise, top-1 | ten_view | 32.64 | not run | - |"
+        row(document, "ReLU, top-1")
+        == "| ReLU, top-1 | ten_view | 33.82 | 34.00 (31.52 to 36.48, n = 3) | +0.18 |"
+    )
+    assert (
+        row(document, "PReLU, channel-wise, top-1")
+        == "| PReLU, channel-wise, top-1 | ten_view | 32.64 | not run | - |"
     )
     assert "on imagenet" not in document
 
@@ -71,7 +83,9 @@ def test_every_name_of_one_run_finds_its_rows() -> None:
     assert row(document, "PReLU, channel-wise, top-1").endswith("| 32.64 | 32.00 (n = 1) | -0.64 |")
 
 
-@pytest.mark.parametrize(("data", "labels"), [("imagenet", ("256", "480")), ("digits", ("36", "68"))])
+@pytest.mark.parametrize(
+    ("data", "labels"), [("imagenet", ("256", "480")), ("digits", ("36", "68"))]
+)
 def test_a_scale_of_dense_testing_has_its_own_row(data: str, labels: tuple[str, str]) -> None:
     run = record("table6/a_relu", 0, 24.0, data=data, protocol="dense_multi_scale")
     tested = run.protocols["dense_multi_scale"]
@@ -80,8 +94,12 @@ def test_a_scale_of_dense_testing_has_its_own_row(data: str, labels: tuple[str, 
     run = altered(run, {"protocols.dense_multi_scale.by_scale": by_scale})
     document = render_markdown([run, altered(run, {"choices.experiment": "table4/relu"})])
     if data == "imagenet":
-        assert "| 26.25 | 25.60 (25.60 to 25.60, n = 2) | -0.65 |" in row(document, f"ReLU, {labels[0]}, top-1")
-        assert "| 24.02 | 24.00 (24.00 to 24.00, n = 2) | -0.02 |" in row(document, "ReLU, multi-scale, top-1")
+        assert "| 26.25 | 25.60 (25.60 to 25.60, n = 2) | -0.65 |" in row(
+            document, f"ReLU, {labels[0]}, top-1"
+        )
+        assert "| 24.02 | 24.00 (24.00 to 24.00, n = 2) | -0.02 |" in row(
+            document, "ReLU, multi-scale, top-1"
+        )
     else:
         assert "| 3.60 (3.60 to 3.60, n = 2) |" in row(document, f"ReLU, {labels[0]} |")
         assert "| 6.80 (6.80 to 6.80, n = 2) |" in row(document, f"ReLU, {labels[1]} |")
@@ -91,13 +109,20 @@ def test_a_scale_of_dense_testing_has_its_own_row(data: str, labels: tuple[str, 
 def test_arms_are_compared_by_seed_and_by_image(data: str) -> None:
     found = [record("table2/relu", s, 50 + 10 * s, data=data) for s in (0, 1, 2)]
     found += [record("table2/prelu", s, 49 + 10 * s, data=data) for s in (1, 2)]
-    found.append(altered(record("table2/prelu", 0, 90, data=data), {"provenance.data": "other images"}))
+    found.append(
+        altered(record("table2/prelu", 0, 90, data=data), {"provenance.data": "other images"})
+    )
     document = render_markdown([altered(each, {"science.optim.epochs": 9}) for each in found])
-    where = "imagenet (width 1, 224 px, 9 epochs of 1,281,167 images, chosen and tested on the same images)"
+    where = (
+        "imagenet (width 1, 224 px, 9 epochs of 1,281,167 images, chosen and tested on the "
+        "same images)"
+    )
     assert f"### Table 2 on {where}" in document or data == "digits"
     own = row(document, "PReLU, channel-wise | ten_view")
     assert "| -1.00 (-1.00 to -1.00, n = 2) |" in own  # the seeds' own spread is taken out
-    assert ("500/0 6.1e-151; 500/0 6.1e-151" if data == "imagenet" else "10/0 0.002; 10/0 0.002") in own
+    assert (
+        "500/0 6.1e-151; 500/0 6.1e-151" if data == "imagenet" else "10/0 0.002; 10/0 0.002"
+    ) in own
 
 
 def test_the_papers_own_setting_is_compared_by_seed_too() -> None:
@@ -136,7 +161,11 @@ def test_what_is_smaller_than_the_paper_is_not_held_against_it(key: str, value: 
         ("provenance.git_dirty", True, "its code was not committed"),
         ("provenance.git_dirty", None, "its code was not committed"),
         ("provenance.data_pinned", False, "its data were not pinned"),
-        ("protocols.ten_view.git_dirty", True, "ten_view was tested by code that was not committed"),
+        (
+            "protocols.ten_view.git_dirty",
+            True,
+            "ten_view was tested by code that was not committed",
+        ),
         ("protocols.ten_view.settings", {"scale_px": 300}, "ten_view has other settings"),
         ("science.optim.lr", 1.0, "departs from table2/relu in more than data, size and length"),
         ("science.activation", {"_target_": "torch.nn.ELU"}, "departs from table2/relu"),
@@ -159,7 +188,9 @@ def test_two_records_of_one_seed_are_refused(tmp_path: Path) -> None:
     records.write(tmp_path / "a.json", one)
     records.write(tmp_path / "b.json", other)
     both = f"{one.run} and {other.run}"
-    with pytest.raises(InputError, match=rf"two records of table2/relu on .* with seed 0, {both}; remove one"):
+    with pytest.raises(
+        InputError, match=rf"two records of table2/relu on .* with seed 0, {both}; remove one"
+    ):
         load(tmp_path)
 
 
@@ -169,7 +200,9 @@ def test_diverged_runs_are_counted_and_not_averaged(data: str) -> None:
     document = render_markdown([record("table2/relu", 0, 10.0, data=data), gone, other])
     assert "| ReLU (1 diverged) | ten_view | 10.00 (n = 1) |" in document
     if data == "imagenet":
-        assert row(document, "ReLU, top-1").endswith("| 33.82 | 10.00 (n = 1) (1 diverged) | -23.82 |")
+        assert row(document, "ReLU, top-1").endswith(
+            "| 33.82 | 10.00 (n = 1) (1 diverged) | -23.82 |"
+        )
         assert row(render_markdown([gone]), "ReLU, top-1").endswith("| 33.82 | (1 diverged) | - |")
 
 
@@ -180,7 +213,9 @@ def test_a_p_too_small_for_a_float_is_not_printed_as_zero() -> None:
 
 def test_a_run_of_no_experiment_has_a_setting_too() -> None:
     own = altered(record("table2/relu", 0, 30.0), {"choices.experiment": None})
-    assert setting(own).startswith("imagenet (width 1, 224 px, 75 epochs of 1,281,167 images, chosen and tested")
+    assert setting(own).startswith(
+        "imagenet (width 1, 224 px, 75 epochs of 1,281,167 images, chosen and tested"
+    )
 
 
 def test_runs_of_both_protocols_stand_in_no_table_together() -> None:
@@ -191,8 +226,14 @@ def test_runs_of_both_protocols_stand_in_no_table_together() -> None:
     held_out = [altered(each, changes) for each in papers]
     assert [exclusion_reason(each) for each in held_out] == [None, None]
     document = render_markdown([*papers, *held_out])
-    for where in ("75 epochs of 100 images, chosen and tested on the same images)", "75 epochs of 80 images)"):
-        assert f"### Protocols and their cost on digits (width 0.25, 32 px, {where}" in document or where in document
+    for where in (
+        "75 epochs of 100 images, chosen and tested on the same images)",
+        "75 epochs of 80 images)",
+    ):
+        assert (
+            f"### Protocols and their cost on digits (width 0.25, 32 px, {where}" in document
+            or where in document
+        )
     assert "n = 4" not in document
 
 
@@ -201,7 +242,9 @@ def test_recalled_numbers_are_never_targets(monkeypatch: pytest.MonkeyPatch) -> 
 
     entry = {"value": 1.0, "confidence": "recalled"}
     monkeypatch.setattr(
-        module, "published", lambda: {"x": {"top1": entry, "top5": {**entry, "confidence": "one-source"}}}
+        module,
+        "published",
+        lambda: {"x": {"top1": entry, "top5": {**entry, "confidence": "one-source"}}},
     )
     assert module.paper_value({"paper": "x"}, "top1") is None
     assert module.paper_value({"paper": "x"}, "top5") == 1.0
@@ -221,22 +264,34 @@ def test_slopes_sizes_and_curves_stand_beside_the_papers() -> None:
 
 
 def test_an_ensemble_has_its_row_and_is_not_subtracted_from_a_test_set() -> None:
-    parts = [record(f"table6/a_{name}", 0, 24.0, protocol="dense_multi_scale") for name in ("relu", "prelu")]
-    whole = ensemble(*parts, choices={"experiment": "table7/ensemble", "debug": None, "data": "imagenet"})
+    parts = [
+        record(f"table6/a_{name}", 0, 24.0, protocol="dense_multi_scale")
+        for name in ("relu", "prelu")
+    ]
+    whole = ensemble(
+        *parts, choices={"experiment": "table7/ensemble", "debug": None, "data": "imagenet"}
+    )
     assert exclusion_reason(whole) is None
-    assert row(render_markdown([whole]), "six models").endswith("| dense_multi_scale | - | 24.00 (n = 1) | - |")
+    assert row(render_markdown([whole]), "six models").endswith(
+        "| dense_multi_scale | - | 24.00 (n = 1) | - |"
+    )
     assert "| 4.94 | 12.00 (n = 1) | - |" in render_markdown([whole])
 
 
 def test_numbers_of_the_text_have_rows_too() -> None:
     document = render_markdown([record("text/xavier14", 0, 34.0)])
-    assert row(document, "14 layers, Xavier (1/n), top-1").endswith("| 33.90 | 34.00 (n = 1) | +0.10 |")
+    assert row(document, "14 layers, Xavier (1/n), top-1").endswith(
+        "| 33.90 | 34.00 (n = 1) | +0.10 |"
+    )
     assert row(document, "30 layers, Xavier (1/n), top-1").endswith("| - | not run | - |")
 
 
 @pytest.mark.process
 def test_the_committed_tables_are_what_the_committed_records_say() -> None:
-    code = "import sys; sys.argv = ['report', 'tables', '--check']; sys.path.insert(0, 'scripts'); import report; "
+    code = (
+        "import sys; sys.argv = ['report', 'tables', '--check']; sys.path.insert(0, "
+        "'scripts'); import report; "
+    )
     code += "report.main(); assert 'torch' not in sys.modules and 'hydra' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -249,7 +304,9 @@ def test_every_committed_record_belongs_into_a_table() -> None:
         assert exclusion_reason(records.load(path)) is None
 
 
-def test_collect_copies_what_belongs_and_names_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collect_copies_what_belongs_and_names_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sys.path.insert(0, str(ROOT / "scripts"))
     try:
         import report as script
@@ -257,26 +314,39 @@ def test_collect_copies_what_belongs_and_names_the_rest(tmp_path: Path, monkeypa
         sys.path.remove(str(ROOT / "scripts"))
     monkeypatch.setattr(script, "RESULTS", tmp_path / "results")
     whole = record("table2/relu", 0, 30.0)
-    for name, kept in (("aa", whole), ("bb", altered(whole, {"choices.debug": "smoke", "science.seed": 1}))):
+    for name, kept in (
+        ("aa", whole),
+        ("bb", altered(whole, {"choices.debug": "smoke", "science.seed": 1})),
+    ):
         records.write(tmp_path / "runs" / name / "record.json", kept)
     (tmp_path / "runs" / "00").mkdir()
     (tmp_path / "runs" / "00" / "record.json").write_text("{")
     script.collect(tmp_path / "runs")
-    assert [path.name for path in (tmp_path / "results" / "records").iterdir()] == [f"{whole.run}.json"]
+    assert [path.name for path in (tmp_path / "results" / "records").iterdir()] == [
+        f"{whole.run}.json"
+    ]
 
 
 def test_a_folder_that_is_none_is_one_sentence(call) -> None:
     done = call("scripts/report.py", "collect", "--runs", "nowhere")
     assert done.returncode == 1
-    assert done.stderr == "error: --runs=nowhere is not a folder; give the one that holds the runs\n"
+    assert (
+        done.stderr == "error: --runs=nowhere is not a folder; give the one that holds the runs\n"
+    )
 
 
-def test_a_bad_record_is_left_out_of_the_tables_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_record_is_left_out_of_the_tables_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     whole = record("table2/relu", 0, 30.0)
     records.write(tmp_path / "a.json", whole)
-    (tmp_path / "b.json").write_text((tmp_path / "a.json").read_text().replace('"ece": 0.1', '"ece": NaN'))
+    (tmp_path / "b.json").write_text(
+        (tmp_path / "a.json").read_text().replace('"ece": 0.1', '"ece": NaN')
+    )
     assert load(tmp_path) == [whole]
-    assert capsys.readouterr().err.startswith(f"left out: {tmp_path / 'b.json'} is not a usable record (")
+    assert capsys.readouterr().err.startswith(
+        f"left out: {tmp_path / 'b.json'} is not a usable record ("
+    )
 
 
 def test_a_row_of_a_scale_that_a_run_does_not_have_is_left_empty() -> None:
@@ -284,7 +354,9 @@ def test_a_row_of_a_scale_that_a_run_does_not_have_is_left_empty() -> None:
     assert "ReLU, 36 |" not in render_markdown([run])
 
 
-def test_runs_of_claims_stand_in_tables_under_the_experiments_that_they_are_at_another_size() -> None:
+def test_runs_of_claims_stand_in_tables_under_the_experiments_that_they_are_at_another_size() -> (
+    None
+):
     found = of_claims(load_claims(ROOT / "results" / "claims"))
     arms = [(record.choices["experiment"], record.science["optim"]["lr"]) for record in found]
     assert Counter(arms) == {
@@ -294,10 +366,17 @@ def test_runs_of_claims_stand_in_tables_under_the_experiments_that_they_are_at_a
         ("table2/prelu_shared", 0.005): 5,
     }
     (where,) = {setting(record) for record in found}
-    assert where == "cifar10 (small14_32, each arm at its own rate, width 0.25, 32 px, 8 epochs of 45,000 images)"
+    assert (
+        where == "cifar10 (small14_32, each arm at its own rate, width 0.25, 32 px, 8 epochs of "
+        "45,000 images)"
+    )
     document = render_markdown(found)
     assert f"### Table 1 on {where}" in document
-    errors = [run.protocols["ten_view"].top1_error_pct for run in found if run.choices["activation"] == "relu"]
+    errors = [
+        run.protocols["ten_view"].top1_error_pct
+        for run in found
+        if run.choices["activation"] == "relu"
+    ]
     relu = row(document.partition("### Table 2 on cifar10")[2], "ReLU ")
     assert relu.startswith(f"| ReLU | ten_view | {fmean(errors):.2f} (")
     fixed = row(document.partition("### Table 2 on cifar10")[2], "LReLU, 0.25 ")
@@ -308,7 +387,11 @@ def test_runs_of_claims_stand_in_tables_under_the_experiments_that_they_are_at_a
         for run in found
         if run.choices["activation"] == "leaky_relu" and run.protocols
     ]
-    assert row(document, "table2/leaky_relu | center").split(" | ")[3].startswith(f"{fmean(centers):.2f} (")
+    assert (
+        row(document, "table2/leaky_relu | center")
+        .split(" | ")[3]
+        .startswith(f"{fmean(centers):.2f} (")
+    )
 
 
 def test_a_claims_run_stands_in_no_table_by_itself() -> None:
@@ -317,5 +400,10 @@ def test_a_claims_run_stands_in_no_table_by_itself() -> None:
 
 
 def test_an_underscore_at_the_border_of_a_word_begins_no_emphasis() -> None:
-    table = layout.markdown(("key", "n"), [("_target_ of `_x_`", "1"), ("_target_ or mean_response", "2")])
-    assert table.splitlines()[2:] == [r"| \_target\_ of `_x_` | 1 |", r"| \_target\_ or mean_response | 2 |"]
+    table = layout.markdown(
+        ("key", "n"), [("_target_ of `_x_`", "1"), ("_target_ or mean_response", "2")]
+    )
+    assert table.splitlines()[2:] == [
+        r"| \_target\_ of `_x_` | 1 |",
+        r"| \_target\_ or mean_response | 2 |",
+    ]

@@ -38,31 +38,56 @@ def around(centre: float) -> list[float]:
 
 @pytest.mark.parametrize(
     ("centre", "verdict"),
-    [(-1.0, "supported"), (-0.3, "inconclusive"), (0.0, "inconclusive"), (0.1, "inconclusive"), (1, "contradicted")],
+    [
+        (-1.0, "supported"),
+        (-0.3, "inconclusive"),
+        (0.0, "inconclusive"),
+        (0.1, "inconclusive"),
+        (1, "contradicted"),
+    ],
 )
 def test_a_direction_is_judged_by_its_whole_interval(centre: float, verdict: str) -> None:
     found = judge(around(centre), 5, "mean", LOWER)
     assert found.verdict == verdict
     assert (found.n, found.effect) == (5, pytest.approx(centre))
-    assert (found.low, found.high) == pytest.approx((mean_of(around(centre)).low, mean_of(around(centre)).high))
+    assert (found.low, found.high) == pytest.approx(
+        (mean_of(around(centre)).low, mean_of(around(centre)).high)
+    )
 
 
 def test_an_effect_smaller_than_what_matters_is_none_where_an_effect_can_be_none() -> None:
     small = [-0.1, -0.11, -0.09, -0.1, -0.1]
     assert judge(small, 5, "mean", LOWER).verdict is Verdict.INCONCLUSIVE  # the level of one arm
-    difference, ratio = replace(LOWER, none=0.0), Criterion(region("above", 1.2), region("below", 1.0), 1.0)
+    difference, ratio = (
+        replace(LOWER, none=0.0),
+        Criterion(region("above", 1.2), region("below", 1.0), 1.0),
+    )
     assert judge(small, 5, "mean", difference).verdict is Verdict.NO_EFFECT
-    assert judge([0.15, 0.16, 0.14, 0.15, 0.15], 5, "mean", ratio.in_logs()).verdict is Verdict.NO_EFFECT
-    assert judge([0.21, 0.22, 0.20, 0.21, 0.21], 5, "mean", ratio.in_logs()).verdict is Verdict.SUPPORTED
+    assert (
+        judge([0.15, 0.16, 0.14, 0.15, 0.15], 5, "mean", ratio.in_logs()).verdict
+        is Verdict.NO_EFFECT
+    )
+    assert (
+        judge([0.21, 0.22, 0.20, 0.21, 0.21], 5, "mean", ratio.in_logs()).verdict
+        is Verdict.SUPPORTED
+    )
     assert judge(around(-0.1), 5, "mean", difference).verdict is Verdict.INCONCLUSIVE
-    assert judge(small, 5, "mean", difference, floor=0.15).held_back  # rounding moves it beyond what matters
+    assert judge(
+        small, 5, "mean", difference, floor=0.15
+    ).held_back  # rounding moves it beyond what matters
     not_worse = Criterion(region("below", 0.6), region("above", 0.6), 0.0)
     assert not_worse.negligible() is None  # that there is no effect supports it
 
 
 @pytest.mark.parametrize(
     ("centre", "verdict"),
-    [(0, "supported"), (0.5, "inconclusive"), (-0.8, "inconclusive"), (2, "contradicted"), (-2, "contradicted")],
+    [
+        (0, "supported"),
+        (0.5, "inconclusive"),
+        (-0.8, "inconclusive"),
+        (2, "contradicted"),
+        (-2, "contradicted"),
+    ],
 )
 def test_equivalence_is_two_one_sided_tests(centre: float, verdict: str) -> None:
     assert judge(around(centre), 5, "mean", SAME).verdict == verdict
@@ -78,7 +103,11 @@ def test_equivalence_uses_the_interval_of_90_percent_and_shows_that_of_95() -> N
 
 @pytest.mark.parametrize(
     ("values", "verdict"),
-    [([1] * 6, Verdict.SUPPORTED), ([0] * 6, Verdict.CONTRADICTED), ([1] * 5 + [0], Verdict.INCONCLUSIVE)],
+    [
+        ([1] * 6, Verdict.SUPPORTED),
+        ([0] * 6, Verdict.CONTRADICTED),
+        ([1] * 5 + [0], Verdict.INCONCLUSIVE),
+    ],
 )
 def test_a_share_is_judged_by_its_exact_interval(values: list[float], verdict: Verdict) -> None:
     found = judge(values, 6, "share", MOST)
@@ -90,7 +119,10 @@ def test_a_share_is_judged_by_its_exact_interval(values: list[float], verdict: V
 def test_the_interval_of_a_median_is_of_order_statistics() -> None:
     assert median_interval([6.0, 1, 3, 2, 5, 4], 0.95) == (1, 6)  # all but 2/64
     assert median_interval(list(range(10)), 0.95) == (1, 8)  # the table of the sign test: 2 of 10
-    assert median_interval([1.0, 2, 3, 4, 5], 0.95) == (-math.inf, math.inf)  # 2/32 is more than 5 %
+    assert median_interval([1.0, 2, 3, 4, 5], 0.95) == (
+        -math.inf,
+        math.inf,
+    )  # 2/32 is more than 5 %
     low, high = median_interval(list(range(20)), 0.95)
     assert (low, high) == (5, 14)  # 6th and 15th
 
@@ -108,7 +140,9 @@ def test_too_few_seeds_are_no_verdict(statistic: str) -> None:
     assert judge([], 6, statistic, MOST) == Finding(Verdict.NOT_RUN)
     few = judge([1.0] * (fewest - 1), fewest - 1, statistic, MOST)
     assert (few.verdict, few.n, few.low) == (Verdict.TOO_FEW, fewest - 1, -math.inf)
-    assert judge([1.0] * 9, 10, statistic, MOST).verdict is Verdict.TOO_FEW  # one that was planned is missing
+    assert (
+        judge([1.0] * 9, 10, statistic, MOST).verdict is Verdict.TOO_FEW
+    )  # one that was planned is missing
 
 
 def test_numbers_that_are_none_are_refused() -> None:
@@ -117,8 +151,17 @@ def test_numbers_that_are_none_are_refused() -> None:
 
 
 def test_a_claim_is_supported_where_all_its_tests_are() -> None:
-    s, n, c, few, no = (Verdict(v) for v in ("supported", "inconclusive", "contradicted", "too few runs", "not run"))
-    for parts, whole in (([s, s], s), ([s, n], n), ([s, n, c], c), ([c, few], few), ([s, no], few), ([no, no], no)):
+    s, n, c, few, no = (
+        Verdict(v) for v in ("supported", "inconclusive", "contradicted", "too few runs", "not run")
+    )
+    for parts, whole in (
+        ([s, s], s),
+        ([s, n], n),
+        ([s, n, c], c),
+        ([c, few], few),
+        ([s, no], few),
+        ([no, no], no),
+    ):
         assert together(parts) is whole
 
 
@@ -126,20 +169,28 @@ DRAWS = 4000
 
 
 def share_of(verdict: Verdict, statistic: str, criterion: Criterion, values: np.ndarray) -> float:
-    found = [judge(list(map(float, row)), values.shape[1], statistic, criterion).verdict for row in values]
+    found = [
+        judge(list(map(float, row)), values.shape[1], statistic, criterion).verdict
+        for row in values
+    ]
     return sum(each is verdict for each in found) / len(found)
 
 
 @pytest.mark.process
 def test_a_claim_that_just_does_not_hold_is_found_supported_as_often_as_stated() -> None:
-    """At the worst place for it, the bound itself. A share of 4,000 has a standard deviation of 0.0025 (0.0034 at 5 %):
+    """At the worst place for it, the bound itself. A share of 4,000 has a standard deviation of
+    0.0025 (0.0034 at 5 %):
 
-    the bounds below are four of them, so that this test fails by chance in less than one of 10,000 cases.
-    """
+    the bounds below are four of them, so that this test fails by chance in less than one of 10,000
+    cases."""
     draw = np.random.default_rng(0)
     at_bound = draw.normal(-0.2, 1, (DRAWS, 5))
-    assert share_of(Verdict.SUPPORTED, "mean", LOWER, at_bound) == pytest.approx(LOWER.chance(), abs=0.01)
-    assert share_of(Verdict.CONTRADICTED, "mean", LOWER, at_bound + 0.2) == pytest.approx(0.025, abs=0.01)
+    assert share_of(Verdict.SUPPORTED, "mean", LOWER, at_bound) == pytest.approx(
+        LOWER.chance(), abs=0.01
+    )
+    assert share_of(Verdict.CONTRADICTED, "mean", LOWER, at_bound + 0.2) == pytest.approx(
+        0.025, abs=0.01
+    )
     at_margin = draw.normal(0.6, 0.05, (DRAWS, 10))
     assert share_of(Verdict.SUPPORTED, "mean", SAME, at_margin) == pytest.approx(0.05, abs=0.014)
     assert SAME.chance() == pytest.approx(0.1 / 2)
@@ -168,7 +219,8 @@ def test_an_effect_that_is_there_is_found() -> None:
 def test_power_is_the_share_of_experiments_that_decide_where_there_is_no_effect(
     criterion: Criterion, wanted: Verdict
 ) -> None:
-    """At two sizes; 1,000 experiments have a standard deviation of 0.016: one in 10,000 right ones is off by 0.06."""
+    """At two sizes; 1,000 experiments have a standard deviation of 0.016: one in 10,000 right ones
+    is off by 0.06."""
     draw = np.random.default_rng(2)
     shape = np.array([-1.5, -1, -0.5, 0, 0, 0.5, 1, 1.5])
     values = (shape / shape.std(ddof=1)).tolist()  # of spread 1
@@ -181,14 +233,27 @@ def test_power_is_the_share_of_experiments_that_decide_where_there_is_no_effect(
 
 
 def test_power_and_seeds_count_the_floor_which_falls_with_the_seeds() -> None:
-    same, none = [0.0, 0.001, -0.001, 0.0, 0.0], Criterion(region("below", -0.2), region("above", 0.0), 0.0)
+    same, none = (
+        [0.0, 0.001, -0.001, 0.0, 0.0],
+        Criterion(region("below", -0.2), region("above", 0.0), 0.0),
+    )
     free, floored = judge(same, 5, "mean", none), judge(same, 5, "mean", none, floor=0.4)
     assert (free.verdict, free.power) == (Verdict.NO_EFFECT, None)
-    assert (floored.verdict, floored.held_back, floored.too_coarse) == (Verdict.INCONCLUSIVE, True, True)
-    assert (floored.power, floored.needed) == (0, 21)  # 5 times (0.4 / 0.2) squared is 20, where both are equal
+    assert (floored.verdict, floored.held_back, floored.too_coarse) == (
+        Verdict.INCONCLUSIVE,
+        True,
+        True,
+    )
+    assert (floored.power, floored.needed) == (
+        0,
+        21,
+    )  # 5 times (0.4 / 0.2) squared is 20, where both are equal
     assert judge([0.0] * 5, 5, "mean", none, floor=0.4).needed == 21  # without any spread, too
     assert not judge(around(0.0), 5, "mean", none, floor=0.1).too_coarse
-    power, wide = judge(around(0.0), 5, "mean", SAME, floor=0.3), [5 * value for value in around(0.0)]
+    power, wide = (
+        judge(around(0.0), 5, "mean", SAME, floor=0.3),
+        [5 * value for value in around(0.0)],
+    )
     assert power.verdict is Verdict.SUPPORTED
     needed = [judge(wide, 5, "mean", SAME, floor).needed for floor in (0.0, 0.5, 5.0)]
     assert needed == sorted(needed)
@@ -196,8 +261,12 @@ def test_power_and_seeds_count_the_floor_which_falls_with_the_seeds() -> None:
 
 
 @pytest.mark.process
-def test_the_power_of_one_arms_mean_is_the_share_of_experiments_that_support_a_truth_as_far_again() -> None:
-    criterion = Criterion(region("above", 0.5), region("below", -0.5))  # the truth is taken to be 1.5
+def test_the_power_of_one_arms_mean_is_the_share_of_experiments_that_support_a_truth_as_far_again() -> (  # noqa: E501
+    None
+):
+    criterion = Criterion(
+        region("above", 0.5), region("below", -0.5)
+    )  # the truth is taken to be 1.5
     shape = np.array([-1.5, -1, -0.5, 0, 0, 0.5, 1, 1.5])
     values = (shape / shape.std(ddof=1) + 0.7).tolist()  # of spread 1, and not decided
     found = judge(values, 8, "mean", criterion)
@@ -206,9 +275,13 @@ def test_the_power_of_one_arms_mean_is_the_share_of_experiments_that_support_a_t
     draw = np.random.default_rng(3)
     for n, power in ((8, found.power), (found.needed, 0.8)):
         truth = draw.normal(1.5, 1, (1000, n))
-        assert share_of(Verdict.SUPPORTED, "mean", criterion, truth) == pytest.approx(power, abs=0.07)
+        assert share_of(Verdict.SUPPORTED, "mean", criterion, truth) == pytest.approx(
+            power, abs=0.07
+        )
     mirrored = Criterion(region("below", -0.5), region("above", 0.5))
-    assert judge([-value for value in values], 8, "mean", mirrored).power == pytest.approx(found.power)
+    assert judge([-value for value in values], 8, "mean", mirrored).power == pytest.approx(
+        found.power
+    )
 
 
 def test_one_arm_whose_bounds_are_one_names_no_truth_to_find() -> None:
@@ -223,10 +296,14 @@ def test_the_power_of_a_share_and_of_a_median_is_that_of_nine_in_ten() -> None:
         assert found.needed == 12  # where two may be missing; with one, nine seeds have 0.775
 
 
-def test_the_sign_tests_interval_agrees_with_scipys_rank_test_where_signs_are_all_that_counts() -> None:
+def test_the_sign_tests_interval_agrees_with_scipys_rank_test_where_signs_are_all_that_counts() -> (
+    None
+):
     values = [1.0, 1, 1, 1, 1, 1]
     assert (median_interval(values, 0.95)[0] > 0) == (wilcoxon(values).pvalue < 0.05)
-    assert share_interval([1, 0], 0.95) == pytest.approx(tuple(binomtest(1, 2).proportion_ci(0.95, "exact")))
+    assert share_interval([1, 0], 0.95) == pytest.approx(
+        tuple(binomtest(1, 2).proportion_ci(0.95, "exact"))
+    )
 
 
 @pytest.mark.parametrize(

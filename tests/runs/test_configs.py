@@ -31,19 +31,31 @@ SMALL = ("data.resize_px=36", "data.crop_px=32", "model.width=0.0625")
 
 
 CLAIMS = (
-    "batch_norm_bad_init batch_norm_cost batch_norm_time biases channel_shared cifar_batch_norm cifar_figure2 "
-    "cifar_figure2_pixels cifar_figure3 cifar_figure3_long cifar_figure3_pixels cifar_learned_slope "
+    "batch_norm_bad_init batch_norm_cost batch_norm_time biases channel_shared "
+    "cifar_batch_norm cifar_figure2 "
+    "cifar_figure2_pixels cifar_figure3 cifar_figure3_long cifar_figure3_pixels "
+    "cifar_learned_slope "
     "cifar_learned_slope_low_rate "
-    "cifar_resnet20 cifar_shared cifar_slope_decay_rate cifar_slopes cifar_table2 combined_testing dead_units "
-    "dead_units_cure dead_units_prelu depth_or_width equal_weights figure2 figure2_18 figure2_pixels figure3 "
-    "figure3_long figure3_pixels first_layer fisher_blocks_start fisher_large_start fisher_large_trained "
-    "fisher_output_start fisher_output_trained fisher_whole_trained fixed_slope forward_or_backward greedy "
-    "greedy_he_small greedy_he_xavier greedy_responses intensity leaky_relu learned_slope maxout mean_response "
-    "mean_subtraction natural_gradient natural_gradient_large noisy_relu pca_reduced pixel_normalisation "
-    "prelu_first_layer redraw_layers relu_to_match revive_dead revive_dead_alone saturation shortcuts_fisher "
-    "shortcuts_fisher_prelu shortcuts_or_prelu shortcuts_training shortcuts_unit_matrix shortcuts_variance "
-    "sigmoid_slower signal slope_decay slope_decay_rate slopes_by_depth sparse_calibrated sparse_small sparsity "
-    "std_001 table2 table2_long tanh_or_sigmoid tanh_slower translation uniform_weights vgg_original whitening "
+    "cifar_resnet20 cifar_shared cifar_slope_decay_rate cifar_slopes cifar_table2 "
+    "combined_testing dead_units "
+    "dead_units_cure dead_units_prelu depth_or_width equal_weights figure2 figure2_18 "
+    "figure2_pixels figure3 "
+    "figure3_long figure3_pixels first_layer fisher_blocks_start fisher_large_start "
+    "fisher_large_trained "
+    "fisher_output_start fisher_output_trained fisher_whole_trained fixed_slope "
+    "forward_or_backward greedy "
+    "greedy_he_small greedy_he_xavier greedy_responses intensity leaky_relu learned_slope "
+    "maxout mean_response "
+    "mean_subtraction natural_gradient natural_gradient_large noisy_relu pca_reduced "
+    "pixel_normalisation "
+    "prelu_first_layer redraw_layers relu_to_match revive_dead revive_dead_alone saturation "
+    "shortcuts_fisher "
+    "shortcuts_fisher_prelu shortcuts_or_prelu shortcuts_training shortcuts_unit_matrix "
+    "shortcuts_variance "
+    "sigmoid_slower signal slope_decay slope_decay_rate slopes_by_depth sparse_calibrated "
+    "sparse_small sparsity "
+    "std_001 table2 table2_long tanh_or_sigmoid tanh_slower translation uniform_weights "
+    "vgg_original whitening "
     "xavier14 zigzag zigzag_prelu"
 )
 EXPERIMENTS = [
@@ -72,12 +84,17 @@ EXPERIMENTS = [
     "text/xavier14",
 ]
 PROMISED = {
-    "activation": "by_layer crelu dks elu gelu glu hardswish identity leaky_relu maxout mish noisy_relu prelu "
-    "prelu_shared relu relu6 rrelu selu sigmoid silu snake softplus squared_relu tanh tat_leaky_relu torch",
-    "init": "constant delta_orthogonal fixup gaussian he he_average he_backward he_scaled he_uniform lecun lsuv "
+    "activation": "by_layer crelu dks elu gelu glu hardswish identity leaky_relu maxout mish "
+    "noisy_relu prelu "
+    "prelu_shared relu relu6 rrelu selu sigmoid silu snake softplus squared_relu tanh "
+    "tat_leaky_relu torch",
+    "init": "constant delta_orthogonal fixup gaussian he he_average he_backward he_scaled "
+    "he_uniform lecun lsuv "
     "orthogonal sparse torch_default xavier xavier_forward zeros",
-    "preprocess": "channel_mean minmax none pca pca_reduce pca_whiten pixel_mean scalar_mean standardize zca",
-    "model": "mini mlp mlp_shortcuts model_a model_b model_c resnet20 resnet32 resnet56 small14 small14_32 small22_32 "
+    "preprocess": "channel_mean minmax none pca pca_reduce pca_whiten pixel_mean scalar_mean "
+    "standardize zca",
+    "model": "mini mlp mlp_shortcuts model_a model_b model_c resnet20 resnet32 resnet56 small14 "
+    "small14_32 small22_32 "
     "small30 small30_32 timm vgg16 vgg19 vgg_b",
     "data": "cifar10 digits digits8 fashion_mnist folder imagenet",
     "callbacks": "equivariance fisher greedy ranks redraw_layers revive_dead zigzag",
@@ -86,14 +103,17 @@ PROMISED = {
     "logger": "csv none wandb",
     "compute": "cpu multi_node node one_gpu slurm",
     "sweep": "learning_rate",
-    "evaluation": "calibration center dense dense_and_multi_view dense_multi_scale multi_view ten_view",
+    "evaluation": "calibration center dense dense_and_multi_view dense_multi_scale multi_view "
+    "ten_view",
     "optim": "paper plain",
 }
 
 
 def test_the_groups_hold_what_is_promised() -> None:
     found = {group: " ".join(options) for group, options in GROUPS.items()}
-    assert found == PROMISED, "put a new option into PROMISED, above, and call python scripts/reference.py"
+    assert found == PROMISED, (
+        "put a new option into PROMISED, above, and call python scripts/reference.py"
+    )
 
 
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
@@ -137,23 +157,30 @@ def source() -> Source:
 
 
 @pytest.mark.filterwarnings("ignore:.*fixed point")
-# timm has no width, and its networks are built elsewhere; the deeper residual networks differ in one number
+# timm has no width, and its networks are built elsewhere; the deeper residual networks differ in
+# one number
 @pytest.mark.parametrize(
     ("model", "init", "activation"),
     crossed(
-        sorted(set(GROUPS["model"]) - {"timm", "resnet32", "resnet56"}), GROUPS["init"], ["prelu", "maxout", "tanh"]
+        sorted(set(GROUPS["model"]) - {"timm", "resnet32", "resnet56"}),
+        GROUPS["init"],
+        ["prelu", "maxout", "tanh"],
     ),
 )
 def test_every_model_initialiser_and_kind_of_activation_go_together(
     source: Source, model: str, init: str, activation: str
 ) -> None:
     # each group's own file; a composition takes 0.1 s
-    init_config, activation_config = compose_config(f"init={init}").init, compose_config(f"activation={activation}")
+    init_config, activation_config = (
+        compose_config(f"init={init}").init,
+        compose_config(f"activation={activation}"),
+    )
     chosen = {"init": init_config.as_dict(), "activation": activation_config.activation.as_dict()}
     config = compose_config(f"model={model}", *SMALL).replaced(chosen)
     if config.model.target and activation == "maxout":
         with pytest.raises(
-            InputError, match=r"Maxout reads 2 and gives 1 channels per unit, .* choose a model of rows"
+            InputError,
+            match=r"Maxout reads 2 and gives 1 channels per unit, .* choose a model of rows",
         ):
             build.build_network(config, source, None)
         return
@@ -162,7 +189,9 @@ def test_every_model_initialiser_and_kind_of_activation_go_together(
             build.build_network(config, source, None)
         return
     network, report = build.build_network(config, source, None, lambda: torch.randn(4, 1, 32, 32))
-    assert len(report) == sum(isinstance(m, torch.nn.Conv2d | torch.nn.Linear) for m in network.modules())
+    assert len(report) == sum(
+        isinstance(m, torch.nn.Conv2d | torch.nn.Linear) for m in network.modules()
+    )
     scores = network.eval()(torch.randn(2, 1, 32, 32))
     assert scores.shape == (2, 10)
     assert torch.isfinite(scores).all()
@@ -190,7 +219,8 @@ BAD = [
     ("optim.epochs=null", r"optim\.epochs has no value; give a whole number at least 1"),
     (
         "compute.threads=0",
-        r"compute\.threads=0 is not usable; give a whole number at least 1 and at most 4096 \(or null\)",
+        r"compute\.threads=0 is not usable; give a whole number at least 1 and at most 4096 "
+        r"\(or null\)",
     ),
     ("model.norm=fixup", r"model\.norm=fixup is for residual networks; choose model=resnet20"),
     ("model.norm=layer", r"model\.norm=layer is not known; choose one of: none, batch, fixup"),
@@ -204,31 +234,60 @@ BAD = [
     ("compute.fast=yes", r"compute\.fast=yes is not known; choose one of: false, true"),
     (
         "compute.fast=true compute.precision=64-true",
-        r"compute\.fast=true computes in bf16-mixed, and compute\.precision=64-true asks for another",
+        r"compute\.fast=true computes in bf16-mixed, and compute\.precision=64-true asks for "
+        r"another",
     ),
-    ("preprocess.scale=big", r"preprocess\.scale=big is not usable; give unit_rms or a number above 0"),
-    ("data.pad_px=-1", r"data\.pad_px=-1 is not usable; give a whole number at least 0 and at most 8192$"),
-    ("data.crop_px=37", r"data\.crop_px=37 is larger than data\.resize_px=36; .* lower data\.crop_px"),
-    ("optim.drop_epochs=[3,2]", r"optim\.drop_epochs=\[3, 2\] is not usable; give ascending epochs"),
+    (
+        "preprocess.scale=big",
+        r"preprocess\.scale=big is not usable; give unit_rms or a number above 0",
+    ),
+    (
+        "data.pad_px=-1",
+        r"data\.pad_px=-1 is not usable; give a whole number at least 0 and at most 8192$",
+    ),
+    (
+        "data.crop_px=37",
+        r"data\.crop_px=37 is larger than data\.resize_px=36; .* lower data\.crop_px",
+    ),
+    (
+        "optim.drop_epochs=[3,2]",
+        r"optim\.drop_epochs=\[3, 2\] is not usable; give ascending epochs",
+    ),
     ("optim.drop_epochs=[true]", r"optim\.drop_epochs=\[True\] is not usable"),
     ("init.fc_std=5", r"init\.fc_std=5 is not usable; give numbers above 0"),
     ("init.fc_std=[a,b,c]", r"init\.fc_std=\['a', 'b', 'c'\] is not usable"),
-    ("init.first_layer_linear=7", r"init\.first_layer_linear=7 is not known; choose one of: false, true"),
+    (
+        "init.first_layer_linear=7",
+        r"init\.first_layer_linear=7 is not known; choose one of: false, true",
+    ),
     (
         "evaluation.center=null",
-        r"evaluation\.center=None is not usable; give evaluation=\[.*\] of: calibration, center, .*dense",
+        r"evaluation\.center=None is not usable; give evaluation=\[.*\] of: calibration, "
+        r"center, .*dense",
     ),
     ("evaluation=[]", r"evaluation is not chosen; give evaluation=<option>"),
-    ("data.scale_jitter_px=[20,40]", r"data\.scale_jitter_px=\[20, 40\] is not usable; .*data\.crop_px=32 or above"),
-    ("data.scale_jitter_px=40", r"data\.scale_jitter_px=40 is not usable; give a range such as \[256,512\]"),
+    (
+        "data.scale_jitter_px=[20,40]",
+        r"data\.scale_jitter_px=\[20, 40\] is not usable; .*data\.crop_px=32 or above",
+    ),
+    (
+        "data.scale_jitter_px=40",
+        r"data\.scale_jitter_px=40 is not usable; give a range such as \[256,512\]",
+    ),
     ("data.color_sigma=-1", r"data\.color_sigma=-1 is not usable"),
     ("model.rows=3", r"model\.rows=3 is not usable"),
     ("model.width=65", r"model\.width=65 is not usable; give a number above 0 and at most 64$"),
-    ("data.resize_px=8193", r"data\.resize_px=8193 is not usable; give a whole number at least 1 and at most 8192$"),
+    (
+        "data.resize_px=8193",
+        r"data\.resize_px=8193 is not usable; give a whole number at least 1 and at most 8192$",
+    ),
     ("compute.threads=4097", r"compute\.threads=4097 is not usable; .* at most 4096 \(or null\)$"),
     ("compute.workers=1025", r"compute\.workers=1025 is not usable; .* at most 1024$"),
     ("optim.epochs=100001", r"optim\.epochs=100001 is not usable; .* at most 100000$"),
-    ("optim.global_batch=1000001", r"optim\.global_batch=1000001 is not usable; .* at most 1000000$"),
+    (
+        "optim.global_batch=1000001",
+        r"optim\.global_batch=1000001 is not usable; .* at most 1000000$",
+    ),
     ("optim.lr=1e31", r"optim\.lr=1e\+31 is not usable; give a number above 0 and at most 1e\+30$"),
     ("optim.weight_decay=1e31", r"optim\.weight_decay=1e\+31 is not usable"),
     ("optim.bias_lr_factor=1e31", r"optim\.bias_lr_factor=1e\+31 is not usable"),
@@ -241,13 +300,18 @@ BAD = [
     ("init.fc_std=[1,1,1e31]", r"init\.fc_std=\[1, 1, 1e\+31\] is not usable; .* at most 1e\+30"),
     ("runs_dir=7", r"runs_dir=7 is not usable; give a folder's path"),
     ("cache_dir=null", r"cache_dir has no value; give a folder's path"),
-    ("optim.drop_epochs=[30,90]", r"optim\.drop_epochs=\[30, 90\] goes beyond .* optim\.epochs=75; give earlier"),
+    (
+        "optim.drop_epochs=[30,90]",
+        r"optim\.drop_epochs=\[30, 90\] goes beyond .* optim\.epochs=75; give earlier",
+    ),
     ("optim.drop_epochs=5", r"optim\.drop_epochs=5 is not usable"),
 ]
 
 
 @pytest.mark.parametrize(("override", "sentence"), BAD)
-def test_a_value_that_cannot_be_used_is_one_sentence_with_the_remedy(override: str, sentence: str) -> None:
+def test_a_value_that_cannot_be_used_is_one_sentence_with_the_remedy(
+    override: str, sentence: str
+) -> None:
     with pytest.raises(InputError, match=sentence):
         compose_config(*override.split())
 
@@ -255,8 +319,14 @@ def test_a_value_that_cannot_be_used_is_one_sentence_with_the_remedy(override: s
 def test_keys_of_the_preparation_are_checked() -> None:
     for override, sentence in (
         ("data.store=zip", r"data\.store=zip is not known; choose one of: tiled, plain"),
-        ("data.shard_bytes=0", r"data\.shard_bytes=0 is not usable; give a whole number at least 1"),
-        ("data.allow_unpinned=1", r"data\.allow_unpinned=1 is not known; choose one of: false, true"),
+        (
+            "data.shard_bytes=0",
+            r"data\.shard_bytes=0 is not usable; give a whole number at least 1",
+        ),
+        (
+            "data.allow_unpinned=1",
+            r"data\.allow_unpinned=1 is not known; choose one of: false, true",
+        ),
     ):
         with pytest.raises(InputError, match=sentence):
             compose_config("data=imagenet", override)
@@ -268,7 +338,9 @@ def test_readings_and_bad_images_are_chosen_by_name() -> None:
         ("bad_images", "ignore", "error, skip"),
     ):
         compose_config("data=imagenet", f"data.{key}={known.split(', ')[1]}")
-        with pytest.raises(InputError, match=rf"data\.{key}={wrong} is not known; choose one of: {known}$"):
+        with pytest.raises(
+            InputError, match=rf"data\.{key}={wrong} is not known; choose one of: {known}$"
+        ):
             compose_config("data=imagenet", f"data.{key}={wrong}")
     geometry = compose_config("data=imagenet", "data.color_scale=roots").data
     assert (geometry.color_sigma, geometry.color_scale) == (0.1, "roots")
@@ -284,22 +356,59 @@ def import_function(group: str, settings: dict[str, object]) -> object:
 
 
 def test_settings_that_a_function_does_not_take_are_named_with_those_it_takes() -> None:
-    with pytest.raises(InputError, match=r"activation\.slope is not known; .*prelu takes: initial_slope"):
+    with pytest.raises(
+        InputError, match=r"activation\.slope is not known; .*prelu takes: initial_slope"
+    ):
         import_function("activation", {"_target_": "rectifiers.activations.prelu", "slope": 1})
     for group, option, setting, sentence in (
-        ("activation", "prelu", "initial_slope=abc", r"activation\.initial_slope=abc is not usable; give a number$"),
-        ("activation", "maxout", "pieces=2.5", r"activation\.pieces=2\.5 is not usable; give a whole number$"),
-        ("activation", "snake", "a=0", r"activation\.a=0 is not usable; give a number above 0 and at most 20$"),
+        (
+            "activation",
+            "prelu",
+            "initial_slope=abc",
+            r"activation\.initial_slope=abc is not usable; give a number$",
+        ),
+        (
+            "activation",
+            "maxout",
+            "pieces=2.5",
+            r"activation\.pieces=2\.5 is not usable; give a whole number$",
+        ),
+        (
+            "activation",
+            "snake",
+            "a=0",
+            r"activation\.a=0 is not usable; give a number above 0 and at most 20$",
+        ),
         (
             "activation",
             "dks",
             "depth=0",
             r"activation\.depth=0 is not usable; give a whole number at least 1 \(",
         ),
-        ("activation", "dks", "slope=1", r"activation\.slope=1 is not usable; give a number above 1"),
-        ("activation", "dks", "function=relu", r"activation\.function=relu is not known; choose one of: tanh, sigmoid"),
-        ("activation", "tat_leaky_relu", "similarity=1", r"activation\.similarity=1 is not usable; .* and below 1$"),
-        ("init", "sparse", "std=x", r"init\.std=x is not usable; give a number at least 0 and .* \(or null\)$"),
+        (
+            "activation",
+            "dks",
+            "slope=1",
+            r"activation\.slope=1 is not usable; give a number above 1",
+        ),
+        (
+            "activation",
+            "dks",
+            "function=relu",
+            r"activation\.function=relu is not known; choose one of: tanh, sigmoid",
+        ),
+        (
+            "activation",
+            "tat_leaky_relu",
+            "similarity=1",
+            r"activation\.similarity=1 is not usable; .* and below 1$",
+        ),
+        (
+            "init",
+            "sparse",
+            "std=x",
+            r"init\.std=x is not usable; give a number at least 0 and .* \(or null\)$",
+        ),
         (
             "init",
             "sparse",
@@ -311,15 +420,37 @@ def test_settings_that_a_function_does_not_take_are_named_with_those_it_takes() 
         ("init", "gaussian", "std=-1", r"init\.std=-1 is not usable; give a number at least 0"),
         ("init", "he_scaled", "beta=0", r"init\.beta=0 is not usable; give a number above 0"),
         ("init", "constant", "value=.nan", r"init\.value=nan is not usable"),
-        ("preprocess", "zca", "epsilon=-1", r"preprocess\.epsilon=-1 is not usable; give a number at least 0"),
+        (
+            "preprocess",
+            "zca",
+            "epsilon=-1",
+            r"preprocess\.epsilon=-1 is not usable; give a number at least 0",
+        ),
         ("data", "folder", "root=7", r"data\.root=7 is not usable; give text \(or null\)$"),
-        ("data", "cifar10", "download=1", r"data\.download=1 is not known; choose one of: false, true$"),
-        ("data", "digits", "split_seed=-1", r"data\.split_seed=-1 is not usable; give a whole number at least 0"),
+        (
+            "data",
+            "cifar10",
+            "download=1",
+            r"data\.download=1 is not known; choose one of: false, true$",
+        ),
+        (
+            "data",
+            "digits",
+            "split_seed=-1",
+            r"data\.split_seed=-1 is not usable; give a whole number at least 0",
+        ),
         ("data", "digits", "split_seed=4294967296", r"at least 0 and at most 4294967295$"),
-        ("data", "digits", "val_fraction=1", r"data\.val_fraction=1 is not usable; give a number above 0 and below 1$"),
+        (
+            "data",
+            "digits",
+            "val_fraction=1",
+            r"data\.val_fraction=1 is not usable; give a number above 0 and below 1$",
+        ),
     ):
         key, _, value = setting.partition("=")
-        config = compose_config(f"{group}={option}").replaced({f"{group}.{key}": yaml.safe_load(value)})
+        config = compose_config(f"{group}={option}").replaced(
+            {f"{group}.{key}": yaml.safe_load(value)}
+        )
         with pytest.raises(InputError, match=sentence):
             functions.import_function(group, config.targets()[group])
     with pytest.raises(InputError, match=r"activation\.x is not known; .*relu takes: no settings"):
@@ -330,10 +461,17 @@ def test_settings_that_a_function_does_not_take_are_named_with_those_it_takes() 
         "rectifiers..x": r"cannot be imported \(.*\)",
         "rectifiers.__name__": "is not a function that Python can describe",
     }.items():
-        with pytest.raises(InputError, match=rf"_target_=.* {reason}; give the dotted name of a function"):
+        with pytest.raises(
+            InputError, match=rf"_target_=.* {reason}; give the dotted name of a function"
+        ):
             import_function("init", {"_target_": target})
-    for target, meant in (("torch.nn.LeakyRelu", "torch.nn.LeakyReLU"), ("rectifiers.activation.relu", None)):
-        with pytest.raises(InputError, match=f"did you mean {meant}\\?$" if meant else "give the dotted name"):
+    for target, meant in (
+        ("torch.nn.LeakyRelu", "torch.nn.LeakyReLU"),
+        ("rectifiers.activation.relu", None),
+    ):
+        with pytest.raises(
+            InputError, match=f"did you mean {meant}\\?$" if meant else "give the dotted name"
+        ):
             import_function("activation", {"_target_": target})
 
 
@@ -345,11 +483,16 @@ def test_settings_that_a_function_does_not_take_are_named_with_those_it_takes() 
         ("torch.nn.Softplus", "Softplus(beta=1.0, threshold=20.0)"),
         ("torch.nn.Mish", "Mish()"),
         ("torch.nn.PReLU", "PReLU(num_parameters=32)"),
-        ("torch.nn.BatchNorm1d", "BatchNorm1d(32, eps=1e-05, momentum=0.1, affine=True, bias=True, "),
+        (
+            "torch.nn.BatchNorm1d",
+            "BatchNorm1d(32, eps=1e-05, momentum=0.1, affine=True, bias=True, ",
+        ),
         ("runs.test_configs.of_units", "LeakyReLU(negative_slope=32)"),
     ],
 )
-def test_an_activation_has_its_own_settings_and_channels_only_where_it_asks_for_them(target: str, made: str) -> None:
+def test_an_activation_has_its_own_settings_and_channels_only_where_it_asks_for_them(
+    target: str, made: str
+) -> None:
     factory = import_function("activation", {"_target_": target})
     assert describe(factory(32)).startswith(made)
 
@@ -406,11 +549,23 @@ class SoftmaxWithMoments(Softmax):
 @pytest.mark.parametrize(
     ("target", "init", "sentence"),
     [
-        ("runs.test_configs.Step", "he", r"Step\(\) has a derivative of 0 almost everywhere, .* another activation$"),
+        (
+            "runs.test_configs.Step",
+            "he",
+            r"Step\(\) has a derivative of 0 almost everywhere, .* another activation$",
+        ),
         ("runs.test_configs.Step", "gaussian", r"Step\(\) has a derivative of 0 almost everywhere"),
-        ("runs.test_configs.Rounded", "gaussian", r"Rounded\(\) has a derivative of 0 almost everywhere"),
+        (
+            "runs.test_configs.Rounded",
+            "gaussian",
+            r"Rounded\(\) has a derivative of 0 almost everywhere",
+        ),
         ("runs.test_configs.StraightThrough", "gaussian", None),
-        ("runs.test_configs.Log", "gaussian", r"Log\(\) is not finite for all z ~ N\(0, 1\); give one"),
+        (
+            "runs.test_configs.Log",
+            "gaussian",
+            r"Log\(\) is not finite for all z ~ N\(0, 1\); give one",
+        ),
         (
             "runs.test_configs.Softmax",
             "he",
@@ -448,12 +603,18 @@ def bend(y, amount=0.5):
     ("target", "settings", "expected"),
     [
         ("torch.nn.functional.mish", {}, torch.nn.functional.mish),
-        ("torch.nn.functional.gelu", {}, torch.nn.functional.gelu),  # written in C: it has no signature
+        (
+            "torch.nn.functional.gelu",
+            {},
+            torch.nn.functional.gelu,
+        ),  # written in C: it has no signature
         ("torch.nn.functional.leaky_relu", {"negative_slope": 0.1}, torch.nn.LeakyReLU(0.1)),
         ("runs.test_configs.bend", {"amount": 2.0}, lambda y: y.relu() + 2 * y.sin()),
     ],
 )
-def test_a_function_of_a_tensor_is_an_activation(target: str, settings: dict[str, float], expected: Any) -> None:
+def test_a_function_of_a_tensor_is_an_activation(
+    target: str, settings: dict[str, float], expected: Any
+) -> None:
     built = import_function("activation", {"_target_": target, **settings})(3)
     y = torch.linspace(-3, 3, 12).view(4, 3)
     torch.testing.assert_close(built(y), expected(y), rtol=0, atol=0)
@@ -475,11 +636,21 @@ def no_rule(weight, layer, generator):
             r"norm needs input, which is not given; write a",
         ),
         ("activation", "torch.nn.GroupNorm", r"GroupNorm needs num_groups, which is not given"),
-        ("init", "rectifiers.activations.relu", r"cannot be called with \(weight, layer, generator\)"),
-        ("init", "runs.test_configs.no_rule", r"no_rule returns None for fc_1; it must return the std"),
+        (
+            "init",
+            "rectifiers.activations.relu",
+            r"cannot be called with \(weight, layer, generator\)",
+        ),
+        (
+            "init",
+            "runs.test_configs.no_rule",
+            r"no_rule returns None for fc_1; it must return the std",
+        ),
     ],
 )
 def test_a_target_of_the_wrong_kind_is_named(group: str, target: str, sentence: str) -> None:
-    config = compose_config("activation=relu", "model=mlp", *SMALL).replaced({f"{group}._target_": target})
+    config = compose_config("activation=relu", "model=mlp", *SMALL).replaced(
+        {f"{group}._target_": target}
+    )
     with pytest.raises(InputError, match=rf"{group}\._target_=.*{sentence}"):
         build.build_network(config, digits(), None)

@@ -11,14 +11,28 @@ def name(*overrides: str) -> str:
 @pytest.mark.parametrize(
     "override",
     [
-        "seed=1", "activation=relu", "activation.initial_slope=0.1", "init=xavier", "init.bias=0.01", "model.width=0.5",
-        "model.norm=batch", "preprocess=zca", "optim.lr=0.02", "optim.epochs=41", "optim.drop_epochs=[3]",
-        "data.split_seed=1", "data.scale_jitter_px=[32,40]", "data.color_sigma=0.1",
-        "data.crop_px=30", "data.pad_px=4",
-        "data.protocol=paper", "data.val_per_class=9", "compute.precision=bf16-mixed",
+        "seed=1",
+        "activation=relu",
+        "activation.initial_slope=0.1",
+        "init=xavier",
+        "init.bias=0.01",
+        "model.width=0.5",
+        "model.norm=batch",
+        "preprocess=zca",
+        "optim.lr=0.02",
+        "optim.epochs=41",
+        "optim.drop_epochs=[3]",
+        "data.split_seed=1",
+        "data.scale_jitter_px=[32,40]",
+        "data.color_sigma=0.1",
+        "data.crop_px=30",
+        "data.pad_px=4",
+        "data.protocol=paper",
+        "data.val_per_class=9",
+        "compute.precision=bf16-mixed",
         "compute.fast=true",
     ],
-)  # fmt: skip
+)
 def test_what_can_move_a_number_makes_another_run(override: str) -> None:
     assert name(override) != name()
 
@@ -26,13 +40,24 @@ def test_what_can_move_a_number_makes_another_run(override: str) -> None:
 @pytest.mark.parametrize(
     "override",
     [
-        "compute.workers=4", "compute.threads=3", "compute.compile=true", "compute.channels_last=true",
-        "compute.fused=false", "compute.autotune=true", "compute.activation_checkpointing=true",
-        "logger=wandb", "rerun=true", "runs_dir=there",
-        "evaluation=[center]", "data.dense_scales_px=[40]",
-        "data.width=0.25", "optim.lr=0.010", "optim.momentum=9e-1", "init.bias=0",
+        "compute.workers=4",
+        "compute.threads=3",
+        "compute.compile=true",
+        "compute.channels_last=true",
+        "compute.fused=false",
+        "compute.autotune=true",
+        "compute.activation_checkpointing=true",
+        "logger=wandb",
+        "rerun=true",
+        "runs_dir=there",
+        "evaluation=[center]",
+        "data.dense_scales_px=[40]",
+        "data.width=0.25",
+        "optim.lr=0.010",
+        "optim.momentum=9e-1",
+        "init.bias=0",
     ],
-)  # fmt: skip
+)
 def test_what_cannot_does_not(override: str) -> None:
     assert name(override) == name()
 
@@ -45,7 +70,9 @@ def test_runs_from_before_there_was_a_protocol_or_a_padding_keep_their_names() -
 
 def test_the_fastest_way_is_one_run_whatever_else_is_asked_of_the_hardware() -> None:
     fast = name("compute=one_gpu", "compute.fast=true")
-    assert fast == name("compute=node", "compute.fast=true", "compute.precision=bf16-mixed", "compute.compile=false")
+    assert fast == name(
+        "compute=node", "compute.fast=true", "compute.precision=bf16-mixed", "compute.compile=false"
+    )
     assert fast != name("compute=one_gpu", "compute.precision=bf16-mixed", "compute.compile=true")
     assert "fast" not in science(compose_config())["compute"]
 
@@ -59,7 +86,12 @@ def test_where_data_lies_is_not_science_but_what_it_holds_is() -> None:
 def test_how_data_were_prepared_is_not_science() -> None:
     """The hash of prepared data is that of the original files."""
     plain = name("data=imagenet", "data.content=abc")
-    for override in ("data.store=tiled", "data.shard_bytes=7", "data.allow_unpinned=true", "data.root=there"):
+    for override in (
+        "data.store=tiled",
+        "data.shard_bytes=7",
+        "data.allow_unpinned=true",
+        "data.root=there",
+    ):
         assert name("data=imagenet", "data.content=abc", override) == plain
 
 
@@ -84,5 +116,8 @@ def test_equal_settings_have_one_spelling() -> None:
 
 def test_leaving_keys_out_touches_neither_the_original_nor_what_is_not_there() -> None:
     config = {"a": {"b": {"c": 1, "d": 2}, "e": None}, "f": 3}
-    assert without(config, ("a.b.c", "a.x.y", "a.e.z", "g")) == {"a": {"b": {"d": 2}, "e": None}, "f": 3}
+    assert without(config, ("a.b.c", "a.x.y", "a.e.z", "g")) == {
+        "a": {"b": {"d": 2}, "e": None},
+        "f": 3,
+    }
     assert config["a"]["b"] == {"c": 1, "d": 2}

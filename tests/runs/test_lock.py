@@ -16,7 +16,8 @@ from rectifiers.runtime.errors import InputError
 
 
 def test_a_killed_holders_child_does_not_hold_the_run(tmp_path: Path) -> None:
-    """The child stands for a loader's worker, which takes seconds to notice that its parent is gone."""
+    """The child stands for a loader's worker, which takes seconds to notice that its parent is
+    gone."""
     forking = multiprocessing.get_context("fork")
     here, there = forking.Pipe()
 
@@ -46,7 +47,8 @@ def test_a_killed_holders_child_does_not_hold_the_run(tmp_path: Path) -> None:
 
 
 def test_looking_does_not_keep_a_run_from_starting(tmp_path: Path) -> None:
-    """The probe takes the lock for an instant; without patience about one start in some hundred would be refused."""
+    """The probe takes the lock for an instant; without patience about one start in some hundred
+    would be refused."""
     with held(tmp_path / "run"):
         assert is_held(tmp_path / "run")
     assert not is_held(tmp_path / "run")
@@ -72,7 +74,10 @@ def test_a_lock_that_is_a_symbolic_link_is_neither_followed_nor_truncated(tmp_pa
     victim.write_text("words")
     (tmp_path / ".locks").mkdir()
     (tmp_path / ".locks" / "run").symlink_to(victim)
-    with pytest.raises(InputError, match=r"runs_dir=.* cannot be locked \(.*symbolic link"), held(tmp_path / "run"):
+    with (
+        pytest.raises(InputError, match=r"runs_dir=.* cannot be locked \(.*symbolic link"),
+        held(tmp_path / "run"),
+    ):
         pass
     assert not is_held(tmp_path / "run")
     assert victim.read_text() == "words"

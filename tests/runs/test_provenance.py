@@ -21,7 +21,9 @@ def test_versions_lock_and_machine_are_recorded() -> None:
     assert found.machine.threads == 3
 
 
-def test_processors_of_one_name_differ_by_their_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processors_of_one_name_differ_by_their_instructions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "AVX2")
     older = provenance("data", "statistics", "cpu", 1).machine
     monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "AVX512")

@@ -1,4 +1,5 @@
-"""The paper's recipe (sections 2 and 3) stands in the configuration and does to a network what the paper says."""
+"""The paper's recipe (sections 2 and 3) stands in the configuration and does to a network what the
+paper says."""
 
 from typing import Any
 
@@ -54,14 +55,23 @@ def optimised(activation: str) -> tuple[RunConfig, torch.nn.Module, torch.optim.
     config = compose_config(f"activation={activation}", "data=digits8", "model=mini", "optim=paper")
     network, _ = build_network(config, open_source(config), None)
     o = config.optim
-    sgd = build_sgd(network, lr=o.lr, momentum=o.momentum, weight_decay=o.weight_decay, bias_lr_factor=o.bias_lr_factor)
+    sgd = build_sgd(
+        network,
+        lr=o.lr,
+        momentum=o.momentum,
+        weight_decay=o.weight_decay,
+        bias_lr_factor=o.bias_lr_factor,
+    )
     return config, network, sgd
 
 
 def test_prelu_slopes_have_momentum_and_no_weight_decay() -> None:
-    """Section 2.1: the increment is 0.9 times the last one plus the gradient times the learning rate."""
+    """Section 2.1: the increment is 0.9 times the last one plus the gradient times the learning
+    rate."""
     _, network, sgd = optimised("prelu")
-    slope = next(module for module in network.modules() if isinstance(module, torch.nn.PReLU)).weight
+    slope = next(
+        module for module in network.modules() if isinstance(module, torch.nn.PReLU)
+    ).weight
     for _ in range(3):
         slope.grad = torch.ones_like(slope)
         sgd.step()
@@ -71,7 +81,9 @@ def test_prelu_slopes_have_momentum_and_no_weight_decay() -> None:
 
 def test_weights_without_a_gradient_shrink_by_the_rate_times_the_decay() -> None:
     _, network, sgd = optimised("relu")
-    (weight, *_) = (m.weight for m in network.modules() if isinstance(m, torch.nn.Conv2d | torch.nn.Linear))
+    (weight, *_) = (
+        m.weight for m in network.modules() if isinstance(m, torch.nn.Conv2d | torch.nn.Linear)
+    )
     before = weight.detach().double()
     weight.grad = torch.zeros_like(weight)
     sgd.step()
@@ -86,7 +98,9 @@ def test_half_of_what_leaves_the_first_two_fully_connected_layers_is_dropped() -
     for name, module in network.named_modules():
         if isinstance(module, torch.nn.Dropout):
             module.register_forward_hook(
-                lambda _, given, made, name=name: zeros.update({name: (made[given[0] != 0] == 0).float().mean().item()})
+                lambda _, given, made, name=name: zeros.update(
+                    {name: (made[given[0] != 0] == 0).float().mean().item()}
+                )
             )
     with torch.no_grad():
         network.train()(torch.randn(16, 1, 32, 32, generator=torch.Generator().manual_seed(0)))

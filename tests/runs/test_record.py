@@ -36,11 +36,20 @@ def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_an_ensemble_comes_back_as_it_was_written_and_is_no_training(tmp_path: Path) -> None:
-    whole = ensemble(*(training(**WHOLE | {"science": SCIENCE | {"seed": s}, "run": run_id(SCIENCE | {"seed": s})})
-                       for s in (0, 1)))  # fmt: skip
+    whole = ensemble(
+        *(
+            training(
+                **WHOLE | {"science": SCIENCE | {"seed": s}, "run": run_id(SCIENCE | {"seed": s})}
+            )
+            for s in (0, 1)
+        )
+    )
     records.write(tmp_path / "record.json", whole)
     assert records.load(tmp_path / "record.json") == whole
-    with pytest.raises(InputError, match=r"record\.json is an ensemble's record and not a training's; give one of its"):
+    with pytest.raises(
+        InputError,
+        match=r"record\.json is an ensemble's record and not a training's; give one of its",
+    ):
         records.load_training(tmp_path / "record.json")
 
 
@@ -48,7 +57,9 @@ def put(whole: Any, key: str, value: Any) -> str:
     """The JSON text with `value`, itself a text, at a dotted key."""
     marked = json.loads(json.dumps(whole))
     node = marked
-    *parents, leaf = [int(part) if part.isdigit() and part != "36" else part for part in key.split(".")]
+    *parents, leaf = [
+        int(part) if part.isdigit() and part != "36" else part for part in key.split(".")
+    ]
     for part in parents:
         node = node[part]
     node[leaf] = "here it stands"
@@ -75,33 +86,101 @@ BRACKETS = "[" * 200_000
         ("history", "[]", "epochs is 3, and history has 0"),
         ("history.1.epoch", "3", "history.1 .* is not of epoch 2"),
         ("history.1.lr", "null", "history.1 has no lr"),
-        ("history.0.train_loss", '"low"', "history.0.train_loss: input should be a valid number, and is 'low'"),
-        ("history.0.train_loss", "true", "history.0.train_loss: input should be a valid number, and is True"),
-        ("history.0.train_loss", "1e200", "history.0.train_loss: input should be less than or equal to 1e150,"),
-        ("diverged", '{"step": 1, "layer": "fc"}', "diverged does not fit status, which is finished"),
+        (
+            "history.0.train_loss",
+            '"low"',
+            "history.0.train_loss: input should be a valid number, and is 'low'",
+        ),
+        (
+            "history.0.train_loss",
+            "true",
+            "history.0.train_loss: input should be a valid number, and is True",
+        ),
+        (
+            "history.0.train_loss",
+            "1e200",
+            "history.0.train_loss: input should be less than or equal to 1e150,",
+        ),
+        (
+            "diverged",
+            '{"step": 1, "layer": "fc"}',
+            "diverged does not fit status, which is finished",
+        ),
         ("science.data", "{}", "science: data.crop_px is None, not of type int"),
         ("science.seed", "-1", "science: seed is -1"),
         ("slopes.conv1", '{"mean": 0.2}', "slopes.conv1.std: field required"),
         ("slopes.conv1.median", "0.2", "slopes.conv1.median: extra inputs are not permitted"),
         ("protocols.center", "{}", "protocols.center.num_images: field required"),
-        ("protocols.center.num_images", "0", "protocols.center.num_images: input should be greater than 0"),
-        ("protocols.center.num_images", "6", "protocols.center: top1_error_pct is 40.0, but 3 of 6 images are correct"),
+        (
+            "protocols.center.num_images",
+            "0",
+            "protocols.center.num_images: input should be greater than 0",
+        ),
+        (
+            "protocols.center.num_images",
+            "6",
+            "protocols.center: top1_error_pct is 40.0, but 3 of 6 images are correct",
+        ),
         ("protocols.center.top1_correct", "9", "protocols.center: top1_correct is 9 of 5 images"),
-        ("protocols.center.top1_correct", "2", "protocols.center: top1_error_pct is 40.0, but 2 of 5 images"),
-        ("protocols.center.top1_error_pct", "40.1", "protocols.center: top1_error_pct is 40.1, but 3 of 5 images"),
-        ("protocols.center.top5_error_pct", "1.0", "protocols.center: top5_error_pct is 1.0, but 5 of 5 images"),
-        ("protocols.center.top5_correct", "null", "protocols.center: one of top5_correct and top5_error_pct is null"),
-        ("protocols.center.by_scale.36.top1_correct", "1", r"protocols\.center\.by_scale\.36: top1_error_pct is 60"),
-        ("protocols.center.correct_mask", '"xy"', "protocols.center.correct_mask: string should match pattern"),
-        ("protocols.center.correct_mask", '"e"', "protocols.center: correct_mask has 1 digits for 5 images"),
-        ("protocols.center.correct_mask", '"e000"', "protocols.center: correct_mask has 4 digits for 5 images"),
-        ("protocols.center.correct_mask", '"f0"', "correct_mask marks other images than the 3 of top1_correct"),
-        ("protocols.center.correct_mask", '"c1"', "correct_mask marks other images than the 3 of top1_correct"),
+        (
+            "protocols.center.top1_correct",
+            "2",
+            "protocols.center: top1_error_pct is 40.0, but 2 of 5 images",
+        ),
+        (
+            "protocols.center.top1_error_pct",
+            "40.1",
+            "protocols.center: top1_error_pct is 40.1, but 3 of 5 images",
+        ),
+        (
+            "protocols.center.top5_error_pct",
+            "1.0",
+            "protocols.center: top5_error_pct is 1.0, but 5 of 5 images",
+        ),
+        (
+            "protocols.center.top5_correct",
+            "null",
+            "protocols.center: one of top5_correct and top5_error_pct is null",
+        ),
+        (
+            "protocols.center.by_scale.36.top1_correct",
+            "1",
+            r"protocols\.center\.by_scale\.36: top1_error_pct is 60",
+        ),
+        (
+            "protocols.center.correct_mask",
+            '"xy"',
+            "protocols.center.correct_mask: string should match pattern",
+        ),
+        (
+            "protocols.center.correct_mask",
+            '"e"',
+            "protocols.center: correct_mask has 1 digits for 5 images",
+        ),
+        (
+            "protocols.center.correct_mask",
+            '"e000"',
+            "protocols.center: correct_mask has 4 digits for 5 images",
+        ),
+        (
+            "protocols.center.correct_mask",
+            '"f0"',
+            "correct_mask marks other images than the 3 of top1_correct",
+        ),
+        (
+            "protocols.center.correct_mask",
+            '"c1"',
+            "correct_mask marks other images than the 3 of top1_correct",
+        ),
         ("wall_s", "NaN", "expected value at line 1"),
         ("wall_s", "1e999", "wall_s: input should be"),
         ("slopes.conv1.mean", "NaN", "expected value at line 1"),
         ("history.0.train_loss", "Infinity", "expected value at line 1"),
-        ("protocols.center.settings", '{"scale": 1e999}', "protocols.center.settings: out of range float"),
+        (
+            "protocols.center.settings",
+            '{"scale": 1e999}',
+            "protocols.center.settings: out of range float",
+        ),
         ("science.optim.lr", "-1e999", "out of range float"),
         ("images.train", "1" + "0" * 400, "images.train: input should be less than"),
         ("compute", DEEP, "recursion limit exceeded"),
@@ -109,7 +188,9 @@ BRACKETS = "[" * 200_000
         ("compute", BRACKETS, "recursion limit exceeded"),
     ],
 )
-def test_what_is_no_record_is_refused_in_one_sentence(tmp_path: Path, key: str, value: str, sentence: str) -> None:
+def test_what_is_no_record_is_refused_in_one_sentence(
+    tmp_path: Path, key: str, value: str, sentence: str
+) -> None:
     path = tmp_path / "record.json"
     path.write_text(put(WHOLE, key, value))
     with pytest.raises(InputError, match=sentence) as refusal:
@@ -121,11 +202,18 @@ def test_what_is_no_record_is_refused_in_one_sentence(tmp_path: Path, key: str, 
     assert len(told) < len(str(path)) + 250
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "3", '{"schema_version": 3}', "\x00", "{}x"])
-def test_a_file_that_holds_something_else_is_named_with_the_remedy(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", "3", '{"schema_version": 3}', "\x00", "{}x"]
+)
+def test_a_file_that_holds_something_else_is_named_with_the_remedy(
+    tmp_path: Path, text: str
+) -> None:
     path = tmp_path / "record.json"
     path.write_text(text)
-    with pytest.raises(InputError, match=r"record\.json is not a usable record \(.*\); remove it, or give rerun=true"):
+    with pytest.raises(
+        InputError,
+        match=r"record\.json is not a usable record \(.*\); remove it, or give rerun=true",
+    ):
         records.load(path)
 
 
@@ -138,8 +226,14 @@ def test_the_splits_are_those_of_the_protocol_and_of_what_was_tested() -> None:
     for changes, sentence in (
         ({"science": SCIENCE}, "images.test is 5, which is not of data.protocol in science"),
         ({"images": three | {"test": None}}, "images.test is None, which is not of data.protocol"),
-        ({"images": three | {"test": 6}}, "protocols.center is of 5 images of test, and test has 6"),
-        ({"protocols": {"center": result(3, 5)}}, "protocols.center is of 5 images of val, and test has 5"),
+        (
+            {"images": three | {"test": 6}},
+            "protocols.center is of 5 images of test, and test has 6",
+        ),
+        (
+            {"protocols": {"center": result(3, 5)}},
+            "protocols.center is of 5 images of val, and test has 5",
+        ),
     ):
         with pytest.raises(ValueError, match=sentence):
             training(**{"science": held_out, "protocols": tested, "images": three} | changes)
@@ -164,23 +258,34 @@ def test_names_of_members_are_those_of_their_science() -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e200])
 def test_what_cannot_be_read_is_not_written(tmp_path: Path, value: float) -> None:
     record = training(**WHOLE)
-    wrong: dict[str, Any] = {"wall_s": value, "compute": {"x": value}, "history": [epoch(1) | {"lr": value}]}
+    wrong: dict[str, Any] = {
+        "wall_s": value,
+        "compute": {"x": value},
+        "history": [epoch(1) | {"lr": value}],
+    }
     for key in ("wall_s", "history", *(["compute"] if value != 1e200 else [])):
         with pytest.raises(ValueError, match=key if value == 1e200 else "expected value"):
-            records.write(tmp_path / "record.json", record.model_copy(update={key: wrong[key], "epochs": 3}))
+            records.write(
+                tmp_path / "record.json", record.model_copy(update={key: wrong[key], "epochs": 3})
+            )
     assert not list(tmp_path.iterdir())
 
 
 def test_a_record_is_made_with_the_checks_that_it_is_read_with() -> None:
     kept = training(**WHOLE)
     with pytest.raises(ValueError, match="epochs is 2, and history has 3"):
-        TrainingRecord(**{name: getattr(kept, name) for name in TrainingRecord.model_fields} | {"epochs": 2})
+        TrainingRecord(
+            **{name: getattr(kept, name) for name in TrainingRecord.model_fields} | {"epochs": 2}
+        )
 
 
 @pytest.mark.parametrize(
-    ("number", "kept"), [(1.5, 1.5), (-1e30, -1e30), (float("nan"), None), (1e200, None), (None, None)]
+    ("number", "kept"),
+    [(1.5, 1.5), (-1e30, -1e30), (float("nan"), None), (1e200, None), (None, None)],
 )
-def test_a_number_that_no_record_can_hold_is_kept_as_none(number: float | None, kept: float | None) -> None:
+def test_a_number_that_no_record_can_hold_is_kept_as_none(
+    number: float | None, kept: float | None
+) -> None:
     assert records.finite(number) == kept
 
 
@@ -193,7 +298,12 @@ def test_the_shell_line_is_what_was_typed() -> None:
     record = training(overrides=["activation=prelu", "data.split_seed=${seed}"])
     assert record.command == "python train.py activation=prelu 'data.split_seed=${seed}'"
     assert training(overrides=None).command is None
-    whole = ensemble(*(training(science=SCIENCE | {"seed": s}, protocols={"center": result(1, 4)}) for s in (0, 1)))
+    whole = ensemble(
+        *(
+            training(science=SCIENCE | {"seed": s}, protocols={"center": result(1, 4)})
+            for s in (0, 1)
+        )
+    )
     runs = ",".join(member.run for member in whole.members)
     assert whole.command == f"python scripts/evaluate.py 'run=[{runs}]' 'evaluation=[center]'"
 
@@ -231,7 +341,9 @@ while True:
 def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "file"
     for attempt in range(6):
-        process = forkserver.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE)
+        process = forkserver.Popen(
+            [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE
+        )
         assert process.stdout is not None
         process.stdout.readline()
         time.sleep(0.02 + 0.013 * attempt)

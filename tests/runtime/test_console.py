@@ -36,7 +36,9 @@ def advance_by_the_second(seconds: int) -> None:
             advance(2)
 
 
-def test_a_line_after_half_a_minute_and_then_every_minute_says_count_rate_and_time_left(output: io.StringIO) -> None:
+def test_a_line_after_half_a_minute_and_then_every_minute_says_count_rate_and_time_left(
+    output: io.StringIO,
+) -> None:
     advance_by_the_second(160)
     assert output.getvalue().splitlines() == [
         "testing dense: 60 of 400 images, 2 per second, 3 min left",
@@ -81,7 +83,10 @@ def test_a_terminal_shows_a_bar_with_the_same_numbers(monkeypatch: pytest.Monkey
     [
         ((5, 10, "networks", 0.0), "5 of 10 networks"),
         ((5, 10, "networks", 0.125), "5 of 10 networks, 0.125 per second, 40 s left"),
-        ((10**9, 15 * 10**10, "bytes", 2e8), "1.0 GB of 150.0 GB, 200.0 MB per second, 12 min left"),
+        (
+            (10**9, 15 * 10**10, "bytes", 2e8),
+            "1.0 GB of 150.0 GB, 200.0 MB per second, 12 min left",
+        ),
     ],
 )
 def test_a_line_gives_amounts_in_their_unit(arguments: tuple, text: str) -> None:
@@ -119,7 +124,9 @@ def test_the_stages_of_imagenet_print_lines(
     miniature: Expected, tmp_path: Path, output: io.StringIO, at_every_advance: None
 ) -> None:
     script = load_script("prepare_imagenet")
-    settings = script.Settings(root=str(tmp_path / "it"), store="plain", shard_bytes=10**6, resize_px=20, crop_px=16)
+    settings = script.Settings(
+        root=str(tmp_path / "it"), store="plain", shard_bytes=10**6, resize_px=20, crop_px=16
+    )
     script.verify_all(miniature, None)
     script.run_prepare(miniature, settings, 1)
     script.run_statistics(settings, tmp_path / "statistics", 1)

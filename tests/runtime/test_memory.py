@@ -10,7 +10,9 @@ import forkserver
 from rectifiers.runtime import memory
 from rectifiers.runtime.memory import keeping_freed_memory
 
-needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
+needs_glibc = pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="the C library is not glibc"
+)
 MEASURE = """
 import resource
 from pathlib import Path
@@ -26,7 +28,8 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 with keeping_freed_memory():
-    # Beside an aligned block glibc leaves a splinter. Its cache of freed ones, which holds seven, keeps blocks apart.
+    # Beside an aligned block glibc leaves a splinter. Its cache of freed ones, which holds seven,
+    # keeps blocks apart.
     again = min(faults() for _ in range(16))
     within = resident()
 print(again, faults(), within - resident())

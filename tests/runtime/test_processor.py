@@ -8,7 +8,10 @@ import pytest
 
 from rectifiers.runtime import processor
 
-CPUINFO = "processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel\t\t: 1\nmodel name\t: AMD EPYC 9575F: 64 cores\n"
+CPUINFO = (
+    "processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel\t\t: 1\nmodel name\t: AMD EPYC "
+    "9575F: 64 cores\n"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +35,9 @@ def test_other_systems_say_it_in_words_of_their_own(monkeypatch: pytest.MonkeyPa
         raise FileNotFoundError
 
     monkeypatch.setattr(Path, "read_text", refuse)
-    monkeypatch.setattr(platform, "processor", lambda: "Intel64 Family 6 Model 85 Stepping 7, GenuineIntel")
+    monkeypatch.setattr(
+        platform, "processor", lambda: "Intel64 Family 6 Model 85 Stepping 7, GenuineIntel"
+    )
     assert processor.name() == "Intel64 Family 6 Model 85 Stepping 7, GenuineIntel"
     assert processor.vendor() == "GenuineIntel"
     monkeypatch.setattr(platform, "processor", lambda: "")
@@ -40,7 +45,9 @@ def test_other_systems_say_it_in_words_of_their_own(monkeypatch: pytest.MonkeyPa
     assert processor.name() == platform.machine()
 
 
-@pytest.mark.parametrize(("own", "load", "free"), [(8, 0.2, 8), (8, 2.6, 5), (2, 2.6, 2), (2, 7.4, 1), (8, 30.0, 1)])
+@pytest.mark.parametrize(
+    ("own", "load", "free"), [(8, 0.2, 8), (8, 2.6, 5), (2, 2.6, 2), (2, 7.4, 1), (8, 30.0, 1)]
+)
 def test_cores_are_free_that_this_process_may_use_and_nobody_does(
     own: int, load: float, free: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,24 +45,53 @@ def test_a_working_folder_that_is_gone_is_one_sentence(
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (("train.py", f"cache_dir={LONG}", "runs_dir={place}/runs"), f"cache_dir={LONG} cannot be used (File name"),
-        (("train.py", "data=folder", f"data.root={LONG}"), f"data.root={LONG} cannot be read ([Errno 36] File name"),
+        (
+            ("train.py", f"cache_dir={LONG}", "runs_dir={place}/runs"),
+            f"cache_dir={LONG} cannot be used (File name",
+        ),
+        (
+            ("train.py", "data=folder", f"data.root={LONG}"),
+            f"data.root={LONG} cannot be read ([Errno 36] File name",
+        ),
         (
             ("train.py", "cache_dir={place}/file/in", "runs_dir={place}/runs"),
             "cache_dir={place}/file/in cannot be written, for {place}/file is",
         ),
-        (("scripts/sweep.py", "plan", LONG, "seed=0"), f"the sweep's folder={LONG} cannot be used (File name"),
+        (
+            ("scripts/sweep.py", "plan", LONG, "seed=0"),
+            f"the sweep's folder={LONG} cannot be used (File name",
+        ),
         (("scripts/sweep.py", "status", LONG), f"{LONG} holds no sweep; make one with"),
-        (("scripts/sweep.py", "plan", "{place}/file", "seed=0"), "the sweep's folder={place}/file cannot be written"),
-        (("scripts/sweep.py", "plan", "{place}/s", "seed=range(5,5)"), "these overrides make no run, for one of them"),
-        (("scripts/report.py", "wandb", "--out", "{place}"), "{place} cannot be used (Is a directory); give another"),
-        (("scripts/report.py", "show", "--runs", LONG), f"--runs={LONG} is not a folder; give the one that holds"),
-        (("scripts/report.py", "diff", "a", "b", "--runs", "{place}/no"), "--runs={place}/no is not a folder"),
+        (
+            ("scripts/sweep.py", "plan", "{place}/file", "seed=0"),
+            "the sweep's folder={place}/file cannot be written",
+        ),
+        (
+            ("scripts/sweep.py", "plan", "{place}/s", "seed=range(5,5)"),
+            "these overrides make no run, for one of them",
+        ),
+        (
+            ("scripts/report.py", "wandb", "--out", "{place}"),
+            "{place} cannot be used (Is a directory); give another",
+        ),
+        (
+            ("scripts/report.py", "show", "--runs", LONG),
+            f"--runs={LONG} is not a folder; give the one that holds",
+        ),
+        (
+            ("scripts/report.py", "diff", "a", "b", "--runs", "{place}/no"),
+            "--runs={place}/no is not a folder",
+        ),
         (("scripts/report.py", "cost", LONG), f"{LONG} is not a usable record"),
-        (("scripts/evaluate.py", "run=x", f"runs_dir={LONG}"), "run=x is not a finished run: there is no"),
+        (
+            ("scripts/evaluate.py", "run=x", f"runs_dir={LONG}"),
+            "run=x is not a finished run: there is no",
+        ),
     ],
 )
-def test_a_place_that_cannot_be_used_is_one_sentence(call, command: tuple[str, ...], said: str, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_used_is_one_sentence(
+    call, command: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     done = call(*(part.format(place=tmp_path) for part in command))
     assert done.returncode == 1
@@ -80,13 +109,23 @@ def test_places_are_judged_before_the_data_are_opened(call, tmp_path: Path) -> N
 def test_a_seed_that_is_too_large_is_named_itself(call) -> None:
     for data in ("digits", "digits8"):
         done = call("train.py", f"data={data}", f"seed={2**40}")
-        assert sentence(done.stderr).startswith(f"seed={2**40} is not usable; give a whole number at least 0 and")
+        assert sentence(done.stderr).startswith(
+            f"seed={2**40} is not usable; give a whole number at least 0 and"
+        )
 
 
-def test_a_full_disk_and_other_errors_of_files_are_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_and_other_errors_of_files_are_sentences(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     for error, said in (
-        (OSError(errno.ENOSPC, "No space left on device"), "a file cannot be used (No space left on device); make"),
-        (PermissionError(errno.EACCES, "Permission denied", "/a"), "/a cannot be used (Permission denied); give"),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            "a file cannot be used (No space left on device); make",
+        ),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/a"),
+            "/a cannot be used (Permission denied); give",
+        ),
     ):
         with pytest.raises(SystemExit, match="1"), one_sentence():
             raise error
@@ -96,8 +135,13 @@ def test_a_full_disk_and_other_errors_of_files_are_sentences(capsys: pytest.Capt
 
 
 @pytest.mark.process
-def test_a_program_without_stderr_ends_with_its_status_and_writes_into_no_file(tmp_path: Path) -> None:
-    code = "import os, runpy, sys; os.close(2); sys.stderr = None; sys.argv = ['train.py', *sys.argv[1:]]; "
+def test_a_program_without_stderr_ends_with_its_status_and_writes_into_no_file(
+    tmp_path: Path,
+) -> None:
+    code = (
+        "import os, runpy, sys; os.close(2); sys.stderr = None; sys.argv = ['train.py', "
+        "*sys.argv[1:]]; "
+    )
     code += "runpy.run_path('train.py', run_name='__main__')"
     places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
     done = forkserver.run([sys.executable, "-c", code, *places, "optim.lr=abc"], cwd=ROOT)
@@ -119,7 +163,7 @@ code = "import time; from rectifiers.runtime.distributed import end_with_launche
 environment = {**os.environ, "%s": str(os.getpid() + int(sys.argv[1]))}
 subprocess.Popen([sys.executable, "-c", code + "time.sleep(600)"], env=environment)
 time.sleep(600)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.process
@@ -148,11 +192,15 @@ shows = "print(input(), open('{AUTOGROUP}').read())"
 child = start_in_own_session([sys.executable, "-c", shows], os.environ, stdin=-1, text=True)
 child.communicate("\\n")  # its standard input is read after its niceness was set
 """
-    shown = subprocess.run([sys.executable, "-c", nicer], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        [sys.executable, "-c", nicer], capture_output=True, text=True, check=True
+    ).stdout
     assert shown.endswith("nice 7\n\n")
 
 
-def test_what_a_process_starts_itself_does_not_take_it_for_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_process_starts_itself_does_not_take_it_for_its_launcher(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv(LAUNCHER, str(os.getppid()))
     monkeypatch.setattr(sys, "platform", "elsewhere")
     end_with_launcher()
@@ -162,6 +210,11 @@ def test_what_a_process_starts_itself_does_not_take_it_for_its_launcher(monkeypa
 @pytest.mark.process
 def test_every_program_finds_a_module_in_the_folder_that_it_is_called_from(tmp_path: Path) -> None:
     (tmp_path / "of_mine.py").write_text("def bump(y):\n    return y.relu() + 0.1 * y.sin()\n")
-    command = [ROOT / "scripts" / "analyse.py", "gain", "activation=relu", "activation._target_=of_mine.bump"]
+    command = [
+        ROOT / "scripts" / "analyse.py",
+        "gain",
+        "activation=relu",
+        "activation._target_=of_mine.bump",
+    ]
     done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -7,7 +7,10 @@ def test_a_seed_is_the_same_on_every_machine() -> None:
 
 
 def test_streams_of_different_names_differ() -> None:
-    assert len({derive_seed(name, 0, 0) for name in ("weights", "order", "augmentation", "dropout")}) == 4
+    assert (
+        len({derive_seed(name, 0, 0) for name in ("weights", "order", "augmentation", "dropout")})
+        == 4
+    )
 
 
 def test_seeds_fit_every_generator() -> None:

@@ -1,4 +1,5 @@
-"""A signal at any stage of a run: it stops where nothing is lost, with a status, and the same command goes on."""
+"""A signal at any stage of a run: it stops where nothing is lost, with a status, and the same
+command goes on."""
 
 import functools
 import signal
@@ -32,15 +33,25 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from conftest import TINY, compose_config
 
     place = tmp_path_factory.mktemp("whole")
-    return run.train(compose_config(*TINY, *SHORT, f"runs_dir={place}/runs", f"cache_dir={place}/cache"), {})
+    return run.train(
+        compose_config(*TINY, *SHORT, f"runs_dir={place}/runs", f"cache_dir={place}/cache"), {}
+    )
 
 
 SHORT = ("optim.epochs=1", "optim.global_batch=128", "evaluation=[center]")
 
 
-@pytest.mark.parametrize(("stage", "asked"), crossed(list(STAGES), [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT]))
+@pytest.mark.parametrize(
+    ("stage", "asked"), crossed(list(STAGES), [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+)
 def test_a_signal_at_any_stage_stops_the_run_and_the_same_command_ends_with_the_same_bits(
-    tiny, whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd, stage: str, asked: signal.Signals
+    tiny,
+    whole,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd,
+    stage: str,
+    asked: signal.Signals,
 ) -> None:
     owner, name, where = STAGES[stage]
     options = (*SHORT, f"cache_dir={tmp_path}/cache")  # no statistics are there
@@ -65,13 +76,18 @@ def test_a_signal_at_any_stage_stops_the_run_and_the_same_command_ends_with_the_
     assert message.startswith(f"stopped by {asked.name} {where}; go on with: ")
     again = run.train(tiny(*options), {})
     assert again.fresh == (stage != "record")
-    states = [AtomicCheckpointIO().load_checkpoint(o.path.parent / "last.ckpt")["state_dict"] for o in (whole, again)]
+    states = [
+        AtomicCheckpointIO().load_checkpoint(o.path.parent / "last.ckpt")["state_dict"]
+        for o in (whole, again)
+    ]
     assert same_bits(*states)
     assert numbers(whole.record) == numbers(again.record)
 
 
 def test_a_second_ctrl_c_ends_the_process_at_once() -> None:
-    former = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background has it ignored
+    former = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background has it ignored
 
     def twice() -> None:
         with deferring_signals():
@@ -97,17 +113,25 @@ def test_ignored_signals_stay_ignored() -> None:
 
 
 def test_the_resume_command_can_be_typed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["/somewhere/train.py", "evaluation=[center]", "runs_dir=my runs"])
+    monkeypatch.setattr(
+        "sys.argv", ["/somewhere/train.py", "evaluation=[center]", "runs_dir=my runs"]
+    )
     assert launch_command(1, 1) == "python train.py 'evaluation=[center]' 'runs_dir=my runs'"
     monkeypatch.setattr("sys.argv", [str(Path("scripts/sweep.py")), "run", "sweeps/x"])
     assert launch_command(1, 1) == "python scripts/sweep.py run sweeps/x"
     monkeypatch.setattr("sys.argv", ["/venv/bin/rectifiers-train", "seed=1"])
     assert launch_command(1, 1) == "rectifiers-train seed=1"
-    assert launch_command(1, 2).endswith("torchrun --standalone --nproc-per-node=2 --no-python rectifiers-train seed=1")
+    assert launch_command(1, 2).endswith(
+        "torchrun --standalone --nproc-per-node=2 --no-python rectifiers-train seed=1"
+    )
 
 
-@pytest.mark.parametrize("other", [None, KeyError("a thread"), InputError("last.ckpt could not be written")])
-def test_a_killed_worker_is_a_sentence_wherever_torch_raises_its_error(other: Exception | None) -> None:
+@pytest.mark.parametrize(
+    "other", [None, KeyError("a thread"), InputError("last.ckpt could not be written")]
+)
+def test_a_killed_worker_is_a_sentence_wherever_torch_raises_its_error(
+    other: Exception | None,
+) -> None:
     @deferring_signals()
     def work() -> None:
         try:
@@ -117,5 +141,7 @@ def test_a_killed_worker_is_a_sentence_wherever_torch_raises_its_error(other: Ex
                 raise other from None
             raise
 
-    with pytest.raises(InputError, match=r"^a process that loads images was killed \(DataLoader worker \(pid 7\)"):
+    with pytest.raises(
+        InputError, match=r"^a process that loads images was killed \(DataLoader worker \(pid 7\)"
+    ):
         work()

@@ -1,4 +1,5 @@
-"""torch's private names mean what this project takes them for; a torch without one fails here first."""
+"""torch's private names mean what this project takes them for; a torch without one fails here
+first."""
 
 import ctypes
 
@@ -58,7 +59,11 @@ def test_shared_bytes_are_in_shared_memory() -> None:
 
 def test_the_tracker_counts_the_bytes_of_tensors_without_numbers() -> None:
     with fake_tensor_mode():
-        layer, x, tracker = torch.nn.Linear(1000, 1000, bias=False), torch.ones(10, 1000), memory_tracker()
+        layer, x, tracker = (
+            torch.nn.Linear(1000, 1000, bias=False),
+            torch.ones(10, 1000),
+            memory_tracker(),
+        )
         tracker.track_external(layer, x)
         with tracker:
             layer(x)

@@ -1,4 +1,5 @@
-"""The Fisher information against its definitions, one by one, and the closed forms of two-layer networks."""
+"""The Fisher information against its definitions, one by one, and the closed forms of two-layer
+networks."""
 
 import math
 from statistics import NormalDist
@@ -16,12 +17,22 @@ from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import expand
 from rectifiers.nn.sites import initialize
 from rectifiers.runtime.errors import InputError
-from rectifiers.theory.fisher import DAMPINGS, angle, fisher_matrix, gradient, measure, summarize, weights_of
+from rectifiers.theory.fisher import (
+    DAMPINGS,
+    angle,
+    fisher_matrix,
+    gradient,
+    measure,
+    summarize,
+    weights_of,
+)
 
 FALSE_ALARM = 1e-4
 
 
-def two_layers(activation, *, hidden: int = 4, classes: int = 3, side: int = 2, seed: int = 0) -> Network:
+def two_layers(
+    activation, *, hidden: int = 4, classes: int = 3, side: int = 2, seed: int = 0
+) -> Network:
     rows = [{"name": "fc", "linear": hidden}, {"name": "out", "linear": "classes"}]
     network = Network(expand(rows, width=1, classes=classes), activation, channels=1, input_px=side)
     initialize(network.sites(), I.he, seed=seed, name="")
@@ -29,7 +40,9 @@ def two_layers(activation, *, hidden: int = 4, classes: int = 3, side: int = 2, 
 
 
 def inputs(count: int, side: int = 2, seed: int = 0) -> torch.Tensor:
-    return torch.randn(count, 1, side, side, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(
+        count, 1, side, side, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
 
 
 def flat(weights: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -68,10 +81,13 @@ def test_fisher_matrix_is_minus_the_expected_hessian() -> None:
 
 
 def test_half_the_quadratic_form_is_the_kl_divergence_to_nearby_weights() -> None:
-    """KL(theta | theta + d) = d' F d / 2 up to the third order, so that halving d halves the relative error."""
+    """KL(theta | theta + d) = d' F d / 2 up to the third order, so that halving d halves the
+    relative error."""
     network, x = two_layers(A.tanh), inputs(5)
     vector = flat(weights_of(network))
-    direction = torch.randn(len(vector), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    direction = torch.randn(
+        len(vector), dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    )
     form = float(direction @ fisher_matrix(network, x) @ direction) / 2
     before = log_p(network, x, vector)
     errors = []
@@ -96,12 +112,12 @@ def test_the_output_block_is_that_of_softmax_regression_on_the_hidden_units() ->
 
 @pytest.mark.parametrize("slope", [0.0, 0.25, 0.5, 1.0])
 def test_pairs_of_hidden_units_have_the_closed_form_of_their_means(slope: float) -> None:
-    """Independent Gaussian responses, equal probabilities: (1 - a)^2 / (pi (1 + a^2)); E[f] is (1 - a) s / sqrt(2 pi).
+    """Independent Gaussian responses, equal probabilities: (1 - a)^2 / (pi (1 + a^2)); E[f] is (1 -
+    a) s / sqrt(2 pi).
 
-    4,000 inputs, 4 units; the estimate's error is at most that of a correlation of independent numbers, 1/sqrt(N) for a
-    pair: the bound is its quantile of FALSE_ALARM, for pairs that all err alike. Where the closed form is 0 the mean of
-    absolute values is not, but within the bound.
-    """
+    4,000 inputs, 4 units; the estimate's error is at most that of a correlation of independent
+    numbers, 1/sqrt(N) for a pair: the bound is its quantile of FALSE_ALARM, for pairs that all err
+    alike. Where the closed form is 0 the mean of absolute values is not, but within the bound."""
     network = two_layers(lambda c: torch.nn.LeakyReLU(slope))
     with torch.no_grad():
         network.head.fc.weight.copy_(torch.eye(4))
@@ -123,15 +139,21 @@ def test_gradient_and_fisher_matrix_order_the_weights_alike() -> None:
 
 def test_the_natural_angle_of_an_isotropic_matrix_is_zero() -> None:
     one = torch.tensor([1.0, 1.0], dtype=torch.float64)
-    assert angle(3 * torch.eye(2, dtype=torch.float64), one, damping=1e-3) == pytest.approx(0, abs=1e-5)
-    narrow = torch.diag(torch.tensor([1.0, 4.0], dtype=torch.float64))  # the natural direction is (1, 1/4)
+    assert angle(3 * torch.eye(2, dtype=torch.float64), one, damping=1e-3) == pytest.approx(
+        0, abs=1e-5
+    )
+    narrow = torch.diag(
+        torch.tensor([1.0, 4.0], dtype=torch.float64)
+    )  # the natural direction is (1, 1/4)
     assert angle(narrow, one, damping=1e-12) == pytest.approx(45 - math.degrees(math.atan(1 / 4)))
     assert angle(torch.zeros(2, 2, dtype=torch.float64), one, damping=1e-3) is None
 
 
 def test_damping_is_a_share_of_the_mean_of_the_diagonal() -> None:
     one = torch.tensor([1.0, 1.0], dtype=torch.float64)
-    matrix = torch.diag(torch.tensor([1.0, 3.0], dtype=torch.float64))  # the mean is 2: 1 + 2 and 3 + 2 stay
+    matrix = torch.diag(
+        torch.tensor([1.0, 3.0], dtype=torch.float64)
+    )  # the mean is 2: 1 + 2 and 3 + 2 stay
     assert angle(matrix, one, damping=1.0) == pytest.approx(45 - math.degrees(math.atan(3 / 5)))
 
 
@@ -145,7 +167,13 @@ def test_the_more_damping_the_nearer_is_the_gradient_to_the_natural_one() -> Non
 
 def test_summary_of_a_matrix_by_hand() -> None:
     found, values = summarize(torch.diag(torch.arange(1.0, 25.0, dtype=torch.float64)), 4, 3)
-    assert (found["output_units"], found["first"], found["output"], found["cross"], found["off_over_diagonal"]) == (
+    assert (
+        found["output_units"],
+        found["first"],
+        found["output"],
+        found["cross"],
+        found["off_over_diagonal"],
+    ) == (
         0,
         0,
         0,
@@ -160,18 +188,30 @@ def test_summary_of_a_matrix_by_hand() -> None:
     assert full["effective_rank"] == pytest.approx(1 / 24)
 
 
-SMALL = ("model=mlp", "model.depth=1", "model.hidden=6", "data.resize_px=4", "data.crop_px=4", "optim.epochs=2")
+SMALL = (
+    "model=mlp",
+    "model.depth=1",
+    "model.hidden=6",
+    "data.resize_px=4",
+    "data.crop_px=4",
+    "optim.epochs=2",
+)
 
 
 def compare(tmp_path, *more: str, **settings):
-    config = compose_config(*SMALL, f"cache_dir={tmp_path}", "evaluation=center", "compute.threads=1", *more)
+    config = compose_config(
+        *SMALL, f"cache_dir={tmp_path}", "evaluation=center", "compute.threads=1", *more
+    )
     own = {"slopes": [0, 0.25], "seeds": 2, "snapshots": 1, "images": 100, "inputs": "data"}
     return analyse(config, **{**own, **settings})
 
 
 @pytest.mark.process
-def test_a_slope_brings_the_output_units_information_nearer_to_diagonal_at_the_start(tmp_path) -> None:
-    """A pilot with 8 seeds and 12 units on Gaussian inputs gave -0.125 +- 0.010, and more between the layers."""
+def test_a_slope_brings_the_output_units_information_nearer_to_diagonal_at_the_start(
+    tmp_path,
+) -> None:
+    """A pilot with 8 seeds and 12 units on Gaussian inputs gave -0.125 +- 0.010, and more between
+    the layers."""
     found = compare(tmp_path, "model.hidden=12", inputs="gaussian", images=500, seeds=3)
     relu, fixed, learned = (arm["steps"][0] for arm in found["arms"])
     assert fixed["measures"] == learned["measures"]  # until it learns
@@ -198,9 +238,21 @@ def test_the_measures_of_the_arms_diverge_during_training(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("more", "settings", "sentence"),
     [
-        (["model.depth=2"], {}, r"two layers of weights, and this one has 3 \(fc_1, fc_2, out\); give model=mlp"),
-        (["model.hidden=300"], {}, r"7800 weights has .* the limit is 4000 weights; lower model.hidden"),
-        ([], {"inputs": "gaussian", "snapshots": 2}, r"inputs=gaussian has no labels to train on; give snapshots=1"),
+        (
+            ["model.depth=2"],
+            {},
+            r"two layers of weights, and this one has 3 \(fc_1, fc_2, out\); give model=mlp",
+        ),
+        (
+            ["model.hidden=300"],
+            {},
+            r"7800 weights has .* the limit is 4000 weights; lower model.hidden",
+        ),
+        (
+            [],
+            {"inputs": "gaussian", "snapshots": 2},
+            r"inputs=gaussian has no labels to train on; give snapshots=1",
+        ),
     ],
 )
 def test_networks_without_two_layers_are_refused(tmp_path, more, settings, sentence: str) -> None:

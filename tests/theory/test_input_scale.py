@@ -1,4 +1,5 @@
-"""The scale of the inputs and training: larger inputs before smaller layers are other learning rates."""
+"""The scale of the inputs and training: larger inputs before smaller layers are other learning
+rates."""
 
 from math import prod, sqrt
 
@@ -14,7 +15,11 @@ from rectifiers.nn.networks.rows import expand, trace
 from rectifiers.nn.sites import initialize
 
 SCALE = 60.0
-SHARES = {"fc1": 0.8, "fc2": 0.45, "fc3": 1 / (SCALE * 0.8 * 0.45)}  # of He's std; their product is 1 / SCALE
+SHARES = {
+    "fc1": 0.8,
+    "fc2": 0.45,
+    "fc3": 1 / (SCALE * 0.8 * 0.45),
+}  # of He's std; their product is 1 / SCALE
 ROWS = [
     {"name": "conv1", "conv": 8, "kernel": 3, "padding": 1},
     {"name": "conv2", "conv": 8, "kernel": 3, "padding": 1},
@@ -32,7 +37,8 @@ def build_network() -> Network:
 
 
 def build_scaled_network() -> Network:
-    """The same function of inputs that are SCALE times as large: its linear layers start at SHARES of He's stds."""
+    """The same function of inputs that are SCALE times as large: its linear layers start at SHARES
+    of He's stds."""
     network = build_network()
     with torch.no_grad():
         for site in network.sites():
@@ -41,10 +47,15 @@ def build_scaled_network() -> Network:
 
 
 def train(network: Network, scale: float, rates: dict[str, tuple[float, float]]) -> torch.Tensor:
-    """Return the scores after STEPS steps; `rates` gives a layer the factors of (weight, bias) on the learning rate."""
+    """Return the scores after STEPS steps; `rates` gives a layer the factors of (weight, bias) on
+    the learning rate."""
     layers = {site.name: site.module for site in network.sites()}
     weights = [
-        {"params": [m.weight], "lr": LR * rates[name][0], "weight_decay": DECAY / rates[name][0]}  # shrinks all alike
+        {
+            "params": [m.weight],
+            "lr": LR * rates[name][0],
+            "weight_decay": DECAY / rates[name][0],
+        }  # shrinks all alike
         for name, m in layers.items()
     ]
     biases = [{"params": [m.bias], "lr": LR * rates[name][1]} for name, m in layers.items()]
@@ -72,22 +83,30 @@ def test_scaled_inputs_and_weights_train_like_layerwise_learning_rates() -> None
     same = dict.fromkeys(rates, (1.0, 1.0))
     scaled = train(build_scaled_network(), SCALE, same)
     torch.testing.assert_close(train(build_network(), 1.0, rates), scaled, rtol=1e-9, atol=1e-9)
-    assert (train(build_network(), 1.0, same) - scaled).abs().max() > 0.1  # and not without those rates
+    assert (
+        train(build_network(), 1.0, same) - scaled
+    ).abs().max() > 0.1  # and not without those rates
 
 
-def test_every_layer_of_a_network_without_biases_has_the_same_product_of_weight_and_gradient() -> None:
+def test_every_layer_of_a_network_without_biases_has_the_same_product_of_weight_and_gradient() -> (
+    None
+):
     network = build_network()
     generator = torch.Generator().manual_seed(1)
     scores = network(torch.randn(32, 1, 6, 6, generator=generator, dtype=torch.float64))
     cross_entropy(scores, torch.randint(10, (32,), generator=generator)).backward()
-    products = [(site.module.weight * site.module.weight.grad).sum().item() for site in network.sites()]
+    products = [
+        (site.module.weight * site.module.weight.grad).sum().item() for site in network.sites()
+    ]
     assert products == pytest.approx([products[0]] * len(products), rel=1e-9)  # biases start at 0
 
 
 def he_stds(model: str, classes: int, **images: int) -> list[float]:
     config = composed([*model.split(), "model.width=1.0"] if classes == 1000 else model.split())
     shapes = [s for s in trace(config.model.layers(classes), **images) if s.row.kind == "linear"]
-    return [sqrt(2 / (shape.parameters / shape.channels - 1)) for shape in shapes]  # parameters: with a bias per unit
+    return [
+        sqrt(2 / (shape.parameters / shape.channels - 1)) for shape in shapes
+    ]  # parameters: with a bias per unit
 
 
 def papers_shares() -> list[float]:
@@ -105,9 +124,14 @@ def test_the_papers_linear_layers_are_as_far_below_he_as_the_theory_page_says() 
     ("claim", "channels", "px"),
     [("figure2", 1, 8), ("figure3", 1, 8), ("cifar_figure2", 3, 32), ("cifar_figure3", 3, 32)],
 )
-def test_claims_with_the_papers_inputs_have_its_shares_of_he(claim: str, channels: int, px: int) -> None:
+def test_claims_with_the_papers_inputs_have_its_shares_of_he(
+    claim: str, channels: int, px: int
+) -> None:
     experiment = f"experiment=claim/{claim}_pixels"
     expected = [
-        s * he for s, he in zip(papers_shares(), he_stds(experiment, 10, channels=channels, input_px=px), strict=True)
+        s * he
+        for s, he in zip(
+            papers_shares(), he_stds(experiment, 10, channels=channels, input_px=px), strict=True
+        )
     ]
     assert composed([experiment]).init.fc_std == pytest.approx(expected, rel=0.02)

@@ -1,4 +1,5 @@
-"""Mean field theory: the maps against closed forms and wide random networks, their fixed points, and refusals."""
+"""Mean field theory: the maps against closed forms and wide random networks, their fixed points,
+and refusals."""
 
 import doctest
 import math
@@ -37,19 +38,25 @@ def test_erf_has_the_maps_of_its_closed_forms(q: float) -> None:
     both = {"weight_variance": 1.7, "bias_variance": 0.2}
     after = 1.7 * product(1) + 0.2
     assert M.variance_map(Erf(), q, **both) == pytest.approx(after, rel=1e-10)
-    assert M.chi_1(Erf(), q, weight_variance=1.7) == pytest.approx(1.7 * 4 / math.pi / math.sqrt(1 + 4 * q), rel=1e-10)
+    assert M.chi_1(Erf(), q, weight_variance=1.7) == pytest.approx(
+        1.7 * 4 / math.pi / math.sqrt(1 + 4 * q), rel=1e-10
+    )
     for c in (-0.6, 0.0, 0.4, 0.95):
         expected = (1.7 * product(c) + 0.2) / after
         assert M.correlation_map(Erf(), c, q, **both) == pytest.approx(expected, rel=1e-9)
         slope = 1.7 * 4 / math.pi / math.sqrt((1 + 2 * q) ** 2 - (2 * c * q) ** 2)
-        assert M.correlation_slope(Erf(), c, q, weight_variance=1.7) == pytest.approx(slope, rel=1e-9)
+        assert M.correlation_slope(Erf(), c, q, weight_variance=1.7) == pytest.approx(
+            slope, rel=1e-9
+        )
 
 
 @pytest.mark.parametrize("c", [-0.8, 0.0, 0.3, 0.9])
 def test_power_series_finds_what_the_closed_form_of_rectifiers_says(c: float) -> None:
     rectifier = nn.LeakyReLU(0.1)
     for map_ in (M.correlation_map, M.correlation_slope):
-        assert map_(Kink(), c, 2.0, weight_variance=1.3) == pytest.approx(map_(rectifier, c, 2.0, weight_variance=1.3))
+        assert map_(Kink(), c, 2.0, weight_variance=1.3) == pytest.approx(
+            map_(rectifier, c, 2.0, weight_variance=1.3)
+        )
 
 
 def test_slope_of_the_correlation_map_ends_in_chi_1() -> None:
@@ -62,26 +69,39 @@ def test_slope_of_the_correlation_map_ends_in_chi_1() -> None:
 def test_chi_1_at_he_gain_is_the_growth_of_gradients(name: str) -> None:
     activation = getattr(A, name)(4)
     he = 1 / moments(activation).second
-    assert M.chi_1(activation, 1.0, weight_variance=he) == pytest.approx(stability(activation, 10).chi, rel=1e-12)
+    assert M.chi_1(activation, 1.0, weight_variance=he) == pytest.approx(
+        stability(activation, 10).chi, rel=1e-12
+    )
 
 
 def wide_networks(
-    activation: Callable[[Tensor], Tensor], layers: int, weight_variance: float, bias_variance: float
+    activation: Callable[[Tensor], Tensor],
+    layers: int,
+    weight_variance: float,
+    bias_variance: float,
 ) -> list[tuple[float, float]]:
-    """Return q and c of the responses to two orthogonal inputs of variance 1, by layer: 40 networks of 300 units."""
+    """Return q and c of the responses to two orthogonal inputs of variance 1, by layer: 40 networks
+    of 300 units."""
     draw, draws, width = torch.Generator().manual_seed(1), 40, 300
     y, found = torch.randn(draws, 2, width, generator=draw), []
     for _ in range(layers):
-        weight = torch.randn(draws, width, width, generator=draw) * math.sqrt(weight_variance / width)
-        y = activation(y) @ weight + torch.randn(draws, 1, width, generator=draw) * math.sqrt(bias_variance)
+        weight = torch.randn(draws, width, width, generator=draw) * math.sqrt(
+            weight_variance / width
+        )
+        y = activation(y) @ weight + torch.randn(draws, 1, width, generator=draw) * math.sqrt(
+            bias_variance
+        )
         q = y.square().mean((0, 2))
         found.append((float(q.mean()), float((y[:, 0] * y[:, 1]).mean() / q.prod().sqrt())))
     return found
 
 
-@pytest.mark.parametrize(("activation", "weights", "biases"), [(nn.Tanh(), 2.5, 0.1), (nn.ReLU(), 1.5, 0.3)])
+@pytest.mark.parametrize(
+    ("activation", "weights", "biases"), [(nn.Tanh(), 2.5, 0.1), (nn.ReLU(), 1.5, 0.3)]
+)
 def test_wide_networks_follow_both_maps(activation, weights: float, biases: float) -> None:
-    """Within 7 % and 0.04, three standard deviations and more: fewer than one of 100 seeds would fail."""
+    """Within 7 % and 0.04, three standard deviations and more: fewer than one of 100 seeds would
+    fail."""
     both, q, c = {"weight_variance": weights, "bias_variance": biases}, 1.0, 0.0
     for found_q, found_c in wide_networks(activation, 6, weights, biases):
         q, c = M.variance_map(activation, q, **both), M.correlation_map(activation, c, q, **both)
@@ -94,12 +114,16 @@ def test_fixed_point_is_where_the_variance_goes() -> None:
     assert M.fixed_point(nn.ReLU(), weight_variance=2.0, start=3.0) == 3.0
     assert M.fixed_point(nn.ReLU(), weight_variance=1.9) == 0.0
     assert M.fixed_point(nn.ReLU(), weight_variance=2.1) == math.inf
-    gelu = 1 / moments(nn.GELU()).second  # its fixed point repels: to either side of it there is another fate
+    gelu = (
+        1 / moments(nn.GELU()).second
+    )  # its fixed point repels: to either side of it there is another fate
     assert M.fixed_point(nn.GELU(), weight_variance=gelu, start=1.01) == math.inf
     assert M.fixed_point(nn.GELU(), weight_variance=gelu, start=0.99) < 0.98
 
 
-@pytest.mark.parametrize(("activation", "weights", "biases"), [(nn.Tanh(), 2.5, 0.1), (nn.SELU(), 1.2, 0.1)])
+@pytest.mark.parametrize(
+    ("activation", "weights", "biases"), [(nn.Tanh(), 2.5, 0.1), (nn.SELU(), 1.2, 0.1)]
+)
 def test_maps_keep_their_fixed_points(activation: nn.Module, weights: float, biases: float) -> None:
     both = {"weight_variance": weights, "bias_variance": biases}
     q = M.fixed_point(activation, **both)

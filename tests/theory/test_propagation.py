@@ -1,4 +1,5 @@
-"""The theory's predictions against closed forms, and against expectations over many draws of small networks."""
+"""The theory's predictions against closed forms, and against expectations over many draws of small
+networks."""
 
 import math
 from statistics import NormalDist
@@ -24,7 +25,9 @@ ONE = torch.ones(1, 1, dtype=torch.float64)
 
 
 def built(rows: list[dict], activation, rule, *, input_px: int, channels: int = 1, seed: int = 0):
-    network = Network(expand(rows, width=1, classes=10), activation, channels=channels, input_px=input_px)
+    network = Network(
+        expand(rows, width=1, classes=10), activation, channels=channels, input_px=input_px
+    )
     report = initialize(network.sites(), rule, seed=seed, name="")
     return network, [entry.std_asked for entry in report]
 
@@ -53,13 +56,19 @@ def test_moments_at_other_variances(second: float) -> None:
     std = math.sqrt(second)
 
     def mean(f) -> float:
-        return integrate.quad(lambda z: f(std * z) * math.exp(-z * z / 2) / math.sqrt(2 * math.pi), -12, 12)[0]
+        return integrate.quad(
+            lambda z: f(std * z) * math.exp(-z * z / 2) / math.sqrt(2 * math.pi), -12, 12
+        )[0]
 
     found = moments_at(nn.Tanh(), second)
     assert found.second == pytest.approx(mean(lambda y: math.tanh(y) ** 2), rel=1e-7)
-    assert found.derivative_second == pytest.approx(mean(lambda y: (1 - math.tanh(y) ** 2) ** 2), rel=1e-7)
+    assert found.derivative_second == pytest.approx(
+        mean(lambda y: (1 - math.tanh(y) ** 2) ** 2), rel=1e-7
+    )
     step = 1e-4
-    slope = math.log(moments_at(nn.Tanh(), second * (1 + step)).second / found.second) / math.log(1 + step)
+    slope = math.log(moments_at(nn.Tanh(), second * (1 + step)).second / found.second) / math.log(
+        1 + step
+    )
     assert found.map_slope == pytest.approx(slope, rel=1e-3)
     rectifier = moments_at(nn.LeakyReLU(0.5), second)
     assert (rectifier.second, rectifier.derivative_second) == pytest.approx((0.625 * second, 0.625))
@@ -79,7 +88,8 @@ def test_an_activation_with_moments_at_one_variance_only_is_refused() -> None:
 
 
 def test_effect_of_finite_width() -> None:
-    """Rectifiers keep every layer's error: -v/(2n) and v/n per layer. tanh forgets them, GELU multiplies them."""
+    """Rectifiers keep every layer's error: -v/(2n) and v/n per layer. tanh forgets them, GELU
+    multiplies them."""
     relu = width_effect([(5.0, 256, 1.0)] * 49)
     assert relu is not None
     assert (relu.drift, relu.spread) == pytest.approx((-49 * 5 / 512, math.sqrt(49 * 5 / 256)))
@@ -93,7 +103,8 @@ def test_effect_of_finite_width() -> None:
 
 @pytest.mark.parametrize(("slope", "kept"), [(0.0, 0.5), (0.25, 0.53125), (1.0, 1.0)])
 def test_eq_9_and_13_on_a_perceptron(slope: float, kept: float) -> None:
-    """With Var[w] = 1/n every layer keeps (1 + a^2)/2 of E[y^2] and of E[dy^2] where all layers are as wide."""
+    """With Var[w] = 1/n every layer keeps (1 + a^2)/2 of E[y^2] and of E[dy^2] where all layers are
+    as wide."""
     steps = predicted(perceptron(30, 64), lambda c: nn.LeakyReLU(slope), I.lecun, input_px=8)
     for i in range(1, 30):
         assert steps[i].response - steps[0].response == pytest.approx(i * math.log(kept), abs=1e-9)
@@ -104,7 +115,8 @@ def test_eq_9_and_13_on_a_perceptron(slope: float, kept: float) -> None:
 
 
 def test_backward_weights_differ_from_forward_ones_by_the_first_and_last_width() -> None:
-    """With Eq. 14 the responses change by prod(n / n-hat) = c_2 / d_L (section 2.2); the gradients do not."""
+    """With Eq. 14 the responses change by prod(n / n-hat) = c_2 / d_L (section 2.2); the gradients
+    do not."""
     rows = [
         *({"name": f"fc{i}", "linear": w} for i, w in enumerate((64, 128, 256, 512))),
         {"name": "out", "linear": 10},
@@ -117,26 +129,34 @@ def test_backward_weights_differ_from_forward_ones_by_the_first_and_last_width()
 
 def test_the_first_layer_behind_a_border_loses_what_its_windows_lack() -> None:
     """3 x 3 windows with padding 1 on 7 x 7: 19 of 21 taps per direction lie within."""
-    rows = [{"name": "conv", "repeat": 2, "conv": 8, "kernel": 3, "padding": 1}, {"name": "out", "linear": "classes"}]
+    rows = [
+        {"name": "conv", "repeat": 2, "conv": 8, "kernel": 3, "padding": 1},
+        {"name": "out", "linear": "classes"},
+    ]
     steps = predicted(rows, A.identity, I.he, input_px=7)
     assert steps[0].response_on_maps - steps[0].response == pytest.approx(2 * math.log(19 / 21))
 
 
 @pytest.mark.parametrize(("side", "kept"), [(7, 0.896), (14, 0.961), (28, 0.983)])
 def test_the_border_prediction_by_map_size(side: int, kept: float) -> None:
-    """Deep in a stack of padded 3 x 3 layers: the factor per layer, worked out beforehand to three digits."""
-    rows = [{"name": "conv", "repeat": 22, "conv": 4, "kernel": 3, "padding": 1}, {"name": "out", "linear": "classes"}]
+    """Deep in a stack of padded 3 x 3 layers: the factor per layer, worked out beforehand to three
+    digits."""
+    rows = [
+        {"name": "conv", "repeat": 22, "conv": 4, "kernel": 3, "padding": 1},
+        {"name": "out", "linear": "classes"},
+    ]
     steps = predicted(rows, A.relu, I.he, input_px=side)
     total = steps[21].response_on_maps - steps[0].response_on_maps
     assert math.exp(total / 21) == pytest.approx(kept, abs=1e-3)
 
 
 def test_predicted_maps_with_borders_strides_and_pooling_equal_the_mean_over_many_draws() -> None:
-    """A linear network, so that the expectation over weights is exact; only maximum pooling adds to responses.
+    """A linear network, so that the expectation over weights is exact; only maximum pooling adds to
+    responses.
 
-    200 draws; every mean lies within the two-sided quantile of FALSE_ALARM of its standard error. Seeds start at 1000:
-    among the first 400 the squares of conv1's weights happen to lie 3.4 standard errors too high by themselves.
-    """
+    200 draws; every mean lies within the two-sided quantile of FALSE_ALARM of its standard error.
+    Seeds start at 1000: among the first 400 the squares of conv1's weights happen to lie 3.4
+    standard errors too high by themselves."""
     rows = [
         {"name": "conv1", "conv": 4, "kernel": 3, "stride": 2, "padding": 1},
         {"name": "conv2", "conv": 6, "kernel": 2, "padding": 1},
@@ -158,11 +178,17 @@ def test_predicted_maps_with_borders_strides_and_pooling_equal_the_mean_over_man
 
     def within(values: list[float], expected: float) -> bool:
         sample = torch.tensor(values, dtype=torch.float64)
-        bound = NormalDist().inv_cdf(1 - FALSE_ALARM / 2) * float(sample.std()) / math.sqrt(len(values))
+        bound = (
+            NormalDist().inv_cdf(1 - FALSE_ALARM / 2) * float(sample.std()) / math.sqrt(len(values))
+        )
         return abs(float(sample.mean()) - expected) < bound
 
     for place in (0, 1):  # before any pooling
-        assert within([each[place] for each in responses], math.exp(steps[place].response_on_maps)), place
+        assert within(
+            [each[place] for each in responses], math.exp(steps[place].response_on_maps)
+        ), place
     for place in range(len(steps)):
-        assert within([each[place] for each in gradients], math.exp(steps[place].gradient_on_maps)), place
+        assert within(
+            [each[place] for each in gradients], math.exp(steps[place].gradient_on_maps)
+        ), place
     assert steps[0].gradient != pytest.approx(steps[0].gradient_on_maps, abs=0.3)

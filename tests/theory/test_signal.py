@@ -1,4 +1,5 @@
-"""Initialisation keeps the signal: 50 layers of 256 units in float64, several seeds, no training."""
+"""Initialisation keeps the signal: 50 layers of 256 units in float64, several seeds, no
+training."""
 
 import math
 from functools import partial
@@ -18,10 +19,13 @@ DEPTH, WIDTH, SEEDS = 50, 256, range(8)
 
 @pytest.fixture(autouse=True)
 def _one_gain_per_kind_of_layer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compute a test's gains once: all layers have the same activation, and each quadrature takes 10 ms."""
+    """Compute a test's gains once: all layers have the same activation, and each quadrature takes
+    10 ms."""
     gains: dict[tuple, float] = {}
 
-    def remembered(activation: torch.nn.Module, channels: int, *, mode: A.Mode = "forward") -> float:
+    def remembered(
+        activation: torch.nn.Module, channels: int, *, mode: A.Mode = "forward"
+    ) -> float:
         key = (repr(activation), channels, mode)
         if key not in gains:
             gains[key] = A.gain(activation, channels, mode=mode)
@@ -30,18 +34,26 @@ def _one_gain_per_kind_of_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sites, "gain", remembered)
 
 
-def last_responses(activation, rule, depth: int = DEPTH, first_layer_linear: bool = True) -> list[float]:
+def last_responses(
+    activation, rule, depth: int = DEPTH, first_layer_linear: bool = True
+) -> list[float]:
     """ln E[y_L^2] of the last hidden layer's responses for E[x^2] = 1, one value per seed."""
     logs = []
     for seed in SEEDS:
         rows = expand(
-            [{"name": "fc", "linear": WIDTH, "repeat": depth}, {"name": "out", "linear": 10}], width=1, classes=10
+            [{"name": "fc", "linear": WIDTH, "repeat": depth}, {"name": "out", "linear": 10}],
+            width=1,
+            classes=10,
         )
         network = Network(rows, activation, channels=1, input_px=16).double()
         initialize(network.sites(), rule, seed=seed, name="", first_layer_linear=first_layer_linear)
         caught: list[torch.Tensor] = []
-        network.head.get_submodule(f"fc_{depth}").register_forward_hook(lambda *a, caught=caught: caught.append(a[2]))
-        x = torch.randn(64, 1, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        network.head.get_submodule(f"fc_{depth}").register_forward_hook(
+            lambda *a, caught=caught: caught.append(a[2])
+        )
+        x = torch.randn(
+            64, 1, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+        )
         with torch.no_grad():
             network(x)
         logs.append(math.log(float(caught[0].square().mean())))
@@ -49,9 +61,17 @@ def last_responses(activation, rule, depth: int = DEPTH, first_layer_linear: boo
 
 
 STABLE = [
-    A.relu, A.leaky_relu, A.prelu, A.prelu_shared, A.identity, A.maxout, partial(A.maxout, pieces=4), A.tanh, A.elu,
+    A.relu,
+    A.leaky_relu,
+    A.prelu,
+    A.prelu_shared,
+    A.identity,
+    A.maxout,
+    partial(A.maxout, pieces=4),
+    A.tanh,
+    A.elu,
     A.softplus,
-]  # fmt: skip
+]
 
 
 @pytest.mark.process
@@ -59,9 +79,8 @@ STABLE = [
 def test_he_keeps_the_second_moment_through_fifty_layers(activation) -> None:
     """The mean of ln E[y^2] over 8 seeds lies within +-0.7 (a factor of 2) of 0.
 
-    Finite width moves it by -5/(2n) a layer for ReLU, -0.48 in all, with a standard error of about 0.2 over 8 seeds.
-    A gain that is wrong by 5 % a layer would move it by 2.5.
-    """
+    Finite width moves it by -5/(2n) a layer for ReLU, -0.48 in all, with a standard error of about
+    0.2 over 8 seeds. A gain that is wrong by 5 % a layer would move it by 2.5."""
     logs = last_responses(activation, I.he)
     assert abs(sum(logs) / len(logs)) < 0.7, logs
 
@@ -74,7 +93,8 @@ def test_the_papers_xavier_halves_the_variance_at_every_relu() -> None:
 @pytest.mark.process
 @pytest.mark.parametrize("activation", [A.gelu, A.silu])
 def test_gelu_and_silu_leave_their_fixed_point_although_every_gain_is_right(activation) -> None:
-    """The gain is right layer by layer (one layer keeps the second moment), but the fixed point repels over fifty."""
+    """The gain is right layer by layer (one layer keeps the second moment), but the fixed point
+    repels over fifty."""
     shallow = last_responses(activation, I.he, depth=2)
     assert abs(sum(shallow) / len(shallow)) < 0.1
     assert max(abs(log) for log in last_responses(activation, I.he)) > math.log(20)
@@ -82,7 +102,11 @@ def test_gelu_and_silu_leave_their_fixed_point_although_every_gain_is_right(acti
 
 @pytest.mark.process
 def test_a_scale_error_of_beta_costs_beta_to_the_depth() -> None:
-    logs = last_responses(A.relu, lambda w, layer, g: I.gaussian(w, layer, g, 0.9 * math.sqrt(2 / WIDTH)))
+    logs = last_responses(
+        A.relu, lambda w, layer, g: I.gaussian(w, layer, g, 0.9 * math.sqrt(2 / WIDTH))
+    )
     reference = last_responses(A.relu, I.he, first_layer_linear=False)
-    differences = [a - b for a, b in zip(logs, reference, strict=True)]  # the same draws, so exact up to rounding
+    differences = [
+        a - b for a, b in zip(logs, reference, strict=True)
+    ]  # the same draws, so exact up to rounding
     assert differences == pytest.approx([2 * DEPTH * math.log(0.9)] * len(differences), rel=1e-6)

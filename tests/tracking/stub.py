@@ -1,8 +1,9 @@
-"""A stand-in for W&B's server on loopback: as much of its API as the clients call here, and the ways in which it fails.
+"""A stand-in for W&B's server on loopback: as much of its API as the clients call here, and the
+ways in which it fails.
 
-It records the conversation: `calls` (operation, variables), `history` (rows by run and step), `runs` (what UpsertBucket
-said, merged), `files` (uploads), `artifacts` (what CreateArtifact said), `views` (reports).
-"""
+It records the conversation: `calls` (operation, variables), `history` (rows by run and step),
+`runs` (what UpsertBucket said, merged), `files` (uploads), `artifacts` (what CreateArtifact said),
+`views` (reports)."""
 
 import contextlib
 import gzip
@@ -55,7 +56,14 @@ class Stub(http.server.ThreadingHTTPServer):
 
     def on_Viewer(self, _: Any) -> dict[str, Any]:  # noqa: N802 - the API's own names, here and below
         teams = {"edges": [{"node": {"name": "stub"}}]}
-        who = {"id": "1", "entity": "stub", "username": "stub", "name": "stub", "email": "", "flags": "{}"}
+        who = {
+            "id": "1",
+            "entity": "stub",
+            "username": "stub",
+            "name": "stub",
+            "email": "",
+            "flags": "{}",
+        }
         return {"viewer": {**who, "admin": False, "teams": teams}}
 
     def on_ServerFeaturesQuery(self, _: Any) -> dict[str, Any]:  # noqa: N802
@@ -69,11 +77,19 @@ class Stub(http.server.ThreadingHTTPServer):
     def bucket(self, name: str) -> dict[str, Any]:
         run = self.runs[name]
         project = {"id": "p", "name": run.get("project"), "entity": {"id": "e", "name": "stub"}}
-        shown = {"displayName": run.get("displayName") or name, "description": "", "config": run.get("config")}
+        shown = {
+            "displayName": run.get("displayName") or name,
+            "description": "",
+            "config": run.get("config"),
+        }
         return {
-            "id": f"b-{name}", "name": name, **shown, "sweepName": None, "project": project,
+            "id": f"b-{name}",
+            "name": name,
+            **shown,
+            "sweepName": None,
+            "project": project,
             "historyLineCount": len(self.history.get(name, {})),
-        }  # fmt: skip
+        }
 
     def on_RunResumeStatus(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
         entity = {"id": "e", "name": "stub"}
@@ -82,14 +98,23 @@ class Stub(http.server.ThreadingHTTPServer):
         rows = self.history.get(sent["name"], {})
         last = [json.dumps(rows[max(rows)])] if rows else []
         found = {
-            **self.bucket(sent["name"]), "config": "{}", "tags": [], "wandbConfig": json.dumps({"t": 1}),
-            "summaryMetrics": "{}", "historyTail": json.dumps(last), "eventsTail": json.dumps(['{"_runtime": 5}']),
-            "eventsLineCount": 0, "logLineCount": 0,
-        }  # fmt: skip
+            **self.bucket(sent["name"]),
+            "config": "{}",
+            "tags": [],
+            "wandbConfig": json.dumps({"t": 1}),
+            "summaryMetrics": "{}",
+            "historyTail": json.dumps(last),
+            "eventsTail": json.dumps(['{"_runtime": 5}']),
+            "eventsLineCount": 0,
+            "logLineCount": 0,
+        }
         return {"model": {"id": "p", "name": sent["project"], "entity": entity, "bucket": found}}
 
     def on_CreateRunFiles(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
-        files = [{"name": name, "uploadUrl": f"{self.url}/upload/{sent['run']}/{name}"} for name in sent["files"]]
+        files = [
+            {"name": name, "uploadUrl": f"{self.url}/upload/{sent['run']}/{name}"}
+            for name in sent["files"]
+        ]
         return {"createRunFiles": {"runID": sent["run"], "uploadHeaders": [], "files": files}}
 
     def on_CreateArtifact(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
@@ -97,27 +122,51 @@ class Stub(http.server.ThreadingHTTPServer):
         name = f"a-{len(self.artifacts) - 1}"
         return {
             "createArtifact": {
-                "artifact": {"id": name, "state": "PENDING", "artifactSequence": {"latestArtifact": None}}
+                "artifact": {
+                    "id": name,
+                    "state": "PENDING",
+                    "artifactSequence": {"latestArtifact": None},
+                }
             }
         }
 
     def on_CreateArtifactManifest(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
         url = f"{self.url}/upload/{sent['artifactID']}/manifest"
         file = {"id": "f", "uploadUrl": url, "uploadHeaders": []}
-        return {"createArtifactManifest": {"artifactManifest": {"id": sent["artifactID"], "file": file}}}
+        return {
+            "createArtifactManifest": {"artifactManifest": {"id": sent["artifactID"], "file": file}}
+        }
 
     def on_UpdateArtifactManifest(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
         url = f"{self.url}/upload/{sent['artifactManifestID']}/manifest"
         file = {"id": "f", "uploadUrl": url, "uploadHeaders": []}
-        return {"updateArtifactManifest": {"artifactManifest": {"id": sent["artifactManifestID"], "file": file}}}
+        return {
+            "updateArtifactManifest": {
+                "artifactManifest": {"id": sent["artifactManifestID"], "file": file}
+            }
+        }
 
     def on_CreateArtifactFiles(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
         def edge(file: dict[str, Any]) -> dict[str, Any]:
             place = f"{file['artifactID']}/{file['name']}"
-            node = {"storagePath": place, "uploadUrl": f"{self.url}/upload/{place}", "uploadHeaders": []}
-            return {"node": {**node, "uploadMultipartUrls": None, "artifact": {"id": file["artifactID"]}}}
+            node = {
+                "storagePath": place,
+                "uploadUrl": f"{self.url}/upload/{place}",
+                "uploadHeaders": [],
+            }
+            return {
+                "node": {
+                    **node,
+                    "uploadMultipartUrls": None,
+                    "artifact": {"id": file["artifactID"]},
+                }
+            }
 
-        return {"createArtifactFiles": {"files": {"edges": [edge(file) for file in sent["input"]["artifactFiles"]]}}}
+        return {
+            "createArtifactFiles": {
+                "files": {"edges": [edge(file) for file in sent["input"]["artifactFiles"]]}
+            }
+        }
 
     def on_CommitArtifact(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
         self.artifacts[int(sent["artifactID"][2:])]["committed"] = True
@@ -129,13 +178,39 @@ class Stub(http.server.ThreadingHTTPServer):
 
     def on_ArtifactByID(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
         made = self.artifacts[int(sent["id"][2:])]
-        project = {"id": "cDo", "internalId": "cDo", "name": made["projectName"], "entity": {"name": "stub"}}
-        sequence = {"__typename": "ArtifactSequence", "name": made["artifactCollectionName"], "project": project}
-        nothing = dict.fromkeys(("description", "metadata", "historyStep", "commitHash", "updatedAt"))
-        kind = {"__typename": "Artifact", "id": "QXJ0aWZhY3Q6MQ==", "artifactType": {"name": made["artifactTypeName"]}}
-        size = {"size": 0, "fileCount": 1, "ttlDurationSeconds": 0, "ttlIsInherited": True, "tags": [], "aliases": []}
+        project = {
+            "id": "cDo",
+            "internalId": "cDo",
+            "name": made["projectName"],
+            "entity": {"name": "stub"},
+        }
+        sequence = {
+            "__typename": "ArtifactSequence",
+            "name": made["artifactCollectionName"],
+            "project": project,
+        }
+        nothing = dict.fromkeys(
+            ("description", "metadata", "historyStep", "commitHash", "updatedAt")
+        )
+        kind = {
+            "__typename": "Artifact",
+            "id": "QXJ0aWZhY3Q6MQ==",
+            "artifactType": {"name": made["artifactTypeName"]},
+        }
+        size = {
+            "size": 0,
+            "fileCount": 1,
+            "ttlDurationSeconds": 0,
+            "ttlIsInherited": True,
+            "tags": [],
+            "aliases": [],
+        }
         state = {"state": "COMMITTED", "versionIndex": 0, "createdAt": "2026-01-01T00:00:00Z"}
-        whole = {"digest": made["digest"], "digestAlgorithm": "MANIFEST_MD5", "artifactSequence": sequence}
+        whole = {
+            "digest": made["digest"],
+            "digestAlgorithm": "MANIFEST_MD5",
+            "artifactSequence": sequence,
+        }
         return {"artifact": {**nothing, **kind, **size, **state, **whole}}
 
     def on_GetDefaultEntity(self, sent: Any) -> dict[str, Any]:  # noqa: N802
@@ -145,7 +220,13 @@ class Stub(http.server.ThreadingHTTPServer):
         return {"models": {"edges": [], "pageInfo": {"endCursor": None, "hasNextPage": False}}}
 
     def on_CreateProject(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
-        project = {"id": "p", "name": sent.get("name"), "entityName": "stub", "description": "", "access": "PRIVATE"}
+        project = {
+            "id": "p",
+            "name": sent.get("name"),
+            "entityName": "stub",
+            "description": "",
+            "access": "PRIVATE",
+        }
         made = {"project": project, "model": project, "inserted": True}
         return {"upsertModel": made, "result": made}
 
@@ -155,17 +236,26 @@ class Stub(http.server.ThreadingHTTPServer):
         project = {"id": "p", "name": sent["projectName"], "entityName": sent["entityName"]}
         shown = {key: sent[key] for key in ("name", "displayName", "description", "type", "spec")}
         view = {**shown, "id": name, "project": project, "updatedAt": "2026-01-01T00:00:00Z"}
-        return {"upsertView": {"view": {**view, "createdAt": "2026-01-01T00:00:00Z"}, "inserted": True}}
+        return {
+            "upsertView": {"view": {**view, "createdAt": "2026-01-01T00:00:00Z"}, "inserted": True}
+        }
 
     def on_SweepWithRuns(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
-        sweep = {"id": "s", "name": sent["sweep"], "method": "random", "state": "RUNNING", "config": self.sweep}
+        sweep = {
+            "id": "s",
+            "name": sent["sweep"],
+            "method": "random",
+            "state": "RUNNING",
+            "config": self.sweep,
+        }
         return {"project": {"sweep": {**sweep, "runs": {"edges": []}}}}
 
     def on_CreateAgent(self, _: Any) -> dict[str, Any]:  # noqa: N802
         return {"createAgent": {"agent": {"id": "agent"}}}
 
     def on_Heartbeat(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
-        """The next trial that the sweep has for an agent, as a command, once it has none that runs."""
+        """The next trial that the sweep has for an agent, as a command, once it has none that
+        runs."""
         commands = [self.trials.pop(0)] if self.trials and not json.loads(sent["runState"]) else []
         return {"agentHeartbeat": {"agent": {"id": "agent"}, "commands": json.dumps(commands)}}
 
@@ -177,7 +267,10 @@ class Stub(http.server.ThreadingHTTPServer):
             if row["_step"] in self.history.setdefault(run, {}):
                 raise AssertionError(f"step {row['_step']} of {run} was sent twice")
             self.history[run][row["_step"]] = row
-            if self.fault_after_rows is not None and len(self.history[run]) >= self.fault_after_rows:
+            if (
+                self.fault_after_rows is not None
+                and len(self.history[run]) >= self.fault_after_rows
+            ):
                 self.failure = "500"
         summary = files.get("wandb-summary.json")
         if summary:
@@ -208,7 +301,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             name, sent = operation[1] if operation else "?", asked.get("variables") or {}
             self.server.calls.append((name, sent))
             found = self.server.answer(name, sent)
-            errors = {"errors": [{"message": f"{name} is not offered here"}]} if found is None else {}
+            errors = (
+                {"errors": [{"message": f"{name} is not offered here"}]} if found is None else {}
+            )
             self.reply(200, {"data": found, **errors})
         elif self.path.endswith("/file_stream"):
             sent = json.loads(body)

@@ -1,4 +1,5 @@
-"""What lies in a run's folder cannot lead W&B's client elsewhere: the key goes to the user's own server alone."""
+"""What lies in a run's folder cannot lead W&B's client elsewhere: the key goes to the user's own
+server alone."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -55,11 +56,17 @@ def folder(tmp_path: Path) -> Path:
     ],
     ids=range(8),
 )
-def test_a_noted_address_is_names_alone(sync, folder: Path, server: Stub, elsewhere: Stub, address: Any) -> None:
+def test_a_noted_address_is_names_alone(
+    sync, folder: Path, server: Stub, elsewhere: Stub, address: Any
+) -> None:
     text = address if isinstance(address, str) else json.dumps(address)
-    (folder / "wandb" / "address.json").write_text(text.replace("URL", elsewhere.url).replace("ID", folder.name))
+    (folder / "wandb" / "address.json").write_text(
+        text.replace("URL", elsewhere.url).replace("ID", folder.name)
+    )
     settings = f"[default]\nbase_url = {elsewhere.url}\nroot_dir = /\n"
-    (folder / "wandb" / "settings").write_text(settings)  # the client's own file, in the place where it looks for one
+    (folder / "wandb" / "settings").write_text(
+        settings
+    )  # the client's own file, in the place where it looks for one
     done = sync(f"--runs={folder.parent}")
     assert done.returncode == 0, done.stderr
     assert list(server.runs) == [folder.name]
@@ -93,13 +100,16 @@ def test_settings_that_name_more_than_the_logger_has_send_nothing(
 def test_a_client_folder_that_is_a_symbolic_link_is_not_followed(
     sync, folder: Path, server: Stub, tmp_path: Path
 ) -> None:
-    """The client's older files are removed once the server has all: those elsewhere are not the run's."""
+    """The client's older files are removed once the server has all: those elsewhere are not the
+    run's."""
     (folder / "wandb").rmdir()
     victim = tmp_path / "victim" / "my-run-1" / "words"
     victim.parent.mkdir(parents=True)
     victim.write_text("words")
     (folder / "wandb").symlink_to(tmp_path / "victim", target_is_directory=True)
     done = sync(f"--runs={folder.parent}")
-    assert done.stderr == f"{folder.name}: {folder}/wandb is a symbolic link, which is not followed\n"
+    assert (
+        done.stderr == f"{folder.name}: {folder}/wandb is a symbolic link, which is not followed\n"
+    )
     assert victim.read_text() == "words"
     assert server.calls == []

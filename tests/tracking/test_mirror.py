@@ -1,4 +1,5 @@
-"""The real W&B client against a stand-in for its server: what is sent, and that no failure of the server ends a run."""
+"""The real W&B client against a stand-in for its server: what is sent, and that no failure of the
+server ends a run."""
 
 import json
 import os
@@ -31,7 +32,10 @@ SETTINGS = Logger(name="wandb", project="p", finish_timeout_s=20)
 @pytest.fixture
 def record() -> TrainingRecord:
     """A committed run of Table 2's PReLU on digits, cut to twelve epochs."""
-    committed = [records.load_training(path) for path in sorted((ROOT / "results" / "records").glob("*.json"))]
+    committed = [
+        records.load_training(path)
+        for path in sorted((ROOT / "results" / "records").glob("*.json"))
+    ]
     wanted = ("table2/prelu", "digits")
     found = next(r for r in committed if (r.choices["experiment"], r.choices["data"]) == wanted)
     return found.model_copy(update={"history": found.history[:12], "epochs": 12})
@@ -46,7 +50,13 @@ def folder(tmp_path: Path, record: TrainingRecord) -> Path:
 
 
 def tracked(record: dict[str, Any], folder: Path, **settings: Any) -> Tracked:
-    return Tracked(SETTINGS.model_copy(update=settings), folder, record.choices, record.science, record.provenance)
+    return Tracked(
+        SETTINGS.model_copy(update=settings),
+        folder,
+        record.choices,
+        record.science,
+        record.provenance,
+    )
 
 
 def inspected(folder: Path) -> list[dict[str, Any]]:
@@ -54,19 +64,28 @@ def inspected(folder: Path) -> list[dict[str, Any]]:
     (file,) = [path for path in (folder / "wandb").glob("*run-*") if not path.is_symlink()]
     done = subprocess.run(
         [Path(sys.executable).with_name("wandb"), "leet", "inspect", "--json", str(file)],
-        env={**os.environ, "WANDB_ERROR_REPORTING": "false"}, capture_output=True, text=True, check=True,
+        env={**os.environ, "WANDB_ERROR_REPORTING": "false"},
+        capture_output=True,
+        text=True,
+        check=True,
         cwd=folder,
-    )  # fmt: skip
+    )
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def rows_of(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    rows = [{k: v for k, v in x["history"]["item"].items() if k[0] != "_"} for x in told if x["type"] == "history"]
+    rows = [
+        {k: v for k, v in x["history"]["item"].items() if k[0] != "_"}
+        for x in told
+        if x["type"] == "history"
+    ]
     return [row for row in rows if row]
 
 
 def as_logged(record: TrainingRecord) -> list[dict[str, Any]]:
-    return [{key: value for key, value in row.items() if value is not None} for row in record.history]
+    return [
+        {key: value for key, value in row.items() if value is not None} for row in record.history
+    ]
 
 
 def cut_short(run: Tracked, history: list[dict[str, Any]], by: BaseException) -> None:
@@ -87,25 +106,50 @@ def until(fact: Callable[[], bool]) -> None:
     raise AssertionError("it did not come true in 20 s")
 
 
-def test_an_online_run_holds_what_the_record_holds(record: TrainingRecord, folder: Path, server: Stub) -> None:
+def test_an_online_run_holds_what_the_record_holds(
+    record: TrainingRecord, folder: Path, server: Stub
+) -> None:
     name = record.run
     assert publish(record, folder, SETTINGS.model_copy(update={"log_checkpoint": True})) is None
     run, summary = server.runs[name], server.summaries[name]
-    config = {key: value["value"] for key, value in json.loads(run["config"]).items() if key != "_wandb"}
-    rows = [{k: v for k, v in server.history[name][step].items() if k[0] != "_"} for step in server.steps(name)]
+    config = {
+        key: value["value"] for key, value in json.loads(run["config"]).items() if key != "_wandb"
+    }
+    rows = [
+        {k: v for k, v in server.history[name][step].items() if k[0] != "_"}
+        for step in server.steps(name)
+    ]
     assert rows == as_logged(record)
-    assert (run["project"], run["groupName"], run["tags"]) == ("p", "table2", ["prelu", "he", "small14"])
+    assert (run["project"], run["groupName"], run["tags"]) == (
+        "p",
+        "table2",
+        ["prelu", "he", "small14"],
+    )
     assert config["science"] == json.loads(json.dumps(record.science))
-    assert (config["activation"], config["init"], config["seed"]) == ("prelu", "he", record.science["seed"])
+    assert (config["activation"], config["init"], config["seed"]) == (
+        "prelu",
+        "he",
+        record.science["seed"],
+    )
     assert config["provenance"]["data"] == record.provenance.data
     assert config["provenance"]["lock"] == record.provenance.lock
     for protocol, result in record.protocols.items():
         for key in ("top1_error_pct", "top5_error_pct", "num_images"):
             assert summary[f"{protocol}/{key}"] == getattr(result, key)
-        assert summary[f"{protocol}/top1_low_pct"] < result.top1_error_pct < summary[f"{protocol}/top1_high_pct"]
-    table = next(json.loads(body) for path, body in server.files.items() if "media/table/paper_vs_measured" in path)
+        assert (
+            summary[f"{protocol}/top1_low_pct"]
+            < result.top1_error_pct
+            < summary[f"{protocol}/top1_high_pct"]
+        )
+    table = next(
+        json.loads(body)
+        for path, body in server.files.items()
+        if "media/table/paper_vs_measured" in path
+    )
     lines = [dict(zip(table["columns"], line, strict=True)) for line in table["data"]]
-    ours = next(line for line in lines if line["protocol"] == "ten_view" and line["measure"] == "top-1")
+    ours = next(
+        line for line in lines if line["protocol"] == "ten_view" and line["measure"] == "top-1"
+    )
     assert ours["measured"] == record.protocols["ten_view"].top1_error_pct
     assert ours["n"] == record.protocols["ten_view"].num_images
     assert (ours["paper"], ours["row"]) == (32.64, "Table 2: PReLU, channel-wise")
@@ -114,7 +158,9 @@ def test_an_online_run_holds_what_the_record_holds(record: TrainingRecord, folde
     assert {"slopes_against_depth", "error_against_cost"} <= summary.keys()
     kinds = {made["artifactCollectionName"]: made for made in server.artifacts}
     assert kinds[f"checkpoint-{name}"]["committed"]
-    assert [server.artifacts[int(used["artifactID"][2:])]["artifactTypeName"] for used in server.used] == ["dataset"]
+    assert [
+        server.artifacts[int(used["artifactID"][2:])]["artifactTypeName"] for used in server.used
+    ] == ["dataset"]
     manifests = b"".join(body for path, body in server.files.items() if path.endswith("/manifest"))
     assert f"hash://sha256/{record.provenance.data}".encode() in manifests
     assert server.exits[name] == 0
@@ -138,7 +184,10 @@ def test_an_offline_run_holds_the_same_and_sync_sends_it(
     assert merged["ten_view/top1_error_pct"] == record.protocols["ten_view"].top1_error_pct
     assert told[-1]["exit"].get("exit_code", 0) == 0
     assert not client.is_sent(folder, record)
-    assert publish(record, folder, SETTINGS.model_copy(update={"mode": "online"}), fall_back=False) is None
+    assert (
+        publish(record, folder, SETTINGS.model_copy(update={"mode": "online"}), fall_back=False)
+        is None
+    )
     assert server.steps(record.run) == list(range(1, 13))
     assert client.is_sent(folder, record)
 
@@ -149,9 +198,14 @@ def test_wandb_sync_sends_the_same(record: dict[str, Any], folder: Path, server:
     command = [Path(sys.executable).with_name("wandb"), "sync", str(place)]
     subprocess.run(command, check=True, capture_output=True, cwd=folder)
     assert server.steps(record.run) == list(range(1, 13))
-    assert server.summaries[record.run]["center/num_images"] == record.protocols["center"].num_images
+    assert (
+        server.summaries[record.run]["center/num_images"] == record.protocols["center"].num_images
+    )
     # and ours does not send the rows again
-    assert publish(record, folder, SETTINGS.model_copy(update={"mode": "online"}), fall_back=False) is None
+    assert (
+        publish(record, folder, SETTINGS.model_copy(update={"mode": "online"}), fall_back=False)
+        is None
+    )
     assert server.steps(record.run) == list(range(1, 13))
 
 
@@ -161,7 +215,9 @@ def test_a_restart_continues_the_same_run_and_logs_no_row_twice(
     history = record.history
     cut_short(tracked(record, folder), history[:5], SystemExit(75))
     assert server.exits[record.run] == 75
-    with mirrored(tracked(record, folder)) as mirror:  # epoch 5 is done again, as after a kill before its checkpoint
+    with mirrored(
+        tracked(record, folder)
+    ) as mirror:  # epoch 5 is done again, as after a kill before its checkpoint
         mirror.epochs(history[:5])
         mirror.epochs(history[:6])
         mirror.finished(record)
@@ -172,7 +228,9 @@ def test_a_restart_continues_the_same_run_and_logs_no_row_twice(
 
 def test_an_offline_restart_leaves_one_complete_file(record: TrainingRecord, folder: Path) -> None:
     for upto in (3, 7):
-        cut_short(tracked(record, folder, mode="offline"), record.history[:upto], KeyboardInterrupt())
+        cut_short(
+            tracked(record, folder, mode="offline"), record.history[:upto], KeyboardInterrupt()
+        )
     told = inspected(folder)
     assert rows_of(told) == as_logged(record)[:7]
     assert told[-1]["exit"]["exit_code"] == 130
@@ -180,7 +238,11 @@ def test_an_offline_restart_leaves_one_complete_file(record: TrainingRecord, fol
 
 @pytest.mark.parametrize("failure", ["401", "403", "nonsense", "refused"])
 def test_an_unusable_server_leaves_the_run_complete_offline(
-    record: TrainingRecord, folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch, failure: str
+    record: TrainingRecord,
+    folder: Path,
+    server: Stub,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: str,
 ) -> None:
     server.failure = failure
     if failure == "refused":
@@ -195,7 +257,11 @@ def test_an_unusable_server_leaves_the_run_complete_offline(
 
 @pytest.mark.parametrize("failure", ["silent", "500"])
 def test_a_server_that_does_not_answer_is_abandoned(
-    record: TrainingRecord, folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch, failure: str
+    record: TrainingRecord,
+    folder: Path,
+    server: Stub,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: str,
 ) -> None:
     server.failure = failure
     monkeypatch.setattr(client, "INIT_TIMEOUT_S", 2)
@@ -205,7 +271,12 @@ def test_a_server_that_does_not_answer_is_abandoned(
 
 @pytest.mark.parametrize(
     "failure",
-    ["403", "nonsense", "gone", *(pytest.param(failure, marks=pytest.mark.slow) for failure in ("500", "silent"))],
+    [
+        "403",
+        "nonsense",
+        "gone",
+        *(pytest.param(failure, marks=pytest.mark.slow) for failure in ("500", "silent")),
+    ],
 )
 def test_a_server_that_fails_midway_loses_nothing(
     record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch, failure: str
@@ -231,7 +302,10 @@ def test_a_server_that_fails_midway_loses_nothing(
         assert took < 60
     with serving() as later:
         monkeypatch.setenv("WANDB_BASE_URL", later.url)
-        assert publish(record, folder, SETTINGS.model_copy(update={"mode": "online"}), fall_back=False) is None
+        assert (
+            publish(record, folder, SETTINGS.model_copy(update={"mode": "online"}), fall_back=False)
+            is None
+        )
         assert later.steps(name) == list(range(1, 13))
 
 
@@ -265,13 +339,18 @@ def test_a_client_that_hangs_does_not_hang_the_run(
     assert "no answer for" in mirror.note
     assert rows_of(inspected(folder)) == as_logged(record)
     assert time.monotonic() - started < 60
-    assert [child.name() for child in psutil.Process().children() if child.name().startswith("wandb-core")] == []
+    assert [
+        child.name()
+        for child in psutil.Process().children()
+        if child.name().startswith("wandb-core")
+    ] == []
 
 
 def test_a_client_that_takes_no_more_rows_does_not_hang_the_training(
     record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A deep network's rows are more than the client's connection holds; logging one then blocks without a limit."""
+    """A deep network's rows are more than the client's connection holds; logging one then blocks
+    without a limit."""
     monkeypatch.setattr(client, "ANSWER_S", 1)
     wide = {f"response_mean/{layer}": 1 / 3 for layer in range(2000)}
     history = [{**row, **wide} for row in record.history]
@@ -290,13 +369,22 @@ def test_a_client_that_takes_no_more_rows_does_not_hang_the_training(
 
 
 def stop_the_core() -> None:
-    (core,) = [child for child in psutil.Process().children(recursive=True) if child.name().startswith("wandb-core")]
+    (core,) = [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if child.name().startswith("wandb-core")
+    ]
     core.suspend()
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("WANDB_MODE", "foo"), ("WANDB_BASE_URL", "foo"), ("WANDB_FINISH_TIMEOUT", "abc"), ("WANDB_RESUME", "bogus")],
+    [
+        ("WANDB_MODE", "foo"),
+        ("WANDB_BASE_URL", "foo"),
+        ("WANDB_FINISH_TIMEOUT", "abc"),
+        ("WANDB_RESUME", "bogus"),
+    ],
 )
 def test_a_variable_that_the_client_refuses_is_named_and_loses_nothing(
     record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
@@ -317,7 +405,11 @@ def test_an_empty_variable_counts_as_unset(
 
 
 def test_a_client_that_is_set_to_offline_stays_offline(
-    record: TrainingRecord, folder: Path, server: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    record: TrainingRecord,
+    folder: Path,
+    server: Stub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     command = [Path(sys.executable).with_name("wandb"), "offline"]
@@ -326,7 +418,9 @@ def test_a_client_that_is_set_to_offline_stays_offline(
     assert server.calls == []
 
 
-def test_a_rerun_is_another_run_in_wandb(record: TrainingRecord, folder: Path, server: Stub) -> None:
+def test_a_rerun_is_another_run_in_wandb(
+    record: TrainingRecord, folder: Path, server: Stub
+) -> None:
     publish(record, folder, SETTINGS)
     attic = folder.parent / "replaced"
     attic.mkdir()
@@ -360,12 +454,17 @@ def test_a_run_of_a_sweep_is_continued_in_the_sweep(
         agent.setenv("WANDB_RUN_ID", "r1")
         cut_short(tracked(record, folder), record.history[:2], KeyboardInterrupt())
     assert server.steps("r1") == [1, 2]
-    assert publish(record, folder, SETTINGS.model_copy(update={"mode": "online"}), fall_back=False) is None
+    assert (
+        publish(record, folder, SETTINGS.model_copy(update={"mode": "online"}), fall_back=False)
+        is None
+    )
     assert server.steps("r1") == list(range(1, 13))
     assert list(server.runs) == ["r1"]
 
 
-def test_a_note_that_cannot_be_written_ends_nothing(record: TrainingRecord, folder: Path, server: Stub) -> None:
+def test_a_note_that_cannot_be_written_ends_nothing(
+    record: TrainingRecord, folder: Path, server: Stub
+) -> None:
     (folder / "wandb" / "sent.json").mkdir(parents=True)
     note = publish(record, folder, SETTINGS)
     assert note is not None
@@ -376,20 +475,28 @@ def test_a_run_that_diverged_at_once_is_concluded_once(
     record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = []
-    monkeypatch.setattr("rectifiers.tracking.mirror.conclude", lambda *given: told.append(given) or conclude(*given))
-    diverged = record.model_copy(update={"history": [], "epochs": 0, "protocols": {}, "status": "diverged"})
+    monkeypatch.setattr(
+        "rectifiers.tracking.mirror.conclude", lambda *given: told.append(given) or conclude(*given)
+    )
+    diverged = record.model_copy(
+        update={"history": [], "epochs": 0, "protocols": {}, "status": "diverged"}
+    )
     assert publish(diverged, folder, SETTINGS.model_copy(update={"mode": "offline"})) is None
     assert len(told) == 1
 
 
-def test_numbers_that_are_not_finite_are_left_out_as_in_the_record(record: TrainingRecord, folder: Path) -> None:
+def test_numbers_that_are_not_finite_are_left_out_as_in_the_record(
+    record: TrainingRecord, folder: Path
+) -> None:
     rows = [{**record.history[0], "train_loss": float("nan"), "val/loss": float("inf")}]
     cut_short(tracked(record, folder, mode="offline"), rows, KeyboardInterrupt())
     (row,) = rows_of(inspected(folder))
     assert not {"train_loss", "val/loss"} & row.keys()
 
 
-def test_neither_host_nor_paths_are_sent(record: TrainingRecord, folder: Path, server: Stub) -> None:
+def test_neither_host_nor_paths_are_sent(
+    record: TrainingRecord, folder: Path, server: Stub
+) -> None:
     publish(record, folder, SETTINGS)
     # but for the manifests of artifacts, where the client notes from which staging file it uploaded
     told = b"".join(body for name, body in server.files.items() if not name.endswith("/manifest"))
@@ -399,15 +506,21 @@ def test_neither_host_nor_paths_are_sent(record: TrainingRecord, folder: Path, s
     assert b'"host"' not in told
 
 
-def test_names_longer_than_a_tag_are_cut(record: TrainingRecord, folder: Path, server: Stub) -> None:
+def test_names_longer_than_a_tag_are_cut(
+    record: TrainingRecord, folder: Path, server: Stub
+) -> None:
     long = record.model_copy(update={"choices": {**record.choices, "activation": "a" * 100}})
     assert publish(long, folder, SETTINGS) is None
     assert "a" * 64 in server.runs[record.run]["tags"]
 
 
-def test_no_api_key_is_written_to_a_file(record: TrainingRecord, folder: Path, server: Stub) -> None:
+def test_no_api_key_is_written_to_a_file(
+    record: TrainingRecord, folder: Path, server: Stub
+) -> None:
     publish(record, folder, SETTINGS)
-    assert not [path for path in folder.rglob("*") if path.is_file() and b"k" * 40 in path.read_bytes()]
+    assert not [
+        path for path in folder.rglob("*") if path.is_file() and b"k" * 40 in path.read_bytes()
+    ]
 
 
 def test_online_mode_without_a_key_says_so_and_sends_nothing(

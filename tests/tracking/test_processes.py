@@ -31,9 +31,20 @@ def test_rank_zero_alone_logs_the_run_of_two_processes(server: Stub, tmp_path: P
         f"runs_dir={tmp_path}/runs",
     )
     done = subprocess.run(
-        [sys.executable, *torchrun, "--local-addr=127.0.0.1", "train.py", *options, f"cache_dir={tmp_path}/cache"],
-        cwd=ROOT, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+        [
+            sys.executable,
+            *torchrun,
+            "--local-addr=127.0.0.1",
+            "train.py",
+            *options,
+            f"cache_dir={tmp_path}/cache",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stderr
     (path,) = (tmp_path / "runs").glob("*/record.json")
     record = records.load(path)

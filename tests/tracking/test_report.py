@@ -24,17 +24,25 @@ def blocks(document: dict[str, Any], kind: str) -> list[dict[str, Any]]:
 
 def panels(document: dict[str, Any]) -> list[dict[str, Any]]:
     grids = blocks(document, "panel-grid")
-    return [panel for grid in grids for panel in grid["metadata"]["panelBankSectionConfig"]["panels"]]
+    return [
+        panel for grid in grids for panel in grid["metadata"]["panelBankSectionConfig"]["panels"]
+    ]
 
 
 def unnamed(node: Any) -> Any:
     """A document without the ids that the client draws."""
     if isinstance(node, dict):
-        return {key: unnamed(value) for key, value in node.items() if key not in ("id", "__id__", "refId", "ref")}
+        return {
+            key: unnamed(value)
+            for key, value in node.items()
+            if key not in ("id", "__id__", "refId", "ref")
+        }
     return [unnamed(item) for item in node] if isinstance(node, list) else node
 
 
-def test_a_table_of_the_report_has_its_text_its_runs_and_its_panels(found: list[dict[str, Any]]) -> None:
+def test_a_table_of_the_report_has_its_text_its_runs_and_its_panels(
+    found: list[dict[str, Any]],
+) -> None:
     document = specification(build(found, entity="e", project="p", group="table2"))
     assert [block["children"][0]["text"] for block in blocks(document, "heading")] == ["Table 2"]
     text = blocks(document, "markdown-block")[-1]["content"]
@@ -46,20 +54,35 @@ def test_a_table_of_the_report_has_its_text_its_runs_and_its_panels(found: list[
     (runs,) = blocks(document, "panel-grid")[0]["metadata"]["runSets"]
     assert [key["name"] for key in runs["grouping"]] == ["activation.value", "init.value"]
     (only,) = runs["filters"]["filters"]
-    assert (only["key"], only["op"], only["value"]) == ({"section": "run", "name": "group"}, "=", "table2")
+    assert (only["key"], only["op"], only["value"]) == (
+        {"section": "run", "name": "group"},
+        "=",
+        "table2",
+    )
     told = json.dumps(panels(document))
-    protocols = {name for r in found if r.choices["experiment"].startswith("table2/") for name in r.protocols}
+    protocols = {
+        name for r in found if r.choices["experiment"].startswith("table2/") for name in r.protocols
+    }
     for name in protocols:
         assert f"{name}/top1_error_pct" in told
         assert f"{name}/top5_error_pct" in told
-    for shown in ("train_loss", "val/top1_error_pct", "slope/", "paper_vs_measured", "slopes_against_depth"):
+    for shown in (
+        "train_loss",
+        "val/top1_error_pct",
+        "slope/",
+        "paper_vs_measured",
+        "slopes_against_depth",
+    ):
         assert shown in told
 
 
 def test_the_full_report_has_every_group_and_is_reproducible(found: list[dict[str, Any]]) -> None:
     document = specification(build(found, entity="e", project="p"))
     groups = {record.choices["experiment"].partition("/")[0] for record in found}
-    filters = [g["metadata"]["runSets"][0]["filters"]["filters"][0]["value"] for g in blocks(document, "panel-grid")]
+    filters = [
+        g["metadata"]["runSets"][0]["filters"]["filters"][0]["value"]
+        for g in blocks(document, "panel-grid")
+    ]
     assert set(filters) == groups
     assert unnamed(specification(build(found, entity="e", project="p"))) == unnamed(document)
 
@@ -70,13 +93,17 @@ def test_a_group_without_records_is_named(found: list[dict[str, Any]]) -> None:
 
 
 def test_no_records_and_no_project_say_what_to_do(found: list[dict[str, Any]]) -> None:
-    with pytest.raises(InputError, match=r"results/records holds no records; run an experiment, then .*collect"):
+    with pytest.raises(
+        InputError, match=r"results/records holds no records; run an experiment, then .*collect"
+    ):
         build([], entity="e", project="p")
     with pytest.raises(InputError, match="--project=a/b is not usable"):
         build(found, entity="e", project="a/b")
 
 
-def test_a_report_is_saved_and_updated_in_place(found: list[dict[str, Any]], server: Stub, tmp_path: Path) -> None:
+def test_a_report_is_saved_and_updated_in_place(
+    found: list[dict[str, Any]], server: Stub, tmp_path: Path
+) -> None:
     kept = tmp_path / "reports.json"
     asked = {"entity": None, "project": "ours", "group": "table2", "kept": kept}
     url = save(found, **asked)  # type: ignore[arg-type]
@@ -92,10 +119,16 @@ def test_a_report_is_saved_and_updated_in_place(found: list[dict[str, Any]], ser
 
 @pytest.mark.parametrize("failure", ["401", "nonsense", "refused"])
 def test_an_unusable_server_is_one_sentence(
-    found: list[dict[str, Any]], server: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str
+    found: list[dict[str, Any]],
+    server: Stub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: str,
 ) -> None:
     server.failure = failure
     if failure == "refused":
         monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
-    with pytest.raises(InputError, match=r"no report was saved \(.+\); --out=<file> writes the document to a file"):
+    with pytest.raises(
+        InputError, match=r"no report was saved \(.+\); --out=<file> writes the document to a file"
+    ):
         save(found, entity=None, project="ours", group=None, kept=tmp_path / "reports.json")

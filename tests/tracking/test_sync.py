@@ -27,7 +27,9 @@ def report(call) -> Callable[..., CompletedProcess[str]]:
     return partial(call, "scripts/report.py")
 
 
-def test_a_run_is_mirrored_epoch_by_epoch(tiny, server: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_mirrored_epoch_by_epoch(
+    tiny, server: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Row by row while it trains, and the same run again after an interrupt."""
     whole = Classifier.on_train_epoch_start
 
@@ -51,11 +53,19 @@ def test_a_run_is_mirrored_epoch_by_epoch(tiny, server: Stub, monkeypatch: pytes
     last = server.history[name][3]
     for key, value in outcome.record.history[-1].items():
         assert last[key] == value
-    assert {"val/loss", "slope/fc_1", "response_mean/fc_1", "response_std/fc_2", "dead_units/fc_2"} <= last.keys()
+    assert {
+        "val/loss",
+        "slope/fc_1",
+        "response_mean/fc_1",
+        "response_std/fc_2",
+        "dead_units/fc_2",
+    } <= last.keys()
     assert server.summaries[name]["ten_view/num_images"] == 450
 
 
-def test_each_run_of_a_process_is_separate_and_a_diverged_one_has_failed(tiny, server: Stub) -> None:
+def test_each_run_of_a_process_is_separate_and_a_diverged_one_has_failed(
+    tiny, server: Stub
+) -> None:
     good = train(tiny("logger=wandb", "optim.epochs=1"), CHOICES).record
     bad = train(tiny("logger=wandb", "optim.epochs=1", "optim.lr=1e20"), CHOICES).record
     assert bad.status == "diverged"
@@ -74,7 +84,9 @@ def test_a_protocol_that_is_added_later_is_sent_to_the_same_run(tiny, server: St
     assert server.summaries[name]["ten_view/num_images"] == 450
 
 
-def test_sync_sends_an_offline_run_once(report, tiny, server: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_sends_an_offline_run_once(
+    report, tiny, server: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = tiny("logger=wandb", "logger.mode=offline", "optim.epochs=2")
     outcome = train(config, CHOICES)
     assert outcome.note is None
@@ -105,7 +117,10 @@ def test_sync_turns_any_records_into_runs(report, server: Stub) -> None:
 def test_sync_of_no_folder_is_one_sentence(report, tmp_path: Path) -> None:
     done = report("sync", f"--runs={tmp_path}/none")
     assert done.returncode == 1
-    assert done.stderr == f"error: --runs={tmp_path}/none is not a folder; give the one that holds the runs\n"
+    assert (
+        done.stderr
+        == f"error: --runs={tmp_path}/none is not a folder; give the one that holds the runs\n"
+    )
 
 
 def test_the_sweep_file_has_overrides_that_the_command_line_knows() -> None:
@@ -121,10 +136,18 @@ def test_the_sweep_file_has_overrides_that_the_command_line_knows() -> None:
 
 
 @pytest.mark.slow
-def test_an_agent_of_a_sweep_runs_a_trial_by_the_documented_command(server: Stub, tmp_path: Path) -> None:
+def test_an_agent_of_a_sweep_runs_a_trial_by_the_documented_command(
+    server: Stub, tmp_path: Path
+) -> None:
     """A second trial of the same values trains nothing, but its sweep waits for its numbers."""
     sweep = yaml.safe_load((ROOT / "scripts" / "wandb_sweep.yaml").read_text())
-    small = (*TINY, "logger=wandb", "optim.epochs=2", f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
+    small = (
+        *TINY,
+        "logger=wandb",
+        "optim.epochs=2",
+        f"runs_dir={tmp_path}/runs",
+        f"cache_dir={tmp_path}/cache",
+    )
     sweep["command"][-1:-1] = small
     server.sweep = yaml.safe_dump(sweep)
     chosen = {"activation": "prelu_shared", "optim.lr": 0.05, "seed": 2}
@@ -134,10 +157,16 @@ def test_an_agent_of_a_sweep_runs_a_trial_by_the_documented_command(server: Stub
     wandb = Path(sys.executable).with_name("wandb")
     path = os.pathsep.join((str(wandb.parent), os.environ["PATH"]))  # the agent calls `python`
     done = subprocess.run(
-        [wandb, "agent", "--count", "2", "stub/swept/s1"], cwd=ROOT, capture_output=True, text=True, timeout=300,
+        [wandb, "agent", "--count", "2", "stub/swept/s1"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
         env={**os.environ, "PATH": path, "WANDB_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert list((tmp_path / "runs").glob("*/record.json")), done.stdout + done.stderr  # an agent ends with 0 whatever
+    )
+    assert list((tmp_path / "runs").glob("*/record.json")), (
+        done.stdout + done.stderr
+    )  # an agent ends with 0 whatever
     (record,) = map(records.load, (tmp_path / "runs").glob("*/record.json"))
     assert record.choices["activation"] == "prelu_shared"
     assert (record.science["optim"]["lr"], record.science["seed"]) == (0.05, 2)

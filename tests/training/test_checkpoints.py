@@ -20,7 +20,9 @@ def checkpoint(value: float) -> dict[str, Any]:
 
 
 @pytest.mark.process
-def test_a_changed_byte_anywhere_in_a_checkpoint_is_found_or_changes_nothing_that_is_read(tmp_path: Path) -> None:
+def test_a_changed_byte_anywhere_in_a_checkpoint_is_found_or_changes_nothing_that_is_read(
+    tmp_path: Path,
+) -> None:
     """Every byte of the zip's directory, and every seventh before it."""
     path, right = tmp_path / LAST, checkpoint(0.5)
     AtomicCheckpointIO().save_checkpoint(right, path)
@@ -29,7 +31,9 @@ def test_a_changed_byte_anywhere_in_a_checkpoint_is_found_or_changes_nothing_tha
         directory = parts.start_dir
     draw, tried, found = random.Random(0), 0, 0
     for place in (*range(0, directory, 7), *range(directory, len(whole))):
-        for changed in {1 << draw.randrange(8), 0xFF} if place >= directory else {1 << draw.randrange(8)}:
+        for changed in (
+            {1 << draw.randrange(8), 0xFF} if place >= directory else {1 << draw.randrange(8)}
+        ):
             content = bytearray(whole)
             content[place] ^= changed
             path.write_bytes(content)
@@ -58,13 +62,20 @@ def test_of_a_damaged_last_checkpoint_and_a_whole_one_before_it_the_whole_one_is
         content[weight if place == "weights" else content.rindex(b"archive/data/0")] ^= 1
     (tmp_path / LAST).write_bytes(content)
     assert newest(tmp_path) == tmp_path / PREVIOUS
-    assert AtomicCheckpointIO().load_checkpoint(tmp_path / PREVIOUS)["rectifiers"] == checkpoint(0.25)["rectifiers"]
+    assert (
+        AtomicCheckpointIO().load_checkpoint(tmp_path / PREVIOUS)["rectifiers"]
+        == checkpoint(0.25)["rectifiers"]
+    )
     assert "last.ckpt cannot be read as a checkpoint (" in capfd.readouterr().err
     assert (tmp_path / "last.ckpt.damaged").read_bytes() == content
 
 
-def test_a_checkpoint_with_the_checksum_that_was_kept_beside_it_is_still_read(tmp_path: Path) -> None:
+def test_a_checkpoint_with_the_checksum_that_was_kept_beside_it_is_still_read(
+    tmp_path: Path,
+) -> None:
     older = checkpoint(0.5)
     older["rectifiers"]["checksum"] = "0" * 32
     torch.save(older, tmp_path / LAST)
-    assert same_bits(AtomicCheckpointIO().load_checkpoint(tmp_path / LAST)["state_dict"], older["state_dict"])
+    assert same_bits(
+        AtomicCheckpointIO().load_checkpoint(tmp_path / LAST)["state_dict"], older["state_dict"]
+    )

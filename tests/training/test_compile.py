@@ -1,4 +1,5 @@
-"""torch.compile needs a C compiler and most of a minute, so these are proofs for `make test-slow`."""
+"""torch.compile needs a C compiler and most of a minute, so these are proofs for `make
+test-slow`."""
 
 import pytest
 import torch
@@ -13,7 +14,8 @@ def test_a_compiled_run_has_the_same_name_checkpoint_keys_and_numbers(tiny, tmp_
     compiled = train(tiny("compute.compile=true", f"runs_dir={tmp_path}/compiled"), {})
     assert compiled.record.run == plain.record.run
     one, other = (
-        torch.load(outcome.path.parent / "last.ckpt", weights_only=True)["state_dict"] for outcome in (plain, compiled)
+        torch.load(outcome.path.parent / "last.ckpt", weights_only=True)["state_dict"]
+        for outcome in (plain, compiled)
     )
     assert one.keys() == other.keys()
     assert all(torch.allclose(one[name], other[name], atol=1e-4) for name in one)
@@ -27,15 +29,29 @@ def test_a_compiled_run_that_diverges_names_its_layer(tiny) -> None:
 
 
 @pytest.mark.slow
-def test_compiled_convolutions_give_the_same_numbers_with_activation_checkpointing(tmp_path) -> None:
+def test_compiled_convolutions_give_the_same_numbers_with_activation_checkpointing(
+    tmp_path,
+) -> None:
     options = (
-        "model=mini", "data=digits8", "optim=plain", "evaluation=[center]", "logger=none", "optim.epochs=1",
-        "compute.precision=64-true", f"cache_dir={tmp_path}/cache",
-    )  # fmt: skip
+        "model=mini",
+        "data=digits8",
+        "optim=plain",
+        "evaluation=[center]",
+        "logger=none",
+        "optim.epochs=1",
+        "compute.precision=64-true",
+        f"cache_dir={tmp_path}/cache",
+    )
     states = []
-    for more in ((), ("compute.compile=true",), ("compute.compile=true", "compute.activation_checkpointing=true")):
+    for more in (
+        (),
+        ("compute.compile=true",),
+        ("compute.compile=true", "compute.activation_checkpointing=true"),
+    ):
         outcome = train(compose_config(*options, *more, f"runs_dir={tmp_path}/{len(states)}"), {})
-        states.append(torch.load(outcome.path.parent / "last.ckpt", weights_only=True)["state_dict"])
+        states.append(
+            torch.load(outcome.path.parent / "last.ckpt", weights_only=True)["state_dict"]
+        )
     for state in states[1:]:
         for name, weight in states[0].items():
             torch.testing.assert_close(state[name], weight, rtol=1e-9, atol=1e-12)

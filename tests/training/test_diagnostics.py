@@ -45,23 +45,35 @@ def test_a_run_has_the_same_bits_with_diagnostics(tiny, tmp_path) -> None:
     assert weights.found.keys() == {0, 3, last}
     own = {f"network.{name}": weight for name, weight in weights.found[last].items()}
     assert all(torch.equal(again[name], weight) for name, weight in own.items())
-    assert not torch.equal(weights.found[0]["head.fc_1.weight"], weights.found[3]["head.fc_1.weight"])
+    assert not torch.equal(
+        weights.found[0]["head.fc_1.weight"], weights.found[3]["head.fc_1.weight"]
+    )
 
 
 def small(folder: Path, *more: str) -> RunConfig:
     """A perceptron of 16-12-10 on digits of 4 px: two epochs."""
     return compose_config(
-        "model=mlp", "model.depth=1", "model.hidden=12", "data=digits8", "data.resize_px=4", "data.crop_px=4",
-        "optim=plain", "optim.epochs=2", "evaluation=[center]", "logger=none", f"runs_dir={folder}",
+        "model=mlp",
+        "model.depth=1",
+        "model.hidden=12",
+        "data=digits8",
+        "data.resize_px=4",
+        "data.crop_px=4",
+        "optim=plain",
+        "optim.epochs=2",
+        "evaluation=[center]",
+        "logger=none",
+        f"runs_dir={folder}",
         *more,
-    )  # fmt: skip
+    )
 
 
 def test_fisher_information_is_measured_after_every_epoch_and_changes_no_bit(tmp_path) -> None:
     watched = train(small(tmp_path, "callbacks=fisher"), {})
     alone = train(small(tmp_path), {})
     kept, again = (
-        AtomicCheckpointIO().load_checkpoint(run.path.parent / "last.ckpt")["state_dict"] for run in (alone, watched)
+        AtomicCheckpointIO().load_checkpoint(run.path.parent / "last.ckpt")["state_dict"]
+        for run in (alone, watched)
     )
     assert same_bits(kept, again)
     first, last = watched.record.history
@@ -93,18 +105,27 @@ def test_ranks_count_the_units_that_differ(init: str, expected: int, tmp_path) -
     assert record.history[-1]["rank/out"] <= max(1, expected)
 
 
-def test_a_units_gradients_share_a_sign_behind_positive_outputs_and_a_short_way_is_straight(tmp_path) -> None:
-    """One step an epoch is a straight line. Behind a sigmoid one image alone gives all of a unit's weights one sign."""
-    one = train(small(tmp_path, "callbacks=zigzag", "optim.global_batch=1347", "data.protocol=paper"), {}).record
+def test_a_units_gradients_share_a_sign_behind_positive_outputs_and_a_short_way_is_straight(
+    tmp_path,
+) -> None:
+    """One step an epoch is a straight line. Behind a sigmoid one image alone gives all of a unit's
+    weights one sign."""
+    one = train(
+        small(tmp_path, "callbacks=zigzag", "optim.global_batch=1347", "data.protocol=paper"), {}
+    ).record
     assert [row["straight/fc"] for row in one.history] == pytest.approx([1, 1])
-    single = train(small(tmp_path, "callbacks=zigzag", "activation=sigmoid", "optim.global_batch=1"), {}).record
+    single = train(
+        small(tmp_path, "callbacks=zigzag", "activation=sigmoid", "optim.global_batch=1"), {}
+    ).record
     row = single.history[-1]
     assert row["signs/out"] == pytest.approx(1)
     assert row["signs/fc"] < 0.9  # standardised pixels have either sign
     assert 0 < row["straight/out"] < 0.5
 
 
-def test_the_way_through_an_epoch_is_measured_alike_where_a_run_is_interrupted(tmp_path, monkeypatch) -> None:
+def test_the_way_through_an_epoch_is_measured_alike_where_a_run_is_interrupted(
+    tmp_path, monkeypatch
+) -> None:
     whole = train(small(tmp_path / "whole", "callbacks=zigzag"), {}).record
     stopping = small(tmp_path / "stopped", "callbacks=zigzag", "checkpoint.every_n_steps=3")
     steps = ZigzagMeasure.on_before_optimizer_step
@@ -119,16 +140,23 @@ def test_the_way_through_an_epoch_is_measured_alike_where_a_run_is_interrupted(t
         with pytest.raises(RuntimeError, match="power"):
             train(stopping, {})
     resumed = train(stopping, {}).record
-    measured = [{key: row[key] for key in row if key.startswith(("signs", "straight"))} for row in whole.history]
+    measured = [
+        {key: row[key] for key in row if key.startswith(("signs", "straight"))}
+        for row in whole.history
+    ]
     assert len(measured[0]) == 4
     assert [{key: row[key] for key in measured[0]} for row in resumed.history] == measured
 
 
 def test_answers_keep_their_class_at_another_intensity_without_biases_alone(tmp_path) -> None:
-    """A factor of a power of two is exact; the outputs of a sigmoid are no multiples of its inputs."""
+    """A factor of a power of two is exact; the outputs of a sigmoid are no multiples of its
+    inputs."""
     zero, learned = (
         train(small(tmp_path, "callbacks=equivariance", *more), {}).record.history[-1]
-        for more in (["optim.bias_lr_factor=1e-30"], ["activation=sigmoid", "callbacks.factor=0.01", "optim.lr=0.1"])
+        for more in (
+            ["optim.bias_lr_factor=1e-30"],
+            ["activation=sigmoid", "callbacks.factor=0.01", "optim.lr=0.1"],
+        )
     )
     assert zero["equivariance/intensity"] == 0
     assert learned["equivariance/intensity"] > 0.1

@@ -1,4 +1,5 @@
-"""Several real processes that train one run: the same numbers, the same bits after a restart, no one left waiting."""
+"""Several real processes that train one run: the same numbers, the same bits after a restart, no
+one left waiting."""
 
 import contextlib
 import os
@@ -25,7 +26,13 @@ from rectifiers.training.checkpoints import AtomicCheckpointIO
 pytestmark = pytest.mark.process
 
 # 449 test images, which neither two nor three processes share evenly; batches that both do
-PLAIN = (*TINY, "model.dropout=0", "optim.epochs=6", "optim.global_batch=126", "data.val_fraction=0.2494")
+PLAIN = (
+    *TINY,
+    "model.dropout=0",
+    "optim.epochs=6",
+    "optim.global_batch=126",
+    "data.val_fraction=0.2494",
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +42,24 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_counts_and_scores_are_the_same_on_one_two_and_three_processes(one: Path, tmp_path: Path) -> None:
+def test_counts_and_scores_are_the_same_on_one_two_and_three_processes(
+    one: Path, tmp_path: Path
+) -> None:
     """The same weights on 449 images, through a record to which protocols are added."""
-    asked = ("evaluation=[ten_view,center]", "evaluation.center.scale_px=11", "evaluation.keep_scores=true")
+    asked = (
+        "evaluation=[ten_view,center]",
+        "evaluation.center.scale_px=11",
+        "evaluation.keep_scores=true",
+    )
     found = []
     for processes in (1, 2, 3):
         place = tmp_path / str(processes)
         shutil.copytree(one / "runs", place / "runs")
-        command = alone(place, *PLAIN, *asked) if processes == 1 else together(processes, place, *PLAIN, *asked)
+        command = (
+            alone(place, *PLAIN, *asked)
+            if processes == 1
+            else together(processes, place, *PLAIN, *asked)
+        )
         finish(command)
         path = record(place)
         protocols = records.load(path).protocols
@@ -54,16 +71,26 @@ def test_counts_and_scores_are_the_same_on_one_two_and_three_processes(one: Path
         assert abs(scores - found[0][1]).max() < 1e-6  # matrix products of other batch sizes
 
 
-def test_three_processes_test_what_was_trained_with_a_batch_that_they_do_not_divide(tmp_path: Path) -> None:
-    """A run, and the plain weights of it, by scripts/evaluate.py; the counts are those of one process."""
+def test_three_processes_test_what_was_trained_with_a_batch_that_they_do_not_divide(
+    tmp_path: Path,
+) -> None:
+    """A run, and the plain weights of it, by scripts/evaluate.py; the counts are those of one
+    process."""
     options = (*TINY, "optim.epochs=1", "optim.global_batch=128", "evaluation=center")
     finish(alone(tmp_path, *options))
     folder = record(tmp_path).parent
-    plain = {name.removeprefix("network."): w for name, w in weights(tmp_path).items() if name.startswith("network.")}
+    plain = {
+        name.removeprefix("network."): w
+        for name, w in weights(tmp_path).items()
+        if name.startswith("network.")
+    }
     torch.save(plain, tmp_path / "net.pt")
     asked = (f"cache_dir={tmp_path}/cache", "evaluation=ten_view", "evaluation.keep_scores=true")
     network = [each for each in TINY if each.startswith(("model", "data."))]
-    commands = [("evaluate.py", f"run={folder}", *asked), ("evaluate.py", f"run={tmp_path}/net.pt", *network, *asked)]
+    commands = [
+        ("evaluate.py", f"run={folder}", *asked),
+        ("evaluate.py", f"run={tmp_path}/net.pt", *network, *asked),
+    ]
     found = []
     for processes in (1, 3):
         for command in commands:
@@ -75,7 +102,9 @@ def test_three_processes_test_what_was_trained_with_a_batch_that_they_do_not_div
             load(scores_path(tmp_path / "net.pt.tested", "ten_view")),
             records.load(folder / "record.json"),
         )
-        found.append((of_run.protocols["ten_view"].correct_mask, of_weights.scores.argmax(1).tolist()))
+        found.append(
+            (of_run.protocols["ten_view"].correct_mask, of_weights.scores.argmax(1).tolist())
+        )
         assert of_run.protocols["ten_view"].num_images == len(of_weights.scores) == 450
         shutil.rmtree(tmp_path / "net.pt.tested")
         kept = of_run.model_copy(update={"protocols": {"center": of_run.protocols["center"]}})
@@ -114,20 +143,31 @@ def test_a_rank_that_is_still_starting_ends_with_its_launcher(tmp_path: Path) ->
     ("theirs", "difference"),
     [
         ("seed=1", "another seed than rank 0 (1 and 0)"),
-        pytest.param("evaluation=center", "another evaluation.ten_view._target_ ", marks=pytest.mark.slow),
-        pytest.param("logger=none", "another logger.name than rank 0 (none and csv)", marks=pytest.mark.slow),
-        pytest.param("rerun=true", "another rerun than rank 0 (True and False)", marks=pytest.mark.slow),
-        pytest.param("compute.compile=true", "another compute.compile than rank 0", marks=pytest.mark.slow),
+        pytest.param(
+            "evaluation=center", "another evaluation.ten_view._target_ ", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "logger=none", "another logger.name than rank 0 (none and csv)", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "rerun=true", "another rerun than rank 0 (True and False)", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "compute.compile=true", "another compute.compile than rank 0", marks=pytest.mark.slow
+        ),
     ],
 )
-def test_a_rank_that_differs_stops_all_with_the_difference(tmp_path: Path, theirs: str, difference: str) -> None:
+def test_a_rank_that_differs_stops_all_with_the_difference(
+    tmp_path: Path, theirs: str, difference: str
+) -> None:
     done = ranks(alone(tmp_path, *PLAIN), alone(tmp_path, *PLAIN, theirs))
     assert [process.returncode for process in done] == [1, 1]
     assert f"error: rank 1 has {difference}" in done[0].stderr
     assert not list(tmp_path.glob("runs/*"))
 
 
-# What each rank does of two calls, of which one fails on rank 1, and one on rank 0, as no one foresaw.
+# What each rank does of two calls, of which one fails on rank 1, and one on rank 0, as no one
+# foresaw.
 UNFORESEEN = """
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.distributed import run_on_all_ranks, broadcast_from_rank_zero, join_process_group, world
@@ -138,14 +178,23 @@ for share, guilty in ((run_on_all_ranks, 1), (broadcast_from_rank_zero, 0)):
         share(lambda: 1 / (here.rank != guilty))
     except (InputError, ZeroDivisionError) as error:
         print(type(error).__name__, error)
-"""
+"""  # noqa: E501
 
 
 def test_an_error_that_no_one_foresaw_is_one_on_all(tmp_path: Path) -> None:
     first, second = ranks(*[[sys.executable, "-c", UNFORESEEN]] * 2)
-    printed, own = "failed (ZeroDivisionError: division by zero); its own lines say where", "ZeroDivisionError"
-    assert first.stdout.splitlines() == [f"InputError rank 1 {printed}", f"{own} division by zero"], first.stderr
-    assert second.stdout.splitlines() == [f"{own} division by zero", f"InputError rank 0 {printed}"], second.stderr
+    printed, own = (
+        "failed (ZeroDivisionError: division by zero); its own lines say where",
+        "ZeroDivisionError",
+    )
+    assert first.stdout.splitlines() == [
+        f"InputError rank 1 {printed}",
+        f"{own} division by zero",
+    ], first.stderr
+    assert second.stdout.splitlines() == [
+        f"{own} division by zero",
+        f"InputError rank 0 {printed}",
+    ], second.stderr
 
 
 # train.py, of which rank 1 fails in the test of the first run
@@ -177,7 +226,10 @@ def test_an_input_that_one_rank_cannot_use_stops_all(tmp_path: Path) -> None:
     for name in ("train/a/0.png", "train/b/0.png", "val/a/0.png", "val/b/0.png"):
         (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "photos" / name).touch()
-    commands = [alone(tmp_path, "data=folder", f"data.root={tmp_path}/{root}") for root in ("photos", "nowhere")]
+    commands = [
+        alone(tmp_path, "data=folder", f"data.root={tmp_path}/{root}")
+        for root in ("photos", "nowhere")
+    ]
     done = ranks(*commands)
     assert [process.returncode for process in done] == [1, 1]
     assert f"error: rank 1: {tmp_path}/nowhere is not a folder" in done[0].stderr
@@ -186,7 +238,10 @@ def test_an_input_that_one_rank_cannot_use_stops_all(tmp_path: Path) -> None:
 def test_a_batch_that_does_not_divide_names_the_remedy(tmp_path: Path) -> None:
     done = ranks(*[alone(tmp_path, *PLAIN, "optim.global_batch=127")] * 2)
     assert [process.returncode for process in done] == [1, 1]
-    assert "error: optim.global_batch=127 does not divide over 2 processes; give a multiple of 2" in done[0].stderr
+    assert (
+        "error: optim.global_batch=127 does not divide over 2 processes; give a multiple of 2"
+        in done[0].stderr
+    )
 
 
 def test_a_run_in_progress_is_left_alone_and_says_where(tmp_path: Path) -> None:
@@ -205,10 +260,17 @@ def test_a_run_in_progress_is_left_alone_and_says_where(tmp_path: Path) -> None:
         pass
 
 
-WITHIN = (*TINY, "optim.epochs=6", "optim.global_batch=32", "checkpoint.every_n_steps=5")  # epochs of 42 steps
+WITHIN = (
+    *TINY,
+    "optim.epochs=6",
+    "optim.global_batch=32",
+    "checkpoint.every_n_steps=5",
+)  # epochs of 42 steps
 
 
-@pytest.mark.parametrize("asked", [signal.SIGTERM, pytest.param(signal.SIGUSR1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "asked", [signal.SIGTERM, pytest.param(signal.SIGUSR1, marks=pytest.mark.slow)]
+)
 def test_a_signal_stops_within_an_epoch_and_the_same_command_ends_with_the_same_bits(
     tmp_path: Path, asked: signal.Signals
 ) -> None:
@@ -238,7 +300,9 @@ def test_a_damaged_last_checkpoint_is_named_and_the_one_before_it_is_used(tmp_pa
     (last,) = cut.glob("runs/*/last.ckpt")
     weight = torch.load(last, weights_only=True)["state_dict"]["network.head.fc_1.weight"]
     content, first = bytearray(last.read_bytes()), weight.numpy().tobytes()[:16]
-    content[content.index(first)] ^= 1  # the last bit of a weight: the file is still a checkpoint, of another network
+    content[content.index(first)] ^= (
+        1  # the last bit of a weight: the file is still a checkpoint, of another network
+    )
     last.write_bytes(content)
     done = finish(alone(cut, *WITHIN))
     assert f"{last} cannot be read as a checkpoint (" in done.stderr
@@ -249,7 +313,8 @@ def test_a_damaged_last_checkpoint_is_named_and_the_one_before_it_is_used(tmp_pa
 
 
 def test_a_full_disk_is_a_sentence_and_the_last_good_state_stays(tmp_path: Path) -> None:
-    """The file-size limit stands for the full disk: the kernel refuses the bytes beyond it in the middle of a write."""
+    """The file-size limit stands for the full disk: the kernel refuses the bytes beyond it in the
+    middle of a write."""
     finish(alone(tmp_path, *WITHIN, "optim.epochs=1"))
     size = (record(tmp_path).parent / "last.ckpt").stat().st_size
     options = (*WITHIN, "optim.epochs=40")
@@ -262,7 +327,9 @@ def test_a_full_disk_is_a_sentence_and_the_last_good_state_stays(tmp_path: Path)
     assert "last.ckpt could not be written (" in err
     assert "make room there and give the same command" in err
     assert "Traceback" not in err
-    (folder,) = {path.parent for path in set(tmp_path.glob("runs/*/last.ckpt"))} - {record(tmp_path).parent}
+    (folder,) = {path.parent for path in set(tmp_path.glob("runs/*/last.ckpt"))} - {
+        record(tmp_path).parent
+    }
     assert AtomicCheckpointIO().load_checkpoint(folder / "last.ckpt")
     assert not list(folder.glob("*.part"))
     finish(alone(tmp_path, *options))
@@ -357,7 +424,8 @@ def test_a_signal_to_one_rank_while_it_tests_stops_both(tmp_path: Path) -> None:
     cut = ranks(*[[sys.executable, "-c", ASKED_IN_THE_TEST, *command[2:]]] * 2)
     assert [done.returncode for done in cut] == [75, 75], cut
     assert (
-        "stopped by SIGUSR1 while testing; go on with: TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun " in cut[0].stderr
+        "stopped by SIGUSR1 while testing; go on with: TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 "
+        "torchrun " in cut[0].stderr
     )
     assert "stopped by" not in cut[1].stderr
     assert not list(tmp_path.glob("runs/*/record.json"))
@@ -366,12 +434,16 @@ def test_a_signal_to_one_rank_while_it_tests_stops_both(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
-def test_what_torchrun_hands_on_stops_all_with_their_loaders(tmp_path: Path, asked: signal.Signals) -> None:
+def test_what_torchrun_hands_on_stops_all_with_their_loaders(
+    tmp_path: Path, asked: signal.Signals
+) -> None:
     """It signals whole groups of processes, loaders' workers among them."""
     options = (*WITHIN, "compute.workers=1")
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     finish(together(2, whole, *options))
-    process = start(together(2, cut, *options), preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    process = start(
+        together(2, cut, *options), preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    )
     wait_for(lambda: list(cut.glob("runs/*/metrics.csv")), process)
     process.send_signal(asked)
     _, err = process.communicate(timeout=60)
@@ -430,18 +502,23 @@ def test_processes_make_one_record_of_an_ensemble(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("moment", "workers"), [("init_report.yaml", 0), ("statistics.pt", 2), ("previous.ckpt", 2), ("metrics.csv", 2)]
+    ("moment", "workers"),
+    [("init_report.yaml", 0), ("statistics.pt", 2), ("previous.ckpt", 2), ("metrics.csv", 2)],
 )
 def test_a_run_of_two_killed_between_its_milestones_ends_with_the_same_bits(
     tmp_path: Path, moment: str, workers: int
 ) -> None:
-    """Before the first checkpoint, between two, with loaders' workers, which outlive it, and in the last test."""
+    """Before the first checkpoint, between two, with loaders' workers, which outlive it, and in the
+    last test."""
     options = (*WITHIN, "optim.epochs=3", f"compute.workers={workers}", "model.norm=batch")
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     finish(together(2, whole, *options))
     process = start(together(2, cut, *options))
     if moment == "metrics.csv":  # its last line: from here on it tests
-        wait_for(lambda: any("\n3," in path.read_text() for path in cut.glob("runs/*/metrics.csv")), process)
+        wait_for(
+            lambda: any("\n3," in path.read_text() for path in cut.glob("runs/*/metrics.csv")),
+            process,
+        )
     else:
         wait_for(lambda: list(cut.glob(f"runs/*/{moment}")), process)
     own = [process.pid, *launched(process)]
@@ -469,13 +546,18 @@ runpy.run_path("train.py", run_name="__main__")
 
 @pytest.mark.slow
 def test_batch_normalisation_has_one_set_of_statistics_on_all_ranks(tmp_path: Path) -> None:
-    """Each rank normalises its own half of a batch; what is validated, tested and kept is rank 0's."""
+    """Each rank normalises its own half of a batch; what is validated, tested and kept is rank
+    0's."""
     options = (*PLAIN, "optim.epochs=2", "model.norm=batch")
     command = together(2, tmp_path, *options)
     (tmp_path / "tells.py").write_text(TELLS_ITS_STATISTICS)
     at = command.index("train.py")
     place = f"{tmp_path}/rank"
-    finish([*command[:at], str(tmp_path / "tells.py"), *command[at + 1 :]], PYTHONPATH=str(ROOT), PLACE=place)
+    finish(
+        [*command[:at], str(tmp_path / "tells.py"), *command[at + 1 :]],
+        PYTHONPATH=str(ROOT),
+        PLACE=place,
+    )
     printed = [Path(f"{place}{rank}").read_text() for rank in (0, 1)]
     assert printed[0] == printed[1]
     assert len(set(printed[0].splitlines())) == 2  # they move from epoch to epoch
@@ -486,6 +568,8 @@ def test_a_rank_that_hangs_ends_the_run_in_time_with_a_sentence(tmp_path: Path) 
     process = start(together(2, tmp_path, *WITHIN, "optim.epochs=100000", "compute.timeout_s=10"))
     wait_for(lambda: list(tmp_path.glob("runs/*/metrics.csv")), process)
     os.kill(launched(process)[1], signal.SIGSTOP)
-    _, err = process.communicate(timeout=10 + 30 + 60)  # torchrun gives its processes half a minute to leave
+    _, err = process.communicate(
+        timeout=10 + 30 + 60
+    )  # torchrun gives its processes half a minute to leave
     assert process.returncode != 0
     assert "rank 0 lost the other processes (" in err

@@ -45,7 +45,9 @@ def test_all_finite_judges_numbers_and_not_their_sum(bad: list[float]) -> None:
     assert not all_finite(torch.cat([torch.randn(1000), torch.tensor(bad), torch.randn(1000)]))
 
 
-def test_a_loss_that_is_not_finite_ends_its_own_step_before_the_update(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_that_is_not_finite_ends_its_own_step_before_the_update(
+    tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found: list[tuple[int, bool]] = []
     weights: list[torch.Tensor] = []
     modules: list[Classifier] = []
@@ -65,4 +67,6 @@ def test_a_loss_that_is_not_finite_ends_its_own_step_before_the_update(tiny, mon
     assert diverged is not None
     assert diverged.step == len(found) - 1 > 0
     now = list(modules[0].network.parameters())
-    assert all(torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)) for a, b in zip(now, weights, strict=True))
+    assert all(
+        torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)) for a, b in zip(now, weights, strict=True)
+    )

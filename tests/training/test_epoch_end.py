@@ -29,9 +29,14 @@ def stand_ins(events: list[Any], rank: int = 0) -> tuple[Any, Any]:
     return trainer, module
 
 
-def test_an_epoch_is_measured_then_kept_then_shown_and_a_signal_is_acted_on_last(tmp_path: Path) -> None:
+def test_an_epoch_is_measured_then_kept_then_shown_and_a_signal_is_acted_on_last(
+    tmp_path: Path,
+) -> None:
     events: list[Any] = []
-    receivers = [lambda history: events.append(("first", len(history))), lambda history: events.append(("second", 1))]
+    receivers = [
+        lambda history: events.append(("first", len(history))),
+        lambda history: events.append(("second", 1)),
+    ]
 
     def end_of_an_epoch() -> None:
         with deferring_signals():

@@ -1,4 +1,5 @@
-"""`compute.fast`: the fastest way that a GPU has, which is a run of its own; what of it can be seen without a GPU."""
+"""`compute.fast`: the fastest way that a GPU has, which is a run of its own; what of it can be seen
+without a GPU."""
 
 from collections.abc import Callable
 
@@ -25,14 +26,18 @@ def tf32() -> tuple[bool, bool]:
 def test_float32_is_float32_unless_a_run_is_fast() -> None:
     before = tf32()
     for fast in (False, True):
-        with isolated(compose_config("compute=one_gpu", f"compute.fast={str(fast).lower()}").compute):
+        with isolated(
+            compose_config("compute=one_gpu", f"compute.fast={str(fast).lower()}").compute
+        ):
             assert tf32() == (fast, fast)
         assert tf32() == before
 
 
 @pytest.mark.parametrize("key", ["fast", "autotune"])
 def test_what_is_for_gpus_is_refused_elsewhere(key: str, tiny: Tiny) -> None:
-    with pytest.raises(InputError, match=rf"^compute\.{key}=true is for GPUs, .*; choose compute=one_gpu or leave"):
+    with pytest.raises(
+        InputError, match=rf"^compute\.{key}=true is for GPUs, .*; choose compute=one_gpu or leave"
+    ):
         train(tiny(f"compute.{key}=true"), {})
 
 
@@ -41,12 +46,16 @@ def test_a_gpu_without_bfloat16_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
     for supported in (True, False):
-        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *, including_emulation, is_so=supported: is_so)
+        monkeypatch.setattr(
+            torch.cuda, "is_bf16_supported", lambda *, including_emulation, is_so=supported: is_so
+        )
         compute = compose_config("compute=one_gpu", "compute.fast=true").compute
         if supported:
             check_compute(compute, SINGLE_PROCESS)
         else:
-            with pytest.raises(InputError, match="needs a GPU with bfloat16, which Tesla T4 has not; leave it out"):
+            with pytest.raises(
+                InputError, match="needs a GPU with bfloat16, which Tesla T4 has not; leave it out"
+            ):
                 check_compute(compute, SINGLE_PROCESS)
 
 
@@ -74,6 +83,13 @@ def test_a_fast_run_is_compiled_into_graphs_in_bfloat16_and_its_record_says_so(
     assert compiled == [{"options": {"fallback_random": True, "triton.cudagraphs": True}}]
     assert fast.run != plain.run
     assert fast.compute["fast"] is True
-    assert {key: fast.compute[key] for key in ("precision", "channels_last", "fused", "compile", "autotune")} == {
-        "precision": "bf16-mixed", "channels_last": True, "fused": True, "compile": True, "autotune": True,
-    }  # fmt: skip
+    assert {
+        key: fast.compute[key]
+        for key in ("precision", "channels_last", "fused", "compile", "autotune")
+    } == {
+        "precision": "bf16-mixed",
+        "channels_last": True,
+        "fused": True,
+        "compile": True,
+        "autotune": True,
+    }

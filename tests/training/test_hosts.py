@@ -1,4 +1,5 @@
-"""Two hosts for real: network namespaces with addresses of their own, a cable between them, torchrun on each."""
+"""Two hosts for real: network namespaces with addresses of their own, a cable between them,
+torchrun on each."""
 
 import os
 import shutil
@@ -63,14 +64,33 @@ def hosts() -> Iterator[dict[str, str]]:
 
 def start(name: str, host: str, place: Path, *overrides: str) -> subprocess.Popen:
     environment = {
-        **os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "GLOO_SOCKET_IFNAME": "wire",
-    }  # fmt: skip
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "GLOO_SOCKET_IFNAME": "wire",
+    }
     torchrun = [
-        "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--rdzv-id=test", "--rdzv-backend=c10d",
-        f"--rdzv-endpoint={ADDRESS['a']}:29501", f"--rdzv-conf=is_host={int(host == 'a')}",
+        "-m",
+        "torch.distributed.run",
+        "--nnodes=2",
+        "--nproc-per-node=1",
+        "--rdzv-id=test",
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint={ADDRESS['a']}:29501",
+        f"--rdzv-conf=is_host={int(host == 'a')}",
         f"--local-addr={ADDRESS[host]}",
-    ]  # fmt: skip
-    command = ["ip", "netns", "exec", name, sys.executable, *torchrun, "train.py", *TINY, *overrides]
+    ]
+    command = [
+        "ip",
+        "netns",
+        "exec",
+        name,
+        sys.executable,
+        *torchrun,
+        "train.py",
+        *TINY,
+        *overrides,
+    ]
     place_of = [f"runs_dir={place}/runs", f"cache_dir={place}/cache"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen([*command, *place_of], cwd=ROOT, env=environment, **pipes)  # type: ignore[call-overload]
@@ -89,8 +109,11 @@ def test_two_hosts_train_one_run(hosts: dict[str, str], tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_host_that_vanishes_ends_the_run_in_time_with_a_sentence(hosts: dict[str, str], tmp_path: Path) -> None:
-    """The cable is cut: no packet says so. The other host waits for compute.timeout_s and no longer."""
+def test_a_host_that_vanishes_ends_the_run_in_time_with_a_sentence(
+    hosts: dict[str, str], tmp_path: Path
+) -> None:
+    """The cable is cut: no packet says so. The other host waits for compute.timeout_s and no
+    longer."""
     options = ("optim.epochs=100000", "compute.timeout_s=15")
     started = {host: start(name, host, tmp_path, *options) for host, name in hosts.items()}
     try:
@@ -101,7 +124,9 @@ def test_a_host_that_vanishes_ends_the_run_in_time_with_a_sentence(hosts: dict[s
         ip("-n", hosts["a"], "link", "set", "wire", "down")
         cut = time.monotonic()
         _, err = started["a"].communicate(timeout=120)
-        assert time.monotonic() - cut < 15 + 60  # torchrun gives its processes half a minute to leave
+        assert (
+            time.monotonic() - cut < 15 + 60
+        )  # torchrun gives its processes half a minute to leave
         assert started["a"].returncode != 0
         assert "lost the other processes (" in err
         assert "the same command goes on from the last checkpoint" in err

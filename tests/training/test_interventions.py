@@ -1,4 +1,5 @@
-"""An intervention does what it says, once, and a run that is interrupted ends with the same bits."""
+"""An intervention does what it says, once, and a run that is interrupted ends with the same
+bits."""
 
 import math
 from pathlib import Path
@@ -28,12 +29,18 @@ def weights(outcome: Outcome) -> dict[str, torch.Tensor]:
 
 def parts(rule: Any = he) -> tuple[Any, Any]:
     """Return a perceptron as a callback gets it, and the trainer with its data."""
-    rows = expand([{"name": "fc", "linear": 8, "repeat": 3}, {"name": "out", "linear": "classes"}], width=1, classes=10)
+    rows = expand(
+        [{"name": "fc", "linear": 8, "repeat": 3}, {"name": "out", "linear": "classes"}],
+        width=1,
+        classes=10,
+    )
     network = Network(rows, A.relu, channels=1, input_px=4)
     initialize(network.sites(), rule, seed=0, name="rule")
     images = torch.rand(40, 1, 4, 4, generator=torch.Generator().manual_seed(1))
     data = SimpleNamespace(statistics_batches=lambda: iter(images.split(16)))
-    module = SimpleNamespace(network=network, preprocess=lambda x: x, device=torch.device("cpu"), seed=0)
+    module = SimpleNamespace(
+        network=network, preprocess=lambda x: x, device=torch.device("cpu"), seed=0
+    )
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
     optimizer.state[network.head.fc_1.weight] = {"momentum_buffer": torch.ones(1)}
     return module, SimpleNamespace(datamodule=data, optimizers=[optimizer], images=images)
@@ -54,7 +61,9 @@ def test_dead_units_get_new_weights_that_change_no_score_at_first() -> None:
     assert torch.equal(module.network(trainer.images), scores)
     for name in ("fc_1", "fc_2", "fc_3"):
         own = getattr(head, name)
-        same = (own.weight == before[f"head.{name}.weight"]).all(1) & (own.bias == before[f"head.{name}.bias"])
+        same = (own.weight == before[f"head.{name}.weight"]).all(1) & (
+            own.bias == before[f"head.{name}.bias"]
+        )
         assert not same[dead[name]].any()  # every dead unit was drawn, and its bias is 0
         assert (own.bias[dead[name]] == 0).all()
     untouched = ~dead["fc_1"]
@@ -77,8 +86,13 @@ def test_layers_that_scale_wrongly_are_redrawn_and_others_kept() -> None:
         RedrawLayers(1, 2.0).intervene(trainer, module)
     changed = {n for n, p in module.network.named_parameters() if not torch.equal(p, before[n])}
     assert changed == {"head.fc_2.weight", "head.fc_2.bias", "head.fc_3.weight"}
-    for layer in (head.fc_2, head.fc_3):  # 64 draws: the std is within 40 % in all but one of 10^5 cases
-        assert float(layer.weight.detach().square().mean()) ** 0.5 == pytest.approx(math.sqrt(2 / 8), rel=0.4)
+    for layer in (
+        head.fc_2,
+        head.fc_3,
+    ):  # 64 draws: the std is within 40 % in all but one of 10^5 cases
+        assert float(layer.weight.detach().square().mean()) ** 0.5 == pytest.approx(
+            math.sqrt(2 / 8), rel=0.4
+        )
     assert (head.fc_2.bias == 0).all()
     assert not trainer.optimizers[0].state
 
@@ -95,7 +109,9 @@ def test_xavier_is_within_a_factor_of_two_of_he() -> None:
 def test_revive_dead_revives_a_dead_network(tiny) -> None:
     dead = train(tiny(*RELU, "init.bias=-1000"), {}).record.history
     assert [row["dead_units/fc_1"] for row in dead] == [32, 32, 32]
-    revived = train(tiny(*RELU, "init.bias=-1000", "callbacks=revive_dead", "callbacks.after_epoch=1"), {})
+    revived = train(
+        tiny(*RELU, "init.bias=-1000", "callbacks=revive_dead", "callbacks.after_epoch=1"), {}
+    )
     rows = revived.record.history
     assert rows[0]["dead_units/fc_1"] == 32
     assert rows[1]["dead_units/fc_1"] < 10
@@ -106,7 +122,12 @@ def test_revive_dead_revives_a_dead_network(tiny) -> None:
 def test_freeze_rest_keeps_all_other_weights(tiny) -> None:
     asked = (*RELU, "init.bias=-4")
     first = weights(train(tiny(*asked, "optim.epochs=1"), {}))
-    frozen = train(tiny(*asked, "callbacks=revive_dead", "callbacks.after_epoch=1", "callbacks.freeze_rest=true"), {})
+    frozen = train(
+        tiny(
+            *asked, "callbacks=revive_dead", "callbacks.after_epoch=1", "callbacks.freeze_rest=true"
+        ),
+        {},
+    )
     dead = frozen.record.history[0]["dead_units/fc_1"]
     last = weights(frozen)
     moved = (last["network.head.fc_1.weight"] != first["network.head.fc_1.weight"]).any(1)
@@ -116,21 +137,33 @@ def test_freeze_rest_keeps_all_other_weights(tiny) -> None:
     columns = last["network.head.fc_2.weight"] != first["network.head.fc_2.weight"]
     rows = (columns[:, kept]).any(1)
     assert torch.equal(
-        last["network.head.fc_2.weight"][~rows][:, kept], first["network.head.fc_2.weight"][~rows][:, kept]
+        last["network.head.fc_2.weight"][~rows][:, kept],
+        first["network.head.fc_2.weight"][~rows][:, kept],
     )
-    assert last["network.head.out.weight"][:, rows].any()  # zeros at first: what leads out is trained too
+    assert last["network.head.out.weight"][
+        :, rows
+    ].any()  # zeros at first: what leads out is trained too
     assert torch.equal(last["network.head.out.bias"], first["network.head.out.bias"])
 
 
 @pytest.mark.parametrize("epoch", [1, 2, 3])
 def test_greedy_trains_one_hidden_layer_after_the_other(tiny, epoch: int) -> None:
-    asked = (*RELU, "model.depth=3", "model.hidden=64", "callbacks=greedy", "callbacks.epochs_a_layer=1")
+    asked = (
+        *RELU,
+        "model.depth=3",
+        "model.hidden=64",
+        "callbacks=greedy",
+        "callbacks.epochs_a_layer=1",
+    )
     whole = train(tiny(*asked), {})
     assert whole.record.status == "finished"
     rows = whole.record.history
     # a layer that is passed by answers what the one before it does
     for later in range(epoch + 1, 4):
-        assert rows[epoch - 1][f"response_mean/fc_{later}"] == rows[epoch - 1][f"response_mean/fc_{epoch}"]
+        assert (
+            rows[epoch - 1][f"response_mean/fc_{later}"]
+            == rows[epoch - 1][f"response_mean/fc_{epoch}"]
+        )
     if epoch > 1:  # the first is fixed once it had its turn
         assert rows[epoch - 1]["response_mean/fc_1"] == rows[0]["response_mean/fc_1"]
         assert rows[epoch - 1]["response_mean/fc_2"] != rows[0]["response_mean/fc_2"]
@@ -145,7 +178,12 @@ class Cut(BaseException):
 @pytest.mark.parametrize(
     "given",
     [
-        ("callbacks=revive_dead", "callbacks.after_epoch=1", "callbacks.freeze_rest=true", "optim.lr=1.0"),
+        (
+            "callbacks=revive_dead",
+            "callbacks.after_epoch=1",
+            "callbacks.freeze_rest=true",
+            "optim.lr=1.0",
+        ),
         ("callbacks=greedy", "callbacks.epochs_a_layer=1", "model.hidden=64"),
     ],
 )
@@ -174,26 +212,50 @@ def test_an_interrupted_run_with_an_intervention_ends_with_the_same_bits(
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (("callbacks=revive_dead",), r"callbacks\.after_epoch=10 is not before the end of the run, optim\.epochs=3"),
-        (("callbacks=redraw_layers", "callbacks.after_epoch=0"), r"callbacks\.after_epoch=0 is not usable"),
-        (("callbacks=redraw_layers", "callbacks.factor=1"), r"callbacks\.factor=1 is not usable; give a number above"),
-        (("callbacks=greedy",), r"optim\.epochs=3 is less than 2 hidden layers times callbacks\.epochs_a_layer=5"),
-        (("callbacks=revive_dead", "callbacks.after_epoch=soon"), r"callbacks\.after_epoch=soon is not usable"),
+        (
+            ("callbacks=revive_dead",),
+            r"callbacks\.after_epoch=10 is not before the end of the run, optim\.epochs=3",
+        ),
+        (
+            ("callbacks=redraw_layers", "callbacks.after_epoch=0"),
+            r"callbacks\.after_epoch=0 is not usable",
+        ),
+        (
+            ("callbacks=redraw_layers", "callbacks.factor=1"),
+            r"callbacks\.factor=1 is not usable; give a number above",
+        ),
+        (
+            ("callbacks=greedy",),
+            r"optim\.epochs=3 is less than 2 hidden layers times callbacks\.epochs_a_layer=5",
+        ),
+        (
+            ("callbacks=revive_dead", "callbacks.after_epoch=soon"),
+            r"callbacks\.after_epoch=soon is not usable",
+        ),
     ],
 )
-def test_interventions_refuse_unusable_settings_in_one_sentence(tiny, given: tuple[str, ...], sentence: str) -> None:
+def test_interventions_refuse_unusable_settings_in_one_sentence(
+    tiny, given: tuple[str, ...], sentence: str
+) -> None:
     with pytest.raises(InputError, match=sentence):
         train(tiny(*RELU[:2], *given), {})
 
 
 def test_greedy_refuses_several_processes() -> None:
-    with pytest.raises(InputError, match=r"callbacks=greedy changes .* 2 processes .*; start one process"):
+    with pytest.raises(
+        InputError, match=r"callbacks=greedy changes .* 2 processes .*; start one process"
+    ):
         Greedy(1).on_fit_start(SimpleNamespace(world_size=2, max_epochs=9), parts()[0])
 
 
 def test_greedy_refuses_layers_that_cannot_be_bypassed(tmp_path: Path) -> None:
     config = compose_config(
-        "data=digits8", "model=mini", "callbacks=greedy", "logger=none", f"runs_dir={tmp_path}", f"cache_dir={tmp_path}"
+        "data=digits8",
+        "model=mini",
+        "callbacks=greedy",
+        "logger=none",
+        f"runs_dir={tmp_path}",
+        f"cache_dir={tmp_path}",
     )
     with pytest.raises(InputError, match=r"callbacks=greedy passes layers by, .* give model=mlp"):
         train(config, {})

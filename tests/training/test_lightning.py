@@ -17,11 +17,15 @@ from rectifiers.training.run import train
 
 
 def test_lightning_has_the_private_name_that_is_replaced() -> None:
-    trainer = Trainer(logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu")
+    trainer = Trainer(
+        logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu"
+    )
     assert callable(trainer._signal_connector.register_signal_handlers)
 
 
-@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals need the main thread")
+@pytest.mark.skipif(
+    threading.current_thread() is not threading.main_thread(), reason="signals need the main thread"
+)
 def test_a_training_keeps_the_handlers_of_signals(tiny) -> None:
     handlers: list[Any] = []
 
@@ -58,7 +62,9 @@ def test_quiet_hides_lightnings_advice_alone_and_puts_levels_back() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with quiet():
-            warnings.warn("The dataloader does not have many workers which may be a bottleneck", stacklevel=1)
+            warnings.warn(
+                "The dataloader does not have many workers which may be a bottleneck", stacklevel=1
+            )
             warnings.warn("another matter", stacklevel=1)
             assert not logging.getLogger("pytorch_lightning").isEnabledFor(logging.INFO)
     assert [str(each.message) for each in caught] == ["another matter"]

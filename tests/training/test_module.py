@@ -15,12 +15,16 @@ from rectifiers.training.module import Classifier
 
 def classifier(seed: int) -> Classifier:
     rows = expand(
-        [{"name": "fc", "linear": 64, "dropout": 0.5}, {"name": "out", "linear": "classes"}], width=1, classes=10
+        [{"name": "fc", "linear": 64, "dropout": 0.5}, {"name": "out", "linear": "classes"}],
+        width=1,
+        classes=10,
     )
     preprocess = Preprocess(torch.zeros(1, 1, 1), torch.ones(1, 1, 1), None, True)
     optim = compose_config("optim.lr=0.1", "optim.bias_lr_factor=2.0").optim
     network = Network(rows, A.prelu, channels=1, input_px=4)
-    return Classifier(network, preprocess, optim, fused=False, classes=10, seed=seed, run="", code="")
+    return Classifier(
+        network, preprocess, optim, fused=False, classes=10, seed=seed, run="", code=""
+    )
 
 
 def mask(seed: int, monkey_step: int) -> torch.Tensor:
@@ -41,15 +45,26 @@ def test_dropout_is_a_function_of_seed_and_step() -> None:
 
 def test_biases_have_their_own_learning_rate() -> None:
     module = classifier(0)
-    rates = {id(p): group["lr"] for group in module.configure_optimizers().param_groups for p in group["params"]}
-    assert {rates[id(p)] for name, p in module.network.named_parameters() if name.endswith("bias")} == {0.2}
-    others = {name: rates[id(p)] for name, p in module.network.named_parameters() if not name.endswith("bias")}
+    rates = {
+        id(p): group["lr"]
+        for group in module.configure_optimizers().param_groups
+        for p in group["params"]
+    }
+    assert {
+        rates[id(p)] for name, p in module.network.named_parameters() if name.endswith("bias")
+    } == {0.2}
+    others = {
+        name: rates[id(p)]
+        for name, p in module.network.named_parameters()
+        if not name.endswith("bias")
+    }
     assert set(others.values()) == {0.1}
     assert "head.fc_act.weight" in others
 
 
 def test_a_step_reads_no_number_between_its_forward_pass_and_its_update() -> None:
-    """For each read a GPU has to finish what it was given; the slopes are read once, before the forward pass."""
+    """For each read a GPU has to finish what it was given; the slopes are read once, before the
+    forward pass."""
     found: list[Any] = []
 
     class Calls(TorchDispatchMode):
@@ -59,7 +74,9 @@ def test_a_step_reads_no_number_between_its_forward_pass_and_its_update() -> Non
 
     module = classifier(0)
     type(module).global_step = property(lambda _: 0)  # type: ignore[assignment]
-    batch = Batch(torch.zeros(3, 1, 4, 4, dtype=torch.uint8), torch.zeros(3, dtype=torch.long), None, [])
+    batch = Batch(
+        torch.zeros(3, 1, 4, 4, dtype=torch.uint8), torch.zeros(3, dtype=torch.long), None, []
+    )
     try:
         with Calls():
             module.training_step(batch, 0).backward()

@@ -27,14 +27,28 @@ RESNET = (
 
 def test_a_residual_network_is_trained_tested_and_recorded(tmp_path: Path) -> None:
     config = compose_config(
-        *RESNET, "activation=prelu", "optim.epochs=1", f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache"
+        *RESNET,
+        "activation=prelu",
+        "optim.epochs=1",
+        f"runs_dir={tmp_path}/runs",
+        f"cache_dir={tmp_path}/cache",
     )
     path = train(config, {"model": "resnet20"}).path
     record = records.load(path)
     assert record.network.depth == 8
-    assert record.network.multiply_adds == network_size(config, classes=10, channels=1, input_px=8)["multiply_adds"]
-    assert list(record.slopes) == ["act1", *(f"stage{i}_1.act{j}" for i in (1, 2, 3) for j in (1, 2))]
-    assert [entry.layer for entry in record.init_report][:3] == ["conv1", "stage1_1.conv1", "stage1_1.conv2"]
+    assert (
+        record.network.multiply_adds
+        == network_size(config, classes=10, channels=1, input_px=8)["multiply_adds"]
+    )
+    assert list(record.slopes) == [
+        "act1",
+        *(f"stage{i}_1.act{j}" for i in (1, 2, 3) for j in (1, 2)),
+    ]
+    assert [entry.layer for entry in record.init_report][:3] == [
+        "conv1",
+        "stage1_1.conv1",
+        "stage1_1.conv2",
+    ]
     assert set(record.protocols) == {"center", "ten_view"}
 
 
@@ -66,12 +80,25 @@ def test_activations_that_are_no_functions_of_one_number_are_trained(
     tmp_path: Path, activation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parent)
-    small = ("model=mini", "model.stage2=2", "model.stage3=2")  # glu's fixed point repels: no deep chain of it
-    options = ("data=digits8", *small, "optim=plain", "optim.epochs=1", "logger=none", "evaluation=[dense]")
+    small = (
+        "model=mini",
+        "model.stage2=2",
+        "model.stage3=2",
+    )  # glu's fixed point repels: no deep chain of it
+    options = (
+        "data=digits8",
+        *small,
+        "optim=plain",
+        "optim.epochs=1",
+        "logger=none",
+        "evaluation=[dense]",
+    )
     places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
     config = compose_config(*options, *f"activation={activation}".split(), *places)
     record = records.load(train(config, {}).path)
-    assert record.protocols["dense"].top1_error_pct < 88  # ten classes; the network has learned something
+    assert (
+        record.protocols["dense"].top1_error_pct < 88
+    )  # ten classes; the network has learned something
 
 
 @pytest.mark.parametrize(
@@ -80,7 +107,10 @@ def test_activations_that_are_no_functions_of_one_number_are_trained(
         ("evaluation=[dense]", "evaluation.dense slides over the maps of a network of rows"),
         ("init.fc_std=[0.1]", "init.fc_std=.* is for networks of rows"),
         ("callbacks=greedy", "callbacks=.*greedy is for networks of rows"),
-        ("compute.activation_checkpointing=true", "compute.activation_checkpointing=True is for networks of rows"),
+        (
+            "compute.activation_checkpointing=true",
+            "compute.activation_checkpointing=True is for networks of rows",
+        ),
         (
             "model.dropout=0.5",
             r"model\.dropout is not known; .*\.resnet takes: blocks, norm, width",
@@ -90,6 +120,8 @@ def test_activations_that_are_no_functions_of_one_number_are_trained(
         ("model._target_=rectifiers.nn.networks.residual.resnett", "cannot be imported"),
     ],
 )
-def test_what_a_module_cannot_have_is_refused_before_the_data_are_opened(given: str, said: str) -> None:
+def test_what_a_module_cannot_have_is_refused_before_the_data_are_opened(
+    given: str, said: str
+) -> None:
     with pytest.raises(InputError, match=said):
         check_functions(compose_config(*RESNET, given))

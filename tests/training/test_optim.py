@@ -20,16 +20,24 @@ class OwnSlope(nn.Module):
 
 
 def network(activation, norm: str = "batch") -> Network:
-    rows = expand([{"name": "fc", "linear": 8, "repeat": 3}, {"name": "out", "linear": "classes"}], width=1, classes=10)
+    rows = expand(
+        [{"name": "fc", "linear": 8, "repeat": 3}, {"name": "out", "linear": "classes"}],
+        width=1,
+        classes=10,
+    )
     return Network(rows, activation, channels=1, input_px=4, norm=norm)
 
 
-@pytest.mark.parametrize("activation", [A.prelu, A.prelu_shared, A.relu, lambda channels: OwnSlope()])
+@pytest.mark.parametrize(
+    "activation", [A.prelu, A.prelu_shared, A.relu, lambda channels: OwnSlope()]
+)
 def test_only_weights_decay_with_every_activation(activation) -> None:
     net = network(activation)
     optimizer = build_sgd(net, lr=0.1, momentum=0.9, weight_decay=5e-4, bias_lr_factor=2.0)
     names = {id(p): name for name, p in net.named_parameters()}
-    decayed = {names[id(p)] for g in optimizer.param_groups if g["weight_decay"] for p in g["params"]}
+    decayed = {
+        names[id(p)] for g in optimizer.param_groups if g["weight_decay"] for p in g["params"]
+    }
     assert decayed == {f"head.fc_{i}.weight" for i in (1, 2, 3)} | {"head.out.weight"}
     quick = {names[id(p)] for g in optimizer.param_groups if g["lr"] == 0.2 for p in g["params"]}
     assert quick == {f"head.fc_{i}.bias" for i in (1, 2, 3)} | {"head.out.bias"}
@@ -52,16 +60,23 @@ def test_slopes_without_a_gradient_do_not_decay() -> None:
 
 def test_slope_weight_decay_decays_slopes_and_nothing_else() -> None:
     net = network(A.prelu)
-    optimizer = build_sgd(net, lr=0.1, momentum=0.9, weight_decay=0.0, bias_lr_factor=1.0, slope_weight_decay=0.5)
+    optimizer = build_sgd(
+        net, lr=0.1, momentum=0.9, weight_decay=0.0, bias_lr_factor=1.0, slope_weight_decay=0.5
+    )
     names = {id(p): name for name, p in net.named_parameters()}
-    decayed = {names[id(p)] for g in optimizer.param_groups if g["weight_decay"] for p in g["params"]}
+    decayed = {
+        names[id(p)] for g in optimizer.param_groups if g["weight_decay"] for p in g["params"]
+    }
     assert decayed == {f"head.fc_{i}_act.weight" for i in (1, 2, 3)}
     everywhere = [id(p) for g in optimizer.param_groups for p in g["params"]]
     assert sorted(everywhere) == sorted(names)
     for p in net.parameters():
         p.grad = torch.zeros_like(p)
     optimizer.step()
-    assert all(slope.tolist() == pytest.approx([0.25 * (1 - 0.1 * 0.5)] * 8) for slope in net.slopes().values())
+    assert all(
+        slope.tolist() == pytest.approx([0.25 * (1 - 0.1 * 0.5)] * 8)
+        for slope in net.slopes().values()
+    )
 
 
 def test_every_parameter_is_in_one_group() -> None:
@@ -70,7 +85,13 @@ def test_every_parameter_is_in_one_group() -> None:
     assert sorted(id(p) for g in groups for p in g) == sorted(id(p) for p in net.parameters())
 
 
-SETTINGS = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.5, "bias_lr_factor": 2.0, "slope_weight_decay": 0.25}
+SETTINGS = {
+    "lr": 0.1,
+    "momentum": 0.9,
+    "weight_decay": 0.5,
+    "bias_lr_factor": 2.0,
+    "slope_weight_decay": 0.25,
+}
 LAYOUTS = {"NCHW": torch.contiguous_format, "channels last": torch.channels_last}
 
 
@@ -104,7 +125,9 @@ def test_fused_and_plain_steps_agree_and_continue_from_each_others_state(
         step(*before, seed)
     now[0].load_state_dict(before[0].state_dict())
     now[1].load_state_dict(before[1].state_dict())
-    assert all(group["fused"] is (True if fused else None) for group in now[1].param_groups)  # None: torch chooses
+    assert all(
+        group["fused"] is (True if fused else None) for group in now[1].param_groups
+    )  # None: torch chooses
     for seed in (3, 4):
         step(*plain, seed)
         step(*now, seed)

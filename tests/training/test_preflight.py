@@ -12,7 +12,11 @@ from rectifiers.training.preflight import check_compute, warn_of_stale_addresses
     ("compute", "here", "command"),
     [
         ({"devices": 4}, SINGLE_PROCESS, r"torchrun --standalone --nproc-per-node=4 train\.py"),
-        ({"nodes": 2, "devices": 8}, SINGLE_PROCESS, r"torchrun --nnodes=2 .*--nproc-per-node=8 train\.py"),
+        (
+            {"nodes": 2, "devices": 8},
+            SINGLE_PROCESS,
+            r"torchrun --nnodes=2 .*--nproc-per-node=8 train\.py",
+        ),
         (
             {"nodes": 1, "devices": 1},
             World(1, 4, 1, 2),
@@ -20,7 +24,9 @@ from rectifiers.training.preflight import check_compute, warn_of_stale_addresses
         ),
     ],
 )
-def test_more_processes_than_were_started_get_the_command_to_type(compute: dict, here: World, command: str) -> None:
+def test_more_processes_than_were_started_get_the_command_to_type(
+    compute: dict, here: World, command: str
+) -> None:
     settings = compose_config().compute.model_copy(update=compute)
     with pytest.raises(InputError, match=command):
         check_compute(settings, here)
@@ -28,5 +34,7 @@ def test_more_processes_than_were_started_get_the_command_to_type(compute: dict,
 
 def test_restarts_that_would_look_for_the_dead_are_named(capfd: pytest.CaptureFixture[str]) -> None:
     for restarts, shared in (("0", "True"), ("3", "False"), ("3", "True")):
-        warn_of_stale_addresses({"TORCHELASTIC_MAX_RESTARTS": restarts, "TORCHELASTIC_USE_AGENT_STORE": shared})
+        warn_of_stale_addresses(
+            {"TORCHELASTIC_MAX_RESTARTS": restarts, "TORCHELASTIC_USE_AGENT_STORE": shared}
+        )
     assert capfd.readouterr().err.count("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1") == 1

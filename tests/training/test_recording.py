@@ -9,7 +9,10 @@ from rectifiers.training.run import train
 def test_a_record_keeps_what_was_typed_for_its_first_test(tiny) -> None:
     first = train(tiny("evaluation=center"), {}, ["evaluation=center", "seed=0"])
     assert first.record.command == "python train.py evaluation=center seed=0"
-    assert train(tiny("evaluation=ten_view"), {}, ["evaluation=ten_view"]).record.overrides == first.record.overrides
+    assert (
+        train(tiny("evaluation=ten_view"), {}, ["evaluation=ten_view"]).record.overrides
+        == first.record.overrides
+    )
     assert train(tiny("seed=1"), {}).record.command is None
 
 

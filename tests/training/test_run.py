@@ -45,8 +45,13 @@ def test_a_run_leaves_its_whole_story(tiny) -> None:
     assert outcome.fresh
     assert record == records.load(outcome.path)
     assert sorted(p.name for p in folder.iterdir()) == [
-        "config.yaml", "init_report.yaml", "last.ckpt", "metrics.csv", "record.json", "statistics.pt",
-    ]  # fmt: skip
+        "config.yaml",
+        "init_report.yaml",
+        "last.ckpt",
+        "metrics.csv",
+        "record.json",
+        "statistics.pt",
+    ]
     assert folder.name == record.run
     assert (record.status, record.epochs, record.drop_epochs) == ("finished", 3, [])
     assert record.choices == CHOICES
@@ -62,7 +67,9 @@ def test_a_run_leaves_its_whole_story(tiny) -> None:
     ]
     rows = list(csv.DictReader((folder / "metrics.csv").open()))
     assert [int(row["epoch"]) for row in rows] == [1, 2, 3]
-    assert [float(row["train_loss"]) for row in rows] == [row["train_loss"] for row in record.history]
+    assert [float(row["train_loss"]) for row in rows] == [
+        row["train_loss"] for row in record.history
+    ]
     assert record.history[-1]["val/top1_error_pct"] == record.protocols["center"].top1_error_pct
     assert record.codes == [code_fingerprint()]
     assert record.class_names == [str(digit) for digit in range(10)]
@@ -74,7 +81,9 @@ def test_a_run_leaves_its_whole_story(tiny) -> None:
 def test_a_finished_run_is_tested_on_images_that_chose_nothing(tiny) -> None:
     record = train(tiny("data.protocol=held_out"), CHOICES).record
     assert record.images.model_dump() == {"train": 1077, "val": 270, "test": 450}
-    assert {(result.split, result.num_images) for result in record.protocols.values()} == {("test", 450)}
+    assert {(result.split, result.num_images) for result in record.protocols.values()} == {
+        ("test", 450)
+    }
     wrong = [row["val/top1_error_pct"] * 270 / 100 for row in record.history]
     assert wrong == pytest.approx([round(each) for each in wrong])
     papers = train(tiny(), CHOICES).record
@@ -84,13 +93,24 @@ def test_a_finished_run_is_tested_on_images_that_chose_nothing(tiny) -> None:
     assert papers.provenance.statistics != record.provenance.statistics
 
 
-def test_a_run_bears_the_name_of_the_module_that_was_given_instead_of_the_options(tiny, capsys) -> None:
-    own = tiny("activation=relu", "optim.epochs=1").replaced({"activation._target_": "torch.nn.LeakyReLU"})
+def test_a_run_bears_the_name_of_the_module_that_was_given_instead_of_the_options(
+    tiny, capsys
+) -> None:
+    own = tiny("activation=relu", "optim.epochs=1").replaced(
+        {"activation._target_": "torch.nn.LeakyReLU"}
+    )
     outcome = train(own, {**CHOICES, "activation": "relu"})
-    assert outcome.record.choices["activation"] == outcome.record.network.activation == "LeakyReLU(negative_slope=0.01)"
-    assert capsys.readouterr().err.startswith(f"run {outcome.record.run}: LeakyReLU(negative_slope=0.01), data digits ")
+    assert (
+        outcome.record.choices["activation"]
+        == outcome.record.network.activation
+        == "LeakyReLU(negative_slope=0.01)"
+    )
+    assert capsys.readouterr().err.startswith(
+        f"run {outcome.record.run}: LeakyReLU(negative_slope=0.01), data digits "
+    )
     by_option = train(
-        tiny("activation=leaky_relu", "activation.slope=0.2", "optim.epochs=1"), {"activation": "leaky_relu"}
+        tiny("activation=leaky_relu", "activation.slope=0.2", "optim.epochs=1"),
+        {"activation": "leaky_relu"},
     )
     assert by_option.record.choices["activation"] == "leaky_relu"
     assert by_option.record.network.activation == "LeakyReLU(negative_slope=0.2)"
@@ -130,7 +150,10 @@ def test_rerun_keeps_the_old_run_and_gives_the_same_bits(tiny) -> None:
     assert records.load(old / "record.json") == first.record
     assert all(torch.equal(kept[name], value) for name, value in weights(second).items())
     train(tiny("rerun=true"), CHOICES)
-    assert sorted(p.name for p in old.parent.iterdir()) == [f"{first.record.run}-1", f"{first.record.run}-2"]
+    assert sorted(p.name for p in old.parent.iterdir()) == [
+        f"{first.record.run}-1",
+        f"{first.record.run}-2",
+    ]
 
 
 def test_a_protocol_asked_for_later_is_added_without_training(tiny) -> None:
@@ -151,13 +174,25 @@ def test_a_protocol_added_later_leaves_what_is_said_of_the_training(tiny) -> Non
     files = {p.name: p.read_bytes() for p in first.path.parent.iterdir() if p.name != "record.json"}
     elsewhere = altered(first.record, {"provenance.machine.cpu": "another machine"})
     records.write(first.path, elsewhere)
-    second = train(tiny("evaluation=[ten_view]", "compute.workers=2"), {**CHOICES, "compute": "other"})
-    assert second.record.model_dump(exclude={"protocols"}) == elsewhere.model_dump(exclude={"protocols"})
-    assert files == {p.name: p.read_bytes() for p in first.path.parent.iterdir() if p.name != "record.json"}
+    second = train(
+        tiny("evaluation=[ten_view]", "compute.workers=2"), {**CHOICES, "compute": "other"}
+    )
+    assert second.record.model_dump(exclude={"protocols"}) == elsewhere.model_dump(
+        exclude={"protocols"}
+    )
+    assert files == {
+        p.name: p.read_bytes() for p in first.path.parent.iterdir() if p.name != "record.json"
+    }
     (first.path.parent / "last.ckpt").unlink()
-    with pytest.raises(InputError, match=r"evaluation=\[twice\] asks for more than .*last\.ckpt is gone.*rerun=true"):
+    with pytest.raises(
+        InputError,
+        match=r"evaluation=\[twice\] asks for more than .*last\.ckpt is gone.*rerun=true",
+    ):
         train(
-            tiny("evaluation=[]", "+evaluation.twice={_target_:rectifiers.evaluation.protocols.center,scale_px:10}"),
+            tiny(
+                "evaluation=[]",
+                "+evaluation.twice={_target_:rectifiers.evaluation.protocols.center,scale_px:10}",
+            ),
             CHOICES,
         )
     assert records.load(first.path) == second.record
@@ -175,18 +210,26 @@ def test_a_rerun_that_was_killed_goes_on(tiny, monkeypatch: pytest.MonkeyPatch) 
             train(tiny("rerun=true"), CHOICES)
     stamp = (first.path.parent / "last.ckpt").stat().st_mtime_ns
     again = train(tiny("rerun=true"), CHOICES)
-    assert (first.path.parent / "last.ckpt").stat().st_mtime_ns == stamp  # nothing was trained again
+    assert (
+        first.path.parent / "last.ckpt"
+    ).stat().st_mtime_ns == stamp  # nothing was trained again
     assert numbers(again.record) == numbers(first.record)
-    assert [p.name for p in (first.path.parent.parent / "replaced").iterdir()] == [f"{first.record.run}-1"]
+    assert [p.name for p in (first.path.parent.parent / "replaced").iterdir()] == [
+        f"{first.record.run}-1"
+    ]
 
 
-def test_no_room_for_the_record_is_one_sentence_and_the_training_is_kept(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_for_the_record_is_one_sentence_and_the_training_is_kept(
+    tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(path: Path, _: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     with monkeypatch.context() as patch:
         patch.setattr(records, "write", full)
-        with pytest.raises(InputError, match=r"record\.json could not be written \(No space left on device"):
+        with pytest.raises(
+            InputError, match=r"record\.json could not be written \(No space left on device"
+        ):
             train(tiny(), CHOICES)
     assert train(tiny(), CHOICES).record.epochs == 3
 
@@ -209,14 +252,19 @@ def test_a_rerun_that_cannot_be_built_moves_nothing(tiny, monkeypatch: pytest.Mo
         ({}, r"last\.ckpt cannot be read as a checkpoint"),
         ([1], r"last\.ckpt cannot be read as a checkpoint"),
         ({"state_dict": {}, "rectifiers": {}}, r"last\.ckpt cannot be read as a checkpoint"),
-        ("other network", "the weights are of another network: network.head.fc_1.bias is not in it there"),
+        (
+            "other network",
+            "the weights are of another network: network.head.fc_1.bias is not in it there",
+        ),
     ],
 )
 def test_a_checkpoint_that_is_none_is_one_sentence(tiny, content: object, error: str) -> None:
     first = train(tiny(), CHOICES)
     last = first.path.parent / "last.ckpt"
     if content == "other network":
-        AtomicCheckpointIO().save_checkpoint({**torch.load(last, weights_only=True), "state_dict": {}}, last)
+        AtomicCheckpointIO().save_checkpoint(
+            {**torch.load(last, weights_only=True), "state_dict": {}}, last
+        )
         (last.parent / "previous.ckpt").unlink()
     else:
         torch.save(content, last)
@@ -226,18 +274,24 @@ def test_a_checkpoint_that_is_none_is_one_sentence(tiny, content: object, error:
 
 
 @pytest.mark.process
-def test_reported_errors_are_of_the_precision_of_the_training(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reported_errors_are_of_the_precision_of_the_training(
+    tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kinds = []
 
     def spy(network: torch.nn.Module, *_: object, **__: object) -> Result:
         kinds.append(network(torch.zeros(1, 1, 8, 8, dtype=torch.uint8)).dtype)
         correct = torch.zeros(450, dtype=torch.bool)
-        return Result(Errors(450, 0, 0), dict.fromkeys(("nll", "brier", "ece")), correct, torch.zeros(450, 10))
+        return Result(
+            Errors(450, 0, 0), dict.fromkeys(("nll", "brier", "ece")), correct, torch.zeros(450, 10)
+        )
 
     monkeypatch.setattr("rectifiers.training.recording.evaluate", spy)
     for precision in ("32-true", "bf16-mixed", "64-true"):
         train(tiny(f"compute.precision={precision}", "evaluation=[center]"), CHOICES)
-        train(tiny(f"compute.precision={precision}", "evaluation=[ten_view]"), CHOICES)  # from the checkpoint
+        train(
+            tiny(f"compute.precision={precision}", "evaluation=[ten_view]"), CHOICES
+        )  # from the checkpoint
     assert kinds == [torch.float32] * 2 + [torch.bfloat16] * 2 + [torch.float64] * 2
 
 
@@ -248,12 +302,17 @@ def test_no_drop_is_recorded_after_the_last_epoch(tiny) -> None:
 
 def test_a_deep_plain_net_that_drifts_says_so_in_its_record(tiny) -> None:
     with pytest.warns(UserWarning, match="fixed point"):
-        outcome = train(tiny("activation=silu", "model.depth=20", "optim.epochs=1", "evaluation=[center]"), CHOICES)
+        outcome = train(
+            tiny("activation=silu", "model.depth=20", "optim.epochs=1", "evaluation=[center]"),
+            CHOICES,
+        )
     assert "fixed point" in outcome.record.warnings[0]
 
 
 @pytest.mark.parametrize("model", [(), ("model.norm=batch",)])
-def test_the_same_seed_gives_the_same_bits_with_no_and_with_two_workers(tiny, tmp_path: Path, model: tuple) -> None:
+def test_the_same_seed_gives_the_same_bits_with_no_and_with_two_workers(
+    tiny, tmp_path: Path, model: tuple
+) -> None:
     model = (*model, "optim.epochs=2")
     alone = train(tiny(*model), CHOICES)
     helped = train(tiny("compute.workers=2", f"runs_dir={tmp_path}/other", *model), CHOICES)
@@ -268,14 +327,23 @@ class Cut(BaseException):
     """Stands for a kill right after a checkpoint."""
 
 
-DROPS = (*TINY, "optim.patience=1", "optim.lr=1.0", "optim.epochs=5", "model.norm=batch", "evaluation=[center]")
+DROPS = (
+    *TINY,
+    "optim.patience=1",
+    "optim.lr=1.0",
+    "optim.epochs=5",
+    "model.norm=batch",
+    "evaluation=[center]",
+)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """A run that nothing interrupts, whose rate drops."""
     place = tmp_path_factory.mktemp("whole")
-    outcome = train(compose_config(*DROPS, f"runs_dir={place}/runs", f"cache_dir={place}/cache"), CHOICES)
+    outcome = train(
+        compose_config(*DROPS, f"runs_dir={place}/runs", f"cache_dir={place}/cache"), CHOICES
+    )
     assert outcome.record.drop_epochs
     return outcome
 
@@ -348,10 +416,16 @@ def test_a_protocol_said_otherwise_is_tested_again(tiny) -> None:
     assert other.record.protocols["center"].top1_correct == whole["ten_view"].top1_correct
 
 
-@pytest.mark.parametrize("option", ["seed=1", "init.first_layer_linear=true", "optim.momentum=0.5", "optim.lr=0.02"])
+@pytest.mark.parametrize(
+    "option", ["seed=1", "init.first_layer_linear=true", "optim.momentum=0.5", "optim.lr=0.02"]
+)
 def test_an_option_reaches_the_weights(tiny, option: str) -> None:
-    """What is drawn for the seed and the first layer, and what a step does with the momentum and the rate."""
-    one, other = train(tiny("optim.epochs=1"), CHOICES), train(tiny("optim.epochs=1", option), CHOICES)
+    """What is drawn for the seed and the first layer, and what a step does with the momentum and
+    the rate."""
+    one, other = (
+        train(tiny("optim.epochs=1"), CHOICES),
+        train(tiny("optim.epochs=1", option), CHOICES),
+    )
     assert not same_bits(weights(one), weights(other))
     drawn = [[entry.std_drawn for entry in outcome.record.init_report] for outcome in (one, other)]
     assert (drawn[0] == drawn[1]) == option.startswith("optim")
@@ -361,7 +435,9 @@ def test_a_drop_divides_every_groups_rate_by_the_factor(tiny) -> None:
     outcome = train(tiny("optim.drop_epochs=[1,2]", "optim.drop_factor=4"), CHOICES)
     assert [row["lr"] for row in outcome.record.history] == pytest.approx([0.01, 0.0025, 0.000625])
     state = torch.load(outcome.path.parent / "last.ckpt", weights_only=True)["optimizer_states"][0]
-    assert [group["lr"] for group in state["param_groups"]] == pytest.approx([0.000625, 0.00125, 0.000625])
+    assert [group["lr"] for group in state["param_groups"]] == pytest.approx(
+        [0.000625, 0.00125, 0.000625]
+    )
 
 
 @pytest.mark.process
@@ -382,12 +458,16 @@ def test_every_input_of_a_statistic_is_in_its_name(tiny) -> None:
 
 @pytest.mark.process
 def test_drop_epochs_can_be_taken_from_another_runs_record(tiny) -> None:
-    relu = train(tiny("activation=relu", "optim.patience=1", "optim.lr=0.3", "optim.epochs=6"), CHOICES)
+    relu = train(
+        tiny("activation=relu", "optim.patience=1", "optim.lr=0.3", "optim.epochs=6"), CHOICES
+    )
     assert relu.record.drop_epochs
     prelu = train(tiny(f"optim.drop_epochs_from={relu.record.run}", "optim.epochs=6"), CHOICES)
     assert prelu.record.drop_epochs == relu.record.drop_epochs
     lrs = [row["lr"] for row in prelu.record.history]
-    expected = [0.01 / 10 ** sum(e < epoch for e in relu.record.drop_epochs) for epoch in range(1, 7)]
+    expected = [
+        0.01 / 10 ** sum(e < epoch for e in relu.record.drop_epochs) for epoch in range(1, 7)
+    ]
     assert lrs == pytest.approx(expected)
     typed = f"optim.drop_epochs={relu.record.drop_epochs}".replace(" ", "")
     assert not train(tiny(typed, "optim.epochs=6"), CHOICES).fresh  # the same run, said otherwise
@@ -404,7 +484,10 @@ def test_drop_epochs_can_be_taken_from_another_runs_record(tiny) -> None:
 
 
 def test_a_reference_to_a_run_that_is_not_finished_is_refused(tiny) -> None:
-    with pytest.raises(InputError, match=r"optim\.drop_epochs_from=0123456789ab has no record yet .*; finish that run"):
+    with pytest.raises(
+        InputError,
+        match=r"optim\.drop_epochs_from=0123456789ab has no record yet .*; finish that run",
+    ):
         train(tiny("optim.drop_epochs_from=0123456789ab"), CHOICES)
     bad = train(tiny("optim.lr=1e6", "activation=relu"), CHOICES)
     with pytest.raises(InputError, match="is a run that diverged"):
@@ -438,7 +521,9 @@ def test_a_checkpoint_that_cannot_be_read_is_a_sentence(tiny) -> None:
     with pytest.raises(InputError, match=r"last\.ckpt cannot be read as a checkpoint"):
         train(tiny(), CHOICES)
     last.write_bytes(whole[:1000])
-    with pytest.raises(InputError, match=r"last\.ckpt cannot be read as a checkpoint .*; remove it"):
+    with pytest.raises(
+        InputError, match=r"last\.ckpt cannot be read as a checkpoint .*; remove it"
+    ):
         train(tiny(), CHOICES)
     assert last.stat().st_size == 1000
 
@@ -449,21 +534,32 @@ def test_precision_is_another_run_and_works(tiny, precision: str) -> None:
     assert other.record.run != plain.record.run
     assert other.record.protocols["center"].top1_error_pct < 60
     dtype = torch.float64 if precision == "64-true" else torch.float32
-    assert {v.dtype for v in weights(other).values() if v.is_floating_point()} - {torch.float64} <= {torch.float32}
+    assert {v.dtype for v in weights(other).values() if v.is_floating_point()} - {
+        torch.float64
+    } <= {torch.float32}
     assert weights(other)["network.head.fc_1.weight"].dtype == dtype
 
 
 def test_data_that_is_not_what_the_configuration_pins_is_refused(tiny, tmp_path: Path) -> None:
-    for place in (tmp_path / "photos" / part / group for part in ("train", "val") for group in "ab"):
+    for place in (
+        tmp_path / "photos" / part / group for part in ("train", "val") for group in "ab"
+    ):
         place.mkdir(parents=True)
         for i in range(8):
             Image.new("RGB", (12, 12), (i, 0, 0)).save(place / f"{i}.png")
-    options = ("data=folder", f"data.root={tmp_path}/photos", "optim.global_batch=4", "preprocess=pixel_mean")
+    options = (
+        "data=folder",
+        f"data.root={tmp_path}/photos",
+        "optim.global_batch=4",
+        "preprocess=pixel_mean",
+    )
     first = train(tiny(*options), CHOICES)
     pin = first.record.science["data"]["content"]
     assert not train(tiny(*options, f"data.content={pin}"), CHOICES).fresh
     Image.new("RGB", (12, 12), (9, 9, 9)).save(tmp_path / "photos" / "train" / "a" / "0.png")
-    with pytest.raises(InputError, match=rf"data\.content={pin} is not the hash of the data, which is"):
+    with pytest.raises(
+        InputError, match=rf"data\.content={pin} is not the hash of the data, which is"
+    ):
         train(tiny(*options, f"data.content={pin}", "seed=1"), CHOICES)
     changed = train(tiny(*options), CHOICES)
     assert changed.fresh
@@ -473,7 +569,9 @@ def test_data_that_is_not_what_the_configuration_pins_is_refused(tiny, tmp_path:
 def test_hardware_that_is_not_there_is_a_sentence(tiny) -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU, so the sentence cannot be provoked")
-    with pytest.raises(InputError, match=r"compute\.accelerator=gpu needs a GPU, and torch sees none"):
+    with pytest.raises(
+        InputError, match=r"compute\.accelerator=gpu needs a GPU, and torch sees none"
+    ):
         train(tiny("compute=one_gpu"), CHOICES)
     with pytest.raises(InputError, match=r"compute\.precision=16-mixed works on a GPU only"):
         train(tiny("compute.precision=16-mixed"), CHOICES)
@@ -483,8 +581,13 @@ def test_hardware_that_is_not_there_is_a_sentence(tiny) -> None:
 def test_a_vector_preprocess_needs_a_network_that_takes_vectors(tiny, tmp_path: Path) -> None:
     reduced = train(tiny("preprocess=pca_reduce", "preprocess.k=20"), CHOICES)
     assert reduced.record.init_report[0].fan_in == 20
-    with pytest.raises(InputError, match="conv1 needs an image, and preprocess gives a vector; choose model=mlp"):
-        train(compose_config("preprocess=pca", f"runs_dir={tmp_path}", f"cache_dir={tmp_path}"), CHOICES)
+    with pytest.raises(
+        InputError, match="conv1 needs an image, and preprocess gives a vector; choose model=mlp"
+    ):
+        train(
+            compose_config("preprocess=pca", f"runs_dir={tmp_path}", f"cache_dir={tmp_path}"),
+            CHOICES,
+        )
 
 
 def process_state() -> dict:
@@ -499,18 +602,28 @@ def process_state() -> dict:
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "tf32": (torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32),
         "process group": torch.distributed.is_initialized(),
-        "signals": {s: signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)},
+        "signals": {
+            s: signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+        },
         "gradients": torch.is_grad_enabled(),
     }
 
 
 @pytest.mark.parametrize(
-    "logger", ["csv", *(pytest.param(name, marks=pytest.mark.process) for name in ("none", "wandb"))]
+    "logger",
+    ["csv", *(pytest.param(name, marks=pytest.mark.process) for name in ("none", "wandb"))],
 )
 def test_a_run_leaves_the_process_as_it_found_it(tiny, logger: str) -> None:
-    train(tiny("optim.epochs=1", "seed=9"), CHOICES)  # what is imported and started once stays, and is not the run's
+    train(
+        tiny("optim.epochs=1", "seed=9"), CHOICES
+    )  # what is imported and started once stays, and is not the run's
     before = process_state()
-    other = ("compute.workers=2", "compute.precision=64-true", "compute.threads=2", "optim.epochs=1")
+    other = (
+        "compute.workers=2",
+        "compute.precision=64-true",
+        "compute.threads=2",
+        "optim.epochs=1",
+    )
     train(tiny(f"logger={logger}", *other), CHOICES)
     assert process_state() == before
     if logger == "wandb":
@@ -542,7 +655,9 @@ def test_the_second_run_in_a_process_equals_the_same_run_alone(tiny, tmp_path: P
 
 
 @pytest.mark.process
-def test_wandb_keeps_the_run_offline_under_its_own_name(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_keeps_the_run_offline_under_its_own_name(
+    tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
     outcome = train(tiny("logger=wandb", "logger.mode=offline"), CHOICES)
     folder = outcome.path.parent / "wandb"
@@ -555,25 +670,38 @@ def test_wandb_keeps_the_run_offline_under_its_own_name(tiny, monkeypatch: pytes
 
 
 @pytest.mark.filterwarnings("ignore:.*takes its place")
-def test_a_training_image_that_is_skipped_by_choice_stands_in_the_record(tiny, tmp_path: Path) -> None:
+def test_a_training_image_that_is_skipped_by_choice_stands_in_the_record(
+    tiny, tmp_path: Path
+) -> None:
     for part in ("train", "val"):
         for group in "ab":
             (tmp_path / "photos" / part / group).mkdir(parents=True)
             for i in range(4):
-                (tmp_path / "photos" / part / group / f"{i}.jpg").write_bytes(jpeg(photo(20, 24, i)))
+                (tmp_path / "photos" / part / group / f"{i}.jpg").write_bytes(
+                    jpeg(photo(20, 24, i))
+                )
     (tmp_path / "photos" / "train" / "a" / "1.jpg").write_bytes(b"broken")
-    asked = ("data=folder", f"data.root={tmp_path}/photos", "optim.global_batch=8", "data.color_sigma=0.1")
+    asked = (
+        "data=folder",
+        f"data.root={tmp_path}/photos",
+        "optim.global_batch=8",
+        "data.color_sigma=0.1",
+    )
     with pytest.raises(InputError, match=r"1\.jpg cannot be read as an image"):
         train(tiny(*asked), {})
     record = train(tiny(*asked, "data.bad_images=skip"), {}).record
-    assert record.warnings[-1:] == ["1 training images could not be read; others took their places (by index: 1)"]
+    assert record.warnings[-1:] == [
+        "1 training images could not be read; others took their places (by index: 1)"
+    ]
 
 
 def test_a_process_that_loads_images_and_hangs_ends_the_run_with_a_sentence(
     tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TrainDataset, "__getitems__", lambda self, items: time.sleep(60))
-    with pytest.raises(InputError, match=r"compute\.timeout_s=1 went by .* the same command goes on"):
+    with pytest.raises(
+        InputError, match=r"compute\.timeout_s=1 went by .* the same command goes on"
+    ):
         train(tiny("compute.workers=1", "compute.timeout_s=1"), CHOICES)
 
 
@@ -598,10 +726,18 @@ def test_a_run_in_double_precision_goes_on_with_maps_in_any_order(
     tmp_path: Path, last_before: bool, last: bool
 ) -> None:
     options = (
-        "model=mini", "model.width=0.5", "data=digits8", "optim=plain", "evaluation=[center]", "logger=none",
+        "model=mini",
+        "model.width=0.5",
+        "data=digits8",
+        "optim=plain",
+        "evaluation=[center]",
+        "logger=none",
         "optim.epochs=2",
-    )  # fmt: skip
-    precise = ("compute.precision=64-true", f"cache_dir={tmp_path}/cache")  # steps make much of a rounding
+    )
+    precise = (
+        "compute.precision=64-true",
+        f"cache_dir={tmp_path}/cache",
+    )  # steps make much of a rounding
     names = {False: "compute.channels_last=false", True: "compute.channels_last=true"}
     whole = train(compose_config(*options, *precise, names[last], f"runs_dir={tmp_path}/whole"), {})
 
@@ -622,15 +758,26 @@ def test_a_run_in_double_precision_goes_on_with_maps_in_any_order(
 
 @pytest.mark.process
 def test_maps_that_are_computed_again_are_the_same_bits(tmp_path: Path) -> None:
-    options = ("model=mini", "data=digits8", "optim=plain", "optim.epochs=1", "evaluation=[center]", "logger=none")
+    options = (
+        "model=mini",
+        "data=digits8",
+        "optim=plain",
+        "optim.epochs=1",
+        "evaluation=[center]",
+        "logger=none",
+    )
     states: list[dict[str, torch.Tensor]] = []
     for again in ("false", "true"):
         more = (f"compute.activation_checkpointing={again}", f"runs_dir={tmp_path}/{again}")
         signals, built = Signals([0]), Built()
         outcome = train(compose_config(*options, *more), {}, callbacks=[signals, built])
         assert built.computed_again is (again == "true")
-        assert all(len(pair) == 2 for pair in signals.found[0].values())  # heard once, in both directions
-        states.append(AtomicCheckpointIO().load_checkpoint(outcome.path.parent / "last.ckpt")["state_dict"])
+        assert all(
+            len(pair) == 2 for pair in signals.found[0].values()
+        )  # heard once, in both directions
+        states.append(
+            AtomicCheckpointIO().load_checkpoint(outcome.path.parent / "last.ckpt")["state_dict"]
+        )
     assert same_bits(*states)
     with pytest.raises(InputError, match=r"count every batch twice .* give compute\.activation"):
         train(compose_config(*options, *more, "model.norm=batch"), {})
@@ -638,8 +785,17 @@ def test_maps_that_are_computed_again_are_the_same_bits(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_maps_with_channels_last_in_memory_are_the_same_run(tmp_path: Path) -> None:
-    options = ("model=mini", "data=digits8", "optim=plain", "optim.epochs=1", "evaluation=[center]", "logger=none")
-    states = []  # in double precision: 21 steps make more of a rounding of single precision than a test can allow
+    options = (
+        "model=mini",
+        "data=digits8",
+        "optim=plain",
+        "optim.epochs=1",
+        "evaluation=[center]",
+        "logger=none",
+    )
+    # in double precision: 21 steps make more of a rounding of single precision than a test can
+    # allow
+    states = []
     for last in (False, True):
         config = compose_config(
             *options,
@@ -648,7 +804,9 @@ def test_maps_with_channels_last_in_memory_are_the_same_run(tmp_path: Path) -> N
             f"runs_dir={tmp_path}/{last}",
         )
         outcome = train(config, {})
-        states.append(AtomicCheckpointIO().load_checkpoint(outcome.path.parent / "last.ckpt")["state_dict"])
+        states.append(
+            AtomicCheckpointIO().load_checkpoint(outcome.path.parent / "last.ckpt")["state_dict"]
+        )
     name = "network.trunk.conv2_1.weight"
     assert [state[name].is_contiguous() for state in states] == [True, False]
     assert states[1][name].is_contiguous(memory_format=torch.channels_last)

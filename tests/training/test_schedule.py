@@ -21,4 +21,6 @@ def test_drops_at_fixed_epochs_ignore_the_error() -> None:
 
 @given(st.lists(st.integers(0, 20), max_size=60), st.integers(0, 60), st.integers(1, 5))
 def test_later_errors_change_no_earlier_drop(errors: list[int], at: int, patience: int) -> None:
-    assert drop_epochs(errors[:at], patience, 2) == [e for e in drop_epochs(errors, patience, 2) if e <= at]
+    assert drop_epochs(errors[:at], patience, 2) == [
+        e for e in drop_epochs(errors, patience, 2) if e <= at
+    ]

@@ -1,1 +1,2 @@
-"""What theory says of signals, gains and information, and what is measured: functions from networks to numbers."""
+"""What theory says of signals, gains and information, and what is measured: functions from networks
+to numbers."""

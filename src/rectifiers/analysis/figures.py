@@ -23,7 +23,8 @@ def _figure(width: float, height: float, title: str = "") -> Figure:
 
 
 def _finish(axes: Axes, layers: Sequence[str] = (), grid: str = "y", **labels: Any) -> None:
-    """Set title and labels, a grid, and the names of the layers along the x-axis, thinned out where there are many."""
+    """Set title and labels, a grid, and the names of the layers along the x-axis, thinned out where
+    there are many."""
     axes.set(**labels)
     axes.grid(axis=grid, alpha=0.3)  # type: ignore[arg-type]
     if layers:
@@ -39,15 +40,30 @@ def _legend_beside(figure: Figure, axes: Axes, title: str | None = "layer") -> N
     for each in figure.axes:
         if (legend := each.get_legend()) is not None:
             legend.remove()
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper", fontsize=7, title=title)
+    figure.legend(
+        *axes.get_legend_handles_labels(), loc="outside right upper", fontsize=7, title=title
+    )
 
 
-def _intervals(axes: Axes, places: Iterable[float], means: Iterable[Numbers | None], **style: Any) -> None:
+def _intervals(
+    axes: Axes, places: Iterable[float], means: Iterable[Numbers | None], **style: Any
+) -> None:
     """Draw means with their 95 % intervals; nothing where there is no number."""
     kept = [(x, m) for x, m in zip(places, means, strict=True) if m is not None]
-    ends = [[abs(m["mean"] - (m["mean"] if m[end] is None else m[end])) for _, m in kept] for end in ("low", "high")]
+    ends = [
+        [abs(m["mean"] - (m["mean"] if m[end] is None else m[end])) for _, m in kept]
+        for end in ("low", "high")
+    ]
     if kept:
-        axes.errorbar([x for x, _ in kept], [m["mean"] for _, m in kept], ends, capsize=2, fmt="o", ms=4, **style)
+        axes.errorbar(
+            [x for x, _ in kept],
+            [m["mean"] for _, m in kept],
+            ends,
+            capsize=2,
+            fmt="o",
+            ms=4,
+            **style,
+        )
 
 
 def _column(rows: Iterable[Numbers], key: str) -> list[float]:
@@ -68,19 +84,31 @@ def _network(asked: Numbers) -> str:
 
 
 def propagation(numbers: Numbers) -> dict[str, Figure]:
-    """Draw E[y^2] and E[dy^2] of every layer: measured, Eq. 9 and 13, and the same on maps with borders."""
+    """Draw E[y^2] and E[dy^2] of every layer: measured, Eq. 9 and 13, and the same on maps with
+    borders."""
     layers, asked = numbers["layers"], numbers["asked"]
     names, places = [layer["layer"] for layer in layers], range(len(layers))
     figure = _figure(max(8.0, 2 + 0.32 * len(layers)), 4.6, f"{_network(asked)}, {_inputs(asked)}")
     sides = (
         ("responses, forward (Eq. 9)", "response", "log10 E[y²]", "borders"),
-        ("gradients, backward (Eq. 13)", "gradient", "log10 E[Δy²], last layer = 1", "borders, strides, pooling"),
+        (
+            "gradients, backward (Eq. 13)",
+            "gradient",
+            "log10 E[Δy²], last layer = 1",
+            "borders, strides, pooling",
+        ),
     )
     for axes, (title, what, label, known) in zip(figure.subplots(1, 2), sides, strict=True):
         if layers[0]["theory"] is not None:
             theory = [layer["theory"] for layer in layers]
             axes.plot(places, _column(theory, what), color=THEORY, label="theory")
-            axes.plot(places, _column(theory, f"{what}_on_maps"), "--", color=MAPS, label=f"theory on maps: {known}")
+            axes.plot(
+                places,
+                _column(theory, f"{what}_on_maps"),
+                "--",
+                color=MAPS,
+                label=f"theory on maps: {known}",
+            )
         measured = [layer[f"{what}_second"] for layer in layers]
         n = max((m["n"] for m in measured if m), default=0)
         _intervals(axes, places, measured, color=MEASURED, label=f"measured, mean of {n} and 95 %")
@@ -89,32 +117,67 @@ def propagation(numbers: Numbers) -> dict[str, Figure]:
 
 
 def gain(numbers: Numbers) -> dict[str, Figure]:
-    """Draw the slope of each activation's variance map, and what is left of signals after many layers."""
-    rows = sorted((r for r in numbers["rows"] if r["forward_gain2"] is not None), key=lambda row: row["map_slope"])
+    """Draw the slope of each activation's variance map, and what is left of signals after many
+    layers."""
+    rows = sorted(
+        (r for r in numbers["rows"] if r["forward_gain2"] is not None),
+        key=lambda row: row["map_slope"],
+    )
     depth, places = numbers["asked"]["depth"], range(len(rows))
     figure = _figure(10.5, 0.32 * len(rows) + 1.6)
     slopes, forward, backward = figure.subplots(1, 3, sharey=True)
-    slopes.barh(places, _column(rows, "map_slope"), color=[STABILITY[row["fixed_point"]] for row in rows])
+    slopes.barh(
+        places, _column(rows, "map_slope"), color=[STABILITY[row["fixed_point"]] for row in rows]
+    )
     slopes.axvline(1, color="black", lw=0.8)
     slopes.set_title("slope of the variance map at the fixed point", fontsize=10)
     slopes.set_xlabel("below 1 it attracts, above it repels")
     slopes.set_yticks(places, [row["activation"] for row in rows])
     for axes, key, expected, spread, title in (
-        (forward, "forward", "predicted_drift", "predicted_spread", f"log10 E[y²] after {depth} layers"),
-        (backward, "backward", "predicted_backward", None, "log10 E[Δy²] at the first, of 1 at the last"),
+        (
+            forward,
+            "forward",
+            "predicted_drift",
+            "predicted_spread",
+            f"log10 E[y²] after {depth} layers",
+        ),
+        (
+            backward,
+            "backward",
+            "predicted_backward",
+            None,
+            "log10 E[Δy²] at the first, of 1 at the last",
+        ),
     ):
         for place, row in zip(places, rows, strict=True):
             if row[key]:
-                axes.plot(row[key]["values"], [place] * row[key]["n"], "o", ms=4, color=MEASURED, alpha=0.6)
+                axes.plot(
+                    row[key]["values"],
+                    [place] * row[key]["n"],
+                    "o",
+                    ms=4,
+                    color=MEASURED,
+                    alpha=0.6,
+                )
             if row[expected] is not None:
                 width = 2 * (row[spread] or 0) if spread else 0
-                axes.errorbar(row[expected], place, xerr=width or None, fmt="|", ms=10, color=THEORY, capsize=3)
+                axes.errorbar(
+                    row[expected],
+                    place,
+                    xerr=width or None,
+                    fmt="|",
+                    ms=10,
+                    color=THEORY,
+                    capsize=3,
+                )
         axes.set_title(title, fontsize=10)
         axes.grid(axis="x", alpha=0.3)
         axes.axvline(0, color="black", lw=0.8)
     forward.plot([], [], "o", color=MEASURED, label="measured, one draw each")
     forward.plot([], [], "|", ms=10, color=THEORY, label="predicted, ± 2 std for the width")
-    figure.legend(*forward.get_legend_handles_labels(), fontsize=8, loc="outside lower right", ncols=2)
+    figure.legend(
+        *forward.get_legend_handles_labels(), fontsize=8, loc="outside lower right", ncols=2
+    )
     return {"gain": figure}
 
 
@@ -123,22 +186,32 @@ def phase(numbers: Numbers) -> dict[str, Figure]:
     weights, biases, he = numbers["weight_variances"], numbers["bias_variances"], numbers["he"]
     figure = _figure(6.6, 4.6)
     axes = figure.subplots()
-    logs = [[math.nan if chi is None else math.log10(max(chi, 1e-9)) for chi in row] for row in numbers["chi"]]
-    mesh = axes.pcolormesh(weights, biases, logs, cmap="RdBu_r", vmin=-0.5, vmax=0.5, shading="nearest")
+    logs = [
+        [math.nan if chi is None else math.log10(max(chi, 1e-9)) for chi in row]
+        for row in numbers["chi"]
+    ]
+    mesh = axes.pcolormesh(
+        weights, biases, logs, cmap="RdBu_r", vmin=-0.5, vmax=0.5, shading="nearest"
+    )
     axes.set_facecolor("#cccccc")
     figure.colorbar(mesh, label="log10 χ₁: below 0 ordered, above 0 chaotic", extend="both")
     if numbers["edge"]:
         edge = [point[:2] for point in numbers["edge"]]
-        axes.plot(*zip(*edge, strict=True), ".-", ms=3, color="black", label="edge of chaos, χ₁ = 1")
+        axes.plot(
+            *zip(*edge, strict=True), ".-", ms=3, color="black", label="edge of chaos, χ₁ = 1"
+        )
     mark = f"He's point, χ₁ = {he['chi_1']:.3f}"
-    axes.plot([he["weight_variance"]], [0], "*", ms=14, color=MAPS, mec="black", clip_on=False, label=mark)
+    axes.plot(
+        [he["weight_variance"]], [0], "*", ms=14, color=MAPS, mec="black", clip_on=False, label=mark
+    )
     title = f"{numbers['activation']}; grey: the signal grows for ever"
     _finish(axes, grid="both", title=title, xlabel="n Var[w]", ylabel="Var[b]")
     return {"phase": figure}
 
 
 def responses(numbers: Numbers) -> dict[str, Figure]:
-    """Draw what the layers of a finished run respond, how that came about, and its slopes where it has some."""
+    """Draw what the layers of a finished run respond, how that came about, and its slopes where it
+    has some."""
     figures = {"responses": _responses(numbers)}
     if any(layer["slopes"] for layer in numbers["layers"]):
         figures["slopes"] = _slopes(numbers)
@@ -153,7 +226,9 @@ def _responses(numbers: Numbers) -> Figure:
     title = f"run {numbers['run']}, all {numbers['images']:,} training images after the last epoch"
     figure = _figure(max(8.0, 2 + 0.4 * len(layers)), 4.2, title)
     means, shares = figure.subplots(1, 2)
-    means.errorbar(places, _column(layers, "mean"), _column(layers, "std"), fmt="o", color=MEASURED, capsize=3)
+    means.errorbar(
+        places, _column(layers, "mean"), _column(layers, "std"), fmt="o", color=MEASURED, capsize=3
+    )
     means.axhline(0, color="black", lw=0.8)
     _finish(means, names, title="responses: mean and std", ylabel="f(y)")
     active = [100 * layer["active_share"] for layer in layers]
@@ -176,7 +251,10 @@ def _slopes(numbers: Numbers) -> Figure:
         "whishi": "most",
         "mean": "mean",
     }
-    boxes = [{box: layer["slopes"][key] for box, key in keys.items()} | {"fliers": []} for layer in layers]
+    boxes = [
+        {box: layer["slopes"][key] for box, key in keys.items()} | {"fliers": []}
+        for layer in layers
+    ]
     axes.bxp(boxes, positions=list(range(len(layers))), showmeans=True, widths=0.6)
     axes.axhline(0.25, color=MAPS, lw=0.8, ls="--", label="0.25, where the paper starts them")
     title = f"run {numbers['run']}: slopes over channels: least, quartiles, most; mean"
@@ -187,14 +265,25 @@ def _slopes(numbers: Numbers) -> Figure:
 def _history(numbers: Numbers) -> Figure:
     layers, history = [layer["layer"] for layer in numbers["layers"]], numbers["history"]
     labels = {
-        "response_mean": "mean", "response_std": "std", "active_share": "share above 0", "dead_units": "dead units",
-    }  # fmt: skip
+        "response_mean": "mean",
+        "response_std": "std",
+        "active_share": "share above 0",
+        "dead_units": "dead units",
+    }
     kinds = [key for key in labels if f"{key}/{layers[0]}" in history[0]]
-    figure = _figure(3.4 * len(kinds) + 1.2, 3.8, f"run {numbers['run']}, validation images after every epoch")
+    figure = _figure(
+        3.4 * len(kinds) + 1.2, 3.8, f"run {numbers['run']}, validation images after every epoch"
+    )
     for axes, key in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
         for place, layer in enumerate(layers):
             values = _column(history, f"{key}/{layer}")
-            axes.plot(_column(history, "epoch"), values, color=_by_depth(place, len(layers)), lw=1, label=layer)
+            axes.plot(
+                _column(history, "epoch"),
+                values,
+                color=_by_depth(place, len(layers)),
+                lw=1,
+                label=layer,
+            )
         axes.xaxis.get_major_locator().set_params(integer=True)
         _finish(axes, title=labels[key], xlabel="epoch")
     _legend_beside(figure, axes)
@@ -202,7 +291,8 @@ def _history(numbers: Numbers) -> Figure:
 
 
 def histograms(numbers: Numbers) -> dict[str, Figure]:
-    """Draw activations and gradients by layer at a few steps, and their spread along the training."""
+    """Draw activations and gradients by layer at a few steps, and their spread along the
+    training."""
     shots, asked = numbers["snapshots"], numbers["asked"]
     title = f"{_network(asked)}, {asked['data']}"
     densities = _figure(2.7 * len(shots) + 1.6, 5.2, title)
@@ -228,7 +318,15 @@ def histograms(numbers: Numbers) -> dict[str, Figure]:
         for place, shot in enumerate(shots):
             spread = [layer[what]["std"] or math.nan for layer in shot["layers"]]
             color = _by_depth(place, len(shots))
-            axes.plot(range(len(names)), spread, "o-", ms=3, lw=1, color=color, label=f"step {shot['step']:,}")
+            axes.plot(
+                range(len(names)),
+                spread,
+                "o-",
+                ms=3,
+                lw=1,
+                color=color,
+                label=f"step {shot['step']:,}",
+            )
         _finish(axes, names, title=what, ylabel="std", yscale="log")
     return {"histograms": densities, "spread": spreads}
 
@@ -254,20 +352,31 @@ FISHER = {
 
 
 def fisher(numbers: Numbers) -> dict[str, Figure]:
-    """Draw off-diagonal masses, spread and angle by arm and step, and the eigenvalues of one draw."""
+    """Draw off-diagonal masses, spread and angle by arm and step, and the eigenvalues of one
+    draw."""
     arms = numbers["arms"]
     names, places = [arm["arm"] for arm in arms], range(len(arms))
     steps = sorted({step["step"] for arm in arms for step in arm["steps"]})
     at = {(place, step["step"]): step for place, arm in enumerate(arms) for step in arm["steps"]}
-    title = f"Fisher information of {numbers['weights']} weights, {_inputs(numbers['asked'])}; means and 95 %"
+    title = (
+        f"Fisher information of {numbers['weights']} weights, {_inputs(numbers['asked'])}; "
+        "means and 95 %"
+    )
     measures = _figure(12.0, 6.2, title)
     for axes, (key, name) in zip(measures.subplots(2, 4).flat, FISHER.items(), strict=True):
         for i, step in enumerate(steps):
-            means = [at[place, step]["measures"][key] if (place, step) in at else None for place in places]
+            means = [
+                at[place, step]["measures"][key] if (place, step) in at else None
+                for place in places
+            ]
             shifted = [place + (i - (len(steps) - 1) / 2) * 0.2 for place in places]
-            _intervals(axes, shifted, means, color=_by_depth(i, max(2, len(steps))), label=f"step {step}")
+            _intervals(
+                axes, shifted, means, color=_by_depth(i, max(2, len(steps))), label=f"step {step}"
+            )
         if key == "output_units":
-            axes.plot(places, _column(arms, "ideal"), "_", ms=16, color=MAPS, label="independent units")
+            axes.plot(
+                places, _column(arms, "ideal"), "_", ms=16, color=MAPS, label="independent units"
+            )
         axes.set_title(name, fontsize=9)
         axes.grid(axis="y", alpha=0.3)
         axes.set_xticks(places, names, rotation=60, fontsize=7, ha="right")
@@ -293,7 +402,8 @@ def _spectrum(axes: Axes, eigenvalues: Sequence[float], **style: Any) -> None:
 
 
 def preprocessing(numbers: Numbers) -> dict[str, Figure]:
-    """Draw images and what becomes of them, the principal components, and the variance that they explain."""
+    """Draw images and what becomes of them, the principal components, and the variance that they
+    explain."""
     pictures, data = numbers["pictures"], numbers["asked"]["data"]
     n, shown = len(pictures["originals"]), len(pictures["components"])
     rebuilt = {
@@ -308,7 +418,9 @@ def preprocessing(numbers: Numbers) -> dict[str, Figure]:
     images = _figure(3.2 * across, 3.4 * down, learned)
     images.subplots(down, across, squeeze=False)
     for axes, name in zip(images.axes, titles, strict=False):
-        columns = 1 if name == "mean" else math.ceil(math.sqrt(n))  # whitened images have no common range
+        columns = (
+            1 if name == "mean" else math.ceil(math.sqrt(n))
+        )  # whitened images have no common range
         _sheet(axes, tiles(pictures[name], columns=columns, each=name in whitened), titles[name])
     for axes in images.axes[len(titles) :]:
         axes.set_axis_off()
@@ -316,7 +428,11 @@ def preprocessing(numbers: Numbers) -> dict[str, Figure]:
     wide = math.ceil(math.sqrt(1.6 * shown))
     components = _figure(8.0, 8.0 * math.ceil(shown / wide) / wide + 0.5)
     sheet = tiles(pictures["components"], columns=wide, each=True)
-    _sheet(components.subplots(), sheet, f"{data}: the first {shown} principal components, largest variance first")
+    _sheet(
+        components.subplots(),
+        sheet,
+        f"{data}: the first {shown} principal components, largest variance first",
+    )
     return {"preprocessing": images, "components": components, "eigenvalues": _variances(numbers)}
 
 
@@ -336,6 +452,19 @@ def _variances(numbers: Numbers) -> Figure:
     total, so_far = sum(values), 0.0
     explained = [100 * (so_far := so_far + value) / total for value in values]
     share.plot(range(1, len(values) + 1), explained, color=MEASURED)
-    share.axhline(99, color=MAPS, lw=0.8, ls="--", label=f"99 %: {numbers['components_for_99_pct']} components")
-    _finish(share, grid="both", title="explained", xlabel="components kept", ylabel="% of the variance", xscale="log")
+    share.axhline(
+        99,
+        color=MAPS,
+        lw=0.8,
+        ls="--",
+        label=f"99 %: {numbers['components_for_99_pct']} components",
+    )
+    _finish(
+        share,
+        grid="both",
+        title="explained",
+        xlabel="components kept",
+        ylabel="% of the variance",
+        xscale="log",
+    )
     return figure

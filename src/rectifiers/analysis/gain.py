@@ -1,4 +1,5 @@
-"""The gains of activations, how stable they are, and what that comes to after many layers, measured beside it."""
+"""The gains of activations, how stable they are, and what that comes to after many layers, measured
+beside it."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -26,9 +27,16 @@ Factory = Callable[[int], nn.Module]
 
 
 def analyse(
-    config: RunConfig, *, seeds: int, depth: int, units: int, images: int, beside: Sequence[str] | None = None
+    config: RunConfig,
+    *,
+    seeds: int,
+    depth: int,
+    units: int,
+    images: int,
+    beside: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Return `gains` of the activation of `config`, and of those in conf/activation that `beside` names, or of all.
+    """Return `gains` of the activation of `config`, and of those in conf/activation that `beside`
+    names, or of all.
 
     Raises:
         InputError: where `beside` names one that is not there.
@@ -37,14 +45,22 @@ def analyse(
     import_function("activation", own)  # what was asked for has to work, and the others may not
     files = sorted((CONF / "activation").glob("*.yaml"))
     if unknown := sorted({*(beside or ())} - {path.stem for path in files}):
-        raise InputError(f"beside has {', '.join(unknown)}; give names from: {', '.join(path.stem for path in files)}")
+        raise InputError(
+            f"beside has {', '.join(unknown)}; give names from: "
+            f"{', '.join(path.stem for path in files)}"
+        )
     known = {path.stem: _settings(path) for path in files}
     if beside is not None:
-        known = {name: given for name, given in known.items() if name in beside or given == own.as_dict()}
+        known = {
+            name: given for name, given in known.items() if name in beside or given == own.as_dict()
+        }
     if own.as_dict() not in known.values():
         known[f"{own.target.rpartition('.')[2]} (yours)"] = own.as_dict()
-    # Late, so that an activation that cannot be made, or whose file is not finished, fails by itself.
-    factories = {name: lambda n, given=given: _activation(given, depth)(n) for name, given in known.items()}
+    # Late, so that an activation that cannot be made, or whose file is not finished, fails by
+    # itself.
+    factories = {
+        name: lambda n, given=given: _activation(given, depth)(n) for name, given in known.items()
+    }
     return gains(factories, seeds=seeds, depth=depth, units=units, images=images)
 
 
@@ -57,25 +73,33 @@ def _settings(path: Path) -> Any:
 
 def _activation(given: Any, depth: int) -> Factory:
     if not isinstance(given, dict):
-        raise InputError("its file holds no settings; write `_target_: <the dotted name of a function>`")
+        raise InputError(
+            "its file holds no settings; write `_target_: <the dotted name of a function>`"
+        )
     return import_function("activation", checked(Target, given, "activation.").at_depth(depth - 1))
 
 
-def gains(activations: Mapping[str, Factory], *, seeds: int, depth: int, units: int, images: int) -> dict[str, Any]:
-    """Return a row for each of `activations`: its gains, the stability of the fixed point, and a deep net's fate.
+def gains(
+    activations: Mapping[str, Factory], *, seeds: int, depth: int, units: int, images: int
+) -> dict[str, Any]:
+    """Return a row for each of `activations`: its gains, the stability of the fixed point, and a
+    deep net's fate.
 
-    forward_gain2 = 1 / E[f^2] and backward_gain2 = 1 / E[f'^2] stand on Var[w] of Eq. 10 and 14. chi = E[f'^2] / E[f^2]
-    (times Maxout's pieces, as every unit is reached by that many responses) multiplies the gradients per layer where
-    the responses are kept; the first layer's are those of all pieces, of which one has a gradient. map_slope multiplies
-    a relative error of the variance per layer. After `depth` layers of `units` units with the forward gain: log10
-    E[y^2] and log10 of what is left of E[dy^2] at the first layer, predicted and measured over `seeds` draws. A moment
-    that is 0 or infinite leaves no gain: None. An activation that raises an error is in `failed`, with its message.
-    """
+    forward_gain2 = 1 / E[f^2] and backward_gain2 = 1 / E[f'^2] stand on Var[w] of Eq. 10 and 14.
+    chi = E[f'^2] / E[f^2] (times Maxout's pieces, as every unit is reached by that many responses)
+    multiplies the gradients per layer where the responses are kept; the first layer's are those of
+    all pieces, of which one has a gradient. map_slope multiplies a relative error of the variance
+    per layer. After `depth` layers of `units` units with the forward gain: log10 E[y^2] and log10
+    of what is left of E[dy^2] at the first layer, predicted and measured over `seeds` draws. A
+    moment that is 0 or infinite leaves no gain: None. An activation that raises an error is in
+    `failed`, with its message."""
     rows, failed = [], {}
     with progress_bar("measuring", seeds * len(activations), "networks") as advance:
         for name, factory in activations.items():
             try:
-                rows.append({"activation": name, **_row(factory, range(seeds), depth, units, images)})
+                rows.append(
+                    {"activation": name, **_row(factory, range(seeds), depth, units, images)}
+                )
             except Exception as error:  # a user's unfinished activation may raise anything
                 kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
                 failed[name] = kind + " ".join(str(error).split())
@@ -87,7 +111,9 @@ def _row(factory: Factory, seeds: range, depth: int, units: int, images: int) ->
     activation = factory(units)
     known, fate = moments(activation), stability(activation, depth, units=units)
     ends = [
-        chain(factory, fate.gain, depth=depth, units=units, images=images, seed=seed) for seed in seeds if fate.gain
+        chain(factory, fate.gain, depth=depth, units=units, images=images, seed=seed)
+        for seed in seeds
+        if fate.gain
     ]
     return {
         "second": finite(known.second),
@@ -101,7 +127,8 @@ def _row(factory: Factory, seeds: range, depth: int, units: int, images: int) ->
         "fluctuation": fate.fluctuation,
         "predicted_drift": fate.width and fate.width.drift / math.log(10),
         "predicted_spread": fate.width and fate.width.spread / math.log(10),
-        "predicted_backward": fate.chi and (depth - 1) * math.log10(fate.chi) - math.log10(pieces(activation)),
+        "predicted_backward": fate.chi
+        and (depth - 1) * math.log10(fate.chi) - math.log10(pieces(activation)),
         "forward": _summary([forward for forward, _ in ends]),
         "backward": _summary([backward for _, backward in ends]),
     }
@@ -111,17 +138,21 @@ def _summary(values: list[float | None]) -> dict[str, Any] | None:
     kept = [value for value in values if value is not None]
     if not kept or len(kept) < len(values):
         return None
-    return {**mean_and_interval(kept), "spread": stdev(kept) if len(kept) > 1 else None, "values": kept}
+    return {
+        **mean_and_interval(kept),
+        "spread": stdev(kept) if len(kept) > 1 else None,
+        "values": kept,
+    }
 
 
 def chain(
     factory: Factory, gain: float, *, depth: int, units: int, images: int, seed: int
 ) -> tuple[float | None, float | None]:
-    """Return log10 of E[y_L^2] and of E[dy_1^2] / E[dy_L^2] in a chain of `depth` layers without biases, in double.
+    """Return log10 of E[y_L^2] and of E[dy_1^2] / E[dy_L^2] in a chain of `depth` layers without
+    biases, in double.
 
-    The inputs, N(0, 1), and the last gradients are drawn by `seed` too; the first layer has Var[w] = 1/n, so that
-    E[y_1^2] = 1. None for what became 0 or more than a double holds.
-    """
+    The inputs, N(0, 1), and the last gradients are drawn by `seed` too; the first layer has Var[w]
+    = 1/n, so that E[y_1^2] = 1. None for what became 0 or more than a double holds."""
     stream = generator("chain", seed)
     x = torch.randn(images, units, dtype=torch.float64, generator=stream)
     responses = []

@@ -1,4 +1,5 @@
-"""The phase diagram of an activation: where wide chains are ordered, critical or chaotic, and He's point in it."""
+"""The phase diagram of an activation: where wide chains are ordered, critical or chaotic, and He's
+point in it."""
 
 import math
 from typing import Any
@@ -10,7 +11,14 @@ from rectifiers.analysis.setup import finite
 from rectifiers.nn.activations import describe, gain
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import progress_bar
-from rectifiers.theory.mean_field import chi_1, depth_scales, edge_of_chaos, phase, variance_map, variance_slope
+from rectifiers.theory.mean_field import (
+    chi_1,
+    depth_scales,
+    edge_of_chaos,
+    phase,
+    variance_map,
+    variance_slope,
+)
 from rectifiers.training.functions import import_function
 
 VARIANCES = np.logspace(-3, 3, 97)  # of responses, at which the maps are computed; 1 is among them
@@ -19,15 +27,20 @@ WIDEST = 2.5  # weight variance of the diagram, by He's
 
 
 def analyse(config: RunConfig, *, points: int, bias_variance: float) -> dict[str, Any]:
-    """Return chi_1 at the fixed point over weight and bias variance, the edge of chaos, and what He's point is.
+    """Return chi_1 at the fixed point over weight and bias variance, the edge of chaos, and what
+    He's point is.
 
-    chi: rows by bias variance, columns by weight variance; None where the variance grows for ever, and its limit for
-    small responses where they vanish. edge: (weight variance, bias variance, q) by growing q, as far as the diagram
-    goes. he: its weight variance 1 / E[f^2], the slopes of both maps at q = 1 there, the depth scales, and the (weight,
-    bias) variance of the edge at the same q, None where that of the biases would be negative.
+    chi: rows by bias variance, columns by weight variance; None where the variance grows for ever,
+    and its limit for
+    small responses where they vanish. edge: (weight variance, bias variance, q) by growing q, as
+    far as the diagram
+    goes. he: its weight variance 1 / E[f^2], the slopes of both maps at q = 1 there, the depth
+    scales, and the (weight, bias) variance of the edge at the same q, None where that of the biases
+    would be negative.
 
     Raises:
-        InputError: for an activation that has no gain, or none of whose moments but those for q = 1 are known.
+        InputError: for an activation that has no gain, or none of whose moments but those for q = 1
+        are known.
     """
     activation = import_function("activation", config.activation_at_depth())(1)
     he = gain(activation) ** 2
@@ -38,7 +51,11 @@ def analyse(config: RunConfig, *, points: int, bias_variance: float) -> dict[str
         for q in VARIANCES:
             second.append(variance_map(activation, q, weight_variance=1))
             derivative.append(chi_1(activation, q, weight_variance=1))
-            if (point := edge_of_chaos(activation, q)) and point[0] <= weights[-1] and point[1] <= bias_variance:
+            if (
+                (point := edge_of_chaos(activation, q))
+                and point[0] <= weights[-1]
+                and point[1] <= bias_variance
+            ):
                 edge.append([*point, float(q)])
             advance(1)
     maps = np.array(second), np.array(derivative)
@@ -54,12 +71,17 @@ def analyse(config: RunConfig, *, points: int, bias_variance: float) -> dict[str
 
 
 def _chi(second: np.ndarray, derivative: np.ndarray, weight: float, bias: float) -> float:
-    """Return chi_1 where the variance map comes to from 1, between the VARIANCES; infinite where it never stops."""
+    """Return chi_1 where the variance map comes to from 1, between the VARIANCES; infinite where it
+    never stops."""
     excess = weight * second + bias - VARIANCES
     if abs(excess[START]) < 1e-9:
         return float(weight * derivative[START])
     step = 1 if excess[START] > 0 else -1
-    beyond = [i for i in range(START, len(VARIANCES) if step > 0 else -1, step) if excess[i] * excess[START] <= 0]
+    beyond = [
+        i
+        for i in range(START, len(VARIANCES) if step > 0 else -1, step)
+        if excess[i] * excess[START] <= 0
+    ]
     if not beyond:
         return math.inf if step > 0 else float(weight * derivative[0])
     i, before = beyond[0], beyond[0] - step

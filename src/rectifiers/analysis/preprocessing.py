@@ -1,4 +1,5 @@
-"""What preprocessing makes of images: mean image, principal components, reconstructions, whitened images."""
+"""What preprocessing makes of images: mean image, principal components, reconstructions, whitened
+images."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,12 +16,16 @@ from rectifiers.runtime.errors import InputError
 EPSILONS = {"pca": 1e-5, "zca": 1e-2}  # the course notes', and conf/preprocess/zca.yaml's
 
 
-def analyse(config: RunConfig, *, images: int, components: Sequence[int], shown: int) -> dict[str, Any]:
-    """Return the numbers and the pictures, which are tensors below `pictures`: [N, C, H, W], of pixels from 0 to 1.
+def analyse(
+    config: RunConfig, *, images: int, components: Sequence[int], shown: int
+) -> dict[str, Any]:
+    """Return the numbers and the pictures, which are tensors below `pictures`: [N, C, H, W], of
+    pixels from 0 to 1.
 
-    images: of the training split to show. components: numbers k of components to rebuild them from. shown: components
-    to show. explained: the share of variance of the first k components. error: the root mean square of what the
-    reconstruction of the images lacks, in units of a white pixel.
+    images: of the training split to show. components: numbers k of components to rebuild them from.
+    shown: components
+    to show. explained: the share of variance of the first k components. error: the root mean square
+    of what the reconstruction of the images lacks, in units of a white pixel.
 
     Raises:
         InputError: where an image has too many numbers for a covariance, or fewer than a k.
@@ -30,12 +35,16 @@ def analyse(config: RunConfig, *, images: int, components: Sequence[int], shown:
     size = setup.source.channels * side**2
     if size > COVARIANCE_LIMIT:
         raise InputError(
-            f"preprocessing needs the covariance of {size:,} numbers per image, and the limit is {COVARIANCE_LIMIT:,}; "
-            f"data={setup.source.name} at data.crop_px={side} is too large: lower data.crop_px and data.resize_px"
+            f"preprocessing needs the covariance of {size:,} numbers per image, and the limit "
+            f"is {COVARIANCE_LIMIT:,}; "
+            f"data={setup.source.name} at data.crop_px={side} is too large: lower data.crop_px "
+            "and data.resize_px"
         )
     for k in components:
         if k > size:
-            raise InputError(f"components={k} is more than the {size} numbers of an image; give {size} or fewer")
+            raise InputError(
+                f"components={k} is more than the {size} numbers of an image; give {size} or fewer"
+            )
     with progress_bar("reading twice", 2 * len(setup.source.train.labels)) as advance:
 
         def batches() -> Iterator[Tensor]:  # read once for the mean, and once for the covariance
@@ -48,14 +57,19 @@ def analyse(config: RunConfig, *, images: int, components: Sequence[int], shown:
     pictures, _ = setup.images(images, config.seed)
     originals = pictures.double() / PixelMoments.WHITE
     coordinates = (originals - moments.mean).flatten(1) @ rows.T
-    rebuilt = {k: (coordinates[:, :k] @ rows[:k]).view_as(originals) + moments.mean for k in components}
+    rebuilt = {
+        k: (coordinates[:, :k] @ rows[:k]).view_as(originals) + moments.mean for k in components
+    }
     explained = eigenvalues.cumsum(0) / eigenvalues.sum()
     return {
         "dimensions": size,
         "training_images": moments.count,
         "eigenvalues": eigenvalues.tolist(),
         "explained": {str(k): float(eigenvalues[:k].sum() / eigenvalues.sum()) for k in components},
-        "error": {str(k): float((images - originals).square().mean().sqrt()) for k, images in rebuilt.items()},
+        "error": {
+            str(k): float((images - originals).square().mean().sqrt())
+            for k, images in rebuilt.items()
+        },
         "largest_over_mean": float(eigenvalues[0] / eigenvalues.mean()),
         "components_for_99_pct": int((explained < 0.99).sum()) + 1,
         "pictures": {
@@ -64,7 +78,9 @@ def analyse(config: RunConfig, *, images: int, components: Sequence[int], shown:
             "components": rows[:shown].view(-1, *moments.mean.shape),
             **{f"from_{k}": images for k, images in rebuilt.items()},
             **{
-                f"{name}_whitened": whitened(coordinates, eigenvalues, rows, epsilon).view_as(originals)
+                f"{name}_whitened": whitened(coordinates, eigenvalues, rows, epsilon).view_as(
+                    originals
+                )
                 for name, epsilon in EPSILONS.items()
             },
         },
@@ -72,18 +88,22 @@ def analyse(config: RunConfig, *, images: int, components: Sequence[int], shown:
 
 
 def whitened(coordinates: Tensor, eigenvalues: Tensor, rows: Tensor, epsilon: float) -> Tensor:
-    """Return whitened coordinates rotated back to pixels: PCA's whitening as an image, which is ZCA's."""
+    """Return whitened coordinates rotated back to pixels: PCA's whitening as an image, which is
+    ZCA's."""
     return coordinates / (eigenvalues + epsilon).sqrt() @ rows
 
 
 def tiles(pictures: Tensor, *, columns: int, each: bool) -> Tensor:
-    """Return [H, W, C] with `pictures` [N, C, h, w] side by side, scaled to 0..1, each by itself or all alike."""
+    """Return [H, W, C] with `pictures` [N, C, h, w] side by side, scaled to 0..1, each by itself or
+    all alike."""
     n, channels, height, width = pictures.shape
     dims = (1, 2, 3) if each else (0, 1, 2, 3)
     low, high = pictures.amin(dims, keepdim=True), pictures.amax(dims, keepdim=True)
     scaled = (pictures - low) / (high - low).clamp_min(1e-12)
     lines = -(-n // columns)
-    sheet = torch.ones(lines * (height + 1) - 1, columns * (width + 1) - 1, channels, dtype=pictures.dtype)
+    sheet = torch.ones(
+        lines * (height + 1) - 1, columns * (width + 1) - 1, channels, dtype=pictures.dtype
+    )
     for i, picture in enumerate(scaled):
         top, left = i // columns * (height + 1), i % columns * (width + 1)
         sheet[top : top + height, left : left + width] = picture.permute(1, 2, 0)

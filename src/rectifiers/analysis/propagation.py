@@ -1,4 +1,5 @@
-"""The variance of responses and gradients through a network as it is initialised, measured beside the theory."""
+"""The variance of responses and gradients through a network as it is initialised, measured beside
+the theory."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -22,13 +23,14 @@ from rectifiers.theory.propagation import Step, WidthEffect, predict, window_mea
 
 @dataclass(frozen=True)
 class LayerSignal:
-    """What one layer with weights receives and emits, over images, channels and places, in double precision.
+    """What one layer with weights receives and emits, over images, channels and places, in double
+    precision.
 
-    mean, second: E[y] and E[y^2] of its responses. gradient_second: E[dy^2]. input_second: E[x^2] of its input.
-    activated_second: E[f(y)^2], None for the last layer. border: the mean power in the windows of its responses over
-    that of x. Zero padding takes from it; the next unpadded layer, whose windows are more often in the middle of a map
-    with poor edges, gives some back.
-    """
+    mean, second: E[y] and E[y^2] of its responses. gradient_second: E[dy^2]. input_second: E[x^2]
+    of its input.
+    activated_second: E[f(y)^2], None for the last layer. border: the mean power in the windows of
+    its responses over that of x. Zero padding takes from it; the next unpadded layer, whose windows
+    are more often in the middle of a map with poor edges, gives some back."""
 
     mean: float
     second: float
@@ -43,11 +45,12 @@ class LayerSignal:
 
 
 def measure_signal(network: Network, inputs: Tensor, gradient: Tensor) -> list[LayerSignal]:
-    """Run `inputs` forward and `gradient`, that of the scores [N, classes], backward; return every layer's signal.
+    """Run `inputs` forward and `gradient`, that of the scores [N, classes], backward; return every
+    layer's signal.
 
-    Both in double precision: a std of 0.01 leaves 1e-93 of E[y^2] after 50 layers of 256, which float32 calls 0.
-    Dropout is off. Normalisation uses the statistics of these inputs, as it does in training.
-    """
+    Both in double precision: a std of 0.01 leaves 1e-93 of E[y^2] after 50 layers of 256, which
+    float32 calls 0. Dropout is off. Normalisation uses the statistics of these inputs, as it does
+    in training."""
     sites, rows = network.sites(), [shape.row for shape in network.shapes if shape.row.weighted]
     parts: list[dict[str, Any]] = [{"activated_second": None} for _ in sites]
     exact = network.double().train()
@@ -89,14 +92,17 @@ def _border(row: Row, x: Tensor) -> float:
     return float(window_means(row, power).mean()) / total if total else math.nan
 
 
-def effects(sites: Sequence[Site], stds: Sequence[float], signals: Sequence[LayerSignal]) -> list[dict[str, float]]:
-    """Return where ln E[y^2] of every layer but the first comes from, as seen from the layer before.
+def effects(
+    sites: Sequence[Site], stds: Sequence[float], signals: Sequence[LayerSignal]
+) -> list[dict[str, float]]:
+    """Return where ln E[y^2] of every layer but the first comes from, as seen from the layer
+    before.
 
-    Five terms add up to the difference. weights: ln(n Var[w]), the initialiser's. activation: ln(E[f(y)^2] / E[y^2]),
-    on average what its moments say. pooling: what the maximum over windows adds. border: what zero padding takes
-    (`LayerSignal.border`). draw: what this draw of finitely many weights does beside its variance (and what biases
-    add). NaN where nothing arrived, which has no logarithm.
-    """
+    Five terms add up to the difference. weights: ln(n Var[w]), the initialiser's. activation:
+    ln(E[f(y)^2] / E[y^2]), on average what its moments say. pooling: what the maximum over windows
+    adds. border: what zero padding takes (`LayerSignal.border`). draw: what this draw of finitely
+    many weights does beside its variance (and what biases add). NaN where nothing arrived, which
+    has no logarithm."""
 
     def ratio(one: float, other: float) -> float:
         return math.log(one / other) if one > 0 and other > 0 else math.nan
@@ -119,15 +125,17 @@ def effects(sites: Sequence[Site], stds: Sequence[float], signals: Sequence[Laye
 def analyse(config: RunConfig, *, seeds: int, images: int, inputs: str) -> dict[str, Any]:
     """Return every layer's moments, measured and predicted, and what they come to.
 
-    Moments are log10, means over networks with 95 % intervals; None where one of them was zero, which has no logarithm,
-    or more than a double holds.
+    Moments are log10, means over networks with 95 % intervals; None where one of them was zero,
+    which has no logarithm, or more than a double holds.
 
     Raises:
         InputError: for one image and batch normalisation.
     """
     norm = config.model.norm
     if images == 1 and norm == "batch":
-        raise InputError("images=1 leaves model.norm=batch nothing to normalise over; give images=2 or more")
+        raise InputError(
+            "images=1 leaves model.norm=batch nothing to normalise over; give images=2 or more"
+        )
     setup = AnalysisSetup(config)
     measured, causes, powers = [], [], []
     with progress_bar("measuring", seeds, "networks") as advance:
@@ -139,7 +147,11 @@ def analyse(config: RunConfig, *, seeds: int, images: int, inputs: str) -> dict[
             stds = [layer.std_asked for layer in report]
             causes.append(effects(network.sites(), stds, measured[-1]))
             advance(1)
-    steps = predict(network.sites(), network.shapes, stds, torch.stack(powers).mean(0)) if norm == "none" else None
+    steps = (
+        predict(network.sites(), network.shapes, stds, torch.stack(powers).mean(0))
+        if norm == "none"
+        else None
+    )
     shapes = [shape for shape in network.shapes if shape.row.weighted]
     layers = [
         {
@@ -153,11 +165,17 @@ def analyse(config: RunConfig, *, seeds: int, images: int, inputs: str) -> dict[
             "response_variance": _log10([signals[i].variance for signals in measured]),
             "gradient_second": _log10([signals[i].gradient_second for signals in measured]),
             "theory": steps and _theory(steps[i]),
-            "effects": None if i == 0 else _mean_effects([of_layers[i - 1] for of_layers in causes]),
+            "effects": None
+            if i == 0
+            else _mean_effects([of_layers[i - 1] for of_layers in causes]),
         }
         for i, layer in enumerate(report)
     ]
-    return {"layers": layers, "total": _total(measured, steps), "activation": report[0].activation_after}
+    return {
+        "layers": layers,
+        "total": _total(measured, steps),
+        "activation": report[0].activation_after,
+    }
 
 
 def _power(inputs: Tensor) -> Tensor:
@@ -175,7 +193,10 @@ def _in_log10(natural: float) -> float | None:
 
 
 def _width(effect: WidthEffect | None) -> dict[str, float | None]:
-    return {f"width_{key}": _in_log10(getattr(effect, key)) if effect else None for key in ("drift", "spread")}
+    return {
+        f"width_{key}": _in_log10(getattr(effect, key)) if effect else None
+        for key in ("drift", "spread")
+    }
 
 
 def _theory(step: Step) -> dict[str, float | None]:
@@ -187,16 +208,24 @@ def _mean_effects(draws: Sequence[dict[str, float]]) -> dict[str, float | None]:
     return {key: _in_log10(fmean(draw[key] for draw in draws)) for key in draws[0]}
 
 
-def _total(measured: Sequence[Sequence[LayerSignal]], steps: Sequence[Step] | None) -> dict[str, Any]:
-    """From the first layer's responses to the last's, and from the last's gradients to the first's, in log10."""
+def _total(
+    measured: Sequence[Sequence[LayerSignal]], steps: Sequence[Step] | None
+) -> dict[str, Any]:
+    """From the first layer's responses to the last's, and from the last's gradients to the first's,
+    in log10."""
 
     def change(moment: str, theory: str, start: int, end: int) -> dict[str, Any]:
-        ends = [(getattr(signals[start], moment), getattr(signals[end], moment)) for signals in measured]
+        ends = [
+            (getattr(signals[start], moment), getattr(signals[end], moment)) for signals in measured
+        ]
         predicted = {
             name: steps and _in_log10(getattr(steps[end], key) - getattr(steps[start], key))
             for name, key in (("theory", theory), ("on_maps", f"{theory}_on_maps"))
         }
-        return {"measured": _log10([b / a if 0 < a < math.inf else 0.0 for a, b in ends]), **predicted}
+        return {
+            "measured": _log10([b / a if 0 < a < math.inf else 0.0 for a, b in ends]),
+            **predicted,
+        }
 
     return {
         "steps": len(measured[0]) - 1,

@@ -1,4 +1,5 @@
-"""What a finished run's activations respond to its training images, and the slopes that it has learned."""
+"""What a finished run's activations respond to its training images, and the slopes that it has
+learned."""
 
 from pathlib import Path
 from typing import Any
@@ -24,15 +25,17 @@ BY_EPOCH = ("response_mean", "response_std", "active_share", "dead_units")
 
 
 def analyse(config: RunConfig, record: TrainingRecord, folder: Path) -> dict[str, Any]:
-    """Return every layer's mean, std, positive share and dead units after the last epoch, over the centre views of the
-    training split; its slopes over channels; and what each epoch measured on the validation split.
+    """Return every layer's mean, std, positive share and dead units after the last epoch, over the
+    centre views of the training split; its slopes over channels; and what each epoch measured on
+    the validation split.
 
     Raises:
         InputError: where the run's checkpoint or its preprocessing is gone or damaged.
     """
     if not (folder / LAST).exists():
         raise InputError(
-            f"{folder / LAST} is gone, so there is no network to measure; give rerun=true to train this run again"
+            f"{folder / LAST} is gone, so there is no network to measure; give rerun=true to "
+            "train this run again"
         )
     setup = AnalysisSetup(config)
     preprocess = load(folder / "statistics.pt")
@@ -55,7 +58,11 @@ def analyse(config: RunConfig, record: TrainingRecord, folder: Path) -> dict[str
             for name, layer in responses_of(network, preprocess, setup).items()
         ],
         "history": [
-            {key: value for key, value in row.items() if key == "epoch" or key.partition("/")[0] in BY_EPOCH}
+            {
+                key: value
+                for key, value in row.items()
+                if key == "epoch" or key.partition("/")[0] in BY_EPOCH
+            }
             for row in record.history
         ],
     }
@@ -65,17 +72,26 @@ def trained(setup: AnalysisSetup, preprocess: Preprocess, folder: Path) -> Image
     """Return the network with the weights of the run's last checkpoint."""
     network, _ = initial_network(setup.config, setup.data, preprocess)
     state = AtomicCheckpointIO().load_checkpoint(folder / LAST)["state_dict"]
-    weights = {name.removeprefix(PREFIX): weight for name, weight in state.items() if name.startswith(PREFIX)}
+    weights = {
+        name.removeprefix(PREFIX): weight
+        for name, weight in state.items()
+        if name.startswith(PREFIX)
+    }
     refuse_other_network(network, weights)
     network.load_state_dict(weights)
     return network.eval()
 
 
 @torch.inference_mode()
-def responses_of(network: ImageNetwork, preprocess: Preprocess, setup: AnalysisSetup) -> dict[str, Responses]:
+def responses_of(
+    network: ImageNetwork, preprocess: Preprocess, setup: AnalysisSetup
+) -> dict[str, Responses]:
     """Return the statistics of the network's responses to all training images, without dropout."""
     meter = ResponseMeter(network.activations())
-    with progress_bar("measuring responses", len(setup.source.train.labels)) as advance, meter.listening():
+    with (
+        progress_bar("measuring responses", len(setup.source.train.labels)) as advance,
+        meter.listening(),
+    ):
         for images in setup.data.statistics_batches():
             network(preprocess(images))
             advance(len(images))
@@ -84,7 +100,9 @@ def responses_of(network: ImageNetwork, preprocess: Preprocess, setup: AnalysisS
 
 def _distribution(slopes: Tensor) -> dict[str, Any]:
     exact = slopes.double().flatten()
-    quantiles = torch.quantile(exact, torch.tensor([0, 0.25, 0.5, 0.75, 1], dtype=torch.float64)).tolist()
+    quantiles = torch.quantile(
+        exact, torch.tensor([0, 0.25, 0.5, 0.75, 1], dtype=torch.float64)
+    ).tolist()
     names = ("least", "quarter", "median", "three_quarters", "most")
     return {
         "channels": exact.numel(),

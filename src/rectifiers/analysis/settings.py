@@ -29,14 +29,17 @@ class Gain(Section):
     images: Images = Field(64, description="Gaussian inputs per network")
     beside: Annotated[tuple[str, ...] | None, Words("a list of names")] = Field(
         None,
-        description="what the chosen one is compared with, by name; null: everything of conf/activation",
+        description="what the chosen one is compared with, by name; null: everything of "
+        "conf/activation",
         examples=[["relu", "prelu"]],
     )
 
 
 class Phase(Section):
     points: Annotated[int, Range(ge=2, le=400)] = Field(60, description="of each axis")
-    bias_variance: Annotated[float, Range(gt=0, le=1000)] = Field(0.5, description="of biases, at the diagram's end")
+    bias_variance: Annotated[float, Range(gt=0, le=1000)] = Field(
+        0.5, description="of biases, at the diagram's end"
+    )
 
 
 class Responses(Section):
@@ -52,7 +55,9 @@ class Histograms(Section):
 class Fisher(Section):
     seeds: Annotated[int, Range(ge=2, le=1000)] = Field(5, description="runs per arm")
     images: Images = Field(1000, description="over which the information is taken")
-    inputs: Inputs = Field("data", description="preprocessed training images, or N(0, 1), at the start alone")
+    inputs: Inputs = Field(
+        "data", description="preprocessed training images, or N(0, 1), at the start alone"
+    )
     slopes: Annotated[tuple[Annotated[float, Range(ge=-10, le=10)], ...], MinLen(1)] = Field(
         (0.0, 0.01, 0.1, 0.25, 0.5),
         description="0: ReLU; fixed: LReLU, and PReLU",
@@ -68,7 +73,9 @@ class Preprocessing(Section):
     components: Annotated[tuple[Annotated[int, Range(ge=1, le=4096)], ...], MinLen(1)] = Field(
         (1, 4, 16, 64), description="of which images are made again", examples=[[1, 4, 16, 64]]
     )
-    shown: Annotated[int, Range(ge=1, le=400)] = Field(40, description="principal components as images")
+    shown: Annotated[int, Range(ge=1, le=400)] = Field(
+        40, description="principal components as images"
+    )
 
 
 SETTINGS: Mapping[str, type[Section]] = {
@@ -78,7 +85,8 @@ SETTINGS: Mapping[str, type[Section]] = {
 
 
 def split(name: str, arguments: list[str]) -> tuple[Section, list[str]]:
-    """Return (the settings of analysis `name` with `arguments` put in, the arguments that are the run's).
+    """Return (the settings of analysis `name` with `arguments` put in, the arguments that are the
+    run's).
 
     Raises:
         InputError: for an analysis that is not known, or a value that cannot be used.

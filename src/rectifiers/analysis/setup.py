@@ -1,4 +1,5 @@
-"""What an analysis looks at: the network, the images and the preprocessing that a configuration names."""
+"""What an analysis looks at: the network, the images and the preprocessing that a configuration
+names."""
 
 import math
 import tempfile
@@ -18,7 +19,13 @@ from rectifiers.results.statistics import mean_of
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.seeds import derive_seed
-from rectifiers.training.build import build_data, build_preprocess, initial_network, inspect_source, open_source
+from rectifiers.training.build import (
+    build_data,
+    build_preprocess,
+    initial_network,
+    inspect_source,
+    open_source,
+)
 from rectifiers.training.diagnostics import Signals, Weights
 from rectifiers.training.run import train
 
@@ -52,14 +59,16 @@ class AnalysisSetup:
         return of_rows(network), init_report
 
     def images(self, count: int, seed: int) -> tuple[Tensor, Tensor]:
-        """Return (centre views, uint8 [N, C, H, W]; labels, [N]) of `count` training images, or all there are."""
+        """Return (centre views, uint8 [N, C, H, W]; labels, [N]) of `count` training images, or all
+        there are."""
         order = torch.randperm(len(self.source.train.labels), generator=generator("images", seed))
         crops = CenterDataset(self.source, "train", self.data.geometry, skip_bad=self.data.skip_bad)
         batch = crops.__getitems__(sorted(order[:count].tolist()))
         return batch.images, batch.labels
 
     def inputs(self, kind: str, count: int, seed: int) -> Tensor:
-        """Return `count` inputs of the network, float64: preprocessed training images, or N(0, 1) in their shape."""
+        """Return `count` inputs of the network, float64: preprocessed training images, or N(0, 1)
+        in their shape."""
         if kind == "data":
             return self.preprocess(self.images(count, seed)[0]).double()
         flat, side = self.preprocess.flat_output, self.config.data.crop_px
@@ -69,11 +78,12 @@ class AnalysisSetup:
     def score_gradient(self, count: int, seed: int) -> Tensor:
         """Return N(0, 1) as the gradient of the scores, float64 [count, classes].
 
-        The gradient of a loss would depend on the weights, and vanish where large scores saturate the softmax. Eq. 13
-        is about neither, and says the same for gradients of any size.
-        """
+        The gradient of a loss would depend on the weights, and vanish where large scores saturate
+        the softmax. Eq. 13 is about neither, and says the same for gradients of any size."""
         classes = len(self.source.classes)
-        return torch.randn(count, classes, dtype=torch.float64, generator=generator("gradient", seed))
+        return torch.randn(
+            count, classes, dtype=torch.float64, generator=generator("gradient", seed)
+        )
 
 
 def generator(*parts: str | int) -> torch.Generator:
@@ -82,7 +92,8 @@ def generator(*parts: str | int) -> torch.Generator:
 
 
 def observe_training(config: RunConfig, observer: Signals | Weights) -> TrainingRecord:
-    """Train `config` once more while `observer` looks on, in a folder that is removed; return the record."""
+    """Train `config` once more while `observer` looks on, in a folder that is removed; return the
+    record."""
     with tempfile.TemporaryDirectory() as place:
         own = config.replaced({"runs_dir": place, "rerun": False, "logger.name": "none"})
         return train(own, {}, callbacks=[observer]).record

@@ -1,7 +1,7 @@
 """The benchmark's runs: what is missing of an entry is run, the search of the learning rate first.
 
-Runs are named by what they are, so that an interrupted entry goes on, and several processes can work on one.
-"""
+Runs are named by what they are, so that an interrupted entry goes on, and several processes can
+work on one."""
 
 import functools
 import time
@@ -33,7 +33,8 @@ Place = tuple[float, int]  # of a run in a task: its learning rate and its seed
 
 @dataclass(frozen=True)
 class Entry:
-    """What is judged, and where its runs are to be: overrides of the activation and the initialiser, and of places."""
+    """What is judged, and where its runs are to be: overrides of the activation and the
+    initialiser, and of places."""
 
     overrides: tuple[str, ...]
     places: tuple[str, ...] = ()
@@ -59,7 +60,8 @@ class Entry:
                 places.append(each)
             else:
                 raise InputError(
-                    f"{each} is not the entry's to choose, for tasks fix all but the activation and the initialiser; "
+                    f"{each} is not the entry's to choose, for tasks fix all but the "
+                    "activation and the initialiser; "
                     f"give activation=, init= and their settings, or a place: {', '.join(PLACES)}"
                 )
         if not any(each.startswith("activation=") for each in own):
@@ -67,7 +69,8 @@ class Entry:
         return cls(tuple(own), tuple(places))
 
     def configuration(self, task: Task) -> tuple[RunConfig, Choices, tuple[str, ...]]:
-        """Return (configuration, choices, overrides) of its runs of a task, but for the rate and the seed."""
+        """Return (configuration, choices, overrides) of its runs of a task, but for the rate and
+        the seed."""
         return _configuration(self, task.overrides)
 
 
@@ -77,8 +80,17 @@ def _is_place(key: str) -> bool:
 
 
 @functools.cache
-def _configuration(entry: Entry, of_task: tuple[str, ...]) -> tuple[RunConfig, Choices, tuple[str, ...]]:
-    overrides = (*benchmark().always, *of_task, "logger=none", "compute.threads=1", *entry.overrides, *entry.places)
+def _configuration(
+    entry: Entry, of_task: tuple[str, ...]
+) -> tuple[RunConfig, Choices, tuple[str, ...]]:
+    overrides = (
+        *benchmark().always,
+        *of_task,
+        "logger=none",
+        "compute.threads=1",
+        *entry.overrides,
+        *entry.places,
+    )
     config, choices = compose_with_choices(overrides)
     return resolve(config), choices, overrides
 
@@ -96,18 +108,26 @@ class Progress:
     before: int = 0  # runs that were there when this began
 
     def places(self, name: str) -> list[Place]:
-        """Return the runs of a task that are known: the search, and where that is whole, those that are judged."""
+        """Return the runs of a task that are known: the search, and where that is whole, those that
+        are judged."""
         task, own = self.tasks[name], self.found[name]
         seed = self.benchmark.search_seed
-        searched = {rate: result_of(own[rate, seed], name, 0) for rate in task.rates if (rate, seed) in own}
+        searched = {
+            rate: result_of(own[rate, seed], name, 0) for rate in task.rates if (rate, seed) in own
+        }
         rate = best_rate(task, searched)
         judged = [] if rate is None else [(rate, seed) for seed in range(self.benchmark.seeds)]
         return [*((rate, seed) for rate in task.rates), *judged]
 
     def missing(self, name: str) -> Iterator[Place]:
-        """Yield the runs of a task that are not there, and note those that are; the search comes first."""
+        """Yield the runs of a task that are not there, and note those that are; the search comes
+        first."""
         own, seen = self.found.setdefault(name, {}), set[Place]()
-        while new := [] if name in self.refused else [place for place in self.places(name) if place not in seen]:
+        while (
+            new := []
+            if name in self.refused
+            else [place for place in self.places(name) if place not in seen]
+        ):
             for place in new:
                 seen.add(place)
                 if place not in own and (record := self.look(name, place)) is not None:
@@ -130,7 +150,9 @@ class Progress:
     def count(self) -> tuple[int, int]:
         """Return how many runs are there, of how many."""
         own = {name: task for name, task in self.tasks.items() if name not in self.refused}
-        return sum(len(self.found.get(name, ())) for name in own), sum(map(self.benchmark.runs_of, own.values()))
+        return sum(len(self.found.get(name, ())) for name in own), sum(
+            map(self.benchmark.runs_of, own.values())
+        )
 
     def announce(self) -> None:
         """Print what is to be done, and what is done already."""
@@ -165,7 +187,8 @@ def check_task(name: str, task: Task, config: RunConfig) -> None:
     """
     if (own := task_hash(science(config))) != task.science:
         raise InputError(
-            f"task {name} comes to {own} here, and {benchmark().version} has {task.science}: conf/ has changed; "
+            f"task {name} comes to {own} here, and {benchmark().version} has {task.science}: "
+            "conf/ has changed; "
             "restore it, or make another version of the benchmark"
         )
 
@@ -174,7 +197,8 @@ def refusal(config: RunConfig) -> str | None:
     """Return why an entry cannot be run on a task, or None.
 
     Raises:
-        InputError: where the data are not there, or a function of the entry cannot be imported or called.
+        InputError: where the data are not there, or a function of the entry cannot be imported or
+        called.
     """
     from rectifiers.analysis.setup import AnalysisSetup
     from rectifiers.training.build import check_functions, initial_network
@@ -192,7 +216,8 @@ def refusal(config: RunConfig) -> str | None:
 
 
 def work(entry: Entry, size: Size, first: int = 0) -> EntryResults:
-    """Run what is missing of an entry, and return its results; runs that another process has are waited for.
+    """Run what is missing of an entry, and return its results; runs that another process has are
+    waited for.
 
     first: the task to begin with, so that several processes meet seldom.
 
@@ -219,7 +244,8 @@ def work(entry: Entry, size: Size, first: int = 0) -> EntryResults:
 
 
 def _pass(progress: Progress, names: Sequence[str]) -> bool:
-    """Run what is missing and no other process has; return whether nothing is left, not even elsewhere."""
+    """Run what is missing and no other process has; return whether nothing is left, not even
+    elsewhere."""
     is_done = True
     for name in names:
         for place in progress.missing(name):
@@ -227,7 +253,9 @@ def _pass(progress: Progress, names: Sequence[str]) -> bool:
             config, choices, typed = progress.run(name, place)
             if is_held(_folder(config)):
                 continue
-            with suppress(Held):  # by a process that looked in the same instant; the next pass finds what it made
+            with suppress(
+                Held
+            ):  # by a process that looked in the same instant; the next pass finds what it made
                 progress.found[name][place] = _train(config, choices, typed)
                 progress.tell()
                 stop_if_requested("between two runs")
@@ -237,7 +265,10 @@ def _pass(progress: Progress, names: Sequence[str]) -> bool:
 def _train(config: RunConfig, choices: Choices, overrides: Sequence[str]) -> TrainingRecord:
     from rectifiers.training.run import train
 
-    with without_progress(), warnings.catch_warnings(action="ignore"):  # of a drift, which the card draws
+    with (
+        without_progress(),
+        warnings.catch_warnings(action="ignore"),
+    ):  # of a drift, which the card draws
         return train(config, choices, overrides).record
 
 

@@ -1,4 +1,5 @@
-"""The measured parts of a card, each kept as soon as it is done, so that an interrupted card goes on."""
+"""The measured parts of a card, each kept as soon as it is done, so that an interrupted card goes
+on."""
 
 import json
 import os
@@ -21,7 +22,8 @@ LARGEST_BYTES = 2**24
 
 
 def measure(entry: Entry) -> Card:
-    """Measure what a card holds besides the runs; what an entry cannot do stands in `failed`, with the reason.
+    """Measure what a card holds besides the runs; what an entry cannot do stands in `failed`, with
+    the reason.
 
     Raises:
         Stopped: where a signal asked for it; the same call goes on with the next part.
@@ -55,9 +57,14 @@ def measure(entry: Entry) -> Card:
 
 
 def _kept(entry: Entry, name: str, make: Callable[[Entry], dict[str, Any]]) -> dict[str, Any]:
-    """Return a part from the cache, or make it and keep it there: by the entry's settings and the code."""
+    """Return a part from the cache, or make it and keep it there: by the entry's settings and the
+    code."""
     config = entry.configuration(benchmark().tasks[DEEP])[0]
-    asked = {"entry": config.activation.as_dict(), "init": config.init.as_dict(), "code": code_fingerprint()}
+    asked = {
+        "entry": config.activation.as_dict(),
+        "init": config.init.as_dict(),
+        "code": code_fingerprint(),
+    }
     path = config.cache_dir / "cards" / f"{name}-{run_id(asked)}.json"
     if path.is_file():
         found: dict[str, Any] = json.loads(read_bytes(path, LARGEST_BYTES))
@@ -92,7 +99,9 @@ def _start(entry: Entry) -> dict[str, Any]:
 def _trains(entry: Entry) -> dict[str, Any]:
     from rectifiers.analysis.card.trainability import MAP_DEPTHS, RATE_DEPTHS, what_trains
 
-    return what_trains({depth: _chain(entry, depth) for depth in sorted({*MAP_DEPTHS, *RATE_DEPTHS})})
+    return what_trains(
+        {depth: _chain(entry, depth) for depth in sorted({*MAP_DEPTHS, *RATE_DEPTHS})}
+    )
 
 
 def _cost(entry: Entry) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Whether committed results are of this benchmark: its grid, its budget, its data, and code that is committed."""
+"""Whether committed results are of this benchmark: its grid, its budget, its data, and code that is
+committed."""
 
 import functools
 from collections.abc import Iterator
@@ -20,7 +21,8 @@ def check(results: EntryResults, stem: str) -> None:
     """Check an entry's file, whose name without its ending is `stem`; runs may be missing.
 
     Raises:
-        InputError: for the first thing that is of another benchmark, another configuration or other code.
+        InputError: for the first thing that is of another benchmark, another configuration or other
+        code.
     """
     for reason in _reasons(results, stem):
         raise InputError(f"results/benchmark/{stem}.json: {reason}")
@@ -29,10 +31,16 @@ def check(results: EntryResults, stem: str) -> None:
 def _reasons(results: EntryResults, stem: str) -> Iterator[str]:
     own = benchmark()
     if results.benchmark != own.hash:
-        yield f"it is of the benchmark {results.benchmark}, and this is {own.version}, {own.hash}; run the entry again"
+        yield (
+            f"it is of the benchmark {results.benchmark}, and this is {own.version}, "
+            f"{own.hash}; run the entry again"
+        )
     entry = Entry.of(results.overrides)
     if entry.overrides != results.overrides:
-        yield "it names no activation, so its runs were of the default of conf/train.yaml; run the entry again"
+        yield (
+            "it names no activation, so its runs were of the default of conf/train.yaml; run "
+            "the entry again"
+        )
     if not results.entry == stem == entry_name(results.overrides):
         yield f"its entry is {entry_name(results.overrides)}; name entry and file so"
     for run in results.runs:
@@ -41,13 +49,20 @@ def _reasons(results: EntryResults, stem: str) -> Iterator[str]:
             continue
         if (expected := expected_name(entry, run)) != run.run:
             yield (
-                f"run {run.run} of {run.task} at rate {run.rate:g}, seed {run.seed} is of another configuration, for "
+                f"run {run.run} of {run.task} at rate {run.rate:g}, seed {run.seed} is of "
+                "another configuration, for "
                 f"that is {expected}: other data, grid, budget or settings"
             )
         if not _is_planned(own, results, run):
-            yield f"run {run.run} of {run.task} is neither of the search nor of the rate that it found, {run.rate:g}"
+            yield (
+                f"run {run.run} of {run.task} is neither of the search nor of the rate that "
+                f"it found, {run.rate:g}"
+            )
         if results.origins[run.origin].data != own.tasks[run.task].data:
-            yield f"run {run.run} is of the data {results.origins[run.origin].data}, not of the task's"
+            yield (
+                f"run {run.run} is of the data {results.origins[run.origin].data}, not of "
+                "the task's"
+            )
     for origin in results.origins:
         if reason := _reason_of(origin):
             yield reason
@@ -62,7 +77,9 @@ def expected_name(entry: Entry, run: RunResult) -> str:
     task = benchmark().tasks[run.task]
     config, *_ = entry.configuration(task)
     check_task(run.task, task, config)
-    return run_id({**science(config), "seed": run.seed, "optim": {**science(config)["optim"], "lr": run.rate}})
+    return run_id(
+        {**science(config), "seed": run.seed, "optim": {**science(config)["optim"], "lr": run.rate}}
+    )
 
 
 def _is_planned(own: Benchmark, results: EntryResults, run: RunResult) -> bool:
@@ -74,15 +91,24 @@ def _is_planned(own: Benchmark, results: EntryResults, run: RunResult) -> bool:
 def _reason_of(origin: Origin) -> str | None:
     """Return what is wrong with where runs come from, or None."""
     if origin.git_sha is None or origin.git_dirty is not False:
-        return "it has runs of code that was not committed; commit, remove their folders and run them again"
+        return (
+            "it has runs of code that was not committed; commit, remove their folders and "
+            "run them again"
+        )
     if (code := committed_code(origin.git_sha)) is None:
         if git("rev-parse", "--is-shallow-repository", at=CHECKOUT) == "true" if CHECKOUT else True:
             return None  # nothing can be said of a commit that is not here
-        return f"commit {origin.git_sha[:8]}, which made runs, is not known; merge its branch without rewriting it"
+        return (
+            f"commit {origin.git_sha[:8]}, which made runs, is not known; merge its branch "
+            "without rewriting it"
+        )
     if code != origin.code:
         return f"its runs are of code {origin.code}, and commit {origin.git_sha[:8]} has {code}"
     if committed_benchmark(origin.git_sha) != benchmark().hash:
-        return f"commit {origin.git_sha[:8]}, which made runs, has another benchmark than {benchmark().version}"
+        return (
+            f"commit {origin.git_sha[:8]}, which made runs, has another benchmark than "
+            f"{benchmark().version}"
+        )
     return None
 
 

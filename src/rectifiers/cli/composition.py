@@ -1,9 +1,13 @@
-"""Hydra's edge: from overrides, or from a finished run's folder, to the typed configuration that all else takes."""
+"""Hydra's edge: from overrides, or from a finished run's folder, to the typed configuration that
+all else takes."""
 
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from os import listdir
-from os.path import isdir, isfile  # unlike those of Path: False of a name that is too long for a path
+from os.path import (
+    isdir,
+    isfile,
+)  # unlike those of Path: False of a name that is too long for a path
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +42,18 @@ def resolve(config: DictConfig) -> RunConfig:
     try:
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
-        raise InputError(f"the configuration cannot be resolved: {' '.join(str(error).split())}") from error
+        raise InputError(
+            f"the configuration cannot be resolved: {' '.join(str(error).split())}"
+        ) from error
     assert isinstance(plain, dict)
-    return RunConfig.of({str(key): value for key, value in plain.items() if key != "claim"})  # which is about runs
+    return RunConfig.of(
+        {str(key): value for key, value in plain.items() if key != "claim"}
+    )  # which is about runs
 
 
 def compose_with_choices(overrides: Sequence[str]) -> tuple[DictConfig, Choices]:
-    """Return the configuration that train.py would have, unresolved, and the options of the groups that made it.
+    """Return the configuration that train.py would have, unresolved, and the options of the groups
+    that made it.
 
     Raises:
         InputError: where an override cannot be composed.
@@ -88,7 +97,9 @@ def parse_overrides(overrides: Sequence[str]) -> list[Override]:
 
 def choices_of(hydra: Any) -> Choices:
     """Return the options that Hydra's own part of a configuration says were chosen."""
-    return {group: option for group, option in hydra.runtime.choices.items() if "hydra" not in group}
+    return {
+        group: option for group, option in hydra.runtime.choices.items() if "hydra" not in group
+    }
 
 
 def composed(overrides: Sequence[str]) -> RunConfig:
@@ -97,7 +108,8 @@ def composed(overrides: Sequence[str]) -> RunConfig:
 
 
 def _folder_of(name: str, runs: Path) -> Path:
-    """Return a run's folder, by its name in `runs`, the beginning of that, or the path of the folder or its record."""
+    """Return a run's folder, by its name in `runs`, the beginning of that, or the path of the
+    folder or its record."""
     for place in (runs / name, Path(name), Path(name).parent):
         if isfile(place / "record.json"):
             return place.resolve()
@@ -106,9 +118,13 @@ def _folder_of(name: str, runs: Path) -> Path:
     if len(found) == 1:
         return (runs / found[0]).resolve()
     if found:
-        raise InputError(f"run={name} begins the names of {len(found)} runs, {', '.join(found[:5])}; give more of it")
+        raise InputError(
+            f"run={name} begins the names of {len(found)} runs, {', '.join(found[:5])}; give "
+            "more of it"
+        )
     raise InputError(
-        f"run={name} is not a finished run: there is no {runs / name / 'record.json'}; python scripts/report.py show "
+        f"run={name} is not a finished run: there is no {runs / name / 'record.json'}; python "
+        "scripts/report.py show "
         "prints what there is, and runs_dir= says where"
     )
 
@@ -116,23 +132,30 @@ def _folder_of(name: str, runs: Path) -> Path:
 def of_run(
     name: str, given: dict[str, str], trust: Collection[str] = ()
 ) -> tuple[RunConfig, Choices, list[str] | None]:
-    """Return (a run's own configuration with what may differ in a test put in, its choices, its overrides).
+    """Return (a run's own configuration with what may differ in a test put in, its choices, its
+    overrides).
 
     name: the run's name or the beginning of it, or the path of its folder.
 
-    The folder is data that anybody may have made: it says what the network is, and not which code is run (but for the
-    modules of `trust`) or where anything is written or sent: without `logger=` nothing goes to W&B.
+    The folder is data that anybody may have made: it says what the network is, and not which code
+    is run (but for the modules of `trust`) or where anything is written or sent: without `logger=`
+    nothing goes to W&B.
 
     Raises:
         InputError: where there is no such run, or its configuration asks for more.
     """
     for key in given:
         if not any(key == free or key.startswith(f"{free}.") for free in FREE) or key in SCIENCE:
-            raise InputError(f"{key} belongs to the run and cannot be changed in a test; give only: {', '.join(FREE)}")
+            raise InputError(
+                f"{key} belongs to the run and cannot be changed in a test; give only: "
+                f"{', '.join(FREE)}"
+            )
     folder = _folder_of(name, Path(given.get("runs_dir", "runs")))
     record = records.load(folder / "record.json")
     if isinstance(record, EnsembleRecord):
-        raise InputError(f"run={name} is an ensemble; give its runs: {','.join(m.run for m in record.members)}")
+        raise InputError(
+            f"run={name} is an ensemble; give its runs: {','.join(m.run for m in record.members)}"
+        )
     if record.status != "finished":
         raise InputError(f"run={name} {record.status}; there is nothing to test")
     try:
@@ -142,12 +165,24 @@ def of_run(
         if not all(isinstance(plain[section], dict) for section in ("compute", "data")):
             raise ValueError("it is no configuration of a run")
         own: Any = OmegaConf.create(plain)
-        science = {key: value for key in SCIENCE if (value := OmegaConf.select(own, key)) is not None}
-    except (OSError, TypeError, ValueError, KeyError, AttributeError, OmegaConfBaseException) as error:
+        science = {
+            key: value for key in SCIENCE if (value := OmegaConf.select(own, key)) is not None
+        }
+    except (
+        OSError,
+        TypeError,
+        ValueError,
+        KeyError,
+        AttributeError,
+        OmegaConfBaseException,
+    ) as error:
         raise InputError(
-            f"{folder / 'config.yaml'} cannot be read ({error}); train it again by train.py with rerun=true"
+            f"{folder / 'config.yaml'} cannot be read ({error}); train it again by train.py "
+            "with rerun=true"
         ) from error
-    asked, _ = compose_with_choices([override(key, value) for key, value in given.items() if key != "data.root"])
+    asked, _ = compose_with_choices(
+        [override(key, value) for key, value in given.items() if key != "data.root"]
+    )
     with open_dict(own):
         own.evaluation, own.runs_dir, own.rerun = asked.evaluation, str(folder.parent), False
         own.compute = OmegaConf.merge(own.compute, asked.compute)
@@ -160,19 +195,22 @@ def of_run(
             own.data.root = given["data.root"]
         elif own.data.get("root") is not None and not isdir(str(own.data.root)):
             raise InputError(
-                f"data.root={own.data.root}, where the run had its data, is no folder here; give data.root="
+                f"data.root={own.data.root}, where the run had its data, is no folder here; "
+                "give data.root="
             )
     try:
         OmegaConf.resolve(own)
     except OmegaConfBaseException as error:
         raise InputError(
-            f"{folder / 'config.yaml'} lacks what the protocol needs ({str(error).splitlines()[0]}); it was made by "
+            f"{folder / 'config.yaml'} lacks what the protocol needs "
+            f"({str(error).splitlines()[0]}); it was made by "
             "older code: give the protocol's scales by hand"
         ) from error
     config = resolve(own)
     if run_folder(config) != folder:
         raise InputError(
-            f"{folder} does not bear the name of its configuration; give the folder that the run was made in"
+            f"{folder} does not bear the name of its configuration; give the folder that the "
+            "run was made in"
         )
     return config, record.choices, record.overrides
 

@@ -10,5 +10,8 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "rectifiers":
             raise
-        sys.exit(f"error: {error.name} is not installed, which training needs; install rectifiers with its extra train")
+        sys.exit(
+            f"error: {error.name} is not installed, which training needs; install rectifiers "
+            "with its extra train"
+        )
     train()

@@ -1,4 +1,5 @@
-"""The jobs of a sweep as processes: started as far as they are missing, on this machine or by a scheduler."""
+"""The jobs of a sweep as processes: started as far as they are missing, on this machine or by a
+scheduler."""
 
 import json
 import os
@@ -20,29 +21,42 @@ from rectifiers.runtime import processor
 from rectifiers.runtime.console import LineTimer, duration
 from rectifiers.runtime.distributed import start_in_own_session
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.signals import INTERRUPTED, TRY_AGAIN, Stopped, deferring_signals, stop_if_requested
+from rectifiers.runtime.signals import (
+    INTERRUPTED,
+    TRY_AGAIN,
+    Stopped,
+    deferring_signals,
+    stop_if_requested,
+)
 
-OF_ANY_RUN = 50_000_000_000  # multiply-adds in the two seconds or so that a run takes beside its training
+OF_ANY_RUN = (
+    50_000_000_000  # multiply-adds in the two seconds or so that a run takes beside its training
+)
 DONE = (State.DONE, State.DIVERGED)
 NO_FAILURE = (0, TRY_AGAIN, INTERRUPTED)  # exit statuses
 
 
 def launch(folder: Path, processes: int | None, trust: Sequence[str] = ()) -> None:
-    """Run what is missing or failed, each job in a process; those that wait for another run come after it.
+    """Run what is missing or failed, each job in a process; those that wait for another run come
+    after it.
 
-    processes: how many at a time; None: as `share_cores` chooses.
-    A process has the lock of its job as its standard input, from its first moment: no other launch starts that job.
-    """
+    processes: how many at a time; None: as `share_cores` chooses. A process has the lock of its job
+    as its standard input, from its first moment: no other launch starts that job."""
     jobs, running = load_to_run(folder, trust), dict[Popen, Job]()
     pending, tried = list(jobs), {job.name: job.last_try() for job in jobs}
 
     def is_left(job: Job) -> bool:
-        """Whether it is to be started here: where it failed, another launch may just have tried it."""
+        """Whether it is to be started here: where it failed, another launch may just have tried
+        it."""
         state = job.state()
-        return state in TO_START and (state is not State.FAILED or job.last_try() == tried[job.name])
+        return state in TO_START and (
+            state is not State.FAILED or job.last_try() == tried[job.name]
+        )
 
     timer, done_before = LineTimer(), _done(jobs)
-    processes, threads = share_cores([job for job in jobs if job.name not in done_before], processes)
+    processes, threads = share_cores(
+        [job for job in jobs if job.name not in done_before], processes
+    )
     with _ended_together(running):
         while True:
             if timer.is_due():
@@ -71,10 +85,11 @@ def launch(folder: Path, processes: int | None, trust: Sequence[str] = ()) -> No
 
 
 def launch_together(folder: Path, processes: int | None, trust: Sequence[str] = ()) -> None:
-    """Run what is missing or failed, many runs per process: for runs that are shorter than the start of a process.
+    """Run what is missing or failed, many runs per process: for runs that are shorter than the
+    start of a process.
 
-    Each process goes through all jobs and leaves those that another one has. Its log has what its runs print.
-    """
+    Each process goes through all jobs and leaves those that another one has. Its log has what its
+    runs print."""
     jobs = load_to_run(folder, trust)
     ready = [job for job in jobs if job.state() in TO_START]
     for job in ready:
@@ -95,18 +110,22 @@ def launch_together(folder: Path, processes: int | None, trust: Sequence[str] = 
 
 
 def share_cores(jobs: Sequence[Job], processes: int | None) -> tuple[int, int]:
-    """Return (processes at a time, torch threads of each) for `jobs` on this machine, and print them.
+    """Return (processes at a time, torch threads of each) for `jobs` on this machine, and print
+    them.
 
-    Unless `processes` is given, a job gets a core of those that are free, since two runs of one thread finish sooner
-    than one run of two after the other; but one job at a time where any trains on a GPU, which they would share.
-    """
+    Unless `processes` is given, a job gets a core of those that are free, since two runs of one
+    thread finish sooner than one run of two after the other; but one job at a time where any trains
+    on a GPU, which they would share."""
     cores = processor.free_cores()
     if processes is None:
         on_gpu = any(compose_job(job.overrides)[0].compute.accelerator == "gpu" for job in jobs)
         processes = 1 if on_gpu else max(1, min(cores, len(jobs)))
     threads = max(1, cores // processes)
     if jobs:
-        print(f"at a time: {processes}; threads of each: {threads}, unless compute.threads says so", flush=True)
+        print(
+            f"at a time: {processes}; threads of each: {threads}, unless compute.threads says so",
+            flush=True,
+        )
     return processes, threads
 
 
@@ -118,13 +137,14 @@ def _done(jobs: Sequence[Job]) -> set[str]:
 def progress(jobs: Sequence[Job], done_before: Collection[str], seconds: float) -> str:
     """Return a line such as "3 of 12 done, 2 running, 1 failed, 12 min left".
 
-    done_before: the jobs that were done when the sweep was launched, `seconds` ago. The time left follows from what
-    has been done since, by cost and a constant for each job.
-    """
+    done_before: the jobs that were done when the sweep was launched, `seconds` ago. The time left
+    follows from what has been done since, by cost and a constant for each job."""
     states = [(job, job.state()) for job in jobs]
     done = [job for job, state in states if state in DONE]
     cost = sum(job.cost + OF_ANY_RUN for job in done if job.name not in done_before)
-    to_do = sum(job.cost + OF_ANY_RUN for job, state in states if state not in (State.FAILED, *DONE))
+    to_do = sum(
+        job.cost + OF_ANY_RUN for job, state in states if state not in (State.FAILED, *DONE)
+    )
     running = sum(state in (State.RUNNING, State.STARTING) for _, state in states)
     failed = sum(state is State.FAILED for _, state in states)
     line = f"{len(done)} of {len(jobs)} done, {running} running, {failed} failed"
@@ -142,7 +162,14 @@ def _lock_to_start(job: Job) -> int | None:
 
 def _command(folder: Path, trust: Sequence[str], *job: str) -> list[str]:
     trusted = [f"trust=[{','.join(trust)}]"] if trust else []
-    return [sys.executable, str(Path(sys.argv[0]).absolute()), "run", str(folder.absolute()), *job, *trusted]
+    return [
+        sys.executable,
+        str(Path(sys.argv[0]).absolute()),
+        "run",
+        str(folder.absolute()),
+        *job,
+        *trusted,
+    ]
 
 
 def _start(command: Sequence[str], threads: int, **streams: Any) -> Popen:
@@ -155,17 +182,20 @@ def _start(command: Sequence[str], threads: int, **streams: Any) -> Popen:
 
 def _log(path: Path) -> IO[str]:
     try:
-        return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666), "w")
+        return open(
+            os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666), "w"
+        )
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}); remove it") from error
 
 
 @contextmanager
 def _ended_together(running: Collection[Popen]) -> Iterator[None]:
-    """End the processes with the body: cleanly, with a checkpoint, and at once where Ctrl-C comes again.
+    """End the processes with the body: cleanly, with a checkpoint, and at once where Ctrl-C comes
+    again.
 
-    They are in sessions of their own: a signal to this one, also the terminal's, reaches them once, from here.
-    """
+    They are in sessions of their own: a signal to this one, also the terminal's, reaches them once,
+    from here."""
     try:
         with deferring_signals():
             yield
@@ -182,7 +212,8 @@ def _ended_together(running: Collection[Popen]) -> Iterator[None]:
 
 
 def _report_lost(jobs: Sequence[Job]) -> None:
-    """Name what was to be run and is not done, with its last words, and leave with status 1 where there is any."""
+    """Name what was to be run and is not done, with its last words, and leave with status 1 where
+    there is any."""
     lost = [job for job in jobs if job.state() not in (State.DONE, State.DIVERGED)]
     for job in lost:
         print(f"{job.state()}: {job}: {job.last_words()}", file=sys.stderr)
@@ -190,7 +221,9 @@ def _report_lost(jobs: Sequence[Job]) -> None:
         sys.exit(1)
 
 
-def hand_over(folder: Path, cluster: str, settings: Sequence[str], trust: Sequence[str] = ()) -> None:
+def hand_over(
+    folder: Path, cluster: str, settings: Sequence[str], trust: Sequence[str] = ()
+) -> None:
     """Hand what is missing or failed to submitit, as an array of jobs, or print it as commands.
 
     cluster: `slurm`, `local` or `printed`. settings: submitit's, each KEY=<JSON>.
@@ -212,7 +245,8 @@ def _submit(jobs: Sequence[Job], cluster: str, settings: Sequence[str]) -> None:
     """Hand jobs to submitit, but for those that somebody else starts at this moment."""
     if cluster == "slurm" and shutil.which("sbatch") is None:
         raise InputError(
-            "--cluster=slurm needs sbatch, which is not here; call it where jobs are submitted, or --print"
+            "--cluster=slurm needs sbatch, which is not here; call it where jobs are "
+            "submitted, or --print"
         )
     locks = {job.name: lock for job in jobs if (lock := _lock_to_start(job)) is not None}
     try:
@@ -234,9 +268,13 @@ def _submitted(jobs: Sequence[Job], cluster: str, settings: Sequence[str]) -> li
         return []
     executor = submitit.AutoExecutor(folder=jobs[0].sweep / "submitit", cluster=cluster)
     try:
-        executor.update_parameters(**{key: json.loads(value) for key, _, value in (s.partition("=") for s in settings)})
+        executor.update_parameters(
+            **{key: json.loads(value) for key, _, value in (s.partition("=") for s in settings)}
+        )
     except (ValueError, NameError, TypeError) as error:
-        raise InputError(f"--set={' --set='.join(settings)} is not usable ({error}); give KEY=<JSON>") from error
+        raise InputError(
+            f"--set={' --set='.join(settings)} is not usable ({error}); give KEY=<JSON>"
+        ) from error
     with executor.batch():
         submitted = [executor.submit(Submission(job)) for job in jobs]
     for job, at in zip(jobs, submitted, strict=True):
@@ -248,15 +286,16 @@ def _submitted(jobs: Sequence[Job], cluster: str, settings: Sequence[str]) -> li
 class Submission:
     """A job as submitit calls it, maybe on another machine.
 
-    When its time is over or it is to make room, it stops cleanly, and then does what submitit wants of it: be queued
-    again.
-    """
+    When its time is over or it is to make room, it stops cleanly, and then does what submitit wants
+    of it: be queued again."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
 
     def __call__(self) -> str:
-        queue_again: Any = signal.getsignal(signal.SIGUSR2)  # submitit's, which would leave within a step
+        queue_again: Any = signal.getsignal(
+            signal.SIGUSR2
+        )  # submitit's, which would leave within a step
         try:
             with deferring_signals():
                 signal.signal(signal.SIGUSR2, lambda *_: signal.raise_signal(signal.SIGUSR1))
@@ -276,14 +315,19 @@ def run(folder: Path, name: str, trust: Sequence[str] = ()) -> None:
     """Train one job of a sweep in this process."""
     job = next((job for job in load_to_run(folder, trust) if job.name == name), None)
     if job is None:
-        raise InputError(f"{name} is no job of {folder}; see scripts/sweep.py status {shlex.quote(str(folder))}")
+        raise InputError(
+            f"{name} is no job of {folder}; see scripts/sweep.py status {shlex.quote(str(folder))}"
+        )
     with open(os.devnull) as nothing:
-        os.dup2(nothing.fileno(), 0)  # gives up the lock that `launch` took: the loaders' processes would inherit it
+        os.dup2(
+            nothing.fileno(), 0
+        )  # gives up the lock that `launch` took: the loaders' processes would inherit it
     _train_alone(job)
 
 
 def run_missing(folder: Path, trust: Sequence[str] = ()) -> None:
-    """Train the jobs of a sweep that are missing one after the other; an error in one does not end the others."""
+    """Train the jobs of a sweep that are missing one after the other; an error in one does not end
+    the others."""
     pending, left = load_to_run(folder, trust), -1
     while len(pending) != left:  # a run may be what another one waits for
         left = len(pending)

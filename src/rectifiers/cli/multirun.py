@@ -1,4 +1,5 @@
-"""What `--multirun` says of a sweep whose runs have processes of their own: how many have ended, and what is left."""
+"""What `--multirun` says of a sweep whose runs have processes of their own: how many have ended,
+and what is left."""
 
 import threading
 from collections.abc import Collection
@@ -12,13 +13,17 @@ LOOKS_EVERY_S = 1.0
 
 
 class Progress(Callback):
-    """Prints a line from time to time while submitit's launcher waits; Hydra calls it by `conf/train.yaml`."""
+    """Prints a line from time to time while submitit's launcher waits; Hydra calls it by
+    `conf/train.yaml`."""
 
     def __init__(self) -> None:
         self._ended = threading.Event()
 
     def __reduce__(self) -> tuple[type["Progress"], tuple[()]]:
-        return Progress, ()  # submitit's launcher takes it along to every job, where it has nothing to report
+        return (
+            Progress,
+            (),
+        )  # submitit's launcher takes it along to every job, where it has nothing to report
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Begin, unless the runs are made in this process, where they print lines of their own."""
@@ -32,7 +37,9 @@ class Progress(Callback):
         self._ended.set()
 
     def _report(self, jobs: Path, before: Collection[Path]) -> None:
-        from rectifiers.runtime.console import LineTimer  # late: every start of train.py imports this file
+        from rectifiers.runtime.console import (
+            LineTimer,
+        )  # late: every start of train.py imports this file
 
         timer = LineTimer()
         while not self._ended.wait(LOOKS_EVERY_S):
@@ -52,7 +59,9 @@ def progress(jobs: Path, before: Collection[Path], seconds: float) -> str:
     """
     from rectifiers.runtime.console import duration
 
-    names = [str(path).removesuffix("submitted.pkl") for path in submitted(jobs) if path not in before]
+    names = [
+        str(path).removesuffix("submitted.pkl") for path in submitted(jobs) if path not in before
+    ]
     ended = sum(Path(f"{name}result.pkl").exists() for name in names)
     running = sum(Path(f"{name}log.out").exists() for name in names) - ended
     line = f"{ended} of {len(names)} ended, {max(0, running)} running"

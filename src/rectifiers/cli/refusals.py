@@ -1,8 +1,7 @@
 """What is wrong with a command line, in one sentence that says what could have been meant.
 
-Hydra's own refusals name neither keys nor near misses, and advise to add keys, which only a function named by its path
-reads.
-"""
+Hydra's own refusals name neither keys nor near misses, and advise to add keys, which only a
+function named by its path reads."""
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,10 +20,31 @@ from rectifiers.runtime.schema import Section, keys, subsection, unknown_key
 GROUP_FOLDERS = {path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra"}
 # Hydra's flags, and those of them that the next argument belongs to.
 FLAGS = (
-    "--help", "-h", "--hydra-help", "--version", "--run", "-r", "--multirun", "-m", "--resolve", "--shell-completion",
-    "-sc", "--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd",
-    "--info", "-i", "--experimental-rerun",
-)  # fmt: skip
+    "--help",
+    "-h",
+    "--hydra-help",
+    "--version",
+    "--run",
+    "-r",
+    "--multirun",
+    "-m",
+    "--resolve",
+    "--shell-completion",
+    "-sc",
+    "--cfg",
+    "-c",
+    "--package",
+    "-p",
+    "--config-path",
+    "-cp",
+    "--config-name",
+    "-cn",
+    "--config-dir",
+    "-cd",
+    "--info",
+    "-i",
+    "--experimental-rerun",
+)
 WITH_VALUE = FLAGS[FLAGS.index("--cfg") :]
 FEW = 5  # options, which are named in one sentence
 MANY = 30  # options, which are not all named beside the one that was meant
@@ -32,7 +52,8 @@ OWN_CONFIG = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-
 
 
 def check_arguments(arguments: Sequence[str]) -> None:
-    """Check what can be judged without composing: flags, the form key=value, and the options of groups.
+    """Check what can be judged without composing: flags, the form key=value, and the options of
+    groups.
 
     Raises:
         InputError: for the first argument that cannot be used, on all ranks.
@@ -45,13 +66,17 @@ def check_arguments(arguments: Sequence[str]) -> None:
 
 
 def flags_first(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments in the order that Hydra's parser understands: it takes no flag between overrides."""
+    """Return the arguments in the order that Hydra's parser understands: it takes no flag between
+    overrides."""
     is_flag = [
         argument.startswith("-") or before in WITH_VALUE
         for before, argument in zip(("", *arguments), arguments, strict=False)
     ]
     return [
-        each for wanted in (True, False) for each, is_one in zip(arguments, is_flag, strict=True) if is_one == wanted
+        each
+        for wanted in (True, False)
+        for each, is_one in zip(arguments, is_flag, strict=True)
+        if is_one == wanted
     ]
 
 
@@ -68,21 +93,29 @@ def _check_arguments(arguments: Sequence[str]) -> None:
         if group[:1] in ("+", "~"):
             if group.lstrip("+~").startswith("hydra") or _adds_a_setting(group):
                 continue
-            raise InputError(f"{argument} adds or removes a key, which nothing here reads; write key=value")
+            raise InputError(
+                f"{argument} adds or removes a key, which nothing here reads; write key=value"
+            )
         if not group or not equals:
             raise InputError(f"{argument} is not key=value; {_with_option(argument)}")
         if not all(group.split(".")):
-            raise InputError(f"{argument} has a dot without a key beside it; write key=value, such as optim.lr=0.01")
+            raise InputError(
+                f"{argument} has a dot without a key beside it; write key=value, such as "
+                "optim.lr=0.01"
+            )
         if group not in GROUP_FOLDERS:
             continue
         if group in chosen:
-            raise InputError(f"{chosen[group]} and {argument} choose {group} twice; give one of them")
+            raise InputError(
+                f"{chosen[group]} and {argument} choose {group} twice; give one of them"
+            )
         chosen[group] = argument
         _check_options(group, text, argument, any_name=has_own_options)
 
 
 def _adds_a_setting(key: str) -> bool:
-    """Say whether a key with a plus adds a setting to a function, whose signature judges it later."""
+    """Say whether a key with a plus adds a setting to a function, whose signature judges it
+    later."""
     group, _, setting = key.removeprefix("+").partition(".")
     return key.startswith("+") and setting.isidentifier() and group in _functions()
 
@@ -100,23 +133,30 @@ def _check_flag(argument: str) -> None:
     name = flag.lstrip("-")
     meant = [name] if name in GROUP_FOLDERS else _near_keys(name)
     words = " or ".join(f"{key}={value if equals else '<value>'}" for key in meant)
-    raise InputError(f"{argument} is not a flag; {f'did you mean {words}?' if words else 'settings are key=value'}")
+    raise InputError(
+        f"{argument} is not a flag; "
+        f"{f'did you mean {words}?' if words else 'settings are key=value'}"
+    )
 
 
 def _check_options(group: str, text: str, argument: str, *, any_name: bool) -> None:
-    """Raise an InputError for what is no option of `group`; any_name: of a configuration that is not ours."""
+    """Raise an InputError for what is no option of `group`; any_name: of a configuration that is
+    not ours."""
     try:
         given = OverridesParser.create().parse_override(argument).value()
     except HydraException:  # composing says what is wrong with the grammar
         return
     choices = given.list if isinstance(given, ChoiceSweep) else [given]
     known = options(group).split(", ")
-    for name in (name for choice in choices for name in (choice if isinstance(choice, list) else [choice])):
+    for name in (
+        name for choice in choices for name in (choice if isinstance(choice, list) else [choice])
+    ):
         if isinstance(name, QuotedString):
             name = name.text
         if not isinstance(name, str) or not name:
             raise InputError(
-                f"{group}={text} is not usable; leave it out, or give {group}=<option> of: {options(group)}"
+                f"{group}={text} is not usable; leave it out, or give {group}=<option> of: "
+                f"{options(group)}"
             )
         if name not in known and not any_name and "$" not in name:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
@@ -129,17 +169,30 @@ def _check_options(group: str, text: str, argument: str, *, any_name: bool) -> N
 
 def _with_option(word: str) -> str:
     """Say which group has `word`, or a name like it, as its option."""
-    pairs = [(group, option) for group in sorted(GROUP_FOLDERS) for option in options(group).split(", ")]
+    pairs = [
+        (group, option) for group in sorted(GROUP_FOLDERS) for option in options(group).split(", ")
+    ]
     near = difflib.get_close_matches(word, [option for _, option in pairs], n=1, cutoff=0.75)
     meant = [f"{group}={option}" for group, option in pairs if near and option == near[0]]
-    return f"did you mean {' or '.join(meant)}?" if meant else "settings are key=value, such as activation=prelu"
+    return (
+        f"did you mean {' or '.join(meant)}?"
+        if meant
+        else "settings are key=value, such as activation=prelu"
+    )
 
 
 def unknown_keys(overrides: Iterable[str], config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence for every override whose key `config`, composed without it, does not have."""
-    targets = {key: value for key, _, value in (each.partition("=") for each in overrides) if key.endswith("._target_")}
+    """Yield a sentence for every override whose key `config`, composed without it, does not
+    have."""
+    targets = {
+        key: value
+        for key, _, value in (each.partition("=") for each in overrides)
+        if key.endswith("._target_")
+    }
     chosen = config.get("hydra", {}).get("runtime", {}).get("choices", {})
-    for key, _, value in (each.partition("=") for each in overrides if "=" in each and each[0] not in "-+~"):
+    for key, _, value in (
+        each.partition("=") for each in overrides if "=" in each and each[0] not in "-+~"
+    ):
         node: Any = config
         path = ""
         for part in key.split("."):
@@ -149,34 +202,50 @@ def unknown_keys(overrides: Iterable[str], config: Mapping[str, Any]) -> Iterato
                 if isinstance(node, str | int | float):
                     yield f"{key} is not known; {path[:-1]} is a value and has no keys"
                 break
-            if not path and part in GROUP_FOLDERS and part not in node:  # an optional group that is not chosen
+            if (
+                not path and part in GROUP_FOLDERS and part not in node
+            ):  # an optional group that is not chosen
                 if "." in key:
-                    yield f"{key} needs an option of {part}; give {part}=<option> of: {options(part)}"
+                    yield (
+                        f"{key} needs an option of {part}; give {part}=<option> of: {options(part)}"
+                    )
                 break
             if part not in node:
                 group = path[:-1]
-                elsewhere = [found for found in known_keys() if found.rpartition(".")[2] == key.rpartition(".")[2]]
+                elsewhere = [
+                    found
+                    for found in known_keys()
+                    if found.rpartition(".")[2] == key.rpartition(".")[2]
+                ]
                 if (target := targets.get(f"{path}_target_")) and _adds_a_setting(f"+{key}"):
                     yield f"{key} is not known; a setting of {target} takes a plus: +{key}={value}"
                 elif having := _options_with(group, part):
                     refused = f"a key of {group}={chosen[group]}" if group in chosen else "known"
-                    listed = " and ".join(having) if len(having) <= FEW else f"{len(having)} other options"
+                    listed = (
+                        " and ".join(having)
+                        if len(having) <= FEW
+                        else f"{len(having)} other options"
+                    )
                     keys_here = ", ".join(map(str, node))
                     yield (
-                        f"{path}{part} is not {refused}; {listed} {'has' if len(having) == 1 else 'have'} it. "
+                        f"{path}{part} is not {refused}; {listed} "
+                        f"{'has' if len(having) == 1 else 'have'} it. "
                         f"The keys of {group} are: {keys_here}"
                     )
                 elif elsewhere:
                     yield f"{key} is not known; did you mean {' or '.join(elsewhere)}?"
                 else:
-                    yield unknown_key(f"{path}{part}", {*map(str, node), *([] if path else GROUP_FOLDERS)})
+                    yield unknown_key(
+                        f"{path}{part}", {*map(str, node), *([] if path else GROUP_FOLDERS)}
+                    )
                 break
             path += f"{part}."
             node = node[part]
 
 
 def _options_with(group: str, key: str) -> list[str]:
-    """Return the options of `group` that have `group.key`, of their own or from an option that they build on."""
+    """Return the options of `group` that have `group.key`, of their own or from an option that they
+    build on."""
 
     def has(name: str) -> bool:
         path = CONF / group / f"{name}.yaml"
@@ -195,7 +264,9 @@ def _options_with(group: str, key: str) -> list[str]:
 
     if group not in GROUP_FOLDERS or key in ("_target_", "defaults"):
         return []
-    return [f"{group}={path.stem}" for path in sorted((CONF / group).glob("*.yaml")) if has(path.stem)]
+    return [
+        f"{group}={path.stem}" for path in sorted((CONF / group).glob("*.yaml")) if has(path.stem)
+    ]
 
 
 def options_chosen(overrides: Iterable[str]) -> list[str]:
@@ -207,7 +278,9 @@ def options_chosen(overrides: Iterable[str]) -> list[str]:
                 given = OverridesParser.create().parse_override(each).value()
             except HydraException:
                 continue
-            found.append(f"{key}={_spelled(given.list[0] if isinstance(given, ChoiceSweep) else given)}")
+            found.append(
+                f"{key}={_spelled(given.list[0] if isinstance(given, ChoiceSweep) else given)}"
+            )
     return found
 
 
@@ -238,9 +311,13 @@ def _near_keys(name: str) -> list[str]:
 
 def without_advice(error: Exception) -> str:
     """Return what Hydra says in one line, without its advice to add a key."""
-    lines = [line for line in str(error).splitlines() if not line.startswith("To append to your config")]
+    lines = [
+        line for line in str(error).splitlines() if not line.startswith("To append to your config")
+    ]
     reason, _, argument = lines[0].partition(": ") if lines else ("", "", "")
-    if reason == "LexerNoViableAltException":  # a character that Hydra's grammar does not know outside of quotes
+    if (
+        reason == "LexerNoViableAltException"
+    ):  # a character that Hydra's grammar does not know outside of quotes
         key, _, value = argument.partition("=")
         return f"""{argument} cannot be read; quote the value: '{key}="{value.strip("'" + '"')}"'"""
     if str(error).startswith("Ambiguous value for argument"):

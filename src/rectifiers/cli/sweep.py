@@ -1,4 +1,5 @@
-"""A sweep: a list of overrides, a job for each. The states of the jobs are read from their runs' own files."""
+"""A sweep: a list of overrides, a job for each. The states of the jobs are read from their runs'
+own files."""
 
 import functools
 import itertools
@@ -37,7 +38,8 @@ from rectifiers.runtime.schema import Section
 
 FORWARD_AND_BACKWARD = 3
 LARGEST_LOG = 2**26  # bytes
-# The overrides that the jobs of a sweep differ by most often; numbers alone, for all else is checked as it is composed.
+# The overrides that the jobs of a sweep differ by most often; numbers alone, for all else is
+# checked as it is composed.
 OF_A_JOB = re.compile(r"(seed|optim\.lr)=[0-9.e+-]+")
 SECONDS_PER_QUESTION = 5  # to a scheduler
 
@@ -61,10 +63,11 @@ TO_START = (State.MISSING, State.FAILED, State.PRINTED)
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a sweep, named as the run or, where that waits for another run's drop epochs, with the reference.
+    """One run of a sweep, named as the run or, where that waits for another run's drop epochs, with
+    the reference.
 
-    cost: multiply-adds of the whole training, forward and backward. differs: the overrides that not all jobs have.
-    """
+    cost: multiply-adds of the whole training, forward and backward. differs: the overrides that not
+    all jobs have."""
 
     sweep: Path
     name: str
@@ -76,11 +79,13 @@ class Job:
         return f"{self.name} {self.differs}"
 
     def file(self, kind: str = "") -> Path:
-        """Return where its log (`.log`) and the last note of it (`.note`) lie, and what is locked while it starts."""
+        """Return where its log (`.log`) and the last note of it (`.note`) lie, and what is locked
+        while it starts."""
         return self.sweep / "logs" / f"{self.name}{kind}"
 
     def prepared(self) -> tuple[RunConfig, Choices]:
-        """Return (configuration, choices) with the drop epochs that it refers to, and `rerun` unless that was done.
+        """Return (configuration, choices) with the drop epochs that it refers to, and `rerun`
+        unless that was done.
 
         Raises:
             InputError: where the run that it refers to has no record (`NotYet`), or diverged.
@@ -101,7 +106,8 @@ class Job:
         return found.record if found is not None and found.is_complete else None
 
     def state(self) -> State:
-        """Read what has become of it: from its run's folder and lock, its last process, the scheduler that has it."""
+        """Read what has become of it: from its run's folder and lock, its last process, the
+        scheduler that has it."""
         try:
             config, _ = self.prepared()
             found = find(config)
@@ -122,11 +128,13 @@ class Job:
         return {"": State.MISSING, "printed": State.PRINTED}.get(kind, State.FAILED)
 
     def note(self, text: str) -> None:
-        """Keep who has it (`slurm <job>`, `local <process>` or `printed`), or how it failed (`error: ...`)."""
+        """Keep who has it (`slurm <job>`, `local <process>` or `printed`), or how it failed
+        (`error: ...`)."""
         write_text(self.file(".note"), " ".join(text.split()))
 
     def last_try(self) -> int | None:
-        """Return when it was noted last who has it or how it failed, in nanoseconds; None where it never was."""
+        """Return when it was noted last who has it or how it failed, in nanoseconds; None where it
+        never was."""
         path = self.file(".note")
         return path.stat().st_mtime_ns if path.exists() else None
 
@@ -142,17 +150,22 @@ class Job:
         except InputError as error:
             return str(error)
         note, log = _read(self.file(".note")), _read(self.file(".log")).splitlines()
-        return printable(note if note.startswith("error: ") else next(filter(None, reversed(log)), ""))
+        return printable(
+            note if note.startswith("error: ") else next(filter(None, reversed(log)), "")
+        )
 
 
 @functools.cache
 def compose_job(overrides: tuple[str, ...]) -> tuple[RunConfig, Choices]:
     """Return (configuration, choices) that `train.py <overrides>` would have.
 
-    Composing takes 0.1 s, and a sweep has many seeds and rates: what they share is composed once, and not even copied.
-    """
+    Composing takes 0.1 s, and a sweep has many seeds and rates: what they share is composed once,
+    and not even copied."""
     shared, choices = _composed(_without_own(overrides))
-    given = {each.key_or_group: each.value() for each in parse_overrides(list(filter(OF_A_JOB.fullmatch, overrides)))}
+    given = {
+        each.key_or_group: each.value()
+        for each in parse_overrides(list(filter(OF_A_JOB.fullmatch, overrides)))
+    }
     as_composed = {key: OmegaConf.select(shared, key) for key in given}
     try:
         _update(shared, given)
@@ -174,10 +187,11 @@ def _update(config: DictConfig, values: Mapping[str, Any]) -> None:
 
 
 def plan(folder: Path, lines: Iterable[Sequence[str]]) -> int:
-    """Make the sweep of command lines as for `train.py --multirun`, or add them to one; return the number of jobs.
+    """Make the sweep of command lines as for `train.py --multirun`, or add them to one; return the
+    number of jobs.
 
-    Kept are the overrides of each job as typed, with absolute paths, and with the hash of the data where that is in the
-    run's name. The data are opened for it, and for the cost.
+    Kept are the overrides of each job as typed, with absolute paths, and with the hash of the data
+    where that is in the run's name. The data are opened for it, and for the cost.
 
     Raises:
         InputError: where a line cannot be used, or two of its jobs are the same run.
@@ -194,28 +208,50 @@ def plan(folder: Path, lines: Iterable[Sequence[str]]) -> int:
         data, reference = config.data, config.optim.drop_epochs_from
         key = canonical_json(data.as_dict())
         source = sources[key] = sources.get(key) or inspect_source(open_source(config), config)
-        paths = {"runs_dir": config.runs_dir, "cache_dir": config.cache_dir, "data.root": data.options.get("root")}
+        paths = {
+            "runs_dir": config.runs_dir,
+            "cache_dir": config.cache_dir,
+            "data.root": data.options.get("root"),
+        }
         if isinstance(reference, str) and Path(reference).exists():
             paths["optim.drop_epochs_from"] = reference
-        fixed = {key: f"'{Path(path).absolute()}'" for key, path in paths.items() if path is not None}
+        fixed = {
+            key: f"'{Path(path).absolute()}'" for key, path in paths.items() if path is not None
+        }
         if "content" in data.model_fields_set:
             fixed["data.content"] = source.digest
         overrides = _words(typed | fixed)
         named = science(compose_job(overrides)[0])
         name = run_id(named if reference is None else named | {"drop_epochs_from": reference})
         if name in planned:
-            raise InputError(f"{' '.join(_words(typed))} is the same run as another one here; leave one out")
-        size = network_size(config, classes=len(source.classes), channels=source.channels, input_px=data.crop_px)
-        cost = FORWARD_AND_BACKWARD * size["multiply_adds"] * len(source.train.labels) * config.optim.epochs
+            raise InputError(
+                f"{' '.join(_words(typed))} is the same run as another one here; leave one out"
+            )
+        size = network_size(
+            config, classes=len(source.classes), channels=source.channels, input_px=data.crop_px
+        )
+        cost = (
+            FORWARD_AND_BACKWARD
+            * size["multiply_adds"]
+            * len(source.train.labels)
+            * config.optim.epochs
+        )
         planned[name] = Job(folder, name, overrides, cost, differs="")
     if not planned:
-        raise InputError("these overrides make no run, for one of them is a choice among nothing; give it a value")
+        raise InputError(
+            "these overrides make no run, for one of them is a choice among nothing; give it a "
+            "value"
+        )
     if _path(folder).exists():
         planned = {job.name: job for job in load(folder)} | planned
-    ordered = sorted(planned.values(), key=lambda job: (job.cost, compose_job(job.overrides)[0].seed, job.name))
+    ordered = sorted(
+        planned.values(), key=lambda job: (job.cost, compose_job(job.overrides)[0].seed, job.name)
+    )
     jobs = {job.name: {"cost": job.cost, "overrides": list(job.overrides)} for job in ordered}
     kept = {"code": code_fingerprint(), "jobs": jobs}
-    write_text(_path(folder), yaml.safe_dump(kept, sort_keys=False, default_flow_style=None, width=120))
+    write_text(
+        _path(folder), yaml.safe_dump(kept, sort_keys=False, default_flow_style=None, width=120)
+    )
     return len(planned)
 
 
@@ -232,17 +268,20 @@ class _Kept(Section):
 
 
 def load(folder: Path) -> list[Job]:
-    """Read the jobs of a sweep, the cheapest first; of those that cost the same, seed by seed, then by name.
+    """Read the jobs of a sweep, the cheapest first; of those that cost the same, seed by seed, then
+    by name.
 
     Raises:
-        InputError: where the folder has no sweep, or one whose overrides reach beyond the configuration.
+        InputError: where the folder has no sweep, or one whose overrides reach beyond the
+        configuration.
     """
     try:
         kept = _Kept.model_validate_json(json.dumps(read_yaml(_path(folder)), default=str))
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).splitlines()[1:3] or [str(error)])
         raise InputError(
-            f"{folder} holds no sweep; make one with scripts/sweep.py plan {quote(str(folder))} <overrides> ({reason})"
+            f"{folder} holds no sweep; make one with scripts/sweep.py plan "
+            f"{quote(str(folder))} <overrides> ({reason})"
         ) from error
     planned = kept.code
     jobs = [(name, job.overrides, job.cost) for name, job in kept.jobs.items()]
@@ -250,16 +289,28 @@ def load(folder: Path) -> list[Job]:
         check_overrides(overrides, _path(folder))
     if planned != code_fingerprint():
         now = code_fingerprint()
-        print(f"the source has changed since this was planned ({printable(planned)}; now {now})", file=sys.stderr)
-    common = set.intersection(*(set(overrides) for _, overrides, _ in jobs)) if len(jobs) > 1 else set()
+        print(
+            f"the source has changed since this was planned ({printable(planned)}; now {now})",
+            file=sys.stderr,
+        )
+    common = (
+        set.intersection(*(set(overrides) for _, overrides, _ in jobs)) if len(jobs) > 1 else set()
+    )
     return [
-        Job(folder.absolute(), name, overrides, cost, " ".join(each for each in overrides if each not in common))
+        Job(
+            folder.absolute(),
+            name,
+            overrides,
+            cost,
+            " ".join(each for each in overrides if each not in common),
+        )
         for name, overrides, cost in jobs
     ]
 
 
 def load_to_run(folder: Path, trust: Collection[str]) -> list[Job]:
-    """Read the jobs of a sweep that are to be run, with functions of this package or of the modules of `trust`.
+    """Read the jobs of a sweep that are to be run, with functions of this package or of the modules
+    of `trust`.
 
     Raises:
         InputError: where they name others, or read more than the configuration.
@@ -275,7 +326,10 @@ def load_to_run(folder: Path, trust: Collection[str]) -> list[Job]:
 def print_status(jobs: Sequence[Job], as_json: bool) -> None:
     found = [(job, job.state()) for job in jobs]
     if as_json:
-        rows = [{"run": j.name, "state": state, "cost": j.cost, "overrides": j.overrides} for j, state in found]
+        rows = [
+            {"run": j.name, "state": state, "cost": j.cost, "overrides": j.overrides}
+            for j, state in found
+        ]
         print(json.dumps(rows))
         return
     table = Table("run", "state", "multiply-adds", "overrides that differ")
@@ -286,23 +340,35 @@ def print_status(jobs: Sequence[Job], as_json: bool) -> None:
 
 
 def print_means(jobs: Sequence[Job], as_json: bool) -> None:
-    """Print the mean error over seeds of every setting and protocol, from the runs that are done."""
+    """Print the mean error over seeds of every setting and protocol, from the runs that are
+    done."""
     errors: dict[tuple[str, str], list[float]] = {}
     planned: Counter[str] = Counter()
     for job in jobs:
-        setting = " ".join(each for each in job.differs.split() if not each.startswith("seed=")) or "all"
+        setting = (
+            " ".join(each for each in job.differs.split() if not each.startswith("seed=")) or "all"
+        )
         planned[setting] += 1
         record = job.record()
         for name, result in (record.protocols if record else {}).items():
             errors.setdefault((setting, name), []).append(result.top1_error_pct)
     means = [(setting, name, mean_of(each)) for (setting, name), each in sorted(errors.items())]
     if as_json:
-        print(json.dumps([{"setting": s, "protocol": n, "planned": planned[s], **vars(m)} for s, n, m in means]))
+        print(
+            json.dumps(
+                [
+                    {"setting": s, "protocol": n, "planned": planned[s], **vars(m)}
+                    for s, n, m in means
+                ]
+            )
+        )
         return
     table = Table("setting", "protocol", "top-1 error %", "95 % interval", "n of planned")
     for setting, name, mean in means:
         interval = "-" if mean.low is None else f"{mean.low:.2f} to {mean.high:.2f}"
-        table.add_row(setting, name, f"{mean.mean:.2f}", interval, f"{mean.n} of {planned[setting]}")
+        table.add_row(
+            setting, name, f"{mean.mean:.2f}", interval, f"{mean.n} of {planned[setting]}"
+        )
     Console().print(table)
 
 
@@ -334,8 +400,12 @@ def _expand(line: Sequence[str]) -> list[dict[str, str]]:
         key, is_sweep = each.get_key_element(), each.is_sweep_override()
         if is_sweep and not each.is_discrete_sweep():
             raise InputError(f"{each.input_line} is no list of choices; give {key}=<one>,<other>")
-        choices[key] = list(each.sweep_string_iterator()) if is_sweep else [each.get_value_element_as_str()]
-    return [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
+        choices[key] = (
+            list(each.sweep_string_iterator()) if is_sweep else [each.get_value_element_as_str()]
+        )
+    return [
+        dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())
+    ]
 
 
 def _is_alive(cluster: str, number: str) -> bool | None:
@@ -348,7 +418,8 @@ def _is_alive(cluster: str, number: str) -> bool | None:
 
 @functools.lru_cache(maxsize=1)
 def _slurm_queue(moment: int) -> frozenset[str] | None:
-    """The jobs that SLURM has, each of an array, asked once per moment; None where it does not answer."""
+    """The jobs that SLURM has, each of an array, asked once per moment; None where it does not
+    answer."""
     command = ["squeue", "--noheader", "--array", "--format=%i"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=60)

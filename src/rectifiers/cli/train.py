@@ -1,4 +1,5 @@
-"""Between the command line and the run: Hydra's configuration in, a record and one clear sentence out."""
+"""Between the command line and the run: Hydra's configuration in, a record and one clear sentence
+out."""
 
 import os
 import sys
@@ -36,7 +37,8 @@ AnyOutcome = Outcome[TrainingRecord] | Outcome[EnsembleRecord]
 
 
 def main() -> None:
-    """Do what the command line says: `python train.py ...` in a checkout, `rectifiers-train ...` anywhere.
+    """Do what the command line says: `python train.py ...` in a checkout, `rectifiers-train ...`
+    anywhere.
 
     Nothing heavy is imported before the run starts, so `--help` and `--cfg job` answer at once.
     """
@@ -50,20 +52,26 @@ def main() -> None:
 
 
 def launch(config: DictConfig) -> float:
-    """Run a composed configuration, print its record, and return the error for a sweeper to minimise.
+    """Run a composed configuration, print its record, and return the error for a sweeper to
+    minimise.
 
     Raises:
         InputError: where the configuration cannot be run.
     """
     hydra_config, here = HydraConfig.get(), world()
     sweeping = hydra_config.mode == RunMode.MULTIRUN
-    overrides = [str(each) for each in OmegaConf.to_container(hydra_config.overrides.task, resolve=False) or ()]
+    overrides = [
+        str(each)
+        for each in OmegaConf.to_container(hydra_config.overrides.task, resolve=False) or ()
+    ]
     try:
         with deferring_signals():
             with _on_all_ranks():
                 resolved, choices = resolve(config), choices_of(hydra_config)
             if resolved.members is not None:
-                outcome: AnyOutcome = _run_ensemble(resolved, resolved.members, choices["experiment"], overrides)
+                outcome: AnyOutcome = _run_ensemble(
+                    resolved, resolved.members, choices["experiment"], overrides
+                )
             else:
                 outcome = _run(resolved, choices, overrides, here)
             if here.rank == 0:
@@ -72,7 +80,9 @@ def launch(config: DictConfig) -> float:
         if sweeping:  # Hydra reports a sweep's failures at its end only
             print_error(error)
             if here.size > 1 and not error.on_all_ranks:
-                sys.exit(1)  # the others are still in this run, or gone; none may go on to the next one alone
+                sys.exit(
+                    1
+                )  # the others are still in this run, or gone; none may go on to the next one alone
         raise
     except Exception:
         if sweeping and here.size > 1:
@@ -85,7 +95,8 @@ def launch(config: DictConfig) -> float:
 
 
 def _val_error(record: Record) -> float:
-    """Return what a search minimises: the error on val after the last epoch, in percent, for test chooses nothing."""
+    """Return what a search minimises: the error on val after the last epoch, in percent, for test
+    chooses nothing."""
     if not isinstance(record, TrainingRecord) or record.status == "diverged":
         return float("inf")
     return record.curve("val/top1_error_pct")[-1]
@@ -101,7 +112,9 @@ def _on_all_ranks() -> Iterator[None]:
         raise
 
 
-def _run(config: RunConfig, choices: Choices, overrides: Sequence[str], here: World) -> Outcome[TrainingRecord]:
+def _run(
+    config: RunConfig, choices: Choices, overrides: Sequence[str], here: World
+) -> Outcome[TrainingRecord]:
     """Return what there is of a run, or train it."""
     config = settle(config)
     # Several processes ask rank 0 whether the run is there, so that none goes on alone.
@@ -109,8 +122,9 @@ def _run(config: RunConfig, choices: Choices, overrides: Sequence[str], here: Wo
     if found is not None and found.is_complete:
         outcome = Outcome(found.record, found.path, fresh=False)
     else:
-        # Before torch starts its threads: they wait asleep and not spinning. Beside one other busy process a run on
-        # two cores took 2.5 times as long with the default (47 s against 19 s; alone 18 s), and many times beside two.
+        # Before torch starts its threads: they wait asleep and not spinning. Beside one other busy
+        # process a run on two cores took 2.5 times as long with the default (47 s against 19 s;
+        # alone 18 s), and many times beside two.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         from rectifiers.data.samplers import check_share
         from rectifiers.training.run import train
@@ -118,7 +132,12 @@ def _run(config: RunConfig, choices: Choices, overrides: Sequence[str], here: Wo
         with _on_all_ranks():
             check_share(config.optim.global_batch, here.size)
         outcome = train(config, choices, overrides)
-    if not outcome.fresh and here.rank == 0 and "WANDB_SWEEP_ID" in os.environ and config.logger.name == "wandb":
+    if (
+        not outcome.fresh
+        and here.rank == 0
+        and "WANDB_SWEEP_ID" in os.environ
+        and config.logger.name == "wandb"
+    ):
         from rectifiers.tracking.mirror import publish
 
         # a W&B sweep's agent waits for the numbers of a run that was there already, all the same
@@ -129,14 +148,18 @@ def _run(config: RunConfig, choices: Choices, overrides: Sequence[str], here: Wo
 def _run_ensemble(
     config: RunConfig, members: Sequence[str], experiment: str | None, overrides: Sequence[str]
 ) -> Outcome[EnsembleRecord]:
-    """Run every member with the same overrides, as far as it is not there yet, and average their scores."""
+    """Run every member with the same overrides, as far as it is not there yet, and average their
+    scores."""
     own = ("experiment", "evaluation", "members")
     shared = [override for override in overrides if override.partition("=")[0] not in own]
     tests = f"evaluation=[{','.join(config.evaluation.protocols)}]"
     runs = []
     for member in members:
         if member not in options("experiment").split(", "):
-            raise InputError(f"members names {member}, which is no experiment; give some of: {options('experiment')}")
+            raise InputError(
+                f"members names {member}, which is no experiment; give some of: "
+                f"{options('experiment')}"
+            )
         typed = [*shared, f"experiment={member}", tests]
         composed, choices = compose_with_choices(typed)
         runs.append((resolve(composed), choices, typed))
@@ -149,7 +172,11 @@ def _print(outcome: AnyOutcome) -> None:
     with for_a_reader():
         print_record(outcome.record, Console())
         if not outcome.fresh:
-            lost = " It diverged; a lower optim.lr makes another run." if outcome.record.status == "diverged" else ""
+            lost = (
+                " It diverged; a lower optim.lr makes another run."
+                if outcome.record.status == "diverged"
+                else ""
+            )
             older = "" if outcome.record.codes == [code_fingerprint()] else " It is of older code."
             print(f"This run exists already.{lost}{older} rerun=true runs it again.")
         print(outcome.path)
@@ -165,12 +192,17 @@ def _refusals_in_words(arguments: list[str]) -> Iterator[None]:
         with _without_hydras_report():
             yield
     except (HydraException, OmegaConfBaseException) as error:
-        refused = refusal(error, [argument for argument in arguments if not argument.startswith("-")])
+        refused = refusal(
+            error, [argument for argument in arguments if not argument.startswith("-")]
+        )
         refused.on_all_ranks = True
         raise refused from error
     except KeyboardInterrupt:  # outside of a run, or a second one
         if world().rank == 0:
-            print(f"interrupted; what has a checkpoint goes on from it with: {resume_command()}", file=sys.stderr)
+            print(
+                f"interrupted; what has a checkpoint goes on from it with: {resume_command()}",
+                file=sys.stderr,
+            )
         sys.exit(INTERRUPTED)
 
 

@@ -1,4 +1,5 @@
-"""Views of images that lie in memory, a batch at once, equal in every bit to those that `Reader` makes one by one."""
+"""Views of images that lie in memory, a batch at once, equal in every bit to those that `Reader`
+makes one by one."""
 
 from collections.abc import Sequence
 
@@ -7,7 +8,14 @@ import torch
 from torch import Tensor
 
 from rectifiers.data.sources import ArraySplit, Split
-from rectifiers.data.transforms import Geometry, center_plan, color_shift, draw_numbers, pad, resize_shorter
+from rectifiers.data.transforms import (
+    Geometry,
+    center_plan,
+    color_shift,
+    draw_numbers,
+    pad,
+    resize_shorter,
+)
 
 MAX_BYTES = 2**30  # of resized images
 
@@ -23,21 +31,32 @@ class ArrayViews:
 
     @classmethod
     def of(cls, split: Split, geometry: Geometry) -> "ArrayViews | None":
-        """Return the views of a split; None where they are not in memory, vary in size, or take too much.
+        """Return the views of a split; None where they are not in memory, vary in size, or take too
+        much.
 
-        A class derived from ArraySplit may give other images than those that it holds, and is asked for each.
-        """
-        if type(split) is not ArraySplit or geometry.scale_jitter_px is not None or not len(split.labels):
+        A class derived from ArraySplit may give other images than those that it holds, and is asked
+        for each."""
+        if (
+            type(split) is not ArraySplit
+            or geometry.scale_jitter_px is not None
+            or not len(split.labels)
+        ):
             return None
         first = resize_shorter(split.images[0], geometry.resize_px)
         if first.shape == split.images.shape[1:]:
             return cls(split.images, geometry)
         if first.numel() * len(split.labels) > MAX_BYTES:
             return None
-        return cls(torch.stack([resize_shorter(image, geometry.resize_px) for image in split.images]), geometry)
+        return cls(
+            torch.stack([resize_shorter(image, geometry.resize_px) for image in split.images]),
+            geometry,
+        )
 
-    def augmented(self, seed: int, epoch: int, indices: Sequence[int]) -> tuple[Tensor, Tensor | None]:
-        """Return training views, uint8 [n, C, side, side], and the colour shifts, float32 [n, 3], of n `indices`."""
+    def augmented(
+        self, seed: int, epoch: int, indices: Sequence[int]
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return training views, uint8 [n, C, side, side], and the colour shifts, float32 [n, 3],
+        of n `indices`."""
         geometry, side = self.geometry, self.geometry.crop_px
         numbers = draw_numbers(seed, epoch, indices)
         images, rows = self.images, torch.tensor(indices)
@@ -51,10 +70,14 @@ class ArrayViews:
             views[mirrored] = views[mirrored].flip(-1)
         if not geometry.color_sigma:
             return views, None
-        return views, torch.from_numpy(np.array([color_shift(geometry, each) for each in numbers], dtype=np.float32))
+        return views, torch.from_numpy(
+            np.array([color_shift(geometry, each) for each in numbers], dtype=np.float32)
+        )
 
     def centered(self, indices: Sequence[int]) -> Tensor:
         """Return the central views, uint8 [n, C, side, side], of n `indices`."""
-        top, left = center_plan(self.geometry, (self.images.shape[-2], self.images.shape[-1])).corner
+        top, left = center_plan(
+            self.geometry, (self.images.shape[-2], self.images.shape[-1])
+        ).corner
         side = self.geometry.crop_px
         return self.images[torch.tensor(indices), :, top : top + side, left : left + side]

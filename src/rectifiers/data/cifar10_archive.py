@@ -1,4 +1,5 @@
-"""The official python archive of CIFAR-10, packed or unpacked: pickles that Python 2 wrote, read as untrusted data."""
+"""The official python archive of CIFAR-10, packed or unpacked: pickles that Python 2 wrote, read as
+untrusted data."""
 
 import pickle
 import tarfile
@@ -23,7 +24,8 @@ Row = tuple[int, bytes, np.ndarray]  # class, official file name, pixels
 
 
 class _Bytes:
-    """Stands for a NumPy array of bytes: none of NumPy's own code, which trusts a pickle, reads it."""
+    """Stands for a NumPy array of bytes: none of NumPy's own code, which trusts a pickle, reads
+    it."""
 
     array: np.ndarray
 
@@ -66,7 +68,8 @@ def is_unpacked(folder: Path) -> bool:
 
 
 def read_unpacked(folder: Path) -> np.ndarray:
-    """Return the rows of all images, uint8 [N, 3073], in the order of `cifar10`, of a folder with the official files.
+    """Return the rows of all images, uint8 [N, 3073], in the order of `cifar10`, of a folder with
+    the official files.
 
     Raises:
         InputError: for a file that cannot be read, or is not of the official format.
@@ -82,7 +85,8 @@ def read_unpacked(folder: Path) -> np.ndarray:
 
 
 def read_packed(archive: Path) -> np.ndarray:
-    """Return what `read_unpacked` does of the packed archive, from which nothing is written to disk.
+    """Return what `read_unpacked` does of the packed archive, from which nothing is written to
+    disk.
 
     Raises:
         InputError: where it is damaged, or lacks a batch.
@@ -114,13 +118,18 @@ def _batch(pickled: bytes, name: str) -> list[Row]:
     except KeyError as error:
         raise InputError(f"{name} is no batch of CIFAR-10 (it has no {error}); {REMEDY}") from error
     except Exception as error:  # a hostile file can raise anything
-        raise InputError(f"{name} is no batch of CIFAR-10 ({' '.join(str(error).split())}); {REMEDY}") from error
+        raise InputError(
+            f"{name} is no batch of CIFAR-10 ({' '.join(str(error).split())}); {REMEDY}"
+        ) from error
 
 
 def _in_order(batches: dict[str, list[Row]]) -> np.ndarray:
     splits = []
     for names in BATCHES.values():
         images = sorted((image for name in names for image in batches[name]), key=itemgetter(0, 1))
-        labels, pixels = np.array([row[0] for row in images], np.uint8), np.stack([row[2] for row in images])
+        labels, pixels = (
+            np.array([row[0] for row in images], np.uint8),
+            np.stack([row[2] for row in images]),
+        )
         splits.append(np.column_stack([labels, pixels]))
     return np.concatenate(splits)

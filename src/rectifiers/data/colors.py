@@ -1,4 +1,5 @@
-"""Colour statistics of a training split: the mean image, and mean, spread and principal components of RGB."""
+"""Colour statistics of a training split: the mean image, and mean, spread and principal components
+of RGB."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +14,8 @@ from rectifiers.data.sources import Split
 from rectifiers.data.transforms import COLOR_VALUES, COLOR_VECTORS, Geometry, center_plan
 from rectifiers.runtime.errors import InputError
 
-DIGITS = 9  # of the pinned eigenvalues and eigenvectors; an eigensolver's last bits differ between machines
+# of the pinned eigenvalues and eigenvectors; an eigensolver's last bits differ between machines
+DIGITS = 9
 
 
 def measure_colors(
@@ -21,10 +23,10 @@ def measure_colors(
 ) -> tuple[dict[str, Any], np.ndarray]:
     """Return (statistics, mean image) of the centre crops of a split, RGB with white at 1.
 
-    The mean image is float64 [3, crop, crop]. All sums are of integers, so neither threads nor machines change them.
-    The covariance is that of the RGB values of single pixels over all crops, with its eigenvalues (variances,
-    descending), its eigenvectors (columns; rows R, G, B) and the constants commonly quoted for ImageNet. Every
-    statistic names its number of images.
+    The mean image is float64 [3, crop, crop]. All sums are of integers, so neither threads nor
+    machines change them. The covariance is that of the RGB values of single pixels over all crops,
+    with its eigenvalues (variances, descending), its eigenvectors (columns; rows R, G, B) and the
+    constants commonly quoted for ImageNet. Every statistic names its number of images.
 
     Raises:
         InputError: for an image that cannot be read.
@@ -51,11 +53,19 @@ def measure_colors(
     sums = [int(channel.sum()) for channel in total]
     # In integers as far as possible: count^2 cov = count sum(xy) - sum(x) sum(y).
     covariance = np.array(
-        [[(count * int(products[a, b]) - sums[a] * sums[b]) / (count * 255) ** 2 for b in range(3)] for a in range(3)]
+        [
+            [
+                (count * int(products[a, b]) - sums[a] * sums[b]) / (count * 255) ** 2
+                for b in range(3)
+            ]
+            for a in range(3)
+        ]
     )
     values, vectors = np.linalg.eigh(covariance)
     values, vectors = values[::-1], vectors[:, ::-1]
-    vectors = vectors * np.sign((vectors * COLOR_VECTORS).sum(0))  # the sign nearer to the quoted vector
+    vectors = vectors * np.sign(
+        (vectors * COLOR_VECTORS).sum(0)
+    )  # the sign nearer to the quoted vector
     statistics = {
         "data": split.digest(),
         "resize_px": geometry.resize_px,
@@ -74,7 +84,10 @@ def measure_colors(
             "eigenvalues": _rounded(values),
             "eigenvectors": _rounded(vectors),
         },
-        "quoted_for_imagenet": {"eigenvalues": COLOR_VALUES.tolist(), "eigenvectors": COLOR_VECTORS.tolist()},
+        "quoted_for_imagenet": {
+            "eigenvalues": COLOR_VALUES.tolist(),
+            "eigenvectors": COLOR_VECTORS.tolist(),
+        },
     }
     return statistics, total / (images * 255)
 

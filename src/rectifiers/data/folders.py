@@ -16,7 +16,11 @@ from rectifiers.data.images import FORMATS, check_pixels, digest_files
 from rectifiers.data.inspection import Inspection, examine_image, look_at_files, memory_path
 from rectifiers.runtime.errors import InputError
 
-IN_NO_CLASS, OTHER_FILE, HIDDEN = "images in no class", "files of other formats", "hidden images or folders"
+IN_NO_CLASS, OTHER_FILE, HIDDEN = (
+    "images in no class",
+    "files of other formats",
+    "hidden images or folders",
+)
 
 
 class LeftOut:
@@ -32,18 +36,23 @@ class LeftOut:
 
     def sentence(self) -> str:
         """Return "images in no class (2, such as train/a.png), files of ...", or nothing."""
-        return ", ".join(f"{kind} ({count:,}, such as {self.examples[kind]})" for kind, count in self.counts.items())
+        return ", ".join(
+            f"{kind} ({count:,}, such as {self.examples[kind]})"
+            for kind, count in self.counts.items()
+        )
 
 
 def list_classes(folder: Path, left_out: LeftOut) -> dict[str, list[Path]]:
-    """Return the image files of every sub-folder, by its name; both are sorted, and a class may have no images.
+    """Return the image files of every sub-folder, by its name; both are sorted, and a class may
+    have no images.
 
-    Links are followed to files and to folders, as torchvision does. Hidden files and folders, among them the `._name`
-    that macOS writes, are no images.
+    Links are followed to files and to folders, as torchvision does. Hidden files and folders, among
+    them the `._name` that macOS writes, are no images.
 
     Raises:
-        InputError: for a link to nothing or to a folder around it, for what is neither file nor folder, and for a
-        folder that cannot be read. A pipe would be waited for without end, so nothing is opened here.
+        InputError: for a link to nothing or to a folder around it, for what is neither file nor
+        folder, and for a folder that cannot be read. A pipe would be waited for without end, so
+        nothing is opened here.
     """
     classes = {}
     for entry in _entries(folder, left_out):
@@ -90,12 +99,15 @@ def _entries(folder: Path, left_out: LeftOut) -> list[os.DirEntry[str]]:
                 else:
                     raise InputError(f"{entry.path} is neither a file nor a folder; remove it")
     except OSError as error:
-        raise InputError(f"{folder} cannot be listed ({error}); make it readable or remove it") from error
+        raise InputError(
+            f"{folder} cannot be listed ({error}); make it readable or remove it"
+        ) from error
     return sorted(entries, key=lambda entry: entry.name)
 
 
 def _is_text(name: str) -> bool:
-    """Return whether a record can hold the name; Python stands for other bytes by lone surrogates."""
+    """Return whether a record can hold the name; Python stands for other bytes by lone
+    surrogates."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -108,7 +120,10 @@ def _is_named_as_image(name: str) -> bool:
 
 
 def read_rgb(
-    file: Path | BytesIO, name: str, formats: tuple[str, ...] = FORMATS, remedy: str = "repair or remove it"
+    file: Path | BytesIO,
+    name: str,
+    formats: tuple[str, ...] = FORMATS,
+    remedy: str = "repair or remove it",
 ) -> Tensor:
     """Decode an image file to uint8 [3, H, W].
 
@@ -116,7 +131,8 @@ def read_rgb(
     where it cannot be read.
 
     Raises:
-        InputError: for a file that no decoder reads, is too large, or has more than 8 bits per channel.
+        InputError: for a file that no decoder reads, is too large, or has more than 8 bits per
+        channel.
     """
     try:
         with Image.open(file, formats=formats) as image:
@@ -143,7 +159,9 @@ class FolderSplit:
         try:
             return self.paths[index].read_bytes()
         except OSError as error:
-            raise InputError(f"{self.paths[index]} cannot be read ({error}); repair or remove it") from error
+            raise InputError(
+                f"{self.paths[index]} cannot be read ({error}); repair or remove it"
+            ) from error
 
     def shape(self, index: int) -> tuple[int, int]:
         try:
@@ -158,9 +176,12 @@ class FolderSplit:
         return self.inspect(None).digest
 
     def inspect(self, cache_dir: Path | None) -> Inspection:
-        """Look at the content of every file, unless the memory in `cache_dir` knows the file as it is."""
+        """Look at the content of every file, unless the memory in `cache_dir` knows the file as it
+        is."""
         names = self._names()
-        memory = cache_dir and memory_path(cache_dir, str(self.root.resolve()), names[0].partition("/")[0])
+        memory = cache_dir and memory_path(
+            cache_dir, str(self.root.resolve()), names[0].partition("/")[0]
+        )
         found = look_at_files(self.paths, names, examine_image, memory)
         hashes = (bytes.fromhex(content) for content, _, _ in found)
         return Inspection(
@@ -184,7 +205,11 @@ class FolderSplit:
         return [str(path)[start:] for path in self.paths]
 
 
-def folder_split(root: Path, classes: Sequence[str], images: Mapping[str, list[Path]]) -> FolderSplit:
+def folder_split(
+    root: Path, classes: Sequence[str], images: Mapping[str, list[Path]]
+) -> FolderSplit:
     """Return the split of the images of each class; a label is a class' place in `classes`."""
-    labelled = [(path, label) for label, name in enumerate(classes) for path in images.get(name, [])]
+    labelled = [
+        (path, label) for label, name in enumerate(classes) for path in images.get(name, [])
+    ]
     return FolderSplit(root, [path for path, _ in labelled], [label for _, label in labelled])

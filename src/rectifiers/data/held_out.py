@@ -1,4 +1,5 @@
-"""Three splits: val chooses rates, drops and the end of a training, and test is looked at once, by a finished run."""
+"""Three splits: val chooses rates, drops and the end of a training, and test is looked at once, by
+a finished run."""
 
 import hashlib
 import itertools
@@ -47,21 +48,26 @@ class EncodedPart(Part):
 
 def part_digest(whole: str, indices: np.ndarray) -> str:
     """Return the hash of the images `indices` of a split with the hash `whole`."""
-    return hashlib.blake2b(f"{whole} ".encode() + indices.astype("<i8").tobytes(), digest_size=16).hexdigest()
+    return hashlib.blake2b(
+        f"{whole} ".encode() + indices.astype("<i8").tobytes(), digest_size=16
+    ).hexdigest()
 
 
 def take(split: Split, indices: np.ndarray) -> Split:
     """Return some images of a split, in memory where they are there."""
     if type(split) is ArraySplit:  # one of the user's own may read its images in another way
-        return ArraySplit(split.images[torch.from_numpy(indices)], np.asarray(split.labels)[indices].tolist())
+        return ArraySplit(
+            split.images[torch.from_numpy(indices)], np.asarray(split.labels)[indices].tolist()
+        )
     return (EncodedPart if hasattr(split, "encoded") else Part)(split, indices)
 
 
 def three_splits(source: Source, val_per_class: int | None = None) -> Source:
     """Return `source` with its held-out images as test, and a part of its training images as val.
 
-    A source that has three splits already keeps them. The rule is fixed: it depends on the order of the training images
-    alone, and on no seed. val_per_class: images of each class; None for a tenth, and at least one.
+    A source that has three splits already keeps them. The rule is fixed: it depends on the order of
+    the training images alone, and on no seed. val_per_class: images of each class; None for a
+    tenth, and at least one.
 
     Raises:
         InputError: where a class has too few images.
@@ -84,18 +90,22 @@ def choose(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return ascending (train, val) indices: see `three_splits`.
 
-    Of each class, images are drawn by a hash of its place and of the draw's number, since neighbours in the order of
-    file names may be pictures of one thing.
-    """
-    by_class = np.split(np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels, minlength=len(classes)))[:-1])
+    Of each class, images are drawn by a hash of its place and of the draw's number, since
+    neighbours in the order of file names may be pictures of one thing."""
+    by_class = np.split(
+        np.argsort(labels, kind="stable"),
+        np.cumsum(np.bincount(labels, minlength=len(classes)))[:-1],
+    )
     chosen = []
     for label, (name, own) in enumerate(zip(classes, by_class, strict=True)):
         count = val_per_class or max(1, len(own) // SHARE)
         if count >= len(own):
             fewer = "lower data.val_per_class, " if val_per_class else ""
             raise InputError(
-                f"{count} of the {len(own)} training images of class {name} would be for validation, which leaves none "
-                f"to train on; add images, {fewer}or give data.protocol=paper, where the held-out images both choose "
+                f"{count} of the {len(own)} training images of class {name} would be for "
+                "validation, which leaves none "
+                f"to train on; add images, {fewer}or give data.protocol=paper, where the "
+                "held-out images both choose "
                 "and test"
             )
         drawn: set[int] = set()

@@ -1,4 +1,5 @@
-"""The LightningDataModule: transformed batches of a source's splits, which depend on the seed alone."""
+"""The LightningDataModule: transformed batches of a source's splits, which depend on the seed
+alone."""
 
 import gc
 import math
@@ -30,9 +31,9 @@ MAX_IMAGES, MAX_BYTES = 512, 2**24  # of a batch of centre views: shared memory 
 class Batch(NamedTuple):
     """Images as bytes, and the colour shifts that the device adds to them.
 
-    images: uint8 [N, C, H, W]; labels: int64 [N]; shifts: float32 [N, 3], grey levels to add to red, green and blue
-    before the preprocessing, or None; unread: indices of images that could not be read and were replaced.
-    """
+    images: uint8 [N, C, H, W]; labels: int64 [N]; shifts: float32 [N, 3], grey levels to add to
+    red, green and blue before the preprocessing, or None; unread: indices of images that could not
+    be read and were replaced."""
 
     images: Tensor
     labels: Tensor
@@ -44,15 +45,21 @@ class TrainDataset(Dataset[Batch]):
     """Augmented training images in whole batches, addressed by (epoch, index)."""
 
     def __init__(self, source: Source, geometry: Geometry, seed: int, *, skip_bad: bool) -> None:
-        self.reader, self.labels, self.channels = Reader(source.train), source.train.labels, source.channels
+        self.reader, self.labels, self.channels = (
+            Reader(source.train),
+            source.train.labels,
+            source.channels,
+        )
         self.geometry, self.seed, self.skip_bad = geometry, seed, skip_bad
         self.views = ArrayViews.of(source.train, geometry)
 
     def __getitems__(self, items: Sequence[tuple[int, int]]) -> Batch:
-        """Return the batch of `items`, pairs of (epoch, index), of one epoch; torch's loader calls this.
+        """Return the batch of `items`, pairs of (epoch, index), of one epoch; torch's loader calls
+        this.
 
         Raises:
-            InputError: for an image that cannot be read. With `skip_bad`, the next readable image replaces it.
+            InputError: for an image that cannot be read. With `skip_bad`, the next readable image
+                replaces it.
         """
         indices = [index for _, index in items]
         if self.views is not None:
@@ -68,14 +75,19 @@ class TrainDataset(Dataset[Batch]):
                     break
                 if not self.skip_bad:
                     raise error
-                warnings.warn(f"{error}; the next image takes its place (data.bad_images=skip)", stacklevel=2)
+                warnings.warn(
+                    f"{error}; the next image takes its place (data.bad_images=skip)", stacklevel=2
+                )
                 unread.append(indices[place])
                 index = indices[place] = (wanted + step) % len(self.labels)
                 plans[place : place + 1] = self.reader.read(
                     [index], [self._plan_for(epoch, index)], images[place : place + 1]
                 )
             else:
-                raise InputError("no training image can be read; see data.bad_images=error for what is wrong with one")
+                raise InputError(
+                    "no training image can be read; see data.bad_images=error for what is "
+                    "wrong with one"
+                )
         shifts = None
         if self.geometry.color_sigma:
             shifts = torch.from_numpy(np.array([plan.shift for plan in plans], dtype=np.float32))  # type: ignore[union-attr]
@@ -89,7 +101,8 @@ class TrainDataset(Dataset[Batch]):
 
 
 class CenterDataset(Dataset[Batch]):
-    """The centre view of every image of a split, in whole batches; with `skip_bad`, of every readable image."""
+    """The centre view of every image of a split, in whole batches; with `skip_bad`, of every
+    readable image."""
 
     def __init__(self, source: Source, part: str, geometry: Geometry, *, skip_bad: bool) -> None:
         split = source.train if part == "train" else source.val
@@ -105,8 +118,14 @@ class CenterDataset(Dataset[Batch]):
             labels = torch.tensor([self.labels[index] for index in indices])
             return Batch(_in_reach(self.views.centered(indices)), labels, None, [])
         images = _buffer(len(indices), self.channels, self.geometry)
-        plans = self.reader.read(indices, [partial(center_plan, self.geometry)] * len(indices), images)
-        errors = {index: plan for index, plan in zip(indices, plans, strict=True) if isinstance(plan, InputError)}
+        plans = self.reader.read(
+            indices, [partial(center_plan, self.geometry)] * len(indices), images
+        )
+        errors = {
+            index: plan
+            for index, plan in zip(indices, plans, strict=True)
+            if isinstance(plan, InputError)
+        }
         if errors and not self.skip_bad:
             raise next(iter(errors.values()))
         read = [place for place, index in enumerate(indices) if index not in errors]
@@ -115,7 +134,8 @@ class CenterDataset(Dataset[Batch]):
 
 
 def _buffer(images: int, channels: int, geometry: Geometry) -> Tensor:
-    """Return room for views, in a worker in shared memory, from which the training process reads without a copy."""
+    """Return room for views, in a worker in shared memory, from which the training process reads
+    without a copy."""
     shape = (images, channels, geometry.crop_px, geometry.crop_px)
     if get_worker_info() is None:
         return torch.empty(shape, dtype=torch.uint8)
@@ -124,7 +144,11 @@ def _buffer(images: int, channels: int, geometry: Geometry) -> Tensor:
 
 def _in_reach(views: Tensor) -> Tensor:
     """Return `views` where the training process reads them without a copy."""
-    return views if get_worker_info() is None else shared_bytes(views.numel()).view(views.shape).copy_(views)
+    return (
+        views
+        if get_worker_info() is None
+        else shared_bytes(views.numel()).view(views.shape).copy_(views)
+    )
 
 
 def _identity(batch: Batch) -> Batch:
@@ -133,7 +157,8 @@ def _identity(batch: Batch) -> Batch:
 
 
 def _start_worker(_: int) -> None:
-    """Leave signals to the training process, and exempt the objects shared with it from garbage collection.
+    """Leave signals to the training process, and exempt the objects shared with it from garbage
+    collection.
 
     A collection would write to them and so copy 110 MB into each worker.
     """
@@ -144,10 +169,9 @@ def _start_worker(_: int) -> None:
 class EpochLoader(DataLoader):
     """A loader whose workers start with the first batch, which is after Lightning's `set_epoch`.
 
-    A plain DataLoader starts them in `iter()`, before `set_epoch`: a resumed run would repeat the order of epoch 0.
-    Lightning stores `state_dict` in its checkpoints, so that a run goes on within an epoch; it counts the batches that
-    were yielded, not those that workers have prefetched.
-    """
+    A plain DataLoader starts them in `iter()`, before `set_epoch`: a resumed run would repeat the
+    order of epoch 0. Lightning stores `state_dict` in its checkpoints, so that a run goes on within
+    an epoch; it counts the batches that were yielded, not those that workers have prefetched."""
 
     taken = 0
 
@@ -169,10 +193,10 @@ class EpochLoader(DataLoader):
 class ImageData(pl.LightningDataModule):
     """Training batches shuffled by (seed, epoch), and the validation split's centre views in order.
 
-    workers: processes that read ahead, 0 for none; timeout_s: how long to wait for a batch of theirs, 0 for ever.
-    pinned: whether batches lie in pinned memory. skip_bad: whether a training image that cannot be read is replaced and
-    named instead of ending the run; a validation image always ends it.
-    """
+    workers: processes that read ahead, 0 for none; timeout_s: how long to wait for a batch of
+    theirs, 0 for ever.
+    pinned: whether batches lie in pinned memory. skip_bad: whether a training image that cannot be
+    read is replaced and named instead of ending the run; a validation image always ends it."""
 
     def __init__(
         self,
@@ -192,11 +216,17 @@ class ImageData(pl.LightningDataModule):
         self.global_batch = global_batch
         if len(source.val.labels) < here.size:
             raise InputError(
-                f"{len(source.val.labels)} validation images are fewer than the {here.size} processes; start fewer"
+                f"{len(source.val.labels)} validation images are fewer than the {here.size} "
+                "processes; start fewer"
             )
         self.unread: set[int] = set()  # training images that the statistics left out
         self._batches = partial(
-            ShuffledBatches, len(source.train.labels), global_batch, seed, rank=here.rank, world=here.size
+            ShuffledBatches,
+            len(source.train.labels),
+            global_batch,
+            seed,
+            rank=here.rank,
+            world=here.size,
         )
         self.training = TrainDataset(source, geometry, seed, skip_bad=skip_bad)
         self._loading: dict[str, Any] = {
@@ -215,12 +245,14 @@ class ImageData(pl.LightningDataModule):
         """The order of the training images, which testing does not need.
 
         Raises:
-            InputError: where the split is smaller than a batch, or the processes do not divide a batch.
+            InputError: where the split is smaller than a batch, or the processes do not divide a
+                batch.
         """
         return self._batches()
 
     def first_batch(self, seed: int) -> Tensor:
-        """Return the centre views, uint8 [N, C, crop, crop], of the first batch of a run of `seed`, whole on any rank.
+        """Return the centre views, uint8 [N, C, crop, crop], of the first batch of a run of `seed`,
+        whole on any rank.
 
         Raises:
             InputError: where an image cannot be read, or the split is smaller than a batch.
@@ -238,7 +270,8 @@ class ImageData(pl.LightningDataModule):
         )
 
     def statistics_batches(self) -> Iterator[Tensor]:
-        """Yield the training split's centre views, uint8 [N, C, crop, crop], to which preprocessing is fitted."""
+        """Yield the training split's centre views, uint8 [N, C, crop, crop], to which preprocessing
+        is fitted."""
         crops = CenterDataset(self.source, "train", self.geometry, skip_bad=self.skip_bad)
         labels = self.source.train.labels
         longest = -(-math.ceil(len(labels) / self.here.size) // self._centre_batch)
@@ -255,4 +288,6 @@ class ImageData(pl.LightningDataModule):
 
     @property
     def _centre_batch(self) -> int:
-        return max(1, min(MAX_IMAGES, MAX_BYTES // (self.source.channels * self.geometry.crop_px**2)))
+        return max(
+            1, min(MAX_IMAGES, MAX_BYTES // (self.source.channels * self.geometry.crop_px**2))
+        )

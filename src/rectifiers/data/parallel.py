@@ -9,8 +9,11 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def map_in_order(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
-    """Yield `work(item)` for every item, in the order of the items; at most 2 per thread are in memory.
+def map_in_order(
+    work: Callable[[Item], Result], items: Iterable[Item], threads: int
+) -> Iterator[Result]:
+    """Yield `work(item)` for every item, in the order of the items; at most 2 per thread are in
+    memory.
 
     Threads instead of processes: decoders release the GIL, and no process outlives a kill.
     """

@@ -1,9 +1,8 @@
 """Preprocessing that is fitted to the training split alone: means, scales, PCA and whitening.
 
-Every method is an affine map of the pixels, fitted from exact sums over the centre crops of the training images. A new
-method is a function `(moments, **options) -> Affine` (here or in any importable module) and a file in
-`conf/preprocess/` that names it.
-"""
+Every method is an affine map of the pixels, fitted from exact sums over the centre crops of the
+training images. A new method is a function `(moments, **options) -> Affine` (here or in any
+importable module) and a file in `conf/preprocess/` that names it."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -25,11 +24,11 @@ EXACT_IMAGES = 256  # their squares add up to less than 2^24, so that float32 ho
 class PixelMoments:
     """Moments of each pixel over a split's crops, float64, in units where a white pixel is 1.
 
-    count: the number of images. mean, square (E[x^2]), low, high: [C, H, W]. The sums are of integers and exact, so
-    neither the order of the images nor the number of threads changes them.
+    count: the number of images. mean, square (E[x^2]), low, high: [C, H, W]. The sums are of
+    integers and exact, so neither the order of the images nor the number of threads changes them.
 
-    batches: a function that returns an iterator over the crops, uint8 [N, C, H, W] each. Several processes each pass
-    over a share of their own, at least one image, and get the moments of all.
+    batches: a function that returns an iterator over the crops, uint8 [N, C, H, W] each. Several
+    processes each pass over a share of their own, at least one image, and get the moments of all.
 
     Raises:
         InputError: for an empty split.
@@ -55,7 +54,10 @@ class PixelMoments:
         self.count = int(all_reduce(torch.tensor(self.count), "sum"))
         total, square = all_reduce(total, "sum"), all_reduce(square, "sum")
         low, high = all_reduce(low, "min").double(), all_reduce(high, "max").double()
-        self.mean, self.square = total / self.count / self.WHITE, square / self.count / self.WHITE**2
+        self.mean, self.square = (
+            total / self.count / self.WHITE,
+            square / self.count / self.WHITE**2,
+        )
         self.low, self.high = low / self.WHITE, high / self.WHITE
 
     @property
@@ -64,8 +66,8 @@ class PixelMoments:
 
     @cached_property
     def covariance(self) -> Tensor:
-        """The [D, D] covariance, D = C H W, divided by N as in the course notes; computed in a second pass when it is
-        first read.
+        """The [D, D] covariance, D = C H W, divided by N as in the course notes; computed in a
+        second pass when it is first read.
 
         Raises:
             InputError: where the images are too large for it.
@@ -73,7 +75,8 @@ class PixelMoments:
         size = self.mean.numel()
         if size > COVARIANCE_LIMIT:
             raise InputError(
-                f"this preprocess needs the covariance of {size} numbers per image, and the limit is "
+                f"this preprocess needs the covariance of {size} numbers per image, and the "
+                "limit is "
                 f"{COVARIANCE_LIMIT}; lower data.crop_px, or choose preprocess=pixel_mean"
             )
         product = torch.zeros(size, size, dtype=torch.float64)
@@ -87,10 +90,11 @@ class PixelMoments:
 
 @dataclass(frozen=True)
 class Affine:
-    """x -> (x - offset) * scale, then `matrix @ flatten(x)` where one is given; both broadcast to [C, H, W].
+    """x -> (x - offset) * scale, then `matrix @ flatten(x)` where one is given; both broadcast to
+    [C, H, W].
 
-    The result is an image where `matrix` is None or `image_form` says so, else a vector of len(matrix) numbers.
-    """
+    The result is an image where `matrix` is None or `image_form` says so, else a vector of
+    len(matrix) numbers."""
 
     offset: Tensor
     scale: Tensor
@@ -126,7 +130,8 @@ def pixel_mean(moments: PixelMoments) -> Affine:
 
 
 def standardize(moments: PixelMoments) -> Affine:
-    """Subtract each pixel's mean and divide by its standard deviation; a pixel that never varies becomes 0."""
+    """Subtract each pixel's mean and divide by its standard deviation; a pixel that never varies
+    becomes 0."""
     return Affine(moments.mean, _inverse(moments.variance.sqrt()))
 
 
@@ -140,7 +145,8 @@ def _inverse(spread: Tensor) -> Tensor:
 
 
 def eigenbasis(moments: PixelMoments) -> tuple[Tensor, Tensor]:
-    """Return the covariance's eigenvalues [D], descending, and eigenvectors as rows, largest component positive."""
+    """Return the covariance's eigenvalues [D], descending, and eigenvectors as rows, largest
+    component positive."""
     values, vectors = torch.linalg.eigh(moments.covariance)
     values, rows = values.flip(0).clamp_min(0), vectors.T.flip(0)
     largest = rows.gather(1, rows.abs().argmax(1, keepdim=True))
@@ -148,20 +154,26 @@ def eigenbasis(moments: PixelMoments) -> tuple[Tensor, Tensor]:
 
 
 def pca(moments: PixelMoments) -> Affine:
-    """Subtract the mean image and rotate into the eigenbasis of the covariance: a vector, decorrelated."""
+    """Subtract the mean image and rotate into the eigenbasis of the covariance: a vector,
+    decorrelated."""
     return _centred(moments.mean, eigenbasis(moments)[1])
 
 
 def pca_reduce(moments: PixelMoments, k: Count = 100) -> Affine:
-    """The first k coordinates in the eigenbasis, those of largest variance: a vector of k numbers."""
+    """The first k coordinates in the eigenbasis, those of largest variance: a vector of k
+    numbers."""
     _, rows = eigenbasis(moments)
     if k > len(rows):
-        raise InputError(f"preprocess.k={k} is more than the {len(rows)} numbers per image; give {len(rows)} or fewer")
+        raise InputError(
+            f"preprocess.k={k} is more than the {len(rows)} numbers per image; give "
+            f"{len(rows)} or fewer"
+        )
     return _centred(moments.mean, rows[:k].clone())
 
 
 def pca_whiten(moments: PixelMoments, epsilon: NonNegative = 1e-5) -> Affine:
-    """Rotate and divide each coordinate by sqrt(variance + epsilon): a vector, white where variance >> epsilon."""
+    """Rotate and divide each coordinate by sqrt(variance + epsilon): a vector, white where variance
+    >> epsilon."""
     return _centred(moments.mean, _whitening(*eigenbasis(moments), epsilon))
 
 
@@ -174,7 +186,8 @@ def zca(moments: PixelMoments, epsilon: NonNegative = 1e-2) -> Affine:
 def _whitening(values: Tensor, rows: Tensor, epsilon: float) -> Tensor:
     if epsilon == 0 and values.min() <= 1e-12:
         raise InputError(
-            "preprocess.epsilon=0 divides by the variance of directions in which the training images never vary; "
+            "preprocess.epsilon=0 divides by the variance of directions in which the training "
+            "images never vary; "
             "give a number above 0, such as 0.01"
         )
     return rows / (values + epsilon).sqrt()[:, None]
@@ -190,7 +203,8 @@ def residual_power(affine: Affine, moments: PixelMoments) -> float:
 
 
 class Preprocess(nn.Module):
-    """A fitted affine map as a module: uint8 [N, C, H, W] -> float [N, C, H, W], or [N, k] for the vector forms.
+    """A fitted affine map as a module: uint8 [N, C, H, W] -> float [N, C, H, W], or [N, k] for the
+    vector forms.
 
     Its tensors are stored with the run, not in checkpoints.
     """
@@ -199,7 +213,9 @@ class Preprocess(nn.Module):
     scale: Tensor
     matrix: Tensor | None
 
-    def __init__(self, offset: Tensor, scale: Tensor, matrix: Tensor | None, image_form: bool) -> None:
+    def __init__(
+        self, offset: Tensor, scale: Tensor, matrix: Tensor | None, image_form: bool
+    ) -> None:
         super().__init__()
         self.image_form = image_form
         self.register_buffer("offset", offset, persistent=False)
@@ -224,36 +240,44 @@ class Preprocess(nn.Module):
         return y.view_as(x) if self.image_form else y
 
     def _sized(self, fitted: Tensor, images: Tensor) -> Tensor:
-        """Return per-pixel statistics, interpolated to images of another size as SPP-net does with the mean image."""
+        """Return per-pixel statistics, interpolated to images of another size as SPP-net does with
+        the mean image."""
         size = images.shape[-2:]
         if fitted.shape[-2:] in ((1, 1), size):
             return fitted
         if self.matrix is not None:
             raise InputError(
-                f"this preprocess rotates images of {fitted.shape[-2]} x {fitted.shape[-1]} px and has no meaning for "
-                f"{size[0]} x {size[1]}; choose evaluation=[center,ten_view], or preprocess=pixel_mean"
+                f"this preprocess rotates images of {fitted.shape[-2]} x {fitted.shape[-1]} px "
+                "and has no meaning for "
+                f"{size[0]} x {size[1]}; choose evaluation=[center,ten_view], or "
+                "preprocess=pixel_mean"
             )
         return F.interpolate(fitted[None], size, mode="bilinear", align_corners=False)[0]
 
     def fitted(self) -> dict[str, Tensor | bool | None]:
-        """Return the arguments that rebuild this map by `Preprocess(**fitted)`; tensors on the CPU."""
+        """Return the arguments that rebuild this map by `Preprocess(**fitted)`; tensors on the
+        CPU."""
         tensors = {"offset": self.offset, "scale": self.scale, "matrix": self.matrix}
-        return {**{k: t if t is None else t.cpu() for k, t in tensors.items()}, "image_form": self.image_form}
+        return {
+            **{k: t if t is None else t.cpu() for k, t in tensors.items()},
+            "image_form": self.image_form,
+        }
 
 
 def fit(method: Method, moments: PixelMoments, scale: float | str) -> Preprocess:
     """Fit `method` to a training split's moments.
 
-    scale: a factor on the result (255 gives the paper's pixel range to a centring method), or "unit_rms": divide by the
-    root mean square of the training images' result, one number for all, so that methods differ only in centring
-    and conditioning, and the second moment of the first layer's input is 1.
-    """
+    scale: a factor on the result (255 gives the paper's pixel range to a centring method), or
+    "unit_rms": divide by the root mean square of the training images' result, one number for all,
+    so that methods differ only in centring and conditioning, and the second moment of the first
+    layer's input is 1."""
     affine = method(moments)
     if scale == "unit_rms":
         power = residual_power(affine, moments)
         if not power > 1e-12:
             raise InputError(
-                "preprocess.scale=unit_rms has nothing to divide by: all training images are equal; give a number"
+                "preprocess.scale=unit_rms has nothing to divide by: all training images are "
+                "equal; give a number"
             )
         scale = 1 / math.sqrt(power)
     return Preprocess(

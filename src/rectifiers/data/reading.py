@@ -1,4 +1,5 @@
-"""Reading views of a split's images into a batch's buffer, by the C decoder for the JPEG files that it supports."""
+"""Reading views of a split's images into a batch's buffer, by the C decoder for the JPEG files that
+it supports."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,16 +20,28 @@ class Reader:
         self.split = split
         self.encoded = None if jpeg.unavailable_reason() else getattr(split, "encoded", None)
 
-    def read(self, indices: Sequence[int], plans_for: Sequence[PlanFor], out: Tensor) -> list[Plan | InputError]:
-        """Write a view of each image into `out`, uint8 [N, C, side, side]; return the plans of the views.
+    def read(
+        self, indices: Sequence[int], plans_for: Sequence[PlanFor], out: Tensor
+    ) -> list[Plan | InputError]:
+        """Write a view of each image into `out`, uint8 [N, C, side, side]; return the plans of the
+        views.
 
-        For an image that cannot be read, its error takes the plan's place, and its view is undefined.
-        """
-        # First all files and plans, then all pixels: each part stays in the cache, which is a tenth faster.
-        opened = [self._open(index, plan_for) for index, plan_for in zip(indices, plans_for, strict=True)]
+        For an image that cannot be read, its error takes the plan's place, and its view is
+        undefined."""
+        # First all files and plans, then all pixels: each part stays in the cache, which is a tenth
+        # faster.
+        opened = [
+            self._open(index, plan_for) for index, plan_for in zip(indices, plans_for, strict=True)
+        ]
         results: list[Plan | InputError] = []
-        for view, index, plan_for, (encoded, plan) in zip(out, indices, plans_for, opened, strict=True):
-            if plan is None or plan.pad_px or not jpeg.crop(encoded, plan.size, plan.corner, plan.mirrored, view):
+        for view, index, plan_for, (encoded, plan) in zip(
+            out, indices, plans_for, opened, strict=True
+        ):
+            if (
+                plan is None
+                or plan.pad_px
+                or not jpeg.crop(encoded, plan.size, plan.corner, plan.mirrored, view)
+            ):
                 results.append(self._read_by_pillow(index, plan_for, view))
             else:
                 results.append(plan)

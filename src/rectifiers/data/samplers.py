@@ -1,4 +1,5 @@
-"""The order of the training images: a pure function of (seed, epoch), whatever the workers and the restarts."""
+"""The order of the training images: a pure function of (seed, epoch), whatever the workers and the
+restarts."""
 
 from collections.abc import Iterator
 
@@ -12,11 +13,11 @@ from rectifiers.runtime.seeds import derive_seed
 class ShuffledBatches(Sampler[list[tuple[int, int]]]):
     """A batch sampler of (epoch, index) pairs: a fresh permutation each epoch, whole batches only.
 
-    DEVIATION: the images that do not fill a whole batch, others in every epoch, are left out; Caffe wraps around.
-    The epoch is part of the item, because a worker derives the augmentation from it.
+    DEVIATION: the images that do not fill a whole batch, others in every epoch, are left out; Caffe
+    wraps around. The epoch is part of the item, because a worker derives the augmentation from it.
 
-    rank, world: this process takes every `world`-th image of a batch, from the `rank`-th on. `skip` is the number of
-    batches that the next iteration leaves out at its beginning.
+    rank, world: this process takes every `world`-th image of a batch, from the `rank`-th on. `skip`
+    is the number of batches that the next iteration leaves out at its beginning.
 
     Raises:
         InputError: where the split is smaller than a batch, or the processes do not divide a batch.
@@ -25,7 +26,8 @@ class ShuffledBatches(Sampler[list[tuple[int, int]]]):
     def __init__(self, size: int, batch: int, seed: int, *, rank: int = 0, world: int = 1) -> None:
         if batch > size:
             raise InputError(
-                f"optim.global_batch={batch} is more than the {size} training images; give {size} or fewer"
+                f"optim.global_batch={batch} is more than the {size} training images; give "
+                f"{size} or fewer"
             )
         check_share(batch, world)
         self.size, self.batch, self.seed, self.epoch = size, batch, seed, 0
@@ -33,7 +35,8 @@ class ShuffledBatches(Sampler[list[tuple[int, int]]]):
 
     @property
     def sampler(self) -> "ShuffledBatches":
-        """Itself: Lightning calls `set_epoch` on a batch sampler's `sampler`, not on the batch sampler."""
+        """Itself: Lightning calls `set_epoch` on a batch sampler's `sampler`, not on the batch
+        sampler."""
         return self
 
     def set_epoch(self, epoch: int) -> None:
@@ -56,6 +59,7 @@ def check_share(batch: int, processes: int) -> None:
     """Raise an InputError where a batch cannot be shared by so many processes."""
     if batch % processes:
         raise InputError(
-            f"optim.global_batch={batch} does not divide over {processes} processes; give a multiple of {processes}, "
+            f"optim.global_batch={batch} does not divide over {processes} processes; give a "
+            f"multiple of {processes}, "
             "or start another number of processes"
         )

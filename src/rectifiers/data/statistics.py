@@ -24,12 +24,16 @@ def statistics_key(inputs: dict[str, Any]) -> str:
 
 
 def load_or_fit(
-    folder: Path, key: str, fit: Callable[[], Preprocess], is_whole: Callable[[], bool] = lambda: True
+    folder: Path,
+    key: str,
+    fit: Callable[[], Preprocess],
+    is_whole: Callable[[], bool] = lambda: True,
 ) -> Preprocess:
-    """Return the map in the cache under `key`, or fit it and store it. A damaged file is replaced by a new fit.
+    """Return the map in the cache under `key`, or fit it and store it. A damaged file is replaced
+    by a new fit.
 
-    Several processes fit together. is_whole: whether the fit has used every image; otherwise it is not stored.
-    """
+    Several processes fit together. is_whole: whether the fit has used every image; otherwise it is
+    not stored."""
     path = folder / f"{key}.pt"
 
     def cached() -> Preprocess | None:
@@ -42,7 +46,9 @@ def load_or_fit(
         try:
             save(fitted, path)
         except OSError as error:
-            raise InputError(f"cache_dir cannot be written ({error}); give another cache_dir") from error
+            raise InputError(
+                f"cache_dir cannot be written ({error}); give another cache_dir"
+            ) from error
 
     known = broadcast_from_rank_zero(cached)
     if known is not None:
@@ -66,12 +72,15 @@ def load(path: Path) -> Preprocess:
         InputError: where the file is missing or damaged, by its zip's own checksums.
     """
     if not path.exists():
-        raise InputError(f"{path} is missing; train.py with rerun=true fits the preprocessing again")
+        raise InputError(
+            f"{path} is missing; train.py with rerun=true fits the preprocessing again"
+        )
     try:
         check_zip(path)
         parts = torch.load(path, weights_only=True)
         return Preprocess(**parts)
     except Exception as error:  # damage can raise anything
         raise InputError(
-            f"{path} is damaged ({type(error).__name__}); train.py with rerun=true fits the preprocessing again"
+            f"{path} is damaged ({type(error).__name__}); train.py with rerun=true fits the "
+            "preprocessing again"
         ) from error

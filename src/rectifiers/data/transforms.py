@@ -1,8 +1,8 @@
-"""From a source's image to the network's input size: resize the shorter side, crop, flip. All on uint8 [C, H, W].
+"""From a source's image to the network's input size: resize the shorter side, crop, flip. All on
+uint8 [C, H, W].
 
-A plan of the transform comes first (`draw_plan`, `center_plan`). Pillow executes it here (`apply_plan`), or `data.jpeg`
-does, with equal bits, while it decodes.
-"""
+A plan of the transform comes first (`draw_plan`, `center_plan`). Pillow executes it here
+(`apply_plan`), or `data.jpeg` does, with equal bits, while it decodes."""
 
 import hashlib
 from collections.abc import Sequence
@@ -19,12 +19,14 @@ from rectifiers.runtime.errors import InputError
 
 @dataclass(frozen=True)
 class Geometry:
-    """The shorter side after resizing, the side of the square crop, and the augmentation of training images.
+    """The shorter side after resizing, the side of the square crop, and the augmentation of
+    training images.
 
-    flip: whether half of the images are mirrored. scale_jitter_px: the shorter side is drawn from this range, both ends
-    included, instead of `resize_px`. color_sigma: the colour shift of Krizhevsky et al. (2012), 0.1 there; 0 for none.
-    color_scale: the factors of the drawn numbers, a key of `COLOR_SCALES`. pad_px: black pixels added to each side of a
-    resized training image; the centre view is of the image without them.
+    flip: whether half of the images are mirrored. scale_jitter_px: the shorter side is drawn from
+    this range, both ends included, instead of `resize_px`. color_sigma: the colour shift of
+    Krizhevsky et al. (2012), 0.1 there; 0 for none.
+    color_scale: the factors of the drawn numbers, a key of `COLOR_SCALES`. pad_px: black pixels
+    added to each side of a resized training image; the centre view is of the image without them.
     """
 
     resize_px: int
@@ -40,7 +42,8 @@ class Geometry:
 class Plan:
     """The transform of one image: resize to `size` (height, width), pad, crop `side` px, mirror.
 
-    corner: row and column of the crop's first pixel in the padded image. pad_px: black pixels on each side.
+    corner: row and column of the crop's first pixel in the padded image. pad_px: black pixels on
+    each side.
 
     shift: grey levels that are added to red, green and blue afterwards, float64 [3]; None for none.
     """
@@ -53,11 +56,13 @@ class Plan:
     pad_px: int = 0
 
 
-# The covariance of RGB over ImageNet's training pixels in [0, 1], as commonly quoted: eigenvalues, and eigenvectors
-# as columns. Krizhevsky et al. write "times the eigenvalue", but their released code multiplies by the roots; which of
-# the two this paper used is unknown ("as in [Krizhevsky]").
+# The covariance of RGB over ImageNet's training pixels in [0, 1], as commonly quoted: eigenvalues,
+# and eigenvectors as columns. Krizhevsky et al. write "times the eigenvalue", but their released
+# code multiplies by the roots; which of the two this paper used is unknown ("as in [Krizhevsky]").
 COLOR_VALUES = np.array([0.2175, 0.0188, 0.0045])
-COLOR_VECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
+COLOR_VECTORS = np.array(
+    [[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]]
+)
 COLOR_SCALES = {"eigenvalues": COLOR_VALUES, "roots": np.sqrt(COLOR_VALUES)}
 WHITE = 255
 DRAWS = 8  # random numbers an image: for its side, row, column, mirroring and colours; one is spare
@@ -65,7 +70,8 @@ SMALLEST_DRAW = 2.0**-53  # apart from 0
 
 
 def resized(height: int, width: int, px: int) -> tuple[int, int]:
-    """Return the height and width whose shorter side is `px`, the longer one rounded down, as torchvision does.
+    """Return the height and width whose shorter side is `px`, the longer one rounded down, as
+    torchvision does.
 
     Raises:
         InputError: for an image so long and thin that the result would exceed LARGEST_PIXELS.
@@ -73,17 +79,19 @@ def resized(height: int, width: int, px: int) -> tuple[int, int]:
     longer = int(px * max(height, width) / min(height, width))
     if px * longer > LARGEST_PIXELS:
         raise InputError(
-            f"an image of {height} x {width} px would have more than {LARGEST_PIXELS:,} px when its shorter side is "
+            f"an image of {height} x {width} px would have more than {LARGEST_PIXELS:,} px "
+            "when its shorter side is "
             f"{px}; remove it"
         )
     return (px, longer) if height <= width else (longer, px)
 
 
 def resize_shorter(image: Tensor, px: int) -> Tensor:
-    """Scale so that the shorter side is `px`: Pillow's bilinear (antialiased), the aspect ratio kept.
+    """Scale so that the shorter side is `px`: Pillow's bilinear (antialiased), the aspect ratio
+    kept.
 
-    Pillow computes in integers, so every machine gets the same bytes; torch's kernels differ between machines.
-    """
+    Pillow computes in integers, so every machine gets the same bytes; torch's kernels differ
+    between machines."""
     return _resize(image, resized(image.shape[-2], image.shape[-1], px))
 
 
@@ -94,22 +102,27 @@ def _resize(image: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def pad(image: Tensor, px: int) -> Tensor:
-    """Add `px` black pixels to each side, as torchvision's `RandomCrop(padding=px)` does to a photo."""
+    """Add `px` black pixels to each side, as torchvision's `RandomCrop(padding=px)` does to a
+    photo."""
     return torch.nn.functional.pad(image, [px] * 4) if px else image
 
 
 def draw_numbers(seed: int, epoch: int, indices: Sequence[int]) -> np.ndarray:
-    """Return what is random in the plans of the training images `indices`, float64 [n, DRAWS], uniform in [0, 1).
+    """Return what is random in the plans of the training images `indices`, float64 [n, DRAWS],
+    uniform in [0, 1).
 
-    An image's numbers are a hash of (seed, epoch, its index), which costs a tenth of a generator's set-up.
-    """
+    An image's numbers are a hash of (seed, epoch, its index), which costs a tenth of a generator's
+    set-up."""
     names = (f"augmentation {seed} {epoch} {index}".encode() for index in indices)
     hashes = b"".join(hashlib.blake2b(name, digest_size=8 * DRAWS).digest() for name in names)
     return (np.frombuffer(hashes, dtype="<u8").reshape(-1, DRAWS) >> 11) * SMALLEST_DRAW
 
 
-def draw_plan(geometry: Geometry, seed: int, epoch: int, index: int, shape: tuple[int, int]) -> Plan:
-    """Draw the plan of a training image of `shape` (height, width): a pure function of the arguments.
+def draw_plan(
+    geometry: Geometry, seed: int, epoch: int, index: int, shape: tuple[int, int]
+) -> Plan:
+    """Draw the plan of a training image of `shape` (height, width): a pure function of the
+    arguments.
 
     Neither the number of workers nor the rank or a restart, therefore, changes the network's input.
     """
@@ -117,25 +130,40 @@ def draw_plan(geometry: Geometry, seed: int, epoch: int, index: int, shape: tupl
     low, high = geometry.scale_jitter_px or (geometry.resize_px, geometry.resize_px)
     size = resized(*shape, low + int(numbers[0] * (high - low + 1)))
     room = 2 * geometry.pad_px - geometry.crop_px + 1
-    top, left = (int(number * (side + room)) for number, side in zip(numbers[1:3], size, strict=True))
+    top, left = (
+        int(number * (side + room)) for number, side in zip(numbers[1:3], size, strict=True)
+    )
     mirrored = bool(numbers[3] < 0.5) and geometry.flip
-    return Plan(size, (top, left), geometry.crop_px, mirrored, color_shift(geometry, numbers), geometry.pad_px)
+    return Plan(
+        size,
+        (top, left),
+        geometry.crop_px,
+        mirrored,
+        color_shift(geometry, numbers),
+        geometry.pad_px,
+    )
 
 
 def color_shift(geometry: Geometry, numbers: np.ndarray) -> np.ndarray | None:
-    """Return grey levels to add to red, green and blue, float64 [3], by an image's `draw_numbers`; None for none."""
+    """Return grey levels to add to red, green and blue, float64 [3], by an image's `draw_numbers`;
+    None for none."""
     if not geometry.color_sigma:
         return None
     from scipy.special import ndtri  # here and not above: most runs shift no colours
 
-    alphas = geometry.color_sigma * ndtri(numbers[4:7] + SMALLEST_DRAW / 2)  # normal: the inverse of its distribution
+    alphas = geometry.color_sigma * ndtri(
+        numbers[4:7] + SMALLEST_DRAW / 2
+    )  # normal: the inverse of its distribution
     return WHITE * (COLOR_VECTORS @ (COLOR_SCALES[geometry.color_scale] * alphas))
 
 
 def apply_plan(plan: Plan, image: Tensor) -> Tensor:
-    """Return the view that `plan` describes, uint8 [C, side, side]; the device adds the colour shift."""
+    """Return the view that `plan` describes, uint8 [C, side, side]; the device adds the colour
+    shift."""
     top, left = plan.corner
-    crop = pad(_resize(image, plan.size), plan.pad_px)[:, top : top + plan.side, left : left + plan.side]
+    crop = pad(_resize(image, plan.size), plan.pad_px)[
+        :, top : top + plan.side, left : left + plan.side
+    ]
     return crop.flip(-1) if plan.mirrored else crop
 
 

@@ -1,4 +1,5 @@
-"""Exact error counts: integers that are summed over batches and processes, never a mean of means."""
+"""Exact error counts: integers that are summed over batches and processes, never a mean of
+means."""
 
 from dataclasses import asdict, dataclass
 
@@ -9,7 +10,8 @@ from torchmetrics import Metric
 
 @dataclass(frozen=True)
 class Errors:
-    """Counts over `num_images` images; `top5_correct` is None for five classes or fewer, where it would be trivial."""
+    """Counts over `num_images` images; `top5_correct` is None for five classes or fewer, where it
+    would be trivial."""
 
     num_images: int
     top1_correct: int
@@ -21,21 +23,29 @@ class Errors:
 
     @property
     def top5_error_pct(self) -> float | None:
-        return None if self.top5_correct is None else 100 * (self.num_images - self.top5_correct) / self.num_images
+        return (
+            None
+            if self.top5_correct is None
+            else 100 * (self.num_images - self.top5_correct) / self.num_images
+        )
 
     def as_dict(self) -> dict[str, float | None]:
         """Return the counts and the errors in percent, under the names that a record gives them."""
-        return {**asdict(self), "top1_error_pct": self.top1_error_pct, "top5_error_pct": self.top5_error_pct}
+        return {
+            **asdict(self),
+            "top1_error_pct": self.top1_error_pct,
+            "top5_error_pct": self.top5_error_pct,
+        }
 
 
 def is_correct(scores: Tensor, labels: Tensor, top_k: int = 1) -> Tensor:
     """Return whether each image's label is among its `top_k` highest scores, bool [N].
 
-    scores: [N, classes]; labels: [N]. The rank is strict: an answer is correct when fewer than `top_k` other classes
-    score at least as high as the label's. A tie with a wrong class is therefore an error, so that a network that gives
-    all classes the same score is wrong everywhere instead of being right by the order of the classes. An image with a
-    score that is infinite or NaN is an error.
-    """
+    scores: [N, classes]; labels: [N]. The rank is strict: an answer is correct when fewer than
+    `top_k` other classes score at least as high as the label's. A tie with a wrong class is
+    therefore an error, so that a network that gives all classes the same score is wrong everywhere
+    instead of being right by the order of the classes. An image with a score that is infinite or
+    NaN is an error."""
     rivals = (scores >= scores.gather(1, labels[:, None])).sum(1) - 1
     return (rivals < top_k) & torch.isfinite(scores).all(1)
 
@@ -60,7 +70,8 @@ class ErrorCounter(Metric):
         self.top5_correct += is_correct(scores, labels, top_k=5).sum()
 
     def compute(self) -> Tensor:
-        """Return the counts (images, top-1, top-5), int64 [3]; torchmetrics sums them over processes."""
+        """Return the counts (images, top-1, top-5), int64 [3]; torchmetrics sums them over
+        processes."""
         return torch.stack([self.num_images, self.top1_correct, self.top5_correct])
 
     def errors(self) -> Errors:

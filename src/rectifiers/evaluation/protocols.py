@@ -1,8 +1,9 @@
-"""Test protocols: which views of an image the network gets, how their scores are averaged, and what that costs.
+"""Test protocols: which views of an image the network gets, how their scores are averaged, and what
+that costs.
 
-A protocol is made by a function `(crop_px, **settings) -> TestProtocol` that a file in `conf/evaluation/` names. Scores
-are averaged after the softmax: over the views or windows of a scale first, and over scales then.
-"""
+A protocol is made by a function `(crop_px, **settings) -> TestProtocol` that a file in
+`conf/evaluation/` names. Scores are averaged after the softmax: over the views or windows of a
+scale first, and over scales then."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -22,7 +23,10 @@ from rectifiers.nn.networks.rows import map_sizes, multiply_adds
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Range
 
-NEEDS_MAPS = "testing on maps needs some, and this network has no conv layers; choose evaluation=[center,ten_view]"
+NEEDS_MAPS = (
+    "testing on maps needs some, and this network has no conv layers; choose "
+    "evaluation=[center,ten_view]"
+)
 
 
 class ImageClassifier(Protocol):
@@ -41,7 +45,8 @@ class TestProtocol(Protocol):
 
     @property
     def scales_px(self) -> Mapping[int, float]:
-        """The shorter sides that an image is resized to, each with its weight in the mean over scales."""
+        """The shorter sides that an image is resized to, each with its weight in the mean over
+        scales."""
         ...
 
     def views(self, image: Tensor, px: int) -> Tensor:
@@ -73,7 +78,8 @@ class Crops:
         views = self.crop(resize_shorter(image, px))
         if views.dim() != 4 or views.shape[:2] != (self.num_views, len(image)):
             raise InputError(
-                f"a protocol of {self.num_views} views makes {list(views.shape)} of an image {list(image.shape)}; "
+                f"a protocol of {self.num_views} views makes {list(views.shape)} of an image "
+                f"{list(image.shape)}; "
                 f"its crop must return [{self.num_views}, {len(image)}, height, width]"
             )
         return views
@@ -93,14 +99,17 @@ def center(crop_px: int, *, scale_px: int) -> Crops:
     return Crops(lambda image: F.center_crop(image, [crop_px])[None], 1, scale_px)
 
 
-def ten_view(crop_px: int, *, scale_px: int, pad_px: Annotated[int, Range(ge=0, le=LARGEST_PX)] = 0) -> Crops:
-    """Ten views: the four corners of the whole resized image and its centre, and the mirror image of each crop.
+def ten_view(
+    crop_px: int, *, scale_px: int, pad_px: Annotated[int, Range(ge=0, le=LARGEST_PX)] = 0
+) -> Crops:
+    """Ten views: the four corners of the whole resized image and its centre, and the mirror image
+    of each crop.
 
-    pad_px: black pixels that are added to each side before, as in training; the centre is the same with them.
+    pad_px: black pixels that are added to each side before, as in training; the centre is the same
+    with them.
 
-    torchvision's `ten_crop` mirrors the image before it crops, which moves the mirrored centre by a pixel where the
-    margin is odd.
-    """
+    torchvision's `ten_crop` mirrors the image before it crops, which moves the mirrored centre by a
+    pixel where the margin is odd."""
 
     def crops(image: Tensor) -> Tensor:
         five = torch.stack(F.five_crop(pad(image, pad_px), [crop_px]))
@@ -158,23 +167,27 @@ def dense(crop_px: int, *, scales_px: list, mirror: bool = True) -> Dense:
 
 
 class MapViews(Dense):
-    """SPP-net's views, cut from the last map: centre, corners and the middles of the sides, and the mirror of each.
+    """SPP-net's views, cut from the last map: centre, corners and the middles of the sides, and the
+    mirror of each.
 
-    A view of the image becomes the window of the training map's size that lies nearest to it. For models A, B and C
-    those are the positions whose centres the view covers, which is SPP-net's own rule.
-    DEVIATION: SPP-net lets the window's size vary with the view where the stride does not divide the crop (14-layer
-    model); a fixed size is what the network was trained on, and what a head without a pyramid needs.
-    """
+    A view of the image becomes the window of the training map's size that lies nearest to it. For
+    models A, B and C those are the positions whose centres the view covers, which is SPP-net's own
+    rule. DEVIATION: SPP-net lets the window's size vary with the view where the stride does not
+    divide the crop (14-layer model); a fixed size is what the network was trained on, and what a
+    head without a pyramid needs."""
 
     def score(self, classifier: ImageClassifier, views: Tensor) -> Tensor:
         network = of_rows(classifier.network)
         window = self._window(network)
-        maps = network.trunk(classifier.preprocess(views.flatten(0, 1))).unflatten(0, views.shape[:2])
+        maps = network.trunk(classifier.preprocess(views.flatten(0, 1))).unflatten(
+            0, views.shape[:2]
+        )
         stride = math.prod(shape.row.stride for shape in network.shapes)
         height, width = views.shape[-2:]
         windows = []
         for left, right in self._margins(width):
-            # The mirror of a view is cut from the mirrored map, as far from its left as the view is from its right.
+            # The mirror of a view is cut from the mirrored map, as far from its left as the view is
+            # from its right.
             for direction, start in ((maps[:, 0], left), (maps[:, 1], right)):
                 x = _nearest(start, stride, maps.shape[-1] - window)
                 for top, _ in self._margins(height):
@@ -184,7 +197,8 @@ class MapViews(Dense):
         return scores.unflatten(0, (len(views), -1)).mean(dim=1)
 
     def _margins(self, side_px: int) -> list[tuple[int, int]]:
-        """Return each view's distances from both ends of a side: one view where the side is the crop's, else three."""
+        """Return each view's distances from both ends of a side: one view where the side is the
+        crop's, else three."""
         room = side_px - self.crop_px
         return [(0, 0)] if room == 0 else [(0, room), (room // 2, room - room // 2), (room, 0)]
 
@@ -193,25 +207,31 @@ class MapViews(Dense):
 
 
 def multi_view(crop_px: int, *, scales_px: list) -> MapViews:
-    """Up to 18 views per scale (SPP-net, section 3.1), all with the same weight: 96 at the six scales from 224 to 560.
+    """Up to 18 views per scale (SPP-net, section 3.1), all with the same weight: 96 at the six
+    scales from 224 to 560.
 
     The scale of the crop itself has a single row of views, and weighs 6 where the others weigh 18.
     """
     _check_scales(scales_px, crop_px)
     num_views = {px: 6 if px == crop_px else 18 for px in scales_px}
-    return MapViews(crop_px, {px: count / sum(num_views.values()) for px, count in num_views.items()})
+    return MapViews(
+        crop_px, {px: count / sum(num_views.values()) for px, count in num_views.items()}
+    )
 
 
 @dataclass(frozen=True)
 class Combined(Dense):
-    """Several ways of testing on maps at once: the mean of their mean scores, each weighing the same."""
+    """Several ways of testing on maps at once: the mean of their mean scores, each weighing the
+    same."""
 
     parts: tuple[Dense, ...] = ()
 
     def score(self, classifier: ImageClassifier, views: Tensor) -> Tensor:
         px = min(views.shape[-2:])  # of the scale that these views are of
         used = [(part, part.scales_px[px]) for part in self.parts if px in part.scales_px]
-        total = torch.stack([weight * part.score(classifier, views) for part, weight in used]).sum(0)
+        total = torch.stack([weight * part.score(classifier, views) for part, weight in used]).sum(
+            0
+        )
         return total / sum(weight for _, weight in used)
 
     def multiply_adds(self, network: ImageNetwork, height: int, width: int) -> int:
@@ -221,8 +241,8 @@ class Combined(Dense):
 def dense_and_multi_view(crop_px: int, *, dense_scales_px: list, view_scales_px: list) -> Combined:
     """Dense testing and SPP-net's views, each over its own scales, averaged.
 
-    The paper's section 3 names both and not how they are combined, if they are; equal weights are a choice of ours.
-    """
+    The paper's section 3 names both and not how they are combined, if they are; equal weights are a
+    choice of ours."""
     parts = dense(crop_px, scales_px=dense_scales_px), multi_view(crop_px, scales_px=view_scales_px)
     weights = {px: 0.0 for part in parts for px in part.scales_px}
     for part in parts:
@@ -237,9 +257,16 @@ def _nearest(px: int, stride: int, last: int) -> int:
 
 
 def _check_scales(scales_px: list, crop_px: int) -> None:
-    is_list = isinstance(scales_px, list) and scales_px and len(set(map(str, scales_px))) == len(scales_px)
-    if not is_list or any(type(px) is not int or not crop_px <= px <= LARGEST_PX for px in scales_px):
+    is_list = (
+        isinstance(scales_px, list)
+        and scales_px
+        and len(set(map(str, scales_px))) == len(scales_px)
+    )
+    if not is_list or any(
+        type(px) is not int or not crop_px <= px <= LARGEST_PX for px in scales_px
+    ):
         raise InputError(
-            f"the scales {scales_px} of a protocol are not usable; give different whole numbers from "
+            f"the scales {scales_px} of a protocol are not usable; give different whole "
+            "numbers from "
             f"data.crop_px={crop_px} to {LARGEST_PX}"
         )

@@ -1,4 +1,5 @@
-"""Kept scores: one file per run and protocol, by image, so that ensembles and paired tests need no second pass."""
+"""Kept scores: one file per run and protocol, by image, so that ensembles and paired tests need no
+second pass."""
 
 import hashlib
 import zipfile
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scores:
-    """Mean softmax scores of a whole split, float32 [images, classes], with its labels, int64 [images].
+    """Mean softmax scores of a whole split, float32 [images, classes], with its labels, int64
+    [images].
 
-    Row i belongs to the i-th image that is tested of the data whose content hash is `data`. settings: the protocol's,
-    as canonical JSON.
-    """
+    Row i belongs to the i-th image that is tested of the data whose content hash is `data`.
+    settings: the protocol's, as canonical JSON."""
 
     scores: "np.ndarray"
     labels: "np.ndarray"
@@ -27,7 +28,8 @@ class Scores:
     settings: str
 
     def digest(self) -> str:
-        """Return a hash of all fields, 16 hex digits; a record holds it, so that a file of another test is noticed."""
+        """Return a hash of all fields, 16 hex digits; a record holds it, so that a file of another
+        test is noticed."""
         content = hashlib.blake2b(f"{self.data} {self.settings} ".encode(), digest_size=8)
         content.update(self.scores.tobytes())
         content.update(self.labels.tobytes())
@@ -62,13 +64,21 @@ def load(path: Path) -> Scores:
             if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
                 raise ValueError("a part is compressed, and may unpack to any size")
         with np.load(path, allow_pickle=False) as file:
-            loaded = Scores(file["scores"], file["labels"], str(file["data"]), str(file["settings"]))
+            loaded = Scores(
+                file["scores"], file["labels"], str(file["data"]), str(file["settings"])
+            )
         if (
             loaded.scores.dtype != np.float32
             or loaded.scores.ndim != 2
             or loaded.labels.shape != loaded.scores.shape[:1]
         ):
-            raise ValueError(f"scores of shape {loaded.scores.shape}, labels of shape {loaded.labels.shape}")
-    except Exception as error:  # a damaged file fails in as many ways as zip and NumPy's format know
-        raise InputError(f"{path} cannot be read as kept scores ({error}); remove it and test the run again") from error
+            raise ValueError(
+                f"scores of shape {loaded.scores.shape}, labels of shape {loaded.labels.shape}"
+            )
+    except (
+        Exception
+    ) as error:  # a damaged file fails in as many ways as zip and NumPy's format know
+        raise InputError(
+            f"{path} cannot be read as kept scores ({error}); remove it and test the run again"
+        ) from error
     return loaded

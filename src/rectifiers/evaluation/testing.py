@@ -1,4 +1,5 @@
-"""A whole split through a test protocol: batches of images of one shape, errors and calibration counted exactly."""
+"""A whole split through a test protocol: batches of images of one shape, errors and calibration
+counted exactly."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -29,7 +30,11 @@ class ViewDataset(Dataset[tuple[list[Tensor], int, int]]):
 
     def __getitem__(self, index: int) -> tuple[list[Tensor], int, int]:
         image = self.split.image(index)
-        return [self.protocol.views(image, px) for px in self.protocol.scales_px], self.split.labels[index], index
+        return (
+            [self.protocol.views(image, px) for px in self.protocol.scales_px],
+            self.split.labels[index],
+            index,
+        )
 
 
 def same_shape_batches(split: Split, protocol: TestProtocol) -> Iterator[list[int]]:
@@ -39,7 +44,10 @@ def same_shape_batches(split: Split, protocol: TestProtocol) -> Iterator[list[in
         groups.setdefault(split.shape(index), []).append(index)
     for indices in groups.values():
         image = split.image(indices[0])
-        pixels = [views[:, 0].numel() for views in (protocol.views(image, px) for px in protocol.scales_px)]
+        pixels = [
+            views[:, 0].numel()
+            for views in (protocol.views(image, px) for px in protocol.scales_px)
+        ]
         size = max(1, PIXELS_PER_BATCH // max(pixels))
         for start in range(0, len(indices), size):
             yield indices[start : start + size]
@@ -57,11 +65,12 @@ def evaluate(
     timeout_s: float = 0,
     on_batch: Callable[[int], None] = lambda images: None,
 ) -> Result:
-    """Test `classifier` (see `protocols.ImageClassifier`) on a whole split; it is put into eval mode.
+    """Test `classifier` (see `protocols.ImageClassifier`) on a whole split; it is put into eval
+    mode.
 
-    workers: processes that read images; timeout_s: how long to wait for a batch of theirs, 0 for ever. on_batch: called
-    with the number of images after every batch, for a progress bar. Several processes share the batches, and each of
-    them returns the result of all.
+    workers: processes that read images; timeout_s: how long to wait for a batch of theirs, 0 for
+    ever. on_batch: called with the number of images after every batch, for a progress bar. Several
+    processes share the batches, and each of them returns the result of all.
 
     Raises:
         Stopped: where a signal asks for it, on all processes.
@@ -93,8 +102,11 @@ def evaluate(
     for errors in by_scale.values():
         if errors.num_images != len(dataset):
             raise RuntimeError(
-                f"counted {errors.num_images} images of a split of {len(dataset)}; the errors would be wrong"
+                f"counted {errors.num_images} images of a split of {len(dataset)}; the errors "
+                "would be wrong"
             )
     # Each image has its scores on one process and zeros on the others.
     all_scores = all_reduce(all_scores.to(device), "sum").cpu()
-    return replace(Result.from_scores(all_scores, torch.tensor(list(split.labels))), by_scale=by_scale)
+    return replace(
+        Result.from_scores(all_scores, torch.tensor(list(split.labels))), by_scale=by_scale
+    )

@@ -1,9 +1,9 @@
-"""Activations, each a factory `(channels) -> nn.Module`, and their Gaussian moments, from which the gains follow.
+"""Activations, each a factory `(channels) -> nn.Module`, and their Gaussian moments, from which the
+gains follow.
 
-Every layer gets a module of its own, so slopes are never shared by accident. A new activation is a function here (or in
-any importable module) and a file in `conf/activation/` that names it. Its moments come from quadrature, unless the
-module has a method `moments()` that returns them.
-"""
+Every layer gets a module of its own, so slopes are never shared by accident. A new activation is a
+function here (or in any importable module) and a file in `conf/activation/` that names it. Its
+moments come from quadrature, unless the module has a method `moments()` that returns them."""
 
 import copy
 import difflib
@@ -37,7 +37,8 @@ from rectifiers.runtime.ranges import Range
 Mode = Literal["forward", "backward", "average"]  # which signal a gain keeps
 GAINLESS = "use an initialiser that needs none, such as init=gaussian"
 WITHOUT_QUADRATURE = (
-    "give it a method `moments()` that returns activations.Moments, or use an initialiser that needs no gain, such as "
+    "give it a method `moments()` that returns activations.Moments, or use an initialiser that "
+    "needs no gain, such as "
     "init=gaussian"
 )
 TRIED = 8  # examples
@@ -99,7 +100,8 @@ def softplus(channels: int) -> nn.Module:
 
 
 def selu(channels: int) -> nn.Module:
-    """ELU with the constants that make 0 and 1 an attracting mean and variance (Klambauer et al. 2017)."""
+    """ELU with the constants that make 0 and 1 an attracting mean and variance (Klambauer et al.
+    2017)."""
     return nn.SELU()
 
 
@@ -126,12 +128,15 @@ def squared_relu(channels: int) -> nn.Module:
 def rrelu(channels: int, lower: float = 1 / 8, upper: float = 1 / 3) -> nn.Module:
     """A slope drawn for every y <= 0 in training, their mean in testing (Xu et al. 2015)."""
     if not lower <= upper:
-        raise InputError(f"activation.lower={lower} is above activation.upper={upper}; give a range")
+        raise InputError(
+            f"activation.lower={lower} is above activation.upper={upper}; give a range"
+        )
     return RReLU(lower, upper)
 
 
 def noisy_relu(channels: int) -> nn.Module:
-    """max(0, y + e) with noise of variance sigmoid(y) in training, max(0, y) in testing (Nair and Hinton 2010)."""
+    """max(0, y + e) with noise of variance sigmoid(y) in training, max(0, y) in testing (Nair and
+    Hinton 2010)."""
     return NoisyReLU()
 
 
@@ -150,26 +155,38 @@ def snake(channels: int, a: Annotated[float, Range(gt=0, le=20)] = 1.0) -> nn.Mo
     return Snake(a)
 
 
-def torch_module(channels: int, name: str = "Mish", settings: dict[str, Any] | None = None) -> nn.Module:
-    """The activation `torch.nn.<name>` with its own settings, as name=LeakyReLU and settings={negative_slope: 0.1}."""
+def torch_module(
+    channels: int, name: str = "Mish", settings: dict[str, Any] | None = None
+) -> nn.Module:
+    """The activation `torch.nn.<name>` with its own settings, as name=LeakyReLU and
+    settings={negative_slope: 0.1}."""
     known = torch.nn.modules.activation.__all__
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         raise InputError(
-            f"activation.name={name} is no activation of torch; {f'did you mean {near[0]}? ' if near else ''}"
+            f"activation.name={name} is no activation of torch; "
+            f"{f'did you mean {near[0]}? ' if near else ''}"
             f"choose from: {', '.join(known)}"
         )
     kind, given = getattr(nn, name), dict(settings or {})
     accepted = inspect.signature(kind).parameters
-    asked = {key for key, p in accepted.items() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD}
+    asked = {
+        key
+        for key, p in accepted.items()
+        if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD
+    }
     if lacking := sorted(asked - given.keys()):
         values = ", ".join(f"{key}: <value>" for key in lacking)
         raise InputError(
-            f"activation.name={name} needs {' and '.join(lacking)}; give 'activation.settings={{{values}}}'"
+            f"activation.name={name} needs {' and '.join(lacking)}; give "
+            f"'activation.settings={{{values}}}'"
         )
     for key in given:
         if key not in accepted:
-            raise InputError(f"activation.settings.{key} is not known; torch.nn.{name} takes: {', '.join(accepted)}")
+            raise InputError(
+                f"activation.settings.{key} is not known; torch.nn.{name} takes: "
+                f"{', '.join(accepted)}"
+            )
     if "num_parameters" in accepted:
         given = {"num_parameters": channels, **given}
     return kind(**given)
@@ -206,7 +223,8 @@ def _closed_form(activation: nn.Module) -> Moments | None:
 
 
 def _mean_square(f: Tensor) -> float:
-    """Return E[f(z)^2] from values at the nodes, [nodes, channels]; infinite where the tail has not decayed."""
+    """Return E[f(z)^2] from values at the nodes, [nodes, channels]; infinite where the tail has not
+    decayed."""
     nodes, weights = normal_rule()
     terms = (weights[:, None] * f**2).mean(1)
     whole, tail = float(terms.sum()), float(terms[nodes.abs() > REACH - 1].sum())
@@ -214,7 +232,8 @@ def _mean_square(f: Tensor) -> float:
 
 
 def acts_on_single_numbers(function: Callable[..., Any], tensors: Sequence[Tensor]) -> bool:
-    """Return whether each number of the result depends on the numbers of `tensors` in its own place alone."""
+    """Return whether each number of the result depends on the numbers of `tensors` in its own place
+    alone."""
     if any(x.shape != tensors[0].shape for x in tensors):
         return False
     generator, place = torch.Generator().manual_seed(0), tensors[0].numel() // 2
@@ -234,7 +253,8 @@ def acts_on_single_numbers(function: Callable[..., Any], tensors: Sequence[Tenso
 
 
 def _quadrature(activation: nn.Module, channels: int) -> Moments:
-    """Return the moments of an elementwise module by quadrature; the mean over channels where they differ."""
+    """Return the moments of an elementwise module by quadrature; the mean over channels where they
+    differ."""
     exact = copy.deepcopy(activation).double().eval().requires_grad_(False)
     nodes, weights = normal_rule()
     with torch.enable_grad():
@@ -243,17 +263,20 @@ def _quadrature(activation: nn.Module, channels: int) -> Moments:
             f = exact(z.clone())  # a copy, because the activation may work in place
         except Exception as error:  # for example, the module expects maps
             raise InputError(
-                f"activation {describe(activation)} cannot be asked for its moments on [nodes, channels] ({error}); "
+                f"activation {describe(activation)} cannot be asked for its moments on [nodes, "
+                f"channels] ({error}); "
                 f"{WITHOUT_QUADRATURE}"
             ) from error
         if f.shape != z.shape:
             raise InputError(
-                f"activation {describe(activation)} maps {tuple(z.shape)} to {tuple(f.shape)}, so its moments cannot "
+                f"activation {describe(activation)} maps {tuple(z.shape)} to {tuple(f.shape)}, "
+                "so its moments cannot "
                 f"be found by quadrature; {WITHOUT_QUADRATURE}"
             )
         if not acts_on_single_numbers(exact, [z.detach()[:TRIED]]):
             raise InputError(
-                f"activation {describe(activation)} mixes the numbers that it is given, so its moments cannot be found "
+                f"activation {describe(activation)} mixes the numbers that it is given, so its "
+                "moments cannot be found "
                 f"by quadrature; {WITHOUT_QUADRATURE}"
             )
         slope = torch.zeros_like(z)  # where f is not differentiable in z, as a step function
@@ -268,8 +291,9 @@ def _quadrature(activation: nn.Module, channels: int) -> Moments:
 def moments(activation: nn.Module, channels: int | None = None) -> Moments:
     """Return the Gaussian moments of `activation`; they may be zero, infinite or NaN.
 
-    Closed forms for rectifiers, the module's own method `moments()` where it has one (Maxout), quadrature otherwise.
-    channels: that it was built for; by default as many as its longest vector of parameters has numbers, or 2, which
+    Closed forms for rectifiers, the module's own method `moments()` where it has one (Maxout),
+    quadrature otherwise. channels: that it was built for; by default as many as its longest vector
+    of parameters has numbers, or 2, which
         show whether it mixes them.
 
     Raises:
@@ -281,20 +305,24 @@ def moments(activation: nn.Module, channels: int | None = None) -> Moments:
     """
     if not isinstance(activation, nn.Module):
         raise InputError(
-            f"activation {activation!r} is no module; give one such as nn.ReLU(), not a function or a class"
+            f"activation {activation!r} is no module; give one such as nn.ReLU(), not a "
+            "function or a class"
         )
     vectors = [parameter.numel() for parameter in activation.parameters() if parameter.dim() == 1]
     return _closed_form(activation) or _quadrature(activation, channels or max(vectors, default=2))
 
 
 def gain(activation: nn.Module, channels: int | None = None, *, mode: Mode = "forward") -> float:
-    """Return the factor on the std 1 / sqrt(n) of the weights that keeps the signal through `activation`.
+    """Return the factor on the std 1 / sqrt(n) of the weights that keeps the signal through
+    `activation`.
 
-    mode: forward, 1 / sqrt(E[f(z)^2]), keeps the responses; backward, 1 / sqrt(E[f'(z)^2]), keeps the gradients;
-    average, for layers with as many inputs as outputs, lies between them, at the mean of both moments.
+    mode: forward, 1 / sqrt(E[f(z)^2]), keeps the responses; backward, 1 / sqrt(E[f'(z)^2]), keeps
+    the gradients; average, for layers with as many inputs as outputs, lies between them, at the
+    mean of both moments.
 
     Raises:
-        InputError: where that moment is zero, infinite or not a number, or cannot be found, so that there is no gain.
+        InputError: where that moment is zero, infinite or not a number, or cannot be found, so that
+        there is no gain.
 
     Examples:
         >>> gain(nn.ReLU()) == math.sqrt(2)
@@ -314,7 +342,8 @@ def gain(activation: nn.Module, channels: int | None = None, *, mode: Mode = "fo
             raise InputError(f"mode={mode} is not known; choose one of: forward, backward, average")
     if not (0 < moment < math.inf):
         raise InputError(
-            f"activation {describe(activation)} has E[{name}] = {moment} for z ~ N(0, 1), so no gain exists; {GAINLESS}"
+            f"activation {describe(activation)} has E[{name}] = {moment} for z ~ N(0, 1), so "
+            f"no gain exists; {GAINLESS}"
         )
     return moment**-0.5
 
@@ -325,10 +354,12 @@ def describe(activation: nn.Module) -> str:
 
 
 def check_output(activation: nn.Module, channels: int, sides: Sequence[int] = ()) -> Tensor:
-    """Try `activation`, built for `channels` channels, on normal numbers [images, channels, *sides]; return those.
+    """Try `activation`, built for `channels` channels, on normal numbers [images, channels,
+    *sides]; return those.
 
     Raises:
-        InputError: where it cannot be applied, or gives another number of channels, or numbers that are not finite.
+        InputError: where it cannot be applied, or gives another number of channels, or numbers that
+        are not finite.
     """
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(TRIED, channels * pieces(activation), *sides, generator=generator)
@@ -338,15 +369,21 @@ def check_output(activation: nn.Module, channels: int, sides: Sequence[int] = ()
         with torch.no_grad():
             y = activation.eval()(x.clone())
     except Exception as error:  # a user's activation may raise anything
-        raise InputError(f"{name} cannot be applied to {list(x.shape)} ({_in_one_line(error)})") from error
+        raise InputError(
+            f"{name} cannot be applied to {list(x.shape)} ({_in_one_line(error)})"
+        ) from error
     if not isinstance(y, Tensor) or y.shape != expected:
         got = list(y.shape) if isinstance(y, Tensor) else type(y).__name__
         raise InputError(
-            f"{name} makes {got} of {list(x.shape)}, where {list(expected)} is needed; give one that keeps the number "
-            "of channels, or has attributes `pieces` and `outputs`: the channels that it reads and gives per unit"
+            f"{name} makes {got} of {list(x.shape)}, where {list(expected)} is needed; give "
+            "one that keeps the number "
+            "of channels, or has attributes `pieces` and `outputs`: the channels that it reads "
+            "and gives per unit"
         )
     if not torch.isfinite(y).all():
-        raise InputError(f"{name} is not finite for all z ~ N(0, 1); give one that is finite for every number")
+        raise InputError(
+            f"{name} is not finite for all z ~ N(0, 1); give one that is finite for every number"
+        )
     return x
 
 
@@ -359,26 +396,35 @@ def check_gradient(activation: nn.Module, x: Tensor) -> None:
     with torch.enable_grad():
         given = x.clone().requires_grad_()
         y = activation(given.clone())  # a copy, because the activation may work in place
-        weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(0))  # the sum of a softmax is constant
+        weights = torch.randn(
+            y.shape, generator=torch.Generator().manual_seed(0)
+        )  # the sum of a softmax is constant
         if y.requires_grad:
-            found = torch.autograd.grad((y * weights).sum(), given, allow_unused=True, materialize_grads=True)
+            found = torch.autograd.grad(
+                (y * weights).sum(), given, allow_unused=True, materialize_grads=True
+            )
             if bool(found[0].any()):
                 return
     raise InputError(
-        f"activation {describe(activation)} has a derivative of 0 almost everywhere, so no layer before it learns; "
+        f"activation {describe(activation)} has a derivative of 0 almost everywhere, so no "
+        "layer before it learns; "
         "give another activation"
     )
 
 
 def check_gain(activation: nn.Module, x: Tensor) -> None:
-    """Check that a gain of `activation` means what an initialiser takes it for; x: as of `check_output`.
+    """Check that a gain of `activation` means what an initialiser takes it for; x: as of
+    `check_output`.
 
     Raises:
         InputError: where it mixes its inputs and has no method `moments()`.
     """
-    if not callable(getattr(activation, "moments", None)) and not acts_on_single_numbers(activation, [x]):
+    if not callable(getattr(activation, "moments", None)) and not acts_on_single_numbers(
+        activation, [x]
+    ):
         raise InputError(
-            f"activation {describe(activation)} mixes the numbers that it is given, so its gain is not that of a "
+            f"activation {describe(activation)} mixes the numbers that it is given, so its "
+            "gain is not that of a "
             f"function of one number; {WITHOUT_QUADRATURE}"
         )
 

@@ -1,4 +1,5 @@
-"""The arguments of the functions that tensors are given to: where the weight of a layer is, and what it multiplies."""
+"""The arguments of the functions that tensors are given to: where the weight of a layer is, and
+what it multiplies."""
 
 import math
 from typing import Any
@@ -14,7 +15,11 @@ def tensors(args: Any, kwargs: Any) -> list[Tensor]:
     """Return the tensors among arguments, and in lists among them."""
     found: list[Tensor] = []
     for value in (*args, *kwargs.values()):
-        found += [x for x in (value if isinstance(value, tuple | list) else (value,)) if isinstance(x, Tensor)]
+        found += [
+            x
+            for x in (value if isinstance(value, tuple | list) else (value,))
+            if isinstance(x, Tensor)
+        ]
     return found
 
 
@@ -25,10 +30,11 @@ def bound(name: str, args: Any, kwargs: Any) -> tuple[Tensor, Tensor, Tensor | N
 
 
 def fans(name: str, weight: Tensor, args: Any, kwargs: Any) -> tuple[int, int]:
-    """Return (fan_in, fan_out): how many inputs make a response, and how many responses an input reaches.
+    """Return (fan_in, fan_out): how many inputs make a response, and how many responses an input
+    reaches.
 
-    As in the paper, strides and borders do not count for convolutions; a transposed convolution is one backwards.
-    """
+    As in the paper, strides and borders do not count for convolutions; a transposed convolution is
+    one backwards."""
     window = math.prod(weight.shape[2:])
     if name in PRODUCTS:
         return weight.shape[-2], weight.shape[-1]

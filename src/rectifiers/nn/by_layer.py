@@ -27,28 +27,42 @@ class ByLayer:
         return self.build(channels, "")
 
 
-def by_layer(channels: int, layer: str, default: Choice = "relu", layers: dict[str, Choice] | None = None) -> nn.Module:
+def by_layer(
+    channels: int, layer: str, default: Choice = "relu", layers: dict[str, Choice] | None = None
+) -> nn.Module:
     """The activation that `layers` names for `layer`, else `default`.
 
-    layers: by a layer's name, or a pattern such as conv3_* or fc*. The name itself goes before patterns, and a longer
-    pattern before a shorter one. Activations are functions of `rectifiers.activations`.
+    layers: by a layer's name, or a pattern such as conv3_* or fc*. The name itself goes before
+    patterns, and a longer pattern before a shorter one. Activations are functions of
+    `rectifiers.activations`.
 
     Raises:
         InputError: for an activation that is not known there, or a setting that it does not take.
     """
     given = layers or {}
-    fitting = sorted((pattern for pattern in given if fnmatchcase(layer, pattern)), key=lambda name: (-len(name), name))
+    fitting = sorted(
+        (pattern for pattern in given if fnmatchcase(layer, pattern)),
+        key=lambda name: (-len(name), name),
+    )
     key = layer if layer in given else fitting[0] if fitting else None
-    return _build(f"activation.layers.{key}" if key else "activation.default", given[key] if key else default, channels)
+    return _build(
+        f"activation.layers.{key}" if key else "activation.default",
+        given[key] if key else default,
+        channels,
+    )
 
 
 def unused(layers: Mapping[str, Choice] | None, names: list[str]) -> list[str]:
     """Return the keys of `layers` that fit none of the layers `names`."""
-    return [pattern for pattern in layers or {} if not any(fnmatchcase(name, pattern) for name in names)]
+    return [
+        pattern for pattern in layers or {} if not any(fnmatchcase(name, pattern) for name in names)
+    ]
 
 
 def _build(key: str, choice: Choice, channels: int) -> nn.Module:
-    name, settings = (choice, {}) if isinstance(choice, str) else next(iter(choice.items()), ("", {}))
+    name, settings = (
+        (choice, {}) if isinstance(choice, str) else next(iter(choice.items()), ("", {}))
+    )
     known = {
         each: function
         for each, function in inspect.getmembers(activations, inspect.isfunction)
@@ -56,10 +70,13 @@ def _build(key: str, choice: Choice, channels: int) -> nn.Module:
     }
     if name not in known or (not isinstance(choice, str) and len(choice) != 1):
         raise InputError(
-            f"{key}={choice} is not usable; give one of: {', '.join(known)}; or one with its settings, such as "
+            f"{key}={choice} is not usable; give one of: {', '.join(known)}; or one with its "
+            "settings, such as "
             "{leaky_relu: {slope: 0.25}}"
         )
     try:
         return known[name](channels, **settings)
     except TypeError as error:
-        raise InputError(f"{key}={choice} is not usable ({error}); give settings that {name} takes") from error
+        raise InputError(
+            f"{key}={choice} is not usable ({error}); give settings that {name} takes"
+        ) from error

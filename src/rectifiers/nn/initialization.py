@@ -1,4 +1,5 @@
-"""`initialize` for any network: its layers are found by running it, and each is filled for what it reads and feeds."""
+"""`initialize` for any network: its layers are found by running it, and each is filled for what it
+reads and feeds."""
 
 import inspect
 import math
@@ -22,13 +23,19 @@ MODES = {"forward": "he", "backward": "he_backward", "average": "he_average"}
 
 
 def he_normal_(
-    weight: Tensor, *, activation: nn.Module | None = None, mode: Mode = "forward", generator: Generator | None = None
+    weight: Tensor,
+    *,
+    activation: nn.Module | None = None,
+    mode: Mode = "forward",
+    generator: Generator | None = None,
 ) -> Tensor:
-    """Fill one weight, [out, in, ...] as of `nn.Linear` and `nn.Conv2d`, for any activation, and return it.
+    """Fill one weight, [out, in, ...] as of `nn.Linear` and `nn.Conv2d`, for any activation, and
+    return it.
 
-    The std is `gain(activation, mode=mode)` / sqrt(n), with n = fan_in, fan_out or their mean for the mode forward
-    (Eq. 10 and 15 of the paper; `activation` is what the layer reads), backward (Eq. 14; what it feeds) or average.
-    activation: by default ReLU; nn.Identity() for a layer that reads the data.
+    The std is `gain(activation, mode=mode)` / sqrt(n), with n = fan_in, fan_out or their mean for
+    the mode forward (Eq. 10 and 15 of the paper; `activation` is what the layer reads), backward
+    (Eq. 14; what it feeds) or average. activation: by default ReLU; nn.Identity() for a layer that
+    reads the data.
 
     Raises:
         InputError: where the activation has no gain, or the weight has fewer than two dimensions.
@@ -40,9 +47,15 @@ def he_normal_(
         '0.052 0.052'
     """
     if weight.dim() < 2:
-        raise InputError(f"a weight of shape {tuple(weight.shape)} has no fans; give one of two or more dimensions")
+        raise InputError(
+            f"a weight of shape {tuple(weight.shape)} has no fans; give one of two or more "
+            "dimensions"
+        )
     window = math.prod(weight.shape[2:])
-    fans: dict[Mode, float] = {"forward": weight.shape[1] * window, "backward": weight.shape[0] * window}
+    fans: dict[Mode, float] = {
+        "forward": weight.shape[1] * window,
+        "backward": weight.shape[0] * window,
+    }
     fans["average"] = (fans["forward"] + fans["backward"]) / 2
     std = gain(activation or nn.ReLU(), mode=mode) / math.sqrt(fans[mode])
     return nn.init.normal_(weight, std=std, generator=generator)
@@ -52,11 +65,11 @@ def he_normal_(
 class LayerInit:
     """One layer that was filled.
 
-    reads: what arrives at it first, in words, and `second_in`, E[x^2] of it. feeds: what reads its responses. share:
-    the part of E[y^2] = 1 that it is to make, below 1 at the end of a residual branch. std: asked of the rule;
-    std_drawn, mean_drawn: of the weights. predicted, measured: E[y^2] of its responses on the example (None within
-    attention).
-    """
+    reads: what arrives at it first, in words, and `second_in`, E[x^2] of it. feeds: what reads its
+    responses. share: the part of E[y^2] = 1 that it is to make, below 1 at the end of a residual
+    branch. std: asked of the rule;
+    std_drawn, mean_drawn: of the weights. predicted, measured: E[y^2] of its responses on the
+    example (None within attention)."""
 
     layer: str
     shape: tuple[int, ...]
@@ -75,7 +88,8 @@ class LayerInit:
 
 @dataclass(frozen=True)
 class InitReport:
-    """What `initialize` did: the layers it filled, in the order of their use, and `left`, by name why it did not."""
+    """What `initialize` did: the layers it filled, in the order of their use, and `left`, by name
+    why it did not."""
 
     rule: str
     layers: tuple[LayerInit, ...]
@@ -85,15 +99,37 @@ class InitReport:
         """Return a table of the layers and a list of what was left as it was."""
         rows = [
             (
-                *(row.layer, "x".join(map(str, row.shape)), row.reads, f"{row.second_in:.3g}", row.feeds),
+                *(
+                    row.layer,
+                    "x".join(map(str, row.shape)),
+                    row.reads,
+                    f"{row.second_in:.3g}",
+                    row.feeds,
+                ),
                 *(f"{number:.4g}" for number in (row.share, row.std, row.std_drawn)),
-                *("" if number is None else f"{number:.3g}" for number in (row.predicted, row.measured)),
+                *(
+                    "" if number is None else f"{number:.3g}"
+                    for number in (row.predicted, row.measured)
+                ),
             )
             for row in self.layers
         ]
-        head = ("layer", "shape", "reads", "E[x²]", "feeds", "share", "std", "drawn", "E[y²] predicted", "measured")
+        head = (
+            "layer",
+            "shape",
+            "reads",
+            "E[x²]",
+            "feeds",
+            "share",
+            "std",
+            "drawn",
+            "E[y²] predicted",
+            "measured",
+        )
         left = [f"- {name}: left as it was; {reason}" for name, reason in self.left.items()]
-        return "\n".join([f"Initialised by {self.rule}.", "", table(head, rows), *([""] if left else []), *left])
+        return "\n".join(
+            [f"Initialised by {self.rule}.", "", table(head, rows), *([""] if left else []), *left]
+        )
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -111,31 +147,34 @@ def initialize(
     bias: float | Literal["torch_default"] = 0.0,
     seed: int = 0,
 ) -> InitReport:
-    """Fill the weights and biases of every conv, linear, transposed, grouped or depthwise layer of `model`, in place.
+    """Fill the weights and biases of every conv, linear, transposed, grouped or depthwise layer of
+    `model`, in place.
 
-    The model is run on `example_input`, a batch of data (or a tuple of what its forward method takes), to find what
-    every layer reads: an activation, a sum, a normalised or pooled map, the input itself. With init="he" a layer gets
-    Var[w] = 1 / (fan_in E[x^2]), so that its responses have a mean square of 1 (section 2.2 of the paper, for any
-    activation). At the end of a residual branch it is 1 / the number of residual sums on the longest way, so that
-    the sums do not grow with depth.
+    The model is run on `example_input`, a batch of data (or a tuple of what its forward method
+    takes), to find what every layer reads: an activation, a sum, a normalised or pooled map, the
+    input itself. With init="he" a layer gets Var[w] = 1 / (fan_in E[x^2]), so that its responses
+    have a mean square of 1 (section 2.2 of the paper, for any activation). At the end of a residual
+    branch it is 1 / the number of residual sums on the longest way, so that the sums do not grow
+    with depth.
 
-    init: a name of `rectifiers.initializers`, or a rule `(weight, layer, generator) -> std`; "lsuv" measures responses,
-    so that its example should be a batch of the data. mode: for init="he", the
-    condition: forward (Eq. 10), backward (Eq. 14, of gradients: by fan_out and E[f'^2] of what a layer feeds), or the
-    average of both. bias: what biases are filled with; "torch_default": uniform up to 1/sqrt(fan_in). seed: every
-    layer draws from a stream of its own.
+    init: a name of `rectifiers.initializers`, or a rule `(weight, layer, generator) -> std`; "lsuv"
+    measures responses, so that its example should be a batch of the data. mode: for init="he", the
+    condition: forward (Eq. 10), backward (Eq. 14, of gradients: by fan_out and E[f'^2] of what a
+    layer feeds), or the
+    average of both. bias: what biases are filled with; "torch_default": uniform up to
+    1/sqrt(fan_in). seed: every layer draws from a stream of its own.
 
-    Returns a report. What was not recognised is named there and left as it was: no value is guessed.
+    Returns a report. What was not recognised is named there and left as it was: no value is
+    guessed.
 
     Raises:
-        InputError: where `init` or `mode` is unknown or does not fit the network, or the model cannot be run on the
-            example; it is then as before.
+        InputError: where `init` or `mode` is unknown or does not fit the network, or the model
+            cannot be run on the example; it is then as before.
 
-    Examples:
-        >>> model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 10))
-        >>> report = initialize(model, example_input=torch.randn(8, 64, generator=torch.Generator().manual_seed(0)))
-        >>> [row.reads for row in report.layers]
-        ['the input', "GELU(approximate='none') of 0.weight"]
+    Examples: >>> model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 10)) >>>
+        report = initialize(model, example_input=torch.randn(8, 64,
+        generator=torch.Generator().manual_seed(0))) >>> [row.reads for row in report.layers] ['the
+        input', "GELU(approximate='none') of 0.weight"]
     """
     rule, name = _rule(init, mode)
     if bias != "torch_default" and (isinstance(bias, bool) or not isinstance(bias, int | float)):
@@ -144,12 +183,21 @@ def initialize(
     known = Trace()
     done: list[tuple[LayerCall, float, float]] = []
     left: dict[str, str] = {}
-    before: dict[str, list[tuple[Tensor, Tensor]]] = {}  # by layer, its weight and bias, and their values
+    before: dict[
+        str, list[tuple[Tensor, Tensor]]
+    ] = {}  # by layer, its weight and bias, and their values
 
     def fill(call: LayerCall, respond: Respond) -> None:
         if call.weight.is_inference():
-            raise InputError(f"{call.name} was made in inference mode, so nothing can fill it; make the model outside")
-        share = 1 / max(1, known.sums) / known.branches[call.name] if call.name in known.branches else 1.0
+            raise InputError(
+                f"{call.name} was made in inference mode, so nothing can fill it; make the "
+                "model outside"
+            )
+        share = (
+            1 / max(1, known.sums) / known.branches[call.name]
+            if call.name in known.branches
+            else 1.0
+        )
         fed = [second for _, second in known.feeds.get(call.name, ())]
         layer = Layer(
             call.name,
@@ -175,11 +223,15 @@ def initialize(
             return
         call.weight.copy_(drawn)
         if call.bias is not None:
-            call.bias.copy_(initializers.biases(torch.empty(call.bias.shape), bias, layer, generator))
+            call.bias.copy_(
+                initializers.biases(torch.empty(call.bias.shape), bias, layer, generator)
+            )
         done.append((call, share, std))
 
     try:
-        known = tracing.run(model, example, fill)  # the network's structure, which the shares and the gradients need
+        known = tracing.run(
+            model, example, fill
+        )  # the network's structure, which the shares and the gradients need
         done.clear()
         left.clear()
         trace = tracing.run(model, example, fill)
@@ -210,7 +262,10 @@ def initialize(
     for parameter, value in model.named_parameters():
         if value.dim() > 1 and parameter not in filled:
             left.setdefault(
-                parameter, trace.unexplained.get(parameter, "no layer of the forward pass has it as its weight")
+                parameter,
+                trace.unexplained.get(
+                    parameter, "no layer of the forward pass has it as its weight"
+                ),
             )
     return InitReport(name, layers, left)
 
@@ -223,7 +278,8 @@ def _gain(share: float, second: float, name: str) -> float:
 
 
 def _variance(call: LayerCall, respond: Respond, weight: Tensor) -> float:
-    """Return the variance of a layer's responses on the example by `weight`, without its bias, which is set to 0."""
+    """Return the variance of a layer's responses on the example by `weight`, without its bias,
+    which is set to 0."""
     call.weight.copy_(weight)
     if call.bias is not None:
         call.bias.zero_()
@@ -231,7 +287,8 @@ def _variance(call: LayerCall, respond: Respond, weight: Tensor) -> float:
 
 
 def _place(known: Trace, layer: str) -> tuple[int, int] | None:
-    """Return (place from 1, number of layers) of a layer in its residual branch; layers that share its end are last."""
+    """Return (place from 1, number of layers) of a layer in its residual branch; layers that share
+    its end are last."""
     for within in known.residual:
         if layer in within:
             return len(within) if layer in known.branches else within.index(layer) + 1, len(within)
@@ -247,12 +304,15 @@ def _rule(init: str | Rule, mode: str) -> tuple[Rule, str]:
         name = MODES[mode] if init == "he" else init
         rule = getattr(initializers, name, None)
     try:
-        if getattr(rule, "__module__", None) == nn.init.__name__:  # (weight, slope, mode): three values, but other ones
+        if (
+            getattr(rule, "__module__", None) == nn.init.__name__
+        ):  # (weight, slope, mode): three values, but other ones
             raise TypeError(name)
         inspect.signature(rule).bind("weight", "layer", "generator")
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"init={init} is not usable; give the name of a rule of rectifiers.initializers, such as he or orthogonal, "
+            f"init={init} is not usable; give the name of a rule of rectifiers.initializers, "
+            "such as he or orthogonal, "
             "or a function (weight, layer, generator) -> std"
         ) from error
     return rule, name
@@ -261,39 +321,49 @@ def _rule(init: str | Rule, mode: str) -> tuple[Rule, str]:
 def _reads(trace: Trace, call: LayerCall) -> str:
     """What a layer reads where it is used first, in words, and how often it is used."""
     uses = trace.uses[call.name]
-    return str(call.signal) if uses == 1 else f"{call.signal}, for which it is filled, the first of {uses} uses"
+    return (
+        str(call.signal)
+        if uses == 1
+        else f"{call.signal}, for which it is filled, the first of {uses} uses"
+    )
 
 
 def _feeds(trace: Trace, layer: str) -> str:
     """What reads a layer's responses, in words."""
-    found = (" of ".join(reversed(functions)) or "the next layer" for functions, _ in trace.feeds.get(layer, ()))
+    found = (
+        " of ".join(reversed(functions)) or "the next layer"
+        for functions, _ in trace.feeds.get(layer, ())
+    )
     return ", ".join(dict.fromkeys(found)) or "the output"
 
 
 @dataclass(frozen=True)
 class Propagation:
-    """E[y^2] of the responses of every layer, by the network's weights as they are: predicted and measured."""
+    """E[y^2] of the responses of every layer, by the network's weights as they are: predicted and
+    measured."""
 
     responses: dict[str, tuple[float, float]]
 
     def to_markdown(self) -> str:
         """Return a table."""
-        rows = [(name, f"{predicted:.4g}", f"{found:.4g}") for name, (predicted, found) in self.responses.items()]
+        rows = [
+            (name, f"{predicted:.4g}", f"{found:.4g}")
+            for name, (predicted, found) in self.responses.items()
+        ]
         return table(("layer", "E[y²] predicted", "measured"), rows)
 
 
 def propagation(model: nn.Module, example_input: Tensor | tuple[Any, ...]) -> Propagation:
-    """Run `model` on a batch and return the mean square of every layer's responses, predicted and measured.
+    """Run `model` on a batch and return the mean square of every layer's responses, predicted and
+    measured.
 
     Raises:
         InputError: where the model cannot be run on the example.
 
-    Examples:
-        >>> model, batch = nn.Linear(64, 32), torch.randn(256, 64, generator=torch.Generator().manual_seed(0))
-        >>> report = initialize(model, example_input=batch)
-        >>> predicted, measured = propagation(model, batch).responses["weight"]
-        >>> abs(predicted - measured) < 0.1
-        True
+    Examples: >>> model, batch = nn.Linear(64, 32), torch.randn(256, 64,
+        generator=torch.Generator().manual_seed(0)) >>> report = initialize(model,
+        example_input=batch) >>> predicted, measured = propagation(model, batch).responses["weight"]
+        >>> abs(predicted - measured) < 0.1 True
     """
     example = example_input if isinstance(example_input, tuple) else (example_input,)
     return Propagation(tracing.run(model, example).responses)

@@ -17,18 +17,25 @@ def check(model: nn.Module, example: tuple[Any, ...]) -> None:
         raise InputError(f"model={model!r} is no module; give a network such as nn.Sequential(...)")
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         raise InputError(
-            f"{kind} has scripted modules, whose functions cannot be seen; give the model before scripting"
+            f"{kind} has scripted modules, whose functions cannot be seen; give the model "
+            "before scripting"
         )
     if any(isinstance(p, nn.UninitializedParameter) for p in model.parameters()):
-        raise InputError(f"{kind} has lazy layers without weights yet; run it once on example_input before")
+        raise InputError(
+            f"{kind} has lazy layers without weights yet; run it once on example_input before"
+        )
     tensors = [*model.parameters(), *(x for x in example if isinstance(x, Tensor))]
     if any(x.is_meta for x in tensors):
-        raise InputError(f"{kind} or example_input holds no numbers (device meta); use to_empty(device=...) before")
+        raise InputError(
+            f"{kind} or example_input holds no numbers (device meta); use to_empty(device=...) "
+            "before"
+        )
 
 
 @contextmanager
 def as_in_training(model: nn.Module) -> Iterator[None]:
-    """Let normalisation use the batch's statistics and nothing be dropped; modes and buffers are then as before."""
+    """Let normalisation use the batch's statistics and nothing be dropped; modes and buffers are
+    then as before."""
     modes = {module: module.training for module in model.modules()}
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     try:
@@ -40,5 +47,7 @@ def as_in_training(model: nn.Module) -> Iterator[None]:
             module.training = training
         for name, buffer in model.named_buffers():
             vars(buffer).pop("rectifiers_signal", None)
-            if name in buffers and buffers[name].shape == buffer.shape:  # not what the run has made, such as a cache
+            if (
+                name in buffers and buffers[name].shape == buffer.shape
+            ):  # not what the run has made, such as a cache
                 buffer.copy_(buffers[name])

@@ -1,4 +1,5 @@
-"""Expectations under the standard normal distribution, exact to rounding for smooth and for kinked functions."""
+"""Expectations under the standard normal distribution, exact to rounding for smooth and for kinked
+functions."""
 
 import functools
 from collections.abc import Callable
@@ -8,17 +9,20 @@ import torch
 from torch import Tensor
 
 REACH = 12.0  # the normal density beyond it is below 1e-31
-PANEL = 0.25  # panel edges fall on kinks at multiples of 1/4: 0 (ReLU), +-1 (hardtanh), +-3 (hardswish)
+PANEL = (
+    0.25  # panel edges fall on kinks at multiples of 1/4: 0 (ReLU), +-1 (hardtanh), +-3 (hardswish)
+)
 NODES_PER_PANEL = 16
 
 
 @functools.cache
 def normal_rule() -> tuple[Tensor, Tensor]:
-    """Return nodes and weights, each float64 [nodes], with sum(weights * f(nodes)) = E[f(z)], z ~ N(0, 1).
+    """Return nodes and weights, each float64 [nodes], with sum(weights * f(nodes)) = E[f(z)], z ~
+    N(0, 1).
 
-    Gauss-Legendre on short panels, not Gauss-Hermite on the whole line: a global rule loses most of its digits at a
-    kink (200 Hermite nodes leave 1e-5 for ELU), and a rule with an odd number of nodes has one exactly at ReLU's.
-    """
+    Gauss-Legendre on short panels, not Gauss-Hermite on the whole line: a global rule loses most of
+    its digits at a kink (200 Hermite nodes leave 1e-5 for ELU), and a rule with an odd number of
+    nodes has one exactly at ReLU's."""
     x, w = np.polynomial.legendre.leggauss(NODES_PER_PANEL)
     left = np.arange(-REACH, REACH, PANEL)
     nodes = (left[:, None] + PANEL * (x + 1) / 2).ravel()

@@ -4,8 +4,11 @@ import math
 from collections.abc import Callable
 
 
-def root_between(function: Callable[[float], float], low: float, high: float, *, tolerance: float = 1e-12) -> float:
-    """Return where a continuous, finite `function` changes its sign between `low` and `high`, by Ridders' method.
+def root_between(
+    function: Callable[[float], float], low: float, high: float, *, tolerance: float = 1e-12
+) -> float:
+    """Return where a continuous, finite `function` changes its sign between `low` and `high`, by
+    Ridders' method.
 
     tolerance: of the result, relative to 1 or to its own size.
 
@@ -19,13 +22,22 @@ def root_between(function: Callable[[float], float], low: float, high: float, *,
     if at_low == 0 or at_high == 0:
         return low if at_low == 0 else high
     if not at_low * at_high < 0:
-        raise ValueError(f"the function is {at_low:g} at {low:g} and {at_high:g} at {high:g}, so no root lies between")
+        raise ValueError(
+            f"the function is {at_low:g} at {low:g} and {at_high:g} at {high:g}, so no root "
+            "lies between"
+        )
     found = math.inf
     while True:
         middle = (low + high) / 2
         at_middle = function(middle)
-        # the root of the line through the three points, after a factor exp(x) has made them lie on one
-        step = (middle - low) * math.copysign(1, at_low) * at_middle / math.sqrt(at_middle**2 - at_low * at_high)
+        # the root of the line through the three points, after a factor exp(x) has made them lie on
+        # one
+        step = (
+            (middle - low)
+            * math.copysign(1, at_low)
+            * at_middle
+            / math.sqrt(at_middle**2 - at_low * at_high)
+        )
         before, found = found, middle + step
         at_found = function(found)
         if at_found == 0 or abs(found - before) <= tolerance * max(1.0, abs(found)):

@@ -1,4 +1,5 @@
-"""The numbers that a tensor holds over draws of the weights, as functions of one normal variable."""
+"""The numbers that a tensor holds over draws of the weights, as functions of one normal
+variable."""
 
 import copy
 import math
@@ -27,13 +28,16 @@ def new_root() -> int:
 class Signal:
     """The numbers of a tensor, f(y) of a response y.
 
-    values, slopes: f(y) and f'(y) at the nodes of `normal_rule`, float64 [nodes, channels], or [nodes, 1] where all
-        channels are alike. root: y's own number; signals of one root are functions of the same y.
-    source, functions: y and the functions in f, in words. origins: the layers whose responses y is the sum of.
-    ends: the layers whose responses these numbers are, unchanged. layers, sums: how many weight layers, and how many
-        sums, lie behind it on the longest way. behind: all layers behind it, in the order of the run.
-    known: the moments of f where quadrature cannot find them. is_normal: whether y is normal, as a sum of responses is.
-    """
+    values, slopes: f(y) and f'(y) at the nodes of `normal_rule`, float64 [nodes, channels], or
+        [nodes, 1] where all channels are alike. root: y's own number; signals of one root are
+        functions of the same y.
+    source, functions: y and the functions in f, in words. origins: the layers whose responses y is
+    the sum of.
+    ends: the layers whose responses these numbers are, unchanged. layers, sums: how many weight
+        layers, and how many sums, lie behind it on the longest way. behind: all layers behind it,
+        in the order of the run.
+    known: the moments of f where quadrature cannot find them. is_normal: whether y is normal, as a
+    sum of responses is."""
 
     values: Tensor
     slopes: Tensor
@@ -82,9 +86,8 @@ def normal(mean: float, second: float, source: str, **more: Any) -> Signal:
 def measured(tensor: Tensor, source: str, *, is_normal: bool = False, **more: Any) -> Signal:
     """Return numbers that are distributed as those of a tensor.
 
-    Their quantiles are the tensor's, for what stood behind an activation is no normal variable, and their mean and
-    mean square are those of all its numbers.
-    """
+    Their quantiles are the tensor's, for what stood behind an activation is no normal variable, and
+    their mean and mean square are those of all its numbers."""
     numbers, nodes = tensor.detach().flatten().double(), normal_rule()[0]
     mean, std = float(numbers.mean()), float(numbers.std(correction=0))
     if len(numbers) > SAMPLE:
@@ -92,7 +95,9 @@ def measured(tensor: Tensor, source: str, *, is_normal: bool = False, **more: An
         numbers = numbers[some.to(numbers.device)]
     ranks = torch.special.ndtr(nodes) * (len(numbers) - 1)
     ordered, below = numbers.cpu().sort().values, ranks.long()
-    values = torch.lerp(ordered[below], ordered[(below + 1).clamp(max=len(ordered) - 1)], ranks - below)[:, None]
+    values = torch.lerp(
+        ordered[below], ordered[(below + 1).clamp(max=len(ordered) - 1)], ranks - below
+    )[:, None]
     found = expectation((values - expectation(values)).square())
     scale = std / math.sqrt(found) if found > 0 else 1.0
     values = mean + scale * (values - expectation(values))
@@ -100,14 +105,17 @@ def measured(tensor: Tensor, source: str, *, is_normal: bool = False, **more: An
 
 
 def after_module(module: nn.Module, x: Tensor, signal: Signal) -> Signal | None:
-    """Return the signal after a module that is one function of single numbers, or says its moments itself."""
+    """Return the signal after a module that is one function of single numbers, or says its moments
+    itself."""
     label = type(module).__name__ if any(True for _ in module.children()) else repr(module)
     if callable(getattr(module, "moments", None)):
         own: Moments = module.moments()  # type: ignore[operator]
         if abs(own.map_slope - 1) > 1e-6 and abs(signal.second - 1) > 0.1:
             return None  # they hold for a mean square of 1, and for rectifiers in proportion
         known = replace(own, second=own.second * signal.second)
-        return replace(signal, functions=(*signal.functions, label), known=known, ends=(), root=new_root())
+        return replace(
+            signal, functions=(*signal.functions, label), known=known, ends=(), root=new_root()
+        )
     forward = module.forward
     if not acts_on_single_numbers(forward, [x]):
         return None
@@ -115,13 +123,16 @@ def after_module(module: nn.Module, x: Tensor, signal: Signal) -> Signal | None:
         return signal
     exact = copy.deepcopy(module).cpu().double().requires_grad_(False)
     state = chain(module.parameters(), module.buffers())
-    return after_function(label, exact.forward, [signal], max([x.numel() for x in state], default=1))
+    return after_function(
+        label, exact.forward, [signal], max([x.numel() for x in state], default=1)
+    )
 
 
 def after_function(
     label: str, function: Callable[..., Tensor], signals: Sequence[Signal], channels: int = 1
 ) -> Signal | None:
-    """Return the signal after a function of single numbers of one response; None where it takes no such numbers."""
+    """Return the signal after a function of single numbers of one response; None where it takes no
+    such numbers."""
     columns = max(channels, *(signal.values.shape[1] for signal in signals), 1)
     with torch.enable_grad():
         values = [signal.values.expand(-1, columns).clone().requires_grad_() for signal in signals]
@@ -131,16 +142,22 @@ def after_function(
             return None
         partial = [torch.zeros_like(x) for x in values]  # of a step function
         if made.requires_grad:
-            partial = list(torch.autograd.grad(made.sum(), values, allow_unused=True, materialize_grads=True))
+            partial = list(
+                torch.autograd.grad(made.sum(), values, allow_unused=True, materialize_grads=True)
+            )
     slopes = sum(
-        (slope * signal.slopes for slope, signal in zip(partial, signals, strict=True)), torch.zeros_like(made)
+        (slope * signal.slopes for slope, signal in zip(partial, signals, strict=True)),
+        torch.zeros_like(made),
     ).detach()
     longest = max(signals, key=lambda signal: len(signal.functions))
-    return replace(longest, values=made.detach(), slopes=slopes, functions=(*longest.functions, label), ends=())
+    return replace(
+        longest, values=made.detach(), slopes=slopes, functions=(*longest.functions, label), ends=()
+    )
 
 
 def lengths(signals: Sequence[Signal]) -> dict[str, Any]:
-    """Return what lies behind any of `signals`, and the lengths of the longest way there, as fields of a Signal."""
+    """Return what lies behind any of `signals`, and the lengths of the longest way there, as fields
+    of a Signal."""
     return {
         "layers": max(signal.layers for signal in signals),
         "sums": max(signal.sums for signal in signals),

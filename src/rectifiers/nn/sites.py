@@ -33,13 +33,15 @@ class Site:
 
     @property
     def channels(self) -> int:
-        """The number of channels of the activation after the layer, or of the layer's output where there is none."""
+        """The number of channels of the activation after the layer, or of the layer's output where
+        there is none."""
         return self.module.weight.shape[0] // (pieces(self.after) if self.after else 1)
 
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One layer of the init report: its fans, its gains, the std its rule asked for and the weights that were drawn.
+    """One layer of the init report: its fans, its gains, the std its rule asked for and the weights
+    that were drawn.
 
     A gain is None where the activation has none, which a rule that does not read it never notices.
     """
@@ -64,12 +66,16 @@ class LayerReport:
 
 
 def _layer(site: Site, previous: Site | None, first_layer_linear: bool) -> Layer:
-    """Return the properties of `site` for a rule; `previous` is the site before it, None for the first."""
+    """Return the properties of `site` for a rule; `previous` is the site before it, None for the
+    first."""
     before = (site.before, previous.channels) if site.before and previous else None
     after = (site.after, site.channels) if site.after else None
     read, fed = before or (None if first_layer_linear else after), after or before
     return Layer(
-        site.name, *site.fans, lambda: gain(*read) if read else 1.0, lambda: gain(*fed, mode="backward") if fed else 1.0
+        site.name,
+        *site.fans,
+        lambda: gain(*read) if read else 1.0,
+        lambda: gain(*fed, mode="backward") if fed else 1.0,
     )
 
 
@@ -95,21 +101,25 @@ def initialize(
     fc_std: Sequence[float] | None = None,
     run: Callable[[], object] | None = None,
 ) -> list[LayerReport]:
-    """Fill every weight and bias of `sites` in order and return the init report, one LayerReport per layer.
+    """Fill every weight and bias of `sites` in order and return the init report, one LayerReport
+    per layer.
 
-    Every layer has a random stream of its own, a function of (seed, position): two networks that differ in one layer
-    agree in all others, and two activations are compared from the same draws.
+    Every layer has a random stream of its own, a function of (seed, position): two networks that
+    differ in one layer agree in all others, and two activations are compared from the same draws.
 
     name: the rule's name, for the init report.
     bias: a constant, or "torch_default" for uniform(-1/sqrt(n), 1/sqrt(n)).
-    first_layer_linear: whether forward rules give the first layer, which has no activation before it, Var = 1/n; by
-        default it gets the gain of the activation after it, as in the paper: one factor on one layer does not add up
-        with depth.
-    fc_std: fixed stds of the linear layers in order, instead of the rule (the paper's 0.01, 0.01, 0.001).
-    run: runs the network on images, for rules `on_images`; each layer is filled when the run comes to it.
+    first_layer_linear: whether forward rules give the first layer, which has no activation before
+        it, Var = 1/n; by default it gets the gain of the activation after it, as in the paper: one
+        factor on one layer does not add up with depth.
+    fc_std: fixed stds of the linear layers in order, instead of the rule (the paper's 0.01, 0.01,
+    0.001).
+    run: runs the network on images, for rules `on_images`; each layer is filled when the run comes
+    to it.
 
     Raises:
-        InputError: where fc_std does not fit the network, or bias is neither number nor "torch_default".
+        InputError: where fc_std does not fit the network, or bias is neither number nor
+        "torch_default".
     """
     linears = [site.name for site in sites if isinstance(site.module, nn.Linear)]
     if fc_std is not None and len(fc_std) != len(linears):
@@ -118,7 +128,9 @@ def initialize(
             f"({', '.join(linears)}); give one per layer, or null"
         )
     if bias != "torch_default" and (isinstance(bias, bool) or not isinstance(bias, int | float)):
-        raise InputError(f"init.bias={bias} is not usable; give a number such as 0 or 0.01, or torch_default")
+        raise InputError(
+            f"init.bias={bias} is not usable; give a number such as 0 or 0.01, or torch_default"
+        )
     fixed = dict(zip(linears, fc_std or (), strict=False))
     report = []
 
@@ -131,7 +143,10 @@ def initialize(
         weight = site.module.weight
         with torch.no_grad():
             if site.name in fixed:
-                asked, used = initializers.gaussian(weight, layer, generator, fixed[site.name]), "gaussian"
+                asked, used = (
+                    initializers.gaussian(weight, layer, generator, fixed[site.name]),
+                    "gaussian",
+                )
             else:
                 asked, used = rule(weight, layer, generator), name
             if site.module.bias is not None:
@@ -162,7 +177,9 @@ def initialize(
         with ExitStack() as hooks:
             for position, site in enumerate(sites):
 
-                def fill_before(_: nn.Module, given: tuple[Tensor, ...], position: int = position) -> None:
+                def fill_before(
+                    _: nn.Module, given: tuple[Tensor, ...], position: int = position
+                ) -> None:
                     fill(position, *given)
 
                 hooks.enter_context(site.module.register_forward_pre_hook(fill_before))

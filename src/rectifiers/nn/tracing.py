@@ -1,12 +1,12 @@
 """What arrives at every weight layer of any network, found by running it on an example.
 
-Every tensor of the run carries a `Signal`: the numbers that it would hold over draws of the weights, as functions of a
-normal variable. A weight layer makes normal responses of whatever it reads (its weights have mean zero, section 2.2 of
-the paper). A function of single numbers is applied at the nodes of a quadrature rule; the parts of a sum of responses,
-a product or a concatenation are taken as independent. What no rule here covers, such as normalisation, pooling,
-attention and sums of what passed an activation, is measured in the run itself, in which all layers before it have
-their weights already.
-"""
+Every tensor of the run carries a `Signal`: the numbers that it would hold over draws of the
+weights, as functions of a normal variable. A weight layer makes normal responses of whatever it
+reads (its weights have mean zero, section 2.2 of the paper). A function of single numbers is
+applied at the nodes of a quadrature rule; the parts of a sum of responses, a product or a
+concatenation are taken as independent. What no rule here covers, such as normalisation, pooling,
+attention and sums of what passed an activation, is measured in the run itself, in which all layers
+before it have their weights already."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -43,16 +43,46 @@ MULTIPLICATIONS = {"mul", "__mul__", "__rmul__", "__imul__", "mul_", "multiply"}
 CONCATENATIONS = {"cat", "concat", "concatenate", "stack"}
 # What keeps every number, and what keeps some of them.
 VIEWS = {
-    "flatten", "view", "reshape", "permute", "transpose", "contiguous", "unflatten", "squeeze", "unsqueeze", "expand",
-    "to", "float", "clone", "movedim", "t", "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout",
-    "feature_alpha_dropout", "__get__",
-}  # fmt: skip
-PARTS = {"__getitem__", "chunk", "split", "unbind", "narrow", "select", "roll", "flip", "tensor_split"}
+    "flatten",
+    "view",
+    "reshape",
+    "permute",
+    "transpose",
+    "contiguous",
+    "unflatten",
+    "squeeze",
+    "unsqueeze",
+    "expand",
+    "to",
+    "float",
+    "clone",
+    "movedim",
+    "t",
+    "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+    "alpha_dropout",
+    "feature_alpha_dropout",
+    "__get__",
+}
+PARTS = {
+    "__getitem__",
+    "chunk",
+    "split",
+    "unbind",
+    "narrow",
+    "select",
+    "roll",
+    "flip",
+    "tensor_split",
+}
 
 
 @dataclass(frozen=True)
 class LayerCall:
-    """A weight layer as it is met: `signal` is what it reads, `fan_in` and `fan_out` count as for `initializers.Layer`.
+    """A weight layer as it is met: `signal` is what it reads, `fan_in` and `fan_out` count as for
+    `initializers.Layer`.
 
     weight: the parameter, or the part of it that makes these responses. bias: the same, or None.
     """
@@ -69,12 +99,14 @@ class LayerCall:
 class Trace:
     """What a run found.
 
-    calls: every weight layer, in the order of its first use. feeds: by layer, what reads its responses: (functions,
-    E[f'^2]). branches: the layers at the end of a branch of a residual sum, with the number of layers that share it.
-    sums: the largest number of residual sums on one way. residual: by such sum the layers of its branch, in
-    order; none where it does not end in a layer. responses: by layer, (predicted, measured) E[y^2].
-    unexplained: by parameter, why its layer was not recognised. uses: by layer, how often the run came to it.
-    """
+    calls: every weight layer, in the order of its first use. feeds: by layer, what reads its
+    responses: (functions, E[f'^2]). branches: the layers at the end of a branch of a residual sum,
+    with the number of layers that share it.
+    sums: the largest number of residual sums on one way. residual: by such sum the layers of its
+    branch, in order; none where it does not end in a layer. responses: by layer, (predicted,
+    measured) E[y^2].
+    unexplained: by parameter, why its layer was not recognised. uses: by layer, how often the run
+    came to it."""
 
     calls: dict[str, LayerCall] = field(default_factory=dict)
     uses: Counter[str] = field(default_factory=Counter)
@@ -96,34 +128,46 @@ def run(
 ) -> Trace:
     """Run `model` on `example`, its positional arguments, and return what was found.
 
-    on_layer: called with every weight layer before it is used for the first time, and may fill its weight in place; it
-    may compute the responses, too.
-    Normalisation uses the batch's statistics, as in training, and dropout drops nothing. The buffers and the modes of
-    the model are afterwards as before.
+    on_layer: called with every weight layer before it is used for the first time, and may fill its
+    weight in place; it may compute the responses, too. Normalisation uses the batch's statistics,
+    as in training, and dropout drops nothing. The buffers and the modes of the model are afterwards
+    as before.
 
     Raises:
-        InputError: where the model cannot be run on the example, or the example holds no numbers but 0.
+        InputError: where the model cannot be run on the example, or the example holds no numbers
+        but 0.
     """
     check(model, example)
     numbers = [x for x in example if isinstance(x, Tensor) and x.is_floating_point()]
     if numbers and not any(bool(x.any()) for x in numbers):
-        raise InputError("example_input is all zeros, which no weights can scale; give a batch of data or torch.randn")
-    tracer, given = _Tracer(model, on_layer), [x.clone() if isinstance(x, Tensor) else x for x in example]
+        raise InputError(
+            "example_input is all zeros, which no weights can scale; give a batch of data or "
+            "torch.randn"
+        )
+    tracer, given = (
+        _Tracer(model, on_layer),
+        [x.clone() if isinstance(x, Tensor) else x for x in example],
+    )
     for x in given:
         if isinstance(x, Tensor) and x.is_floating_point():
             _set(x, measured(x, "the input"))
     # compiled modules run uncompiled: a compiler would look into the tracer
     with (
-        as_in_training(model), tracer.hooks(), torch.no_grad(), torch.random.fork_rng(devices=()),
-        torch.compiler.set_stance("force_eager"), tracer,
-    ):  # fmt: skip
+        as_in_training(model),
+        tracer.hooks(),
+        torch.no_grad(),
+        torch.random.fork_rng(devices=()),
+        torch.compiler.set_stance("force_eager"),
+        tracer,
+    ):
         try:
             model(*given)
         except InputError:
             raise
         except Exception as error:
             raise InputError(
-                f"{type(model).__name__} cannot be run on example_input ({type(error).__name__}: {error}); give a "
+                f"{type(model).__name__} cannot be run on example_input "
+                f"({type(error).__name__}: {error}); give a "
                 "tensor, or a tuple of what its forward method takes, with at least 2 examples"
             ) from error
     return tracer.trace
@@ -134,7 +178,8 @@ def _get(value: Any) -> Signal | None:
 
 
 def _read(x: Tensor) -> Signal:
-    """Return what a layer reads: measured where it does not come from numbers that were followed, as of embeddings."""
+    """Return what a layer reads: measured where it does not come from numbers that were followed,
+    as of embeddings."""
     return _get(x) or measured(x, "numbers without a layer before them (measured)")
 
 
@@ -155,10 +200,14 @@ class _Tracer(TorchFunctionMode):
             return func(*args, **kwargs)
         if name == "multi_head_attention_forward":
             return self._attention(func, args, kwargs)
-        if name in CONVOLUTIONS | TRANSPOSED | {"linear"} or (name in PRODUCTS and self._is_weight(args[1:2])):
+        if name in CONVOLUTIONS | TRANSPOSED | {"linear"} or (
+            name in PRODUCTS and self._is_weight(args[1:2])
+        ):
             return self._layer(func, name, args, kwargs)
         signals = [signal for x in tensors(args, kwargs) if (signal := _get(x)) is not None]
-        new = self._function(func, name, args, kwargs, signals)  # before an in-place function changes what it is given
+        new = self._function(
+            func, name, args, kwargs, signals
+        )  # before an in-place function changes what it is given
         out = func(*args, **kwargs)
         self._note_change_in_place(name, args, out)
         if signals:
@@ -175,7 +224,8 @@ class _Tracer(TorchFunctionMode):
         return out
 
     def _note_change_in_place(self, name: str, args: Any, out: Any) -> None:
-        """Measure a tensor of which a part was written to: what was known of its numbers holds no more."""
+        """Measure a tensor of which a part was written to: what was known of its numbers holds no
+        more."""
         changed = args[0] if name == "__setitem__" else None
         if isinstance(out, Tensor) and args and out is args[0] and name not in VIEWS:
             changed = base(out)
@@ -208,9 +258,13 @@ class _Tracer(TorchFunctionMode):
     def _consume(self, signal: Signal) -> None:
         """Note what the responses are read by, for the backward conditions."""
         for layer in signal.origins:
-            self.trace.feeds.setdefault(layer, []).append((signal.functions, signal.derivative_second))
+            self.trace.feeds.setdefault(layer, []).append(
+                (signal.functions, signal.derivative_second)
+            )
 
-    def _function(self, func: Any, name: str, args: Any, kwargs: Any, signals: Sequence[Signal]) -> Signal | None:
+    def _function(
+        self, func: Any, name: str, args: Any, kwargs: Any, signals: Sequence[Signal]
+    ) -> Signal | None:
         """Return the signal of a result that follows from theory, or None."""
         if not signals or name in VIEWS | PARTS | NORMS:
             return None
@@ -222,7 +276,9 @@ class _Tracer(TorchFunctionMode):
         if name in CONCATENATIONS:
             return self._concatenation(others, signals)
         if len({signal.root for signal in signals}) == 1:
-            return self._elementwise(func, name, args, kwargs, signals, 1 if slopes is None else slopes.numel())
+            return self._elementwise(
+                func, name, args, kwargs, signals, 1 if slopes is None else slopes.numel()
+            )
         if self._is_independent_sum(name, signals):
             factor = kwargs.get("alpha", 1) * (-1 if name in DIFFERENCES else 1)
             return self._sum(signals[0], signals[1], factor)
@@ -230,19 +286,25 @@ class _Tracer(TorchFunctionMode):
             for signal in signals:
                 self._consume(signal)
             one, other = signals
-            return normal(one.mean * other.mean, one.second * other.second, "a product", **lengths(signals))
+            return normal(
+                one.mean * other.mean, one.second * other.second, "a product", **lengths(signals)
+            )
         return None
 
     def _elementwise(
         self, func: Any, name: str, args: Any, kwargs: Any, signals: Sequence[Signal], channels: int
     ) -> Signal | None:
-        """Return the signal after a function of single numbers, or None where it is no such function."""
+        """Return the signal after a function of single numbers, or None where it is no such
+        function."""
         places = [i for i, x in enumerate(args) if _get(x) is not None]
         if len(places) != len(signals):
             return None
 
         def of(*inputs: Tensor) -> Any:
-            given = [x.to(inputs[0]) if isinstance(x, Tensor) and x.is_floating_point() else x for x in args]
+            given = [
+                x.to(inputs[0]) if isinstance(x, Tensor) and x.is_floating_point() else x
+                for x in args
+            ]
             for i, x in zip(places, inputs, strict=True):
                 given[i] = x
             return func(*given, **kwargs)
@@ -260,11 +322,14 @@ class _Tracer(TorchFunctionMode):
         return normal(mean, second, source, origins=self._carried(signals), **lengths(signals))
 
     def _carried(self, signals: Sequence[Signal]) -> tuple[str, ...]:
-        """Return the layers whose responses go on unchanged; the others end here, in a function that was applied."""
+        """Return the layers whose responses go on unchanged; the others end here, in a function
+        that was applied."""
         for signal in signals:
             if signal.functions:
                 self._consume(signal)
-        return tuple(layer for signal in signals if not signal.functions for layer in signal.origins)
+        return tuple(
+            layer for signal in signals if not signal.functions for layer in signal.origins
+        )
 
     def _is_independent_sum(self, name: str, signals: Sequence[Signal]) -> bool:
         """Whether two numbers are added or subtracted of which no layer makes a part of both."""
@@ -273,11 +338,12 @@ class _Tracer(TorchFunctionMode):
         return not set(signals[0].origins) & set(signals[1].origins)
 
     def _sum(self, one: Signal, other: Signal, factor: float) -> Signal | None:
-        """one + factor * other, independent; None where it is not normal, because a part of it passed an activation.
+        """one + factor * other, independent; None where it is not normal, because a part of it
+        passed an activation.
 
-        What is read behind a chain of such sums depends on their distribution, which is then measured: the positive
-        numbers that an activation leaves are not halved by the next one, as normal numbers would be.
-        """
+        What is read behind a chain of such sums depends on their distribution, which is then
+        measured: the positive numbers that an activation leaves are not halved by the next one, as
+        normal numbers would be."""
         if not all(signal.is_normal and not signal.functions for signal in (one, other)):
             return None
         mean = one.mean + factor * other.mean
@@ -285,7 +351,8 @@ class _Tracer(TorchFunctionMode):
         return normal(mean, second, "a sum", **self._residual(one, other))
 
     def _residual(self, one: Signal, other: Signal) -> dict[str, Any]:
-        """Return what else is known of a sum; the part with more layers behind it is a branch, the other its shortcut.
+        """Return what else is known of a sum; the part with more layers behind it is a branch, the
+        other its shortcut.
 
         A branch's last layers are noted.
         """
@@ -321,13 +388,18 @@ class _Tracer(TorchFunctionMode):
         return out
 
     def _respond(self, out: Tensor, call: LayerCall) -> None:
-        """Let the responses of a layer carry their signal, which follows from its weights as they are."""
+        """Let the responses of a layer carry their signal, which follows from its weights as they
+        are."""
         second = call.fan_in * float(call.weight.double().square().mean()) * call.signal.second
         if call.bias is not None:
             second += float(call.bias.double().square().mean())
-        self.trace.responses.setdefault(call.name, (second, float(out.detach().double().square().mean())))
+        self.trace.responses.setdefault(
+            call.name, (second, float(out.detach().double().square().mean()))
+        )
         longest = lengths_after([call.signal], call.name)
-        _set(out, normal(0.0, second, call.name, origins=(call.name,), ends=(call.name,), **longest))
+        _set(
+            out, normal(0.0, second, call.name, origins=(call.name,), ends=(call.name,), **longest)
+        )
 
     def _meet(self, call: LayerCall, respond: Respond) -> None:
         self.trace.uses[call.name] += 1
@@ -336,8 +408,10 @@ class _Tracer(TorchFunctionMode):
             self.on_layer(call, respond)
 
     def _attention(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """`nn.MultiheadAttention`: three layers side by side, attention, which is measured, and a layer."""
-        # (query, key, value, size, heads, weight and bias of the three, ..., weight and bias of the last layer, ...)
+        """`nn.MultiheadAttention`: three layers side by side, attention, which is measured, and a
+        layer."""
+        # (query, key, value, size, heads, weight and bias of the three, ..., weight and bias of the
+        # last layer, ...)
         inputs, in_bias, last, bias = args[5], args[6], args[11], args[12]
         signals = [_read(x) for x in args[:3]]
         if inputs is None or id(inputs) not in self.names or id(last) not in self.names:
@@ -382,8 +456,11 @@ class _Tracer(TorchFunctionMode):
 
         with ExitStack() as registered:
             for module in self.model.modules():
-                if not any(p.dim() > 1 for p in module.parameters()) and not hasattr(module, "running_mean"):
-                    # next to `forward`, so that what other hooks make of its numbers is part of the run
+                if not any(p.dim() > 1 for p in module.parameters()) and not hasattr(
+                    module, "running_mean"
+                ):
+                    # next to `forward`, so that what other hooks make of its numbers is part of the
+                    # run
                     registered.callback(module.register_forward_pre_hook(before).remove)
                     registered.callback(module.register_forward_hook(after, prepend=True).remove)
             yield

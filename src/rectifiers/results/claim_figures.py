@@ -15,13 +15,16 @@ SUPPORTED, CONTRADICTED = "#2a9d5c", "#c0392b"
 
 
 def figure(answer: Answer) -> "Figure":
-    """Draw a claim: a row of two plots for each of its tests. Grey lines join the runs of one seed."""
+    """Draw a claim: a row of two plots for each of its tests. Grey lines join the runs of one
+    seed."""
     from matplotlib.figure import Figure  # here and not above: verdicts do without
 
     tests = [tested for tested in answer.tested if tested.measured]
     made = Figure(figsize=(7.2, 0.8 + 2.2 * len(tests)), layout="constrained")
     made.suptitle(f"{answer.claim.name}: {answer.verdict}")
-    for tested, (seeds, effect) in zip(tests, made.subplots(len(tests), 2, squeeze=False), strict=True):
+    for tested, (seeds, effect) in zip(
+        tests, made.subplots(len(tests), 2, squeeze=False), strict=True
+    ):
         _draw_seeds(seeds, tested)
         _draw_effect(effect, tested)
     return made
@@ -45,22 +48,33 @@ def _draw_effect(axes: Any, tested: Tested) -> None:
     low = found.low if math.isfinite(found.low) else found.effect
     high = found.high if math.isfinite(found.high) else found.effect
     axes.errorbar(
-        [found.effect], [0], xerr=[[found.effect - low], [high - found.effect]], fmt="o", capsize=4, color="0.1"
+        [found.effect],
+        [0],
+        xerr=[[found.effect - low], [high - found.effect]],
+        fmt="o",
+        capsize=4,
+        color="0.1",
     )
     borders = test.criterion.bounds()
     left, right = min(low, *borders), max(high, *borders)
     margin = 0.15 * (right - left or 1.0)
     left, right = left - margin, right + margin
-    for region, color in ((test.criterion.supported, SUPPORTED), (test.criterion.contradicted, CONTRADICTED)):
+    for region, color in (
+        (test.criterion.supported, SUPPORTED),
+        (test.criterion.contradicted, CONTRADICTED),
+    ):
         for start, end in region.spans(left, right):
             axes.axvspan(start, end, color=color, alpha=0.15, linewidth=0)
     axes.set(xlim=(left, right), ylim=(-1, 1), yticks=[])
     axes.set_xlabel(f"{test.statistic}, {test.compared()}", fontsize="small")
-    axes.set_title(f"{found.verdict}, n = {found.n}; green supports, red contradicts", fontsize="small")
+    axes.set_title(
+        f"{found.verdict}, n = {found.n}; green supports, red contradicts", fontsize="small"
+    )
 
 
 def description(answer: Answer) -> str:
-    """Return the numbers of the figure as text: of every test its effect with the interval, and each seed's measure."""
+    """Return the numbers of the figure as text: of every test its effect with the interval, and
+    each seed's measure."""
     parts = [str(answer.verdict)]
     for tested in answer.tested:
         found = tested.finding

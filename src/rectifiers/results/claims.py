@@ -1,24 +1,32 @@
-"""Claims: statements with their source, the runs that answer them, and a criterion that was written before the runs.
+"""Claims: statements with their source, the runs that answer them, and a criterion that was written
+before the runs.
 
-A claim is a file `conf/experiment/claim/<name>.yaml`: the setting as for any experiment, and under the key `claim`,
-which no run reads, what is claimed:
+A claim is a file `conf/experiment/claim/<name>.yaml`: the setting as for any experiment, and under
+the key `claim`, which no run reads, what is claimed:
 
-    statement, source       the sentence, and where it is from: a section, a page and its heading, a reader's question
+    statement, source       the sentence, and where it is from: a section, a page and its heading, a
+                            reader's question
     seeds                   how many, from 0 on; a test of fewer is no verdict
     arms                    by name, what is given on the command line besides the experiment
     first_seed              instead of 0: a criterion that is changed after a run needs other seeds
     search                  how the arms' learning rates are chosen: see `searches.py`
-    is_check                true: it follows from theory, so that its runs test this program and are no evidence
+    is_check                true: it follows from theory, so that its runs test this program and are
+                            no evidence
     note                    what a reader must know of the setting, such as why it was changed
-    tests                   a list; the claim is supported where all are, and contradicted where one is:
+    tests                   a list; the claim is supported where all are, and contradicted where one
+                            is:
         says                the part of the statement that it tests
         measure, with       a function of `measures.py`, and its settings
         of, minus or over   an arm, and the arm that is subtracted, or divided by, seed by seed
-        statistic           mean (Student's t), median (exact, by ranks), share (exact, of a yes or no)
+        statistic           mean (Student's t), median (exact, by ranks), share (exact, of a yes or
+                            no)
         supported, contradicted    where the whole interval has to lie: see `verdicts.Criterion`
-        leave_out_diverged  true: pairs in which a run diverged are left out, and counted beside the effect
-    descriptions            a list of what the runs show besides, by no criterion and of the runs that did not diverge:
-                            says, measure, with, of and minus as above; <claim>/<arm> is an arm of another claim
+        leave_out_diverged  true: pairs in which a run diverged are left out, and counted beside the
+                            effect
+    descriptions            a list of what the runs show besides, by no criterion and of the runs
+                            that did not diverge:
+                            says, measure, with, of and minus as above; <claim>/<arm> is an arm of
+                            another claim
 """
 
 import functools
@@ -51,7 +59,10 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 
 PLACE = CONF / "experiment" / "claim"
-WHERE_TRAINED, BY_MEDIAN = "the same where no run diverged", "the same by the median, because a few runs make the mean"
+WHERE_TRAINED, BY_MEDIAN = (
+    "the same where no run diverged",
+    "the same by the median, because a few runs make the mean",
+)
 OF_A_SEED = ("seed", "data.split_seed")
 
 
@@ -73,7 +84,8 @@ class Claim:
     search: Search | None = None
 
     def searched(self) -> dict[str, list[str]]:
-        """Return the overrides of the runs that choose its arms' learning rates, by name; none without a search."""
+        """Return the overrides of the runs that choose its arms' learning rates, by name; none
+        without a search."""
         return self.search.arms(self.arms) if self.search else {}
 
     def all_seeds(self) -> range:
@@ -83,12 +95,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class Tested:
-    """A test with what was found; `runs` are those that answered it, `left_out` the pairs that do not count.
+    """A test with what was found; `runs` are those that answered it, `left_out` the pairs that do
+    not count.
 
     measured: of every pair that counted, the measure of `of` and of what it is held against.
-    beside: the same without the runs that diverged, where a mean counts them as guessing, or by the median, where a few
-    runs make the mean.
-    """
+    beside: the same without the runs that diverged, where a mean counts them as guessing, or by the
+    median, where a few runs make the mean."""
 
     test: Test
     finding: Finding
@@ -117,13 +129,19 @@ def claims() -> tuple[Claim, ...]:
     Raises:
         InputError: for a file that describes none; the message names file and key.
     """
-    run = [_claim(path.stem, yaml.safe_load(path.read_text()).get("claim")) for path in sorted(PLACE.glob("*.yaml"))]
+    run = [
+        _claim(path.stem, yaml.safe_load(path.read_text()).get("claim"))
+        for path in sorted(PLACE.glob("*.yaml"))
+    ]
     left = yaml.safe_load(Path(__file__).with_name("claims_not_run.yaml").read_text())
     arms = {f"{claim.name}/{arm}" for claim in run for arm in claim.arms}
     for claim in run:
         for arm in (arm for each in claim.descriptions for arm in each.arms()):
             if arm not in claim.arms and arm not in arms:
-                raise InputError(f"claim/{claim.name} describes an arm {arm}, which no claim has; give <claim>/<arm>")
+                raise InputError(
+                    f"claim/{claim.name} describes an arm {arm}, which no claim has; give "
+                    "<claim>/<arm>"
+                )
     return (*run, *(Claim(name, **words) for name, words in left.items()))
 
 
@@ -132,21 +150,31 @@ def _claim(name: str, described: Any) -> Claim:
         raise InputError(f"claim/{name} has no key claim; say there what it claims")
     try:
         tests = [test_of(name, dict(test)) for test in described.pop("tests")]
-        descriptions = [description_of(name, dict(each)) for each in described.pop("descriptions", [])]
+        descriptions = [
+            description_of(name, dict(each)) for each in described.pop("descriptions", [])
+        ]
         search = Search.of(name, described.pop("search")) if "search" in described else None
         claim = Claim(name, tests=tests, descriptions=descriptions, search=search, **described)
     except (TypeError, KeyError, ValueError) as error:
-        raise InputError(f"claim/{name} is not whole ({error}); see results/claims.py for its keys") from error
+        raise InputError(
+            f"claim/{name} is not whole ({error}); see results/claims.py for its keys"
+        ) from error
     for arm in (arm for test in tests for arm in test.arms()):
         if arm not in list(claim.arms):
-            raise InputError(f"claim/{name} tests an arm {arm}, which it does not have; give one of its arms")
+            raise InputError(
+                f"claim/{name} tests an arm {arm}, which it does not have; give one of its arms"
+            )
     if not tests:
         raise InputError(f"claim/{name} has no tests; give one or more")
     fewest = max(STATISTICS[test.statistic].fewest for test in tests)
     if type(claim.first_seed) is not int or claim.first_seed < 0:
-        raise InputError(f"claim/{name} has first_seed={claim.first_seed}; give a whole number from 0 on")
+        raise InputError(
+            f"claim/{name} has first_seed={claim.first_seed}; give a whole number from 0 on"
+        )
     if not isinstance(claim.seeds, int) or claim.seeds < fewest:
-        raise InputError(f"claim/{name} has {claim.seeds} seeds, too few for an interval; give {fewest} or more")
+        raise InputError(
+            f"claim/{name} has {claim.seeds} seeds, too few for an interval; give {fewest} or more"
+        )
     return claim
 
 
@@ -174,7 +202,10 @@ def runs_of(claim: Claim, found: Iterable[TrainingRecord]) -> Runs:
     """Return the claim's runs; those of the seeds that it asks for."""
     hashes = known()["claims"].get(claim.name, {})
     if not hashes.keys() >= set(claim.arms):
-        raise InputError(f"claim/{claim.name} has arms that are not known; call python scripts/report.py experiments")
+        raise InputError(
+            f"claim/{claim.name} has arms that are not known; call python scripts/report.py "
+            "experiments"
+        )
     by_hash: dict[str, dict[int, TrainingRecord]] = {}
     for record in found:
         if record.seed in claim.all_seeds():
@@ -183,7 +214,8 @@ def runs_of(claim: Claim, found: Iterable[TrainingRecord]) -> Runs:
 
 
 def search_runs(claim: Claim, found: Iterable[TrainingRecord]) -> Found:
-    """Return the runs that choose the claim's learning rates, by the names of `Claim.searched` and seed."""
+    """Return the runs that choose the claim's learning rates, by the names of `Claim.searched` and
+    seed."""
     hashes = known()["claims"].get(claim.name, {})
     by_hash: dict[str, dict[int, TrainingRecord]] = {}
     for record in found:
@@ -192,7 +224,9 @@ def search_runs(claim: Claim, found: Iterable[TrainingRecord]) -> Found:
     return {name: by_hash.get(hashes[name], {}) for name in claim.searched() if name in hashes}
 
 
-def answer(claim: Claim, found: Iterable[TrainingRecord], floor: NumericalFloor | None = None) -> Answer:
+def answer(
+    claim: Claim, found: Iterable[TrainingRecord], floor: NumericalFloor | None = None
+) -> Answer:
     """Return the claim's verdict on records that answer claims.
 
     floor: what an effect in points has to be clear of.
@@ -204,7 +238,13 @@ def answer(claim: Claim, found: Iterable[TrainingRecord], floor: NumericalFloor 
     tested = [_tested(test, claim.seeds, runs, floor) for test in claim.tests]
     used = {record.run: record for arm in runs.values() for record in arm.values()}
     described = [_described(each, runs, found) for each in claim.descriptions]
-    return Answer(claim, together([each.finding.verdict for each in tested]), tested, described, list(used.values()))
+    return Answer(
+        claim,
+        together([each.finding.verdict for each in tested]),
+        tested,
+        described,
+        list(used.values()),
+    )
 
 
 def _described(comparison: Comparison, runs: Runs, found: Sequence[TrainingRecord]) -> Description:
@@ -222,24 +262,35 @@ def _arm(name: str, runs: Runs, found: Sequence[TrainingRecord]) -> Mapping[int,
 
 def _pairs(arms: Sequence[Mapping[int, TrainingRecord]]) -> list[list[TrainingRecord]]:
     """The records of every seed that all arms have."""
-    return [[arm[seed] for arm in arms] for seed in sorted(arms[0]) if all(seed in arm for arm in arms)]
+    return [
+        [arm[seed] for arm in arms] for seed in sorted(arms[0]) if all(seed in arm for arm in arms)
+    ]
 
 
 def _tested(test: Test, planned: int, runs: Runs, floor: NumericalFloor | None) -> Tested:
     pairs = _pairs([runs[arm] for arm in test.arms()])
-    counted = [pair for pair in pairs if not (test.leave_out_diverged and any(map(has_diverged, pair)))]
+    counted = [
+        pair for pair in pairs if not (test.leave_out_diverged and any(map(has_diverged, pair)))
+    ]
     measured = [each for pair in counted if (each := test.measured(pair)) is not None]
     effects = [effect for each in measured if (effect := test.effect(each)) is not None]
     values = list(map(math.log, effects)) if test.over else effects
     left_out = len(pairs) - len(counted)
     by_rounding, floor_of = 0.0, ""
     if floor and values and test.is_in_points():
-        data, protocol = str(counted[0][0].choices.get("data")), test.settings.get("protocol", "center")
+        data, protocol = (
+            str(counted[0][0].choices.get("data")),
+            test.settings.get("protocol", "center"),
+        )
         by_rounding = floor.half_width(data, protocol, len(values), len(test.arms()))
         source = floor.source(data, protocol)
         floor_of = source if source != data else ""
     criterion = test.criterion.in_logs() if test.over else test.criterion
-    guessed = sum(has_diverged(record) for pair in counted for record in pair) if test.statistic == "mean" else 0
+    guessed = (
+        sum(has_diverged(record) for pair in counted for record in pair)
+        if test.statistic == "mean"
+        else 0
+    )
     finding = judge(values, planned - left_out, test.statistic, criterion, by_rounding, guessed)
     finding = replace(finding, floor_of=floor_of)
     if pairs and finding.verdict is Verdict.NOT_RUN:

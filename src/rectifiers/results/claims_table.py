@@ -1,4 +1,5 @@
-"""`results/CLAIMS.md`: every claim with what was found, the contradicted and the undecided first."""
+"""`results/CLAIMS.md`: every claim with what was found, the contradicted and the undecided
+first."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,21 +34,31 @@ def render_markdown(
 
     searches: the table of the arms' learning rates. runs: all that were made for it.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # here and not above: only documents need it
+    from jinja2 import (
+        Environment,
+        FileSystemLoader,
+        StrictUndefined,
+    )  # here and not above: only documents need it
 
     evidence = [each for each in answers if not each.claim.is_check]
     judged = [each for each in evidence if each.verdict not in (Verdict.TOO_FEW, Verdict.NOT_RUN)]
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, keep_trailing_newline=True
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
     )
     return environment.get_template("claims.md.j2").render(
         answers=evidence,
         checks=[each.claim for each in answers if each.claim.is_check],
         floor=floor and about_floor(answers, floor),
-        counts=", ".join(f"{sum(each.verdict is verdict for each in evidence)} {verdict}" for verdict in Verdict),
+        counts=", ".join(
+            f"{sum(each.verdict is verdict for each in evidence)} {verdict}" for verdict in Verdict
+        ),
         judged=judged,
         spent=time_spent(runs),
-        supported=sum(max(tested.test.criterion.chance() for tested in each.tested) for each in judged),
+        supported=sum(
+            max(tested.test.criterion.chance() for tested in each.tested) for each in judged
+        ),
         contradicted=sum(0.025 * len(each.tested) for each in judged),
         tables=[*tables(answers), *([searches] if searches and searches.lines else [])],
         drawn=[each.claim for each in with_figures(answers)],
@@ -62,19 +73,36 @@ def time_spent(runs: Sequence[TrainingRecord]) -> str:
         data = str(run.choices.get("data"))
         hours[data] = hours.get(data, 0) + run.wall_s / 3600
     each = ", ".join(f"{spent:.1f} on {data}" for data, spent in sorted(hours.items()))
-    whole = f"{len(runs):,} runs, with those of the searches, took {sum(hours.values()):.1f} hours by the wall clock"
-    without = "runs that were made twice, first designs that are not kept, and those of the floor and the benchmark"
-    return f"{whole}, in one thread each and mostly beside other work: {each}; without {without}." if runs else ""
+    whole = (
+        f"{len(runs):,} runs, with those of the searches, took {sum(hours.values()):.1f} "
+        "hours by the wall clock"
+    )
+    without = (
+        "runs that were made twice, first designs that are not kept, and those of the "
+        "floor and the benchmark"
+    )
+    return (
+        f"{whole}, in one thread each and mostly beside other work: {each}; without {without}."
+        if runs
+        else ""
+    )
 
 
 def about_floor(answers: Sequence[Answer], floor: NumericalFloor) -> str:
     """Return what rounding alone does, and which verdicts it prevents."""
-    held = [f"{a.claim.name} ({t.test.says})" for a in in_order(answers) for t in a.tested if t.finding.held_back]
+    held = [
+        f"{a.claim.name} ({t.test.says})"
+        for a in in_order(answers)
+        for t in a.tested
+        if t.finding.held_back
+    ]
     number = f"{len(held)} verdict{'s' * (len(held) != 1)}"
     prevented = f"It prevents {number}: {', '.join(held)}." if held else "It prevents no verdict."
     return (
-        f"{floor} Where an effect is an error in points, its floor stands beside it, with the data that it was "
-        "measured on where these are others, and a verdict also needs the effect to lie on its side of the criterion's "
+        f"{floor} Where an effect is an error in points, its floor stands beside it, with the "
+        "data that it was "
+        "measured on where these are others, and a verdict also needs the effect to lie on its "
+        "side of the criterion's "
         f"bound by the floor. {prevented}"
     )
 
@@ -85,7 +113,8 @@ def with_figures(answers: Sequence[Answer]) -> list[Answer]:
 
 
 def in_order(answers: Sequence[Answer]) -> list[Answer]:
-    """Return the contradicted first, then what is inconclusive, and those without a verdict last."""
+    """Return the contradicted first, then what is inconclusive, and those without a verdict
+    last."""
     return sorted(answers, key=lambda each: (list(Verdict).index(each.verdict), each.claim.name))
 
 
@@ -99,7 +128,11 @@ def tables(answers: Sequence[Answer]) -> list[Table]:
             continue
         command = f"`python scripts/claims.py run {claim.name}`"
         for i, tested in enumerate(each.tested):
-            own = [str(each.verdict), claim.name, claim.statement, claim.source] if i == 0 else ["", "", "", ""]
+            own = (
+                [str(each.verdict), claim.name, claim.statement, claim.source]
+                if i == 0
+                else ["", "", "", ""]
+            )
             beside = [scale(each), command] if i == 0 else ["", ""]
             lines = checks if claim.is_check else verdicts
             lines.append(Line([*own, *_finding(tested), *beside], tested.runs))
@@ -108,8 +141,21 @@ def tables(answers: Sequence[Answer]) -> list[Table]:
         verdicts += map(_described, each.described)
         for i, (arm, given) in enumerate(claim.arms.items()):
             note = claim.note if i == 0 else ""
-            arms.append(Line([claim.name if i == 0 else "", arm, f"`{' '.join(given) or '-'}`", note]))
-    head = ("verdict", "claim", "statement", "source", "tested", "n", "effect (95 %)", "criterion", "found", "scale")
+            arms.append(
+                Line([claim.name if i == 0 else "", arm, f"`{' '.join(given) or '-'}`", note])
+            )
+    head = (
+        "verdict",
+        "claim",
+        "statement",
+        "source",
+        "tested",
+        "n",
+        "effect (95 %)",
+        "criterion",
+        "found",
+        "scale",
+    )
     asked = ("claim", "arm", "besides `experiment=claim/<claim>`", "note")
     return [
         Table("claims", "", "Verdicts", 2, (*head, "command"), verdicts),
@@ -127,5 +173,8 @@ def _finding(tested: Tested) -> list[str]:
 
 
 def _described(found: Description) -> Line:
-    what = f"{found.comparison.says}: {found.comparison.measure_name()}, {with_means(found.comparison, found.measured)}"
+    what = (
+        f"{found.comparison.says}: {found.comparison.measure_name()}, "
+        f"{with_means(found.comparison, found.measured)}"
+    )
     return Line(["", "", "", "", what, str(found.n()), mean(found), "-", NOT_JUDGED, "", ""])

@@ -1,4 +1,5 @@
-"""What claims compare: a measure of one arm, or of two seed by seed. A test also says how that is judged."""
+"""What claims compare: a measure of one arm, or of two seed by seed. A test also says how that is
+judged."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,8 @@ SIDES = {"supported": ("above", "below", "within"), "contradicted": ("above", "b
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A measure of the arm `of`, or its difference from the arm `minus`, or its ratio to the arm `over`."""
+    """A measure of the arm `of`, or its difference from the arm `minus`, or its ratio to the arm
+    `over`."""
 
     says: str
     measure: str
@@ -33,12 +35,18 @@ class Comparison:
     def compared(self) -> str:
         """Return the arm with what it is compared with, as in `prelu minus relu`."""
         return (
-            f"{self.of} minus {self.minus}" if self.minus else f"{self.of} over {self.over}" if self.over else self.of
+            f"{self.of} minus {self.minus}"
+            if self.minus
+            else f"{self.of} over {self.over}"
+            if self.over
+            else self.of
         )
 
     def is_in_points(self) -> bool:
         """Return whether the effect is an error in percent, or a difference of errors in points."""
-        of_error = self.measure == "error" or str(self.settings.get("key")).endswith("top1_error_pct")
+        of_error = self.measure == "error" or str(self.settings.get("key")).endswith(
+            "top1_error_pct"
+        )
         return of_error and self.measure not in ("reached", "epochs_to") and not self.over
 
     def measure_name(self) -> str:
@@ -46,13 +54,15 @@ class Comparison:
         return named(self.measure, self.settings)
 
     def measured(self, records: Sequence[TrainingRecord]) -> tuple[float, ...] | None:
-        """Return the measure of each arm's record of one seed, or None where it does not exist in one of them."""
+        """Return the measure of each arm's record of one seed, or None where it does not exist in
+        one of them."""
         found = [MEASURES[self.measure](record, **self.settings) for record in records]
         measured = tuple(value for value in found if value is not None and math.isfinite(value))
         return measured if len(measured) == len(found) else None
 
     def effect(self, measured: Sequence[float]) -> float | None:
-        """Return one seed's effect; None for a ratio that has no logarithm, by which ratios are averaged."""
+        """Return one seed's effect; None for a ratio that has no logarithm, by which ratios are
+        averaged."""
         own, *others = measured
         if not others:
             return own
@@ -79,16 +89,18 @@ class Diverged:
         return any(self.by_arm.values())
 
     def __str__(self) -> str:
-        return "diverged: " + ", ".join(f"{arm} {count} of {self.seeds}" for arm, count in self.by_arm.items())
+        return "diverged: " + ", ".join(
+            f"{arm} {count} of {self.seeds}" for arm, count in self.by_arm.items()
+        )
 
 
 @dataclass(frozen=True)
 class Description:
-    """What a comparison found over the pairs of which no run diverged, or by the median. It is judged by nothing.
+    """What a comparison found over the pairs of which no run diverged, or by the median. It is
+    judged by nothing.
 
-    mean: of the effects, or their median; None where there is none. measured: the measure of each arm, by pair; empty
-    where their means say nothing.
-    """
+    mean: of the effects, or their median; None where there is none. measured: the measure of each
+    arm, by pair; empty where their means say nothing."""
 
     comparison: Comparison
     mean: Mean | None
@@ -110,7 +122,11 @@ def describe(comparison: Comparison, pairs: Sequence[Sequence[TrainingRecord]]) 
 def describe_median(comparison: Comparison, effects: Sequence[float]) -> Description:
     """Return the description of effects by their median, which a few of them do not move."""
     typical = STATISTICS["median"]
-    return Description(comparison, Mean(len(effects), typical.estimate(effects), *typical.interval(effects, LEVEL)), [])
+    return Description(
+        comparison,
+        Mean(len(effects), typical.estimate(effects), *typical.interval(effects, LEVEL)),
+        [],
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,25 +151,36 @@ def test_of(name: str, given: dict[str, Any]) -> Test:
     test = Test(**_fields(given), criterion=criterion)
     if test.statistic not in STATISTICS or (test.minus and test.over):
         raise InputError(
-            f"claim/{name}: statistic={test.statistic} cannot be used; give one of {', '.join(STATISTICS)}, and either "
+            f"claim/{name}: statistic={test.statistic} cannot be used; give one of "
+            f"{', '.join(STATISTICS)}, and either "
             "minus or over"
         )
     _check_measure(name, test)
     if test.statistic == "share" and (test.measure not in YES_OR_NO or test.minus or test.over):
         raise InputError(
-            f"claim/{name}: statistic=share is of a yes or no of one arm; give one of {', '.join(YES_OR_NO)}, without "
+            f"claim/{name}: statistic=share is of a yes or no of one arm; give one of "
+            f"{', '.join(YES_OR_NO)}, without "
             "minus and over"
         )
-    shared = [(max(a, c), min(b, d)) for a, b in criterion.supported.spans() for c, d in criterion.contradicted.spans()]
+    shared = [
+        (max(a, c), min(b, d))
+        for a, b in criterion.supported.spans()
+        for c, d in criterion.contradicted.spans()
+    ]
     if any(low < high for low, high in shared):
-        raise InputError(f"claim/{name}: what is {criterion} can be both; give regions that share nothing")
+        raise InputError(
+            f"claim/{name}: what is {criterion} can be both; give regions that share nothing"
+        )
     if test.over and any(bound <= 0 for bound in criterion.bounds()):
-        raise InputError(f"claim/{name}: a ratio is above 0, and its bounds are {criterion}; give such as are")
+        raise InputError(
+            f"claim/{name}: a ratio is above 0, and its bounds are {criterion}; give such as are"
+        )
     return test
 
 
 def description_of(name: str, given: dict[str, Any]) -> Comparison:
-    """Return what the claim `name` describes besides its tests: the mean of an arm, or of a difference.
+    """Return what the claim `name` describes besides its tests: the mean of an arm, or of a
+    difference.
 
     Raises:
         InputError: for a measure that cannot be used.
@@ -162,7 +189,9 @@ def description_of(name: str, given: dict[str, Any]) -> Comparison:
     comparison = Comparison(**_fields(given))
     _check_measure(name, comparison)
     if comparison.over:
-        raise InputError(f"claim/{name}: a description has over={comparison.over}; give minus, or neither")
+        raise InputError(
+            f"claim/{name}: a description has over={comparison.over}; give minus, or neither"
+        )
     return comparison
 
 
@@ -175,19 +204,24 @@ def _check_measure(name: str, comparison: Comparison) -> None:
         check(comparison.measure, comparison.settings)
     except (TypeError, ValueError) as error:
         raise InputError(
-            f"claim/{name}: measure={comparison.measure} with {comparison.settings} is not usable ({error})"
+            f"claim/{name}: measure={comparison.measure} with {comparison.settings} is not "
+            f"usable ({error})"
         ) from error
 
 
 def _region(name: str, key: str, region: Any) -> Region:
     """The region of {above: 0.5}, {within: [-1, 1]}."""
     if not isinstance(region, dict) or len(region) != 1 or not set(region) <= set(SIDES[key]):
-        raise InputError(f"claim/{name}: {key}={region} is not usable; give one of: {', '.join(SIDES[key])}")
+        raise InputError(
+            f"claim/{name}: {key}={region} is not usable; give one of: {', '.join(SIDES[key])}"
+        )
     ((side, bound),) = region.items()
     bounds = bound if isinstance(bound, list) else [bound]
     wanted = 2 if side in ("within", "outside") else 1
     if len(bounds) != wanted or not all(map(_is_finite, bounds)) or sorted(bounds) != bounds:
-        raise InputError(f"claim/{name}: {key}={region} is not usable; give {wanted} ascending number(s)")
+        raise InputError(
+            f"claim/{name}: {key}={region} is not usable; give {wanted} ascending number(s)"
+        )
     return Region(side, tuple(bounds))
 
 

@@ -17,7 +17,8 @@ BAR = 36  # characters; a line has 80
 
 
 def print_record(record: Record, console: Console) -> None:
-    """Print what a run found, and by which code on which machine: errors, size, effort, slopes beside the paper's.
+    """Print what a run found, and by which code on which machine: errors, size, effort, slopes
+    beside the paper's.
 
     Of an ensemble: its errors, and which runs it is made of.
     """
@@ -29,9 +30,14 @@ def print_record(record: Record, console: Console) -> None:
         return
     choices = record.choices
     title = " ".join(
-        f"{group}={choices[group]}" for group in ("model", "activation", "init", "data") if group in choices
+        f"{group}={choices[group]}"
+        for group in ("model", "activation", "init", "data")
+        if group in choices
     )
-    parts: list[Any] = [Text(f"run {record.run}  {title}  seed={record.seed}", style="bold"), origin]
+    parts: list[Any] = [
+        Text(f"run {record.run}  {title}  seed={record.seed}", style="bold"),
+        origin,
+    ]
     if record.diverged:
         where = f"diverged at step {record.diverged.step}, first seen at {record.diverged.layer}"
         parts.append(Text(where, style="red"))
@@ -44,7 +50,8 @@ def print_record(record: Record, console: Console) -> None:
 
 
 def errors_table(protocols: Mapping[str, ProtocolResult]) -> Table:
-    """One line a protocol: errors in percent with their interval, and how many images of which split were tested."""
+    """One line a protocol: errors in percent with their interval, and how many images of which
+    split were tested."""
     numbers = ("top-1 error %", "95 % interval", "top-5 error %", "images")
     table = _table("protocol", *(Column(name, justify="right") for name in numbers))
     for name in sorted(protocols):
@@ -52,7 +59,9 @@ def errors_table(protocols: Mapping[str, ProtocolResult]) -> Table:
         low, high = error_interval_pct(result.top1_errors, result.num_images)
         top5 = "-" if result.top5_error_pct is None else f"{result.top5_error_pct:.2f}"
         images = f"{result.num_images:,} of {result.split}"
-        table.add_row(name, f"{result.top1_error_pct:.2f}", f"{low:.2f} to {high:.2f}", top5, images)
+        table.add_row(
+            name, f"{result.top1_error_pct:.2f}", f"{low:.2f} to {high:.2f}", top5, images
+        )
     return table
 
 
@@ -66,7 +75,8 @@ def effort(record: TrainingRecord) -> str:
     rate = f", {speed:,.0f} training images a second" if speed else ""
     return (
         f"{network.depth} layers, {weights:,} parameters{slopes}\n"
-        f"{network.multiply_adds:,} multiply-adds an image of {network.input_px} x {network.input_px}\n"
+        f"{network.multiply_adds:,} multiply-adds an image of {network.input_px} x "
+        f"{network.input_px}\n"
         f"{record.epochs} of {planned} epochs of {record.images.train:,} images "
         f"(the paper: 75 of ImageNet)\n"
         f"learning rate dropped after epoch: {drops}; validated on {record.images.val:,} images\n"
@@ -75,23 +85,34 @@ def effort(record: TrainingRecord) -> str:
 
 
 def slopes_table(slopes: Mapping[str, Slopes]) -> Table:
-    """One line a layer: the learned slope as number and bar, and Table 1's for the layer of that name."""
+    """One line a layer: the learned slope as number and bar, and Table 1's for the layer of that
+    name."""
     shared = all(slope.channels == 1 for slope in slopes.values())
     paper = table_1_slopes(shared)
-    values = [slope.mean for slope in slopes.values()] + [paper[layer] for layer in slopes if layer in paper]
+    values = [slope.mean for slope in slopes.values()] + [
+        paper[layer] for layer in slopes if layer in paper
+    ]
     low, high = min(0.0, *values), max(values)
     drawn = Column(f"= here, o paper, from {low:.2g} to {high:.2g}", no_wrap=True)
     numbers = ["slope"] if shared else ["mean slope", "std"]
-    table = _table("layer", *(Column(name, justify="right") for name in (*numbers, "paper's")), drawn)
+    table = _table(
+        "layer", *(Column(name, justify="right") for name in (*numbers, "paper's")), drawn
+    )
     for layer, slope in slopes.items():
         own = [slope.mean] if shared else [slope.mean, slope.std]
         printed = f"{paper[layer]:.3f}" if layer in paper else "-"
-        table.add_row(layer, *(f"{value:.3f}" for value in own), printed, bar(slope.mean, paper.get(layer), low, high))
+        table.add_row(
+            layer,
+            *(f"{value:.3f}" for value in own),
+            printed,
+            bar(slope.mean, paper.get(layer), low, high),
+        )
     return table
 
 
 def bar(own: float, paper: float | None, low: float, high: float) -> str:
-    """Return a bar from `low` to `own`, and a mark at the paper's value, where BAR characters reach to `high`.
+    """Return a bar from `low` to `own`, and a mark at the paper's value, where BAR characters reach
+    to `high`.
 
     Of ASCII, which every terminal and every file shows.
     """

@@ -1,9 +1,8 @@
 """Which records belong into a table, and into which part of it.
 
-A record says of which experiment it is; `experiments.yaml` beside this holds what that experiment is, so that a run
-with another learning rate, activation or crop never passes for a row of the paper. `scripts/report.py experiments`
-makes it.
-"""
+A record says of which experiment it is; `experiments.yaml` beside this holds what that experiment
+is, so that a run with another learning rate, activation or crop never passes for a row of the
+paper. `scripts/report.py experiments` makes it."""
 
 import functools
 from pathlib import Path
@@ -22,14 +21,23 @@ PAPERS_DATA, TRAIN_IMAGES, VAL_IMAGES = "imagenet", 1_281_167, 50_000
 SAME_IMAGES = "chosen and tested on the same images"
 
 # What other data or a smaller run may change; the rest is what an experiment is.
-SIZE = ("seed", "data", "model.width", "optim.epochs", "optim.patience", "optim.drop_epochs", "preprocess.scale",
-        "init.fc_std")  # fmt: skip
+SIZE = (
+    "seed",
+    "data",
+    "model.width",
+    "optim.epochs",
+    "optim.patience",
+    "optim.drop_epochs",
+    "preprocess.scale",
+    "init.fc_std",
+)
 BY_RUN = ("seed", "data.content", "data.protocol", "data.val_per_class", "optim.drop_epochs")
 
 
 @functools.cache
 def known() -> dict[str, Any]:
-    """Return `experiments.yaml`: experiments' `arm` and `whole`, claims' arms, protocols' settings by data, and
+    """Return `experiments.yaml`: experiments' `arm` and `whole`, claims' arms, protocols' settings
+    by data, and
 
     networks' sizes.
     """
@@ -41,7 +49,8 @@ def _hash_without(science: dict[str, Any], keys: tuple[str, ...]) -> str:
 
 
 def described(science: dict[str, Any]) -> dict[str, str]:
-    """Return the two hashes of a run's science: what is compared (`arm`), and that at the size it was run (`whole`)."""
+    """Return the two hashes of a run's science: what is compared (`arm`), and that at the size it
+    was run (`whole`)."""
     return {"arm": _hash_without(science, SIZE), "whole": _hash_without(science, BY_RUN)}
 
 
@@ -90,6 +99,7 @@ def setting(record: Record) -> str:
     of_claim = experiment is not None and hashes["arm"] != experiment["arm"]
     network = f"{record.choices['model']}, each arm at its own rate, " if of_claim else ""
     return (
-        f"{data} ({network}width {width:g}, {science['data']['crop_px']} px, {epochs} epoch{'s' * (epochs != 1)} of "
+        f"{data} ({network}width {width:g}, {science['data']['crop_px']} px, {epochs} "
+        f"epoch{'s' * (epochs != 1)} of "
         f"{own.images.train:,} images{papers})"
     )

@@ -1,4 +1,5 @@
-"""Figures from records, by matplotlib without its global state; the same record gives the same bytes."""
+"""Figures from records, by matplotlib without its global state; the same record gives the same
+bytes."""
 
 import io
 from collections.abc import Callable
@@ -27,22 +28,30 @@ def _figure(record: Record) -> Any:
 def error_against_cost(record: Record) -> "Figure | None":
     """Draw what each protocol costs an image, in multiply-adds, and the top-1 error that it buys.
 
-    The bars are the intervals over test images (Wilson, 95 %) of this one run. None for fewer than two protocols.
-    """
+    The bars are the intervals over test images (Wilson, 95 %) of this one run. None for fewer than
+    two protocols."""
     if len(record.protocols) < 2:
         return None
     figure, axes = _figure(record)
     for name, result in sorted(record.protocols.items()):
         error = result.top1_error_pct
         low, high = error_interval_pct(result.top1_errors, result.num_images)
-        axes.errorbar(result.multiply_adds, error, [[error - low], [high - error]], fmt="o", capsize=3, label=name)
+        axes.errorbar(
+            result.multiply_adds,
+            error,
+            [[error - low], [high - error]],
+            fmt="o",
+            capsize=3,
+            label=name,
+        )
     axes.set(xscale="log", xlabel="multiply-adds an image", ylabel="top-1 error, %")
     axes.legend(title="protocol")
     return figure
 
 
 def slopes_against_depth(record: TrainingRecord) -> "Figure | None":
-    """Draw the learned slope of every layer, with its spread over channels, beside Table 1's. None without PReLU."""
+    """Draw the learned slope of every layer, with its spread over channels, beside Table 1's. None
+    without PReLU."""
     slopes = record.slopes
     if not slopes:
         return None
@@ -54,7 +63,9 @@ def slopes_against_depth(record: TrainingRecord) -> "Figure | None":
     axes.errorbar(layers, means, None if shared else spread, fmt="o-", capsize=3, label="this run")
     printed = [(layer, paper[layer]) for layer in layers if layer in paper]
     if printed:
-        axes.plot(*zip(*printed, strict=True), "s", mfc="none", label="the paper's Table 1 (ImageNet)")
+        axes.plot(
+            *zip(*printed, strict=True), "s", mfc="none", label="the paper's Table 1 (ImageNet)"
+        )
     what = "slope, shared by the channels" if shared else "slope: mean and std over channels"
     axes.set(xlabel="layer, from the image on", ylabel=what)
     axes.tick_params(axis="x", labelrotation=60)
@@ -74,7 +85,9 @@ def write_svg(figure: "Figure", path: Path, name: str, description: str | None =
 
     # the ids of an SVG are made when it is written
     with atomic_file(path) as file, mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
-        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Description": description})
+        figure.savefig(
+            file, format="svg", metadata={"Date": None, "Creator": None, "Description": description}
+        )
 
 
 def png(figure: "Figure") -> bytes:
@@ -93,7 +106,8 @@ def write_error_against_cost(record: Record, path: Path) -> None:
     figure = error_against_cost(record)
     if figure is None:
         raise InputError(
-            f"run={record.run} was tested by {len(record.protocols)} protocol, and a figure needs two; "
+            f"run={record.run} was tested by {len(record.protocols)} protocol, and a figure "
+            "needs two; "
             "test it by evaluation=calibration, which is all of them"
         )
     write_svg(figure, path, record.run)

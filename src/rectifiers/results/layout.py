@@ -1,4 +1,5 @@
-"""Tables as data, whose cells know their numbers and whose lines their runs, and the same as Markdown."""
+"""Tables as data, whose cells know their numbers and whose lines their runs, and the same as
+Markdown."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -6,12 +7,15 @@ from dataclasses import dataclass
 
 from rectifiers.results.statistics import Mean, mean_of
 
-BORDERING = re.compile(r"(?<!\w)_|_(?!\w)")  # an underscore where Markdown begins or ends an emphasis
+BORDERING = re.compile(
+    r"(?<!\w)_|_(?!\w)"
+)  # an underscore where Markdown begins or ends an emphasis
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A measured number as a table shows it: a mean over runs to `digits` decimals; `lost` runs diverged."""
+    """A measured number as a table shows it: a mean over runs to `digits` decimals; `lost` runs
+    diverged."""
 
     mean: Mean
     digits: int = 2
@@ -34,7 +38,9 @@ class Estimate:
         return f"{self.value()} ({spread})" + (f" ({self.lost} diverged)" if self.lost else "")
 
 
-def estimate(values: Sequence[float], digits: int = 2, sign: str = "", absent: str = "-") -> "str | Estimate":
+def estimate(
+    values: Sequence[float], digits: int = 2, sign: str = "", absent: str = "-"
+) -> "str | Estimate":
     """Return the estimate of measured values, or `absent` where there are none."""
     return Estimate(mean_of(values), digits, sign) if values else absent
 
@@ -51,8 +57,8 @@ class Line:
 class Table:
     """A titled table; `level` is its heading's in TABLES.md. Without lines it says `note` alone.
 
-    kind, setting: what a reader of many tables sorts them by, such as `slopes` on the paper's setting.
-    """
+    kind, setting: what a reader of many tables sorts them by, such as `slopes` on the paper's
+    setting."""
 
     kind: str
     setting: str
@@ -66,7 +72,9 @@ class Table:
         """Return heading, table and note."""
         parts = [f"{'#' * self.level} {self.title}\n"]
         if self.head:
-            parts.append(markdown(self.head, ([str(cell) for cell in line.cells] for line in self.lines)))
+            parts.append(
+                markdown(self.head, ([str(cell) for cell in line.cells] for line in self.lines))
+            )
         if self.note:
             parts.append(f"{self.note}\n")
         return "\n".join(parts)
@@ -79,6 +87,7 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _plain(cell: str) -> str:
-    """Return a cell whose underscores at the borders of words, as in `_target_`, do not begin an emphasis."""
+    """Return a cell whose underscores at the borders of words, as in `_target_`, do not begin an
+    emphasis."""
     parts = cell.split("`")  # every second one is code
     return "`".join(part if i % 2 else BORDERING.sub(r"\_", part) for i, part in enumerate(parts))

@@ -20,7 +20,8 @@ USUAL_PROTOCOL = "ten_view"  # of the paper's tables
 
 @dataclass(frozen=True)
 class Found:
-    """A record, the file that it was read from, and the run's folder where that is here: then it is the user's own."""
+    """A record, the file that it was read from, and the run's folder where that is here: then it is
+    the user's own."""
 
     record: Record
     path: Path
@@ -48,10 +49,14 @@ def read(paths: Iterable[Path]) -> Iterator[Found]:
 def gather(*folders: Path) -> list[Found]:
     """Return the runs of folders that hold `*.json` or `*/record.json`.
 
-    One name can have two results, an own one and a committed one, by other code or on another machine: both are kept,
-    the own one first. A committed record that is equal to the own one is left out.
-    """
-    paths = [path for folder in folders for path in sorted([*folder.glob("*.json"), *folder.glob("*/record.json")])]
+    One name can have two results, an own one and a committed one, by other code or on another
+    machine: both are kept, the own one first. A committed record that is equal to the own one is
+    left out."""
+    paths = [
+        path
+        for folder in folders
+        for path in sorted([*folder.glob("*.json"), *folder.glob("*/record.json")])
+    ]
     found = list(read(paths))
     own = {each.record.run: each.record for each in found if each.folder}
     kept = [each for each in found if each.folder or own.get(each.record.run) != each.record]
@@ -60,14 +65,18 @@ def gather(*folders: Path) -> list[Found]:
 
 def _order(found: Found) -> tuple[Any, ...]:
     choices = found.record.choices
-    groups = (str(choices.get(group) or "") for group in ("data", "experiment", "model", "activation", "init"))
+    groups = (
+        str(choices.get(group) or "")
+        for group in ("data", "experiment", "model", "activation", "init")
+    )
     return (*groups, found.record.seed, found.record.run, found.folder is None)
 
 
 def find(found: Sequence[Found], name: str) -> Found:
     """Return the run of a name, of the beginning of one, or of a record's path.
 
-    A name that is of an own run and of a committed record is the own run's; the other one has a path.
+    A name that is of an own run and of a committed record is the own run's; the other one has a
+    path.
 
     Raises:
         InputError: where there is none, or several.
@@ -76,19 +85,33 @@ def find(found: Sequence[Found], name: str) -> Found:
     if path.suffix == ".json" or isfile(path / "record.json"):
         path = path / "record.json" if path.is_dir() else path
         return _read(path)
-    by_name = {each.record.run: each for each in reversed(found)}  # of two the first, which is the own one
-    names = [run for run in dict.fromkeys(each.record.run for each in found) if name and run.startswith(name)]
+    by_name = {
+        each.record.run: each for each in reversed(found)
+    }  # of two the first, which is the own one
+    names = [
+        run
+        for run in dict.fromkeys(each.record.run for each in found)
+        if name and run.startswith(name)
+    ]
     if len(names) == 1:
         return by_name[names[0]]
     if names:
-        raise InputError(f"{name} begins the names of {len(names)} runs, {', '.join(names[:5])}; give more digits")
+        raise InputError(
+            f"{name} begins the names of {len(names)} runs, {', '.join(names[:5])}; give more "
+            "digits"
+        )
     near = difflib.get_close_matches(name, by_name, n=3, cutoff=0.5)
-    meant = f"did you mean {' or '.join(near)}?" if near else "scripts/report.py show prints what there is"
+    meant = (
+        f"did you mean {' or '.join(near)}?"
+        if near
+        else "scripts/report.py show prints what there is"
+    )
     raise InputError(f"{name} is not a run, nor the path of a record; {meant}")
 
 
 def facts(record: Record) -> dict[str, Any]:
-    """Return what a run can be chosen by: its name and status, the choices, and the keys of its science."""
+    """Return what a run can be chosen by: its name and status, the choices, and the keys of its
+    science."""
     return {
         **flat(record.science),
         **record.choices,
@@ -121,12 +144,16 @@ def select(found: Sequence[Found], filters: Iterable[str]) -> list[Found]:
     return [
         each
         for each, of_run in runs
-        if all(key in of_run and any(_fits(of_run[key], one) for one in ones) for key, ones in fitting)
+        if all(
+            key in of_run and any(_fits(of_run[key], one) for one in ones) for key, ones in fitting
+        )
     ]
 
 
 def _unknown(key: str, known: Sequence[str]) -> str:
-    near = [name for name in known if name.rpartition(".")[2] == key] or difflib.get_close_matches(key, known, n=3)
+    near = [name for name in known if name.rpartition(".")[2] == key] or difflib.get_close_matches(
+        key, known, n=3
+    )
     meant = f"did you mean {' or '.join(near)}?" if near else f"the keys are: {', '.join(known)}"
     return f"{key} is not a key of these runs; {meant}"
 
@@ -143,10 +170,17 @@ def _fits(value: Any, text: str) -> bool:
             return float(text) == value
         except ValueError:
             return False
-    return text in _texts(value) or (isinstance(value, list) and text == str(value).replace(" ", ""))
+    return text in _texts(value) or (
+        isinstance(value, list) and text == str(value).replace(" ", "")
+    )
 
 
 def usual_protocol(found: Sequence[Found]) -> str | None:
-    """Return the protocol to show where none is asked for: the paper's ten views, or what most runs were tested by."""
+    """Return the protocol to show where none is asked for: the paper's ten views, or what most runs
+    were tested by."""
     counts = Counter(name for each in found for name in each.record.protocols)
-    return USUAL_PROTOCOL if USUAL_PROTOCOL in counts else max(sorted(counts), key=counts.__getitem__, default=None)
+    return (
+        USUAL_PROTOCOL
+        if USUAL_PROTOCOL in counts
+        else max(sorted(counts), key=counts.__getitem__, default=None)
+    )

@@ -1,8 +1,8 @@
 """Which committed records are older than a change that can move a number.
 
-CHANGELOG.md marks such a change **[number]**. A mark is dated by the commit that wrote it first; a later one that only
-rewords it is none. Whether a mark concerns a record, nobody can compute: which ones came after it is listed.
-"""
+CHANGELOG.md marks such a change **[number]**. A mark is dated by the commit that wrote it first; a
+later one that only rewords it is none. Whether a mark concerns a record, nobody can compute: which
+ones came after it is listed."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -18,7 +18,11 @@ from rectifiers.runtime.files import CHECKOUT, git
 
 MARK, CHANGELOG = "**[number]**", "CHANGELOG.md"
 BETWEEN = "\x1e"  # commits, in what git prints
-WITHOUT_COMMIT = ("initialization.json", "residual.json", "numerical_floor.csv")  # they are as old as their last commit
+WITHOUT_COMMIT = (
+    "initialization.json",
+    "residual.json",
+    "numerical_floor.csv",
+)  # they are as old as their last commit
 Run = Callable[..., str | None]  # git's arguments -> what it prints, None where it fails
 
 
@@ -35,7 +39,8 @@ class Mark:
 
 @dataclass(frozen=True)
 class Origin:
-    """What made a committed number: `of` names it in words, `code` is the fingerprint of the source, where known."""
+    """What made a committed number: `of` names it in words, `code` is the fingerprint of the
+    source, where known."""
 
     of: str
     commit: str
@@ -44,7 +49,8 @@ class Origin:
 
 @dataclass(frozen=True)
 class Age:
-    """Origins by the marks that came after them, oldest first, and those whose code is in no commit of the history."""
+    """Origins by the marks that came after them, oldest first, and those whose code is in no commit
+    of the history."""
 
     older: dict[tuple[Mark, ...], list[str]]
     unknown: list[str]
@@ -53,7 +59,8 @@ class Age:
         said = []
         if self.older:
             said.append(
-                "Older than changes that CHANGELOG.md marks [number]; its entries say whether a change concerns them:"
+                "Older than changes that CHANGELOG.md marks [number]; its entries say whether "
+                "a change concerns them:"
             )
         for later, names in self.older.items():
             more = f", and than {len(later) - 1} later" if len(later) > 1 else ""
@@ -72,10 +79,15 @@ def marks(run: Run = run_git) -> list[Mark]:
     """Return the commits that marked a change that can move a number, oldest first."""
     found: list[Mark] = []
     known: set[str] = set()
-    history = run("log", "--reverse", "--unified=0", "-p", f"--format={BETWEEN}%H %s", "--", CHANGELOG) or ""
+    history = (
+        run("log", "--reverse", "--unified=0", "-p", f"--format={BETWEEN}%H %s", "--", CHANGELOG)
+        or ""
+    )
     for text in history.split(BETWEEN)[1:]:
         head, *lines = text.splitlines()
-        added, removed = ([line[1:] for line in lines if line.startswith(sign) and MARK in line] for sign in "+-")
+        added, removed = (
+            [line[1:] for line in lines if line.startswith(sign) and MARK in line] for sign in "+-"
+        )
         if len(added) > len(removed) and not known.issuperset(added):
             commit, _, title = head.partition(" ")
             found.append(Mark(commit, title))
@@ -86,14 +98,17 @@ def marks(run: Run = run_git) -> list[Mark]:
 def ages(origins: Sequence[Origin], run: Run = run_git) -> Age:
     """Return which marks came after each origin.
 
-    A commit that is not in the history, as after a rebase, is as old as one of the origins with the same code. Without
-    the whole history nothing can be said, and nothing is.
-    """
+    A commit that is not in the history, as after a rebase, is as old as one of the origins with the
+    same code. Without the whole history nothing can be said, and nothing is."""
     if run("rev-parse", "--is-shallow-repository") != "false":
         return Age({}, [])
     every = marks(run)
-    in_history = functools.cache(lambda commit: run("merge-base", "--is-ancestor", commit, "HEAD") is not None)
-    commits = functools.cache(lambda commit: set((run("rev-list", f"{commit}..HEAD") or "").split()))
+    in_history = functools.cache(
+        lambda commit: run("merge-base", "--is-ancestor", commit, "HEAD") is not None
+    )
+    commits = functools.cache(
+        lambda commit: set((run("rev-list", f"{commit}..HEAD") or "").split())
+    )
     by_code = {each.code: each.commit for each in origins if each.code and in_history(each.commit)}
     older: dict[tuple[Mark, ...], list[str]] = {}
     unknown: list[str] = []
@@ -103,7 +118,10 @@ def ages(origins: Sequence[Origin], run: Run = run_git) -> Age:
             unknown.append(f"{each.of} (commit {each.commit[:8]})")
         elif later := tuple(mark for mark in every if mark.commit in commits(commit)):
             older.setdefault(later, []).append(each.of)
-    named = {later: sorted(set(names)) for later, names in sorted(older.items(), key=lambda item: -len(item[0]))}
+    named = {
+        later: sorted(set(names))
+        for later, names in sorted(older.items(), key=lambda item: -len(item[0]))
+    }
     return Age(named, sorted(set(unknown)))
 
 
@@ -112,12 +130,15 @@ def origins(results: Path, run: Run = run_git) -> list[Origin]:
     found = [_of(record) for record in claim_records.load(results / "claims")]
     found += [_of(records.load(path)) for path in sorted((results / "records").glob("*.json"))]
     for name, entry in entries.load_all(results / "benchmark").items():
-        found += [Origin(f"benchmark/{name}", str(each.git_sha), each.code) for each in entry.origins]
+        found += [
+            Origin(f"benchmark/{name}", str(each.git_sha), each.code) for each in entry.origins
+        ]
     for path in sorted((results / "cards").glob("*.json")):
         own = card.load(path)
         found.append(Origin(f"cards/{path.stem}", str(own.git_sha), own.code))
     found += [
-        Origin(name, run("log", "-1", "--format=%H", "--", str(results / name)) or "HEAD") for name in WITHOUT_COMMIT
+        Origin(name, run("log", "-1", "--format=%H", "--", str(results / name)) or "HEAD")
+        for name in WITHOUT_COMMIT
     ]
     return found
 

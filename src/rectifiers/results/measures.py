@@ -1,9 +1,8 @@
 """What a claim measures of a run: functions of its record alone.
 
-A run that diverged counts. Where it has no number of its own it gets that of guessing: the error and the loss of a
-network that gives all classes the same score, a loss that was not reached. Where not even that says anything (the
-responses of a network that is gone) a measure is None.
-"""
+A run that diverged counts. Where it has no number of its own it gets that of guessing: the error
+and the loss of a network that gives all classes the same score, a loss that was not reached. Where
+not even that says anything (the responses of a network that is gone) a measure is None."""
 
 import inspect
 import math
@@ -23,7 +22,8 @@ def has_diverged(record: TrainingRecord) -> bool:
 
 
 def _guess(record: TrainingRecord, key: str) -> float | None:
-    """What guessing gives: a top-1 error in percent, or a loss in nats; None for a number of another kind."""
+    """What guessing gives: a top-1 error in percent, or a loss in nats; None for a number of
+    another kind."""
     classes = record.network.classes
     if key.endswith("top1_error_pct"):
         return 100 * (1 - 1 / classes)
@@ -38,7 +38,8 @@ def error(record: TrainingRecord, protocol: str = "center") -> float | None:
 
 
 def error_beyond(record: TrainingRecord, other: str, protocol: str) -> float | None:
-    """Return by how many points the top-1 error by `protocol` exceeds that by the protocol `other`, of one network."""
+    """Return by how many points the top-1 error by `protocol` exceeds that by the protocol `other`,
+    of one network."""
     own, others = error(record, protocol), error(record, other)
     return None if own is None or others is None else own - others
 
@@ -50,7 +51,8 @@ def final(record: TrainingRecord, key: str = "train_loss") -> float | None:
 
 
 def mean_over(record: TrainingRecord, epochs: int, key: str = "train_loss") -> float | None:
-    """Return the mean over the first epochs, how fast a curve falls in one number; lost epochs count as guessing."""
+    """Return the mean over the first epochs, how fast a curve falls in one number; lost epochs
+    count as guessing."""
     values = [row[key] for row in record.history[:epochs]]
     values += [None] * (epochs - len(values))
     numbers = [_guess(record, key) if value is None else value for value in values]
@@ -59,7 +61,9 @@ def mean_over(record: TrainingRecord, epochs: int, key: str = "train_loss") -> f
 
 
 def _first_below(record: TrainingRecord, key: str, below: float) -> int | None:
-    return next((epoch for epoch, value in enumerate(record.curve(key), start=1) if value < below), None)
+    return next(
+        (epoch for epoch, value in enumerate(record.curve(key), start=1) if value < below), None
+    )
 
 
 def reached(record: TrainingRecord, below: float, key: str = "train_loss") -> float:
@@ -68,7 +72,8 @@ def reached(record: TrainingRecord, below: float, key: str = "train_loss") -> fl
 
 
 def epochs_to(record: TrainingRecord, below: float, key: str = "train_loss") -> float:
-    """Return the first epoch whose number is below; one more than there were where none is, which is a lower bound."""
+    """Return the first epoch whose number is below; one more than there were where none is, which
+    is a lower bound."""
     return float(_first_below(record, key, below) or record.science["optim"]["epochs"] + 1)
 
 
@@ -91,23 +96,27 @@ def dead_share(record: TrainingRecord) -> float | None:
 
 
 def _responses(record: TrainingRecord, row: Mapping[str, Any]) -> list[tuple[float, float]] | None:
-    """(mean, std) of every hidden layer, from the first; None where a number is missing or a layer is silent."""
-    found = [(row[f"response_mean/{layer}"], row[f"response_std/{layer}"]) for layer in _units(record)]
+    """(mean, std) of every hidden layer, from the first; None where a number is missing or a layer
+    is silent."""
+    found = [
+        (row[f"response_mean/{layer}"], row[f"response_std/{layer}"]) for layer in _units(record)
+    ]
     return None if any(mean is None or not std for mean, std in found) else found
 
 
 def mean_response(record: TrainingRecord) -> float | None:
-    """Return |mean| / std of a layer's responses on the validation images, the mean over hidden layers, at the end."""
+    """Return |mean| / std of a layer's responses on the validation images, the mean over hidden
+    layers, at the end."""
     found = None if has_diverged(record) else _responses(record, record.history[-1])
     return None if found is None else fmean(abs(mean) / std for mean, std in found)
 
 
 def signal_kept(record: TrainingRecord) -> float | None:
-    """Return by what a layer multiplies the root mean square of the responses after the first epoch.
+    """Return by what a layer multiplies the root mean square of the responses after the first
+    epoch.
 
-    The geometric mean from the first hidden layer to the last. In a run whose learning rate moves nothing that is the
-    state of the initialisation.
-    """
+    The geometric mean from the first hidden layer to the last. In a run whose learning rate moves
+    nothing that is the state of the initialisation."""
     found = None if has_diverged(record) else _responses(record, record.history[0])
     if found is None:
         return None
@@ -121,7 +130,8 @@ def mean_slope(record: TrainingRecord) -> float | None:
 
 
 def slope_trend(record: TrainingRecord, every: bool = False) -> float | None:
-    """Return Spearman's rank correlation of learned slopes with their depth, over the conv layers or every layer."""
+    """Return Spearman's rank correlation of learned slopes with their depth, over the conv layers
+    or every layer."""
     from scipy.stats import spearmanr  # here and not above: it takes a second
 
     slopes = list(_slopes(record, every).values())
@@ -129,9 +139,12 @@ def slope_trend(record: TrainingRecord, every: bool = False) -> float | None:
 
 
 def _slopes(record: TrainingRecord, every: bool = False) -> dict[str, float]:
-    """The learned slopes of the conv layers, or of every layer, in their order, each the mean over channels."""
+    """The learned slopes of the conv layers, or of every layer, in their order, each the mean over
+    channels."""
     layers = [entry.layer for entry in record.init_report if entry.layer in record.slopes]
-    return {layer: record.slopes[layer].mean for layer in layers if every or layer.startswith("conv")}
+    return {
+        layer: record.slopes[layer].mean for layer in layers if every or layer.startswith("conv")
+    }
 
 
 def slope_of_first(record: TrainingRecord) -> float | None:
@@ -141,10 +154,11 @@ def slope_of_first(record: TrainingRecord) -> float | None:
 
 
 def slope_before_pooling(record: TrainingRecord) -> float | None:
-    """Return by how much the slope of a stage's last layer exceeds the mean of the stage's others; mean over stages.
+    """Return by how much the slope of a stage's last layer exceeds the mean of the stage's others;
+    mean over stages.
 
-    A stage is the layers of one name with numbers, as conv2_1 to conv2_4, after which the maps are pooled.
-    """
+    A stage is the layers of one name with numbers, as conv2_1 to conv2_4, after which the maps are
+    pooled."""
     stages: dict[str, list[float]] = {}
     for layer, slope in _slopes(record).items():
         stages.setdefault(layer.partition("_")[0], []).append(slope)
@@ -160,7 +174,11 @@ def paper_correlation(record: TrainingRecord, shared: bool, every: bool = False)
     ours, papers = _slopes(record, every), table_1_slopes(shared)
     layers = [layer for layer in ours if layer in papers]
     is_constant = len({ours[layer] for layer in layers}) < 2
-    return None if is_constant else correlation([ours[layer] for layer in layers], [papers[layer] for layer in layers])
+    return (
+        None
+        if is_constant
+        else correlation([ours[layer] for layer in layers], [papers[layer] for layer in layers])
+    )
 
 
 def images_per_second(record: TrainingRecord) -> float | None:
@@ -170,10 +188,25 @@ def images_per_second(record: TrainingRecord) -> float | None:
 
 MEASURES: dict[str, Measure] = {
     measure.__name__: measure
-    for measure in (error, error_beyond, final, mean_over, reached, epochs_to, diverged, dead_share, mean_response,
-                    signal_kept, mean_slope, slope_trend, slope_of_first, slope_before_pooling, paper_correlation,
-                    images_per_second)
-}  # fmt: skip
+    for measure in (
+        error,
+        error_beyond,
+        final,
+        mean_over,
+        reached,
+        epochs_to,
+        diverged,
+        dead_share,
+        mean_response,
+        signal_kept,
+        mean_slope,
+        slope_trend,
+        slope_of_first,
+        slope_before_pooling,
+        paper_correlation,
+        images_per_second,
+    )
+}
 
 
 def check(measure: str, settings: Mapping[str, Any]) -> None:

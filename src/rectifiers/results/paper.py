@@ -1,4 +1,5 @@
-"""The numbers that the paper prints, each with its place and the texts it was read in (`paper.yaml` beside this)."""
+"""The numbers that the paper prints, each with its place and the texts it was read in (`paper.yaml`
+beside this)."""
 
 import functools
 from pathlib import Path
@@ -14,7 +15,8 @@ def published() -> dict[str, Any]:
 
 
 def table_1_slopes(shared: bool) -> dict[str, float]:
-    """Return Table 1's learned slopes by layer, as printed: channel-shared, or the mean over channels."""
+    """Return Table 1's learned slopes by layer, as printed: channel-shared, or the mean over
+    channels."""
     column = "slope_channel_shared" if shared else "slope_channel_wise_mean"
     layers = published()["table_1_small_model"]["layers"]
     return {layer["name"]: layer[column]["value"] for layer in layers if column in layer}

@@ -13,9 +13,11 @@ from rectifiers.runs.record_parts import Errors
 
 @dataclass(frozen=True)
 class Comparison:
-    """An error of a run in percent, with its 95 % interval over the n test images, and the paper's value if it has one.
+    """An error of a run in percent, with its 95 % interval over the n test images, and the paper's
+    value if it has one.
 
-    difference: ours minus the paper's, only where the run is at the paper's setting and the row can be compared.
+    difference: ours minus the paper's, only where the run is at the paper's setting and the row can
+    be compared.
     code, machine: of the run, whose name does not tell them.
     """
 
@@ -33,7 +35,8 @@ class Comparison:
 
 
 def paper_comparison(record: Record) -> list[Comparison]:
-    """Return every row of the tables that this run is a part of; then its other protocols, with no paper's value."""
+    """Return every row of the tables that this run is a part of; then its other protocols, with no
+    paper's value."""
     found: list[Comparison] = []
     is_eligible = exclusion_reason(record) is None
     is_whole = is_eligible and setting(record) == PAPERS_SETTING
@@ -43,7 +46,9 @@ def paper_comparison(record: Record) -> list[Comparison]:
                 name = f"{table['title'].partition(':')[0]}: {label_of(row, [record])}"
                 paper = {measure: paper_value(row, measure) for measure in ("top1", "top5")}
                 is_comparable = is_whole and row.get("comparable", True)
-                found += _errors(record, name, row["protocol"], result_of(row, record), paper, is_comparable)
+                found += _errors(
+                    record, name, row["protocol"], result_of(row, record), paper, is_comparable
+                )
     in_tables = {comparison.protocol for comparison in found}
     for protocol, result in sorted(record.protocols.items()):
         if protocol not in in_tables:
@@ -52,13 +57,23 @@ def paper_comparison(record: Record) -> list[Comparison]:
 
 
 def _errors(
-    record: Record, row: str, protocol: str, result: Errors, paper: Mapping[str, float | None], is_comparable: bool
+    record: Record,
+    row: str,
+    protocol: str,
+    result: Errors,
+    paper: Mapping[str, float | None],
+    is_comparable: bool,
 ) -> Iterator[Comparison]:
     for measure, printed in paper.items():
-        measured, correct = getattr(result, f"{measure}_error_pct"), getattr(result, f"{measure}_correct")
+        measured, correct = (
+            getattr(result, f"{measure}_error_pct"),
+            getattr(result, f"{measure}_correct"),
+        )
         if measured is not None and correct is not None:
             n = result.num_images
             interval = error_interval_pct(n - correct, n)
             difference = measured - printed if is_comparable and printed is not None else None
             label, origin = measure.replace("top", "top-"), (code_of(record), machine_of(record))
-            yield Comparison(row, protocol, label, printed, measured, n, *interval, difference, *origin)
+            yield Comparison(
+                row, protocol, label, printed, measured, n, *interval, difference, *origin
+            )

@@ -1,15 +1,17 @@
-"""The learning rate of each arm of a claim, searched on the validation images by the same grid and budget for all.
+"""The learning rate of each arm of a claim, searched on the validation images by the same grid and
+budget for all.
 
 A claim asks for it by the key `search`:
 
     rates          the grid
     seeds          of the runs that choose, none of which is one of the claim's own
     overrides      what makes these runs shorter, such as [optim.epochs=6]
-    measure, with  what the lowest mean of is best, as in a claim's tests: what the claim itself is judged by, where
-                   that is no error. Without it: the error on the validation images after the last epoch.
+    measure, with  what the lowest mean of is best, as in a claim's tests: what the claim itself is
+                   judged by, where that is no error. Without it: the error on the
+                   validation images after the last epoch.
 
-`scripts/claims.py search <claim>` makes the runs, `report.py collect` takes their records in, and `report.py claims`
-says which rate an arm is to have.
+`scripts/claims.py search <claim>` makes the runs, `report.py collect` takes their records in, and
+`report.py claims` says which rate an arm is to have.
 """
 
 import math
@@ -48,7 +50,8 @@ class Search:
         """
         try:
             settings: dict[str, Any] = {
-                "settings" if k == "with" else k: tuple(v) if isinstance(v, list) else v for k, v in given.items()
+                "settings" if k == "with" else k: tuple(v) if isinstance(v, list) else v
+                for k, v in given.items()
             }
             found = cls(**settings)
             if len(found.rates) < 2 or not all(0 < rate < math.inf for rate in found.rates):
@@ -57,7 +60,9 @@ class Search:
                 raise ValueError("seeds are one or more whole numbers, each once")
             check(found.measure, found.settings)
         except (TypeError, ValueError) as error:
-            raise InputError(f"claim/{claim}: search is not usable ({error}); see results/searches.py") from error
+            raise InputError(
+                f"claim/{claim}: search is not usable ({error}); see results/searches.py"
+            ) from error
         return found
 
     def arms(self, arms: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
@@ -73,7 +78,8 @@ class Search:
         }
 
     def measured(self, runs: Mapping[int, TrainingRecord]) -> float | None:
-        """Return the mean over its seeds of what it chooses by; infinity where a run diverged, None where one lacks."""
+        """Return the mean over its seeds of what it chooses by; infinity where a run diverged, None
+        where one lacks."""
         if not set(self.seeds) <= runs.keys():
             return None
         records = [runs[seed] for seed in self.seeds]
@@ -98,7 +104,8 @@ def rate_of(given: Sequence[str]) -> float | None:
 
 
 def best(search: Search, arm: str, runs: Found) -> float | None:
-    """Return the rate with the lowest mean, the lower one of equals; None while a run is missing."""
+    """Return the rate with the lowest mean, the lower one of equals; None while a run is
+    missing."""
     means = {rate: search.measured(runs.get(name_of(arm, rate), {})) for rate in search.rates}
     known = {rate: mean for rate, mean in sorted(means.items()) if mean is not None}
     return min(known, key=known.__getitem__) if len(known) == len(means) else None
@@ -114,7 +121,8 @@ def check_rates(claim: str, search: Search, arms: Mapping[str, Sequence[str]], r
         found = best(search, arm, runs)
         if found is not None and rate_of(given) != found:
             raise InputError(
-                f"claim/{claim}: arm {arm} is to have {RATE}{found:g}, which its search found best, and has "
+                f"claim/{claim}: arm {arm} is to have {RATE}{found:g}, which its search found "
+                "best, and has "
                 f"{rate_of(given) or 'none of its own'}; give that, and run the claim again"
             )
 

@@ -9,7 +9,8 @@ Z_95 = NormalDist().inv_cdf(0.975)
 
 
 def error_interval_pct(errors: int, num_images: int) -> tuple[float, float]:
-    """Return the 95 % Wilson interval, in percent, of an error rate from `errors` wrong answers on `num_images` images.
+    """Return the 95 % Wilson interval, in percent, of an error rate from `errors` wrong answers on
+    `num_images` images.
 
     It speaks of the choice of test images for this one network, not of the spread over seeds.
     """
@@ -17,12 +18,15 @@ def error_interval_pct(errors: int, num_images: int) -> tuple[float, float]:
     centre = (rate + z2 / 2) / (1 + z2)
     half = Z_95 / (1 + z2) * math.sqrt(rate * (1 - rate) / num_images + z2 / (4 * num_images))
     # exact at the ends, where rounding would put the bound on the wrong side of the rate
-    return 0.0 if errors == 0 else 100 * (centre - half), 100.0 if errors == num_images else 100 * (centre + half)
+    return 0.0 if errors == 0 else 100 * (centre - half), 100.0 if errors == num_images else 100 * (
+        centre + half
+    )
 
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean over n runs with its 95 % interval (Student's t; None for a single run, which tells nothing of spread)."""
+    """A mean over n runs with its 95 % interval (Student's t; None for a single run, which tells
+    nothing of spread)."""
 
     n: int
     mean: float
@@ -31,15 +35,21 @@ class Mean:
 
 
 def t_quantile(degrees: int, level: float) -> float:
-    """Return how many standard errors Student's two-sided interval of `level` reaches to either side."""
-    from scipy.special import stdtrit  # here and not above: --help and a finished run's table do without scipy
+    """Return how many standard errors Student's two-sided interval of `level` reaches to either
+    side."""
+    from scipy.special import (
+        stdtrit,
+    )  # here and not above: --help and a finished run's table do without scipy
 
     return float(stdtrit(degrees, (1 + level) / 2))
 
 
 def t_interval(values: Sequence[float], level: float) -> tuple[float, float]:
     """Return Student's interval of the mean of at least two values."""
-    mean, half = fmean(values), t_quantile(len(values) - 1, level) * stdev(values) / math.sqrt(len(values))
+    mean, half = (
+        fmean(values),
+        t_quantile(len(values) - 1, level) * stdev(values) / math.sqrt(len(values)),
+    )
     return mean - half, mean + half
 
 
@@ -51,7 +61,8 @@ def mean_of(values: Sequence[float]) -> Mean:
 
 @dataclass(frozen=True)
 class Spread:
-    """How far n numbers lie apart that ought to be one in each of several groups: their pooled standard deviation."""
+    """How far n numbers lie apart that ought to be one in each of several groups: their pooled
+    standard deviation."""
 
     n: int
     groups: int
@@ -66,7 +77,8 @@ def spread_of(groups: Sequence[Sequence[float]]) -> Spread:
 
 
 def mcnemar(one: Sequence[bool], other: Sequence[bool]) -> tuple[int, int, float]:
-    """Compare two networks on the same images: (only the first right, only the second right, two-sided exact p).
+    """Compare two networks on the same images: (only the first right, only the second right,
+    two-sided exact p).
 
     McNemar's test in its exact form: under no difference each disagreement is a fair coin.
     """

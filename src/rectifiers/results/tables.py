@@ -1,4 +1,5 @@
-"""`results/TABLES.md` from records and the paper's numbers: no torch, and the same bytes from the same records."""
+"""`results/TABLES.md` from records and the paper's numbers: no torch, and the same bytes from the
+same records."""
 
 import functools
 from collections.abc import Iterable, Sequence
@@ -33,7 +34,7 @@ than ImageNet says nothing about the paper's numbers. Arms with rates of their o
 validation images found best; other arms share one, the paper's, and each run drops it where its own validation error
 stalls, so that a difference between them holds their drops, too. Runs that were chosen and tested on the same images,
 as the paper's were, stand in tables of their own: those images decided when the rate drops, and flatter the run.
-"""
+"""  # noqa: E501
 
 
 def load(folder: Path) -> list[Record]:
@@ -49,7 +50,8 @@ def load(folder: Path) -> list[Record]:
         key = (record.choices["experiment"], setting(record), record.seed)
         if key in seen:
             raise InputError(
-                f"{folder} has two records of {key[0]} on {key[1]} with seed {key[2]}, {seen[key]} and "
+                f"{folder} has two records of {key[0]} on {key[1]} with seed {key[2]}, "
+                f"{seen[key]} and "
                 f"{record.run}; remove one"
             )
         seen[key] = record.run
@@ -57,7 +59,8 @@ def load(folder: Path) -> list[Record]:
 
 
 def of_claims(found: Sequence[TrainingRecord]) -> list[TrainingRecord]:
-    """Return the claims' runs that stand in tables, each under the experiment that it is at another size."""
+    """Return the claims' runs that stand in tables, each under the experiment that it is at another
+    size."""
     by_name = {claim.name: claim for claim in claims()}
     named: dict[str, TrainingRecord] = {}
     for row in (row for table in layout() for row in table["rows"]):
@@ -76,19 +79,25 @@ def layout() -> list[dict[str, Any]]:
 
 def render_markdown(found: Sequence[Record], floor: NumericalFloor | None = None) -> str:
     """Return the whole document as Markdown."""
-    return "\n".join([HEAD, *([f"{floor}\n"] if floor else []), *(table.markdown() for table in document(found))])
+    return "\n".join(
+        [HEAD, *([f"{floor}\n"] if floor else []), *(table.markdown() for table in document(found))]
+    )
 
 
 def document(found: Sequence[Record]) -> list[Table]:
     """Return every table in the order of TABLES.md."""
     settings = sorted({setting(record) for record in found} - {PAPERS_SETTING})
-    groups = {name: [r for r in found if setting(r) == name] for name in (PAPERS_SETTING, *settings)}
+    groups = {
+        name: [r for r in found if setting(r) == name] for name in (PAPERS_SETTING, *settings)
+    }
     parts = slopes(groups)
     for table in layout():
         parts.append(_beside_paper(table["title"], table["rows"], groups[PAPERS_SETTING]))
         for name, group in groups.items():
             if sum(bool(runs_of(row, group)) for row in table["rows"]) > 1:
-                parts.append(_own(f"{table['title'].split(':')[0]} on {name}", name, table["rows"], group))
+                parts.append(
+                    _own(f"{table['title'].split(':')[0]} on {name}", name, table["rows"], group)
+                )
         if table["title"].startswith("Table 2"):
             parts.append(networks())
     protocols = [_protocols(name, group) for name, group in groups.items() if group]
@@ -108,12 +117,16 @@ def _origins(found: Sequence[Record]) -> Table:
 
 def _of(row: Row, group: Iterable[Record]) -> list[Record]:
     """The runs of a row's experiments in the order of their seeds, whatever became of them."""
-    return sorted((r for r in group if r.choices["experiment"] in row["experiments"]), key=lambda r: r.seed)
+    return sorted(
+        (r for r in group if r.choices["experiment"] in row["experiments"]), key=lambda r: r.seed
+    )
 
 
 def runs_of(row: Row, group: Iterable[Record]) -> list[Record]:
     """Return the runs of a row that finished and were tested by its protocol."""
-    tested = [r for r in _of(row, group) if r.status == "finished" and row["protocol"] in r.protocols]
+    tested = [
+        r for r in _of(row, group) if r.status == "finished" and row["protocol"] in r.protocols
+    ]
     return [r for r in tested if len(_scales(row, r)) > row.get("scale", -1)]
 
 
@@ -126,7 +139,8 @@ def _scales(row: Row, record: Record) -> list[int]:
 
 
 def result_of(row: Row, record: Record) -> Errors:
-    """Return the protocol's result, or that of the row's scale in it: the first, the second ... of those it has."""
+    """Return the protocol's result, or that of the row's scale in it: the first, the second ... of
+    those it has."""
     result = record.protocols[row["protocol"]]
     return result.by_scale[str(_scales(row, record)[row["scale"]])] if "scale" in row else result
 
@@ -140,7 +154,8 @@ def label_of(row: Row, group: Sequence[Record]) -> str:
 
 
 def paper_value(row: Row, which: str) -> float | None:
-    """Return the paper's number (`which` of top1, top5), or None where it prints none or it is only recalled."""
+    """Return the paper's number (`which` of top1, top5), or None where it prints none or it is only
+    recalled."""
     path = f"{row['paper']}{'' if row['paper'].endswith('_') else '.'}{which}"
     *parents, leaf = path.split(".")
     node: Any = published()
@@ -159,12 +174,17 @@ def _beside_paper(title: str, rows: Sequence[Row], group: Sequence[Record]) -> T
             ours: str | Estimate = f"({lost} diverged)" if lost else "not run"
             difference = "-"
             if runs:
-                ours = Estimate(mean_of([getattr(result_of(row, r), f"{which}_error_pct") for r in runs]), lost=lost)
+                ours = Estimate(
+                    mean_of([getattr(result_of(row, r), f"{which}_error_pct") for r in runs]),
+                    lost=lost,
+                )
                 if paper is not None and row.get("comparable", True):
                     difference = f"{ours.mean.mean - paper:+.2f}"
             label = f"{label_of(row, group)}, {which.replace('top', 'top-')}"
             printed = "-" if paper is None else f"{paper:.2f}"
-            lines.append(Line([label, row["protocol"], printed, ours, difference], _names(_of(row, group))))
+            lines.append(
+                Line([label, row["protocol"], printed, ours, difference], _names(_of(row, group)))
+            )
     head = ("ImageNet val", "protocol", "paper", "ours", "difference")
     return Table("errors", PAPERS_SETTING, title, 2, head, lines)
 
@@ -192,7 +212,9 @@ def _own(title: str, name: str, rows: Sequence[Row], group: Sequence[Record]) ->
     against = sorted({row["against"] for row in rows if "against" in row and runs_of(row, group)})
     minus = f"minus {' or '.join(against)}, paired by seed" if against else "paired difference"
     head = ("", "protocol", "top-1 error", minus, "McNemar: only it right / only the other, p")
-    images = ", ".join(f"{n:,}" for n in sorted({x.num_images for r in used for x in r.protocols.values()}))
+    images = ", ".join(
+        f"{n:,}" for n in sorted({x.num_images for r in used for x in r.protocols.values()})
+    )
     codes = ", ".join(sorted({code for r in used for code in r.codes}))
     shas = ", ".join(sorted({(r.provenance.git_sha or "none")[:7] for r in used}))
     note = f"Tested on {images} images. Trained by code {codes} (commit {shas})."
@@ -210,10 +232,14 @@ def _mcnemar(pairs: Sequence[tuple[Errors, Errors]]) -> str:
     """One test a seed; they share their images, so they are shown and not pooled."""
     tests = []
     for ours, theirs in pairs:
-        if not isinstance(ours, ProtocolResult) or not isinstance(theirs, ProtocolResult):  # of one scale
+        if not isinstance(ours, ProtocolResult) or not isinstance(
+            theirs, ProtocolResult
+        ):  # of one scale
             return "-"
         first, second, p = mcnemar(ours.is_correct(), theirs.is_correct())
-        tests.append(f"{first}/{second} {f'{p:.2g}' if p > SMALLEST_P else f'below {SMALLEST_P:g}'}")
+        tests.append(
+            f"{first}/{second} {f'{p:.2g}' if p > SMALLEST_P else f'below {SMALLEST_P:g}'}"
+        )
     return "; ".join(tests) or "-"
 
 
@@ -223,11 +249,25 @@ def _protocols(where: str, group: Sequence[Record]) -> Table:
     finished = [r for r in group if r.status == "finished"]
     for experiment in sorted({str(r.choices["experiment"]) for r in group}):
         runs = [r for r in finished if r.choices["experiment"] == experiment]
-        results = {name: [r.protocols[name] for r in runs if name in r.protocols] for r in runs for name in r.protocols}
-        for protocol, found in sorted(results.items(), key=lambda item: (item[1][0].multiply_adds, item[0])):
-            measures = [[value for x in found if (value := getattr(x, key)) is not None] for key in MEASURES]
+        results = {
+            name: [r.protocols[name] for r in runs if name in r.protocols]
+            for r in runs
+            for name in r.protocols
+        }
+        for protocol, found in sorted(
+            results.items(), key=lambda item: (item[1][0].multiply_adds, item[0])
+        ):
+            measures = [
+                [value for x in found if (value := getattr(x, key)) is not None] for key in MEASURES
+            ]
             cost, error = f"{found[0].multiply_adds:,}", estimate([x.top1_error_pct for x in found])
-            cells = [experiment, protocol, cost, error, *(estimate(values, 4) for values in measures)]
+            cells = [
+                experiment,
+                protocol,
+                cost,
+                error,
+                *(estimate(values, 4) for values in measures),
+            ]
             lines.append(Line(cells, _names(r for r in runs if protocol in r.protocols)))
     measured = ("multiply-adds an image", "top-1 error", "calibration error", "NLL", "Brier score")
     head = ("experiment", "protocol", *measured)

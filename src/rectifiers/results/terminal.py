@@ -26,12 +26,19 @@ NUMBER: dict[str, Any] = {"justify": "right", "no_wrap": True}
 
 def plain(value: Any, style: str = "") -> Text:
     """Return any value of a record as text that can neither colour nor command a terminal."""
-    text = value if isinstance(value, str) else f"{value:.6g}" if isinstance(value, float) else json.dumps(value)
+    text = (
+        value
+        if isinstance(value, str)
+        else f"{value:.6g}"
+        if isinstance(value, float)
+        else json.dumps(value)
+    )
     return Text(printable(text), style)
 
 
 def summary(found: Found, protocol: str | None) -> dict[str, Any]:
-    """Return a run in a line: what it is, and its error by `protocol` where it was tested by that."""
+    """Return a run in a line: what it is, and its error by `protocol` where it was tested by
+    that."""
     record = found.record
     training = record if isinstance(record, TrainingRecord) else None
     result = record.protocols.get(protocol) if protocol else None
@@ -57,23 +64,41 @@ def summary(found: Found, protocol: str | None) -> dict[str, Any]:
 
 
 def runs_table(runs: Sequence[Mapping[str, Any]], protocol: str | None) -> Group:
-    """Return the summaries of runs as a table, a line each; what all of them share stands above it."""
+    """Return the summaries of runs as a table, a line each; what all of them share stands above
+    it."""
     keys = ("experiment", *GROUPS, "seed", RATE, "epochs", *ORIGIN)
     varying = [key for key in keys if len({json.dumps(run[key]) for run in runs}) > 1]
-    shared = {key: runs[0][key] for key in keys if runs and key not in varying and runs[0][key] is not None}
+    shared = {
+        key: runs[0][key]
+        for key in keys
+        if runs and key not in varying and runs[0][key] is not None
+    }
     choices = " ".join(f"{key}={value}" for key, value in shared.items() if key not in ORIGIN)
-    parts: list[Any] = [plain(f"{len(runs)} run{'s' * (len(runs) != 1)}  {choices}".rstrip(), "bold")]
+    parts: list[Any] = [
+        plain(f"{len(runs)} run{'s' * (len(runs) != 1)}  {choices}".rstrip(), "bold")
+    ]
     if origin := [f"{key} {shared[key]}" for key in ORIGIN if key in shared]:
         parts.append(plain(", ".join(origin)))
     if runs:
         columns = [(key, NUMBER if key in ("seed", RATE, "epochs") else TEXT) for key in varying]
-        table = _table(("run", {"no_wrap": True}), *columns, (f"{protocol} %", NUMBER), ("95 % interval", NUMBER))
+        table = _table(
+            ("run", {"no_wrap": True}),
+            *columns,
+            (f"{protocol} %", NUMBER),
+            ("95 % interval", NUMBER),
+        )
         for run in runs:
-            table.add_row(*(plain("-" if run[key] is None else run[key]) for key in ("run", *varying)), *_error(run))
+            table.add_row(
+                *(plain("-" if run[key] is None else run[key]) for key in ("run", *varying)),
+                *_error(run),
+            )
         parts.append(table)
     if {"val", "test"} <= {run[TESTED] for run in runs}:
         parts.append(
-            plain(f"{TESTED} val: the images that chose were tested too; such errors and others do not compare")
+            plain(
+                f"{TESTED} val: the images that chose were tested too; such errors and others "
+                "do not compare"
+            )
         )
     return Group(*parts)
 
@@ -89,7 +114,9 @@ def comparison_table(comparison: Mapping[str, Any]) -> Group:
     """Return what `comparison.compare` returns as tables."""
     runs = comparison["runs"]
     origins = zip(runs, comparison["origins"], strict=True)
-    parts: list[Any] = [plain(f"{run}: code {origin['code']} on {origin['machine']}") for run, origin in origins]
+    parts: list[Any] = [
+        plain(f"{run}: code {origin['code']} on {origin['machine']}") for run, origin in origins
+    ]
     for part in ("configuration", "training", "provenance"):
         table = _table(*((name, TEXT) for name in (part, *runs)))
         for key, pair in comparison[part].items():
@@ -114,7 +141,10 @@ def _results(comparison: Mapping[str, Any]) -> Table:
             test = (f"{only['only_one_right']} / {only['only_other_right']}", f"{only['p']:.2g}")
         label = name if result["same_settings"] else f"{name} (other settings)"
         table.add_row(
-            plain(label), *errors, "-" if result["difference"] is None else f"{result['difference']:+.2f}", *test
+            plain(label),
+            *errors,
+            "-" if result["difference"] is None else f"{result['difference']:+.2f}",
+            *test,
         )
     return table
 

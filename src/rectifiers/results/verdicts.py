@@ -1,4 +1,5 @@
-"""From measured numbers to a verdict: an effect, its interval over seeds, and a criterion that stood there before."""
+"""From measured numbers to a verdict: an effect, its interval over seeds, and a criterion that
+stood there before."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -39,8 +40,8 @@ class Statistic:
 def median_interval(values: Sequence[float], level: float) -> tuple[float, float]:
     """Return the exact interval of the median between two order statistics, that of the sign test.
 
-    It holds for any distribution, and for values of which only a bound is known (a loss that was not reached).
-    """
+    It holds for any distribution, and for values of which only a bound is known (a loss that was
+    not reached)."""
     from scipy.special import bdtr
 
     ordered, n = sorted(values), len(values)
@@ -98,18 +99,19 @@ class Region:
 class Criterion:
     """When a claim is supported or contradicted, in the units of the effect.
 
-    supported: above or below (the 95 % interval lies beyond the bound, the smallest effect of interest), or within
-        (equivalence, by two one-sided tests at 5 %).
+    supported: above or below (the 95 % interval lies beyond the bound, the smallest effect of
+        interest), or within (equivalence, by two one-sided tests at 5 %).
     contradicted: above, below, or outside (the 95 % interval lies beyond one of two bounds).
-    none: the effect of no effect, 0 for a difference; None for the level of one arm, which can have none.
-    """
+    none: the effect of no effect, 0 for a difference; None for the level of one arm, which can have
+    none."""
 
     supported: Region
     contradicted: Region
     none: float | None = None
 
     def negligible(self) -> Region | None:
-        """Return the effects too small to matter: nearer to none than the bound, on both sides; None without such."""
+        """Return the effects too small to matter: nearer to none than the bound, on both sides;
+        None without such."""
         if self.none is None or self.supported.side not in ("above", "below"):
             return None
         (bound,) = self.supported.bounds
@@ -117,21 +119,25 @@ class Criterion:
         return Region("within", (self.none - reach, self.none + reach)) if reach > 0 else None
 
     def sought(self) -> tuple[float, float, float] | None:
-        """Return what an experiment of a mean ought to show, as (level, how far it reaches below and above the truth).
+        """Return what an experiment of a mean ought to show, as (level, how far it reaches below
+        and above the truth).
 
-        It ought to show that no effect is none that matters, or is as the claim says. The level of one arm has no
-        effect that is none: there it ought to support a truth beyond the bound by as much as both bounds are apart.
-        None where these are one.
-        """
+        It ought to show that no effect is none that matters, or is as the claim says. The level of
+        one arm has no effect that is none: there it ought to support a truth beyond the bound by as
+        much as both bounds are apart. None where these are one."""
         (bound, *others), negligible = self.supported.bounds, self.negligible()
         if others or negligible is not None:
             low, high = (negligible or self.supported).bounds
             return EQUIVALENCE_LEVEL, (high - low) / 2, (high - low) / 2
-        reach = min(abs(bound - other) for other in (self.contradicted.bounds if self.none is None else [self.none]))
+        reach = min(
+            abs(bound - other)
+            for other in (self.contradicted.bounds if self.none is None else [self.none])
+        )
         return (LEVEL, reach, math.inf) if reach > 0 else None
 
     def chance(self) -> float:
-        """Return the largest probability that a claim which does not hold, if only just, is found supported."""
+        """Return the largest probability that a claim which does not hold, if only just, is found
+        supported."""
         return (1 - self.level_of_support()) / 2
 
     def level_of_support(self) -> float:
@@ -152,18 +158,20 @@ class Criterion:
 
 @dataclass(frozen=True)
 class Finding:
-    """An effect over `n` seeds (NaN where there is none) with its 95 % interval, and what follows from it.
+    """An effect over `n` seeds (NaN where there is none) with its 95 % interval, and what follows
+    from it.
 
-    floor: how far rounding alone moves the effect; floor_of: the data that it was measured on, where it is not the
-    effect's own. held_back: whether the floor, and not the interval, prevents a verdict.
-    power: of what was inconclusive, the chance that so many seeds with this spread decide: that an effect of none is
-    shown not to matter, or, of the level of one arm, that nine in ten seeds on one side show it, or a mean that lies
-    beyond the bound by as much as both bounds are apart. needed: the seeds for a power of 0.8. Both are None where
-    there is nothing to base them on. guessed: the runs that diverged and count as guessing, with whose spread no power
-    is computed. is_of_few: whether a few runs lie so far from the others that the mean is outside the 95 % interval of
-    the median; no power is computed with their spread either. too_coarse: whether the floor alone is as wide as what
-    was to be shown, so that no spread helps.
-    """
+    floor: how far rounding alone moves the effect; floor_of: the data that it was measured on,
+    where it is not the effect's own. held_back: whether the floor, and not the interval, prevents a
+    verdict.
+    power: of what was inconclusive, the chance that so many seeds with this spread decide: that an
+    effect of none is shown not to matter, or, of the level of one arm, that nine in ten seeds on
+    one side show it, or a mean that lies beyond the bound by as much as both bounds are apart.
+    needed: the seeds for a power of 0.8. Both are None where there is nothing to base them on.
+    guessed: the runs that diverged and count as guessing, with whose spread no power
+    is computed. is_of_few: whether a few runs lie so far from the others that the mean is outside
+    the 95 % interval of the median; no power is computed with their spread either. too_coarse:
+    whether the floor alone is as wide as what was to be shown, so that no spread helps."""
 
     verdict: Verdict
     n: int = 0
@@ -181,13 +189,21 @@ class Finding:
 
 
 def judge(
-    values: Sequence[float], planned: int, statistic: str, criterion: Criterion, floor: float = 0.0, guessed: int = 0
+    values: Sequence[float],
+    planned: int,
+    statistic: str,
+    criterion: Criterion,
+    floor: float = 0.0,
+    guessed: int = 0,
 ) -> Finding:
-    """Return the finding from one value per seed: a difference where arms are paired, or a log ratio.
+    """Return the finding from one value per seed: a difference where arms are paired, or a log
+    ratio.
 
-    planned: the seeds that the configuration asks for. Fewer are no verdict, which prevents optional stopping.
+    planned: the seeds that the configuration asks for. Fewer are no verdict, which prevents
+    optional stopping.
     floor: a verdict also needs the effect to lie on its side by this much, or nothing is shown.
-    guessed: how many runs behind the values diverged: the spread of such outliers says nothing of other seeds.
+    guessed: how many runs behind the values diverged: the spread of such outliers says nothing of
+    other seeds.
 
     Raises:
         ValueError: for a value that is not finite.
@@ -210,7 +226,9 @@ def judge(
         verdict, region = Verdict.CONTRADICTED, criterion.contradicted
     elif negligible is not None and negligible.holds(chosen.interval(values, EQUIVALENCE_LEVEL)):
         verdict, region = Verdict.NO_EFFECT, negligible
-    held_back = floor > 0 and region is not None and not region.holds((effect - floor, effect + floor))
+    held_back = (
+        floor > 0 and region is not None and not region.holds((effect - floor, effect + floor))
+    )
     power, needed = (None, None)
     is_of_few = statistic == "mean" and not guessed and _is_of_few(values)
     is_open = (region is None or held_back) and not guessed and not is_of_few
@@ -220,12 +238,23 @@ def judge(
     too_coarse = sought is not None and floor >= min(sought[1:])
     verdict = Verdict.INCONCLUSIVE if held_back else verdict
     return Finding(
-        verdict, len(values), effect, *interval, floor, held_back, power, needed, guessed, is_of_few, too_coarse
+        verdict,
+        len(values),
+        effect,
+        *interval,
+        floor,
+        held_back,
+        power,
+        needed,
+        guessed,
+        is_of_few,
+        too_coarse,
     )
 
 
 def _is_of_few(values: Sequence[float]) -> bool:
-    """Say whether the mean lies outside the median's interval, as where a few values are far from the others."""
+    """Say whether the mean lies outside the median's interval, as where a few values are far from
+    the others."""
     if len(values) < STATISTICS["median"].fewest:
         return False
     low, high = median_interval(values, LEVEL)
@@ -235,7 +264,8 @@ def _is_of_few(values: Sequence[float]) -> bool:
 def _power(
     values: Sequence[float], statistic: str, criterion: Criterion, floor: float
 ) -> Callable[[int], float] | None:
-    """Return the power by the number of seeds; None where the criterion names no truth that it ought to find."""
+    """Return the power by the number of seeds; None where the criterion names no truth that it
+    ought to find."""
     if statistic == "median":
         return of_sign_test(LEVEL)
     if statistic == "share":
@@ -247,7 +277,8 @@ def _power(
 
 
 def together(verdicts: Sequence[Verdict]) -> Verdict:
-    """Return the verdict of a claim of several tests: supported where all are, contradicted where one is."""
+    """Return the verdict of a claim of several tests: supported where all are, contradicted where
+    one is."""
     if set(verdicts) == {Verdict.NOT_RUN}:
         return Verdict.NOT_RUN
     if {Verdict.NOT_RUN, Verdict.TOO_FEW} & set(verdicts):

@@ -25,7 +25,10 @@ def scale(answer: Answer) -> str:
     images = sorted({f"{record.images.train:,}" for record in found})
     data = sorted({str(record.choices.get("data")) for record in found})
     network = ", ".join(networks) if len(networks) < 3 else f"{len(networks)} networks"
-    length = f"{' or '.join(map(str, epochs))} epoch{'s' * (epochs != [1])} of {', '.join(images)} images"
+    length = (
+        f"{' or '.join(map(str, epochs))} epoch{'s' * (epochs != [1])} of "
+        f"{', '.join(images)} images"
+    )
     papers = [SAME_IMAGES] if any(record.images.test is None for record in found) else []
     return ", ".join([*data, network, length, *papers])
 
@@ -38,11 +41,15 @@ def short_scale(answer: Answer) -> str:
     data = sorted({str(record.choices.get("data")) for record in found})
     networks = sorted({f"{r.choices.get('model')} of {r.network.depth} layers" for r in found})
     epochs = sorted({record.science["optim"]["epochs"] for record in found})
-    return f"{', '.join([*data, *networks])}, {' or '.join(map(str, epochs))} epoch{'s' * (epochs != [1])}"
+    return (
+        f"{', '.join([*data, *networks])}, {' or '.join(map(str, epochs))} "
+        f"epoch{'s' * (epochs != [1])}"
+    )
 
 
 def compared(tested: Tested) -> str:
-    """Return what is compared, with the means of the arms whose difference is meant: how good either is."""
+    """Return what is compared, with the means of the arms whose difference is meant: how good
+    either is."""
     return with_means(tested.test, tested.measured if tested.test.statistic == "mean" else [])
 
 
@@ -65,7 +72,9 @@ def mean(found: Description) -> str:
     if found.mean is None:
         return "-"
     low, high = found.mean.low, found.mean.high
-    return f"{found.mean.mean:.3g}" + ("" if low is None or high is None else f" ({low:.3g} to {high:.3g})")
+    return f"{found.mean.mean:.3g}" + (
+        "" if low is None or high is None else f" ({low:.3g} to {high:.3g})"
+    )
 
 
 def described(found: Description) -> str:
@@ -99,5 +108,9 @@ def _no_power(found: Finding) -> str:
         return " (no power is given: a few runs far from the others make the spread)"
     if not found.guessed:
         return ""
-    runs = "1 run that diverged and counts" if found.guessed == 1 else f"{found.guessed} runs that diverged and count"
+    runs = (
+        "1 run that diverged and counts"
+        if found.guessed == 1
+        else f"{found.guessed} runs that diverged and count"
+    )
     return f" (no power is given: the spread holds {runs} as guessing)"

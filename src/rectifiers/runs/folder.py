@@ -1,4 +1,5 @@
-"""A run's folder: where it is and what is in it, by which process it is held, begun, continued or set aside.
+"""A run's folder: where it is and what is in it, by which process it is held, begun, continued or
+set aside.
 
 It needs no torch: what is done already is answered at once.
 """
@@ -42,7 +43,8 @@ class Held(InputError):
 
 @dataclass(frozen=True)
 class Found:
-    """A run's record, where it lies, and the protocols that are asked for and it was not tested by."""
+    """A run's record, where it lies, and the protocols that are asked for and it was not tested
+    by."""
 
     record: TrainingRecord
     path: Path
@@ -56,7 +58,8 @@ class Found:
 
 @dataclass(frozen=True)
 class Outcome(Generic[R]):
-    """A run's record, where it lies, whether this call made it (False: it was there already), and what W&B lacks."""
+    """A run's record, where it lies, whether this call made it (False: it was there already), and
+    what W&B lacks."""
 
     record: R
     path: Path
@@ -70,7 +73,8 @@ def run_folder(config: RunConfig) -> Path | None:
 
 
 def find(config: RunConfig) -> Found | None:
-    """Return what there is of the run of `config`; None without a record, and where it is to be run again."""
+    """Return what there is of the run of `config`; None without a record, and where it is to be run
+    again."""
     folder = run_folder(config)
     if folder is None or config.rerun:
         return None
@@ -78,21 +82,30 @@ def find(config: RunConfig) -> Found | None:
         if not (folder / "record.json").exists():
             return None
     except OSError as error:  # a path that is too long, a folder that may not be entered
-        raise InputError(f"runs_dir={config.runs_dir} cannot be used ({error.strerror}); give another") from error
+        raise InputError(
+            f"runs_dir={config.runs_dir} cannot be used ({error.strerror}); give another"
+        ) from error
     record = load_training(folder / "record.json")
 
     def is_tested(name: str, protocol: Target) -> bool:
         result = record.protocols.get(name)
         if result is None or result.settings != protocol.as_dict():
             return False
-        return not config.evaluation.keep_scores or bool(result.scores and scores_path(folder, name).is_file())
+        return not config.evaluation.keep_scores or bool(
+            result.scores and scores_path(folder, name).is_file()
+        )
 
-    lacking = (name for name, protocol in config.evaluation.protocols.items() if not is_tested(name, protocol))
+    lacking = (
+        name
+        for name, protocol in config.evaluation.protocols.items()
+        if not is_tested(name, protocol)
+    )
     return Found(record, folder / "record.json", tuple(lacking))
 
 
 def settle(config: RunConfig) -> RunConfig:
-    """Return `config` with the drop epochs of the run that it refers to; itself as long as that run has no name.
+    """Return `config` with the drop epochs of the run that it refers to; itself as long as that run
+    has no name.
 
     Raises:
         InputError: where that run diverged, or has no record (`NotYet`).
@@ -103,10 +116,14 @@ def settle(config: RunConfig) -> RunConfig:
 
 
 def _sibling(config: RunConfig, groups: Mapping[str, Any]) -> str | None:
-    """The name of the run that has other `groups` and its own drop epochs, and is this run otherwise."""
+    """The name of the run that has other `groups` and its own drop epochs, and is this run
+    otherwise."""
     unknown = groups.keys() - set(config.as_dict())
     if unknown:
-        raise InputError(f"optim.drop_epochs_from names {', '.join(sorted(unknown))}, which is no group; see --help")
+        raise InputError(
+            f"optim.drop_epochs_from names {', '.join(sorted(unknown))}, which is no group; "
+            "see --help"
+        )
     own_drops = {"optim.drop_epochs": None, "optim.drop_epochs_from": None}
     folder = run_folder(config.replaced({**own_drops, **groups}))
     return None if folder is None else folder.name
@@ -117,12 +134,15 @@ def _drop_epochs(reference: str, runs: Path) -> list[int]:
     path = next((place for place in places if isfile(place)), None)
     if path is None:
         raise NotYet(
-            f"optim.drop_epochs_from={reference} has no record yet (looked for {places[0]}); finish that run first, "
+            f"optim.drop_epochs_from={reference} has no record yet (looked for {places[0]}); "
+            "finish that run first, "
             "or give a record's path"
         )
     record = load_training(path)
     if record.status != "finished":
-        raise InputError(f"optim.drop_epochs_from={reference} is a run that {record.status}; name a finished one")
+        raise InputError(
+            f"optim.drop_epochs_from={reference} is a run that {record.status}; name a finished one"
+        )
     return record.drop_epochs
 
 
@@ -130,10 +150,12 @@ def _drop_epochs(reference: str, runs: Path) -> list[int]:
 def held(folder: Path, patience_s: float = 1) -> Iterator[None]:
     """Hold the run of `folder` for this process; the system releases it however the process ends.
 
-    The lock is a file in `.locks` beside the folder, because a rerun moves the folder away. filelock closes it in
-    forked children (a loader's worker outlives its killed parent by seconds), and opens no symbolic link.
+    The lock is a file in `.locks` beside the folder, because a rerun moves the folder away.
+    filelock closes it in forked children (a loader's worker outlives its killed parent by seconds),
+    and opens no symbolic link.
 
-    patience_s: how long to wait for it: `is_held` has it for an instant, and a process that is being ended for longer.
+    patience_s: how long to wait for it: `is_held` has it for an instant, and a process that is
+    being ended for longer.
 
     Raises:
         Held: where another process holds it; the message says where.
@@ -145,10 +167,13 @@ def held(folder: Path, patience_s: float = 1) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
-        raise Held(f"run {folder.name} is in progress {_holder(path)}; wait for it, or end it first") from None
+        raise Held(
+            f"run {folder.name} is in progress {_holder(path)}; wait for it, or end it first"
+        ) from None
     except OSError as error:
         raise InputError(
-            f"runs_dir={folder.parent} cannot be locked ({error}); give one that can be written, on a file system with "
+            f"runs_dir={folder.parent} cannot be locked ({error}); give one that can be "
+            "written, on a file system with "
             "locks"
         ) from error
     try:
@@ -158,10 +183,11 @@ def held(folder: Path, patience_s: float = 1) -> Iterator[None]:
 
 
 def lock_for_child(folder: Path) -> int | None:
-    """Take the lock of `folder` and return a descriptor to start a process with, or None where the lock is held.
+    """Take the lock of `folder` and return a descriptor to start a process with, or None where the
+    lock is held.
 
-    The process holds the lock until it ends or closes the descriptor, from before its own code runs.
-    """
+    The process holds the lock until it ends or closes the descriptor, from before its own code
+    runs."""
     path = _lock_path(folder)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -178,9 +204,9 @@ def lock_for_child(folder: Path) -> int | None:
 def is_held(folder: Path) -> bool:
     """Return whether a process holds the run of `folder` now.
 
-    The lock that is asked for here is a shared one, which filelock does not have: two processes that look do not see
-    each other, and looking needs no right to write. Where there can be no lock, nothing is held.
-    """
+    The lock that is asked for here is a shared one, which filelock does not have: two processes
+    that look do not see each other, and looking needs no right to write. Where there can be no
+    lock, nothing is held."""
     with suppress(OSError), ExitStack() as stack:
         file = os.open(_lock_path(folder), os.O_RDONLY | os.O_NOFOLLOW)
         stack.callback(os.close, file)
@@ -214,9 +240,8 @@ def _holder(path: Path) -> str:
 def begin(folder: Path, *, rerun: bool) -> None:
     """Make the folder ready for a training.
 
-    For a rerun, a folder with a record becomes `replaced/<id>-<n>`, n from 1: nothing is deleted. A run without a
-    record was killed and continues, also where it is itself a rerun.
-    """
+    For a rerun, a folder with a record becomes `replaced/<id>-<n>`, n from 1: nothing is deleted. A
+    run without a record was killed and continues, also where it is itself a rerun."""
     if rerun and (folder / "record.json").exists():
         attic = folder.parent / "replaced"
         attic.mkdir(exist_ok=True)
@@ -231,7 +256,8 @@ def begin(folder: Path, *, rerun: bool) -> None:
 
 
 def begun_by(folder: Path, launches: Iterable[str | None]) -> bool:
-    """Return whether one of `launches` began what lies in the folder, so that a restart is no second rerun."""
+    """Return whether one of `launches` began what lies in the folder, so that a restart is no
+    second rerun."""
     try:
         return read_bytes(folder / MARK, LARGEST_NOTE).decode() in launches
     except (OSError, ValueError):

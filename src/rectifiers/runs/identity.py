@@ -7,7 +7,8 @@ from typing import Any
 
 from rectifiers.runs.config import RunConfig
 
-# Everything else is science. A new key therefore makes new names until someone decides, here, that it must not.
+# Everything else is science. A new key therefore makes new names until someone decides, here, that
+# it must not.
 NOT_SCIENCE = (
     "runs_dir",
     "cache_dir",
@@ -38,10 +39,12 @@ NOT_SCIENCE = (
     "optim.drop_epochs_from",  # resolved into optim.drop_epochs before the run is named
 )
 
-# Keys that came later, with the value that all runs before them had. They are science where they have another one.
+# Keys that came later, with the value that all runs before them had. They are science where they
+# have another one.
 LATER = {"data.pad_px": 0, "data.protocol": "paper", "compute.fast": False}
 
-# A function that moved to another module is hashed by its first address, so that its runs keep their names.
+# A function that moved to another module is hashed by its first address, so that its runs keep
+# their names.
 HASHED_AS = {
     "rectifiers.data.imagenet.source.imagenet": "rectifiers.data.imagenet.imagenet",
     "rectifiers.training.diagnostics.fisher": "rectifiers.training.looking.fisher",
@@ -85,7 +88,8 @@ def _value(config: dict[str, Any], key: str) -> Any:
 
 
 def canonical_json(value: Any) -> str:
-    """Return the one spelling of `value`: sorted keys, and 1.0 written as 1, so that equal settings are equal text."""
+    """Return the one spelling of `value`: sorted keys, and 1.0 written as 1, so that equal settings
+    are equal text."""
     return json.dumps(_whole(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 

@@ -1,4 +1,5 @@
-"""Where a number comes from: code, lock, versions and machine. Nothing here names a person, a host or a secret."""
+"""Where a number comes from: code, lock, versions and machine. Nothing here names a person, a host
+or a secret."""
 
 import hashlib
 import io
@@ -30,13 +31,15 @@ VERSIONS = (
 
 
 def code_fingerprint() -> str:
-    """Return 12 hex digits of the package's source files: two equal ones ran the same code, committed or not."""
+    """Return 12 hex digits of the package's source files: two equal ones ran the same code,
+    committed or not."""
     paths = (path for kind in KINDS for path in PACKAGE.rglob(f"*{kind}"))
     return _fingerprint({path.relative_to(PACKAGE): path.read_bytes() for path in paths})
 
 
 def committed_fingerprint(commit: str) -> str | None:
-    """Return the fingerprint of the source files as a commit of the checkout has them; None where either is not there.
+    """Return the fingerprint of the source files as a commit of the checkout has them; None where
+    either is not there.
 
     Raises:
         ValueError: where `commit` is no name of a commit.
@@ -46,12 +49,18 @@ def committed_fingerprint(commit: str) -> str | None:
     if CHECKOUT is None:
         return None
     place = PACKAGE.relative_to(CHECKOUT)
-    packed = subprocess.run(["git", "-C", str(CHECKOUT), "archive", commit, str(place)], capture_output=True)
+    packed = subprocess.run(
+        ["git", "-C", str(CHECKOUT), "archive", commit, str(place)], capture_output=True
+    )
     if packed.returncode != 0:
         return None
     with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
         found = {Path(file.name): files.extractfile(file) for file in files if file.isfile()}
-        own = {path.relative_to(place): file.read() for path, file in found.items() if path.suffix in KINDS and file}
+        own = {
+            path.relative_to(place): file.read()
+            for path, file in found.items()
+            if path.suffix in KINDS and file
+        }
     return _fingerprint(own)
 
 
@@ -74,14 +83,20 @@ def committed_file(commit: str, path: str) -> str | None:
 
 
 def commits_of(path: str) -> list[str]:
-    """Return the commits that changed a file of the checkout, the latest first; none outside a checkout."""
+    """Return the commits that changed a file of the checkout, the latest first; none outside a
+    checkout."""
     return (git("log", "--format=%H", "--", path, at=CHECKOUT) or "").split() if CHECKOUT else []
 
 
 def provenance(
-    data_hash: str, statistics_hash: str | None, device: str, threads: int, data_pinned: bool | None = None
+    data_hash: str,
+    statistics_hash: str | None,
+    device: str,
+    threads: int,
+    data_pinned: bool | None = None,
 ) -> Provenance:
-    """Return what a record keeps: git sha and dirty flag (None outside a checkout), hashes, versions, machine.
+    """Return what a record keeps: git sha and dirty flag (None outside a checkout), hashes,
+    versions, machine.
 
     data_pinned: of prepared data, whether a `dvc.lock` names it.
     """
@@ -90,11 +105,16 @@ def provenance(
         code=code_fingerprint(),
         git_sha=git("rev-parse", "HEAD", at=CHECKOUT) if CHECKOUT else None,
         git_dirty=is_changed(),
-        lock=hashlib.sha256(lock.read_bytes()).hexdigest()[:12] if lock and lock.is_file() else None,
+        lock=hashlib.sha256(lock.read_bytes()).hexdigest()[:12]
+        if lock and lock.is_file()
+        else None,
         data=data_hash,
         data_pinned=data_pinned,
         statistics=statistics_hash,
-        versions={"python": platform.python_version(), **{name: metadata.version(name) for name in VERSIONS}},
+        versions={
+            "python": platform.python_version(),
+            **{name: metadata.version(name) for name in VERSIONS},
+        },
         machine=Machine(
             system=platform.system(),
             cpu=processor.name(),

@@ -1,8 +1,7 @@
 """The record of a run: one JSON file, whole or absent, that tables and reports are made of.
 
-`load` and `parse` validate a record completely, and `write` refuses what `load` would. Errors are in percent, times in
-seconds, multiply-adds per image.
-"""
+`load` and `parse` validate a record completely, and `write` refuses what `load` would. Errors are
+in percent, times in seconds, multiply-adds per image."""
 
 import json
 import math
@@ -41,7 +40,13 @@ from rectifiers.runtime.schema import Section
 
 SCHEMA_VERSION: Final = 3
 LARGEST_BYTES = 2**26  # of a record's file
-UNION_MEMBERS = ("int", "float", "str", "constrained-int", "constrained-float")  # pydantic's names, in places of errors
+UNION_MEMBERS = (
+    "int",
+    "float",
+    "str",
+    "constrained-int",
+    "constrained-float",
+)  # pydantic's names, in places of errors
 
 
 class Member(Section):
@@ -49,8 +54,8 @@ class Member(Section):
 
     run: str
     choices: dict[str, str | None]
-    """Option of each configuration group; the module, LeakyReLU(...), in the place of an activation's option where
-    another function than the option's was given."""
+    """Option of each configuration group; the module, LeakyReLU(...), in the place of an
+    activation's option where another function than the option's was given."""
     science: Science
     """The configuration that can change a number; its hash is the run's name."""
     images: SplitSizes
@@ -88,7 +93,8 @@ class TrainingRecord(_Common):
     diverged: Divergence | None
     """Where it diverged; null where it finished."""
     overrides: list[str] | None
-    """What was typed after `python train.py`, without the places of this machine; null for a run from Python."""
+    """What was typed after `python train.py`, without the places of this machine; null for a run
+    from Python."""
     science: Science
     compute: Json
     """Configuration of the device and its processes."""
@@ -128,7 +134,9 @@ class TrainingRecord(_Common):
         for i, row in enumerate(self.history):
             missing = next((key for key in EVERY_EPOCH if row.get(key) is None), None)
             if missing or row["epoch"] != i + 1 or "train_loss" not in row:
-                raise ValueError(f"history.{i} has no {missing or 'train_loss'}, or is not of epoch {i + 1}")
+                raise ValueError(
+                    f"history.{i} has no {missing or 'train_loss'}, or is not of epoch {i + 1}"
+                )
         return self
 
     @property
@@ -147,7 +155,9 @@ class TrainingRecord(_Common):
     @property
     def command(self) -> str | None:
         """The shell line that makes the run; None where it was not made by one."""
-        return None if self.overrides is None else shlex.join(["python", "train.py", *self.overrides])
+        return (
+            None if self.overrides is None else shlex.join(["python", "train.py", *self.overrides])
+        )
 
 
 EVERY_EPOCH = ("epoch", "lr", "seconds", "images_per_second", "val/top1_error_pct")
@@ -184,7 +194,9 @@ class EnsembleRecord(_Common):
     def command(self) -> str:
         """The shell line that makes the ensemble from its runs."""
         runs, tests = (",".join(names) for names in ([m.run for m in self.members], self.protocols))
-        return shlex.join(["python", "scripts/evaluate.py", f"run=[{runs}]", f"evaluation=[{tests}]"])
+        return shlex.join(
+            ["python", "scripts/evaluate.py", f"run=[{runs}]", f"evaluation=[{tests}]"]
+        )
 
 
 Record = TrainingRecord | EnsembleRecord
@@ -201,12 +213,14 @@ def _check_tested(images: SplitSizes, protocols: Mapping[str, ProtocolResult]) -
     for name, result in protocols.items():
         if (result.split, result.num_images) != (images.tested, count):
             raise ValueError(
-                f"protocols.{name} is of {result.num_images} images of {result.split}, and {images.tested} has {count}"
+                f"protocols.{name} is of {result.num_images} images of {result.split}, and "
+                f"{images.tested} has {count}"
             )
 
 
 def finite(number: float | None) -> float | None:
-    """Return `number` as a record keeps it: None where it is infinite, NaN or too large to be squared."""
+    """Return `number` as a record keeps it: None where it is infinite, NaN or too large to be
+    squared."""
     return number if number is not None and abs(number) <= LARGEST else None
 
 
@@ -233,7 +247,9 @@ def parse(text: str | bytes) -> Record:
     json.loads(text, object_pairs_hook=_check_keys)  # from_json takes the last of equal keys
     version = found.get("schema_version") if isinstance(found, dict) else SCHEMA_VERSION
     if version != SCHEMA_VERSION:
-        raise ValueError(f"schema_version is {reprlib.repr(version)}, and this code reads {SCHEMA_VERSION}")
+        raise ValueError(
+            f"schema_version is {reprlib.repr(version)}, and this code reads {SCHEMA_VERSION}"
+        )
     try:
         return RECORD.validate_python(found)
     except ValidationError as error:
@@ -266,7 +282,9 @@ def load(path: Path) -> Record:
     try:
         return parse(read_bytes(path, LARGEST_BYTES))
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} is not a usable record ({error}); remove it, or give rerun=true") from error
+        raise InputError(
+            f"{path} is not a usable record ({error}); remove it, or give rerun=true"
+        ) from error
 
 
 def load_training(path: Path) -> TrainingRecord:
@@ -278,7 +296,10 @@ def load_training(path: Path) -> TrainingRecord:
     record = load(path)
     if isinstance(record, TrainingRecord):
         return record
-    raise InputError(f"{path} is an ensemble's record and not a training's; give one of its runs: {record.science}")
+    raise InputError(
+        f"{path} is an ensemble's record and not a training's; give one of its runs: "
+        f"{record.science}"
+    )
 
 
 def _sentence(error: ValidationError) -> str:
@@ -288,7 +309,15 @@ def _sentence(error: ValidationError) -> str:
 
     found = error.errors(include_url=False)
     where = place(found[0])
-    last = [each for each in found if place(each) == where][-1]  # of a union, that of its widest member
-    message = re.sub("10{9,}", lambda bound: f"1e{len(bound[0]) - 1}", last["msg"].removeprefix("Value error, "))
-    given = "" if not where or last["type"] in ("missing", "value_error") else f", and is {reprlib.repr(last['input'])}"
+    last = [each for each in found if place(each) == where][
+        -1
+    ]  # of a union, that of its widest member
+    message = re.sub(
+        "10{9,}", lambda bound: f"1e{len(bound[0]) - 1}", last["msg"].removeprefix("Value error, ")
+    )
+    given = (
+        ""
+        if not where or last["type"] in ("missing", "value_error")
+        else f", and is {reprlib.repr(last['input'])}"
+    )
     return f"{'.'.join(where)}: {message[:1].lower()}{message[1:]}{given}".removeprefix(": ")

@@ -1,4 +1,5 @@
-"""The parts of a record: what a run is made of, and what was measured. Errors are in percent, times in seconds."""
+"""The parts of a record: what a run is made of, and what was measured. Errors are in percent, times
+in seconds."""
 
 import json
 import math
@@ -24,7 +25,8 @@ def _training_science(value: dict[str, Any]) -> dict[str, Any]:
             node = node.get(part) if isinstance(node, dict) else None
         if not isinstance(node, kinds) or isinstance(node, bool):
             raise ValueError(
-                f"{key} is {reprlib.repr(node)}, not of type {' or '.join(kind.__name__ for kind in kinds)}"
+                f"{key} is {reprlib.repr(node)}, not of type "
+                f"{' or '.join(kind.__name__ for kind in kinds)}"
             )
     if not 0 <= value["seed"] < 2**63:
         raise ValueError(f"seed is {reprlib.repr(value['seed'])}, not from 0 to 2^63 - 1")
@@ -42,7 +44,9 @@ SCIENCE: dict[str, tuple[type, ...]] = {
 }
 
 Json = Annotated[dict[str, Any], AfterValidator(_json)]
-Science = Annotated[dict[str, Any], AfterValidator(_training_science)]  # its hash is what refuses NaN
+Science = Annotated[
+    dict[str, Any], AfterValidator(_training_science)
+]  # its hash is what refuses NaN
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Positive = Annotated[int, Field(gt=0, lt=2**63)]
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
@@ -58,7 +62,8 @@ class SplitSizes(Section):
     val: Positive
     """Those that choose rates, drops and the end of a training."""
     test: Positive | None
-    """Those that only a finished run is tested on; null where it is tested on val, as in the paper."""
+    """Those that only a finished run is tested on; null where it is tested on val, as in the
+    paper."""
 
     @property
     def tested(self) -> str:
@@ -66,9 +71,12 @@ class SplitSizes(Section):
         return "val" if self.test is None else "test"
 
     def check_split(self, science: dict[str, Any]) -> None:
-        """Raise a ValueError where these are not the splits of the protocol that `science` names."""
+        """Raise a ValueError where these are not the splits of the protocol that `science`
+        names."""
         if (science["data"].get("protocol", "paper") == "paper") != (self.test is None):
-            raise ValueError(f"images.test is {self.test}, which is not of data.protocol in science")
+            raise ValueError(
+                f"images.test is {self.test}, which is not of data.protocol in science"
+            )
 
 
 class Errors(Section):
@@ -100,7 +108,9 @@ class Errors(Section):
             elif correct > n:
                 raise ValueError(f"{name}_correct is {correct} of {n} images")
             elif not math.isclose(error_pct, 100 * (n - correct) / n, abs_tol=1e-9):
-                raise ValueError(f"{name}_error_pct is {error_pct}, but {correct} of {n} images are correct")
+                raise ValueError(
+                    f"{name}_error_pct is {error_pct}, but {correct} of {n} images are correct"
+                )
         return self
 
 
@@ -116,7 +126,8 @@ class ProtocolResult(Errors):
     ece: Number | None
     """Expected calibration error of the top-1 answer, from 0 to 1."""
     correct_mask: Annotated[str, Field(pattern=r"^[0-9a-f]+$")]
-    """One bit per image of the split, 1 for a correct top-1 answer; hexadecimal, the first image in the highest bit."""
+    """One bit per image of the split, 1 for a correct top-1 answer; hexadecimal, the first image in
+    the highest bit."""
     split: Literal["val", "test"]
     """The images that were tested; val: those that chose rates and drops."""
     settings: Json
@@ -141,10 +152,14 @@ class ProtocolResult(Errors):
             raise ValueError(f"correct_mask has {len(self.correct_mask)} digits for {n} images")
         bits = int(self.correct_mask, 16)
         if bits.bit_count() != self.top1_correct or bits & ((1 << padding) - 1):
-            raise ValueError(f"correct_mask marks other images than the {self.top1_correct} of top1_correct")
+            raise ValueError(
+                f"correct_mask marks other images than the {self.top1_correct} of top1_correct"
+            )
         for scale, errors in self.by_scale.items():
             if errors.num_images != n:
-                raise ValueError(f"by_scale.{scale} is of {errors.num_images} images and not of {n}")
+                raise ValueError(
+                    f"by_scale.{scale} is of {errors.num_images} images and not of {n}"
+                )
         return self
 
     def is_correct(self) -> list[bool]:
@@ -172,8 +187,8 @@ class Network(Section):
     slopes: Count
     multiply_adds: Count
     activation: str | None = Field(None, exclude_if=lambda name: name is None)
-    """The first activation with its settings, LeakyReLU(negative_slope=0.01); absent without one, and in older
-    records."""
+    """The first activation with its settings, LeakyReLU(negative_slope=0.01); absent without one,
+    and in older records."""
 
 
 class InitReportEntry(Section):
@@ -229,7 +244,8 @@ class Machine(Section):
     system: str
     cpu: str
     instructions: str | None = None
-    """Of the processor, as torch's kernels use them: another set rounds otherwise. None: of a run before 0.3.0."""
+    """Of the processor, as torch's kernels use them: another set rounds otherwise. None: of a run
+    before 0.3.0."""
     cores: int | None
     """Logical processors."""
     threads: int

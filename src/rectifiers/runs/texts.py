@@ -22,7 +22,11 @@ def _not_empty(path: Any) -> Any:
     return path
 
 
-Folder = Annotated[Path, BeforeValidator(_not_empty), Words("a folder's path, quoted where it is a number")]
+Folder = Annotated[
+    Path, BeforeValidator(_not_empty), Words("a folder's path, quoted where it is a number")
+]
 Project = Annotated[
-    str, AfterValidator(_usable_project), Words(f"1 to 128 characters without {' '.join(FORBIDDEN_IN_PROJECTS)}")
+    str,
+    AfterValidator(_usable_project),
+    Words(f"1 to 128 characters without {' '.join(FORBIDDEN_IN_PROJECTS)}"),
 ]

@@ -1,1 +1,2 @@
-"""What every process of a run needs: errors, console, ranks, signals, seeds and files. No science."""
+"""What every process of a run needs: errors, console, ranks, signals, seeds and files. No
+science."""

@@ -1,8 +1,8 @@
 """Compile the package's C sources: `make native`, or `python src/rectifiers/runtime/compiling.py`.
 
-The libraries are neither in the repository nor in a source distribution. Each carries the hash of its sources, so that
-an outdated one is not used. Only the standard library is imported, because this runs before anything is installed.
-"""
+The libraries are neither in the repository nor in a source distribution. Each carries the hash of
+its sources, so that an outdated one is not used. Only the standard library is imported, because
+this runs before anything is installed."""
 
 import ctypes
 import hashlib
@@ -15,12 +15,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
-FLAGS = ("-std=gnu11", "-O3", "-Wall", "-Wextra", "-ffp-contract=off", "-fvisibility=hidden", "-fPIC", "-shared")
+FLAGS = (
+    "-std=gnu11",
+    "-O3",
+    "-Wall",
+    "-Wextra",
+    "-ffp-contract=off",
+    "-fvisibility=hidden",
+    "-fPIC",
+    "-shared",
+)
 
 
 @dataclass(frozen=True)
 class Library:
-    """All C files of a folder, linked to `links`; `fallback` says what happens without the library."""
+    """All C files of a folder, linked to `links`; `fallback` says what happens without the
+    library."""
 
     folder: Path
     links: tuple[str, ...]
@@ -41,7 +51,8 @@ class Library:
         return content.hexdigest()
 
     def compile(self) -> str | None:
-        """Rebuild the library; return None, or the reason of a failure. The old library is deleted in any case."""
+        """Rebuild the library; return None, or the reason of a failure. The old library is deleted
+        in any case."""
         self.path.unlink(missing_ok=True)
         part = self.path.with_suffix(f".{os.getpid()}.part")
         compiler = shlex.split(os.environ.get("CC", "cc"))
@@ -57,15 +68,22 @@ class Library:
             if done.returncode == 0:
                 part.replace(self.path)
                 return None
-            lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
-            return f"{compiler[0]} says: {lines[0]}" if lines else f"{compiler[0]} ends with {done.returncode}"
+            lines = [
+                line for line in done.stderr.splitlines() if "error" in line
+            ] or done.stderr.splitlines()
+            return (
+                f"{compiler[0]} says: {lines[0]}"
+                if lines
+                else f"{compiler[0]} ends with {done.returncode}"
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
         finally:
             part.unlink(missing_ok=True)
 
     def open(self, declare: Callable[[ctypes.CDLL], str | None]) -> ctypes.CDLL | str:
-        """Return the library, or the reason why it cannot be used: it is missing, or older than its sources.
+        """Return the library, or the reason why it cannot be used: it is missing, or older than its
+        sources.
 
         declare: sets the signatures of its functions; it may return another reason.
         """
@@ -80,13 +98,19 @@ class Library:
 
 
 JPEG = Library(PACKAGE / "data" / "jpeg", ("jpeg", "m"), "images are read by Pillow")
-KERNELS = Library(PACKAGE / "nn" / "kernels", (), "PReLU's gradient is torch's, several times slower")
+KERNELS = Library(
+    PACKAGE / "nn" / "kernels", (), "PReLU's gradient is torch's, several times slower"
+)
 
 
 def compile_all() -> list[str]:
     """Compile every library; return a sentence for each one that failed."""
     reasons = [(library, library.compile()) for library in (JPEG, KERNELS)]
-    return [f"{each.folder.name} was not built ({reason}); {each.fallback}." for each, reason in reasons if reason]
+    return [
+        f"{each.folder.name} was not built ({reason}); {each.fallback}."
+        for each, reason in reasons
+        if reason
+    ]
 
 
 if __name__ == "__main__":

@@ -23,21 +23,29 @@ def wide_stdout() -> Console:
 
 @contextmanager
 def for_a_reader() -> Iterator[None]:
-    """Print to stdout, and end with status 1 and no traceback where that cannot be: `| head`, a full disk."""
+    """Print to stdout, and end with status 1 and no traceback where that cannot be: `| head`, a
+    full disk."""
     try:
         yield
         sys.stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the interpreter, which flushes once more
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # for the interpreter, which flushes once more
         with suppress(OSError):
             if not isinstance(error, BrokenPipeError):
-                print(f"error: what is printed cannot be written ({error.strerror})", file=sys.stderr, flush=True)
+                print(
+                    f"error: what is printed cannot be written ({error.strerror})",
+                    file=sys.stderr,
+                    flush=True,
+                )
         sys.exit(1)
 
 
 @contextmanager
 def without_progress() -> Iterator[None]:
-    """Show nothing of the progress of the body, which is a small part of something that shows its own."""
+    """Show nothing of the progress of the body, which is a small part of something that shows its
+    own."""
     before, stderr.quiet = stderr.quiet, True
     try:
         yield
@@ -54,22 +62,30 @@ def printable(text: str) -> str:
 def progress_bar(
     description: str, total: int, unit: str = "images", clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Callable[[int], None]]:
-    """Show how many of `total` images, bytes or another `unit` are done; yield a function that advances the number.
+    """Show how many of `total` images, bytes or another `unit` are done; yield a function that
+    advances the number.
 
-    On a terminal this is a bar. Elsewhere it is a line after FIRST_LINE_S and then one every LINE_EVERY_S, or as often
-    as the work advances where that is less often. Only rank 0 shows it.
+    On a terminal this is a bar. Elsewhere it is a line after FIRST_LINE_S and then one every
+    LINE_EVERY_S, or as often as the work advances where that is less often. Only rank 0 shows it.
     """
     if world().rank > 0:
         yield lambda count: None
     elif stderr.is_terminal:
-        from rich.progress import BarColumn, Progress, ProgressColumn, Task  # imported late: --help does not need it
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            ProgressColumn,
+            Task,
+        )  # imported late: --help does not need it
         from rich.text import Text
 
         class State(ProgressColumn):
             def render(self, task: Task) -> Text:
                 return Text(state(int(task.completed), total, unit, task.speed or 0))
 
-        with Progress("{task.description}", BarColumn(), State(), console=stderr, transient=True) as progress:
+        with Progress(
+            "{task.description}", BarColumn(), State(), console=stderr, transient=True
+        ) as progress:
             task = progress.add_task(description, total=total)
             yield lambda count: progress.advance(task, count)
     else:
@@ -92,7 +108,9 @@ class LineTimer:
         return True
 
 
-def _lines(description: str, total: int, unit: str, clock: Callable[[], float]) -> Callable[[int], None]:
+def _lines(
+    description: str, total: int, unit: str, clock: Callable[[], float]
+) -> Callable[[int], None]:
     """Return a function that advances the work, and prints a line when it is time for one."""
     done, done_before, before, wait_s = 0, 0, clock(), FIRST_LINE_S
 
@@ -109,12 +127,20 @@ def _lines(description: str, total: int, unit: str, clock: Callable[[], float]) 
 
 
 def state(done: int, total: int, unit: str, rate: float) -> str:
-    """Return a text such as "1,200 of 5,000 images, 40 per second, 95 s left"; a rate of 0 leaves out the rest."""
+    """Return a text such as "1,200 of 5,000 images, 40 per second, 95 s left"; a rate of 0 leaves
+    out the rest."""
     if unit == "bytes":
         counts, speed = f"{decimal(done)} of {decimal(total)}", decimal(int(rate))
     else:
-        counts, speed = f"{done:,} of {total:,} {unit}", f"{rate:,.3g}" if rate < 100 else f"{rate:,.0f}"
-    return f"{counts}, {speed} per second, {duration((total - done) / rate)} left" if rate > 0 else counts
+        counts, speed = (
+            f"{done:,} of {total:,} {unit}",
+            f"{rate:,.3g}" if rate < 100 else f"{rate:,.0f}",
+        )
+    return (
+        f"{counts}, {speed} per second, {duration((total - done) / rate)} left"
+        if rate > 0
+        else counts
+    )
 
 
 def duration(seconds: float) -> str:

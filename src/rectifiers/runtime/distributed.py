@@ -1,4 +1,5 @@
-"""The processes of a run, which torchrun or srun starts: their ranks, and the collectives through which they agree.
+"""The processes of a run, which torchrun or srun starts: their ranks, and the collectives through
+which they agree.
 
 With one process the collectives do nothing, and torch is not imported.
 """
@@ -22,7 +23,9 @@ from rectifiers.runtime.errors import InputError
 
 CONSOLE_SCRIPT = "rectifiers-train"  # of an installed package, as pyproject.toml names it
 PR_SET_PDEATHSIG = 1  # of prctl(2)
-LAUNCHER = "RECTIFIERS_LAUNCHER"  # in the environment: the process that started this one and waits for it
+LAUNCHER = (
+    "RECTIFIERS_LAUNCHER"  # in the environment: the process that started this one and waits for it
+)
 T = TypeVar("T")
 
 
@@ -40,9 +43,11 @@ SINGLE_PROCESS = World()
 
 
 def world(environment: Mapping[str, str] = os.environ) -> World:
-    """Return this process's place from the environment variables of torchrun or srun (which submitit uses).
+    """Return this process's place from the environment variables of torchrun or srun (which
+    submitit uses).
 
-    A SLURM batch script, or a shell in an allocation, is no task of a step and counts as a single process.
+    A SLURM batch script, or a shell in an allocation, is no task of a step and counts as a single
+    process.
 
     Raises:
         InputError: where the variables are no numbers or contradict each other.
@@ -56,16 +61,20 @@ def world(environment: Mapping[str, str] = os.environ) -> World:
     try:
         place = World(*(int(environment[name]) for name in names))
     except (KeyError, ValueError) as error:
-        raise InputError(f"{error} of the launcher is no number; start the processes by torchrun or srun") from error
+        raise InputError(
+            f"{error} of the launcher is no number; start the processes by torchrun or srun"
+        ) from error
     if not (0 <= place.rank < place.size and place.size % place.nodes == 0):
         raise InputError(
-            f"{place.size} processes on {place.nodes} nodes is not the same number on each; start as many on every node"
+            f"{place.size} processes on {place.nodes} nodes is not the same number on each; "
+            "start as many on every node"
         )
     return place
 
 
 def launch_id(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return a hash that torchrun's restarts of this process share, or those of a requeued job; None for one process.
+    """Return a hash that torchrun's restarts of this process share, or those of a requeued job;
+    None for one process.
 
     A second launch by hand gets another.
     """
@@ -81,13 +90,16 @@ def launch_id(environment: Mapping[str, str] = os.environ) -> str | None:
     return hashlib.blake2b(common.encode(), digest_size=8).hexdigest()
 
 
-def start_in_own_session(command: Sequence[str], environment: Mapping[str, str], **streams: Any) -> Popen:
+def start_in_own_session(
+    command: Sequence[str], environment: Mapping[str, str], **streams: Any
+) -> Popen:
     """Start a program of ours in a session of its own, which ends when this process is gone.
 
-    With autogroup (sched(7)) Linux shares the processor among sessions, and a process's niceness counts within its
-    session alone; so the new session gets this process's niceness.
-    """
-    process = Popen(command, env={**environment, LAUNCHER: str(os.getpid())}, start_new_session=True, **streams)
+    With autogroup (sched(7)) Linux shares the processor among sessions, and a process's niceness
+    counts within its session alone; so the new session gets this process's niceness."""
+    process = Popen(
+        command, env={**environment, LAUNCHER: str(os.getpid())}, start_new_session=True, **streams
+    )
     for _ in range(3):
         try:
             Path(f"/proc/{process.pid}/autogroup").write_text(str(os.nice(0)))
@@ -103,10 +115,10 @@ def start_in_own_session(command: Sequence[str], environment: Mapping[str, str],
 def end_with_launcher() -> None:
     """Let the system end this process when the torchrun or the sweep that started it is gone.
 
-    A launcher that is killed cannot end its processes, and they would train on and keep the run from being resumed.
-    Those of torchrun are killed, too: a clean stop needs steps of all of them, and the run goes on from its last
-    checkpoint anyway. A sweep's job is asked to stop, which it does with a checkpoint.
-    """
+    A launcher that is killed cannot end its processes, and they would train on and keep the run
+    from being resumed. Those of torchrun are killed, too: a clean stop needs steps of all of them,
+    and the run goes on from its last checkpoint anyway. A sweep's job is asked to stop, which it
+    does with a checkpoint."""
     launcher = os.environ.pop(LAUNCHER, None)  # it is not that of processes that start here
     if sys.platform != "linux":
         return
@@ -120,7 +132,8 @@ def end_with_launcher() -> None:
 
 
 def join_process_group(here: World, backend: str, timeout_s: float) -> None:
-    """Initialise torch's process group, unless it is; a collective that waits longer than `timeout_s` is an error.
+    """Initialise torch's process group, unless it is; a collective that waits longer than
+    `timeout_s` is an error.
 
     Raises:
         InputError: where the processes do not find each other.
@@ -135,15 +148,24 @@ def join_process_group(here: World, backend: str, timeout_s: float) -> None:
     if "MASTER_ADDR" not in os.environ:  # torchrun sets it; srun only lists the nodes
         from pytorch_lightning.plugins.environments import SLURMEnvironment
 
-        os.environ["MASTER_ADDR"] = SLURMEnvironment.resolve_root_node_address(os.environ["SLURM_STEP_NODELIST"])
-    os.environ.setdefault("MASTER_PORT", str(15000 + int(os.environ.get("SLURM_JOB_ID", "0")) % 10000))
+        os.environ["MASTER_ADDR"] = SLURMEnvironment.resolve_root_node_address(
+            os.environ["SLURM_STEP_NODELIST"]
+        )
+    os.environ.setdefault(
+        "MASTER_PORT", str(15000 + int(os.environ.get("SLURM_JOB_ID", "0")) % 10000)
+    )
     try:
         dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_s))
-    except (RuntimeError, ValueError) as error:  # torch raises RuntimeError for failures of the network
+    except (
+        RuntimeError,
+        ValueError,
+    ) as error:  # torch raises RuntimeError for failures of the network
         address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise InputError(
-            f"the {here.size} processes did not meet at {address} ({str(error).splitlines()[0]}); set MASTER_ADDR and "
-            "MASTER_PORT to an address of the first node that all others reach, and GLOO_SOCKET_IFNAME or "
+            f"the {here.size} processes did not meet at {address} "
+            f"({str(error).splitlines()[0]}); set MASTER_ADDR and "
+            "MASTER_PORT to an address of the first node that all others reach, and "
+            "GLOO_SOCKET_IFNAME or "
             "NCCL_SOCKET_IFNAME to its interface"
         ) from error
 
@@ -168,13 +190,16 @@ def all_gather(value: T) -> list[T]:
 
 
 def all_reduce(tensor: Any, op: str) -> Any:
-    """Return the "sum", "min" or "max" of a tensor over all ranks; it lies where the backend reads (gloo: CPU)."""
+    """Return the "sum", "min" or "max" of a tensor over all ranks; it lies where the backend reads
+    (gloo: CPU)."""
     if _is_single_process():
         return tensor
     import torch.distributed as dist
 
     tensor = tensor.contiguous()
-    dist.all_reduce(tensor, {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}[op])
+    dist.all_reduce(
+        tensor, {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}[op]
+    )
     return tensor
 
 
@@ -188,7 +213,8 @@ def all_reduce_max(number: int) -> int:
 
 
 def start_any(flag: Any) -> Callable[[], bool]:
-    """Start to ask whether `flag`, a tensor of one truth value, holds on any rank; return what waits for the answer.
+    """Start to ask whether `flag`, a tensor of one truth value, holds on any rank; return what
+    waits for the answer.
 
     Nothing else waits: a GPU goes on with what it is given after the question.
     """
@@ -212,7 +238,8 @@ def start_any(flag: Any) -> Callable[[], bool]:
 
 
 def broadcast_from_rank_zero(make: Callable[[], T]) -> T:
-    """Call `make` on rank 0 alone and return its result on every rank; an error on rank 0 is raised on all."""
+    """Call `make` on rank 0 alone and return its result on every rank; an error on rank 0 is raised
+    on all."""
     if _is_single_process():
         return make()
     import torch.distributed as dist
@@ -228,14 +255,17 @@ def broadcast_from_rank_zero(make: Callable[[], T]) -> T:
 
 
 def run_on_all_ranks(make: Callable[[], T]) -> T:
-    """Call `make` on every rank; an error on one rank is raised on all, so that none waits for another."""
+    """Call `make` on every rank; an error on one rank is raised on all, so that none waits for
+    another."""
     if _is_single_process():
         return make()
     import torch.distributed as dist
 
     result, own = _attempt(make)
     errors = all_gather(own and _as_shared_error(dist.get_rank(), own))
-    rank, first = next(((rank, error) for rank, error in enumerate(errors) if error is not None), (0, None))
+    rank, first = next(
+        ((rank, error) for rank, error in enumerate(errors) if error is not None), (0, None)
+    )
     if first is None:
         return result
     if isinstance(own, Exception) and not isinstance(own, InputError):
@@ -253,7 +283,8 @@ def _attempt(make: Callable[[], Any]) -> tuple[Any, BaseException | None]:
 
 
 def _as_shared_error(rank: int, error: BaseException) -> BaseException:
-    """Return the error that all ranks raise for `error`; an unexpected exception becomes a one-line InputError."""
+    """Return the error that all ranks raise for `error`; an unexpected exception becomes a one-line
+    InputError."""
     if isinstance(error, SystemExit):
         return error
     if isinstance(error, InputError):
@@ -261,7 +292,9 @@ def _as_shared_error(rank: int, error: BaseException) -> BaseException:
         shared.on_all_ranks = True
         return shared
     reason = (str(error).splitlines() or [""])[0]
-    return InputError(f"rank {rank} failed ({type(error).__name__}: {reason}); its own lines say where")
+    return InputError(
+        f"rank {rank} failed ({type(error).__name__}: {reason}); its own lines say where"
+    )
 
 
 def check_agreement(facts: Mapping[str, Any]) -> None:
@@ -276,7 +309,8 @@ def check_agreement(facts: Mapping[str, Any]) -> None:
             ours, other = first.get(name, "none"), theirs.get(name, "none")
             if ours != other:
                 error = InputError(
-                    f"rank {rank} has another {name} than rank 0 ({other} and {ours}); start all processes from "
+                    f"rank {rank} has another {name} than rank 0 ({other} and {ours}); start "
+                    "all processes from "
                     "the same code, with the same command and the same data"
                 )
                 error.on_all_ranks = True
@@ -284,17 +318,24 @@ def check_agreement(facts: Mapping[str, Any]) -> None:
 
 
 def launch_command(nodes: int, devices: int, arguments: Sequence[str] | None = None) -> str:
-    """Return the shell command that runs this program in `devices` processes on each of `nodes` machines.
+    """Return the shell command that runs this program in `devices` processes on each of `nodes`
+    machines.
 
     arguments: the program's; by default those that it was started with.
     """
     program = Path(sys.argv[0])
     installed = program.name == CONSOLE_SCRIPT
     name = f"scripts/{program.name}" if program.parent.name == "scripts" else "train.py"
-    typed = shlex.join([CONSOLE_SCRIPT if installed else name, *(sys.argv[1:] if arguments is None else arguments)])
+    typed = shlex.join(
+        [CONSOLE_SCRIPT if installed else name, *(sys.argv[1:] if arguments is None else arguments)]
+    )
     if nodes == devices == 1:
         return typed if installed else f"python {typed}"
-    where = "--standalone" if nodes == 1 else f"--nnodes={nodes} --rdzv-backend=c10d --rdzv-endpoint=<first node>:29500"
+    where = (
+        "--standalone"
+        if nodes == 1
+        else f"--nnodes={nodes} --rdzv-backend=c10d --rdzv-endpoint=<first node>:29500"
+    )
     starter = f"torchrun {where} --nproc-per-node={devices}{' --no-python' if installed else ''}"
     launch = f"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 {starter} {typed}"
     return launch + ("" if nodes == 1 else " (on every node, or scripts/slurm/train.sbatch)")

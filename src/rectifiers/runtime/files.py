@@ -1,4 +1,5 @@
-"""Files: where the configuration and the checkout are, git, reading with bounds, and writing whole or not at all."""
+"""Files: where the configuration and the checkout are, git, reading with bounds, and writing whole
+or not at all."""
 
 import errno
 import os
@@ -20,7 +21,8 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def locate(package: Path) -> tuple[Path, Path | None]:
-    """Return the folder of configurations and the checkout that contains the package, None where it is installed."""
+    """Return the folder of configurations and the checkout that contains the package, None where it
+    is installed."""
     installed, checkout = package / "conf", package.parents[1]
     return (installed, None) if installed.is_dir() else (checkout / "conf", checkout)
 
@@ -29,17 +31,25 @@ CONF, CHECKOUT = locate(Path(__file__).parents[1])
 
 
 def check_writable(key: str, folder: Path) -> None:
-    """Refuse a place where no folder can be made, before the work that could not be kept; `key` is what gave it.
+    """Refuse a place where no folder can be made, before the work that could not be kept; `key` is
+    what gave it.
 
     Raises:
         InputError: where the folder, or else the nearest one above it, is none that can be written.
     """
     try:
-        nearest = next(place for place in (folder.absolute(), *folder.absolute().parents) if _exists(place))
+        nearest = next(
+            place for place in (folder.absolute(), *folder.absolute().parents) if _exists(place)
+        )
     except OSError as error:
-        raise InputError(f"{key}={folder} cannot be used ({error.strerror}); give another") from error
+        raise InputError(
+            f"{key}={folder} cannot be used ({error.strerror}); give another"
+        ) from error
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        raise InputError(f"{key}={folder} cannot be written, for {nearest} is no folder that can be; give another")
+        raise InputError(
+            f"{key}={folder} cannot be written, for {nearest} is no folder that can be; give "
+            "another"
+        )
 
 
 def _exists(place: Path) -> bool:
@@ -53,9 +63,12 @@ def _exists(place: Path) -> bool:
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file beside `path` for writing and move it there at the end: a kill leaves the old file or the new one."""
+    """Open a file beside `path` for writing and move it there at the end: a kill leaves the old
+    file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.part")  # the folder may be shared
+    part = path.with_name(
+        f"{path.name}.{socket.gethostname()}.{os.getpid()}.part"
+    )  # the folder may be shared
     try:
         with open(part, "wb") as file:
             yield file
@@ -73,13 +86,16 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_bytes(path: Path, largest: int) -> bytes:
-    """Read a file that anybody may have made: a regular one of at most `largest` bytes, and no symbolic link.
+    """Read a file that anybody may have made: a regular one of at most `largest` bytes, and no
+    symbolic link.
 
     Raises:
         OSError: where it is something else, or cannot be read.
     """
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # opening a pipe would wait for its writer
+        file = os.open(
+            path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+        )  # opening a pipe would wait for its writer
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "it is a symbolic link, which is not followed") from error
@@ -94,7 +110,8 @@ def read_bytes(path: Path, largest: int) -> bytes:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Reads plain YAML: aliases, which can stand for any amount of data, and keys given twice are errors."""
+    """Reads plain YAML: aliases, which can stand for any amount of data, and keys given twice are
+    errors."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -104,7 +121,9 @@ class _PlainLoader(yaml.SafeLoader):
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
         found = super().construct_mapping(node, deep)
         if len(found) < len(node.value):
-            raise yaml.YAMLError(f"a key stands twice in the mapping of line {node.start_mark.line + 1}")
+            raise yaml.YAMLError(
+                f"a key stands twice in the mapping of line {node.start_mark.line + 1}"
+            )
         return found
 
 
@@ -133,17 +152,24 @@ def check_zip(path: Path) -> None:
     with zipfile.ZipFile(path) as parts:
         if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
             raise zipfile.BadZipFile("a part is compressed, and may unpack to any size")
-        # torch takes a part with such an attribute for a folder, and returns whatever its memory holds for the content
-        wrong = parts.testzip() or next((part.filename for part in parts.infolist() if part.external_attr), None)
+        # torch takes a part with such an attribute for a folder, and returns whatever its memory
+        # holds for the content
+        wrong = parts.testzip() or next(
+            (part.filename for part in parts.infolist() if part.external_attr), None
+        )
     if wrong is not None:
         raise zipfile.BadZipFile(f"the checksum of {wrong} does not fit")
 
 
 def git(*arguments: str, at: Path) -> str | None:
-    """Return the output of a git command in a folder, or None where it fails or git is not installed."""
+    """Return the output of a git command in a folder, or None where it fails or git is not
+    installed."""
     try:
         done = subprocess.run(
-            ["git", "--no-optional-locks", "-C", str(at), *arguments], capture_output=True, text=True, timeout=20
+            ["git", "--no-optional-locks", "-C", str(at), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=20,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

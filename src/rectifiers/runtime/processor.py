@@ -14,20 +14,25 @@ def name() -> str:
 
 @cache
 def vendor() -> str:
-    """Return who made the processor, such as "GenuineIntel" or "AuthenticAMD", as far as the system says so."""
-    described = platform.processor()  # on Windows "Intel64 Family 6 Model 85 Stepping 7, GenuineIntel"
+    """Return who made the processor, such as "GenuineIntel" or "AuthenticAMD", as far as the system
+    says so."""
+    described = (
+        platform.processor()
+    )  # on Windows "Intel64 Family 6 Model 85 Stepping 7, GenuineIntel"
     return _field("vendor_id") or described.rpartition(", ")[2]
 
 
 def instructions() -> str:
-    """Return the instructions that torch's kernels use here, such as "AVX512": another set rounds otherwise."""
+    """Return the instructions that torch's kernels use here, such as "AVX512": another set rounds
+    otherwise."""
     from torch.backends import cpu  # takes seconds to import, and whoever asks has it
 
     return cpu.get_cpu_capability()
 
 
 def free_cores() -> int:
-    """Return how many cores this process may use and, by the load of the last minute, nobody else does; at least 1."""
+    """Return how many cores this process may use and, by the load of the last minute, nobody else
+    does; at least 1."""
     cores = os.cpu_count() or 1
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
     return max(1, min(own, cores - round(os.getloadavg()[0])))

@@ -1,4 +1,5 @@
-"""What every program does around its work: it ends in one sentence, and with whatever started it."""
+"""What every program does around its work: it ends in one sentence, and with whatever started
+it."""
 
 import os
 import sys
@@ -15,7 +16,8 @@ SHOW_ALL = "HYDRA_FULL_ERROR"  # in the environment: Hydra's name for whole trac
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """Turn an error of the input, or of a file, into the last line on stderr, and leave with status 1."""
+    """Turn an error of the input, or of a file, into the last line on stderr, and leave with status
+    1."""
     _open_streams()
     try:
         end_with_launcher()
@@ -27,7 +29,9 @@ def one_sentence() -> Iterator[None]:
         if error.filename is None and error.errno not in NO_ROOM:
             raise  # not about a file of the user's
         remedy = "make room" if error.errno in NO_ROOM else "give another, or mend it"
-        name = error.filename2 or error.filename or "a file"  # the second: what a file was to be moved to
+        name = (
+            error.filename2 or error.filename or "a file"
+        )  # the second: what a file was to be moved to
         leave(InputError(f"{name} cannot be used ({error.strerror}); {remedy}"))
 
 
@@ -52,7 +56,9 @@ def _enter_working_folder() -> None:
         if here not in sys.path:
             sys.path.append(here)
     except OSError as error:
-        raise InputError(f"the working folder cannot be used ({error.strerror}); cd to one that exists") from error
+        raise InputError(
+            f"the working folder cannot be used ({error.strerror}); cd to one that exists"
+        ) from error
 
 
 def print_error(error: InputError) -> None:
@@ -60,12 +66,15 @@ def print_error(error: InputError) -> None:
     with suppress(InputError):  # the launcher's variables may be what is wrong
         if error.on_all_ranks and world().rank > 0:
             return
-    with suppress(OSError):  # nobody reads it, or its disk is full; the status says that there is one
+    with suppress(
+        OSError
+    ):  # nobody reads it, or its disk is full; the status says that there is one
         print(f"error: {error}", file=sys.stderr, flush=True)
 
 
 def leave(error: InputError) -> NoReturn:
-    """Print the sentence as the last line, and leave with status 1; with HYDRA_FULL_ERROR=1 by its traceback."""
+    """Print the sentence as the last line, and leave with status 1; with HYDRA_FULL_ERROR=1 by its
+    traceback."""
     print_error(error)
     if os.environ.get(SHOW_ALL) == "1":
         raise error

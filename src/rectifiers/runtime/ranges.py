@@ -1,4 +1,5 @@
-"""Ranges of numbers, for annotations that `schema` checks. Nothing is imported, so that `nn` needs torch alone."""
+"""Ranges of numbers, for annotations that `schema` checks. Nothing is imported, so that `nn` needs
+torch alone."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any

@@ -1,4 +1,5 @@
-"""Signals ask a run to stop; it stops where nothing is lost and no process waits for another. Imports no torch."""
+"""Signals ask a run to stop; it stops where nothing is lost and no process waits for another.
+Imports no torch."""
 
 import multiprocessing
 import re
@@ -15,12 +16,15 @@ from rectifiers.runtime.errors import InputError
 T = TypeVar("T")
 
 TRY_AGAIN, INTERRUPTED = 75, 130  # exit statuses: EX_TEMPFAIL, and the shell's status after Ctrl-C
-NO_SHARED_MEMORY = re.compile(r"shared memory|shm|unable to (mmap|resize|write)|No space left|Too many open files")
+NO_SHARED_MEMORY = re.compile(
+    r"shared memory|shm|unable to (mmap|resize|write)|No space left|Too many open files"
+)
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 class Stopped(SystemExit):
-    """A signal stopped the run at the point that `where` names; exit status 130 after Ctrl-C, else 75, "try again"."""
+    """A signal stopped the run at the point that `where` names; exit status 130 after Ctrl-C, else
+    75, "try again"."""
 
     def __init__(self, number: int, where: str) -> None:
         super().__init__(INTERRUPTED if number == signal.SIGINT else TRY_AGAIN)
@@ -48,9 +52,9 @@ def _handle(number: int, _: Any) -> None:
 def deferring_signals() -> Iterator[None]:
     """Defer SIGTERM, SIGUSR1 and Ctrl-C to the next `stop_if_requested` in the body, or to its end.
 
-    Acting in the handler itself would leave other processes waiting in a collective. When the run stops, rank 0 prints
-    the command that continues it. Ignored signals stay ignored. Nested contexts, and contexts outside the main thread
-    (which alone receives signals), do nothing.
+    Acting in the handler itself would leave other processes waiting in a collective. When the run
+    stops, rank 0 prints the command that continues it. Ignored signals stay ignored. Nested
+    contexts, and contexts outside the main thread (which alone receives signals), do nothing.
 
     Raises:
         InputError: where a process that loads images was killed, or found no room in shared memory.
@@ -60,7 +64,9 @@ def deferring_signals() -> Iterator[None]:
         with _workers_errors_in_words():
             yield
         return
-    handlers = {s: signal.getsignal(s) for s in STOP_SIGNALS if signal.getsignal(s) != signal.SIG_IGN}
+    handlers = {
+        s: signal.getsignal(s) for s in STOP_SIGNALS if signal.getsignal(s) != signal.SIG_IGN
+    }
     _pending, _deferring = 0, True
     try:
         for number in handlers:
@@ -113,8 +119,8 @@ def stop_if_requested(where: str) -> None:
 def iterate_until_stopped(items: Iterable[T], longest: int, where: str) -> Iterator[T]:
     """Yield `items`, and call `stop_if_requested` after each.
 
-    longest: the largest number of items on any process, for all must make the collective call equally often.
-    """
+    longest: the largest number of items on any process, for all must make the collective call
+    equally often."""
     done = 0
     for item in items:
         yield item
@@ -125,10 +131,11 @@ def iterate_until_stopped(items: Iterable[T], longest: int, where: str) -> Itera
 
 
 def leave_signals_to_the_parent(_: int = 0) -> None:
-    """Ignore the stop signals in a DataLoader's worker while the parent defers them: it still needs the batch.
+    """Ignore the stop signals in a DataLoader's worker while the parent defers them: it still needs
+    the batch.
 
-    A terminal, torchrun and SLURM send signals to whole groups of processes. The parent ends its workers itself.
-    """
+    A terminal, torchrun and SLURM send signals to whole groups of processes. The parent ends its
+    workers itself."""
     if _deferring:
         for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
@@ -136,11 +143,14 @@ def leave_signals_to_the_parent(_: int = 0) -> None:
 
 @contextmanager
 def _workers_errors_in_words() -> Iterator[None]:
-    """Turn the end of a DataLoader's worker, which torch raises as an error at any line, into a sentence."""
+    """Turn the end of a DataLoader's worker, which torch raises as an error at any line, into a
+    sentence."""
     try:
         yield
     except Exception as error:
-        context = error.__context__  # torch's error comes at any line, and other code may raise another one for it
+        context = (
+            error.__context__
+        )  # torch's error comes at any line, and other code may raise another one for it
         if not isinstance(error, RuntimeError) and isinstance(context, RuntimeError):
             error = context
         said = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
@@ -151,17 +161,20 @@ def _workers_errors_in_words() -> Iterator[None]:
         else:
             raise
         raise InputError(
-            f"{what}; make room in memory and in /dev/shm, or lower compute.workers, and give the same command again"
+            f"{what}; make room in memory and in /dev/shm, or lower compute.workers, and give "
+            "the same command again"
         ) from error
 
 
 def _kill_workers() -> None:
     """Kill the workers that are left, as after an exception.
 
-    They ignore SIGTERM, with which Python ends such children at exit before it waits for them, for ever.
-    """
+    They ignore SIGTERM, with which Python ends such children at exit before it waits for them, for
+    ever."""
     workers = multiprocessing.active_children()
-    former = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler raises an error for a killed worker
+    former = signal.signal(
+        signal.SIGCHLD, signal.SIG_DFL
+    )  # torch's handler raises an error for a killed worker
     try:
         for worker in workers:
             worker.kill()

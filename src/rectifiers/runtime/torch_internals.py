@@ -1,23 +1,24 @@
-"""The private names of torch that this project uses, all of them, because torch 2.15 has no public ones for the task.
+"""The private names of torch that this project uses, all of them, because torch 2.15 has no public
+ones for the task.
 
-Private names of another library stand in one file too: Lightning's in `training.lightning`, W&B's in `tracking.report`.
-`tests/test_architecture.py` finds any elsewhere, and a test beside each file fails when a name goes.
-"""
+Private names of another library stand in one file too: Lightning's in `training.lightning`, W&B's
+in `tracking.report`. `tests/test_architecture.py` finds any elsewhere, and a test beside each file
+fails when a name goes."""
 
 from typing import Any
 
 
 def functorch_is_active() -> bool:
-    """Return whether a transform such as `torch.func.vmap` or `grad` is running, whose tensors have no memory."""
+    """Return whether a transform such as `torch.func.vmap` or `grad` is running, whose tensors have
+    no memory."""
     import torch
 
     return torch._C._are_functorch_transforms_active()
 
 
 def is_batched(gradient: Any) -> bool:
-    """Return whether a tensor stands for a batch of gradients, as `torch.autograd.grad(is_grads_batched=True)` makes
-    them. Such a tensor has no memory.
-    """
+    """Return whether a tensor stands for a batch of gradients, as
+    `torch.autograd.grad(is_grads_batched=True)` makes them. Such a tensor has no memory."""
     import torch
 
     return torch._C._functorch.is_legacy_batchedtensor(gradient)
@@ -26,15 +27,16 @@ def is_batched(gradient: Any) -> bool:
 def shared_bytes(num_bytes: int) -> Any:
     """Return a uint8 tensor [num_bytes] of uninitialised shared memory.
 
-    A loader's worker hands it over without a copy. `Tensor.share_memory_()` would copy the uninitialised memory first.
-    """
+    A loader's worker hands it over without a copy. `Tensor.share_memory_()` would copy the
+    uninitialised memory first."""
     import torch
 
     return torch.empty(0, dtype=torch.uint8).set_(torch.UntypedStorage._new_shared(num_bytes))
 
 
 def fake_tensor_mode() -> Any:
-    """Return a context in which tensors have shapes and no numbers; see `scripts/bench/memory.py`."""
+    """Return a context in which tensors have shapes and no numbers; see
+    `scripts/bench/memory.py`."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     return FakeTensorMode()
@@ -55,9 +57,9 @@ def base(tensor: Any) -> Any:
 def onednn_linear(x: Any, weight: Any, bias: Any = None) -> Any:
     """Return `F.linear(x, weight, bias)` of float32 tensors on the CPU, as oneDNN computes it.
 
-    x: [N, inputs]; weight: [units, inputs], which may be the transposed view of a contiguous matrix; bias: [units] or
-    None. Nothing of the weight is kept between calls, and no gradient is recorded.
-    """
+    x: [N, inputs]; weight: [units, inputs], which may be the transposed view of a contiguous
+    matrix; bias: [units] or None. Nothing of the weight is kept between calls, and no gradient is
+    recorded."""
     import torch
 
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")

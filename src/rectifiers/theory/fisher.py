@@ -1,9 +1,10 @@
-"""The Fisher information matrix F of a small softmax network's weights, exact for the model over given inputs.
+"""The Fisher information matrix F of a small softmax network's weights, exact for the model over
+given inputs.
 
-F = E_x E_{c ~ p(.|x)}[grad log p_c grad log p_c'] is also the second derivative of the KL divergence between the
-network and one with other weights, and -E[Hessian of log p]. The paper's analysis (ICCV version) asks how far F is from
-block-diagonal: a unit whose mean is not 0 correlates the weights that read it with others.
-"""
+F = E_x E_{c ~ p(.|x)}[grad log p_c grad log p_c'] is also the second derivative of the KL
+divergence between the network and one with other weights, and -E[Hessian of log p]. The paper's
+analysis (ICCV version) asks how far F is from block-diagonal: a unit whose mean is not 0 correlates
+the weights that read it with others."""
 
 import math
 from collections.abc import Mapping
@@ -18,10 +19,11 @@ from rectifiers.nn.networks.network import ImageNetwork, Network
 from rectifiers.nn.networks.shortcuts import ShortcutBlock, ShortcutPerceptron
 from rectifiers.runtime.errors import InputError
 
-MAX_WEIGHTS = 4000  # 128 MB of doubles; the matrix grows with its square, the time for the eigenvalues with its cube
+# 128 MB of doubles; the matrix grows with its square, the time for the eigenvalues with its cube
+MAX_WEIGHTS = 4000
 CHUNK = 2**24  # numbers of the Jacobian at a time
-# Shares of the mean eigenvalue: F is 0 in directions that leave the softmax unchanged, so its inverse needs a damping,
-# and what an angle to the natural gradient says may depend on how much.
+# Shares of the mean eigenvalue: F is 0 in directions that leave the softmax unchanged, so its
+# inverse needs a damping, and what an angle to the natural gradient says may depend on how much.
 DAMPINGS = {
     "natural_angle": 1e-3,
     "natural_angle_damped_0.0001": 1e-4,
@@ -30,31 +32,43 @@ DAMPINGS = {
 }
 
 MEASURES = (
-    "output_units", "first", "output", "cross", "off_over_diagonal", "largest_over_mean", "effective_rank", "dead",
+    "output_units",
+    "first",
+    "output",
+    "cross",
+    "off_over_diagonal",
+    "largest_over_mean",
+    "effective_rank",
+    "dead",
     *DAMPINGS,
-)  # fmt: skip
+)
 SHORTCUT = "shortcut"  # a measure of networks that have shortcuts
 
 
 def weights_of(network: ImageNetwork) -> dict[str, Tensor]:
-    """Return the weights of conv and linear layers by name, in their order; biases and slopes count as constants.
+    """Return the weights of conv and linear layers by name, in their order; biases and slopes count
+    as constants.
 
     Raises:
         InputError: where there are more than MAX_WEIGHTS.
     """
     chosen = {id(m.weight) for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear)}
-    weights = {name: p.detach().double() for name, p in network.named_parameters() if id(p) in chosen}
+    weights = {
+        name: p.detach().double() for name, p in network.named_parameters() if id(p) in chosen
+    }
     count = sum(p.numel() for p in weights.values())
     if count > MAX_WEIGHTS:
         raise InputError(
-            f"the Fisher information of {count} weights has {count:,} x {count:,} entries, and the limit is "
+            f"the Fisher information of {count} weights has {count:,} x {count:,} entries, and "
+            "the limit is "
             f"{MAX_WEIGHTS} weights; lower model.hidden or data.crop_px (with data.resize_px)"
         )
     return weights
 
 
 def fisher_matrix(network: ImageNetwork, inputs: Tensor) -> Tensor:
-    """Return F [P, P] in double precision; the weights are in the order of `weights_of`, flattened."""
+    """Return F [P, P] in double precision; the weights are in the order of `weights_of`,
+    flattened."""
     exact, x = network.double().eval(), inputs.double()
     weights = weights_of(exact)
     count = sum(p.numel() for p in weights.values())
@@ -64,13 +78,16 @@ def fisher_matrix(network: ImageNetwork, inputs: Tensor) -> Tensor:
     def score(chosen: Mapping[str, Tensor], one: Tensor, label: int) -> Tensor:
         return functional_call(exact, {**fixed, **chosen}, (one[None],))[0, label]
 
-    # One class at a time: jacrev would nest two vmaps, and torch's rule for PReLU fails on the shapes under two.
+    # One class at a time: jacrev would nest two vmaps, and torch's rule for PReLU fails on the
+    # shapes under two.
     row_of = vmap(grad(score), in_dims=(None, 0, None))
     classes = exact(x[:1]).shape[1]
     total = torch.zeros(count, count, dtype=torch.float64)
     for part in x.split(max(1, CHUNK // (count * classes))):
         rows = [row_of(weights, part, label) for label in range(classes)]
-        jacobian = torch.stack([torch.cat([g.flatten(1) for g in row.values()], dim=1) for row in rows], dim=1)
+        jacobian = torch.stack(
+            [torch.cat([g.flatten(1) for g in row.values()], dim=1) for row in rows], dim=1
+        )
         p = F.softmax(exact(part).detach(), dim=1)[:, :, None]
         centred = (p.sqrt() * (jacobian - (p * jacobian).sum(1, keepdim=True))).flatten(0, 1)
         total += centred.T @ centred
@@ -78,7 +95,8 @@ def fisher_matrix(network: ImageNetwork, inputs: Tensor) -> Tensor:
 
 
 def gradient(network: ImageNetwork, inputs: Tensor, labels: Tensor) -> Tensor:
-    """Return the gradient [P] of the mean cross-entropy by the weights, in the order of `fisher_matrix`."""
+    """Return the gradient [P] of the mean cross-entropy by the weights, in the order of
+    `fisher_matrix`."""
     exact = network.double().eval()
     names = list(weights_of(exact))
     with torch.enable_grad():
@@ -89,8 +107,8 @@ def gradient(network: ImageNetwork, inputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def angle(fisher: Tensor, gradient: Tensor, damping: float) -> float | None:
-    """Return the angle in degrees between the gradient and the natural gradient, (F + damping mean(F_ii) 1)^-1
-    gradient.
+    """Return the angle in degrees between the gradient and the natural gradient, (F + damping
+    mean(F_ii) 1)^-1 gradient.
 
     None where one of them is zero.
     """
@@ -103,20 +121,22 @@ def angle(fisher: Tensor, gradient: Tensor, damping: float) -> float | None:
     return math.degrees(math.acos(max(-1.0, min(1.0, cosine))))
 
 
-def summarize(fisher: Tensor, hidden: int, classes: int, shortcut: int = 0) -> tuple[dict[str, float], Tensor]:
+def summarize(
+    fisher: Tensor, hidden: int, classes: int, shortcut: int = 0
+) -> tuple[dict[str, float], Tensor]:
     """Return the measures of a two-layer network's F by name, and its eigenvalues [P], descending.
 
-    hidden, classes: the output layer's weight is [classes, hidden] and comes last. shortcut: the number of weights of a
-    shortcut, which come before.
+    hidden, classes: the output layer's weight is [classes, hidden] and comes last. shortcut: the
+    number of weights of a shortcut, which come before.
 
-    Off-diagonal masses are means of |F_ij| / sqrt(F_ii F_jj) over pairs of different weights. output_units: the mass of
-    output weights of one class and two hidden units, for which theory predicts (1 - a)^2 / (pi (1 + a^2)) at the start
-    if the units are independent. first, output, cross: within the first layer's block, within the output's, between the
-    two. shortcut: between the shortcut and both, where there is one. off_over_diagonal: ||F - diag F|| / ||diag F||,
-    Frobenius. largest_over_mean: of the eigenvalues, 1 for a multiple of the unit matrix. effective_rank: (sum of
-    eigenvalues)^2 / sum of squares, as a share of their number. dead: the number of weights without information,
-    F_ii = 0.
-    """
+    Off-diagonal masses are means of |F_ij| / sqrt(F_ii F_jj) over pairs of different weights.
+    output_units: the mass of output weights of one class and two hidden units, for which theory
+    predicts (1 - a)^2 / (pi (1 + a^2)) at the start if the units are independent. first, output,
+    cross: within the first layer's block, within the output's, between the two. shortcut: between
+    the shortcut and both, where there is one. off_over_diagonal: ||F - diag F|| / ||diag F||,
+    Frobenius. largest_over_mean: of the eigenvalues, 1 for a multiple of the unit matrix.
+    effective_rank: (sum of eigenvalues)^2 / sum of squares, as a share of their number. dead: the
+    number of weights without information, F_ii = 0."""
     diagonal = fisher.diagonal()
     alive = diagonal > 1e-14 * diagonal.max()
     scale = torch.where(alive, diagonal, torch.inf).rsqrt()
@@ -132,9 +152,15 @@ def summarize(fisher: Tensor, hidden: int, classes: int, shortcut: int = 0) -> t
         pairs = int(rows.sum()) * int(columns.sum())
         return float(block.sum()) / pairs if pairs else math.nan
 
-    inner, outer, between = correlation[:first, :first], correlation[last:, last:], correlation[:first, last:]
+    inner, outer, between = (
+        correlation[:first, :first],
+        correlation[last:, last:],
+        correlation[:first, last:],
+    )
     by_class = range(0, hidden * classes, hidden)
-    units = [mass(outer[i : i + hidden, i : i + hidden], alive[last:][i : i + hidden]) for i in by_class]
+    units = [
+        mass(outer[i : i + hidden, i : i + hidden], alive[last:][i : i + hidden]) for i in by_class
+    ]
     values = torch.linalg.eigvalsh(fisher).flip(0).clamp_min(0)
     measures = {
         "output_units": sum(units) / len(units),
@@ -159,8 +185,10 @@ def check_two_layers(network: ImageNetwork) -> None:
         layers = [site.name for site in network.sites()]
         if len(layers) != 2 or network.pieces > 1:
             raise InputError(
-                f"fisher speaks of networks with two layers of weights, and this one has {len(layers)} "
-                f"({', '.join(layers[:4])}{', ...' if len(layers) > 4 else ''}); give model=mlp model.depth=1"
+                "fisher speaks of networks with two layers of weights, and this one has "
+                f"{len(layers)} "
+                f"({', '.join(layers[:4])}{', ...' if len(layers) > 4 else ''}); give "
+                "model=mlp model.depth=1"
             )
     else:
         _block(network)
@@ -173,18 +201,21 @@ def _block(network: ImageNetwork) -> ShortcutBlock:
     blocks = perceptron.blocks() if isinstance(perceptron, ShortcutPerceptron) else []
     if len(blocks) != 1:
         raise InputError(
-            "fisher speaks of networks with two layers of weights, with shortcuts or without; give model=mlp or "
+            "fisher speaks of networks with two layers of weights, with shortcuts or without; "
+            "give model=mlp or "
             "model=mlp_shortcuts, and model.depth=1"
         )
     return blocks[0]
 
 
-def measure(network: ImageNetwork, inputs: Tensor, labels: Tensor) -> tuple[dict[str, float], Tensor]:
-    """Return every measure of a two-layer network by name (MEASURES, and SHORTCUT), and the eigenvalues of F.
+def measure(
+    network: ImageNetwork, inputs: Tensor, labels: Tensor
+) -> tuple[dict[str, float], Tensor]:
+    """Return every measure of a two-layer network by name (MEASURES, and SHORTCUT), and the
+    eigenvalues of F.
 
-    The network stays in double precision. natural_angle: degrees between the gradient and the natural gradient, for
-    each of `DAMPINGS`.
-    """
+    The network stays in double precision. natural_angle: degrees between the gradient and the
+    natural gradient, for each of `DAMPINGS`."""
     fisher = fisher_matrix(network, inputs)
     if isinstance(network, Network):
         last, shortcut = network.sites()[-1].module.weight, 0
@@ -195,4 +226,7 @@ def measure(network: ImageNetwork, inputs: Tensor, labels: Tensor) -> tuple[dict
     measures, values = summarize(fisher, hidden, classes, shortcut)
     downhill = gradient(network, inputs, labels)
     angles = {name: angle(fisher, downhill, damping) for name, damping in DAMPINGS.items()}
-    return {**measures, **{name: math.nan if found is None else found for name, found in angles.items()}}, values
+    return {
+        **measures,
+        **{name: math.nan if found is None else found for name, found in angles.items()},
+    }, values

@@ -1,10 +1,11 @@
-"""Mean field theory of wide random chains: the maps of variance and correlation, their fixed points and depth scales.
+"""Mean field theory of wide random chains: the maps of variance and correlation, their fixed points
+and depth scales.
 
-Poole et al. 2016 and Schoenholz et al. 2017. Every layer draws w ~ N(0, weight_variance / n) and biases of variance
-bias_variance, so He's initialisation is weight_variance = 1 / E[f(z)^2] and bias_variance = 0, where the response's
-variance is q = 1. Two inputs have responses of one variance q and of correlation c. Chains without normalisation, in
-the limit of infinite width, are what is described.
-"""
+Poole et al. 2016 and Schoenholz et al. 2017. Every layer draws w ~ N(0, weight_variance / n) and
+biases of variance bias_variance, so He's initialisation is weight_variance = 1 / E[f(z)^2] and
+bias_variance = 0, where the response's variance is q = 1. Two inputs have responses of one variance
+q and of correlation c. Chains without normalisation, in the limit of infinite width, are what is
+described."""
 
 import copy
 import functools
@@ -22,20 +23,27 @@ from rectifiers.nn.roots import root_between
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory.stability import NEUTRAL, moments_at
 
-SMALLEST, LARGEST = 1e-9, 1e6  # of a variance q; beyond them a signal has vanished, or grows for ever
+SMALLEST, LARGEST = (
+    1e-9,
+    1e6,
+)  # of a variance q; beyond them a signal has vanished, or grows for ever
 SEARCH_STEP = math.log(2) / 2  # of ln q
 PRECISION = 1e-10  # of a fixed point
 TERMS = 1000  # of the power series of a correlation
 CLOSE = 1 - 1e-6  # a correlation above it counts as 1
 
 
-def variance_map(activation: nn.Module, q: float, *, weight_variance: float, bias_variance: float = 0.0) -> float:
-    """Return the next layer's variance, weight_variance E[f(sqrt(q) z)^2] + bias_variance (Poole et al., Eq. 3).
+def variance_map(
+    activation: nn.Module, q: float, *, weight_variance: float, bias_variance: float = 0.0
+) -> float:
+    """Return the next layer's variance, weight_variance E[f(sqrt(q) z)^2] + bias_variance (Poole et
+    al., Eq. 3).
 
     May be infinite, where the activation grows too fast.
 
     Raises:
-        InputError: for a variance below 0 or no number, or an activation whose moments cannot be found.
+        InputError: for a variance below 0 or no number, or an activation whose moments cannot be
+        found.
 
     >>> variance_map(nn.ReLU(), 3.0, weight_variance=2.0, bias_variance=0.5)
     3.5
@@ -59,10 +67,12 @@ def variance_slope(activation: nn.Module, q: float, *, weight_variance: float) -
 
 
 def chi_1(activation: nn.Module, q: float, *, weight_variance: float) -> float:
-    """Return weight_variance E[f'(sqrt(q) z)^2], the slope of the correlation map at 1 (Schoenholz et al., Eq. 5).
+    """Return weight_variance E[f'(sqrt(q) z)^2], the slope of the correlation map at 1 (Schoenholz
+    et al., Eq. 5).
 
-    It is also the factor on the gradients' mean square per layer. Below 1 inputs become alike and gradients vanish,
-    above it they part and gradients explode; 1 is the edge of chaos. To about 1 % where f' jumps elsewhere than at 0.
+    It is also the factor on the gradients' mean square per layer. Below 1 inputs become alike and
+    gradients vanish, above it they part and gradients explode; 1 is the edge of chaos. To about 1 %
+    where f' jumps elsewhere than at 0.
 
     Raises:
         InputError: as `variance_map`.
@@ -76,37 +86,46 @@ def chi_1(activation: nn.Module, q: float, *, weight_variance: float) -> float:
 
 
 def phase(chi: float) -> str:
-    """Return the phase that chi_1 at the fixed point means: ordered, critical (within 0.001 of 1) or chaotic."""
+    """Return the phase that chi_1 at the fixed point means: ordered, critical (within 0.001 of 1)
+    or chaotic."""
     return "critical" if abs(chi - 1) <= NEUTRAL else "ordered" if chi < 1 else "chaotic"
 
 
 def correlation_map(
     activation: nn.Module, c: float, q: float, *, weight_variance: float, bias_variance: float = 0.0
 ) -> float:
-    """Return the next layer's correlation of two inputs whose responses have variance q and correlation c.
+    """Return the next layer's correlation of two inputs whose responses have variance q and
+    correlation c.
 
-    (weight_variance E[f(u) f(v)] + bias_variance) / variance_map(q), Poole et al., Eq. 5; by closed form for rectifiers
-    (Cho and Saul 2009), otherwise by its power series, of which a kink leaves out about 1e-5.
+    (weight_variance E[f(u) f(v)] + bias_variance) / variance_map(q), Poole et al., Eq. 5; by closed
+    form for rectifiers (Cho and Saul 2009), otherwise by its power series, of which a kink leaves
+    out about 1e-5.
 
     Raises:
-        InputError: as `variance_map`, for c outside [-1, 1], a variance of 0 after the layer, and an activation that is
-            not a function of one number.
+        InputError: as `variance_map`, for c outside [-1, 1], a variance of 0 after the layer, and
+            an activation that is not a function of one number.
 
     >>> f"{correlation_map(nn.ReLU(), 0.0, 1.0, weight_variance=2.0):.6f}"
     '0.318310'
     """
     _check_correlation(c)
-    after = variance_map(activation, q, weight_variance=weight_variance, bias_variance=bias_variance)
+    after = variance_map(
+        activation, q, weight_variance=weight_variance, bias_variance=bias_variance
+    )
     if not 0 < after < math.inf:
         raise InputError(
-            f"activation {describe(activation)} leaves a variance of {after} at weight_variance={weight_variance}, of "
+            f"activation {describe(activation)} leaves a variance of {after} at "
+            f"weight_variance={weight_variance}, of "
             "which there is no correlation; give variances that keep a signal"
         )
     return (weight_variance * _products(activation, q).mean(c) + bias_variance) / after
 
 
-def correlation_slope(activation: nn.Module, c: float, q: float, *, weight_variance: float) -> float:
-    """Return weight_variance E[f'(u) f'(v)], the slope of the correlation map at c and a fixed point q.
+def correlation_slope(
+    activation: nn.Module, c: float, q: float, *, weight_variance: float
+) -> float:
+    """Return weight_variance E[f'(u) f'(v)], the slope of the correlation map at c and a fixed
+    point q.
 
     Raises:
         InputError: as `correlation_map`.
@@ -124,8 +143,8 @@ def fixed_point(
 ) -> float:
     """Return the variance that a signal of variance `start` comes to in infinitely many layers.
 
-    0 where it vanishes, infinity where it grows for ever, and `start` itself where that is kept: any number is, by a
-    rectifier with He's gain.
+    0 where it vanishes, infinity where it grows for ever, and `start` itself where that is kept:
+    any number is, by a rectifier with He's gain.
 
     Raises:
         InputError: as `variance_map`.
@@ -139,7 +158,9 @@ def fixed_point(
 
     def excess(log_q: float) -> float:
         q = math.exp(log_q)
-        after = variance_map(activation, q, weight_variance=weight_variance, bias_variance=bias_variance)
+        after = variance_map(
+            activation, q, weight_variance=weight_variance, bias_variance=bias_variance
+        )
         return min(after / q, LARGEST) - 1  # a variance may be infinite
 
     here = math.log(max(start, SMALLEST))
@@ -148,7 +169,8 @@ def fixed_point(
         return start
     step = math.copysign(SEARCH_STEP, first)
     end = math.log(LARGEST if first > 0 else SMALLEST)
-    # The map carries a signal monotonically to the next crossing, for all functions whose E[f^2] grows with q.
+    # The map carries a signal monotonically to the next crossing, for all functions whose E[f^2]
+    # grows with q.
     while (there := here + step) * math.copysign(1, first) < end * math.copysign(1, first):
         if excess(there) * first <= 0:
             return math.exp(root_between(excess, here, there, tolerance=PRECISION))
@@ -159,10 +181,12 @@ def fixed_point(
 def correlation_fixed_point(
     activation: nn.Module, q: float, *, weight_variance: float, bias_variance: float = 0.0
 ) -> float:
-    """Return the correlation that two different inputs come to: 1 up to the edge of chaos, less beyond it.
+    """Return the correlation that two different inputs come to: 1 up to the edge of chaos, less
+    beyond it.
 
-    q: the fixed point of the variance. The map is a power series with coefficients of at least 0, so on [0, 1] it is
-    convex and has one fixed point below 1, exactly where its slope at 1 is above 1.
+    q: the fixed point of the variance. The map is a power series with coefficients of at least 0,
+    so on [0, 1] it is convex and has one fixed point below 1, exactly where its slope at 1 is above
+    1.
 
     Raises:
         InputError: as `correlation_map`.
@@ -187,7 +211,8 @@ def correlation_fixed_point(
 def edge_of_chaos(activation: nn.Module, q: float) -> tuple[float, float] | None:
     """Return the (weight variance, bias variance) at which q is a fixed point and chi_1 is 1.
 
-    1 / E[f'(sqrt(q) z)^2] and what the variance map then lacks of q; None where that is below 0, or f' vanishes.
+    1 / E[f'(sqrt(q) z)^2] and what the variance map then lacks of q; None where that is below 0, or
+    f' vanishes.
 
     Raises:
         InputError: as `variance_map`.
@@ -204,17 +229,20 @@ def edge_of_chaos(activation: nn.Module, q: float) -> tuple[float, float] | None
 
 @dataclass(frozen=True)
 class DepthScales:
-    """Over how many layers a difference from the fixed point falls to 1/e (Schoenholz et al., Eq. 7 and 9).
+    """Over how many layers a difference from the fixed point falls to 1/e (Schoenholz et al., Eq. 7
+    and 9).
 
-    variance: of q; correlation: of c, the depth to which inputs stay distinct. Networks of a few times that depth
-    can be trained. Infinite where the difference stays, at a neutral or repelling fixed point.
-    """
+    variance: of q; correlation: of c, the depth to which inputs stay distinct. Networks of a few
+    times that depth can be trained. Infinite where the difference stays, at a neutral or repelling
+    fixed point."""
 
     variance: float
     correlation: float
 
 
-def depth_scales(activation: nn.Module, q: float, *, weight_variance: float, bias_variance: float = 0.0) -> DepthScales:
+def depth_scales(
+    activation: nn.Module, q: float, *, weight_variance: float, bias_variance: float = 0.0
+) -> DepthScales:
     """Return the depth scales at the fixed point q of the variance map.
 
     Raises:
@@ -223,11 +251,15 @@ def depth_scales(activation: nn.Module, q: float, *, weight_variance: float, bia
     >>> depth_scales(nn.ReLU(), 2.0, weight_variance=1.0, bias_variance=1.0)
     DepthScales(variance=1.4426950408889634, correlation=1.4426950408889634)
     """
-    c = correlation_fixed_point(activation, q, weight_variance=weight_variance, bias_variance=bias_variance)
+    c = correlation_fixed_point(
+        activation, q, weight_variance=weight_variance, bias_variance=bias_variance
+    )
     slope = chi_1(activation, q, weight_variance=weight_variance)
     if c < 1:
         slope = correlation_slope(activation, c, q, weight_variance=weight_variance)
-    return DepthScales(_scale(variance_slope(activation, q, weight_variance=weight_variance)), _scale(slope))
+    return DepthScales(
+        _scale(variance_slope(activation, q, weight_variance=weight_variance)), _scale(slope)
+    )
 
 
 def _scale(slope: float) -> float:
@@ -251,7 +283,8 @@ def _check_correlation(c: float) -> None:
 
 @dataclass(frozen=True)
 class _Products:
-    """E[f(u) f(v)] and E[f'(u) f'(v)] for normal u and v of one variance, as functions of their correlation."""
+    """E[f(u) f(v)] and E[f'(u) f'(v)] for normal u and v of one variance, as functions of their
+    correlation."""
 
     mean: Callable[[float], float]
     derivative_mean: Callable[[float], float]
@@ -260,7 +293,8 @@ class _Products:
 def _products(activation: nn.Module, q: float) -> _Products:
     if callable(getattr(activation, "moments", None)):
         raise InputError(
-            f"activation {describe(activation)} is not a function of one number, so it has no correlation map; give "
+            f"activation {describe(activation)} is not a function of one number, so it has no "
+            "correlation map; give "
             "one that acts on each number by itself"
         )
     q = max(q, SMALLEST)
@@ -278,14 +312,17 @@ def _of_rectifier(slopes: Tensor, q: float) -> _Products:
     """By closed form: f(y) = (1 + a)/2 y + (1 - a)/2 |y|, whose terms are uncorrelated."""
     linear, folded = (float((part / 2).square().mean()) for part in (1 + slopes, 1 - slopes))
     return _Products(
-        lambda c: q * (linear * c + folded * 2 / math.pi * (math.sqrt(1 - c**2) + c * math.asin(c))),
+        lambda c: (
+            q * (linear * c + folded * 2 / math.pi * (math.sqrt(1 - c**2) + c * math.asin(c)))
+        ),
         lambda c: linear + folded * 2 / math.pi * math.asin(c),
     )
 
 
 @functools.cache
 def _hermite() -> Tensor:
-    """Return w(z) he_k(z) at the nodes of `normal_rule`, w its weights, [TERMS, nodes]; E[he_j he_k] = 1 for j = k."""
+    """Return w(z) he_k(z) at the nodes of `normal_rule`, w its weights, [TERMS, nodes]; E[he_j
+    he_k] = 1 for j = k."""
     nodes, weights = normal_rule()
     root = weights.sqrt()  # in the recurrence's first terms, so that no later one overflows
     rows = [root, nodes * root]
@@ -295,11 +332,11 @@ def _hermite() -> Tensor:
 
 
 def _of_series(activation: nn.Module, q: float) -> _Products:
-    """By Mehler's formula: the sum of a_k^2 c^k with a_k = E[f(sqrt(q) z) he_k(z)], the mean over channels.
+    """By Mehler's formula: the sum of a_k^2 c^k with a_k = E[f(sqrt(q) z) he_k(z)], the mean over
+    channels.
 
-    What the terms leave of E[f^2] counts as the next one. By Price's theorem the derivative with respect to c is
-    q E[f'(u) f'(v)], which needs no f' and so no place of its jumps.
-    """
+    What the terms leave of E[f^2] counts as the next one. By Price's theorem the derivative with
+    respect to c is q E[f'(u) f'(v)], which needs no f' and so no place of its jumps."""
     moments_at(activation, q)  # refuses what is not elementwise
     exact = copy.deepcopy(activation).double().eval().requires_grad_(False)
     channels = max((p.numel() for p in exact.parameters() if p.dim() == 1), default=1)

@@ -1,9 +1,10 @@
-"""The paper's propagation of variance (section 2.2), predicted for any activation, on maps with borders.
+"""The paper's propagation of variance (section 2.2), predicted for any activation, on maps with
+borders.
 
-There are two predictions. The plain one is Eq. 9 and 13: one number per layer, as if every response had all of its n
-inputs. The other keeps one number per position, so that it includes zero padding, strides and pooling. Both are
-expectations over weights of mean zero, without the effect of finite width (`width_effect`).
-"""
+There are two predictions. The plain one is Eq. 9 and 13: one number per layer, as if every response
+had all of its n inputs. The other keeps one number per position, so that it includes zero padding,
+strides and pooling. Both are expectations over weights of mean zero, without the effect of finite
+width (`width_effect`)."""
 
 import math
 from collections.abc import Sequence
@@ -23,10 +24,10 @@ from rectifiers.theory.stability import WidthEffect, fluctuation, moments_at, wi
 class Step:
     """The prediction for one layer with weights: natural logarithms of means over its responses y.
 
-    response: ln E[y^2] by Eq. 9, from the input on; response_on_maps: the same with borders and strides. gradient: ln
-    E[dy^2] by Eq. 13, from 0 at the last layer; gradient_on_maps: with borders, strides and pooling, where one input in
-    k^2 gets a gradient. width: what finite width adds to `response`, where it is known. -inf: the signal is zero.
-    """
+    response: ln E[y^2] by Eq. 9, from the input on; response_on_maps: the same with borders and
+    strides. gradient: ln E[dy^2] by Eq. 13, from 0 at the last layer; gradient_on_maps: with
+    borders, strides and pooling, where one input in k^2 gets a gradient. width: what finite width
+    adds to `response`, where it is known. -inf: the signal is zero."""
 
     response: float
     response_on_maps: float
@@ -40,11 +41,14 @@ def log(number: float) -> float:
     return math.log(number) if number > 0 else -math.inf
 
 
-def predict(sites: Sequence[Site], shapes: Sequence[Shape], stds: Sequence[float], power: Tensor) -> list[Step]:
+def predict(
+    sites: Sequence[Site], shapes: Sequence[Shape], stds: Sequence[float], power: Tensor
+) -> list[Step]:
     """Return the predicted Step of each of `sites`.
 
-    shapes: the network's rows with their shapes. stds: the weights' std, one per site. power: E[x^2] of the input at
-    every position, float64 [H, W]; [1, 1] for a vector. Biases count with their mean squares.
+    shapes: the network's rows with their shapes. stds: the weights' std, one per site. power:
+    E[x^2] of the input at every position, float64 [H, W]; [1, 1] for a vector. Biases count with
+    their mean squares.
 
     For activations other than rectifiers, maps are followed to first order in the logarithm.
     """
@@ -69,12 +73,17 @@ def predict(sites: Sequence[Site], shapes: Sequence[Shape], stds: Sequence[float
 
 
 def _follow(
-    sites: Sequence[Site], shapes: Sequence[Shape], stds: Sequence[float], power: Tensor, *, on_maps: bool
+    sites: Sequence[Site],
+    shapes: Sequence[Shape],
+    stds: Sequence[float],
+    power: Tensor,
+    *,
+    on_maps: bool,
 ) -> list[tuple[Tensor, Tensor, Moments | None]]:
     """Return (E[y^2], E[dy^2], the moments of the activation after it) of every site.
 
-    The first two are maps of the responses' size, or [1, 1] without `on_maps`, which is Eq. 9 and 13.
-    """
+    The first two are maps of the responses' size, or [1, 1] without `on_maps`, which is Eq. 9 and
+    13."""
     x, sizes = power, []
     responses: list[Tensor] = []
     known: list[Moments | None] = []
@@ -84,7 +93,11 @@ def _follow(
             x = _pooled(row, x) if on_maps else x
             continue
         site, std = sites[len(responses)], stds[len(responses)]
-        bias = 0.0 if site.module.bias is None else float(site.module.bias.detach().double().square().mean())
+        bias = (
+            0.0
+            if site.module.bias is None
+            else float(site.module.bias.detach().double().square().mean())
+        )
         y = site.fans[0] * std**2 * (window_means(row, x) if on_maps else x) + bias
         responses.append(y)
         mean = float(y.mean())
@@ -116,17 +129,23 @@ def window_means(row: Row, on_map: Tensor) -> Tensor:
 
 
 def _pooled(row: Row, on_map: Tensor) -> Tensor:
-    """Return the pooled map as if the maximum were a random element of its window; the true one is larger."""
+    """Return the pooled map as if the maximum were a random element of its window; the true one is
+    larger."""
     if row.kind == "pyramid":
-        bins = torch.cat([F.adaptive_avg_pool2d(on_map[None, None], n).flatten() for n in row.levels])
+        bins = torch.cat(
+            [F.adaptive_avg_pool2d(on_map[None, None], n).flatten() for n in row.levels]
+        )
         return bins.mean().view(1, 1)
-    return F.avg_pool2d(on_map[None, None], row.kernel, row.stride, row.padding, count_include_pad=False)[0, 0]
+    return F.avg_pool2d(
+        on_map[None, None], row.kernel, row.stride, row.padding, count_include_pad=False
+    )[0, 0]
 
 
 def _to_inputs(row: Row, gradient: Tensor, size: tuple[int, int]) -> Tensor:
     """Return the gradient at a row's inputs, a map of `size`, from the gradient at its outputs.
 
-    For a layer with weights: the mean over the outputs that each input could reach, also beyond the border. For
+    For a layer with weights: the mean over the outputs that each input could reach, also beyond the
+    border. For
     pooling: one input of each window gets the gradient, on average each the same share.
     """
     if row.kind == "linear":
@@ -136,7 +155,8 @@ def _to_inputs(row: Row, gradient: Tensor, size: tuple[int, int]) -> Tensor:
         return gradient.mean() * bins / math.prod(size) * torch.ones(size, dtype=gradient.dtype)
     window = torch.ones(1, 1, row.kernel, row.kernel, dtype=gradient.dtype)
     left = [
-        s - ((g - 1) * row.stride + row.kernel - 2 * row.padding) for s, g in zip(size, gradient.shape, strict=True)
+        s - ((g - 1) * row.stride + row.kernel - 2 * row.padding)
+        for s, g in zip(size, gradient.shape, strict=True)
     ]
     total = F.conv_transpose2d(
         gradient[None, None], window, stride=row.stride, padding=row.padding, output_padding=left

@@ -1,4 +1,5 @@
-"""What one activation does to a signal through many layers, on paper: its fixed point, its drift, its gradients."""
+"""What one activation does to a signal through many layers, on paper: its fixed point, its drift,
+its gradients."""
 
 import math
 from collections.abc import Sequence
@@ -28,15 +29,18 @@ def moments_at(activation: nn.Module, second: float, channels: int | None = None
     """Return E[f(y)^2], E[f'(y)^2] and d ln E[f(y)^2] / d ln E[y^2] for y ~ N(0, `second`).
 
     Raises:
-        InputError: for an activation whose moments are known from its own method `moments()` only, for variance 1.
+        InputError: for an activation whose moments are known from its own method `moments()` only,
+        for variance 1.
     """
     unit = moments(activation, channels)
     if abs(unit.map_slope - 1) < 1e-12 or second == 1:  # f(s y) = s f(y): rectifiers, Maxout
         return replace(unit, second=unit.second * second)
     if callable(getattr(activation, "moments", None)):
         raise InputError(
-            f"activation {type(activation).__name__} says its moments for a variance of 1 alone, so nothing can be "
-            "predicted of deep networks; leave its method `moments()` out where it acts on each number by itself"
+            f"activation {type(activation).__name__} says its moments for a variance of 1 "
+            "alone, so nothing can be "
+            "predicted of deep networks; leave its method `moments()` out where it acts on "
+            "each number by itself"
         )
     std = math.sqrt(second)
     at = moments(_Wrapped(activation, std=std), channels)
@@ -47,31 +51,35 @@ def moments_at(activation: nn.Module, second: float, channels: int | None = None
 def fluctuation(activation: nn.Module, channels: int | None = None) -> float | None:
     """Return v = Var[f(z)^2] / E[f(z)^2]^2, z ~ N(0, 1): 5 for ReLU, 2 for a linear unit.
 
-    A layer of n units keeps E[y^2] only on average. For one input (or many that have become alike, as they do in deep
-    rectifier networks) ln E[y^2] moves by -v/(2n) per layer, with a variance of v/n. None where f is not elementwise,
-    or has no such moments.
-    """
+    A layer of n units keeps E[y^2] only on average. For one input (or many that have become alike,
+    as they do in deep rectifier networks) ln E[y^2] moves by -v/(2n) per layer, with a variance of
+    v/n. None where f is not elementwise, or has no such moments."""
     if callable(getattr(activation, "moments", None)):
         return None
-    second, fourth = moments(activation, channels).second, moments(_Wrapped(activation, power=2), channels).second
+    second, fourth = (
+        moments(activation, channels).second,
+        moments(_Wrapped(activation, power=2), channels).second,
+    )
     return fourth / second**2 - 1 if second > 0 and math.isfinite(fourth) else None
 
 
 @dataclass(frozen=True)
 class WidthEffect:
-    """What finite width adds to ln E[y^2]: the mean and the standard deviation over draws of the weights."""
+    """What finite width adds to ln E[y^2]: the mean and the standard deviation over draws of the
+    weights."""
 
     drift: float
     spread: float
 
 
 def width_effect(steps: Sequence[tuple[float | None, int, float]]) -> WidthEffect | None:
-    """Return the effect of finite width over `steps`, each (fluctuation v, units n, slope of the variance map).
+    """Return the effect of finite width over `steps`, each (fluctuation v, units n, slope of the
+    variance map).
 
-    To first order in 1/n. An error of one layer is multiplied by the slopes of all later ones: it stays for rectifiers
-    (1), fades for tanh (0.46) and grows for GELU (1.14). None where one of them is unknown, or where the error has
-    grown beyond the validity of the first order, a factor of ten.
-    """
+    To first order in 1/n. An error of one layer is multiplied by the slopes of all later ones: it
+    stays for rectifiers (1), fades for tanh (0.46) and grows for GELU (1.14). None where one of
+    them is unknown, or where the error has grown beyond the validity of the first order, a factor
+    of ten."""
     drift = variance = 0.0
     repelled = any(slope > 1 + 1e-9 for _, _, slope in steps)
     for v, units, slope in steps:
@@ -87,11 +95,10 @@ def width_effect(steps: Sequence[tuple[float | None, int, float]]) -> WidthEffec
 class Stability:
     """The fate of a signal in a chain of `depth` layers with an activation and its forward gain.
 
-    map_slope multiplies a relative error of the variance per layer, error_growth after all of them; fixed_point says in
-    a word what that means: the variance that the gain keeps attracts, repels, or is neutral. chi multiplies the
-    gradients' mean square per layer, gradient_growth after all. width: what finite width adds to ln E[y^2].
-    A number that is None is infinite, or unknown.
-    """
+    map_slope multiplies a relative error of the variance per layer, error_growth after all of them;
+    fixed_point says in a word what that means: the variance that the gain keeps attracts, repels,
+    or is neutral. chi multiplies the gradients' mean square per layer, gradient_growth after all.
+    width: what finite width adds to ln E[y^2]. A number that is None is infinite, or unknown."""
 
     depth: int
     gain: float | None
@@ -107,18 +114,29 @@ class Stability:
         """Return a table of the numbers."""
         shown = {name: value for name, value in vars(self).items() if name != "width"}
         if self.width:
-            shown |= {"width: mean of ln E[y²]": self.width.drift, "width: std of ln E[y²]": self.width.spread}
-        words = {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in shown.items()}
-        return "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {word} |" for name, word in words.items())])
+            shown |= {
+                "width: mean of ln E[y²]": self.width.drift,
+                "width: std of ln E[y²]": self.width.spread,
+            }
+        words = {
+            name: f"{value:.4g}" if isinstance(value, float) else str(value)
+            for name, value in shown.items()
+        }
+        return "\n".join(
+            ["| | |", "| --- | --- |", *(f"| {name} | {word} |" for name, word in words.items())]
+        )
 
 
 def stability(activation: nn.Module, depth: int, *, units: int = 256) -> Stability:
-    """Return what becomes of a signal in a chain of `depth` layers of `units` units with `activation`.
+    """Return what becomes of a signal in a chain of `depth` layers of `units` units with
+    `activation`.
 
-    The weights have the forward gain (section 2.2, for any activation) and the first layer makes E[y^2] = 1.
+    The weights have the forward gain (section 2.2, for any activation) and the first layer makes
+    E[y^2] = 1.
 
     Raises:
-        InputError: where the moments of the activation cannot be found, or depth or units is no whole number from 1.
+        InputError: where the moments of the activation cannot be found, or depth or units is no
+        whole number from 1.
 
     Examples:
         >>> stability(nn.ReLU(), 30).fixed_point
@@ -132,7 +150,11 @@ def stability(activation: nn.Module, depth: int, *, units: int = 256) -> Stabili
     known = moments(activation)
     usable = all(0 < moment < math.inf for moment in (known.second, known.derivative_second))
     slope = known.map_slope if math.isfinite(known.map_slope) else None
-    chi = pieces(activation) * known.derivative_second / (outputs(activation) * known.second) if usable else None
+    chi = (
+        pieces(activation) * known.derivative_second / (outputs(activation) * known.second)
+        if usable
+        else None
+    )
     v = fluctuation(activation) if usable else None
     return Stability(
         depth=depth,

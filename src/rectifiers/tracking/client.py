@@ -1,4 +1,5 @@
-"""The W&B client behind time limits, where no error of the client, the network or a server ends or delays a run.
+"""The W&B client behind time limits, where no error of the client, the network or a server ends or
+delays a run.
 
 Notes in the run's folder say where the run is in W&B, and whether W&B has it as it is recorded.
 """
@@ -37,7 +38,11 @@ OFFLINE = ("offline", "dryrun")
 CORE = "wandb-core"  # the client's own process
 MIN_FREE_BYTES = 2**20
 SYNC = "python scripts/report.py sync"
-WANDB, ADDRESS, NOTE = "wandb", "address.json", "sent.json"  # a folder in the run's, and our files in it
+WANDB, ADDRESS, NOTE = (
+    "wandb",
+    "address.json",
+    "sent.json",
+)  # a folder in the run's, and our files in it
 LARGEST_NOTE = 2**16  # bytes
 WandbName = Annotated[str, Field(pattern=r"^[\w. -]{1,128}$")]
 T = TypeVar("T")
@@ -48,7 +53,8 @@ class NoAnswerError(Exception):
 
 
 def call_with_timeout(wait_s: float, action: Callable[[], T]) -> T:
-    """Call `action` in a thread and return its result, or raise its exception; a thread that hangs is left behind.
+    """Call `action` in a thread and return its result, or raise its exception; a thread that hangs
+    is left behind.
 
     Raises:
         NoAnswerError: where it takes longer than `wait_s`.
@@ -80,7 +86,8 @@ def capture_exception(action: Callable[[], object]) -> Exception | None:
 
 
 def error_within(wait_s: float, action: Callable[[], object]) -> Exception | None:
-    """Call `action` for at most `wait_s` and return the exception that it raises, a NoAnswerError, or None."""
+    """Call `action` for at most `wait_s` and return the exception that it raises, a NoAnswerError,
+    or None."""
     return capture_exception(lambda: call_with_timeout(wait_s, action))
 
 
@@ -115,7 +122,8 @@ class Tracked:
 
 @contextmanager
 def environment(folder: Path) -> Iterator[None]:
-    """Keep the client's files in the run's folder, its output off the terminal and its error reports on this machine.
+    """Keep the client's files in the run's folder, its output off the terminal and its error
+    reports on this machine.
 
     An empty variable counts as unset, because the client takes it for a wrong value.
     """
@@ -123,13 +131,17 @@ def environment(folder: Path) -> Iterator[None]:
     raising = logging.raiseExceptions
     for name in [name for name, value in before.items() if name.startswith("WANDB_") and not value]:
         del os.environ[name]
-    os.environ.pop("WANDB_SERVICE", None)  # the address of another run's client process, which may be gone
+    os.environ.pop(
+        "WANDB_SERVICE", None
+    )  # the address of another run's client process, which may be gone
     os.environ |= {
         "WANDB_DATA_DIR": str(folder / "wandb" / "data"),
         "WANDB_ERROR_REPORTING": "false",
         "WANDB_SILENT": "true",
     }
-    logging.raiseExceptions = False  # on a full disk the client's own log would bury everything else
+    logging.raiseExceptions = (
+        False  # on a full disk the client's own log would bury everything else
+    )
     try:
         yield
     finally:
@@ -144,9 +156,8 @@ def environment(folder: Path) -> Iterator[None]:
 def connect(tracked: Tracked, fall_back: bool = True) -> tuple[Any, str | None]:
     """Return the client's run, or None, and the reason why it is not what was asked for, or None.
 
-    `mode=auto` follows WANDB_MODE and the client's settings. Without those it is online for users who are logged in,
-    and offline, without a message, for all others.
-    """
+    `mode=auto` follows WANDB_MODE and the client's settings. Without those it is online for users
+    who are logged in, and offline, without a message, for all others."""
     try:
         mode, reason = _choose_mode(tracked.settings.mode)
     except Exception as error:  # the client refuses a variable or a settings file
@@ -154,7 +165,9 @@ def connect(tracked: Tracked, fall_back: bool = True) -> tuple[Any, str | None]:
     if mode == "disabled":
         return None, None
     with suppress(OSError):
-        (tracked.folder / WANDB).mkdir(exist_ok=True)  # by this folder the sync finds what is not sent
+        (tracked.folder / WANDB).mkdir(
+            exist_ok=True
+        )  # by this folder the sync finds what is not sent
     if mode == "online":
         run, reason = _start(tracked, "online")
         if run is not None:
@@ -192,11 +205,16 @@ def offline_reason(asked: str) -> str | None:
 def _connection_error(url: str) -> str | None:
     """Return why no connection can be made, or None; the client itself would try for minutes."""
     parts = urlsplit(url)
-    if parts.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(parts.hostname or ""):
+    if parts.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(
+        parts.hostname or ""
+    ):
         return None  # only the client can tell
     address = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
     try:  # the outer limit covers the look-up of the name, the inner one does not
-        call_with_timeout(2 * CONNECT_TIMEOUT_S, lambda: socket.create_connection(address, CONNECT_TIMEOUT_S).close())
+        call_with_timeout(
+            2 * CONNECT_TIMEOUT_S,
+            lambda: socket.create_connection(address, CONNECT_TIMEOUT_S).close(),
+        )
     except (OSError, NoAnswerError) as error:
         return f"{parts.hostname} cannot be reached: {getattr(error, 'strerror', None) or error}"
     return None
@@ -210,7 +228,9 @@ def _start(tracked: Tracked, mode: Literal["online", "offline"]) -> tuple[Any, s
 
         run = wandb.init(
             **address(tracked.folder, tracked.settings.project),
-            **payload.start(tracked.folder.name, tracked.choices, tracked.science, tracked.provenance),
+            **payload.start(
+                tracked.folder.name, tracked.choices, tracked.science, tracked.provenance
+            ),
             dir=tracked.folder,
             mode=mode,
             resume="allow",
@@ -223,7 +243,8 @@ def _start(tracked: Tracked, mode: Literal["online", "offline"]) -> tuple[Any, s
                 init_timeout=INIT_TIMEOUT_S,
                 finish_timeout=tracked.settings.finish_timeout_s,
                 finish_timeout_raises=True,
-                x_disable_meta=True,  # host, paths and arguments; the record's own provenance is in the config
+                # host, paths and arguments; the record's own provenance is in the config
+                x_disable_meta=True,
             ),
         )
         run.define_metric("epoch")
@@ -238,7 +259,8 @@ def _start(tracked: Tracked, mode: Literal["online", "offline"]) -> tuple[Any, s
 
 
 def finish(run: Any, exit_code: int, wait_s: float) -> Exception | None:
-    """End `run` and the client's own process; return the error. After a TimeoutError all of the run is on disk."""
+    """End `run` and the client's own process; return the error. After a TimeoutError all of the run
+    is on disk."""
     error = error_within(wait_s + ANSWER_S, lambda: run.finish(exit_code=exit_code))
     if isinstance(error, NoAnswerError):
         kill_client()
@@ -266,10 +288,18 @@ def segments(folder: Path) -> set[Path]:
 
 
 def logged_error(log: Path) -> str | None:
-    """Return the first error in the client's log, or None: `finish()` does not report what a server refused."""
+    """Return the first error in the client's log, or None: `finish()` does not report what a server
+    refused."""
     try:
         lines = [json.loads(line) for line in log.read_text().splitlines()]
-        return next((line.get("error") or line["msg"] for line in lines if line["level"].startswith("ERROR")), None)
+        return next(
+            (
+                line.get("error") or line["msg"]
+                for line in lines
+                if line["level"].startswith("ERROR")
+            ),
+            None,
+        )
     except (OSError, ValueError, KeyError, AttributeError) as error:
         return f"the client's log cannot be read: {error}"
 
@@ -283,17 +313,21 @@ class Address(Section):
 
 
 def address(folder: Path, project: str) -> dict[str, Any]:
-    """Return the run's id in W&B and its project, and its entity where that is not the account's own.
+    """Return the run's id in W&B and its project, and its entity where that is not the account's
+    own.
 
-    The id is the run's name. A rerun is another run there, `<name>-2` and so on, because W&B keeps rows and does not
-    reuse the id of a deleted run. A sweep's agent gives its own id, which was noted.
-    """
+    The id is the run's name. A rerun is another run there, `<name>-2` and so on, because W&B keeps
+    rows and does not reuse the id of a deleted run. A sweep's agent gives its own id, which was
+    noted."""
     try:
         noted = Address.model_validate_json(read_bytes(folder / WANDB / ADDRESS, LARGEST_NOTE))
         return noted.model_dump(exclude_none=True)
     except (OSError, ValueError):
         earlier = len(list((folder.parent / "replaced").glob(f"{folder.name}-*")))
-        return {"id": f"{folder.name}-{earlier + 1}" if earlier else folder.name, "project": project}
+        return {
+            "id": f"{folder.name}-{earlier + 1}" if earlier else folder.name,
+            "project": project,
+        }
 
 
 def note_address(folder: Path, **known: str | None) -> None:
@@ -304,7 +338,9 @@ def note_address(folder: Path, **known: str | None) -> None:
 
 def mark(folder: Path, record: TrainingRecord, url: str | None) -> None:
     """Note that W&B has `record` of the run of `folder`, at `url`."""
-    write_text(folder / WANDB / NOTE, json.dumps({"record": _digest(record), "url": url}, indent=1) + "\n")
+    write_text(
+        folder / WANDB / NOTE, json.dumps({"record": _digest(record), "url": url}, indent=1) + "\n"
+    )
 
 
 def is_sent(folder: Path, record: TrainingRecord) -> bool:

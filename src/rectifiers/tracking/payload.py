@@ -20,12 +20,14 @@ def group(choices: Mapping[str, Any]) -> str | None:
     return f"sweep {choices['sweep']}" if choices.get("sweep") else None
 
 
-def start(run: str, choices: Mapping[str, Any], science: Mapping[str, Any], provenance: Provenance) -> dict[str, Any]:
+def start(
+    run: str, choices: Mapping[str, Any], science: Mapping[str, Any], provenance: Provenance
+) -> dict[str, Any]:
     """Return the displayed name, group, tags and config of a run, as `wandb.init` takes them.
 
-    W&B writes the path of a nested key differently for grouping and for filtering; choices and seed, which are used for
-    both, stand at the top of the config, science and provenance are nested.
-    """
+    W&B writes the path of a nested key differently for grouping and for filtering; choices and
+    seed, which are used for both, stand at the top of the config, science and provenance are
+    nested."""
     chosen = {name: option for name, option in choices.items() if option is not None}
     machine = {f"machine_{key}": value for key, value in provenance.machine.model_dump().items()}
     where = provenance.model_dump(exclude={"machine", "versions"})
@@ -40,17 +42,28 @@ def start(run: str, choices: Mapping[str, Any], science: Mapping[str, Any], prov
 
 def row(epoch: Mapping[str, Any]) -> dict[str, Any]:
     """Return the numbers of an epoch that are finite, as in the record."""
-    return {key: value for key, value in epoch.items() if value is not None and math.isfinite(value)}
+    return {
+        key: value for key, value in epoch.items() if value is not None and math.isfinite(value)
+    }
 
 
 def summary(record: TrainingRecord) -> dict[str, Any]:
-    """Return the run's row in W&B's table: how it ended, and each protocol's errors with their intervals."""
-    row: dict[str, Any] = {"status": record.status, "epochs": record.epochs, "wall_s": record.wall_s}
+    """Return the run's row in W&B's table: how it ended, and each protocol's errors with their
+    intervals."""
+    row: dict[str, Any] = {
+        "status": record.status,
+        "epochs": record.epochs,
+        "wall_s": record.wall_s,
+    }
     for name, result in record.protocols.items():
         row |= {
-            f"{name}/{key}": getattr(result, key) for key in ("top1_error_pct", "top5_error_pct", "num_images", "split")
+            f"{name}/{key}": getattr(result, key)
+            for key in ("top1_error_pct", "top5_error_pct", "num_images", "split")
         }
     for compared in paper_comparison(record):
         measure = compared.measure.replace("-", "")
-        row |= {f"{compared.protocol}/{measure}_{end}_pct": getattr(compared, end) for end in ("low", "high")}
+        row |= {
+            f"{compared.protocol}/{measure}_{end}_pct": getattr(compared, end)
+            for end in ("low", "high")
+        }
     return {key: value for key, value in row.items() if value is not None}

@@ -1,7 +1,7 @@
 """A W&B report: a pure function from records to a document, and its saving by W&B's client.
 
-It uses one private name, `Report._to_model` of wandb-workspaces 0.4, which has no public one for the stored document.
-"""
+It uses one private name, `Report._to_model` of wandb-workspaces 0.4, which has no public one for
+the stored document."""
 
 import json
 import os
@@ -19,25 +19,38 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 from rectifiers.runtime.schema import checked
 from rectifiers.tracking import payload
-from rectifiers.tracking.client import call_with_timeout, environment, first_sentence, offline_reason
+from rectifiers.tracking.client import (
+    call_with_timeout,
+    environment,
+    first_sentence,
+    offline_reason,
+)
 
 WAIT_S = 60
 TITLES = {"text": "Section 2.2"}  # of groups whose tables have another name
 INTRODUCTION = (
-    "Our errors beside the numbers that *Delving Deep into Rectifiers* (He, Zhang, Ren and Sun, 2015) prints. The "
-    "tables are made from the records, with n and 95 % intervals over seeds; the panels show the runs of this project, "
-    "one bar or line for each activation and initialiser. Other data than ImageNet says nothing about the paper."
+    "Our errors beside the numbers that *Delving Deep into Rectifiers* (He, Zhang, Ren and "
+    "Sun, 2015) prints. The "
+    "tables are made from the records, with n and 95 % intervals over seeds; the panels show "
+    "the runs of this project, "
+    "one bar or line for each activation and initialiser. Other data than ImageNet says "
+    "nothing about the paper."
 )
 
 
-def build(found: Sequence[Record], *, entity: str, project: str, group: str | None = None) -> wr.Report:
-    """Return the report of all tables, or of the runs of one `group` (table2, figure3 ...); nothing is sent.
+def build(
+    found: Sequence[Record], *, entity: str, project: str, group: str | None = None
+) -> wr.Report:
+    """Return the report of all tables, or of the runs of one `group` (table2, figure3 ...); nothing
+    is sent.
 
     Raises:
         InputError: where no record is of that group.
     """
     if not found:
-        raise InputError("results/records holds no records; run an experiment, then scripts/report.py collect")
+        raise InputError(
+            "results/records holds no records; run an experiment, then scripts/report.py collect"
+        )
     checked(Logger, {"name": "wandb", "project": project}, "--")
     groups = sorted({name for record in found if (name := payload.group(record.choices))})
     if group is not None and group not in groups:
@@ -55,9 +68,13 @@ def build(found: Sequence[Record], *, entity: str, project: str, group: str | No
         ]
     title = "Rectifiers, all tables" if group is None else f"Rectifiers, {_title(group)}"
     return wr.Report(
-        entity=entity, project=project, title=title, width="fluid", blocks=blocks,
+        entity=entity,
+        project=project,
+        title=title,
+        width="fluid",
+        blocks=blocks,
         description=f"From {len(found)} records, by scripts/report.py wandb",
-    )  # fmt: skip
+    )
 
 
 def _title(group: str) -> str:
@@ -84,23 +101,34 @@ def _panels(group: str, runs: Sequence[Record]) -> wr.PanelGrid:
         )
         for protocol in protocols
         for k in (1, 5)
-        if any(k == 1 or r.protocols[protocol].top5_error_pct is not None for r in runs if protocol in r.protocols)
+        if any(
+            k == 1 or r.protocols[protocol].top5_error_pct is not None
+            for r in runs
+            if protocol in r.protocols
+        )
     ]
     curves = [
-        wr.LinePlot(title="top-1 error on val, centre view, %", x="epoch", y=["val/top1_error_pct"]),
+        wr.LinePlot(
+            title="top-1 error on val, centre view, %", x="epoch", y=["val/top1_error_pct"]
+        ),
         wr.LinePlot(title="training loss", x="epoch", y=["train_loss"], log_y=True),
         wr.LinePlot(title="learned slopes by layer", x="epoch", metric_regex="slope/.*"),
         wr.LinePlot(title="mean responses by layer", x="epoch", metric_regex="response_mean/.*"),
-        wr.LinePlot(title="share of positive responses by layer", x="epoch", metric_regex="active_share/.*"),
+        wr.LinePlot(
+            title="share of positive responses by layer", x="epoch", metric_regex="active_share/.*"
+        ),
         wr.LinePlot(title="dead units by layer", x="epoch", metric_regex="dead_units/.*"),
     ]
     own: list[Any] = [
         wr.WeavePanelSummaryTable(table_name="paper_vs_measured", layout=wr.Layout(w=24, h=10)),
         wr.MediaBrowser(media_keys=["slopes_against_depth", "error_against_cost"], num_columns=2),
     ]
-    # By the run's own keys: with an entity and a project the client would ask the server what they are.
+    # By the run's own keys: with an entity and a project the client would ask the server what they
+    # are.
     runset = wr.Runset(
-        name=_title(group), filters=f"Metric('Group') == '{group}'", groupby=["config.activation", "config.init"]
+        name=_title(group),
+        filters=f"Metric('Group') == '{group}'",
+        groupby=["config.activation", "config.init"],
     )
     return wr.PanelGrid(runsets=[runset], panels=[*bars, *curves, *own])
 
@@ -111,8 +139,11 @@ def specification(report: wr.Report) -> dict[str, Any]:
     return json.loads(model.spec.model_dump_json(by_alias=True, exclude_none=True))
 
 
-def save(found: Sequence[Record], *, entity: str | None, project: str, group: str | None, kept: Path) -> str:
-    """Save the report and return its address; `kept` holds the ids of those saved before, which are updated in place.
+def save(
+    found: Sequence[Record], *, entity: str | None, project: str, group: str | None, kept: Path
+) -> str:
+    """Save the report and return its address; `kept` holds the ids of those saved before, which are
+    updated in place.
 
     Raises:
         InputError: where W&B cannot be reached or refuses it.
@@ -127,10 +158,14 @@ def save(found: Sequence[Record], *, entity: str | None, project: str, group: st
             raise
         except Exception as error:
             reason = first_sentence(error)
-            raise InputError(f"no report was saved ({reason}); --out=<file> writes the document to a file") from error
+            raise InputError(
+                f"no report was saved ({reason}); --out=<file> writes the document to a file"
+            ) from error
 
 
-def _save(found: Sequence[Record], entity: str | None, project: str, group: str | None, kept: Path) -> str:
+def _save(
+    found: Sequence[Record], entity: str | None, project: str, group: str | None, kept: Path
+) -> str:
     import wandb
 
     owner = entity or os.environ.get("WANDB_ENTITY") or wandb.Api().default_entity

@@ -31,7 +31,10 @@ def sync(runs: Path) -> Iterator[Outcome]:
                 raise InputError(f"{folder / 'wandb'} is a symbolic link, which is not followed")
             with held(folder):
                 if not (folder / "record.json").exists():
-                    yield folder.name, "it is not finished; the command that started it continues it and sends it"
+                    yield (
+                        folder.name,
+                        "it is not finished; the command that started it continues it and sends it",
+                    )
                     continue
                 record = records.load_training(folder / "record.json")
                 if not client.is_sent(folder, record):
@@ -50,7 +53,9 @@ def send_records(paths: Iterable[Path], project: str) -> Iterator[Outcome]:
             continue
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place) / record.run
-            client.note_address(folder, id=record.run, project=project)  # the same rows, wherever they come from
+            client.note_address(
+                folder, id=record.run, project=project
+            )  # the same rows, wherever they come from
             yield _send(record, folder, settings)
 
 
@@ -63,4 +68,6 @@ def _settings(folder: Path) -> Logger:
 
 
 def _send(record: TrainingRecord, folder: Path, settings: Logger) -> Outcome:
-    return record.run, publish(record, folder, settings.model_copy(update={"mode": "online"}), fall_back=False)
+    return record.run, publish(
+        record, folder, settings.model_copy(update={"mode": "online"}), fall_back=False
+    )

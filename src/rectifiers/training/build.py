@@ -34,7 +34,12 @@ from rectifiers.runs.config import SOME_CLASSES, RunConfig
 from rectifiers.runs.provenance import provenance
 from rectifiers.runs.record_parts import Provenance
 from rectifiers.runtime.console import progress_bar
-from rectifiers.runtime.distributed import SINGLE_PROCESS, World, broadcast_from_rank_zero, run_on_all_ranks
+from rectifiers.runtime.distributed import (
+    SINGLE_PROCESS,
+    World,
+    broadcast_from_rank_zero,
+    run_on_all_ranks,
+)
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.signals import interruptible
@@ -62,22 +67,31 @@ class Run:
     provenance: Provenance
 
 
-def build(config: RunConfig, source: Source, folder: Path, here: World, *, is_trained: bool = False) -> Run:
+def build(
+    config: RunConfig, source: Source, folder: Path, here: World, *, is_trained: bool = False
+) -> Run:
     """Return the run of `folder` as it is before its training, on every rank.
 
     is_trained: whether it is to be tested alone, which needs no batches that the processes divide.
 
     Raises:
-        InputError: where its parts do not fit together: a map without a position, more processes than images ...
+        InputError: where its parts do not fit together: a map without a position, more processes
+        than images ...
     """
     data = run_on_all_ranks(lambda: build_data(config, source, here))
     if not is_trained:
         _ = data.batches  # which cannot be made of every split by any number of processes
     preprocess, statistics_hash = build_preprocess(config, data)
     network, init_report = run_on_all_ranks(lambda: initial_network(config, data, preprocess))
-    drift = warn_of_drift(network.sites()) if isinstance(network, Network) and config.model.norm == "none" else None
+    drift = (
+        warn_of_drift(network.sites())
+        if isinstance(network, Network) and config.model.norm == "none"
+        else None
+    )
     device = torch.cuda.get_device_name() if config.compute.accelerator == "gpu" else "cpu"
-    origin = provenance(source.digest, statistics_hash, device, torch.get_num_threads(), source.pinned)
+    origin = provenance(
+        source.digest, statistics_hash, device, torch.get_num_threads(), source.pinned
+    )
     classifier = Classifier(
         network,
         preprocess,
@@ -89,7 +103,8 @@ def build(config: RunConfig, source: Source, folder: Path, here: World, *, is_tr
         code=origin.code,
     )
     if config.compute.precision == "64-true":
-        classifier.double()  # Lightning would, after weights of a checkpoint were rounded to single precision
+        # Lightning would, after weights of a checkpoint were rounded to single precision
+        classifier.double()
     return Run(
         config,
         folder,
@@ -100,7 +115,11 @@ def build(config: RunConfig, source: Source, folder: Path, here: World, *, is_tr
         network,
         init_report,
         classifier,
-        warnings=network.left if isinstance(network, ModuleNetwork) else [] if drift is None else [drift],
+        warnings=network.left
+        if isinstance(network, ModuleNetwork)
+        else []
+        if drift is None
+        else [drift],
         provenance=origin,
     )
 
@@ -113,11 +132,14 @@ def check_functions(config: RunConfig) -> None:
     """
     for key, target in config.targets().items():
         function = import_function(key, target)
-        if not key.startswith("evaluation.") or not isinstance(function(config.data.crop_px), Dense):
+        if not key.startswith("evaluation.") or not isinstance(
+            function(config.data.crop_px), Dense
+        ):
             continue
         if config.model.target is not None:
             raise InputError(
-                f"{key} slides over the maps of a network of rows, and model._target_={config.model.target} is none; "
+                f"{key} slides over the maps of a network of rows, and "
+                f"model._target_={config.model.target} is none; "
                 "choose evaluation=[center,ten_view]"
             )
         if not any(row.kind == "conv" for row in config.model.layers(SOME_CLASSES)):
@@ -131,7 +153,10 @@ def check_activation(config: RunConfig) -> None:
     Raises:
         InputError: where training would fail, or start from weights of a wrong scale.
     """
-    factory, rule = import_function("activation", config.activation_at_depth()), import_function("init", config.init)
+    factory, rule = (
+        import_function("activation", config.activation_at_depth()),
+        import_function("init", config.init),
+    )
     with torch.random.fork_rng(devices=[]):  # a module may draw its parameters
         for kind, channels, activation in _some_activations(config, factory):
             sides = MAP_SIDES if kind == "conv" else ()
@@ -140,26 +165,32 @@ def check_activation(config: RunConfig) -> None:
             if kind == "linear" and config.init.fc_std is not None:
                 continue
 
-            def find_gain(*, mode: Mode, activation: nn.Module = activation, x: Tensor = x) -> float:
+            def find_gain(
+                *, mode: Mode, activation: nn.Module = activation, x: Tensor = x
+            ) -> float:
                 check_gain(activation, x)
                 return gain(activation, x.shape[1] // pieces(activation), mode=mode)
 
             finders = partial(find_gain, mode="forward"), partial(find_gain, mode="backward")
             try:
-                branches = int(config.model.rows is None)  # what a function builds is known when the data are
+                branches = int(
+                    config.model.rows is None
+                )  # what a function builds is known when the data are
                 layer = Layer(kind, channels, channels, *finders, lambda weight: 1.0, branches)
                 rule(torch.empty(8, 8, *(3 for _ in sides)), layer, Generator())
             except InputError:
                 raise
-            except Exception:  # a rule may fit other weights only; where it fails on the network's, the run says so
+            # a rule may fit other weights only; where it fails on the network's, the run says so
+            except Exception:
                 continue
 
 
 def describe_activation(config: RunConfig) -> str | None:
-    """Return the first layer's activation with its settings: LeakyReLU(negative_slope=0.01); None without one.
+    """Return the first layer's activation with its settings: LeakyReLU(negative_slope=0.01); None
+    without one.
 
-    Of one that differs by layer, the settings that say how: by_layer(default: relu, layers: {conv1: prelu}).
-    """
+    Of one that differs by layer, the settings that say how: by_layer(default: relu, layers: {conv1:
+    prelu})."""
     factory = import_function("activation", config.activation_at_depth())
     if isinstance(factory, ByLayer):
         settings = json.dumps(config.activation.options).replace('"', "")
@@ -170,7 +201,8 @@ def describe_activation(config: RunConfig) -> str | None:
 
 
 def name_activation(choices: Choices, config: RunConfig, description: str | None) -> Choices:
-    """Return `choices` with the module in the place of the activation's option, where that has another function.
+    """Return `choices` with the module in the place of the activation's option, where that has
+    another function.
 
     description: as of `describe_activation`. A run is shown by its choices everywhere.
     """
@@ -182,8 +214,11 @@ def name_activation(choices: Choices, config: RunConfig, description: str | None
     return {**choices, "activation": description} if is_own or is_any else choices
 
 
-def _some_activations(config: RunConfig, factory: Callable[[int], nn.Module]) -> list[tuple[str, int, nn.Module]]:
-    """Build (kind of layer, channels, activation) of the first conv and linear layers that have one, in their order.
+def _some_activations(
+    config: RunConfig, factory: Callable[[int], nn.Module]
+) -> list[tuple[str, int, nn.Module]]:
+    """Build (kind of layer, channels, activation) of the first conv and linear layers that have
+    one, in their order.
 
     Where activations differ by layer, of all layers.
 
@@ -191,13 +226,16 @@ def _some_activations(config: RunConfig, factory: Callable[[int], nn.Module]) ->
         InputError: where a choice by layer fits none.
     """
     if config.model.rows is None:
-        return [("conv", 16, factory(16))]  # as good as any: what the function builds is known when the data are
+        return [
+            ("conv", 16, factory(16))
+        ]  # as good as any: what the function builds is known when the data are
     rows = [row for row in config.model.layers(SOME_CLASSES) if row.weighted][:-1]
     if isinstance(factory, ByLayer):
         names = [row.name for row in rows]
         for pattern in unused(config.activation.options.get("layers"), names):
             raise InputError(
-                f"activation.layers.{pattern} fits no layer; the layers with an activation are: {', '.join(names)}"
+                f"activation.layers.{pattern} fits no layer; the layers with an activation "
+                f"are: {', '.join(names)}"
             )
         return [(row.kind, row.size, factory.build(row.size, row.name)) for row in rows]
     sizes: dict[str, int] = {}
@@ -207,14 +245,19 @@ def _some_activations(config: RunConfig, factory: Callable[[int], nn.Module]) ->
 
 
 def open_source(config: RunConfig) -> Source:
-    """Open the data. A source's function that has a parameter `cache_dir` gets that of the configuration.
+    """Open the data. A source's function that has a parameter `cache_dir` gets that of the
+    configuration.
 
     Raises:
         InputError: where they are not there, or not what `settings` say of them.
     """
     settings = config.data
     function = import_function("data", settings)
-    own = {"cache_dir": str(config.cache_dir)} if "cache_dir" in inspect.signature(function).parameters else {}
+    own = (
+        {"cache_dir": str(config.cache_dir)}
+        if "cache_dir" in inspect.signature(function).parameters
+        else {}
+    )
     try:
         with interruptible("while the data was opened"):
             source: Source = function(**own)
@@ -227,13 +270,16 @@ def open_source(config: RunConfig) -> Source:
         source = replace(source, test=None)
     if settings.color_sigma and source.channels != 3:
         raise InputError(
-            f"data.color_sigma={settings.color_sigma} shifts red, green and blue, and data={source.name} has "
+            f"data.color_sigma={settings.color_sigma} shifts red, green and blue, and "
+            f"data={source.name} has "
             f"{source.channels} channel; give data.color_sigma=0"
         )
     if source.pinned is False and not settings.allow_unpinned:
         raise InputError(
-            f"data.root={settings.options['root']} has a manifest that no committed dvc.lock names, nor one just made "
-            "of the official archives; prepare it by dvc repro and commit the lock, or point data.root to the pinned "
+            f"data.root={settings.options['root']} has a manifest that no committed dvc.lock "
+            "names, nor one just made "
+            "of the official archives; prepare it by dvc repro and commit the lock, or point "
+            "data.root to the pinned "
             "data, or give data.allow_unpinned=true, which the record will say"
         )
     return source
@@ -245,19 +291,22 @@ def inspect_source(source: Source, config: RunConfig) -> Source:
     Rank 0 looks at all images for all ranks.
 
     Raises:
-        InputError: for an image that cannot be read, for too few images for three splits, and where the data are not
-        those that the configuration names.
+        InputError: for an image that cannot be read, for too few images for three splits, and where
+        the data are not those that the configuration names.
     """
     settings = config.data
 
     def look() -> tuple[str, ...] | None:
         with interruptible("while the images were looked at"):
-            return source.inspected(config.cache_dir, skip_bad=settings.bad_images == "skip").digests
+            return source.inspected(
+                config.cache_dir, skip_bad=settings.bad_images == "skip"
+            ).digests
 
     source = replace(source, digests=broadcast_from_rank_zero(look))
     if settings.content not in (None, source.digest):
         raise InputError(
-            f"data.content={settings.content} is not the hash of the data, which is {source.digest}; point data.root "
+            f"data.content={settings.content} is not the hash of the data, which is "
+            f"{source.digest}; point data.root "
             "to the right files, or give data.content=null to name the run by what is there"
         )
     return source if settings.protocol == "paper" else three_splits(source, settings.val_per_class)
@@ -289,7 +338,8 @@ def build_data(config: RunConfig, source: Source, here: World = SINGLE_PROCESS) 
 
 
 def build_preprocess(config: RunConfig, data: ImageData) -> tuple[Preprocess, str]:
-    """Return the preprocessing, fitted to the training split now or earlier, and the hash of its inputs."""
+    """Return the preprocessing, fitted to the training split now or earlier, and the hash of its
+    inputs."""
     settings, geometry = config.preprocess, data.geometry
     key = statistics_key(
         {
@@ -302,7 +352,9 @@ def build_preprocess(config: RunConfig, data: ImageData) -> tuple[Preprocess, st
     method = import_function("preprocess", settings)
 
     def fit_now() -> Preprocess:
-        with progress_bar("fitting the preprocessing", len(data.source.train.labels) // data.here.size) as seen:
+        with progress_bar(
+            "fitting the preprocessing", len(data.source.train.labels) // data.here.size
+        ) as seen:
 
             def batches() -> Iterator[Tensor]:
                 for images in data.statistics_batches():
@@ -327,13 +379,19 @@ def initial_network(
 
 
 def build_network(
-    config: RunConfig, source: Source, flat_input: int | None, images: Callable[[], Tensor] | None = None
+    config: RunConfig,
+    source: Source,
+    flat_input: int | None,
+    images: Callable[[], Tensor] | None = None,
 ) -> tuple[ImageNetwork, list[LayerReport]]:
     """Build and initialise the network; return it with its init report.
 
     images: returns a batch of what the network reads, for initialisers that measure responses.
     """
-    activation, rule = import_function("activation", config.activation_at_depth()), import_function("init", config.init)
+    activation, rule = (
+        import_function("activation", config.activation_at_depth()),
+        import_function("init", config.init),
+    )
     image = {"channels": source.channels, "input_px": config.data.crop_px}
     given: dict[str, Any] = {"seed": config.seed, "name": config.init.target.rpartition(".")[2]}
     given["bias"] = config.init.bias
@@ -341,20 +399,34 @@ def build_network(
     if (target := config.model.builder()) is not None:
         if flat_input is not None:
             raise InputError(
-                f"model._target_={target.target} needs images, and preprocess gives vectors; choose another"
+                f"model._target_={target.target} needs images, and preprocess gives vectors; "
+                "choose another"
             )
         function = import_function("model", target)
-        network = ModuleNetwork(function, activation, name=target.target, classes=len(source.classes), **image)
-        init_report = network.initialize(rule, **given, images=images() if images and needs_images(rule) else None)
+        network = ModuleNetwork(
+            function, activation, name=target.target, classes=len(source.classes), **image
+        )
+        init_report = network.initialize(
+            rule, **given, images=images() if images and needs_images(rule) else None
+        )
     else:
         layers, norm = config.model.layers(len(source.classes)), config.model.norm
         network = Network(layers, activation, **image, norm=norm, flat_input=flat_input)
         if any(isinstance(p, nn.UninitializedParameter) for p in network.parameters()):
-            shape = (source.channels, *[config.data.crop_px] * 2) if flat_input is None else (flat_input,)
+            shape = (
+                (source.channels, *[config.data.crop_px] * 2)
+                if flat_input is None
+                else (flat_input,)
+            )
             with torch.no_grad():
-                network.eval()(torch.zeros(1, *shape))  # in which activations with a state per element find its size
+                network.eval()(
+                    torch.zeros(1, *shape)
+                )  # in which activations with a state per element find its size
             network.train()
-        fixed: dict[str, Any] = {"first_layer_linear": config.init.first_layer_linear, "fc_std": config.init.fc_std}
+        fixed: dict[str, Any] = {
+            "first_layer_linear": config.init.first_layer_linear,
+            "fc_std": config.init.fc_std,
+        }
         if images and needs_images(rule):
             fixed["run"] = partial(_forward, network, images())
         init_report = initialize(network.sites(), rule, **given, **fixed)
@@ -365,7 +437,9 @@ def build_network(
                 "it must return the std that it asks for, a finite number"
             )
     if config.compute.channels_last:
-        network.to(memory_format=torch.channels_last)  # what the weights are, convolutions make of maps
+        network.to(
+            memory_format=torch.channels_last
+        )  # what the weights are, convolutions make of maps
     network.activation_checkpointing = config.compute.activation_checkpointing
     return network, init_report
 
@@ -377,5 +451,6 @@ def _forward(network: Network, x: Tensor) -> None:
 
 
 def build_interventions(config: RunConfig) -> list[Callback]:
-    """Return what is done to the network while it trains, or looks on: nothing, unless `callbacks=` is chosen."""
+    """Return what is done to the network while it trains, or looks on: nothing, unless `callbacks=`
+    is chosen."""
     return [] if config.callbacks is None else [import_function("callbacks", config.callbacks)()]

@@ -1,4 +1,5 @@
-"""What an epoch leaves, in one order: measures, a checkpoint that is whole or absent, and all that shows the epoch."""
+"""What an epoch leaves, in one order: measures, a checkpoint that is whole or absent, and all that
+shows the epoch."""
 
 import csv
 import io
@@ -26,13 +27,16 @@ History = list[dict[str, Any]]
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes a checkpoint beside its target and moves it there; the one before it stays, as `previous.ckpt`.
+    """Writes a checkpoint beside its target and moves it there; the one before it stays, as
+    `previous.ckpt`.
 
-    Lightning's own goes through `$TMPDIR`; where that is another file system, a kill leaves a truncated file. Reading
-    one compares it with the checksums that its format, zip, has; torch.load does not.
-    """
+    Lightning's own goes through `$TMPDIR`; where that is another file system, a kill leaves a
+    truncated file. Reading one compares it with the checksums that its format, zip, has; torch.load
+    does not."""
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
         path = Path(os.fspath(path))
         try:
             with atomic_file(path) as file:
@@ -41,29 +45,39 @@ class AtomicCheckpointIO(TorchCheckpointIO):
                     os.replace(path, path.with_name(PREVIOUS))
         except (OSError, RuntimeError) as error:  # torch reports a full disk by a RuntimeError
             raise InputError(
-                f"{path} could not be written ({first_line(error)}); make room there and give the same command: the "
+                f"{path} could not be written ({first_line(error)}); make room there and give "
+                "the same command: the "
                 "run goes on from its last checkpoint"
             ) from error
 
     def load_checkpoint(
-        self, path: Any, map_location: Any = lambda storage, _: storage, weights_only: bool | None = None
+        self,
+        path: Any,
+        map_location: Any = lambda storage, _: storage,
+        weights_only: bool | None = None,
     ) -> dict[str, Any]:
         try:
             check_zip(Path(path))
             checkpoint = torch.load(path, map_location=map_location, weights_only=True)
             kept = checkpoint["rectifiers"]
-            if not (isinstance(checkpoint["state_dict"], dict) and kept["history"] is not None and kept["run"]):
+            if not (
+                isinstance(checkpoint["state_dict"], dict)
+                and kept["history"] is not None
+                and kept["run"]
+            ):
                 raise ValueError("it is no checkpoint of a run")
             return checkpoint
         except Exception as error:  # a damaged file fails in as many ways as pickle and zip know
             raise InputError(
-                f"{path} cannot be read as a checkpoint ({first_line(error)}); remove it to start this run from its "
+                f"{path} cannot be read as a checkpoint ({first_line(error)}); remove it to "
+                "start this run from its "
                 "beginning"
             ) from error
 
 
 def newest(folder: Path) -> Path | None:
-    """Return the checkpoint to go on from: the last one, or the one before where that is damaged or was being replaced.
+    """Return the checkpoint to go on from: the last one, or the one before where that is damaged or
+    was being replaced.
 
     Raises:
         InputError: where there are checkpoints and none can be read.
@@ -88,7 +102,8 @@ def first_line(error: Exception) -> str:
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
-    """Read the weights of a network from a plain `state_dict`, or a file that holds one under that name.
+    """Read the weights of a network from a plain `state_dict`, or a file that holds one under that
+    name.
 
     Raises:
         InputError: where the file is damaged or holds anything else; nothing in it is executed.
@@ -102,7 +117,8 @@ def load_weights(path: Path) -> dict[str, Tensor]:
             raise ValueError("it holds no weights by name")
     except Exception as error:
         raise InputError(
-            f"{path} cannot be read as a state_dict ({first_line(error)}); give what torch.save(net.state_dict()) wrote"
+            f"{path} cannot be read as a state_dict ({first_line(error)}); give what "
+            "torch.save(net.state_dict()) wrote"
         ) from error
     return {name.removeprefix("network."): weight for name, weight in weights.items()}
 
@@ -122,17 +138,19 @@ def print_progress(max_epochs: int, history: History) -> None:
     left_s = row["seconds"] * (max_epochs - row["epoch"])
     stderr.print(
         f"epoch {row['epoch']}/{max_epochs}  loss {row['train_loss']:.4f}  "
-        f"val top-1 error {row['val/top1_error_pct']:.2f} %  {row['images_per_second']:,.0f} images per second  "
+        f"val top-1 error {row['val/top1_error_pct']:.2f} %  {row['images_per_second']:,.0f} "
+        "images per second  "
         f"learning rate {row['lr']:g}  {duration(left_s)} left",
         **LINE,
     )
 
 
 class ProgressLines(Callback):
-    """Prints a line about the epoch that is under way, every minute, where no terminal can show a moving bar.
+    """Prints a line about the epoch that is under way, every minute, where no terminal can show a
+    moving bar.
 
-    Its loss is the mean over the epoch so far, of the images of rank 0; a step costs one reading of the clock.
-    """
+    Its loss is the mean over the epoch so far, of the images of rank 0; a step costs one reading of
+    the clock."""
 
     def __init__(self, global_batch: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.global_batch, self.timer = global_batch, LineTimer(clock)
@@ -142,7 +160,12 @@ class ProgressLines(Callback):
         self._before = self.timer.clock(), trainer.global_step
 
     def on_train_batch_end(
-        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self,
+        trainer: pl.Trainer,
+        module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
     ) -> None:
         if not self.timer.is_due():
             return
@@ -153,14 +176,22 @@ class ProgressLines(Callback):
         loss = float(so_far.mean_value / so_far.weight)  # `compute` would wait for the other ranks
         left_s = (steps * (trainer.max_epochs or 0) - step) / rate
         stderr.print(
-            f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}, step {batch_idx + 1:,} of {steps:,}: "
+            f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}, step {batch_idx + 1:,} "
+            f"of {steps:,}: "
             f"loss {loss:.4f}, {rate * self.global_batch:,.0f} images per second, "
-            f"learning rate {trainer.optimizers[0].param_groups[0]['lr']:g}, {duration(left_s)} left",
+            f"learning rate {trainer.optimizers[0].param_groups[0]['lr']:g}, "
+            f"{duration(left_s)} left",
             **LINE,
         )
 
     def on_validation_batch_end(
-        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int, *more: Any
+        self,
+        trainer: pl.Trainer,
+        module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        *more: Any,
     ) -> None:
         if self.timer.is_due():
             of = sum(int(count) for count in trainer.num_val_batches)
@@ -177,26 +208,38 @@ class EpochMeasure(Callback):
 
 
 class EpochEnd(Checkpoint):
-    """Does what follows an epoch: `EpochMeasure`s add to its row, `last.ckpt` is written, and the rows are shown.
+    """Does what follows an epoch: `EpochMeasure`s add to its row, `last.ckpt` is written, and the
+    rows are shown.
 
-    When it runs, the module has made the row and applied the step rule: Lightning runs a `Checkpoint` last of all,
-    after the module's own `on_train_epoch_end`. It is the only one, so the order is the one that stands here. A kill
-    between any two of these steps loses nothing, because the receivers get all rows of the checkpoint again.
+    When it runs, the module has made the row and applied the step rule: Lightning runs a
+    `Checkpoint` last of all, after the module's own `on_train_epoch_end`. It is the only one, so
+    the order is the one that stands here. A kill between any two of these steps loses nothing,
+    because the receivers get all rows of the checkpoint again.
 
-    Within an epoch it writes a checkpoint every `every_n_steps` steps. A signal to any of the processes (see
-    `runtime.signals`) means: write a checkpoint after the current step, and stop. Within an epoch's last step the epoch
-    is finished first, with its validation: Lightning would skip that in a run that goes on from there.
+    Within an epoch it writes a checkpoint every `every_n_steps` steps. A signal to any of the
+    processes (see `runtime.signals`) means: write a checkpoint after the current step, and stop.
+    Within an epoch's last step the epoch is finished first, with its validation: Lightning would
+    skip that in a run that goes on from there.
 
     receivers: functions that get the rows of all epochs so far, in this order, on rank 0.
     """
 
     def __init__(
-        self, folder: Path, *, every_n_steps: int | None = None, receivers: Sequence[Callable[[History], None]] = ()
+        self,
+        folder: Path,
+        *,
+        every_n_steps: int | None = None,
+        receivers: Sequence[Callable[[History], None]] = (),
     ) -> None:
         self.folder, self.every_n_steps, self.receivers = folder, every_n_steps, receivers
 
     def on_train_batch_end(
-        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self,
+        trainer: pl.Trainer,
+        module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
     ) -> None:
         if trainer.is_last_batch:
             return

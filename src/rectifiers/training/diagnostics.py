@@ -1,4 +1,5 @@
-"""Callbacks that measure a training and change nothing: its signals, weights, their ranks and Fisher information."""
+"""Callbacks that measure a training and change nothing: its signals, weights, their ranks and
+Fisher information."""
 
 import copy
 from collections.abc import Collection
@@ -25,7 +26,8 @@ MAX_NUMBERS = 2**20  # of a quantile; larger tensors are thinned out evenly
 
 @dataclass(frozen=True)
 class Distribution:
-    """The mean, std and `QUANTILES` of all numbers of a tensor, and their counts in `BINS` equal bins.
+    """The mean, std and `QUANTILES` of all numbers of a tensor, and their counts in `BINS` equal
+    bins.
 
     low, high: the ends of the bins, which leave out half a percent of the numbers on either side.
     """
@@ -39,7 +41,8 @@ class Distribution:
 
 
 def distribution(numbers: Tensor) -> Distribution:
-    """Return the distribution of the finite numbers of a tensor of any shape; that of a zero where none is finite."""
+    """Return the distribution of the finite numbers of a tensor of any shape; that of a zero where
+    none is finite."""
     flat = numbers.detach().flatten()
     thin = flat[:: -(-len(flat) // MAX_NUMBERS)].double()
     thin = thin[thin.isfinite()] if thin.isfinite().any() else torch.zeros_like(thin[:1])
@@ -50,11 +53,14 @@ def distribution(numbers: Tensor) -> Distribution:
     if low == high:  # all numbers are equal
         low, high = low - 0.5, high + 0.5
     counts = torch.histc(thin.cpu(), BINS, low, high).long().tolist()
-    return Distribution(float(thin.mean()), float(thin.std(correction=0)), points[:-2], low, high, counts)
+    return Distribution(
+        float(thin.mean()), float(thin.std(correction=0)), points[:-2], low, high, counts
+    )
 
 
 class Signals(Callback):
-    """Keeps the distributions of activations and of their gradients, by layer, at the beginning of each of `steps`.
+    """Keeps the distributions of activations and of their gradients, by layer, at the beginning of
+    each of `steps`.
 
     found[step][layer] = [activations f(y), gradients of the loss with respect to them].
     """
@@ -63,7 +69,9 @@ class Signals(Callback):
         self.steps, self.found = frozenset(steps), dict[int, dict[str, list[Distribution]]]()
         self._handles: list[RemovableHandle] = []
 
-    def on_train_batch_start(self, trainer: pl.Trainer, module: Classifier, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, module: Classifier, batch: Any, batch_idx: int
+    ) -> None:  # type: ignore[override]
         if trainer.global_step not in self.steps:
             return
         found = self.found[trainer.global_step] = {}
@@ -89,12 +97,15 @@ class Signals(Callback):
 
 
 class Weights(Callback):
-    """Keeps a copy of the network's parameters at the beginning of each of `steps`, and at the end of the training."""
+    """Keeps a copy of the network's parameters at the beginning of each of `steps`, and at the end
+    of the training."""
 
     def __init__(self, steps: Collection[int]) -> None:
         self.steps, self.found = frozenset(steps), dict[int, dict[str, Tensor]]()
 
-    def on_train_batch_start(self, trainer: pl.Trainer, module: Classifier, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, module: Classifier, batch: Any, batch_idx: int
+    ) -> None:  # type: ignore[override]
         if trainer.global_step in self.steps:
             self._keep(trainer.global_step, module)
 
@@ -102,7 +113,9 @@ class Weights(Callback):
         self._keep(trainer.global_step, module)
 
     def _keep(self, step: int, module: Classifier) -> None:
-        self.found[step] = {name: weight.detach().clone() for name, weight in module.network.named_parameters()}
+        self.found[step] = {
+            name: weight.detach().clone() for name, weight in module.network.named_parameters()
+        }
 
 
 def fisher(images: Count) -> Callback:
@@ -111,10 +124,11 @@ def fisher(images: Count) -> Callback:
 
 
 class FisherMeasure(EpochMeasure):
-    """Measures the network's Fisher information: `fisher/<measure>`, with the measures of `theory.fisher`.
+    """Measures the network's Fisher information: `fisher/<measure>`, with the measures of
+    `theory.fisher`.
 
-    It is taken over the centre views of the first `images` training images, in double precision, of a copy.
-    """
+    It is taken over the centre views of the first `images` training images, in double precision, of
+    a copy."""
 
     def __init__(self, images: int) -> None:
         self.images = images
@@ -123,7 +137,9 @@ class FisherMeasure(EpochMeasure):
         check_two_layers(module.network)
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         views = CenterDataset(data.source, "train", data.geometry, skip_bad=data.skip_bad)
-        self.batch: Batch = views.__getitems__(range(min(self.images, len(data.source.train.labels))))
+        self.batch: Batch = views.__getitems__(
+            range(min(self.images, len(data.source.train.labels)))
+        )
 
     def measure(self, module: Classifier) -> dict[str, float]:
         with torch.enable_grad():
@@ -133,9 +149,8 @@ class FisherMeasure(EpochMeasure):
 
 
 def equivariance(images: Count, factor: Annotated[float, Range(gt=0)], shift_px: Count) -> Callback:
-    """Measure how many answers change with an image's intensity and place; see `EquivarianceMeasure`.
-    `callbacks=equivariance`.
-    """
+    """Measure how many answers change with an image's intensity and place; see
+    `EquivarianceMeasure`. `callbacks=equivariance`."""
     return EquivarianceMeasure(images, factor, shift_px)
 
 
@@ -143,10 +158,10 @@ def equivariance(images: Count, factor: Annotated[float, Range(gt=0)], shift_px:
 class EquivarianceMeasure(EpochMeasure):
     """Measures the share of answers that change with the intensity and the place of an image.
 
-    `equivariance/intensity`: of the centre views of the first `images` validation images, the share that gets another
-    class where the network's input is multiplied by `factor`. Rectifiers without biases and noise keep every class
-    (Nair and Hinton 2010). `equivariance/translation`: where it is moved `shift_px` to the right, with zeros behind it.
-    """
+    `equivariance/intensity`: of the centre views of the first `images` validation images, the share
+    that gets another class where the network's input is multiplied by `factor`. Rectifiers without
+    biases and noise keep every class (Nair and Hinton 2010). `equivariance/translation`: where it
+    is moved `shift_px` to the right, with zeros behind it."""
 
     images: int
     factor: float
@@ -161,7 +176,9 @@ class EquivarianceMeasure(EpochMeasure):
         with torch.no_grad():
             x = module.preprocess(batch.images.to(module.device))
             moved = nn.functional.pad(x, (self.shift_px, 0))[..., : x.shape[-1]]
-            plain, dim, shifted = (module.network(each).argmax(1) for each in (x, self.factor * x, moved))
+            plain, dim, shifted = (
+                module.network(each).argmax(1) for each in (x, self.factor * x, moved)
+            )
         module.network.train(was_training)
         return {
             "equivariance/intensity": float((dim != plain).double().mean()),
@@ -170,7 +187,8 @@ class EquivarianceMeasure(EpochMeasure):
 
 
 def ranks() -> Callback:
-    """Measure the ranks of all layers' weights after every epoch; see `RankMeasure`. `callbacks=ranks`."""
+    """Measure the ranks of all layers' weights after every epoch; see `RankMeasure`.
+    `callbacks=ranks`."""
     return RankMeasure()
 
 
@@ -191,19 +209,21 @@ class RankMeasure(EpochMeasure):
 
 
 def zigzag() -> Callback:
-    """Measure how far the weights go astray on their way through an epoch; see `ZigzagMeasure`. `callbacks=zigzag`."""
+    """Measure how far the weights go astray on their way through an epoch; see `ZigzagMeasure`.
+    `callbacks=zigzag`."""
     return ZigzagMeasure()
 
 
 @dataclass(eq=False)
 class ZigzagMeasure(EpochMeasure):
-    """Measures of each layer's weights [units, inputs] whether their gradients share a sign, and how straight they go.
+    """Measures of each layer's weights [units, inputs] whether their gradients share a sign, and
+    how straight they go.
 
-    `signs/<layer>`: |mean of the gradients' signs over a unit's inputs|, the mean over units and the epoch's steps. 1:
-    all weights of a unit are pulled the same way, as behind inputs that are all positive. 0.8 / sqrt(inputs) is what
-    independent signs give. `straight/<layer>`: the distance between the weights before and after the epoch, over the
-    length of the way that its steps went. 1: a straight line.
-    """
+    `signs/<layer>`: |mean of the gradients' signs over a unit's inputs|, the mean over units and
+    the epoch's steps. 1: all weights of a unit are pulled the same way, as behind inputs that are
+    all positive. 0.8 / sqrt(inputs) is what independent signs give. `straight/<layer>`: the
+    distance between the weights before and after the epoch, over the length of the way that its
+    steps went. 1: a straight line."""
 
     signs: dict[str, Tensor] = field(default_factory=dict)
     length: dict[str, Tensor] = field(default_factory=dict)
@@ -222,7 +242,9 @@ class ZigzagMeasure(EpochMeasure):
         of_rows(module.network)
 
     @torch.no_grad()
-    def on_before_optimizer_step(self, trainer: pl.Trainer, module: Classifier, optimizer: Any) -> None:  # type: ignore[override]
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, module: Classifier, optimizer: Any
+    ) -> None:  # type: ignore[override]
         for name, weight in self._weights(module).items():
             if self.steps == 0:
                 self.first[name], self.signs[name] = weight.clone(), weight.new_zeros(())
@@ -238,7 +260,9 @@ class ZigzagMeasure(EpochMeasure):
     def measure(self, module: Classifier) -> dict[str, float]:
         found: dict[str, float] = {}
         for name, weight in self._weights(module).items():
-            way = float(self.length[name]) + float((weight - self.last[name].to(weight.device)).norm())
+            way = float(self.length[name]) + float(
+                (weight - self.last[name].to(weight.device)).norm()
+            )
             found[f"signs/{name}"] = float(self.signs[name]) / self.steps
             found[f"straight/{name}"] = (
                 float((weight - self.first[name].to(weight.device)).norm()) / way if way else 1.0

@@ -33,7 +33,8 @@ def import_function(key: str, target: Target) -> Callable[..., Any]:
     """Return the function that `target`, the value of `key`, names, with its settings as keywords.
 
     Raises:
-        InputError: where it cannot be imported, does not take a setting or its value, or is of another kind.
+        InputError: where it cannot be imported, does not take a setting or its value, or is of
+        another kind.
     """
     try:
         function = pkgutil.resolve_name(target.target)
@@ -67,14 +68,20 @@ def import_function(key: str, target: Target) -> Callable[..., Any]:
 
 
 def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, ImportError | AttributeError | ValueError) else repr(error)
+    return (
+        str(error) if isinstance(error, ImportError | AttributeError | ValueError) else repr(error)
+    )
 
 
 def _meant(name: str) -> str | None:
     """Return what a dotted name that does not exist could have meant, as a question."""
     parent, _, last = name.rpartition(".")
     try:
-        known = {each.lower(): each for each in dir(pkgutil.resolve_name(parent)) if not each.startswith("_")}
+        known = {
+            each.lower(): each
+            for each in dir(pkgutil.resolve_name(parent))
+            if not each.startswith("_")
+        }
     except Exception:
         return None
     near = difflib.get_close_matches(last.lower(), known, n=1)
@@ -82,7 +89,8 @@ def _meant(name: str) -> str | None:
 
 
 def _activation_factory(function: Callable[..., Any], target: Target) -> Callable[[int], nn.Module]:
-    """Return what builds a layer's activation, with the number of channels and the name where `function` asks for them.
+    """Return what builds a layer's activation, with the number of channels and the name where
+    `function` asks for them.
 
     A function that needs one argument, and neither of these, is one of tensors.
 
@@ -91,16 +99,26 @@ def _activation_factory(function: Callable[..., Any], target: Target) -> Callabl
     """
     parameters, given = list(inspect.signature(function).parameters.values()), target.options
     asked = [p.name for p in parameters if p.name in CHANNELS and p.name not in given]
-    needed = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    needed = [
+        p
+        for p in parameters
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
     needed = [p for p in needed if p.name not in given and p.name not in (*asked, LAYER)]
-    is_first = len(needed) == 1 and needed[0] is parameters[0] and needed[0].kind is not inspect.Parameter.KEYWORD_ONLY
+    is_first = (
+        len(needed) == 1
+        and needed[0] is parameters[0]
+        and needed[0].kind is not inspect.Parameter.KEYWORD_ONLY
+    )
     if is_first and not asked and not inspect.isclass(function):
         return _of_tensors(function, target)
     if needed:
         name = needed[0].name
         raise InputError(
-            f"activation._target_={target.target} needs {name}, which is not given; write a file in "
-            f"conf/activation with the function and its {name}, or give a function that needs its channels alone"
+            f"activation._target_={target.target} needs {name}, which is not given; write a "
+            "file in "
+            f"conf/activation with the function and its {name}, or give a function that needs "
+            "its channels alone"
         )
 
     of_layer = any(p.name == LAYER and p.name not in given for p in parameters)
@@ -112,9 +130,13 @@ def _activation_factory(function: Callable[..., Any], target: Target) -> Callabl
         except InputError:
             raise
         except Exception as error:
-            raise InputError(f"activation._target_={target.target} cannot be built: {error!r}") from error
+            raise InputError(
+                f"activation._target_={target.target} cannot be built: {error!r}"
+            ) from error
         if not isinstance(made, nn.Module):
-            raise InputError(f"activation._target_={target.target} gives {made!r}; it must return a torch module")
+            raise InputError(
+                f"activation._target_={target.target} gives {made!r}; it must return a torch module"
+            )
         return made
 
     return ByLayer(build_activation) if of_layer else build_activation

@@ -1,9 +1,8 @@
 """Interventions: callbacks that change a network while it trains, by a rule; `callbacks=<option>`.
 
-Each is a function of the settings that returns a Lightning callback, and a file in `conf/callbacks/`. Its decisions
-depend on the weights, the seed and the epoch alone, and its state lies in the checkpoint, so that a killed run
-continues as it would have.
-"""
+Each is a function of the settings that returns a Lightning callback, and a file in
+`conf/callbacks/`. Its decisions depend on the weights, the seed and the epoch alone, and its state
+lies in the checkpoint, so that a killed run continues as it would have."""
 
 import math
 from dataclasses import dataclass, field
@@ -51,7 +50,8 @@ class _Once(Callback):
     def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
         if trainer.max_epochs is not None and self.after_epoch >= trainer.max_epochs:
             raise InputError(
-                f"callbacks.after_epoch={self.after_epoch} is not before the end of the run, optim.epochs="
+                f"callbacks.after_epoch={self.after_epoch} is not before the end of the run, "
+                "optim.epochs="
                 f"{trainer.max_epochs}; give an earlier epoch, or raise optim.epochs"
             )
 
@@ -66,7 +66,8 @@ class _Once(Callback):
 
 
 def dead_units(module: Classifier, data: Any) -> dict[str, Tensor]:
-    """Return which units of every layer with an activation are positive on no training image: bool [units]."""
+    """Return which units of every layer with an activation are positive on no training image: bool
+    [units]."""
     network, found = module.network, module.network.activations()
     meter = ResponseMeter(found).to(module.device)
     was_training = network.training
@@ -84,16 +85,17 @@ def dead_units(module: Classifier, data: Any) -> dict[str, Tensor]:
 class ReviveDead(_Once):
     """Gives every dead unit new weights: He's for its inputs, bias 0, and zeros for its outputs.
 
-    At first no score of a ReLU network on its training images changes. (A leaky unit that is never positive did
-    contribute, and no longer does.) Where the next layer does not read the units themselves, as behind a pyramid, its
-    weights stay.
+    At first no score of a ReLU network on its training images changes. (A leaky unit that is never
+    positive did contribute, and no longer does.) Where the next layer does not read the units
+    themselves, as behind a pyramid, its weights stay.
 
-    freeze_rest: from then on only those weights are trained, and every other parameter keeps its value; the statistics
-    of batch normalisation are still updated.
-    """
+    freeze_rest: from then on only those weights are trained, and every other parameter keeps its
+    value; the statistics of batch normalisation are still updated."""
 
     freeze_rest: bool
-    trained: dict[str, Tensor] = field(default_factory=dict)  # which numbers of each parameter are trained; empty: all
+    trained: dict[str, Tensor] = field(
+        default_factory=dict
+    )  # which numbers of each parameter are trained; empty: all
     kept: dict[str, Tensor] = field(default_factory=dict)
 
     def state_dict(self) -> dict[str, Any]:
@@ -104,10 +106,17 @@ class ReviveDead(_Once):
 
     def intervene(self, trainer: pl.Trainer, module: Classifier) -> None:
         sites, dead = of_rows(module.network).sites(), dead_units(module, trainer.datamodule)  # type: ignore[attr-defined]
-        redrawn = {name: torch.zeros_like(p, dtype=torch.bool) for name, p in module.network.named_parameters()}
+        redrawn = {
+            name: torch.zeros_like(p, dtype=torch.bool)
+            for name, p in module.network.named_parameters()
+        }
         names = {id(p): name for name, p in module.network.named_parameters()}
         for position, layer in enumerate(layers_of(sites)[:-1]):
-            own, following, units = sites[position].module, sites[position + 1].module, dead[layer.name]
+            own, following, units = (
+                sites[position].module,
+                sites[position + 1].module,
+                dead[layer.name],
+            )
             generator = torch.Generator().manual_seed(derive_seed("revive", module.seed, position))
             drawn = torch.empty(own.weight.shape)
             he(drawn, layer, generator)
@@ -129,27 +138,37 @@ class ReviveDead(_Once):
             return
         with torch.no_grad():
             for name, p in module.network.named_parameters():
-                p.copy_(torch.where(self.trained[name].to(p.device), p, self.kept[name].to(p.device)))
+                p.copy_(
+                    torch.where(self.trained[name].to(p.device), p, self.kept[name].to(p.device))
+                )
 
 
 @dataclass(eq=False)
 class RedrawLayers(_Once):
-    """Redraws a layer from He where its weights violate the forward condition by more than `factor` in std.
+    """Redraws a layer from He where its weights violate the forward condition by more than `factor`
+    in std.
 
-    That is where sqrt(n Var[w]) is above `factor` times its gain or below the gain divided by it (Eq. 10). Its biases
-    become 0. Layers that satisfy the condition are left as they are.
-    """
+    That is where sqrt(n Var[w]) is above `factor` times its gain or below the gain divided by it
+    (Eq. 10). Its biases become 0. Layers that satisfy the condition are left as they are."""
 
     factor: float
 
     def intervene(self, trainer: pl.Trainer, module: Classifier) -> None:
         sites = of_rows(module.network).sites()
         for position, (site, layer) in enumerate(zip(sites, layers_of(sites), strict=True)):
-            scale = float(site.module.weight.square().mean()) ** 0.5 * math.sqrt(layer.fan_in) / layer.forward_gain
+            scale = (
+                float(site.module.weight.square().mean()) ** 0.5
+                * math.sqrt(layer.fan_in)
+                / layer.forward_gain
+            )
             if 1 / self.factor <= scale <= self.factor:
                 continue
             drawn = torch.empty(site.module.weight.shape)
-            he(drawn, layer, torch.Generator().manual_seed(derive_seed("redraw", module.seed, position)))
+            he(
+                drawn,
+                layer,
+                torch.Generator().manual_seed(derive_seed("redraw", module.seed, position)),
+            )
             site.module.weight.copy_(drawn)
             if site.module.bias is not None:
                 site.module.bias.zero_()
@@ -164,11 +183,12 @@ def _forget_momentum(trainer: pl.Trainer) -> None:
 
 @dataclass(eq=False)
 class Greedy(Callback):
-    """Greedy layer-wise training: each hidden layer with the output layer for `epochs_a_layer` epochs, one by one.
+    """Greedy layer-wise training: each hidden layer with the output layer for `epochs_a_layer`
+    epochs, one by one.
 
-    Hidden layers before the current one are frozen, those after it are bypassed; so all hidden layers but the first
-    must have as many inputs as outputs, as in `model=mlp`. The last hidden layer is trained to the end.
-    """
+    Hidden layers before the current one are frozen, those after it are bypassed; so all hidden
+    layers but the first must have as many inputs as outputs, as in `model=mlp`. The last hidden
+    layer is trained to the end."""
 
     epochs_a_layer: int
     _bypasses: list[RemovableHandle] = field(default_factory=list)
@@ -176,13 +196,17 @@ class Greedy(Callback):
     def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
         if trainer.world_size > 1:
             raise InputError(
-                f"callbacks=greedy changes which weights are trained, and {trainer.world_size} processes agree on "
+                f"callbacks=greedy changes which weights are trained, and {trainer.world_size} "
+                "processes agree on "
                 "those once, at the start; start one process"
             )
         hidden = [site.module for site in of_rows(module.network).sites()[:-1]]
-        if not all(isinstance(m, nn.Linear) for m in hidden) or any(len(set(m.weight.shape)) > 1 for m in hidden[1:]):
+        if not all(isinstance(m, nn.Linear) for m in hidden) or any(
+            len(set(m.weight.shape)) > 1 for m in hidden[1:]
+        ):
             raise InputError(
-                "callbacks=greedy passes layers by, so all hidden layers must be linear and of one width; "
+                "callbacks=greedy passes layers by, so all hidden layers must be linear and of "
+                "one width; "
                 "give model=mlp"
             )
         needed = self.epochs_a_layer * len(hidden)
@@ -192,7 +216,9 @@ class Greedy(Callback):
                 f"callbacks.epochs_a_layer={self.epochs_a_layer}; give at least {needed}"
             )
         if module.network.is_compiled:
-            raise InputError("callbacks=greedy changes the network as it trains; give compute.compile=false")
+            raise InputError(
+                "callbacks=greedy changes the network as it trains; give compute.compile=false"
+            )
 
     def on_train_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
         self._to_stage(trainer, module)  # also where a run continues within an epoch
@@ -210,12 +236,16 @@ class Greedy(Callback):
                 part = named[name]
                 part.requires_grad_(position == stage)
                 if position > stage:
-                    self._bypasses.append(part.register_forward_hook(lambda _, inputs, __: inputs[0]))
+                    self._bypasses.append(
+                        part.register_forward_hook(lambda _, inputs, __: inputs[0])
+                    )
 
     def on_fit_end(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
         self._release()
 
-    def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
+    def on_exception(
+        self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException
+    ) -> None:
         self._release()
 
     def _release(self) -> None:

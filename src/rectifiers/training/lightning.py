@@ -1,4 +1,5 @@
-"""Lightning's Trainer for a run, and everything that works around Lightning 2.6; its one private name stands here.
+"""Lightning's Trainer for a run, and everything that works around Lightning 2.6; its one private
+name stands here.
 
 The Trainer has one process, or its place among several that were started from outside.
 """
@@ -49,27 +50,36 @@ UNHELPFUL = (
 )
 
 
-def build_trainer(run: Run, mirror: Callable[[History], None], more: Sequence[Callback] = ()) -> pl.Trainer:
-    """Return a Trainer that starts no process, injects no sampler and keeps the run's own checkpoints.
+def build_trainer(
+    run: Run, mirror: Callable[[History], None], more: Sequence[Callback] = ()
+) -> pl.Trainer:
+    """Return a Trainer that starts no process, injects no sampler and keeps the run's own
+    checkpoints.
 
-    mirror: called on rank 0 with all epochs' rows, after each one's checkpoint. more: callbacks that change nothing.
-    """
+    mirror: called on rank 0 with all epochs' rows, after each one's checkpoint. more: callbacks
+    that change nothing."""
     config, folder, here = run.config, run.folder, run.here
     compute, epochs = config.compute, config.optim.epochs
     strategy: str | Strategy = "auto"
     if here.size > 1:
         strategy = DDPStrategy(
-            cluster_environment=TorchElasticEnvironment(),  # reads RANK and the like, which `distributed.join` has set
+            # reads RANK and the like, which `distributed.join` has set
+            cluster_environment=TorchElasticEnvironment(),
             process_group_backend=BACKEND[compute.accelerator],
             timeout=datetime.timedelta(seconds=compute.timeout_s),
             gradient_as_bucket_view=True,
             static_graph=True,
-            broadcast_buffers=False,  # no forward pass of training reads one; `Classifier` sends them before validation
+            # no forward pass of training reads one; `Classifier` sends them before validation
+            broadcast_buffers=False,
         )
-    metrics = [] if config.logger.name == "none" else [partial(write_metrics, folder / "metrics.csv")]
+    metrics = (
+        [] if config.logger.name == "none" else [partial(write_metrics, folder / "metrics.csv")]
+    )
     has_bar = sys.stderr.isatty() and not stderr.quiet
     lines = [] if has_bar else [partial(print_progress, epochs)]
-    epoch_end = EpochEnd(folder, every_n_steps=config.checkpoint.every_n_steps, receivers=[*metrics, mirror, *lines])
+    epoch_end = EpochEnd(
+        folder, every_n_steps=config.checkpoint.every_n_steps, receivers=[*metrics, mirror, *lines]
+    )
     bars: list[Callback] = [RichProgressBar()] if has_bar else []
     if not has_bar and here.rank == 0:
         bars = [ProgressLines(config.optim.global_batch)]
@@ -96,9 +106,8 @@ def build_trainer(run: Run, mirror: Callable[[History], None], more: Sequence[Ca
 def _leave_signals_alone(trainer: pl.Trainer) -> None:
     """Keep the handlers of `runtime.signals` while `trainer` runs.
 
-    Lightning has no switch for its own handler of SIGTERM, which would broadcast while other ranks are within another
-    collective.
-    """
+    Lightning has no switch for its own handler of SIGTERM, which would broadcast while other ranks
+    are within another collective."""
     trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
 
 
@@ -134,15 +143,19 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def isolated(compute: Compute) -> Iterator[None]:
-    """Run the body with the threads and the float32 that `compute` asks for, and restore what it changes in a process.
+    """Run the body with the threads and the float32 that `compute` asks for, and restore what it
+    changes in a process.
 
-    That is: random states (torch, numpy, random), thread count, default dtype, determinism flags, the environment
-    (Lightning leaves LOCAL_RANK there), Lightning's log levels, warning filters, and the process group.
-    Float32 means float32 unless the run is `fast`: by default cuDNN's convolutions keep only ten of its 23 bits (TF32)
-    where a GPU can. Memory that a step has freed is kept for the next one.
-    """
+    That is: random states (torch, numpy, random), thread count, default dtype, determinism flags,
+    the environment (Lightning leaves LOCAL_RANK there), Lightning's log levels, warning filters,
+    and the process group. Float32 means float32 unless the run is `fast`: by default cuDNN's
+    convolutions keep only ten of its 23 bits (TF32) where a GPU can. Memory that a step has freed
+    is kept for the next one."""
     environment, count, dtype = dict(os.environ), torch.get_num_threads(), torch.get_default_dtype()
-    deterministic, benchmark = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+    deterministic, benchmark = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.backends.cudnn.benchmark,
+    )
     tf32 = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
     interrupt = signal.getsignal(signal.SIGINT)  # Lightning ignores the signal once it has seen it
     numpy_state, python_state = np.random.get_state(), random.getstate()
@@ -156,7 +169,11 @@ def isolated(compute: Compute) -> Iterator[None]:
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = compute.fast
             yield
     finally:
-        if not group_before and torch.distributed.is_available() and torch.distributed.is_initialized():
+        if (
+            not group_before
+            and torch.distributed.is_available()
+            and torch.distributed.is_initialized()
+        ):
             torch.distributed.destroy_process_group()
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, interrupt)

@@ -27,7 +27,8 @@ LOSS_STATES = ("mean_value", "weight")  # of torchmetrics' MeanMetric
 
 
 class Diverged(Exception):
-    """Training stopped because a number was not finite at `step`; `layer` is the first layer where that shows."""
+    """Training stopped because a number was not finite at `step`; `layer` is the first layer where
+    that shows."""
 
     def __init__(self, step: int, layer: str) -> None:
         super().__init__(f"the loss stopped being finite at step {step}, first seen at {layer}")
@@ -35,7 +36,8 @@ class Diverged(Exception):
 
 
 class Step(NamedTuple):
-    """A step between its forward pass and its update; `is_any_bad` waits for what all ranks say of their losses."""
+    """A step between its forward pass and its update; `is_any_bad` waits for what all ranks say of
+    their losses."""
 
     batch: Batch
     inputs: Tensor
@@ -44,9 +46,11 @@ class Step(NamedTuple):
 
 
 class Classifier(pl.LightningModule):
-    """Trains a network on uint8 image batches. `history` holds one row of numbers per epoch and survives a restart.
+    """Trains a network on uint8 image batches. `history` holds one row of numbers per epoch and
+    survives a restart.
 
-    `val` is the error on centre views during training: it drives the step rule, and no table shows it.
+    `val` is the error on centre views during training: it drives the step rule, and no table shows
+    it.
 
     fused: see `build_sgd`. code: the fingerprint of the code that trains.
     """
@@ -68,7 +72,9 @@ class Classifier(pl.LightningModule):
         self.seed, self.run, self.codes = seed, run, [code]
         self.drop_epochs: list[int] = []
         self.history: list[dict[str, Any]] = []
-        self.unreadable: set[int] = set()  # indices of training images that could not be read and were replaced
+        self.unreadable: set[int] = (
+            set()
+        )  # indices of training images that could not be read and were replaced
         self.val = ErrorCounter(classes)
         # what is added to the first is known to be finite; a search for NaN would wait for a GPU
         self.train_loss, self.val_loss = MeanMetric(nan_strategy="disable"), MeanMetric()
@@ -94,7 +100,9 @@ class Classifier(pl.LightningModule):
         )
 
     def on_train_start(self) -> None:
-        if self._epoch_so_far is not None:  # Lightning calls no on_train_epoch_start within an epoch
+        if (
+            self._epoch_so_far is not None
+        ):  # Lightning calls no on_train_epoch_start within an epoch
             self._restore_epoch(self._epoch_so_far)
             self._epoch_so_far = None
 
@@ -103,11 +111,14 @@ class Classifier(pl.LightningModule):
         self._num_images, self._started = 0, time.perf_counter()
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        # Dropout depends on (seed, step, rank) alone, so a continued run draws the masks that it would have drawn.
+        # Dropout depends on (seed, step, rank) alone, so a continued run draws the masks that it
+        # would have drawn.
         own = [self.global_rank] if self.global_rank else []
         seed = derive_seed("dropout", self.seed, self.global_step, *own)
         if self.device.type == "cpu":
-            torch.default_generator.manual_seed(seed)  # torch.manual_seed looks for other devices, for 0.4 ms
+            torch.default_generator.manual_seed(
+                seed
+            )  # torch.manual_seed looks for other devices, for 0.4 ms
         else:
             torch.manual_seed(seed)
 
@@ -130,7 +141,9 @@ class Classifier(pl.LightningModule):
         self.unreadable.update(batch.unread)
 
     def on_validation_start(self) -> None:
-        if self.trainer.world_size > 1:  # all ranks score with rank 0's running statistics, as the checkpoint has them
+        if (
+            self.trainer.world_size > 1
+        ):  # all ranks score with rank 0's running statistics, as the checkpoint has them
             for buffer in self.network.buffers():
                 torch.distributed.broadcast(buffer, src=0)
         self._train_s = time.perf_counter() - self._started
@@ -140,7 +153,9 @@ class Classifier(pl.LightningModule):
         if not torch.isfinite(scores).all() and not self._bad_layer:
             self._bad_layer = first_bad_layer(self.network, self.preprocess(batch.images))
         self.val.update(scores, batch.labels)
-        self.val_loss.update(F.cross_entropy(scores.float(), batch.labels), weight=len(batch.labels))
+        self.val_loss.update(
+            F.cross_entropy(scores.float(), batch.labels), weight=len(batch.labels)
+        )
 
     def _score(self, images: Tensor) -> Tensor:
         """Return the scores, and measure the activations' responses."""
@@ -148,7 +163,9 @@ class Classifier(pl.LightningModule):
             with self.responses.listening():
                 return self(images)
         scores = self(images)
-        with self.responses.listening():  # a compiled network calls no hooks, so the plain one runs too
+        with (
+            self.responses.listening()
+        ):  # a compiled network calls no hooks, so the plain one runs too
             self.network.forward(self.preprocess(images))
         return scores
 
@@ -170,7 +187,10 @@ class Classifier(pl.LightningModule):
             "val/top5_error_pct": errors.top5_error_pct,
             "images_per_second": self.trainer.world_size * self._num_images / self._train_s,
             "seconds": time.perf_counter() - self._started,
-            **{f"slope/{layer}": float(slope.mean()) for layer, slope in self.network.slopes().items()},
+            **{
+                f"slope/{layer}": float(slope.mean())
+                for layer, slope in self.network.slopes().items()
+            },
             **{f"response_mean/{layer}": each.mean for layer, each in responses.items()},
             **{f"response_std/{layer}": each.std for layer, each in responses.items()},
             **{f"active_share/{layer}": each.active for layer, each in responses.items()},
@@ -187,7 +207,9 @@ class Classifier(pl.LightningModule):
 
     def _drop_epochs(self) -> list[int]:
         optim = self.optim
-        errors = [row["val/top1_error_pct"] for row in self.history[: optim.epochs - 1]]  # none follows the last epoch
+        errors = [
+            row["val/top1_error_pct"] for row in self.history[: optim.epochs - 1]
+        ]  # none follows the last epoch
         return drop_epochs(errors, optim.patience, optim.max_drops, optim.drop_epochs)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -197,7 +219,9 @@ class Classifier(pl.LightningModule):
             "codes": self.codes,
             "unread": self.unreadable_images(),
             # of each process by itself, because sums in another order differ in their last digit
-            "epoch_so_far": all_gather(self._epoch_state()) if len(self.history) == self.current_epoch else None,
+            "epoch_so_far": all_gather(self._epoch_state())
+            if len(self.history) == self.current_epoch
+            else None,
         }
 
     def unreadable_images(self) -> list[int]:
@@ -206,16 +230,30 @@ class Classifier(pl.LightningModule):
 
     def _epoch_state(self) -> dict[str, Any]:
         loss = {name: getattr(self.train_loss, name).item() for name in LOSS_STATES}
-        return {"loss": loss, "seen": self._num_images, "train_s": time.perf_counter() - self._started}
+        return {
+            "loss": loss,
+            "seen": self._num_images,
+            "train_s": time.perf_counter() - self._started,
+        }
 
     def _restore_epoch(self, states: list[dict[str, Any]]) -> None:
         if len(states) == self.trainer.world_size:
             own = states[self.global_rank]
-        elif self.global_rank == 0:  # another number of processes than before: rank 0 takes all that was counted
+        elif (
+            self.global_rank == 0
+        ):  # another number of processes than before: rank 0 takes all that was counted
             loss = {name: sum(state["loss"][name] for state in states) for name in LOSS_STATES}
-            own = {"loss": loss, "seen": sum(state["seen"] for state in states), "train_s": states[0]["train_s"]}
+            own = {
+                "loss": loss,
+                "seen": sum(state["seen"] for state in states),
+                "train_s": states[0]["train_s"],
+            }
         else:
-            own = {"loss": dict.fromkeys(LOSS_STATES, 0.0), "seen": 0, "train_s": states[0]["train_s"]}
+            own = {
+                "loss": dict.fromkeys(LOSS_STATES, 0.0),
+                "seen": 0,
+                "train_s": states[0]["train_s"],
+            }
         for name, value in own["loss"].items():
             getattr(self.train_loss, name).fill_(value)
         self._num_images, self._started = own["seen"], time.perf_counter() - own["train_s"]
@@ -224,7 +262,8 @@ class Classifier(pl.LightningModule):
         kept = checkpoint["rectifiers"]
         if kept["run"] != self.run:
             raise InputError(
-                f"the checkpoint is of run {kept['run']} and not of {self.run}; put each into its own folder"
+                f"the checkpoint is of run {kept['run']} and not of {self.run}; put each into "
+                "its own folder"
             )
         refuse_other_network(self, checkpoint["state_dict"])
         self.history = list(kept["history"])
@@ -235,14 +274,17 @@ class Classifier(pl.LightningModule):
 
 
 def refuse_other_network(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Raise an InputError where `weights` are of another network than `module`; it names the first that differs."""
+    """Raise an InputError where `weights` are of another network than `module`; it names the first
+    that differs."""
     own = {name: tuple(value.shape) for name, value in module.state_dict().items()}
     theirs = {name: tuple(value.shape) for name, value in weights.items()}
     if own != theirs:
         name = min(name for name in own.keys() | theirs.keys() if own.get(name) != theirs.get(name))
         raise InputError(
-            f"the weights are of another network: {name} is {theirs.get(name, 'not in it')} there and "
-            f"{own.get(name, 'unknown')} here; remove the file, or give the model that it was made with"
+            f"the weights are of another network: {name} is {theirs.get(name, 'not in it')} "
+            "there and "
+            f"{own.get(name, 'unknown')} here; remove the file, or give the model that it was "
+            "made with"
         )
 
 
@@ -251,13 +293,15 @@ def _finite(x: object) -> bool:
 
 
 def all_finite(numbers: Tensor) -> bool:
-    """Return whether all numbers are finite. In most cases their sum shows it, in a tenth of the time."""
+    """Return whether all numbers are finite. In most cases their sum shows it, in a tenth of the
+    time."""
     return bool(torch.isfinite(numbers.sum())) or bool(torch.isfinite(numbers).all())
 
 
 @torch.no_grad()
 def first_bad_layer(network: nn.Module, x: Tensor) -> str:
-    """Return the first module, in the order of a forward pass on `x`, whose weights or output are not finite.
+    """Return the first module, in the order of a forward pass on `x`, whose weights or output are
+    not finite.
 
     "input" where `x` itself is not finite, "loss" where all scores still are.
     """
@@ -269,7 +313,9 @@ def first_bad_layer(network: nn.Module, x: Tensor) -> str:
         if not list(module.children()):
 
             def check(module: nn.Module, _: object, output: object, name: str = name) -> None:
-                if not bad and not (_finite(output) and all(_finite(p) for p in module.parameters())):
+                if not bad and not (
+                    _finite(output) and all(_finite(p) for p in module.parameters())
+                ):
                     bad.append(name)
 
             handles.append(module.register_forward_hook(check))

@@ -1,4 +1,5 @@
-"""The paper's optimiser: SGD with momentum, decay of conv and linear weights alone, and its step rule."""
+"""The paper's optimiser: SGD with momentum, decay of conv and linear weights alone, and its step
+rule."""
 
 import math
 from collections.abc import Sequence
@@ -9,12 +10,14 @@ from torch import nn
 from torch.optim import SGD, Optimizer
 
 
-def group_parameters(network: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
+def group_parameters(
+    network: nn.Module,
+) -> tuple[list[nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
     """Return (weights, biases, others) of `network`, disjoint and complete.
 
-    Weights and biases are those of conv and linear layers. Others are all other parameters: slopes of any activation
-    and those of normalisation. Decay would pull a slope to 0, which is ReLU (section 2.1).
-    """
+    Weights and biases are those of conv and linear layers. Others are all other parameters: slopes
+    of any activation and those of normalisation. Decay would pull a slope to 0, which is ReLU
+    (section 2.1)."""
     layers = [m for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
     weights = [cast(nn.Parameter, layer.weight) for layer in layers]
     biases = [cast(nn.Parameter, layer.bias) for layer in layers if layer.bias is not None]
@@ -32,21 +35,31 @@ def build_sgd(
     slope_weight_decay: float = 0.0,
     fused: bool = False,
 ) -> Optimizer:
-    """Return SGD with decay on the weights alone and biases at `bias_lr_factor` times the learning rate.
+    """Return SGD with decay on the weights alone and biases at `bias_lr_factor` times the learning
+    rate.
 
-    slope_weight_decay: decay of PReLU's slopes, which do not decay in the paper. fused: make the step in one pass over
-    each weight, else as torch chooses. A state loads into either, also where channels lie in another order in memory.
-    """
+    slope_weight_decay: decay of PReLU's slopes, which do not decay in the paper. fused: make the
+    step in one pass over each weight, else as torch chooses. A state loads into either, also where
+    channels lie in another order in memory."""
     weights, biases, others = group_parameters(network)
     prelu_weights = {id(m.weight) for m in network.modules() if isinstance(m, nn.PReLU)}
     slopes = [p for p in others if id(p) in prelu_weights and slope_weight_decay]
     groups = [
         {"params": weights, "lr": lr, "weight_decay": weight_decay},
         {"params": biases, "lr": lr * bias_lr_factor, "weight_decay": 0.0},
-        {"params": [p for p in others if not (slopes and id(p) in prelu_weights)], "lr": lr, "weight_decay": 0.0},
+        {
+            "params": [p for p in others if not (slopes and id(p) in prelu_weights)],
+            "lr": lr,
+            "weight_decay": 0.0,
+        },
         {"params": slopes, "lr": lr, "weight_decay": slope_weight_decay},
     ]
-    optimizer = SGD([group for group in groups if group["params"]], lr=lr, momentum=momentum, fused=fused or None)
+    optimizer = SGD(
+        [group for group in groups if group["params"]],
+        lr=lr,
+        momentum=momentum,
+        fused=fused or None,
+    )
     if fused:
         optimizer.register_step_pre_hook(_start_momentum_at_zero)
 
@@ -69,19 +82,24 @@ def _start_momentum_at_zero(optimizer: Optimizer, *_: Any) -> None:
     """
     for group in optimizer.param_groups:
         for p in group["params"]:
-            if group["momentum"] and p.requires_grad and optimizer.state[p].get("momentum_buffer") is None:
+            if (
+                group["momentum"]
+                and p.requires_grad
+                and optimizer.state[p].get("momentum_buffer") is None
+            ):
                 optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p)
 
 
 def drop_epochs(
     errors: Sequence[float], patience: int, max_drops: int, fixed: Sequence[int] | None = None
 ) -> list[int]:
-    """Return the epochs, counted from 1, after which the learning rate drops, given the error of each epoch so far.
+    """Return the epochs, counted from 1, after which the learning rate drops, given the error of
+    each epoch so far.
 
-    patience: epochs without a new lowest error before a drop (the paper does not print its rule; this is ours).
-    max_drops: the largest number of drops. fixed: drop after these epochs whatever the error is, as the paper did for
-    the second arm of its ReLU / PReLU pairs.
-    """
+    patience: epochs without a new lowest error before a drop (the paper does not print its rule;
+    this is ours).
+    max_drops: the largest number of drops. fixed: drop after these epochs whatever the error is, as
+    the paper did for the second arm of its ReLU / PReLU pairs."""
     if fixed is not None:
         return [epoch for epoch in fixed if epoch <= len(errors)]
     drops: list[int] = []

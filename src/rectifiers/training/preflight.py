@@ -1,4 +1,5 @@
-"""What is settled before a run starts: the processes asked for are there, and they agree on what is run."""
+"""What is settled before a run starts: the processes asked for are there, and they agree on what is
+run."""
 
 import os
 from collections import Counter
@@ -15,65 +16,94 @@ from rectifiers.runs.identity import without
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runtime import processor
 from rectifiers.runtime.console import stderr
-from rectifiers.runtime.distributed import World, all_gather, check_agreement, join_process_group, launch_command
+from rectifiers.runtime.distributed import (
+    World,
+    all_gather,
+    check_agreement,
+    join_process_group,
+    launch_command,
+)
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import check_writable
 
 
 def check_compute(compute: Compute, here: World) -> None:
-    """Refuse hardware that is not there and processes that were not started; the message has the command to type."""
+    """Refuse hardware that is not there and processes that were not started; the message has the
+    command to type."""
     if compute.accelerator == "gpu" and not torch.cuda.is_available():
-        raise InputError("compute.accelerator=gpu needs a GPU, and torch sees none; choose compute=cpu")
+        raise InputError(
+            "compute.accelerator=gpu needs a GPU, and torch sees none; choose compute=cpu"
+        )
     if compute.accelerator == "cpu" and compute.precision == "16-mixed":
-        raise InputError("compute.precision=16-mixed works on a GPU only; choose 32-true or bf16-mixed")
+        raise InputError(
+            "compute.precision=16-mixed works on a GPU only; choose 32-true or bf16-mixed"
+        )
     for key in ("fast", "autotune"):
         if compute.accelerator == "cpu" and getattr(compute, key):
             raise InputError(
-                f"compute.{key}=true is for GPUs, and compute.accelerator=cpu; choose compute=one_gpu or leave it out "
-                "(a processor with instructions for bfloat16 is faster by compute.precision=bf16-mixed)"
+                f"compute.{key}=true is for GPUs, and compute.accelerator=cpu; choose "
+                "compute=one_gpu or leave it out "
+                "(a processor with instructions for bfloat16 is faster by "
+                "compute.precision=bf16-mixed)"
             )
     if compute.fast and not torch.cuda.is_bf16_supported(including_emulation=False):
         raise InputError(
-            f"compute.fast=true needs a GPU with bfloat16, which {torch.cuda.get_device_name()} has not; leave it out"
+            "compute.fast=true needs a GPU with bfloat16, which "
+            f"{torch.cuda.get_device_name()} has not; leave it out"
         )
     started = here.size // here.nodes
     nodes, devices = compute.nodes or here.nodes, compute.devices or started
     if (nodes, devices) != (here.nodes, started):
         error = InputError(
-            f"compute.nodes={nodes} compute.devices={devices} asks for {nodes * devices} processes, and "
-            f"{here.size} on {here.nodes} {'node was' if here.nodes == 1 else 'nodes were'} started; type: "
+            f"compute.nodes={nodes} compute.devices={devices} asks for {nodes * devices} "
+            "processes, and "
+            f"{here.size} on {here.nodes} {'node was' if here.nodes == 1 else 'nodes were'} "
+            "started; type: "
             f"{launch_command(nodes, devices)}"
         )
         error.on_all_ranks = True
         raise error
     if compute.accelerator == "gpu" and started > torch.cuda.device_count():
         raise InputError(
-            f"{started} processes on this node share {torch.cuda.device_count()} GPUs; start one process a GPU"
+            f"{started} processes on this node share {torch.cuda.device_count()} GPUs; start "
+            "one process a GPU"
         )
 
 
 def check_places(config: RunConfig) -> None:
-    """Refuse folders that cannot be written, before the data are opened; a cache that is there may be read alone."""
+    """Refuse folders that cannot be written, before the data are opened; a cache that is there may
+    be read alone."""
     check_writable("runs_dir", config.runs_dir)
     if not isdir(config.cache_dir):
         check_writable("cache_dir", config.cache_dir)
 
 
-BACKEND = {"cpu": "gloo", "gpu": "cpu:gloo,cuda:nccl"}  # what is no gradient is agreed on by the processors
-OWN = ("data.root", "data.download", "cache_dir", "compute.workers", "compute.threads")  # may differ between machines
+BACKEND = {
+    "cpu": "gloo",
+    "gpu": "cpu:gloo,cuda:nccl",
+}  # what is no gradient is agreed on by the processors
+OWN = (
+    "data.root",
+    "data.download",
+    "cache_dir",
+    "compute.workers",
+    "compute.threads",
+)  # may differ between machines
 
 
 def meet(config: RunConfig, here: World) -> None:
     """Meet the other processes of the run, before any of them waits for what another never does.
 
     Raises:
-        InputError: where the hardware or the processes are not there, or the processes were not asked for the same
-            thing: on every rank, with the key and both values.
+        InputError: where the hardware or the processes are not there, or the processes were not
+            asked for the same thing: on every rank, with the key and both values.
     """
     compute = config.compute
     check_compute(compute, here)
     if compute.accelerator == "gpu":
-        torch.cuda.set_device(here.local_rank)  # before anything is put on "the" GPU, by NCCL and pinning too
+        torch.cuda.set_device(
+            here.local_rank
+        )  # before anything is put on "the" GPU, by NCCL and pinning too
     join_process_group(here, BACKEND[compute.accelerator], compute.timeout_s)
     if here.size > 1:
         check_agreement({"code": code_fingerprint(), **_flat(without(config.as_dict(), OWN))})
@@ -82,24 +112,36 @@ def meet(config: RunConfig, here: World) -> None:
 def _flat(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in node.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+        flat |= (
+            _flat(value, f"{prefix}{key}.")
+            if isinstance(value, dict)
+            else {f"{prefix}{key}": value}
+        )
     return flat
 
 
-def announce(config: RunConfig, source: Source, run: str, activation: str | None, here: World) -> None:
-    """Print what is about to run, on rank 0. activation: the module in words, None for a network without any."""
+def announce(
+    config: RunConfig, source: Source, run: str, activation: str | None, here: World
+) -> None:
+    """Print what is about to run, on rank 0. activation: the module in words, None for a network
+    without any."""
     compute, batch = config.compute, config.optim.global_batch
     gpu = compute.accelerator == "gpu"
-    devices = Counter(all_gather(torch.cuda.get_device_name(here.local_rank) if gpu else processor.name()))
+    devices = Counter(
+        all_gather(torch.cuda.get_device_name(here.local_rank) if gpu else processor.name())
+    )
     if here.rank > 0:
         return
     shown = "" if activation is None else f"{activation}, "
-    share = f" = {here.size} x {batch // here.size}" if here.size > 1 and batch % here.size == 0 else ""
+    share = (
+        f" = {here.size} x {batch // here.size}" if here.size > 1 and batch % here.size == 0 else ""
+    )
     agreed = "; all have this configuration, data and code" if here.size > 1 else ""
     stderr.print(
         f"run {run}: {shown}data {source.name} {source.digest[:12]}, batch {batch}{share}, "
         f"{'fast, ' if compute.fast else ''}{compute.precision}, {_many(here.nodes, 'node')}, "
-        f"{_many(here.size, 'process')} on {', '.join(f'{n} x {name}' for name, n in devices.items())}{agreed}",
+        f"{_many(here.size, 'process')} on "
+        f"{', '.join(f'{n} x {name}' for name, n in devices.items())}{agreed}",
         highlight=False,
         soft_wrap=True,
         markup=False,
@@ -114,10 +156,15 @@ def _many(number: int, noun: str) -> str:
 
 
 def warn_of_stale_addresses(environment: Mapping[str, str]) -> None:
-    """Say once that torchrun's restarts will not work: its store keeps the addresses of processes that are gone."""
-    if int(environment["TORCHELASTIC_MAX_RESTARTS"]) > 0 and environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+    """Say once that torchrun's restarts will not work: its store keeps the addresses of processes
+    that are gone."""
+    if (
+        int(environment["TORCHELASTIC_MAX_RESTARTS"]) > 0
+        and environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    ):
         stderr.print(
-            "--max-restarts needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in torchrun's environment, on every node; "
+            "--max-restarts needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in torchrun's "
+            "environment, on every node; "
             "without it a restart looks for the processes that are gone",
             soft_wrap=True,
         )

@@ -13,7 +13,14 @@ from rectifiers.evaluation.testing import evaluate
 from rectifiers.nn.activations import describe
 from rectifiers.runs.identity import canonical_json, science
 from rectifiers.runs.record import SCHEMA_VERSION, TrainingRecord, finite
-from rectifiers.runs.record_parts import Divergence, InitReportEntry, Network, ProtocolResult, Slopes, SplitSizes
+from rectifiers.runs.record_parts import (
+    Divergence,
+    InitReportEntry,
+    Network,
+    ProtocolResult,
+    Slopes,
+    SplitSizes,
+)
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.distributed import all_gather
 from rectifiers.training.build import Run
@@ -25,12 +32,19 @@ AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
 def protocol_result(run: Run, name: str) -> ProtocolResult:
-    """Test the run's network on its test split by the protocol that `evaluation.<name>` configures."""
+    """Test the run's network on its test split by the protocol that `evaluation.<name>`
+    configures."""
     config, compute, classifier = run.config, run.config.compute, run.classifier
     target, images = config.evaluation.protocols[name], run.source.tested
     protocol = import_function(f"evaluation.{name}", target)(config.data.crop_px)
-    device = torch.device("cuda", run.here.local_rank) if compute.accelerator == "gpu" else torch.device("cpu")
-    lower = AUTOCAST.get(compute.precision)  # a result is of the precision that the run was trained in
+    device = (
+        torch.device("cuda", run.here.local_rank)
+        if compute.accelerator == "gpu"
+        else torch.device("cpu")
+    )
+    lower = AUTOCAST.get(
+        compute.precision
+    )  # a result is of the precision that the run was trained in
     started = time.perf_counter()
     with (
         progress_bar(f"testing {name}", -(-len(images.labels) // run.here.size)) as seen,
@@ -48,11 +62,19 @@ def protocol_result(run: Run, name: str) -> ProtocolResult:
         )
     seconds = time.perf_counter() - started
     shapes = Counter(images.shape(i) for i in range(len(images.labels)))
-    cost = sum(count * protocol.multiply_adds(classifier.network, *shape) for shape, count in shapes.items())
+    cost = sum(
+        count * protocol.multiply_adds(classifier.network, *shape)
+        for shape, count in shapes.items()
+    )
     path, kept = scores_path(run.folder, name), None
     if config.evaluation.keep_scores:
         labels = torch.tensor(list(images.labels))
-        kept = Scores(tested.scores.numpy(), labels.numpy(), run.source.digest, canonical_json(target.as_dict()))
+        kept = Scores(
+            tested.scores.numpy(),
+            labels.numpy(),
+            run.source.digest,
+            canonical_json(target.as_dict()),
+        )
         if run.here.rank == 0:
             write(path, kept)
     elif run.here.rank == 0:
@@ -104,7 +126,9 @@ def training_record(
             parameters=sum(p.numel() for p in network.parameters()),
             slopes=sum(slope.numel() for slope in network.slopes().values()),
             multiply_adds=network.multiply_adds,
-            activation=next((describe(module) for module, _ in network.activations().values()), None),
+            activation=next(
+                (describe(module) for module, _ in network.activations().values()), None
+            ),
         ),
         class_names=list(source.classes),
         init_report=[InitReportEntry(**entry.as_dict()) for entry in run.init_report],
@@ -130,14 +154,17 @@ def training_record(
             test=None if source.test is None else len(source.test.labels),
         ),
         images_per_second=statistics.harmonic_mean(rates) if rates else None,
-        wall_s=sum([*(row["seconds"] for row in history), *(result.seconds for result in results.values())]),
+        wall_s=sum(
+            [*(row["seconds"] for row in history), *(result.seconds for result in results.values())]
+        ),
         codes=run.classifier.codes,
         provenance=run.provenance,
     )
 
 
 def without_places(overrides: Sequence[str]) -> list[str]:
-    """Return what others can type for the same run: nothing that names a folder or an account of this machine."""
+    """Return what others can type for the same run: nothing that names a folder or an account of
+    this machine."""
     kept = []
     for override in overrides:
         key, _, value = override.partition("=")
@@ -155,4 +182,7 @@ def _unread_warning(indices: Sequence[int]) -> list[str]:
     if not indices:
         return []
     named = ", ".join(str(index) for index in indices)
-    return [f"{len(indices)} training images could not be read; others took their places (by index: {named})"]
+    return [
+        f"{len(indices)} training images could not be read; others took their places (by "
+        f"index: {named})"
+    ]

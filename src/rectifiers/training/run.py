@@ -68,12 +68,14 @@ def train(
 ) -> Outcome[TrainingRecord]:
     """Run `config` unless its record exists; go on from its last checkpoint where there is one.
 
-    choices: the group options that made the configuration (`{"activation": "prelu", ...}`), kept in the record.
+    choices: the group options that made the configuration (`{"activation": "prelu", ...}`), kept in
+    the record.
     overrides: what was typed for it after `python train.py`, kept in the record too.
     callbacks: look on while it trains and change nothing; the record does not know of them.
 
     Raises:
-        InputError: for anything the user gave that cannot be used; nothing has been overwritten then.
+        InputError: for anything the user gave that cannot be used; nothing has been overwritten
+        then.
         Stopped: where a signal asked for it; the same command goes on from the last checkpoint.
     """
     here = world()
@@ -82,7 +84,9 @@ def train(
         run_on_all_ranks(lambda: check_places(config))
         run_on_all_ranks(lambda: check_functions(config))
         source = open_together(config)
-        config, folder, found = find_or_lock(config.with_content(source.digest), here, until_the_end)
+        config, folder, found = find_or_lock(
+            config.with_content(source.digest), here, until_the_end
+        )
         if found is not None and found.is_complete:
             return Outcome(found.record, found.path, fresh=False)
         activation = describe_activation(config)
@@ -102,7 +106,9 @@ def train(
                     record = training_record(run, choices, overrides, diverged, results)
                 else:
                     more = test(run, found.lacking)
-                    record = found.record.model_copy(update={"protocols": found.record.protocols | more})
+                    record = found.record.model_copy(
+                        update={"protocols": found.record.protocols | more}
+                    )
                 record = broadcast_from_rank_zero(lambda: keep(record, folder))
                 mirror.finished(record)  # the other ranks need not wait for what W&B takes
     return Outcome(record, folder / "record.json", fresh=True, note=mirror.note)
@@ -120,7 +126,9 @@ def open_together(config: RunConfig) -> Source:
     return inspect_source(source, config)
 
 
-def find_or_lock(config: RunConfig, here: World, until_the_end: ExitStack) -> tuple[RunConfig, Path, Found | None]:
+def find_or_lock(
+    config: RunConfig, here: World, until_the_end: ExitStack
+) -> tuple[RunConfig, Path, Found | None]:
     """Return (`config` with all that it refers to put in, the run's folder, what there is of it).
 
     Unless that is complete, this process, or rank 0 of several, holds the run until the end.
@@ -137,7 +145,9 @@ def find_or_lock(config: RunConfig, here: World, until_the_end: ExitStack) -> tu
         folder = run_folder(settled)
         assert folder is not None  # the data's hash is known
         if settled.rerun and begun_by(folder, launches):
-            settled = settled.replaced({"rerun": False})  # that has been done, and this is a restart
+            settled = settled.replaced(
+                {"rerun": False}
+            )  # that has been done, and this is a restart
         try:
             until_the_end.enter_context(held(folder, patience_s))
         except InputError:
@@ -151,24 +161,34 @@ def find_or_lock(config: RunConfig, here: World, until_the_end: ExitStack) -> tu
 
 
 def begin_folder(run: Run) -> None:
-    """Make the run's folder with what is known before training. A finished run that is run again is set aside."""
+    """Make the run's folder with what is known before training. A finished run that is run again is
+    set aside."""
     try:
         begin(run.folder, rerun=run.config.rerun)
-        write_text(run.folder / "config.yaml", yaml.safe_dump(run.config.as_dict(), sort_keys=False))
-        init_report = yaml.safe_dump([entry.as_dict() for entry in run.init_report], sort_keys=False)
+        write_text(
+            run.folder / "config.yaml", yaml.safe_dump(run.config.as_dict(), sort_keys=False)
+        )
+        init_report = yaml.safe_dump(
+            [entry.as_dict() for entry in run.init_report], sort_keys=False
+        )
         write_text(run.folder / "init_report.yaml", init_report)
         save(run.preprocess, run.folder / "statistics.pt")
     except OSError as error:
-        raise InputError(f"runs_dir={run.config.runs_dir} cannot be written ({error}); give another") from error
+        raise InputError(
+            f"runs_dir={run.config.runs_dir} cannot be written ({error}); give another"
+        ) from error
 
 
 def fit(run: Run, mirror: Mirror, callbacks: Sequence[Callback]) -> Diverged | None:
-    """Train to the end, from the last checkpoint where there is one; return where the loss stopped being finite."""
+    """Train to the end, from the last checkpoint where there is one; return where the loss stopped
+    being finite."""
     config, folder, is_first = run.config, run.folder, run.here.rank == 0
     if config.compute.compile:
-        # In place, so the checkpoint's keys stay; with torch's own random numbers, so dropout's masks do too. torch
-        # leaves out the CUDA graphs where an operation allows none.
-        run.network.compile(options={"fallback_random": True, "triton.cudagraphs": config.compute.fast})
+        # In place, so the checkpoint's keys stay; with torch's own random numbers, so dropout's
+        # masks do too. torch leaves out the CUDA graphs where an operation allows none.
+        run.network.compile(
+            options={"fallback_random": True, "triton.cudagraphs": config.compute.fast}
+        )
     stop_if_requested("before its next step")
     trainer = lightning.build_trainer(run, mirror.epochs, callbacks)
     start = broadcast_from_rank_zero(lambda: newest(folder))
@@ -180,7 +200,9 @@ def fit(run: Run, mirror: Mirror, callbacks: Sequence[Callback]) -> Diverged | N
     except Diverged as found:
         diverged = found
     if config.logger.name != "none" and run.classifier.history and is_first:
-        write_metrics(folder / "metrics.csv", run.classifier.history)  # a kill may have come before its last line
+        write_metrics(
+            folder / "metrics.csv", run.classifier.history
+        )  # a kill may have come before its last line
     return diverged
 
 
@@ -193,13 +215,16 @@ def load_trained(run: Run, found: Found) -> None:
     last = found.path.with_name(LAST)
     if not last.exists():
         raise InputError(
-            f"evaluation=[{', '.join(found.lacking)}] asks for more than {found.path} has, and last.ckpt is gone, so "
+            f"evaluation=[{', '.join(found.lacking)}] asks for more than {found.path} has, and "
+            "last.ckpt is gone, so "
             "nothing can be tested; give rerun=true to train again"
         )
     try:
         checkpoint = AtomicCheckpointIO().load_checkpoint(last)
     except InputError as error:
-        raise InputError(f"{str(error).partition(';')[0]}; give rerun=true to train this run again") from error
+        raise InputError(
+            f"{str(error).partition(';')[0]}; give rerun=true to train this run again"
+        ) from error
     run.classifier.on_load_checkpoint(checkpoint)
     run.classifier.load_state_dict(checkpoint["state_dict"])
 
@@ -217,13 +242,15 @@ def keep(record: TrainingRecord, folder: Path) -> TrainingRecord:
 
 
 def test_weights(config: RunConfig, path: Path) -> Results:
-    """Return what the protocols of `config` say of the weights in a plain `state_dict`; there is no run to record.
+    """Return what the protocols of `config` say of the weights in a plain `state_dict`; there is no
+    run to record.
 
-    Several processes test together, and each returns the result of all. Kept scores go into a folder beside the
-    file, `<file>.tested`.
+    Several processes test together, and each returns the result of all. Kept scores go into a
+    folder beside the file, `<file>.tested`.
 
     Raises:
-        InputError: where the file holds no weights, or those of another network than `config` describes.
+        InputError: where the file holds no weights, or those of another network than `config`
+        describes.
     """
     here, folder = world(), path.with_name(f"{path.name}.tested")
     with _errors_in_words(config, here):
@@ -249,26 +276,33 @@ def _tracked(run: Run, choices: Choices) -> Tracked | None:
 
 @contextmanager
 def _errors_in_words(config: RunConfig, here: World) -> Iterator[None]:
-    """Turn a full disk and the loss of other processes, wherever they are noticed, into a sentence."""
+    """Turn a full disk and the loss of other processes, wherever they are noticed, into a
+    sentence."""
     try:
         yield
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
         raise InputError(
-            f"{error.filename or config.runs_dir} could not be written ({error.strerror}); make room there and give "
+            f"{error.filename or config.runs_dir} could not be written ({error.strerror}); "
+            "make room there and give "
             "the same command: the run goes on from its last checkpoint"
         ) from error
     except RuntimeError as error:
         if str(error).startswith("DataLoader timed out"):
             raise InputError(
-                f"compute.timeout_s={config.compute.timeout_s:g} went by without a batch of the processes that load "
-                "images; the same command goes on from the last checkpoint, and may be given a larger one where "
+                f"compute.timeout_s={config.compute.timeout_s:g} went by without a batch of "
+                "the processes that load "
+                "images; the same command goes on from the last checkpoint, and may be given a "
+                "larger one where "
                 "reading is that slow"
             ) from error
-        if here.size == 1 or not (isinstance(error, torch.distributed.DistError) or "gloo" in str(error)):
+        if here.size == 1 or not (
+            isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
+        ):
             raise
         raise InputError(
-            f"rank {here.rank} lost the other processes ({first_line(error)}); the same command goes on from the "
+            f"rank {here.rank} lost the other processes ({first_line(error)}); the same "
+            "command goes on from the "
             "last checkpoint"
         ) from error

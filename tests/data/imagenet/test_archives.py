@@ -47,7 +47,9 @@ def special(name: str, kind: bytes, link: str = "", size: int = 0) -> tarfile.Ta
 
 
 def listed(content: bytes, most: int = 3, most_bytes: int = 1000) -> list[archives.Member]:
-    return list_members(io.BytesIO(content), "x.tar", WANTED, size=len(content), most=most, most_bytes=most_bytes)
+    return list_members(
+        io.BytesIO(content), "x.tar", WANTED, size=len(content), most=most, most_bytes=most_bytes
+    )
 
 
 def test_members_are_sorted_and_have_the_offsets_of_their_bytes() -> None:
@@ -73,7 +75,10 @@ HOSTILE = [
     (tar_of(*((f"a{i}.JPEG", b"x") for i in range(4))), r"'a3\.JPEG' is one more than the 3 files"),
     (tar_of(("a1.JPEG", bytes(1001))), "claims 1,001 bytes, more than the 1,000"),
     (tar_of(("a1.JPEG", bytes(900)))[:1000], r"'a1\.JPEG' is cut short"),
-    (tar_of(special("a1.JPEG", tarfile.REGTYPE, size=-1)), "claims -1 bytes|cannot be read as a tar"),
+    (
+        tar_of(special("a1.JPEG", tarfile.REGTYPE, size=-1)),
+        "claims -1 bytes|cannot be read as a tar",
+    ),
     (b"", "cannot be read as a tar"),
     (b"no tar at all" * 100, "cannot be read as a tar"),
 ]
@@ -86,8 +91,13 @@ def test_a_hostile_tar_is_refused_in_one_sentence(content: bytes, sentence: str)
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 2047), st.integers(0, 255)), min_size=1, max_size=8), st.integers(0, 3072))
-def test_any_damage_is_refused_in_one_sentence_or_harmless(changes: list[tuple[int, int]], cut: int) -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 2047), st.integers(0, 255)), min_size=1, max_size=8),
+    st.integers(0, 3072),
+)
+def test_any_damage_is_refused_in_one_sentence_or_harmless(
+    changes: list[tuple[int, int]], cut: int
+) -> None:
     content = bytearray(tar_of(("a1.JPEG", b"one"), ("a2.JPEG", b"two")))
     for place, value in changes:
         content[place] = value
@@ -105,7 +115,11 @@ def test_a_sparse_file_that_claims_terabytes_is_refused() -> None:
     with pytest.raises(InputError, match=r"is no regular file|cannot be read as a tar"):
         listed(tar_of(info))
     pax = tarfile.TarInfo("a1.JPEG")
-    pax.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": str(2**42)}
+    pax.pax_headers = {
+        "GNU.sparse.major": "1",
+        "GNU.sparse.minor": "0",
+        "GNU.sparse.realsize": str(2**42),
+    }
     with pytest.raises(InputError):
         listed(tar_of(pax))
 
@@ -121,14 +135,20 @@ def test_an_archive_must_have_its_pinned_bytes(miniature: Expected) -> None:
 def test_a_wrong_archive_is_named_with_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "x.tar"
     md5 = "9dd4e461268c8034f5c8564e155c67a6"  # of b"x"
-    with pytest.raises(InputError, match=r"x\.tar is missing; put the archive \(or a link to it\) there"):
+    with pytest.raises(
+        InputError, match=r"x\.tar is missing; put the archive \(or a link to it\) there"
+    ):
         verify(Archive(path, md5, None))
     path.write_bytes(b"x")
     verify(Archive(path, md5, 1))
-    with pytest.raises(InputError, match=r"x\.tar has 1 bytes and the pinned archive 2; fetch it again"):
+    with pytest.raises(
+        InputError, match=r"x\.tar has 1 bytes and the pinned archive 2; fetch it again"
+    ):
         verify(Archive(path, md5, 2))
     path.write_bytes(b"y")
-    with pytest.raises(InputError, match=rf"x\.tar has the md5 \w+ and the pinned archive {md5}; fetch it again"):
+    with pytest.raises(
+        InputError, match=rf"x\.tar has the md5 \w+ and the pinned archive {md5}; fetch it again"
+    ):
         verify(Archive(path, md5, 1))
 
 
@@ -136,19 +156,28 @@ def test_dvc_and_archives_yaml_pin_the_same_official_archives(tmp_path: Path) ->
     script = load_script("prepare_imagenet")
     expected = read_expected(ROOT / "pipelines" / "imagenet" / "archives.yaml")
     assert {a.md5 for a in expected.archives.values()} == {
-        "1d675b47d978889d74fa0da5fadfb00e", "29b22e2961454d5413ddabcf34fc5622", "fa75699e90414af021442c21a62c3abf"
-    }  # fmt: skip
+        "1d675b47d978889d74fa0da5fadfb00e",
+        "29b22e2961454d5413ddabcf34fc5622",
+        "fa75699e90414af021442c21a62c3abf",
+    }
     assert (expected.classes, expected.train_images, expected.val_images) == (1000, 1281167, 50000)
-    with pytest.raises(InputError, match=r"ILSVRC2012_img_train\.tar is missing"):  # and not: the pins differ
+    with pytest.raises(
+        InputError, match=r"ILSVRC2012_img_train\.tar is missing"
+    ):  # and not: the pins differ
         script.verify_all(
             replace(
-                expected, archives={k: replace(a, path=tmp_path / a.path.name) for k, a in expected.archives.items()}
+                expected,
+                archives={
+                    k: replace(a, path=tmp_path / a.path.name) for k, a in expected.archives.items()
+                },
             ),
             ROOT / "data.dvc",
         )
     rewritten = tmp_path / "data.dvc"
     rewritten.write_text((ROOT / "data.dvc").read_text().replace("1d675b", "000000"))
-    with pytest.raises(InputError, match=r"data\.dvc no longer pins the official archives; give git checkout"):
+    with pytest.raises(
+        InputError, match=r"data\.dvc no longer pins the official archives; give git checkout"
+    ):
         script.verify_all(expected, rewritten)
 
 
@@ -161,14 +190,17 @@ def test_an_unreadable_list_of_archives_is_reported_in_one_sentence(tmp_path: Pa
 
 # ---- the devkit's tar.gz ----
 
-# gzip's own function keeps the time, and a test's name would differ between the processes of pytest-xdist.
+# gzip's own function keeps the time, and a test's name would differ between the processes of
+# pytest-xdist.
 packed = partial(gzip.compress, mtime=0)
 NAMES = {"it": re.compile(r"kit/it\.txt")}
 
 
 def test_a_gzipped_tar_yields_the_requested_files(tmp_path: Path) -> None:
     path = tmp_path / "kit.tar.gz"
-    path.write_bytes(packed(tar_of(special("kit", tarfile.DIRTYPE), ("kit/it.txt", b"it"), ("kit/x", b""))))
+    path.write_bytes(
+        packed(tar_of(special("kit", tarfile.DIRTYPE), ("kit/it.txt", b"it"), ("kit/x", b"")))
+    )
     assert read_gzipped_members(path, NAMES) == {"it": b"it"}
 
 
@@ -181,11 +213,19 @@ def test_a_gzipped_tar_yields_the_requested_files(tmp_path: Path) -> None:
         (packed(tar_of(("kit/x", b"it"))), r"has 0 files kit/it\\\.txt and must have one"),
         (packed(tar_of(("kit/../../it.txt", b"it"))), "is not named"),
         (packed(tar_of(("..", b"it"))), "is not named"),
-        (packed(tar_of(special("kit/it.txt", tarfile.SYMTYPE, "/etc/passwd"))), "is no regular file"),
-        (packed(tar_of(*((f"kit/{i}", b"") for i in range(1001)))), "is one more than the 1,000 files"),
+        (
+            packed(tar_of(special("kit/it.txt", tarfile.SYMTYPE, "/etc/passwd"))),
+            "is no regular file",
+        ),
+        (
+            packed(tar_of(*((f"kit/{i}", b"") for i in range(1001)))),
+            "is one more than the 1,000 files",
+        ),
     ],
 )
-def test_a_hostile_devkit_is_refused_in_one_sentence(content: bytes, sentence: str, tmp_path: Path) -> None:
+def test_a_hostile_devkit_is_refused_in_one_sentence(
+    content: bytes, sentence: str, tmp_path: Path
+) -> None:
     path = tmp_path / "kit.tar.gz"
     path.write_bytes(content)
     with pytest.raises(InputError, match=rf"kit\.tar\.gz.*{sentence}"):

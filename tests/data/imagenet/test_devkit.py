@@ -20,8 +20,13 @@ LEAVES = ((1, "n00000003", 0), (2, "n00000001", 0), (3, "n00000002", 0))
 INNER = ((4, "n00000000", 2),)
 
 
-def kit(path: Path, rows: tuple = LEAVES + INNER, truth: str = "1\n2\n3\n1\n", meta: bytes | None = None) -> Path:
-    synsets = np.zeros((len(rows), 1), dtype=[(n, object) for n in ("ILSVRC2012_ID", "WNID", "words", "num_children")])
+def kit(
+    path: Path, rows: tuple = LEAVES + INNER, truth: str = "1\n2\n3\n1\n", meta: bytes | None = None
+) -> Path:
+    synsets = np.zeros(
+        (len(rows), 1),
+        dtype=[(n, object) for n in ("ILSVRC2012_ID", "WNID", "words", "num_children")],
+    )
     for i, (number, wnid, children) in enumerate(rows):
         synsets[i, 0] = (float(number), wnid, f"word {wnid}", float(children))
     file, mat = io.BytesIO(), io.BytesIO()
@@ -64,10 +69,15 @@ def test_the_ids_of_the_miniature_differ_from_its_labels(miniature: Expected) ->
         ({"rows": LEAVES[:2] + INNER}, r"has 2 classes under 2 ids and 2 WNIDs, and must have 3"),
         ({"rows": (*LEAVES[:2], (2, "n00000002", 0))}, r"has 3 classes under 2 ids"),
         ({"rows": (*LEAVES[:2], (3, "n00000001", 0))}, r"under 3 ids and 2 WNIDs"),
-        ({"rows": (*LEAVES[:2], (3, "../evil", 0))}, r"names a class '\.\./evil', which is no WNID"),
+        (
+            {"rows": (*LEAVES[:2], (3, "../evil", 0))},
+            r"names a class '\.\./evil', which is no WNID",
+        ),
     ],
 )
-def test_an_inconsistent_devkit_is_reported_in_one_sentence(changed: dict, sentence: str, tmp_path: Path) -> None:
+def test_an_inconsistent_devkit_is_reported_in_one_sentence(
+    changed: dict, sentence: str, tmp_path: Path
+) -> None:
     path = kit(tmp_path / "kit.tar.gz", **changed)
     with pytest.raises(InputError, match=rf"kit\.tar\.gz.*{sentence}.*fetch it again"):
         read_devkit(path, 3, 4)

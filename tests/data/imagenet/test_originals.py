@@ -35,7 +35,9 @@ def rgb(body: bytes) -> bytes:
         ("png", ("not_jpeg",), False),
     ],
 )
-def test_every_kind_of_file_keeps_its_pixels(kind: str | None, oddities: tuple[str, ...], kept: bool) -> None:
+def test_every_kind_of_file_keeps_its_pixels(
+    kind: str | None, oddities: tuple[str, ...], kept: bool
+) -> None:
     original = MINIATURE.encoded(PIXELS, kind)
     stored = to_stored(original, "it", None)
     assert stored.oddities == oddities
@@ -67,18 +69,23 @@ def test_a_transcoder_that_changes_pixels_is_refused() -> None:
     refused = to_stored(original, "it", lambda _: None)
     assert (refused.body, refused.way, refused.oddities) == (original, "kept", ("not_tiled",))
     other = MINIATURE.encoded(255 - PIXELS, None)
-    with pytest.raises(InputError, match=r"storing it would change its pixels, .*data\.store=plain"):
+    with pytest.raises(
+        InputError, match=r"storing it would change its pixels, .*data\.store=plain"
+    ):
         to_stored(original, "it", lambda _: other)
     called: list[bytes] = []
     to_stored(MINIATURE.encoded(PIXELS, "cmyk"), "it", called.append)
     assert not called
 
 
-def test_tiled_without_the_c_library_is_refused_and_never_silently_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiled_without_the_c_library_is_refused_and_never_silently_plain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert transcoder("plain") is None
     monkeypatch.setattr(jpeg, "unavailable_reason", lambda: "it is not built; call make native")
     with pytest.raises(
-        InputError, match=r"data\.store=tiled needs the C extension, and it is not built; .*store=plain"
+        InputError,
+        match=r"data\.store=tiled needs the C extension, and it is not built; .*store=plain",
     ):
         transcoder("tiled")
     monkeypatch.setattr(jpeg, "unavailable_reason", lambda: None)
@@ -117,5 +124,7 @@ def huge() -> bytes:
     ],
 )
 def test_a_broken_image_is_named(body: bytes, why: str) -> None:
-    with pytest.raises(InputError, match=rf"^x\.tar: it\.JPEG cannot be read as an image \(.*({why})"):
+    with pytest.raises(
+        InputError, match=rf"^x\.tar: it\.JPEG cannot be read as an image \(.*({why})"
+    ):
         to_stored(body, "x.tar: it.JPEG", None)

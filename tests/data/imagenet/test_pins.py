@@ -1,4 +1,5 @@
-"""What counts as pinned: what is committed, or was made of archives whose hashes are. Never what was just written."""
+"""What counts as pinned: what is committed, or was made of archives whose hashes are. Never what
+was just written."""
 
 import hashlib
 import json
@@ -13,7 +14,13 @@ from rectifiers.runtime.errors import InputError
 
 MD5 = {"train": "1" * 32, "val": "2" * 32, "devkit": "3" * 32}
 FACTS = {role: {"file": f"{role}.tar", "md5": md5, "bytes": None} for role, md5 in MD5.items()}
-COUNTS = {"classes": 1, "train_images": 1, "val_images": 1, "class_images": [1, 1], "class_val_images": 1}
+COUNTS = {
+    "classes": 1,
+    "train_images": 1,
+    "val_images": 1,
+    "class_images": [1, 1],
+    "class_val_images": 1,
+}
 ARCHIVES = json.dumps({"folder": "raw", **FACTS, **COUNTS})
 MADE = {"archives": {f"{role}.tar": {"md5": md5} for role, md5 in MD5.items()}}
 BODY = json.dumps(MADE).encode()
@@ -21,7 +28,9 @@ BODY = json.dumps(MADE).encode()
 
 def lock(body: bytes, name: str = "manifest.json") -> str:
     out = {"path": f"prepared/{name}", "md5": hashlib.md5(body).hexdigest()}
-    return json.dumps({"schema": "2.0", "stages": {"prepare": {"cmd": "x", "outs": [out]}, "other": {"cmd": "y"}}})
+    return json.dumps(
+        {"schema": "2.0", "stages": {"prepare": {"cmd": "x", "outs": [out]}, "other": {"cmd": "y"}}}
+    )
 
 
 class Project:
@@ -78,18 +87,24 @@ def test_a_rewritten_lock_pins_what_its_committed_version_names(project: Project
     project.git("checkout", "dvc.lock")
     project.big.write_text(lock(b"{}"))
     project.commit()
-    project.big.write_text(lock(BODY))  # of the official archives, but somebody has said what comes of them
+    project.big.write_text(
+        lock(BODY)
+    )  # of the official archives, but somebody has said what comes of them
     assert not project.pins()
 
 
 @pytest.mark.process
-def test_a_lock_that_was_never_committed_pins_data_made_from_the_official_archives(project: Project) -> None:
+def test_a_lock_that_was_never_committed_pins_data_made_from_the_official_archives(
+    project: Project,
+) -> None:
     project.big.write_text(lock(BODY))
     assert project.pins()
     other = BODY.replace(b"1111", b"9999", 1)
     project.big.write_text(lock(other))
     assert not project.pins(other)
-    project.archives.write_text(ARCHIVES.replace("1111", "9999", 1))  # what is official is committed too
+    project.archives.write_text(
+        ARCHIVES.replace("1111", "9999", 1)
+    )  # what is official is committed too
     assert not project.pins(other)
     project.big.unlink()
     project.top.write_text(lock(BODY))  # beside which no archives are listed
@@ -106,5 +121,7 @@ def test_without_git_the_present_lock_counts(tmp_path: Path) -> None:
 def test_an_unreadable_lock_is_reported_in_one_sentence(tmp_path: Path) -> None:
     for text in ("stages: 3", "{", "- 1", "stages: {a: {outs: [{path: x}]}}"):
         (tmp_path / "dvc.lock").write_text(text)
-        with pytest.raises(InputError, match=r"dvc\.lock cannot be read as a lock of DVC .*; restore it from git"):
+        with pytest.raises(
+            InputError, match=r"dvc\.lock cannot be read as a lock of DVC .*; restore it from git"
+        ):
             locked_outs(tmp_path / "dvc.lock")

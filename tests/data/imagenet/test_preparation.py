@@ -1,4 +1,5 @@
-"""Preparation is a pure function of the archives: of no interruption, no thread, and nothing that lay there before."""
+"""Preparation is a pure function of the archives: of no interruption, no thread, and nothing that
+lay there before."""
 
 import io
 import json
@@ -35,7 +36,11 @@ OPTIONS = {"store": "plain", "shard_bytes": 131072, "threads": 1}
 
 
 def tree(root: Path) -> dict[str, bytes]:
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in root.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +53,11 @@ def unpacked(miniature: Expected, tmp_path_factory: pytest.TempPathFactory) -> P
                 inner.extractall(base / "train" / info.name.removesuffix(".tar"), filter="data")
     truth_of = load_script("make_miniature")
     with tarfile.open(miniature.archives["devkit"].path) as kit:
-        truth = kit.extractfile("ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt").read().split()  # type: ignore[union-attr]
+        truth = (
+            kit.extractfile("ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt")
+            .read()
+            .split()
+        )  # type: ignore[union-attr]
     wnid_of = {number: wnid for wnid, number in truth_of.ID_OF.items()}
     with tarfile.open(miniature.archives["val"].path) as flat:
         for name, number in zip(sorted(flat.getnames()), truth, strict=True):
@@ -58,7 +67,9 @@ def unpacked(miniature: Expected, tmp_path_factory: pytest.TempPathFactory) -> P
     return base
 
 
-def test_the_prepared_data_are_the_unpacked_folder_image_by_image(prepared: Path, unpacked: Path) -> None:
+def test_the_prepared_data_are_the_unpacked_folder_image_by_image(
+    prepared: Path, unpacked: Path
+) -> None:
     here, there = imagenet(str(prepared)), folder(str(unpacked))
     assert here.classes == there.classes
     assert here.digest == there.digest
@@ -78,7 +89,10 @@ def test_the_bytes_are_the_pinned_ones(prepared: Path) -> None:
 
 def test_the_manifest_lists_oddities_and_their_treatment(prepared: Path) -> None:
     manifest = json.loads((prepared / "manifest.json").read_text())
-    odd = {key: (facts["count"], list(facts["stored"].values())) for key, facts in manifest["oddities"].items()}
+    odd = {
+        key: (facts["count"], list(facts["stored"].values()))
+        for key, facts in manifest["oddities"].items()
+    }
     assert odd == {
         "cmyk": (2, ["pixels"] * 2),
         "not_jpeg": (1, ["pixels"]),
@@ -88,9 +102,17 @@ def test_the_manifest_lists_oddities_and_their_treatment(prepared: Path) -> None
         "chroma_444": (1, ["kept"]),
         "not_tiled": (0, []),
     }
-    assert list(manifest["oddities"]["not_jpeg"]["stored"]) == ["train/n01776313/n01776313_190.JPEG"]
-    assert {way: facts["count"] for way, facts in manifest["ways"].items()} == {"kept": 93, "tiled": 0, "pixels": 3}
-    assert all(facts["is"] for facts in (*manifest["oddities"].values(), *manifest["ways"].values()))
+    assert list(manifest["oddities"]["not_jpeg"]["stored"]) == [
+        "train/n01776313/n01776313_190.JPEG"
+    ]
+    assert {way: facts["count"] for way, facts in manifest["ways"].items()} == {
+        "kept": 93,
+        "tiled": 0,
+        "pixels": 3,
+    }
+    assert all(
+        facts["is"] for facts in (*manifest["oddities"].values(), *manifest["ways"].values())
+    )
     assert manifest["classes"][0] == {"wnid": "n01440764", "words": "stripes 4"}
 
 
@@ -98,10 +120,15 @@ def test_the_manifest_lists_oddities_and_their_treatment(prepared: Path) -> None
 def test_the_manifest_of_a_tiled_store_counts_how_each_file_was_stored(
     miniature: Expected, prepared: Path, tmp_path: Path
 ) -> None:
-    """Broken EXIF does not outlive tiling; pixels, order and hashes are those of the plain store."""
+    """Broken EXIF does not outlive tiling; pixels, order and hashes are those of the plain
+    store."""
     prepare(miniature, tmp_path / "it", **OPTIONS | {"store": "tiled"})
     manifest = json.loads((tmp_path / "it" / "manifest.json").read_text())
-    assert {way: facts["count"] for way, facts in manifest["ways"].items()} == {"kept": 0, "tiled": 93, "pixels": 3}
+    assert {way: facts["count"] for way, facts in manifest["ways"].items()} == {
+        "kept": 0,
+        "tiled": 93,
+        "pixels": 3,
+    }
     (broken,) = manifest["oddities"]["broken_exif"]["stored"].items()
     plain, tiled = (imagenet(str(root)) for root in (prepared, tmp_path / "it"))
     assert broken[1] == "tiled"
@@ -116,9 +143,14 @@ def test_a_common_oddity_is_counted_and_its_first_images_named(
 ) -> None:
     monkeypatch.setattr(preparation, "MOST_NAMED", 2)
     prepare(miniature, tmp_path / "it", **OPTIONS)
-    here, whole = (json.loads((root / "manifest.json").read_text()) for root in (tmp_path / "it", prepared))
+    here, whole = (
+        json.loads((root / "manifest.json").read_text()) for root in (tmp_path / "it", prepared)
+    )
     assert here["oddities"]["greyscale"]["count"] == 3
-    assert list(here["oddities"]["greyscale"]["stored"]) == list(whole["oddities"]["greyscale"]["stored"])[:2]
+    assert (
+        list(here["oddities"]["greyscale"]["stored"])
+        == list(whole["oddities"]["greyscale"]["stored"])[:2]
+    )
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -130,10 +162,15 @@ def test_the_number_of_threads_changes_no_byte(
     assert os.listdir(tmp_path) == ["it"]
 
 
-def test_a_shard_is_full_where_one_more_image_would_not_fit(miniature: Expected, tmp_path: Path) -> None:
+def test_a_shard_is_full_where_one_more_image_would_not_fit(
+    miniature: Expected, tmp_path: Path
+) -> None:
     prepare(miniature, tmp_path / "it", **OPTIONS | {"shard_bytes": 20000})
     index = np.load(tmp_path / "it" / "train" / "index.npy")
-    sizes = {n: (tmp_path / "it" / "train" / store.shard_name(n)).stat().st_size for n in np.unique(index["shard"])}
+    sizes = {
+        n: (tmp_path / "it" / "train" / store.shard_name(n)).stat().st_size
+        for n in np.unique(index["shard"])
+    }
     for number, size in sizes.items():
         here, after = index[index["shard"] == number], index[index["shard"] == number + 1]
         assert size == here["length"].sum()
@@ -146,7 +183,8 @@ class Kill(BaseException):
 
 
 def killed_at(monkeypatch: pytest.MonkeyPatch, n: float) -> Callable[[], int]:
-    """End at the n-th (from 0) of all the moments at which bytes reach a file, a file is moved, or a folder goes.
+    """End at the n-th (from 0) of all the moments at which bytes reach a file, a file is moved, or
+    a folder goes.
 
     Returns what tells how many moments there have been.
     """
@@ -163,9 +201,13 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, n: float) -> Callable[[], int]:
         return run
 
     for place, name in (
-        (os, "fsync"), (os, "replace"), (Path, "rename"), (shutil, "rmtree"),
-        (store.ShardWriter, "add"), (preparation, "file_sha256"),
-    ):  # fmt: skip
+        (os, "fsync"),
+        (os, "replace"),
+        (Path, "rename"),
+        (shutil, "rmtree"),
+        (store.ShardWriter, "add"),
+        (preparation, "file_sha256"),
+    ):
         monkeypatch.setattr(place, name, ending(getattr(place, name)))
     return lambda: moments
 
@@ -213,7 +255,9 @@ def test_root_appears_only_when_it_is_complete(
 
 @pytest.mark.process
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_preparation_continues_after_sigkill(seed: int, miniature: Expected, prepared: Path, tmp_path: Path) -> None:
+def test_a_preparation_continues_after_sigkill(
+    seed: int, miniature: Expected, prepared: Path, tmp_path: Path
+) -> None:
     """The program itself, killed three times while it works, and then left alone."""
     root = tmp_path / "it"
     program = (
@@ -224,13 +268,16 @@ def test_a_preparation_continues_after_sigkill(seed: int, miniature: Expected, p
         "from rectifiers.data.imagenet.preparation import prepare\n"
         "e = read_expected(Path('pipelines/miniature/archives.yaml'))\n"
         f"f = Path({str(miniature.archives['train'].path.parent)!r})\n"
-        "e = replace(e, archives={k: replace(a, path=f / a.path.name) for k, a in e.archives.items()})\n"
+        "e = replace(e, archives={k: replace(a, path=f / a.path.name) for k, a in "
+        "e.archives.items()})\n"
         "print('ready', flush=True)\n"
         f"prepare(e, Path({str(root)!r}), store='plain', shard_bytes=131072, threads=2)\n"
     )
     draw = random.Random(seed)
     for kill in (True, True, True, False):
-        process = forkserver.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE)
+        process = forkserver.Popen(
+            [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE
+        )
         assert process.stdout
         process.stdout.readline()
         if kill:
@@ -252,12 +299,16 @@ def test_another_plan_starts_from_the_beginning(
     assert (tmp_path / "it.part").is_dir()
     prepare(miniature, root, **OPTIONS)
     assert tree(root) == tree(prepared)
-    prepare(miniature, root, **OPTIONS | {"shard_bytes": 50000})  # and takes the place of what was there
+    prepare(
+        miniature, root, **OPTIONS | {"shard_bytes": 50000}
+    )  # and takes the place of what was there
     assert json.loads((root / "manifest.json").read_text())["shard_bytes"] == 50000
     assert os.listdir(tmp_path) == ["it"]
 
 
-def test_finished_data_are_rebuilt_only_when_damaged(miniature: Expected, prepared: Path, tmp_path: Path) -> None:
+def test_finished_data_are_rebuilt_only_when_damaged(
+    miniature: Expected, prepared: Path, tmp_path: Path
+) -> None:
     root = tmp_path / "it"
     shutil.copytree(prepared, root)
     before = (root / "manifest.json").stat().st_ino
@@ -269,7 +320,9 @@ def test_finished_data_are_rebuilt_only_when_damaged(miniature: Expected, prepar
     assert tree(root) == tree(prepared)
 
 
-def test_a_change_of_the_work_in_progress_is_noticed(miniature: Expected, tmp_path: Path, monkeypatch) -> None:
+def test_a_change_of_the_work_in_progress_is_noticed(
+    miniature: Expected, tmp_path: Path, monkeypatch
+) -> None:
     root = tmp_path / "it"
     with monkeypatch.context() as patch:
         killed_at(patch, 80)
@@ -279,16 +332,28 @@ def test_a_change_of_the_work_in_progress_is_noticed(miniature: Expected, tmp_pa
     body = bytearray(shard.read_bytes())
     body[1000] ^= 1
     shard.write_bytes(body)
-    with pytest.raises(InputError, match=r"shard-00000\.bin is not what was written there; remove .*it\.part"):
+    with pytest.raises(
+        InputError, match=r"shard-00000\.bin is not what was written there; remove .*it\.part"
+    ):
         prepare(miniature, root, **OPTIONS)
 
 
-@pytest.mark.parametrize(("shard", "change"), [(0, lambda body: body + b"x"), (3, lambda body: body[:-1])])
+@pytest.mark.parametrize(
+    ("shard", "change"), [(0, lambda body: body + b"x"), (3, lambda body: body[:-1])]
+)
 def test_a_shard_that_grew_or_shrank_is_refused(
-    shard: int, change: Callable[[bytes], bytes], miniature: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shard: int,
+    change: Callable[[bytes], bytes],
+    miniature: Expected,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Between the last step and the check: no checksum of an image sees bytes behind the last one."""
-    write, path = preparation.np.save, tmp_path / "it.part" / "store" / "train" / store.shard_name(shard)
+    """Between the last step and the check: no checksum of an image sees bytes behind the last
+    one."""
+    write, path = (
+        preparation.np.save,
+        tmp_path / "it.part" / "store" / "train" / store.shard_name(shard),
+    )
 
     def saves(file, index, **options):
         write(file, index, **options)
@@ -296,11 +361,15 @@ def test_a_shard_that_grew_or_shrank_is_refused(
             path.write_bytes(change(path.read_bytes()))
 
     monkeypatch.setattr(preparation.np, "save", saves)
-    with pytest.raises(InputError, match=rf"{path.name} is not what was written there; remove .*it\.part"):
+    with pytest.raises(
+        InputError, match=rf"{path.name} is not what was written there; remove .*it\.part"
+    ):
         prepare(miniature, tmp_path / "it", **OPTIONS)
 
 
-def test_two_preparations_of_one_folder_exclude_each_other(miniature: Expected, tmp_path: Path) -> None:
+def test_two_preparations_of_one_folder_exclude_each_other(
+    miniature: Expected, tmp_path: Path
+) -> None:
     import fcntl
 
     part = tmp_path / "it.part"
@@ -315,7 +384,9 @@ def test_two_preparations_of_one_folder_exclude_each_other(miniature: Expected, 
 # ---- archives that do not hold what they should ----
 
 
-def rebuilt(miniature: Expected, tmp_path: Path, role: str, change: Callable[[dict[str, bytes]], object]) -> Expected:
+def rebuilt(
+    miniature: Expected, tmp_path: Path, role: str, change: Callable[[dict[str, bytes]], object]
+) -> Expected:
     """The miniature with one archive's members changed, and its md5 with them."""
     make = load_script("make_miniature")
     with tarfile.open(miniature.archives[role].path) as tar:
@@ -323,7 +394,9 @@ def rebuilt(miniature: Expected, tmp_path: Path, role: str, change: Callable[[di
     change(members)
     path = tmp_path / miniature.archives[role].path.name
     path.write_bytes(make.tar(members))
-    return replace(miniature, archives={**miniature.archives, role: Archive(path, file_md5(path), None)})
+    return replace(
+        miniature, archives={**miniature.archives, role: Archive(path, file_md5(path), None)}
+    )
 
 
 def without_an_image(members: dict[str, bytes]) -> None:
@@ -335,7 +408,8 @@ def without_an_image(members: dict[str, bytes]) -> None:
 
 
 def with_an_image(name: str, body: bytes) -> Callable[[dict[str, bytes]], object]:
-    """Return the change that puts an image under `name` in the place of the first one of a class."""
+    """Return the change that puts an image under `name` in the place of the first one of a
+    class."""
 
     def change(members: dict[str, bytes]) -> None:
         make = load_script("make_miniature")
@@ -358,15 +432,35 @@ FIRST = "n01440764.tar"
 CHANGES = [
     ("train", lambda m: m.pop("n01440764.tar"), "does not hold the classes of the devkit"),
     ("train", lambda m: m.update({"n99999999.tar": b""}), "is one more than the 6 files"),
-    ("train", lambda m: m.update({FIRST: m["n01776313.tar"]}), r"n01440764\.tar: 'n01776313_\d+\.JPEG' is not named"),
-    ("train", lambda m: m.update({FIRST: m[FIRST][:9000]}), r"n01440764\.tar.* (is cut short|unexpected end of data)"),
+    (
+        "train",
+        lambda m: m.update({FIRST: m["n01776313.tar"]}),
+        r"n01440764\.tar: 'n01776313_\d+\.JPEG' is not named",
+    ),
+    (
+        "train",
+        lambda m: m.update({FIRST: m[FIRST][:9000]}),
+        r"n01440764\.tar.* (is cut short|unexpected end of data)",
+    ),
     ("train", without_an_image, r"n01440764\.tar holds 11 images, and a class has 12 to 12"),
-    ("train", with_an_image("._n01440764_1.JPEG", b"Mac OS X"), r"'\._n01440764_1\.JPEG' is not named"),
+    (
+        "train",
+        with_an_image("._n01440764_1.JPEG", b"Mac OS X"),
+        r"'\._n01440764_1\.JPEG' is not named",
+    ),
     ("train", with_an_image("n01440764_\u0661.JPEG", b""), "is not named as its files are"),
-    ("train", with_an_image("n01440764_1.JPEG", wide_png(70000)), r"4_1\.JPEG has the width 70,000, and .*65,535"),
+    (
+        "train",
+        with_an_image("n01440764_1.JPEG", wide_png(70000)),
+        r"4_1\.JPEG has the width 70,000, and .*65,535",
+    ),
     ("val", lambda m: m.popitem(), r"holds 23 images and must hold 24"),
-    ("val", lambda m: m.update({m.popitem()[0]: b"no image"}), r"_val_\d+\.JPEG cannot be read as an image"),
-]  # fmt: skip
+    (
+        "val",
+        lambda m: m.update({m.popitem()[0]: b"no image"}),
+        r"_val_\d+\.JPEG cannot be read as an image",
+    ),
+]
 
 
 @pytest.mark.parametrize(("role", "change", "sentence"), CHANGES)
@@ -383,14 +477,21 @@ def test_an_unexpected_archive_leaves_nothing_incomplete(
 def test_an_image_that_the_index_cannot_hold_is_refused_before_it_is_stored(
     miniature: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = rebuilt(miniature, tmp_path, "train", with_an_image("n01440764_1.JPEG", wide_png(70000)))
-    monkeypatch.setattr(store.ShardWriter, "add", lambda self, body: pytest.fail(f"stored {len(body)} bytes"))
+    expected = rebuilt(
+        miniature, tmp_path, "train", with_an_image("n01440764_1.JPEG", wide_png(70000))
+    )
+    monkeypatch.setattr(
+        store.ShardWriter, "add", lambda self, body: pytest.fail(f"stored {len(body)} bytes")
+    )
     with pytest.raises(InputError, match="has the width 70,000"):
         prepare(expected, tmp_path / "it", **OPTIONS)
 
 
 def test_more_shards_than_the_index_can_number_are_refused(tmp_path: Path) -> None:
-    with store.ShardWriter(tmp_path, (65535, 5), 10) as shards, pytest.raises(InputError, match="has the shard 65,536"):
+    with (
+        store.ShardWriter(tmp_path, (65535, 5), 10) as shards,
+        pytest.raises(InputError, match="has the shard 65,536"),
+    ):
         shards.add(bytes(9))
 
 
@@ -405,7 +506,9 @@ def test_a_linked_root_is_written_at_its_target(miniature: Expected, tmp_path: P
 def test_a_total_that_is_wrong_is_refused(miniature: Expected, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds 72 images and must hold 73"):
         prepare(replace(miniature, train_images=73), tmp_path / "it", **OPTIONS)
-    with pytest.raises(InputError, match=r"the ground truth gives n01440764 4 images and must give 5"):
+    with pytest.raises(
+        InputError, match=r"the ground truth gives n01440764 4 images and must give 5"
+    ):
         prepare(replace(miniature, class_val_images=5), tmp_path / "it", **OPTIONS)
     assert not (tmp_path / "it").exists()
     assert not (tmp_path / "it.part").exists()
@@ -415,11 +518,15 @@ def test_a_total_that_is_wrong_is_refused(miniature: Expected, tmp_path: Path) -
 
 
 def test_the_program_reports_a_missing_archive_in_one_sentence(call, tmp_path: Path) -> None:
-    settings, archives = (ROOT / "pipelines" / "miniature" / name for name in ("settings.yaml", "archives.yaml"))
+    settings, archives = (
+        ROOT / "pipelines" / "miniature" / name for name in ("settings.yaml", "archives.yaml")
+    )
     given = (f"--settings={settings}", f"--archives={archives}")
     done = call("scripts/prepare_imagenet.py", "prepare", *given, cwd=tmp_path)
     assert done.returncode == 1
-    assert re.fullmatch(r"error: data/raw/miniature/ILSVRC2012_img_train\.tar is missing; put the .*\n", done.stderr)
+    assert re.fullmatch(
+        r"error: data/raw/miniature/ILSVRC2012_img_train\.tar is missing; put the .*\n", done.stderr
+    )
     assert os.listdir(tmp_path) == []
 
 
@@ -437,7 +544,9 @@ def test_the_program_reports_a_missing_archive_in_one_sentence(call, tmp_path: P
         ),
     ],
 )
-def test_unusable_settings_are_reported_in_one_sentence(text: str, sentence: str, tmp_path: Path) -> None:
+def test_unusable_settings_are_reported_in_one_sentence(
+    text: str, sentence: str, tmp_path: Path
+) -> None:
     (tmp_path / "s.yaml").write_text(text.replace("PX", "resize_px: 9, crop_px: 9"))
     with pytest.raises(InputError, match=sentence):
         load_script("prepare_imagenet").read_settings(tmp_path / "s.yaml")

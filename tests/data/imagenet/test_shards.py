@@ -1,4 +1,5 @@
-"""Reading a prepared folder: any image by its index, from any process, and a sentence where it is not what it was."""
+"""Reading a prepared folder: any image by its index, from any process, and a sentence where it is
+not what it was."""
 
 import errno
 import json
@@ -59,7 +60,11 @@ def test_a_split_can_be_pickled_to_other_processes(prepared: Path) -> None:
     assert copy.digest() == split.digest()
     source = Source("miniature", ("a",) * 6, 3, split, split)
     here, there = (  # forked: the workers read from the same open files
-        list(ImageData(source, Geometry(64, 56, flip=False), global_batch=9, seed=0, workers=n).statistics_batches())
+        list(
+            ImageData(
+                source, Geometry(64, 56, flip=False), global_batch=9, seed=0, workers=n
+            ).statistics_batches()
+        )
         for n in (0, 2)
     )
     assert all(torch.equal(a, b) for a, b in zip(here, there, strict=True))
@@ -75,7 +80,9 @@ def test_a_missing_or_truncated_file_is_reported_in_one_sentence(copied: Path) -
     with pytest.raises(InputError, match=rf"shard-00000\.bin has 100 bytes and not {len(body):,}"):
         opened(copied)
     shard.unlink()
-    with pytest.raises(InputError, match=r"shard-00000\.bin is missing; prepare the archives again, or pull"):
+    with pytest.raises(
+        InputError, match=r"shard-00000\.bin is missing; prepare the archives again, or pull"
+    ):
         opened(copied)
     with pytest.raises(InputError, match=r"shard-00000\.bin cannot be read"):
         pickle.loads(pickle.dumps(split)).encoded(3)
@@ -85,7 +92,9 @@ def test_a_missing_or_truncated_file_is_reported_in_one_sentence(copied: Path) -
     "columns",
     [{"shard": 4}, {"label": 6}, {"offset": 2**64 - 1}, {"offset": 106004}, {"length": 2**32 - 1}],
 )
-def test_an_index_that_points_out_of_the_shards_is_refused(columns: dict[str, int], copied: Path) -> None:
+def test_an_index_that_points_out_of_the_shards_is_refused(
+    columns: dict[str, int], copied: Path
+) -> None:
     rewrite(copied, **columns)
     with pytest.raises(InputError, match=r"index\.npy does not fit the shards beside it"):
         opened(copied)
@@ -108,7 +117,10 @@ def test_a_damaged_image_is_named_by_its_index(copied: Path) -> None:
     with open(copied / "train" / "shard-00000.bin", "r+b") as file:
         file.seek(int(row["offset"]))
         file.write(bytes(50))
-    sentence = r"image 7 of .*train \(shard-00000\.bin from byte \d+\) is not what was written there; see make"
+    sentence = (
+        r"image 7 of .*train \(shard-00000\.bin from byte \d+\) is not what was written "
+        r"there; see make"
+    )
     with pytest.raises(InputError, match=sentence):
         split.image(7)
 
@@ -119,7 +131,9 @@ def test_a_damaged_validation_image_is_met_before_training_and_a_sound_split_rea
     monkeypatch.setattr(inspection, "SETTLED_NS", -1)
     read: list[str] = []
     encoded = ShardSplit.encoded
-    monkeypatch.setattr(ShardSplit, "encoded", lambda self, i: (read.append(self.name), encoded(self, i))[1])
+    monkeypatch.setattr(
+        ShardSplit, "encoded", lambda self, i: (read.append(self.name), encoded(self, i))[1]
+    )
     source = imagenet(str(copied))
     known = source.inspected(tmp_path / "cache", skip_bad=False)
     assert known.digest == source.digest
@@ -131,35 +145,52 @@ def test_a_damaged_validation_image_is_met_before_training_and_a_sound_split_rea
         file.seek(int(row["offset"]) + 9)
         file.write(bytes(50))
     for skip_bad in (False, True):
-        with pytest.raises(InputError, match=r"^image 7 of .*val \(shard-00000.* is not what was written there"):
+        with pytest.raises(
+            InputError, match=r"^image 7 of .*val \(shard-00000.* is not what was written there"
+        ):
             imagenet(str(copied)).inspected(tmp_path / "cache", skip_bad=skip_bad)
 
 
-def test_a_failing_disk_is_reported_in_one_sentence(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_disk_is_reported_in_one_sentence(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object) -> bytes:
         raise OSError(errno.EIO, "Input/output error")
 
     split = opened(prepared)
     monkeypatch.setattr(os, "pread", fail)
-    with pytest.raises(InputError, match=r"shard-00000\.bin cannot be read \(.*Input/output error\); see make verify"):
+    with pytest.raises(
+        InputError,
+        match=r"shard-00000\.bin cannot be read \(.*Input/output error\); see make verify",
+    ):
         split.encoded(0)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda m: m.pop("files"), lambda m: m.update(format=1), lambda m: m["splits"].pop("val"),
-        lambda m: m.update(files=[]), lambda m: m.update(classes=[1]),
-        lambda m: m["files"]["train/index.npy"].pop("sha256"), lambda m: m["files"].pop("train/index.npy"),
-        lambda m: m["files"].pop("val/shard-00000.bin"), lambda m: m["files"]["val/index.npy"].update(bytes=math.inf),
-        lambda m: m["files"].update({"val/shard-\u0660\u0660\u0660\u0660\u0661.bin": {"bytes": 1, "sha256": "0"}}),
+        lambda m: m.pop("files"),
+        lambda m: m.update(format=1),
+        lambda m: m["splits"].pop("val"),
+        lambda m: m.update(files=[]),
+        lambda m: m.update(classes=[1]),
+        lambda m: m["files"]["train/index.npy"].pop("sha256"),
+        lambda m: m["files"].pop("train/index.npy"),
+        lambda m: m["files"].pop("val/shard-00000.bin"),
+        lambda m: m["files"]["val/index.npy"].update(bytes=math.inf),
+        lambda m: m["files"].update(
+            {"val/shard-\u0660\u0660\u0660\u0660\u0661.bin": {"bytes": 1, "sha256": "0"}}
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_unreadable_manifest_is_reported_in_one_sentence(change, copied: Path) -> None:
     manifest = json.loads((copied / MANIFEST).read_text())
     change(manifest)
     (copied / MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(InputError, match=r"manifest\.json cannot be read as a manifest .*; prepare the archives again"):
+    with pytest.raises(
+        InputError,
+        match=r"manifest\.json cannot be read as a manifest .*; prepare the archives again",
+    ):
         read_manifest(copied)
 
 
@@ -171,15 +202,20 @@ def test_an_unreadable_manifest_is_reported_in_one_sentence(change, copied: Path
         ("val/shard-00000.bin", r"val/shard-00000\.bin is missing"),
     ],
 )
-def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(name: str, sentence: str, copied: Path) -> None:
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(
+    name: str, sentence: str, copied: Path
+) -> None:
     (copied / name).unlink()
     os.mkfifo(copied / name)
     with pytest.raises(InputError, match=sentence):
         imagenet(root=str(copied))
 
 
-def test_a_link_in_the_place_of_a_shard_shows_nothing_of_what_it_leads_to(copied: Path, tmp_path: Path) -> None:
-    """Data may be links, as DVC makes them; what counts is that the bytes are those that were written."""
+def test_a_link_in_the_place_of_a_shard_shows_nothing_of_what_it_leads_to(
+    copied: Path, tmp_path: Path
+) -> None:
+    """Data may be links, as DVC makes them; what counts is that the bytes are those that were
+    written."""
     shard = copied / "train" / "shard-00000.bin"
     secret = tmp_path / "secret"
     secret.write_bytes(b"secret".ljust(shard.stat().st_size))

@@ -37,7 +37,9 @@ def test_better_over_all_tasks_is_said_of_an_interval_above_one_half_alone() -> 
     better = verdict(results("mish", [1.0, 1.1, 1.2, 1.0, 1.1]), relu=RELU)
     assert "with probability 0.80 (0." in better
     assert ": better, as far" in better
-    assert "neither better nor worse" in verdict(results("mish", [5.0, 6.0, 5.5, 5.2, 6.1]), relu=RELU)
+    assert "neither better nor worse" in verdict(
+        results("mish", [5.0, 6.0, 5.5, 5.2, 6.1]), relu=RELU
+    )
 
 
 def test_the_list_of_cards_says_what_the_verdict_says_over_all_tasks() -> None:
@@ -45,14 +47,20 @@ def test_the_list_of_cards_says_what_the_verdict_says_over_all_tasks() -> None:
         "relu": RELU,
         "good": results("good", [1.0, 1.1, 1.2, 1.0, 1.1]),
         "bad": results("bad", [9.0] * 5, [3.0] * 5),
-        "alone": EntryResults(benchmark=SMALL.hash, entry="alone", overrides=(), refused={}, origins=(), runs=()),
+        "alone": EntryResults(
+            benchmark=SMALL.hash, entry="alone", overrides=(), refused={}, origins=(), runs=()
+        ),
     }
     assert str(in_short(SMALL, "relu", own["good"], own)).startswith("better, 0.80 (0.")
     assert str(in_short(SMALL, "relu", own["bad"], own)).startswith("worse, 0.")
     page = card_index.render_markdown(SMALL, ["bad", "alone", "relu", "good"], own)
     rows = [line.split(" | ")[:3] for line in page.splitlines() if line.startswith("| [")]
-    assert [row[0] for row in rows] == [f"| [{name}](cards/{name}.md)" for name in ("good", "relu", "bad", "alone")]
-    assert rows[1][2] == rows[3][1] == "-"  # ReLU is not compared with itself, and what has no run has no place
+    assert [row[0] for row in rows] == [
+        f"| [{name}](cards/{name}.md)" for name in ("good", "relu", "bad", "alone")
+    ]
+    assert (
+        rows[1][2] == rows[3][1] == "-"
+    )  # ReLU is not compared with itself, and what has no run has no place
     assert card_index.render_markdown(SMALL, [], own).endswith("None is committed yet.\n")
 
 
@@ -70,7 +78,9 @@ def test_the_verdict_counts_seeds_that_train_and_those_that_diverged() -> None:
     assert "deep: 3 of 5 seeds train, ReLU 4." in verdict(own, relu=RELU)
     assert "diverged" not in verdict(own)
     lost = tuple(
-        run.model_copy(update={"diverged": True, "correct": None, "num_images": None}) if run.seed == 2 else run
+        run.model_copy(update={"diverged": True, "correct": None, "num_images": None})
+        if run.seed == 2
+        else run
         for run in own.runs
     )
     assert "2 of 10 judged runs diverged" in verdict(own.model_copy(update={"runs": lost}))
@@ -91,7 +101,14 @@ def test_a_card_has_every_chapter_and_its_numbers(tmp_path: Path) -> None:
     read = chapters(SMALL, made, own, {"relu": RELU, "mish": own})
     text = render_markdown(SMALL, made, read)
     titles = [line[3:] for line in text.splitlines() if line.startswith("## ")]
-    assert titles == ["Verdict", "On paper", "At the start", "What trains", "How well", "What it costs"]
+    assert titles == [
+        "Verdict",
+        "On paper",
+        "At the start",
+        "What trains",
+        "How well",
+        "What it costs",
+    ]
     for part in (
         "| 8 | diverged | **1.99** |",  # by gain
         "| depth scale | 1.2 | ∞ |",
@@ -118,7 +135,12 @@ def test_what_could_not_be_measured_is_a_sentence_with_the_reason(tmp_path: Path
     parts = ("paper", "start", "trains", "cost")
     made = card(**dict.fromkeys(parts), failed=dict.fromkeys(parts, reason))
     own = EntryResults(
-        benchmark=SMALL.hash, entry="mish", overrides=(), refused={"easy": reason, "deep": reason}, origins=(), runs=()
+        benchmark=SMALL.hash,
+        entry="mish",
+        overrides=(),
+        refused={"easy": reason, "deep": reason},
+        origins=(),
+        runs=(),
     )
     read = chapters(SMALL, made, own, {"relu": RELU})
     text = render_markdown(SMALL, made, read)
@@ -136,7 +158,9 @@ def test_a_figure_of_other_numbers_has_another_description() -> None:
         description(card(), own, {"relu": results("relu", [1.0] * 5)}),
     }
     assert len(said) == 4
-    assert description(card(), own, {"relu": RELU, "gelu": own}) in said  # which the figure does not show
+    assert (
+        description(card(), own, {"relu": RELU, "gelu": own}) in said
+    )  # which the figure does not show
 
 
 def test_what_a_card_shows_of_a_user_is_text_and_no_markup() -> None:

@@ -11,7 +11,9 @@ def test_the_probability_of_improvement_counts_pairs_and_half_of_ties() -> None:
     first = (1 + 1 + 0.5 + 1) / 4  # of the pairs (1, 2), (1, 3), (2, 2), (2, 3)
     second = (0.5 + 1 + 0.5 + 1) / 4
     assert probability_of_improvement(own, other) == pytest.approx((first + second) / 2)
-    assert probability_of_improvement(own, other) + probability_of_improvement(other, own) == pytest.approx(1)
+    assert probability_of_improvement(own, other) + probability_of_improvement(
+        other, own
+    ) == pytest.approx(1)
     assert probability_of_improvement(own, own) == 0.5
 
 
@@ -21,13 +23,20 @@ def test_equal_means_share_the_mean_of_their_ranks() -> None:
 
 def test_entries_that_never_meet_have_places_of_their_own_and_equal_ones_share_one() -> None:
     tasks = {"a": [1.0, 2.0, 3.0, 2.0, 1.0], "b": [4.0, 5.0, 4.0, 5.0, 4.0]}
-    scores = {name: {t: [v + shift for v in own] for t, own in tasks.items()} for name, shift in (("x", 0), ("y", 9))}
+    scores = {
+        name: {t: [v + shift for v in own] for t, own in tasks.items()}
+        for name, shift in (("x", 0), ("y", 9))
+    }
     found = {each.entry: each for each in rank({**scores, "twin": scores["x"]})}
     assert {name: each.place for name, each in found.items()} == {"x": 1, "twin": 1, "y": 3}
     assert found["y"].improvement.value == 0
     assert found["x"].improvement.value == pytest.approx(0.75)  # half over its twin
     assert (found["x"].mean_rank.value, found["y"].mean_rank.value) == (1.5, 3.0)
-    assert {name: list(each.beats) for name, each in found.items()} == {"x": ["y"], "twin": ["y"], "y": []}
+    assert {name: list(each.beats) for name, each in found.items()} == {
+        "x": ["y"],
+        "twin": ["y"],
+        "y": [],
+    }
 
 
 def test_noise_alone_parts_nobody_and_the_interval_holds_the_estimate() -> None:

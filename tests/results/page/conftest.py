@@ -27,7 +27,8 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of the committed records, and of copies of other images that fill a second page of the list.
+    """The page of the committed records, and of copies of other images that fill a second page of
+    the list.
 
     Two are runs that are here, with scores that are made to fit.
     """
@@ -39,11 +40,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         scores = np.eye(10, dtype=np.float32)[np.where(right, labels, (labels + 1) % 10)]
         kept = Scores(scores, labels, record.provenance.data, "{}")
         write(scores_path(folder / "runs" / name, "ten_view"), kept)
-        record = altered(record, {"protocols.ten_view.scores": kept.digest(), "class_names": CLASSES})
+        record = altered(
+            record, {"protocols.ten_view.scores": kept.digest(), "class_names": CLASSES}
+        )
         records.write(folder / "runs" / name / "record.json", record)
     for each in gather(RECORDS):
         if each.record.choices["experiment"].startswith("table2/"):
-            copy = altered(each.record, {"science.seed": each.record.seed + 5, "choices.data": "fashion_mnist"})
+            copy = altered(
+                each.record, {"science.seed": each.record.seed + 5, "choices.data": "fashion_mnist"}
+            )
             records.write(folder / "copies" / f"{copy.run}.json", copy)
     path = folder / "results" / "report" / "index.html"
     path.parent.mkdir(parents=True)

@@ -1,4 +1,5 @@
-"""The page in a real browser: it does what it says, asks for nothing, and shows a hostile record as text."""
+"""The page in a real browser: it does what it says, asks for nothing, and shows a hostile record as
+text."""
 
 import random
 from itertools import pairwise
@@ -11,7 +12,17 @@ from playwright.sync_api import Browser, expect
 from benchmark_made_up import SMALL, results
 from conftest import ROOT
 from made_up import altered, ensemble, parsed, result
-from pages import CHROMIUM, PRELU, RECORDS, RELU, Visit, assert_accessible, cells, column, see_everything
+from pages import (
+    CHROMIUM,
+    PRELU,
+    RECORDS,
+    RELU,
+    Visit,
+    assert_accessible,
+    cells,
+    column,
+    see_everything,
+)
 from rectifiers.results.benchmark.leaderboard import document
 from rectifiers.results.claim_records import load as load_claims
 from rectifiers.results.claims import answer, claims
@@ -24,10 +35,13 @@ from rectifiers.runs.identity import run_id
 
 pytestmark = [
     pytest.mark.process,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium; make browser installs it"),
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="needs Debian's chromium; make browser installs it"
+    ),
 ]
 
-SHEET_PX = 1046  # the width of what chromium prints on A4 across: 297 mm at 96 px per inch, less its margins
+# the width of what chromium prints on A4 across: 297 mm at 96 px per inch, less its margins
+SHEET_PX = 1046
 PAYLOADS = (
     "</script><script>window.hacked = 1</script>",
     "<img src=x onerror='window.hacked = 1'>",
@@ -41,7 +55,9 @@ def test_it_loads_clean_and_draws_all_charts_within_any_width(
     browser: Browser, place: Path, scheme: Any, width: int
 ) -> None:
     fragment = f"#compare&a={PRELU}&b={RELU}"
-    with Visit(browser, place, fragment, color_scheme=scheme, viewport={"width": width, "height": 800}) as page:
+    with Visit(
+        browser, place, fragment, color_scheme=scheme, viewport={"width": width, "height": 800}
+    ) as page:
         see_everything(page)
         expect(page.locator("#comparison svg.marks")).to_have_count(3)
         page.locator("figure details summary").first.click()
@@ -98,9 +114,15 @@ def test_filters_narrow_and_the_address_keeps_them(browser: Browser, place: Path
 
 
 def test_what_stands_in_an_address_cannot_break_the_page(browser: Browser, place: Path) -> None:
-    with Visit(browser, place, "#runs&protocol=constructor&sort=toString&page=-3&run=x&a=__proto__&b=%3Cb%3E") as page:
+    with Visit(
+        browser,
+        place,
+        "#runs&protocol=constructor&sort=toString&page=-3&run=x&a=__proto__&b=%3Cb%3E",
+    ) as page:
         assert len(column(page, 1)) == 25
-        expect(page.locator("#compare-status")).to_have_text("No run, or more than one, is named __proto__, <b>.")
+        expect(page.locator("#compare-status")).to_have_text(
+            "No run, or more than one, is named __proto__, <b>."
+        )
 
 
 def test_the_scripts_statistics_are_those_of_python(browser: Browser, place: Path) -> None:
@@ -109,15 +131,20 @@ def test_the_scripts_statistics_are_those_of_python(browser: Browser, place: Pat
     cases = [(0, 0), (0, 1), (3, 7), (500, 400), (12_000, 12_001), (9_000, 12_000)]
     with Visit(browser, place) as page:
         z = page.evaluate("JSON.parse(document.getElementById('rows').textContent).z")
-        values = page.evaluate(f"([cases, z]) => {{ {source}; return cases.map(([a, b]) => [mcnemar(a, b), "
-                               "wilson(a, a + b + 1, z)]) }", [cases, z])  # fmt: skip
+        values = page.evaluate(
+            f"([cases, z]) => {{ {source}; return cases.map(([a, b]) => [mcnemar(a, b), "
+            "wilson(a, a + b + 1, z)]) }",
+            [cases, z],
+        )
     for (first, second), (p, interval) in zip(cases, values, strict=True):
         exact = mcnemar([True] * first + [False] * second, [False] * first + [True] * second)[2]
         assert p == pytest.approx(exact, rel=1e-8)
         assert interval == pytest.approx(error_interval_pct(first, first + second + 1), rel=1e-12)
 
 
-def test_a_number_leads_to_its_runs_their_command_record_and_provenance(browser: Browser, place: Path) -> None:
+def test_a_number_leads_to_its_runs_their_command_record_and_provenance(
+    browser: Browser, place: Path
+) -> None:
     record = records.load(RECORDS / f"{PRELU}.json")
     with Visit(browser, place, permissions=["clipboard-read", "clipboard-write"]) as page:
         button = page.get_by_role("button", name="5 runs of Table 2 on digits").last
@@ -134,8 +161,13 @@ def test_a_number_leads_to_its_runs_their_command_record_and_provenance(browser:
         href = dialog.locator("a").first.evaluate("link => link.href")
         assert Path(href.removeprefix("file://")).is_file()
         text = dialog.inner_text()
-        for value in (record.provenance.git_sha, record.provenance.data, record.provenance.lock,
-                      record.provenance.machine.cpu, record.provenance.versions["torch"]):  # fmt: skip
+        for value in (
+            record.provenance.git_sha,
+            record.provenance.data,
+            record.provenance.lock,
+            record.provenance.machine.cpu,
+            record.provenance.versions["torch"],
+        ):
             assert value in text
         page.keyboard.press("Escape")
         expect(dialog).not_to_be_visible()
@@ -143,7 +175,9 @@ def test_a_number_leads_to_its_runs_their_command_record_and_provenance(browser:
         expect(button).to_be_focused()
 
 
-def test_an_own_run_and_the_committed_record_of_its_name_are_both_there(browser: Browser, tmp_path: Path) -> None:
+def test_an_own_run_and_the_committed_record_of_its_name_are_both_there(
+    browser: Browser, tmp_path: Path
+) -> None:
     record = records.load(RECORDS / f"{PRELU}.json")
     changes = {"protocols.ten_view": result(441, 450, split="test"), "codes": ["0123456789ab"]}
     records.write(tmp_path / "runs" / PRELU / "record.json", altered(record, changes))
@@ -161,9 +195,16 @@ def test_an_own_run_and_the_committed_record_of_its_name_are_both_there(browser:
         ):
             page.get_by_role("button", name=name, exact=True).click()
             expect(dialog.get_by_text(f"Code {code} on AMD EPYC, 1 thread.")).to_be_visible()
-            assert Path(dialog.locator("a").first.evaluate("link => link.href").removeprefix("file://")) == source
+            assert (
+                Path(
+                    dialog.locator("a").first.evaluate("link => link.href").removeprefix("file://")
+                )
+                == source
+            )
             page.keyboard.press("Escape")
-        page.get_by_role("button", name="5 runs of Table 2 on digits").last.click()  # the tables' are the committed
+        page.get_by_role(
+            "button", name="5 runs of Table 2 on digits"
+        ).last.click()  # the tables' are the committed
         expect(dialog.get_by_role("button", name=PRELU)).to_have_text(committed)
         page.keyboard.press("Escape")
         page.get_by_label("A", exact=True).fill(PRELU[:5])
@@ -177,11 +218,16 @@ def test_a_chart_has_its_numbers_as_a_table(browser: Browser, place: Path) -> No
     with Visit(browser, place) as page:
         figure = page.locator("figure", has_text="Slopes, channel-shared")
         figure.scroll_into_view_if_needed()
-        compared = "Learned slope of every layer from the first to the last, channel-shared: the paper's and ours"
+        compared = (
+            "Learned slope of every layer from the first to the last, channel-shared: the "
+            "paper's and ours"
+        )
         expect(figure.locator("[role=graphics-document]")).to_have_attribute("aria-label", compared)
         figure.get_by_text("The numbers").click()
         cells = figure.locator("tbody tr").first.locator("th, td")
-        expect(cells.first).to_have_text("conv1")  # the table is made after the click has been answered
+        expect(cells.first).to_have_text(
+            "conv1"
+        )  # the table is made after the click has been answered
         first = cells.all_inner_texts()
         assert first[:3] == ["conv1", "0.681", "0.5645 (0.4831 to 0.6459)"]
 
@@ -207,11 +253,17 @@ def test_ticks_are_whole_epochs_each_once(browser: Browser, tmp_path: Path) -> N
         expect(page.get_by_role("heading", name="Your runs")).to_be_visible()
         figure = page.locator("figure[data-chart]").first
         expect(figure.locator("svg.marks")).to_be_visible()
-        assert figure.locator(".role-axis-label").first.locator("text").all_text_contents() == ["1", "2", "3"]
+        assert figure.locator(".role-axis-label").first.locator("text").all_text_contents() == [
+            "1",
+            "2",
+            "3",
+        ]
 
 
 @pytest.mark.parametrize("width", [1280, 360])
-def test_names_of_thirty_layers_do_not_overlap(browser: Browser, tmp_path: Path, width: int) -> None:
+def test_names_of_thirty_layers_do_not_overlap(
+    browser: Browser, tmp_path: Path, width: int
+) -> None:
     claim = next(each for each in claims() if each.name == "figure3")
     path = tmp_path / "index.html"
     found, answers = gather(RECORDS)[:1], [answer(claim, load_claims(RECORDS.parent / "claims"))]
@@ -220,13 +272,21 @@ def test_names_of_thirty_layers_do_not_overlap(browser: Browser, tmp_path: Path,
         figure = page.locator("figure[data-chart]", has_text="30 layers")
         expect(figure.locator("svg.marks")).to_be_visible()
         labels = figure.locator(".role-axis-label").first.locator("text:not([opacity='0'])")
-        boxes = sorted((box["x"], box["x"] + box["width"]) for each in labels.all() if (box := each.bounding_box()))
+        boxes = sorted(
+            (box["x"], box["x"] + box["width"])
+            for each in labels.all()
+            if (box := each.bounding_box())
+        )
         assert len(boxes) >= 10
-        assert all(right <= left + 2 for (_, right), (left, _) in pairwise(boxes))  # a box is wider than its letters
+        assert all(
+            right <= left + 2 for (_, right), (left, _) in pairwise(boxes)
+        )  # a box is wider than its letters
 
 
 def test_the_leaderboard_and_the_claims_are_narrowed_down(browser: Browser, tmp_path: Path) -> None:
-    entries = {name: results(name, [10 + i] * 5) for i, name in enumerate(("relu", "prelu", "mish"))}
+    entries = {
+        name: results(name, [10 + i] * 5) for i, name in enumerate(("relu", "prelu", "mish"))
+    }
     ranked = document(SMALL, entries)
     judged = [answer(claim, []) for claim in claims() if claim.name in ("figure3", "table2")]
     path = tmp_path / "index.html"
@@ -259,24 +319,32 @@ def hostile() -> list[Found]:
         first, second, third, fourth = PAYLOADS
         base = records.load(RECORDS / f"{PRELU}.json")
         changes = {
-            "choices": {"experiment": first, "activation": second, "init": third, "data": second + first,
-                        "model": fourth},
+            "choices": {
+                "experiment": first,
+                "activation": second,
+                "init": third,
+                "data": second + first,
+                "model": fourth,
+            },
             "science": base.science | {"seed": seed, first: {second: third, "__proto__": fourth}},
             "provenance.git_sha": second,
             "provenance.data": third,
             "provenance.versions": {first: second},
-            "protocols": {name: base.protocols["dense"].model_dump() for name in (*PAYLOADS, "__proto__")},
+            "protocols": {
+                name: base.protocols["dense"].model_dump() for name in (*PAYLOADS, "__proto__")
+            },
             "slopes": {name: base.slopes["conv1"].model_dump() for name in PAYLOADS},
             "warnings": list(PAYLOADS),
             "class_names": list(PAYLOADS),
-        }  # fmt: skip
+        }
         record = altered(base, changes)
         found.append(Found(record, RECORDS / f"{record.run}.json"))
     return found
 
 
 def test_hostile_names_are_shown_as_text(browser: Browser, tmp_path: Path) -> None:
-    """The policy is switched off, so that it is the page that withstands; the library needs no eval either way."""
+    """The policy is switched off, so that it is the page that withstands; the library needs no eval
+    either way."""
     path = tmp_path / "index.html"
     found = hostile()
     path.write_text(make_page(found, [], path))
@@ -291,7 +359,9 @@ def test_hostile_names_are_shown_as_text(browser: Browser, tmp_path: Path) -> No
         assert box
         expect(page.locator("dialog")).to_be_visible()
         page.keyboard.press("Escape")
-        page.locator("figure svg.marks").first.hover(position={"x": box["width"] / 2, "y": box["height"] / 2})
+        page.locator("figure svg.marks").first.hover(
+            position={"x": box["width"] / 2, "y": box["height"] / 2}
+        )
         assert page.evaluate("window.hacked") is None
         assert page.locator("img, iframe, script:not([type]), svg[onload]").count() == 0
         for payload in PAYLOADS[:3]:
@@ -299,22 +369,35 @@ def test_hostile_names_are_shown_as_text(browser: Browser, tmp_path: Path) -> No
             assert payload in page.locator("dialog").text_content()
 
 
-def test_ensembles_and_diverged_runs_are_shown_and_compared(browser: Browser, tmp_path: Path) -> None:
+def test_ensembles_and_diverged_runs_are_shown_and_compared(
+    browser: Browser, tmp_path: Path
+) -> None:
     whole, other = (records.load_training(RECORDS / f"{name}.json") for name in (PRELU, RELU))
-    gone = {"status": "diverged", "diverged": {"step": 7, "layer": "conv1"}, "protocols": {}, "slopes": {}}
+    gone = {
+        "status": "diverged",
+        "diverged": {"step": 7, "layer": "conv1"},
+        "protocols": {},
+        "slopes": {},
+    }
     gone |= {"history": [whole.history[0] | {"train_loss": None}], "science.seed": 9}
     diverged = altered(whole, gone)
     together = ensemble(whole, other, choices={"experiment": None, "data": "digits", "debug": None})
     path = tmp_path / "index.html"
-    found = [Found(record, RECORDS / f"{record.run}.json") for record in (whole, diverged, together)]
+    found = [
+        Found(record, RECORDS / f"{record.run}.json") for record in (whole, diverged, together)
+    ]
     path.write_text(make_page(found, [whole], path))
     with Visit(browser, path, f"#compare&a={together.run}&b={diverged.run}") as page:
-        expect(page.locator("#compare-status")).to_contain_text(f"A: {together.run}, B: {diverged.run}.")
+        expect(page.locator("#compare-status")).to_contain_text(
+            f"A: {together.run}, B: {diverged.run}."
+        )
         expect(page.locator("#comparison")).to_contain_text("No protocol has tested two of them.")
         assert column(page, 3) == ["1.78", "diverged", "1.78"]
         page.locator("#list .run", has_text=diverged.run).click()
         expect(page.locator("dialog")).to_contain_text('{"step":7,"layer":"conv1"}')
-        expect(page.locator("dialog")).not_to_contain_text("jsonnull")  # what a run does not have leaves nothing behind
+        expect(page.locator("dialog")).not_to_contain_text(
+            "jsonnull"
+        )  # what a run does not have leaves nothing behind
         page.keyboard.press("Escape")
         page.locator("#list .run", has_text=together.run).click()
         expect(page.locator("dialog pre")).to_have_text(together.command)
@@ -331,7 +414,7 @@ def test_the_policy_lets_nothing_in_or_out(browser: Browser, place: Path) -> Non
         fetch("http://127.0.0.1:9/").catch(() => {});
         setTimeout(() => { try { eval("window.hacked = 1"); } catch { met.push("eval"); } });
         return new Promise((done) => setTimeout(() => done([met, window.hacked]), 200));
-    }"""
+    }"""  # noqa: E501
     met, hacked = visit.page.evaluate(tries)
     visit.context.close()
     assert hacked is None
@@ -349,7 +432,8 @@ def test_with_no_records_it_says_what_to_run(browser: Browser, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_a_page_of_two_thousand_runs_stays_small(browser: Browser, tmp_path: Path) -> None:
-    """Real records varied: other seeds, one answer in twenty turned, all curves and slopes moved."""
+    """Real records varied: other seeds, one answer in twenty turned, all curves and slopes
+    moved."""
     draw = random.Random(0)
     known, path = gather(RECORDS), tmp_path / "index.html"
     found = [varied(known[seed % len(known)], seed, draw) for seed in range(100, 2100)]

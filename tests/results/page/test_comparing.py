@@ -12,11 +12,15 @@ from rectifiers.runs import record as records
 
 pytestmark = [
     pytest.mark.process,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium; make browser installs it"),
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="needs Debian's chromium; make browser installs it"
+    ),
 ]
 
 
-def test_two_runs_are_compared_with_the_statistics_of_the_tables(browser: Browser, place: Path) -> None:
+def test_two_runs_are_compared_with_the_statistics_of_the_tables(
+    browser: Browser, place: Path
+) -> None:
     one, other = (records.load(RECORDS / f"{name}.json") for name in (PRELU, RELU))
     compared = compare(one, other)
     with Visit(browser, place, "#runs&data=digits&find=table2") as page:
@@ -50,7 +54,9 @@ def test_two_runs_are_compared_with_the_statistics_of_the_tables(browser: Browse
 def test_several_runs_share_axes_and_a_table_of_differences_and_each_is_held_against_the_first(
     browser: Browser, place: Path
 ) -> None:
-    first, second, third = (records.load(RECORDS / f"{name}.json") for name in (PRELU, RELU, XAVIER))
+    first, second, third = (
+        records.load(RECORDS / f"{name}.json") for name in (PRELU, RELU, XAVIER)
+    )
     with Visit(browser, place, f"#compare&a={PRELU}&b={RELU}") as page:
         page.get_by_label("C", exact=True).fill(XAVIER)
         page.keyboard.press("Enter")
@@ -73,7 +79,10 @@ def test_several_runs_share_axes_and_a_table_of_differences_and_each_is_held_aga
 
 
 def test_classes_and_images_where_scores_were_kept(browser: Browser, place: Path) -> None:
-    both = [records.load(RECORDS / f"{n}.json").protocols["ten_view"].is_correct() for n in (PRELU, RELU)]
+    both = [
+        records.load(RECORDS / f"{n}.json").protocols["ten_view"].is_correct()
+        for n in (PRELU, RELU)
+    ]
     apart = [i for i in range(450) if both[0][i] != both[1][i]]
     with Visit(browser, place, f"#compare&a={PRELU}&b={RELU}") as page:
         expect(page.locator("#images-protocol")).to_be_visible()
@@ -87,8 +96,13 @@ def test_classes_and_images_where_scores_were_kept(browser: Browser, place: Path
         for digit, (name, images, ours, theirs, _) in enumerate(by_class):
             errors = [100 * np.mean([not side[i] for i in range(digit, 450, 10)]) for side in both]
             assert (name, images) == (CLASSES[digit], "45")
-            assert [float(ours), float(theirs)] == [pytest.approx(error, abs=0.005) for error in errors]
-        page.locator("#images-protocol").select_option("dense")  # no scores of it were kept, but the masks were
+            assert [float(ours), float(theirs)] == [
+                pytest.approx(error, abs=0.005) for error in errors
+            ]
+        page.locator("#images-protocol").select_option(
+            "dense"
+        )  # no scores of it were kept, but the masks were
         assert {tuple(row[2:]) for row in cells(page, "by index in the test split")} <= {
-            ("right", "wrong"), ("wrong", "right")
-        }  # fmt: skip
+            ("right", "wrong"),
+            ("wrong", "right"),
+        }

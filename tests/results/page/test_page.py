@@ -22,7 +22,13 @@ from rectifiers.results.numerical_floor import load_floor
 from rectifiers.results.page.arms import arms
 from rectifiers.results.page.render import packed, page, script_json
 from rectifiers.results.page.run_columns import column
-from rectifiers.results.page.sections import SECTIONS, PageData, error_curves, propagation, slopes_by_depth
+from rectifiers.results.page.sections import (
+    SECTIONS,
+    PageData,
+    error_curves,
+    propagation,
+    slopes_by_depth,
+)
 from rectifiers.results.page.sections import claims as claims_section
 from rectifiers.results.page.strips import WIDTH, strip
 from rectifiers.results.tables import document, load
@@ -104,16 +110,27 @@ def test_the_chart_of_slopes_has_table_1(data: PageData) -> None:
     assert [series.name for series in shared.series] == ["paper, ImageNet", "ours, digits"]
     paper, digits = shared.series
     assert (paper.x[0], paper.y[0]) == ("conv1", 0.681)
-    assert [round(value, 3) for value in (digits.y[0], digits.low[0], digits.high[0])] == [0.565, 0.483, 0.646]
+    assert [round(value, 3) for value in (digits.y[0], digits.low[0], digits.high[0])] == [
+        0.565,
+        0.483,
+        0.646,
+    ]
 
 
 def test_curves_are_means_over_the_seeds_of_an_arm(data: PageData) -> None:
     section = error_curves(data)
     assert section
     errors = section.charts[0]
-    names = ["prelu · he, n = 5", "prelu_shared · he, n = 5", "relu · he, n = 5", "relu · xavier_forward, n = 5"]
+    names = [
+        "prelu · he, n = 5",
+        "prelu_shared · he, n = 5",
+        "relu · he, n = 5",
+        "relu · xavier_forward, n = 5",
+    ]
     assert [series.name for series in errors.series] == names
-    runs = [each.record for each in data.found if each.record.choices["experiment"] == "table2/prelu"]
+    runs = [
+        each.record for each in data.found if each.record.choices["experiment"] == "table2/prelu"
+    ]
     last = [run.history[-1]["val/top1_error_pct"] for run in runs if run.epochs == 75]
     assert errors.series[0].y[-1] == pytest.approx(sum(last) / 5, rel=1e-4)
 
@@ -124,7 +141,10 @@ def test_arms_that_share_their_choices_are_told_apart_by_their_keys() -> None:
         return training(choices={"activation": "relu", "init": "he"}, science=science)
 
     found = arms([run(), run(lr=0.2), run(drop_epochs=[1])])
-    assert [(arm.name, len(arm.runs)) for arm in found] == [("relu · lr=0.1", 2), ("relu · lr=0.2", 1)]
+    assert [(arm.name, len(arm.runs)) for arm in found] == [
+        ("relu · lr=0.1", 2),
+        ("relu · lr=0.2", 1),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -137,16 +157,23 @@ def answered() -> PageData:
 def test_the_signal_falls_as_eq_9_says_and_he_keeps_it(answered: PageData) -> None:
     section = propagation(answered)
     assert section
-    by_claim = {part.title.partition("claim/")[2].partition(" ")[0]: part for part in section.charts}
+    by_claim = {
+        part.title.partition("claim/")[2].partition(" ")[0]: part for part in section.charts
+    }
     assert list(by_claim) == ["figure3", "mean_response", "signal"]
     start = by_claim["signal"]
-    lines = {series.name.partition(",")[0] + ("*" if "Eq. 9" in series.name else ""): series for series in start.series}
+    lines = {
+        series.name.partition(",")[0] + ("*" if "Eq. 9" in series.name else ""): series
+        for series in start.series
+    }
     assert list(lines) == ["he", "xavier", "less", "more", "he*", "xavier*", "less*", "more*"]
     for arm, factor in (("he", 1.0), ("xavier", math.sqrt(0.5)), ("less", 0.9), ("more", 1.1)):
         expected, measured = lines[f"{arm}*"], lines[arm]
         assert expected.x == measured.x
         assert expected.y[-1] - expected.y[0] == pytest.approx(29 * math.log10(factor), abs=1e-3)
-        assert abs(measured.y[-1] - expected.y[-1]) < 0.5  # of 30 layers of 128: finite width moves all arms alike
+        assert (
+            abs(measured.y[-1] - expected.y[-1]) < 0.5
+        )  # of 30 layers of 128: finite width moves all arms alike
 
 
 def test_the_claims_stand_under_their_verdicts_as_in_claims_md(answered: PageData) -> None:
@@ -159,11 +186,16 @@ def test_the_claims_stand_under_their_verdicts_as_in_claims_md(answered: PageDat
         for each in listed:
             assert each.claim.is_check == (heading == checks)
             if each.claim.tests:
-                assert f"| {each.verdict if heading == checks else heading.lower()} | {each.claim.name} |" in lines
+                assert (
+                    f"| {each.verdict if heading == checks else heading.lower()} | "
+                    f"{each.claim.name} |" in lines
+                )
     assert str(answered.floor).replace("`", "") in section.note
 
 
-def test_the_page_begins_with_the_findings_their_effects_and_verdicts(data: PageData, answered: PageData) -> None:
+def test_the_page_begins_with_the_findings_their_effects_and_verdicts(
+    data: PageData, answered: PageData
+) -> None:
     text = page(data.found[:1], [], ROOT / "results" / "report" / "index.html", answered.answers)
     cards = re.findall(r"<article.*?</article>", text, re.DOTALL)
     names = [re.findall('aria-labelledby="finding-(.*?)"', each)[0] for each in cards]
@@ -191,7 +223,9 @@ def test_a_strip_shows_the_interval_where_its_verdict_lies(answered: PageData) -
         low, high = shown.low, shown.high
         if tested.test.criterion.supported.side == "within" and region == "supported":
             low = high = shown.effect  # judged by a narrower interval than the one that is drawn
-        assert any(name == region and start <= low <= high <= end for name, start, end in shown.spans)
+        assert any(
+            name == region and start <= low <= high <= end for name, start, end in shown.spans
+        )
         assert 0 < shown.low <= shown.effect <= shown.high < WIDTH
         assert len(shown.seeds) == len(tested.measured)
     assert seen == set(decided.values())
@@ -202,7 +236,9 @@ def test_a_section_without_records_is_none() -> None:
 
 
 def test_json_in_a_script_can_neither_end_it_nor_a_line() -> None:
-    hostile = {"</script><script>alert(1)</script>": "<!-- & \N{LINE SEPARATOR} \N{PARAGRAPH SEPARATOR}"}
+    hostile = {
+        "</script><script>alert(1)</script>": "<!-- & \N{LINE SEPARATOR} \N{PARAGRAPH SEPARATOR}"
+    }
     text = script_json(hostile)
     assert not set("<>&\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}") & set(text)
     assert json.loads(text) == hostile
@@ -210,7 +246,10 @@ def test_json_in_a_script_can_neither_end_it_nor_a_line() -> None:
 
 
 def test_a_column_keeps_each_value_once_and_one_is_not_true() -> None:
-    assert column([1, True, "1", 1, None, [1]]) == {"values": [1, True, "1", None, [1]], "at": [0, 1, 2, 0, 3, 4]}
+    assert column([1, True, "1", 1, None, [1]]) == {
+        "values": [1, True, "1", None, [1]],
+        "at": [0, 1, 2, 0, 3, 4],
+    }
 
 
 @pytest.mark.process

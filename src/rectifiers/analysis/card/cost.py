@@ -1,4 +1,5 @@
-"""What a training step costs beside ReLU's: seconds, interleaved, and the memory that it holds at most."""
+"""What a training step costs beside ReLU's: seconds, interleaved, and the memory that it holds at
+most."""
 
 import random
 import statistics
@@ -21,10 +22,11 @@ BASELINE = "relu"
 
 
 def cost(configs: Mapping[str, RunConfig]) -> dict[str, Any]:
-    """Return `seconds_ratio` (median and quartiles over rounds) and `bytes_ratio` of "entry" over "relu".
+    """Return `seconds_ratio` (median and quartiles over rounds) and `bytes_ratio` of "entry" over
+    "relu".
 
-    configs: of the same task with both activations. Rounds are interleaved, in random order; CPU seconds of one thread.
-    """
+    configs: of the same task with both activations. Rounds are interleaved, in random order; CPU
+    seconds of one thread."""
     steps = {name: _step(config) for name, config in configs.items()}
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     order = random.Random(0)

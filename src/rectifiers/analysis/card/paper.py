@@ -1,4 +1,5 @@
-"""An activation on paper: its curve, moments and gain, the maps of variance and correlation, and deep signals."""
+"""An activation on paper: its curve, moments and gain, the maps of variance and correlation, and
+deep signals."""
 
 import math
 from collections.abc import Callable
@@ -17,14 +18,18 @@ from rectifiers.theory.stability import stability
 DEPTHS = (10, 30, 100, 300, 1000)
 OFF = 1.1  # of the fixed point's variance, where a signal starts that is 10 % too strong
 CONVERGED = 1e-9  # relative change of a variance per layer
-SMALLEST, LARGEST = 2 * mean_field.SMALLEST, mean_field.LARGEST / 2  # of a variance that is followed
+SMALLEST, LARGEST = (
+    2 * mean_field.SMALLEST,
+    mean_field.LARGEST / 2,
+)  # of a variance that is followed
 FLAT = 0.05  # of |f'|, below which a response counts as saturated
 CURVE = 81  # points from -4 to 4
 CORRELATION_LAYERS = 100
 
 
 def on_paper(activation: nn.Module, weight_variance: float) -> dict[str, Any]:
-    """Return the theory of wide chains with `activation` and weights of variance weight_variance / n, no biases.
+    """Return the theory of wide chains with `activation` and weights of variance weight_variance /
+    n, no biases.
 
     What cannot be said of this activation is None, and `unknown` says why.
     """
@@ -49,7 +54,10 @@ def on_paper(activation: nn.Module, weight_variance: float) -> dict[str, Any]:
         "unknown": None,
     }
     if pieces(activation) > 1 or outputs(activation) > 1:
-        return {**found, "unknown": "it is no function of one number, so no map of correlations is known"}
+        return {
+            **found,
+            "unknown": "it is no function of one number, so no map of correlations is known",
+        }
     try:
         return {**found, **_curve(activation), **_maps(activation, weight_variance)}
     except InputError as error:
@@ -83,7 +91,10 @@ def _column(activation: nn.Module, z: torch.Tensor) -> torch.Tensor:
 def _maps(activation: nn.Module, weight_variance: float) -> dict[str, Any]:
     settings = {"weight_variance": weight_variance}
     q = mean_field.fixed_point(activation, **settings)
-    found: dict[str, Any] = {"fixed_point": finite(q), "signal": _signal(activation, weight_variance)}
+    found: dict[str, Any] = {
+        "fixed_point": finite(q),
+        "signal": _signal(activation, weight_variance),
+    }
     if not SMALLEST < q < LARGEST:
         return found
     chi = mean_field.chi_1(activation, q, **settings)
@@ -96,7 +107,9 @@ def _maps(activation: nn.Module, weight_variance: float) -> dict[str, Any]:
         "correlation_fixed_point": mean_field.correlation_fixed_point(activation, q, **settings),
         "variance_depth": finite(scales.variance),
         "correlation_depth": finite(scales.correlation),
-        "correlations": _correlations(lambda c: mean_field.correlation_map(activation, c, q, **settings)),
+        "correlations": _correlations(
+            lambda c: mean_field.correlation_map(activation, c, q, **settings)
+        ),
     }
 
 
@@ -111,11 +124,15 @@ def _correlations(step: Callable[[float], float]) -> dict[str, float]:
 
 
 def _signal(activation: nn.Module, weight_variance: float) -> dict[str, Any]:
-    """Of `DEPTHS` layers: log10 E[y^2] from 1 and from OFF, and log10 of what is left of the gradients' mean square.
+    """Of `DEPTHS` layers: log10 E[y^2] from 1 and from OFF, and log10 of what is left of the
+    gradients' mean square.
 
     None where the signal is gone: below SMALLEST or above LARGEST.
     """
-    ways = {name: _followed(activation, weight_variance, start) for name, start in (("kept", 1.0), ("off", OFF))}
+    ways = {
+        name: _followed(activation, weight_variance, start)
+        for name, start in (("kept", 1.0), ("off", OFF))
+    }
     return {
         str(depth): {
             "kept": ways["kept"][depth][0],
@@ -129,7 +146,8 @@ def _signal(activation: nn.Module, weight_variance: float) -> dict[str, Any]:
 def _followed(
     activation: nn.Module, weight_variance: float, start: float
 ) -> dict[int, tuple[float | None, float | None]]:
-    """(log10 q, log10 of the product of chi_1) after each of `DEPTHS` layers, from a variance `start`."""
+    """(log10 q, log10 of the product of chi_1) after each of `DEPTHS` layers, from a variance
+    `start`."""
     q, gradient, layer = start, 0.0, 1
     factor, has_converged = 0.0, False
     found: dict[int, tuple[float | None, float | None]] = {}

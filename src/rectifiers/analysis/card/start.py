@@ -1,4 +1,5 @@
-"""A deep chain as an entry starts it: signal and gradient by depth, measured beside the prediction."""
+"""A deep chain as an entry starts it: signal and gradient by depth, measured beside the
+prediction."""
 
 from typing import Any
 
@@ -9,10 +10,11 @@ SEEDS, IMAGES = 5, 64
 
 
 def at_the_start(config: RunConfig) -> dict[str, Any]:
-    """Return log10 E[y^2] and log10 E[dy^2] of every layer of `config`'s network on real images, with the theory.
+    """Return log10 E[y^2] and log10 E[dy^2] of every layer of `config`'s network on real images,
+    with the theory.
 
-    The theory counts what finite width does on average, where it is known; `width` names the units per layer.
-    """
+    The theory counts what finite width does on average, where it is known; `width` names the units
+    per layer."""
     numbers = propagation.analyse(config, seeds=SEEDS, images=IMAGES, inputs="data")
     layers = [
         {
@@ -25,4 +27,9 @@ def at_the_start(config: RunConfig) -> dict[str, Any]:
         }
         for layer in numbers["layers"]
     ]
-    return {"layers": layers, "width": numbers["layers"][1]["fan_in"], "seeds": SEEDS, "images": IMAGES}
+    return {
+        "layers": layers,
+        "width": numbers["layers"][1]["fan_in"],
+        "seeds": SEEDS,
+        "images": IMAGES,
+    }

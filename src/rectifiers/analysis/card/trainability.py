@@ -1,4 +1,5 @@
-"""Which chains train on real images: by depth and gain, and by depth and learning rate, beside the depth scale."""
+"""Which chains train on real images: by depth and gain, and by depth and learning rate, beside the
+depth scale."""
 
 import copy
 import math
@@ -32,12 +33,14 @@ SMALLEST, LARGEST = 1e-6, 1e6  # of a variance at which a depth scale is asked f
 def what_trains(configs: Mapping[int, RunConfig]) -> dict[str, Any]:
     """Return the loss after STEPS steps of chains of each depth, by gain and by learning rate.
 
-    configs: by depth. A cell is the mean loss of the last steps, at the first of MAP_RATES that trains it, or the
-    least; None where it diverged.
-    """
+    configs: by depth. A cell is the mean loss of the last steps, at the first of MAP_RATES that
+    trains it, or the least; None where it diverged."""
     total = len(MAP_DEPTHS) * len(GAINS) * len(MAP_RATES) + len(RATE_DEPTHS) * len(RATES)
     chains = {depth: Chain(config) for depth, config in configs.items()}
-    with progress_bar("training small chains", total, "chains") as advance, without_subnormal_numbers():
+    with (
+        progress_bar("training small chains", total, "chains") as advance,
+        without_subnormal_numbers(),
+    ):
 
         def loss(depth: int, gain: float, rate: float) -> float | None:
             stop_if_requested("while small chains were trained")
@@ -58,16 +61,23 @@ def what_trains(configs: Mapping[int, RunConfig]) -> dict[str, Any]:
         by_gain = [[least(depth, gain) for gain in GAINS] for depth in MAP_DEPTHS]
         by_rate = [[loss(depth, 1.0, rate) for rate in RATES] for depth in RATE_DEPTHS]
     return {
-        "depths": list(MAP_DEPTHS), "gains": list(GAINS), "losses": by_gain, "map_rates": list(MAP_RATES),
+        "depths": list(MAP_DEPTHS),
+        "gains": list(GAINS),
+        "losses": by_gain,
+        "map_rates": list(MAP_RATES),
         "depth_scales": chains[MAP_DEPTHS[-1]].depth_scales(),
-        "rate_depths": list(RATE_DEPTHS), "rates": list(RATES), "rate_losses": by_rate,
-        "steps": STEPS, "trained_below": TRAINED,
-    }  # fmt: skip
+        "rate_depths": list(RATE_DEPTHS),
+        "rates": list(RATES),
+        "rate_losses": by_rate,
+        "steps": STEPS,
+        "trained_below": TRAINED,
+    }
 
 
 @contextmanager
 def without_subnormal_numbers() -> Iterator[None]:
-    """Count numbers below 1e-38 as 0, where the processor can: with them a vanished signal takes a hundredfold time."""
+    """Count numbers below 1e-38 as 0, where the processor can: with them a vanished signal takes a
+    hundredfold time."""
     torch.set_flush_denormal(True)
     try:
         yield
@@ -85,7 +95,8 @@ class Chain:
         self.x = setup.preprocess(images)
 
     def final_loss(self, gain: float, rate: float) -> float | None:
-        """Return the mean training loss of the last steps, from weights times `gain`; None where it diverged."""
+        """Return the mean training loss of the last steps, from weights times `gain`; None where it
+        diverged."""
         network = copy.deepcopy(self.network)
         with torch.no_grad():
             for site in network.sites():
@@ -105,7 +116,8 @@ class Chain:
 
     @property
     def weight_variance(self) -> float:
-        """n Var[w] of the second layer, which reads the activation, as the initialiser asks for it."""
+        """n Var[w] of the second layer, which reads the activation, as the initialiser asks for
+        it."""
         second = self.report[1]
         return second.fan_in * second.std_asked**2
 
@@ -117,13 +129,17 @@ class Chain:
         return activation
 
     def depth_scales(self) -> list[float | None] | None:
-        """Over how many layers gradients change by a factor of e, for each of GAINS; None where that is unknown.
+        """Over how many layers gradients change by a factor of e, for each of GAINS; None where
+        that is unknown.
 
-        1 / |ln chi_1| at the fixed point of the variance (Schoenholz et al.), or at the bound where there is none: the
-        edge of what trains is expected at a few times that depth. An infinite one is None in the list.
-        """
+        1 / |ln chi_1| at the fixed point of the variance (Schoenholz et al.), or at the bound where
+        there is none: the edge of what trains is expected at a few times that depth. An infinite
+        one is None in the list."""
         try:
-            return [finite(_gradient_depth(self.activation, self.weight_variance * gain**2)) for gain in GAINS]
+            return [
+                finite(_gradient_depth(self.activation, self.weight_variance * gain**2))
+                for gain in GAINS
+            ]
         except InputError:
             return None
 

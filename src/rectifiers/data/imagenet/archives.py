@@ -1,4 +1,5 @@
-"""The official archives as untrusted files: their pins, and where their members lie. Nothing is unpacked to disk."""
+"""The official archives as untrusted files: their pins, and where their members lie. Nothing is
+unpacked to disk."""
 
 import gzip
 import hashlib
@@ -35,8 +36,8 @@ class Archive:
 class Expected:
     """The archives of a data set and their contents.
 
-    class_images: the least and the most training images per class. class_val_images: validation images per class.
-    """
+    class_images: the least and the most training images per class. class_val_images: validation
+    images per class."""
 
     archives: Mapping[str, Archive]
     classes: int
@@ -69,15 +70,25 @@ def read_expected(path: Path, text: str | None = None) -> Expected:
             role: Archive(Path(content["folder"]) / facts["file"], facts["md5"], facts["bytes"])
             for role, facts in ((role, content[role]) for role in ROLES)
         }
-        counts: dict[str, Any] = {key: content[key] for key in ("classes", "train_images", "val_images")}
+        counts: dict[str, Any] = {
+            key: content[key] for key in ("classes", "train_images", "val_images")
+        }
         least, most = content["class_images"]
-        return Expected(archives, **counts, class_images=(least, most), class_val_images=content["class_val_images"])
+        return Expected(
+            archives,
+            **counts,
+            class_images=(least, most),
+            class_val_images=content["class_val_images"],
+        )
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} cannot be read as a list of archives ({error!r}); restore it from git") from error
+        raise InputError(
+            f"{path} cannot be read as a list of archives ({error!r}); restore it from git"
+        ) from error
 
 
 def file_md5(path: Path, on_bytes: Callable[[int], None] = lambda count: None) -> str:
-    """Return the md5 of a file. on_bytes: called with the number of bytes after each part that is read."""
+    """Return the md5 of a file. on_bytes: called with the number of bytes after each part that is
+    read."""
     content = hashlib.md5()
     with open(path, "rb") as file:
         while part := file.read(READ_BYTES):
@@ -98,15 +109,19 @@ def verify(archive: Archive, md5: Callable[[Path], str] = file_md5) -> None:
     size = path.stat().st_size
     if archive.bytes not in (None, size):
         raise InputError(
-            f"{path} has {size:,} bytes and the pinned archive {archive.bytes:,}; fetch it again, it may be cut short"
+            f"{path} has {size:,} bytes and the pinned archive {archive.bytes:,}; fetch it "
+            "again, it may be cut short"
         )
     actual = md5(path)
     if actual != archive.md5:
-        raise InputError(f"{path} has the md5 {actual} and the pinned archive {archive.md5}; fetch it again")
+        raise InputError(
+            f"{path} has the md5 {actual} and the pinned archive {archive.md5}; fetch it again"
+        )
 
 
 class _Section(io.RawIOBase):
-    """A part of a file as a file of its own; a single read is limited to the size of a tar's header."""
+    """A part of a file as a file of its own; a single read is limited to the size of a tar's
+    header."""
 
     def __init__(self, file: BinaryIO, start: int, size: int) -> None:
         self._file, self._start, self._size, self._at = file, start, size, 0
@@ -144,13 +159,16 @@ def list_members(
     most_bytes: int,
     folders: bool = False,
 ) -> list[Member]:
-    """Return the files of the tar that lies at `start` in `file` and is `size` bytes long, sorted by name.
+    """Return the files of the tar that lies at `start` in `file` and is `size` bytes long, sorted
+    by name.
 
-    archive: its name in messages. wanted: a pattern that every whole name must match. most, most_bytes: limits on the
-    number of files and on the size of each. folders: whether to skip folders instead of refusing them.
+    archive: its name in messages. wanted: a pattern that every whole name must match. most,
+    most_bytes: limits on the number of files and on the size of each. folders: whether to skip
+    folders instead of refusing them.
 
     Raises:
-        InputError: for a file that is no tar, is cut short, or contains anything but `wanted` regular files once each.
+        InputError: for a file that is no tar, is cut short, or contains anything but `wanted`
+        regular files once each.
     """
     members: dict[str, Member] = {}
     try:
@@ -168,7 +186,10 @@ def list_members(
                 elif info.size < 0:
                     problem = f"claims {info.size:,} bytes"
                 elif info.size > most_bytes:
-                    problem = f"claims {info.size:,} bytes, more than the {most_bytes:,} that such a file may have"
+                    problem = (
+                        f"claims {info.size:,} bytes, more than the {most_bytes:,} that "
+                        "such a file may have"
+                    )
                 elif info.offset_data + info.size > size:
                     problem = "is cut short"
                 elif len(members) == most:
@@ -176,7 +197,10 @@ def list_members(
                 else:
                     members[name] = Member(name, start + info.offset_data, info.size)
                     continue
-                raise InputError(f"{archive}: {_printable(name)} {problem}; fetch the archive again from its source")
+                raise InputError(
+                    f"{archive}: {_printable(name)} {problem}; fetch the archive again from "
+                    "its source"
+                )
     except (tarfile.TarError, OSError, ValueError, OverflowError) as error:
         raise InputError(
             f"{archive} cannot be read as a tar ({_printable(str(error))}); fetch the archive again"
@@ -185,7 +209,8 @@ def list_members(
 
 
 def _printable(name: str) -> str:
-    """Return a name from an archive without control characters and surrogates, at most 120 characters long."""
+    """Return a name from an archive without control characters and surrogates, at most 120
+    characters long."""
     shown = ascii(name)
     return shown if len(shown) <= 120 else f"{shown[:117]}..."
 
@@ -204,7 +229,8 @@ def read_member(file: BinaryIO, archive: str, member: Member) -> bytes:
 
 
 def read_gzipped_members(path: Path, names: Mapping[str, re.Pattern[str]]) -> dict[str, bytes]:
-    """Return, for each key of `names`, the one file of a small .tar.gz whose name matches its pattern.
+    """Return, for each key of `names`, the one file of a small .tar.gz whose name matches its
+    pattern.
 
     Raises:
         InputError: where a file is missing, or the archive unpacks to more than DEVKIT_LIMIT bytes.
@@ -215,16 +241,28 @@ def read_gzipped_members(path: Path, names: Mapping[str, re.Pattern[str]]) -> di
     except (OSError, EOFError, ValueError) as error:
         raise InputError(f"{path} cannot be unpacked ({error}); fetch it again") from error
     if len(content) > DEVKIT_LIMIT:
-        raise InputError(f"{path} unpacks to more than {DEVKIT_LIMIT:,} bytes, which no devkit has; fetch it again")
+        raise InputError(
+            f"{path} unpacks to more than {DEVKIT_LIMIT:,} bytes, which no devkit has; fetch "
+            "it again"
+        )
     file = io.BytesIO(content)
     inside = re.compile(r"(?!/)(?!(.*/)?\.\.(/|$)).+")
     members = list_members(
-        file, path.name, inside, size=len(content), most=DEVKIT_MEMBERS, most_bytes=DEVKIT_LIMIT, folders=True
+        file,
+        path.name,
+        inside,
+        size=len(content),
+        most=DEVKIT_MEMBERS,
+        most_bytes=DEVKIT_LIMIT,
+        folders=True,
     )
     contents: dict[str, bytes] = {}
     for key, pattern in names.items():
         matching = [member for member in members if pattern.fullmatch(member.name)]
         if len(matching) != 1:
-            raise InputError(f"{path} has {len(matching)} files {pattern.pattern} and must have one; fetch it again")
+            raise InputError(
+                f"{path} has {len(matching)} files {pattern.pattern} and must have one; fetch "
+                "it again"
+            )
         contents[key] = read_member(file, path.name, matching[0])
     return contents

@@ -1,4 +1,5 @@
-"""Conversion of an original image file to its stored bytes: the same pixels, in a form that libjpeg reads."""
+"""Conversion of an original image file to its stored bytes: the same pixels, in a form that libjpeg
+reads."""
 
 import hashlib
 import io
@@ -13,8 +14,8 @@ from rectifiers.data import jpeg
 from rectifiers.data.images import check_pixels
 from rectifiers.runtime.errors import InputError
 
-# Properties of an original, and what was done with it; the manifest contains these texts. `not_tiled` applies only to
-# the store "tiled".
+# Properties of an original, and what was done with it; the manifest contains these texts.
+# `not_tiled` applies only to the store "tiled".
 ODDITIES = {
     "cmyk": "four inks; libjpeg gives no RGB for them",
     "not_jpeg": "a PNG by its content",
@@ -36,7 +37,8 @@ _headers = threading.Lock()
 
 @dataclass(frozen=True)
 class Stored:
-    """The bytes to store, the image's height and width, which of WAYS, its ODDITIES, and the original's blake2b-128."""
+    """The bytes to store, the image's height and width, which of WAYS, its ODDITIES, and the
+    original's blake2b-128."""
 
     body: bytes
     shape: tuple[int, int]
@@ -49,22 +51,26 @@ def transcoder(store: str) -> Transcoder | None:
     """Return the function that makes restart-tiled JPEGs for store="tiled", and None for "plain".
 
     Raises:
-        InputError: where the C library is missing; the stored bytes must not depend on that silently.
+        InputError: where the C library is missing; the stored bytes must not depend on that
+        silently.
     """
     if store == "plain":
         return None
     reason = jpeg.unavailable_reason()
     if reason is not None:
-        raise InputError(f"data.store={store} needs the C extension, and {reason}; or give data.store=plain")
+        raise InputError(
+            f"data.store={store} needs the C extension, and {reason}; or give data.store=plain"
+        )
     return jpeg.tile
 
 
 def to_stored(original: bytes, name: str, tile: Transcoder | None) -> Stored:
-    """Convert one image to its stored form. Every image is decoded, and once more where its bytes change.
+    """Convert one image to its stored form. Every image is decoded, and once more where its bytes
+    change.
 
     Raises:
-        InputError: for a file that is not a complete JPEG or PNG of at most 8 bits per channel, or whose pixels would
-        change.
+        InputError: for a file that is not a complete JPEG or PNG of at most 8 bits per channel, or
+        whose pixels would change.
     """
     try:
         with _headers, warnings.catch_warnings(record=True) as caught:
@@ -74,7 +80,9 @@ def to_stored(original: bytes, name: str, tile: Transcoder | None) -> Stored:
         check_pixels(image)
         pixels = image.convert("RGB")
     except Exception as error:  # a hostile file can raise anything
-        raise InputError(f"{name} cannot be read as an image ({error}); fetch the archive again") from error
+        raise InputError(
+            f"{name} cannot be read as an image ({error}); fetch the archive again"
+        ) from error
     jpeg = image.format in ("JPEG", "MPO")
     oddities = {
         "cmyk": image.mode == "CMYK",
@@ -87,7 +95,9 @@ def to_stored(original: bytes, name: str, tile: Transcoder | None) -> Stored:
     body, way = original, "kept"
     if oddities["cmyk"] or not jpeg:
         file = io.BytesIO()
-        pixels.save(file, "PPM")  # not PNG: builds of zlib compress differently, and the bytes are pinned
+        pixels.save(
+            file, "PPM"
+        )  # not PNG: builds of zlib compress differently, and the bytes are pinned
         body, way = file.getvalue(), "pixels"
     elif tile is not None:
         tiled = tile(original)
@@ -97,7 +107,9 @@ def to_stored(original: bytes, name: str, tile: Transcoder | None) -> Stored:
     if way != "kept":
         with Image.open(io.BytesIO(body), formats=("JPEG", "PPM")) as after:
             if after.convert("RGB").tobytes() != pixels.tobytes():
-                raise InputError(f"storing {name} would change its pixels, which is a bug; give data.store=plain")
+                raise InputError(
+                    f"storing {name} would change its pixels, which is a bug; give data.store=plain"
+                )
     digest = hashlib.blake2b(original, digest_size=16).digest()
     named = tuple(key for key in ODDITIES if oddities.get(key))
     return Stored(body, (image.height, image.width), way, named, digest)

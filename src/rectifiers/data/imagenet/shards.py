@@ -18,10 +18,11 @@ from rectifiers.runtime.errors import InputError
 
 
 class ShardSplit:
-    """One split of a prepared folder, opened in milliseconds whatever its size; a `Split` of `data.sources`.
+    """One split of a prepared folder, opened in milliseconds whatever its size; a `Split` of
+    `data.sources`.
 
-    Bytes are read by pread: a truncated shard is an error message instead of a dead process (as under mmap), forked
-    workers share the open files, and a pickled split opens its own.
+    Bytes are read by pread: a truncated shard is an error message instead of a dead process (as
+    under mmap), forked workers share the open files, and a pickled split opens its own.
 
     Raises:
         InputError: where the index does not fit the shards.
@@ -38,9 +39,15 @@ class ShardSplit:
         try:
             self._index = np.load(self.folder / "index.npy", mmap_mode="r", allow_pickle=False)
         except Exception as error:  # numpy evaluates the header as Python text
-            raise InputError(f"{self.folder / 'index.npy'} cannot be read ({error}); pull the data again") from error
-        self._check(sizes, classes=len(manifest["classes"]), images=manifest["splits"][name]["images"])
-        self.labels: Sequence[int] = array("H", np.ascontiguousarray(self._index["label"]).astype("=u2").tobytes())
+            raise InputError(
+                f"{self.folder / 'index.npy'} cannot be read ({error}); pull the data again"
+            ) from error
+        self._check(
+            sizes, classes=len(manifest["classes"]), images=manifest["splits"][name]["images"]
+        )
+        self.labels: Sequence[int] = array(
+            "H", np.ascontiguousarray(self._index["label"]).astype("=u2").tobytes()
+        )
         self._files: dict[int, int] = {}
 
     def _check(self, sizes: list[int], classes: int, images: int) -> None:
@@ -55,7 +62,8 @@ class ShardSplit:
             fits = fits and bool((index["offset"] <= ends[shard] - index["length"]).all())
         if not fits:
             raise InputError(
-                f"{self.folder / 'index.npy'} does not fit the shards beside it; prepare the archives again"
+                f"{self.folder / 'index.npy'} does not fit the shards beside it; prepare the "
+                "archives again"
             )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -70,7 +78,8 @@ class ShardSplit:
             os.close(file)
 
     def encoded(self, index: int) -> bytes:
-        """Return the stored bytes of one image: a JPEG, or a PPM where libjpeg could not read the original.
+        """Return the stored bytes of one image: a JPEG, or a PPM where libjpeg could not read the
+        original.
 
         Raises:
             InputError: where the shard ends early, or the bytes are not those that were written.
@@ -97,17 +106,25 @@ class ShardSplit:
         if len(body) != length:
             raise InputError(f"{self.folder / shard_name(shard)} is cut short; pull the data again")
         if crc32(body) != row["crc32"]:  # decoders often overlook such damage
-            raise InputError(f"{self._name(index)} is not what was written there; see make verify-data")
+            raise InputError(
+                f"{self._name(index)} is not what was written there; see make verify-data"
+            )
         return body
 
     def _name(self, index: int) -> str:
         row = self._index[index]
-        return f"image {index} of {self.folder} ({shard_name(int(row['shard']))} from byte {int(row['offset'])})"
+        return (
+            f"image {index} of {self.folder} ({shard_name(int(row['shard']))} from byte "
+            f"{int(row['offset'])})"
+        )
 
     def image(self, index: int) -> Tensor:
         name = self._name(index)
         return read_rgb(
-            io.BytesIO(self.encoded(index)), name, STORED_AS, remedy="find what is damaged by make verify-data"
+            io.BytesIO(self.encoded(index)),
+            name,
+            STORED_AS,
+            remedy="find what is damaged by make verify-data",
         )
 
     def shape(self, index: int) -> tuple[int, int]:
@@ -115,19 +132,24 @@ class ShardSplit:
         return int(row["height"]), int(row["width"])
 
     def digest(self) -> str:
-        """Return the hash of the original files and labels, equal to that of the same images in a folder."""
+        """Return the hash of the original files and labels, equal to that of the same images in a
+        folder."""
         return self._digest
 
     def inspect(self, cache_dir: Path | None) -> Inspection:
-        """Compare the images of a validation split with their checksums, unless the memory in `cache_dir` knows that
-        their shards have not changed since.
+        """Compare the images of a validation split with their checksums, unless the memory in
+        `cache_dir` knows that their shards have not changed since.
 
-        Those of a training split, 140 GB of ImageNet, are compared when they are read: all of them within an epoch.
-        """
+        Those of a training split, 140 GB of ImageNet, are compared when they are read: all of them
+        within an epoch."""
         if self.name == "train":
             return Inspection(self._digest, [])
-        memory = cache_dir and memory_path(cache_dir, str(self.folder.resolve()), self._index_sha256)
-        found = look_at_files(self._shards, [path.name for path in self._shards], self._damages, memory)
+        memory = cache_dir and memory_path(
+            cache_dir, str(self.folder.resolve()), self._index_sha256
+        )
+        found = look_at_files(
+            self._shards, [path.name for path in self._shards], self._damages, memory
+        )
         return Inspection(self._digest, [sentence for sentences in found for sentence in sentences])
 
     def _damages(self, path: Path) -> list[str]:

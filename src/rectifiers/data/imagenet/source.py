@@ -1,4 +1,5 @@
-"""ImageNet, or any data set in the same layout, from the folder that `scripts/prepare_imagenet.py` makes."""
+"""ImageNet, or any data set in the same layout, from the folder that `scripts/prepare_imagenet.py`
+makes."""
 
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from rectifiers.runtime.files import CHECKOUT
 def imagenet(root: str = "data/prepared/imagenet") -> Source:
     """Open a prepared folder. Its splits have the digests of the same images in `data=folder`.
 
-    The source is `pinned` where a lock of the project names this manifest (see `pins`), and so every byte.
+    The source is `pinned` where a lock of the project names this manifest (see `pins`), and so
+    every byte.
 
     Raises:
         InputError: where the folder is incomplete, or a lock cannot be read.
@@ -28,7 +30,8 @@ def imagenet(root: str = "data/prepared/imagenet") -> Source:
             raise InputError(f"{path} cannot be read ({error}); pull the data again") from error
         if sha256 != known["sha256"]:
             raise InputError(
-                f"{path} is not what was written there; pull the data again, or prepare the archives again"
+                f"{path} is not what was written there; pull the data again, or prepare the "
+                "archives again"
             )
     classes = tuple(known["wnid"] for known in manifest["classes"])
     train, val = (ShardSplit(base, split, manifest) for split in SPLITS)

@@ -14,7 +14,10 @@ from torch import Tensor
 
 from rectifiers.runtime.compiling import JPEG
 
-REMEDY = "install a C compiler and libjpeg-turbo's headers (Debian: gcc libjpeg62-turbo-dev) and call make native"
+REMEDY = (
+    "install a C compiler and libjpeg-turbo's headers (Debian: gcc libjpeg62-turbo-dev) "
+    "and call make native"
+)
 
 
 @cache
@@ -29,11 +32,16 @@ def _declare(library: ctypes.CDLL) -> str | None:
     library.rectifiers_crop.argtypes = [ctypes.c_char_p, size, *[integer] * 6, pointer]
     library.rectifiers_tile.argtypes = [ctypes.c_char_p, size, pointer, pointer]
     library.rectifiers_free.argtypes = [pointer]
-    return None if _agrees_with_pillow(library) else "its libjpeg and Pillow's decode to different pixels"
+    return (
+        None
+        if _agrees_with_pillow(library)
+        else "its libjpeg and Pillow's decode to different pixels"
+    )
 
 
 def _agrees_with_pillow(library: ctypes.CDLL) -> bool:
-    """Return whether both decode noise to the same pixels; they may be linked to different versions of libjpeg."""
+    """Return whether both decode noise to the same pixels; they may be linked to different versions
+    of libjpeg."""
     noise = np.random.default_rng(0).integers(0, 256, (90, 120, 3), dtype=np.uint8)
     for subsampling in (0, 1, 2):
         file = io.BytesIO()
@@ -49,15 +57,20 @@ def _agrees_with_pillow(library: ctypes.CDLL) -> bool:
 
 
 def unavailable_reason() -> str | None:
-    """Return None where the library can be used, else one sentence with the reason and the remedy."""
+    """Return None where the library can be used, else one sentence with the reason and the
+    remedy."""
     library = _library()
     if isinstance(library, ctypes.CDLL):
         return None
-    return f"JPEG files are read by Pillow, several times slower, for want of the C library ({library}); {REMEDY}"
+    return (
+        "JPEG files are read by Pillow, several times slower, for want of the C library "
+        f"({library}); {REMEDY}"
+    )
 
 
 def read_size(jpeg: bytes) -> tuple[int, int] | None:
-    """Return the height and width of a JPEG file that `crop` may handle; None for any other content."""
+    """Return the height and width of a JPEG file that `crop` may handle; None for any other
+    content."""
     library = _library()
     if not isinstance(library, ctypes.CDLL):
         return None
@@ -67,38 +80,51 @@ def read_size(jpeg: bytes) -> tuple[int, int] | None:
     return height.value, width.value
 
 
-def crop(jpeg: bytes, size: tuple[int, int], corner: tuple[int, int], mirrored: bool, out: Tensor) -> bool:
-    """Write a crop of a resized JPEG file into `out`, with Pillow's bits; return False for files it does not support.
+def crop(
+    jpeg: bytes, size: tuple[int, int], corner: tuple[int, int], mirrored: bool, out: Tensor
+) -> bool:
+    """Write a crop of a resized JPEG file into `out`, with Pillow's bits; return False for files it
+    does not support.
 
-    size: height and width to which the whole image is resized; corner: row and column of the crop's first pixel in the
-    resized image; out: uint8 [3, side, side], contiguous, undefined after False. Of files with restart markers (`tile`)
-    only the part under the crop is read.
+    size: height and width to which the whole image is resized; corner: row and column of the crop's
+    first pixel in the resized image; out: uint8 [3, side, side], contiguous, undefined after False.
+    Of files with restart markers (`tile`) only the part under the crop is read.
 
-    A file is supported only where the result is certain to equal Pillow's: every marker to the end of the image is
-    checked, and any warning of libjpeg's means False.
-    """
+    A file is supported only where the result is certain to equal Pillow's: every marker to the end
+    of the image is checked, and any warning of libjpeg's means False."""
     library = _library()
     return isinstance(library, ctypes.CDLL) and _crop(library, jpeg, size, corner, mirrored, out)
 
 
 def _crop(
-    library: ctypes.CDLL, jpeg: bytes, size: tuple[int, int], corner: tuple[int, int], mirrored: bool, out: Tensor
+    library: ctypes.CDLL,
+    jpeg: bytes,
+    size: tuple[int, int],
+    corner: tuple[int, int],
+    mirrored: bool,
+    out: Tensor,
 ) -> bool:
     side = out.shape[-1]
     if out.shape != (3, side, side) or out.dtype != torch.uint8 or not out.is_contiguous():
-        raise ValueError(f"out is {out.dtype} {tuple(out.shape)}; it must be contiguous uint8 [3, side, side]")
-    return library.rectifiers_crop(jpeg, len(jpeg), *size, *corner, side, mirrored, out.data_ptr()) == 0
+        raise ValueError(
+            f"out is {out.dtype} {tuple(out.shape)}; it must be contiguous uint8 [3, side, side]"
+        )
+    return (
+        library.rectifiers_crop(jpeg, len(jpeg), *size, *corner, side, mirrored, out.data_ptr())
+        == 0
+    )
 
 
 def tile(jpeg: bytes) -> bytes | None:
-    """Return the same JPEG with a restart marker about every 64 px, so that `crop` can skip the rest of the image.
+    """Return the same JPEG with a restart marker about every 64 px, so that `crop` can skip the
+    rest of the image.
 
-    Lossless: the coefficients stay the same, so every decoder gives the same pixels; progressive files become
-    sequential. Metadata is dropped. The size hardly changes, because the Huffman tables are optimised.
+    Lossless: the coefficients stay the same, so every decoder gives the same pixels; progressive
+    files become sequential. Metadata is dropped. The size hardly changes, because the Huffman
+    tables are optimised.
 
-    None for anything but a whole greyscale or YCbCr JPEG of the usual samplings (4:4:4, 4:2:2, 4:2:0), and where the C
-    library is missing (see `unavailable_reason`).
-    """
+    None for anything but a whole greyscale or YCbCr JPEG of the usual samplings (4:4:4, 4:2:2,
+    4:2:0), and where the C library is missing (see `unavailable_reason`)."""
     library = _library()
     if not isinstance(library, ctypes.CDLL):
         return None

@@ -43,23 +43,35 @@ def _threads(count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, thread_name_prefix="prelu")
 
 
-os.register_at_fork(after_in_child=_threads.cache_clear)  # a forked child has none of its parent's threads
+os.register_at_fork(
+    after_in_child=_threads.cache_clear
+)  # a forked child has none of its parent's threads
 
 
 def memory_format(v: Tensor) -> torch.memory_format:
     """Return the memory format of [N, channels, ...] in which the kernels work."""
-    last = v.dim() == 4 and not v.is_contiguous() and v.is_contiguous(memory_format=torch.channels_last)
+    last = (
+        v.dim() == 4
+        and not v.is_contiguous()
+        and v.is_contiguous(memory_format=torch.channels_last)
+    )
     return torch.channels_last if last else torch.contiguous_format
 
 
 def backward(v: Tensor, grad: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradient of PReLU's input, like `v`, and sums [N, channels], float32, of grad * v over v <= 0.
+    """Return the gradient of PReLU's input, like `v`, and sums [N, channels], float32, of grad * v
+    over v <= 0.
 
-    v: [N, channels, ...], the input, or the output where all slopes are positive; grad: the gradient of the output;
-    slopes: float32 [channels] or [1]. The number of threads (torch's) changes no bit: each image has sums of its own.
-    """
+    v: [N, channels, ...], the input, or the output where all slopes are positive; grad: the
+    gradient of the output;
+    slopes: float32 [channels] or [1]. The number of threads (torch's) changes no bit: each image
+    has sums of its own."""
     order = memory_format(v)
-    v, grad, slopes = v.contiguous(memory_format=order), grad.contiguous(memory_format=order), slopes.contiguous()
+    v, grad, slopes = (
+        v.contiguous(memory_format=order),
+        grad.contiguous(memory_format=order),
+        slopes.contiguous(),
+    )
     images, channels = v.shape[:2]
     inner = v.numel() // max(1, images * channels)
     grad_input, sums = torch.empty_like(v), torch.empty(images, channels, dtype=torch.float32)
@@ -70,9 +82,16 @@ def backward(v: Tensor, grad: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
     def work(first: int, end: int) -> None:
         at, size = first * channels * inner, v.element_size()
         function(
-            v.data_ptr() + at * size, grad.data_ptr() + at * size, slopes.data_ptr(), stride,
-            grad_input.data_ptr() + at * size, sums.data_ptr() + first * channels * 4, end - first, channels, inner,
-        )  # fmt: skip
+            v.data_ptr() + at * size,
+            grad.data_ptr() + at * size,
+            slopes.data_ptr(),
+            stride,
+            grad_input.data_ptr() + at * size,
+            sums.data_ptr() + first * channels * 4,
+            end - first,
+            channels,
+            inner,
+        )
 
     count = min(torch.get_num_threads(), images, max(1, v.numel() // NUMBERS_PER_THREAD))
     if count < 2:

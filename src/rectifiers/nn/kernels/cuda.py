@@ -14,11 +14,23 @@ BLOCK = 1024
 
 
 @triton.jit
-def _maps(v, grad, slopes, grad_input, sums, channels, units, stride, unit: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def]
-    """One program per `block` numbers of a map [units * unit]; sums: [images * channels, programs per map].
+def _maps(
+    v,
+    grad,
+    slopes,
+    grad_input,
+    sums,
+    channels,
+    units,
+    stride,
+    unit: tl.constexpr,
+    block: tl.constexpr,
+):  # type: ignore[no-untyped-def]
+    """One program per `block` numbers of a map [units * unit]; sums: [images * channels, programs
+    per map].
 
-    The compiler knows that every map begins at a multiple of `unit`, and loads as many numbers at once.
-    """
+    The compiler knows that every map begins at a multiple of `unit`, and loads as many numbers at
+    once."""
     inner = units * unit
     one, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     at = part * block + tl.arange(0, block)
@@ -31,8 +43,20 @@ def _maps(v, grad, slopes, grad_input, sums, channels, units, stride, unit: tl.c
 
 
 @triton.jit
-def _last(v, grad, slopes, grad_input, sums, positions, channels, stride, rows: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def]
-    """One program per `rows` positions of `block` channels, channels last; sums: [programs, channels]."""
+def _last(
+    v,
+    grad,
+    slopes,
+    grad_input,
+    sums,
+    positions,
+    channels,
+    stride,
+    rows: tl.constexpr,
+    block: tl.constexpr,
+):  # type: ignore[no-untyped-def]
+    """One program per `rows` positions of `block` channels, channels last; sums: [programs,
+    channels]."""
     part = tl.program_id(0).to(tl.int64)
     position = (part * rows + tl.arange(0, rows))[:, None]
     channel = (tl.program_id(1) * block + tl.arange(0, block))[None, :]
@@ -47,14 +71,19 @@ def _last(v, grad, slopes, grad_input, sums, positions, channels, stride, rows: 
 
 
 def warps(block: int) -> int:
-    """Return how many warps share a block of a map: so few that each thread has four numbers to load at once."""
+    """Return how many warps share a block of a map: so few that each thread has four numbers to
+    load at once."""
     return max(1, min(4, block // 128))
 
 
 def backward(v: Tensor, grad: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
     """Return the same as `cpu.backward`; the sums are [parts, channels]."""
     order = memory_format(v)
-    v, grad, slopes = v.contiguous(memory_format=order), grad.contiguous(memory_format=order), slopes.contiguous()
+    v, grad, slopes = (
+        v.contiguous(memory_format=order),
+        grad.contiguous(memory_format=order),
+        slopes.contiguous(),
+    )
     images, channels = v.shape[:2]
     if not v.numel():
         return torch.empty_like(v), torch.zeros(images, channels, device=v.device)
@@ -63,12 +92,16 @@ def backward(v: Tensor, grad: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
     if order is torch.channels_last or inner == 1:
         positions, block = images * inner, min(128, triton.next_power_of_2(channels))
         rows = max(1, 4 * BLOCK // block)
-        sums = torch.empty(triton.cdiv(positions, rows), channels, dtype=torch.float32, device=v.device)
+        sums = torch.empty(
+            triton.cdiv(positions, rows), channels, dtype=torch.float32, device=v.device
+        )
         grid = (sums.shape[0], triton.cdiv(channels, block))
         _last[grid](v, grad, slopes, grad_input, sums, positions, channels, stride, rows, block)
         return grad_input, sums
     block = min(4 * BLOCK, triton.next_power_of_2(inner))
-    sums = torch.empty(images, channels, triton.cdiv(inner, block), dtype=torch.float32, device=v.device)
+    sums = torch.empty(
+        images, channels, triton.cdiv(inner, block), dtype=torch.float32, device=v.device
+    )
     grid, unit = (images * channels, sums.shape[2]), math.gcd(inner, 16)
     sizes = (channels, inner // unit, stride, unit, block)
     _maps[grid](v, grad, slopes, grad_input, sums, *sizes, num_warps=warps(block))

@@ -1,9 +1,10 @@
-"""Fully connected layers through oneDNN, on processors on which torch's own products leave half of the speed.
+"""Fully connected layers through oneDNN, on processors on which torch's own products leave half of
+the speed.
 
-torch multiplies float32 matrices by MKL, which uses AVX-512 on Intel's processors alone; oneDNN, which torch ships for
-its convolutions, uses it on AMD's too. Their results differ by the order of the sums. On every other processor, and for
-products so small that the calls are what takes time, the layer is torch's.
-"""
+torch multiplies float32 matrices by MKL, which uses AVX-512 on Intel's processors alone; oneDNN,
+which torch ships for its convolutions, uses it on AMD's too. Their results differ by the order of
+the sums. On every other processor, and for products so small that the calls are what takes time,
+the layer is torch's."""
 
 from functools import cache
 from typing import Any
@@ -25,11 +26,15 @@ MIN_MULTIPLY_ADDS = 2**22
 def onednn_is_faster() -> bool:
     """Return whether oneDNN multiplies faster than MKL here: on AMD's processors with AVX-512.
 
-    On a processor of 2024 (Zen 5) it did 181, 173 and 183 GFLOP/s a thread where MKL did 83, 88 and 80, in the forward
-    product and the two of the backward pass of 128 x 3200 numbers and 1,024 units; with AVX2 alone both are equal.
-    """
+    On a processor of 2024 (Zen 5) it did 181, 173 and 183 GFLOP/s a thread where MKL did 83, 88 and
+    80, in the forward product and the two of the backward pass of 128 x 3200 numbers and 1,024
+    units; with AVX2 alone both are equal."""
     has_both = torch.backends.mkldnn.is_available() and torch.backends.mkl.is_available()
-    return has_both and torch.backends.cpu.get_cpu_capability() == "AVX512" and processor.vendor() == "AuthenticAMD"
+    return (
+        has_both
+        and torch.backends.cpu.get_cpu_capability() == "AVX512"
+        and processor.vendor() == "AuthenticAMD"
+    )
 
 
 class _Linear(torch.autograd.Function):
@@ -52,12 +57,12 @@ class _Linear(torch.autograd.Function):
 
 
 class Linear(nn.Linear):
-    """torch's fully connected layer with the products of oneDNN where those are faster; [N, inputs] to [N, units].
+    """torch's fully connected layer with the products of oneDNN where those are faster; [N, inputs]
+    to [N, units].
 
-    Outputs and gradients equal torch's to rounding, and the bits are the same for the same numbers and threads.
-    torch's own products are used for anything but large float32 matrices on the CPU, under autocast, `vmap` and the
-    like, for tensor subclasses, and under `torch.compile`.
-    """
+    Outputs and gradients equal torch's to rounding, and the bits are the same for the same numbers
+    and threads. torch's own products are used for anything but large float32 matrices on the CPU,
+    under autocast, `vmap` and the like, for tensor subclasses, and under `torch.compile`."""
 
     def forward(self, x: Tensor) -> Tensor:
         if not _is_supported(x, self.weight):
@@ -69,7 +74,9 @@ def _is_supported(x: Tensor, weight: Tensor) -> bool:
     return (
         are_plain(x, weight)
         and onednn_is_faster()
-        and not has_torch_function((x, weight))  # as in `nn.tracing`, which looks for torch's function
+        and not has_torch_function(
+            (x, weight)
+        )  # as in `nn.tracing`, which looks for torch's function
         and x.device.type == weight.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
         and not torch.is_autocast_enabled("cpu")

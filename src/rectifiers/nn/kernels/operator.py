@@ -1,14 +1,16 @@
 """PReLU as an operation of torch, `torch.ops.rectifiers.prelu`, with a one-pass gradient.
 
-torch's own backward pass writes a full-size gradient of the slopes and sums it afterwards, which takes several times as
-long as ReLU's. Here one pass makes both gradients, and it needs the output, which the next layer keeps anyway: where a
-slope a is positive, x = y / a. The input is kept instead, as torch does, where that need not hold: with a slope that is
-not positive or so small that y loses digits, with one above 1, by which y may overflow, and in float16, whose range is
-small. What is left is an underflow of y, which changes the gradient of the slope by 2**-140 times that of y at most.
+torch's own backward pass writes a full-size gradient of the slopes and sums it afterwards, which
+takes several times as long as ReLU's. Here one pass makes both gradients, and it needs the output,
+which the next layer keeps anyway: where a slope a is positive, x = y / a. The input is kept
+instead, as torch does, where that need not hold: with a slope that is not positive or so small that
+y loses digits, with one above 1, by which y may overflow, and in float16, whose range is small.
+What is left is an underflow of y, which changes the gradient of the slope by 2**-140 times that of
+y at most.
 
-Being an operation, it is one node to what looks at a network: `torch.compile`, export, fake tensors, autocast. Only
-`torch.func`'s transforms see the formula, whose pieces have every rule that they ask for. In the graph of a compiled
-training step, `prelu_backward` stands for the gradients.
+Being an operation, it is one node to what looks at a network: `torch.compile`, export, fake
+tensors, autocast. Only `torch.func`'s transforms see the formula, whose pieces have every rule that
+they ask for. In the graph of a compiled training step, `prelu_backward` stands for the gradients.
 """
 
 from functools import cache
@@ -22,9 +24,12 @@ from rectifiers.nn.kernels import cpu
 MIN_SLOPE, MAX_SLOPE = 2.0**-10, 1.0  # the slopes for which the input is recomputed from the output
 
 LIBRARY = torch.library.Library("rectifiers", "DEF")
-# from_output: whether the backward pass makes the input again from the output; where None, the slopes are asked
+# from_output: whether the backward pass makes the input again from the output; where None, the
+# slopes are asked
 LIBRARY.define("prelu(Tensor x, Tensor slopes, bool? from_output=None) -> Tensor")
-LIBRARY.define("prelu_backward(Tensor v, Tensor grad, Tensor slopes, bool from_output) -> (Tensor, Tensor)")
+LIBRARY.define(
+    "prelu_backward(Tensor v, Tensor grad, Tensor slopes, bool from_output) -> (Tensor, Tensor)"
+)
 prelu: Any = torch.ops.rectifiers.prelu.default
 prelu_backward: Any = torch.ops.rectifiers.prelu_backward.default
 
@@ -58,7 +63,9 @@ class _PReLU(torch.autograd.Function):
         if from_output is None:
             # other types have no numbers: those of torch.compile, of export, fake tensors
             has_numbers = {type(x), type(slopes)} <= {Tensor, nn.Parameter} and not x.is_meta
-            from_output = has_numbers and is_invertible(*(bound.item() for bound in slopes.aminmax()))
+            from_output = has_numbers and is_invertible(
+                *(bound.item() for bound in slopes.aminmax())
+            )
         ctx.from_output = from_output and x.dtype != torch.float16
         ctx.has_tangents = False
         ctx.save_for_backward(y if ctx.from_output else x, slopes)
@@ -94,9 +101,12 @@ def _forward_formula(x: Tensor, slopes: Tensor, from_output: bool | None = None)
 
 
 def _autocast(x: Tensor) -> Tensor:
-    """Return `x` as torch's own PReLU takes it under autocast: every float but double precision in the lower one."""
+    """Return `x` as torch's own PReLU takes it under autocast: every float but double precision in
+    the lower one."""
     device = x.device.type
-    is_cast = torch.is_autocast_enabled(device) and x.is_floating_point() and x.dtype != torch.float64
+    is_cast = (
+        torch.is_autocast_enabled(device) and x.is_floating_point() and x.dtype != torch.float64
+    )
     return x.to(torch.get_autocast_dtype(device)) if is_cast else x
 
 
@@ -109,8 +119,8 @@ def _under_autocast(x: Tensor, slopes: Tensor, from_output: bool | None = None) 
 def _backward(v: Tensor, grad: Tensor, slopes: Tensor, from_output: bool) -> tuple[Tensor, Tensor]:
     """Return the gradients of the input, like `v`, and of the slopes.
 
-    v: [N, channels, ...], the input, or the output where `from_output`; grad: the gradient of the output.
-    """
+    v: [N, channels, ...], the input, or the output where `from_output`; grad: the gradient of the
+    output."""
     slopes = slopes.to(v.dtype).float()  # as rounded for the output
     grad_input, sums = kernels(v.device.type).backward(v, grad, slopes)
     exact = sums.double().sum(0)
@@ -118,11 +128,17 @@ def _backward(v: Tensor, grad: Tensor, slopes: Tensor, from_output: bool) -> tup
     return grad_input, grad_slopes / slopes if from_output else grad_slopes
 
 
-def _backward_shapes(v: Tensor, grad: Tensor, slopes: Tensor, from_output: bool) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(v, memory_format=cpu.memory_format(v)), torch.empty_like(slopes, dtype=torch.float32)
+def _backward_shapes(
+    v: Tensor, grad: Tensor, slopes: Tensor, from_output: bool
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(v, memory_format=cpu.memory_format(v)), torch.empty_like(
+        slopes, dtype=torch.float32
+    )
 
 
-def _backward_formula(v: Tensor, grad: Tensor, slopes: Tensor, from_output: bool) -> tuple[Tensor, Tensor]:
+def _backward_formula(
+    v: Tensor, grad: Tensor, slopes: Tensor, from_output: bool
+) -> tuple[Tensor, Tensor]:
     """Return the same gradients from operations that can be differentiated."""
     own = _per_channel(slopes, v)
     x = torch.where(v > 0, v, v / own) if from_output else v
@@ -131,7 +147,8 @@ def _backward_formula(v: Tensor, grad: Tensor, slopes: Tensor, from_output: bool
     return torch.where(v > 0, grad, own * grad), each.sum(over).view_as(slopes)
 
 
-# What each key of torch's dispatcher calls; a transform of `torch.func` comes first, autocast next, then autograd.
+# What each key of torch's dispatcher calls; a transform of `torch.func` comes first, autocast next,
+# then autograd.
 for key, function in {
     "FuncTorchDynamicLayerFrontMode": _forward_formula,
     "AutocastCPU": _under_autocast,

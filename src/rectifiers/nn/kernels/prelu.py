@@ -1,4 +1,5 @@
-"""PReLU at about the cost of ReLU: torch's layer with a backward pass of its own, where a kernel is available."""
+"""PReLU at about the cost of ReLU: torch's layer with a backward pass of its own, where a kernel is
+available."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,10 +13,9 @@ from rectifiers.nn.kernels.operator import has_kernel, is_invertible, prelu
 class PReLU(nn.PReLU):
     """torch's PReLU with a one-pass backward; [N, channels, ...] in and out.
 
-    Outputs equal torch's to the bit, gradients to rounding. torch's own operation is used without a gradient, in double
-    precision, and without a C compiler or Triton. As after ReLU, and unlike after torch's layer, the output must not be
-    changed in place.
-    """
+    Outputs equal torch's to the bit, gradients to rounding. torch's own operation is used without a
+    gradient, in double precision, and without a C compiler or Triton. As after ReLU, and unlike
+    after torch's layer, the output must not be changed in place."""
 
     from_output: bool | None = None  # what `asked_together` knows of the slopes
 
@@ -30,7 +30,8 @@ def _is_supported(x: Tensor, slopes: Tensor) -> bool:
         return False
     device = x.device.type
     return (
-        # a compiler would follow the search for a kernel; its graph has the formula where there is none
+        # a compiler would follow the search for a kernel; its graph has the formula where there is
+        # none
         (torch.compiler.is_compiling() or has_kernel(device, x.dtype))
         and x.dim() > 1
         and slopes.dtype == torch.float32
@@ -41,11 +42,11 @@ def _is_supported(x: Tensor, slopes: Tensor) -> bool:
 
 @contextmanager
 def asked_together(layers: Iterable[nn.Module]) -> Iterator[None]:
-    """Ask the slopes of all PReLUs among `layers` at once what their gradients need to know, for the forward passes of
-    the body, in which the slopes must not change.
+    """Ask the slopes of all PReLUs among `layers` at once what their gradients need to know, for
+    the forward passes of the body, in which the slopes must not change.
 
-    Each layer would ask by itself, and a GPU would have to finish what was given to it before every answer.
-    """
+    Each layer would ask by itself, and a GPU would have to finish what was given to it before every
+    answer."""
     prelus = [layer for layer in layers if isinstance(layer, PReLU)]
     bounds = [bound for layer in prelus for bound in layer.weight.detach().aminmax()]
     numbers = torch.stack(bounds).tolist() if bounds else []

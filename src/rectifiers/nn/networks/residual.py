@@ -13,7 +13,8 @@ Norm = Literal["none", "batch", "fixup"]
 
 
 class Scalars(nn.Module):
-    """scale * x + bias, by one number each, as in Fixup (Zhang, Dauphin and Ma 2019); the identity at first.
+    """scale * x + bias, by one number each, as in Fixup (Zhang, Dauphin and Ma 2019); the identity
+    at first.
 
     scaled: whether there is a multiplier.
     """
@@ -38,13 +39,16 @@ def _after_layer(norm: Norm, units: int, *, scaled: bool = False) -> nn.Module:
 
 
 class Block(nn.Module):
-    """Two 3x3 convolutions beside a shortcut without parameters; the sum goes through the second activation.
+    """Two 3x3 convolutions beside a shortcut without parameters; the sum goes through the second
+    activation.
 
-    Where the number of channels grows, the shortcut takes every second position and pads channels of zeros (their
-    option A). With norm="fixup" the branch has Fixup's four scalar biases and, at its end, its multiplier.
-    """
+    Where the number of channels grows, the shortcut takes every second position and pads channels
+    of zeros (their option A). With norm="fixup" the branch has Fixup's four scalar biases and, at
+    its end, its multiplier."""
 
-    def __init__(self, activation: ActivationFactory, inputs: int, units: int, stride: int, norm: Norm) -> None:
+    def __init__(
+        self, activation: ActivationFactory, inputs: int, units: int, stride: int, norm: Norm
+    ) -> None:
         super().__init__()
         self.stride, self.added = stride, units - inputs
         self.conv1 = nn.Conv2d(inputs, units, 3, stride, padding=1, bias=norm == "none")
@@ -72,12 +76,13 @@ def resnet(
     norm: Norm = "none",
     width: Positive = 1.0,
 ) -> nn.Module:
-    """ResNet-(6 blocks + 2): a 3x3 convolution, three stages of `blocks` blocks, the mean of the map, a linear layer.
+    """ResNet-(6 blocks + 2): a 3x3 convolution, three stages of `blocks` blocks, the mean of the
+    map, a linear layer.
 
-    The stages have 16, 32 and 64 channels, times `width`, on maps of input_px, half and a quarter of it (their section
-    4.2; 20, 32 and 56 layers with 3, 5 and 9 blocks). norm: "fixup" has the scalar biases and multipliers of Fixup in
-    place of normalisation, which start as the identity; init=fixup is the start that belongs to them.
-    """
+    The stages have 16, 32 and 64 channels, times `width`, on maps of input_px, half and a quarter
+    of it (their section 4.2; 20, 32 and 56 layers with 3, 5 and 9 blocks). norm: "fixup" has the
+    scalar biases and multipliers of Fixup in place of normalisation, which start as the identity;
+    init=fixup is the start that belongs to them."""
     sizes = [max(1, round(size * width)) for size in (16, 32, 64)]
     network = nn.Sequential()
     network.add_module("conv1", nn.Conv2d(channels, sizes[0], 3, padding=1, bias=norm == "none"))
@@ -88,7 +93,9 @@ def resnet(
     for stage, units in enumerate(sizes, start=1):
         for block in range(1, blocks + 1):
             stride = 2 if stage > 1 and block == 1 else 1
-            network.add_module(f"stage{stage}_{block}", Block(activation, inputs, units, stride, norm))
+            network.add_module(
+                f"stage{stage}_{block}", Block(activation, inputs, units, stride, norm)
+            )
             inputs = units
     network.add_module("pool", nn.AdaptiveAvgPool2d(1))
     network.add_module("flatten", nn.Flatten())

@@ -1,4 +1,5 @@
-"""A network as rows, like a column of the paper's Table 1 or 3; shapes, parameters and multiply-adds follow from them.
+"""A network as rows, like a column of the paper's Table 1 or 3; shapes, parameters and
+multiply-adds follow from them.
 
 A row of `conf/model/*.yaml` has a `name` and one of these keys:
 
@@ -7,8 +8,8 @@ A row of `conf/model/*.yaml` has a `name` and one of these keys:
     pyramid: levels     spatial pyramid pooling, e.g. [6, 3, 2, 1] -> 50 bins per channel
     linear: units       or `classes`, as many as the data have; dropout (0) after its activation
 
-`repeat: r` means r such rows, named name_1 ... name_r. An activation follows every conv and linear row but the
-last. A width factor multiplies filters and units.
+`repeat: r` means r such rows, named name_1 ... name_r. An activation follows every conv and linear
+row but the last. A width factor multiplies filters and units.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,7 +55,12 @@ class _Linear(_Given):
     repeat: Count = 1
 
 
-KINDS: Mapping[str, type[_Given]] = {"conv": _Conv, "max_pool": _MaxPool, "pyramid": _Pyramid, "linear": _Linear}
+KINDS: Mapping[str, type[_Given]] = {
+    "conv": _Conv,
+    "max_pool": _MaxPool,
+    "pyramid": _Pyramid,
+    "linear": _Linear,
+}
 BESIDE = ("act", "norm", "drop")  # modules after a row with weights, named <row>_act and so on
 LARGEST_SIDE = 2048  # px, far above the inputs of the paper's networks
 
@@ -79,7 +85,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Shape:
-    """A row's output and cost: channels, map side (0 once flat), parameters, multiply-adds for one image."""
+    """A row's output and cost: channels, map side (0 once flat), parameters, multiply-adds for one
+    image."""
 
     row: Row
     channels: int
@@ -89,31 +96,43 @@ class Shape:
 
 
 def expand(rows: Sequence[Mapping[str, Any]], *, width: float, classes: int) -> tuple[Row, ...]:
-    """Return the layers that `rows` describe, with `width` times the channels (at least 1) and the number of classes.
+    """Return the layers that `rows` describe, with `width` times the channels (at least 1) and the
+    number of classes.
 
     Raises:
-        InputError: where a row has no kind, two kinds, a key its kind does not know, or a value that makes no layer.
+        InputError: where a row has no kind, two kinds, a key its kind does not know, or a value
+        that makes no layer.
     """
     layers: list[Row] = []
     for given in rows:
         layers += _repeats(given, width, classes)
     if not layers or layers[-1].kind != "linear" or layers[-1].size != classes:
-        raise InputError("model.rows must end with a row `linear: classes`, which gives one score per class")
+        raise InputError(
+            "model.rows must end with a row `linear: classes`, which gives one score per class"
+        )
     names = [layer.name for layer in layers]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(f"model.rows names {twice} twice; give every row its own name")
-    taken = {"flatten", *(f"{layer.name}_{part}" for layer in layers if layer.weighted for part in BESIDE)}
+    taken = {
+        "flatten",
+        *(f"{layer.name}_{part}" for layer in layers if layer.weighted for part in BESIDE),
+    }
     for name in names:
         if name in taken:
-            raise InputError(f"model.rows: {name} is the name of a module between rows; give the row another name")
+            raise InputError(
+                f"model.rows: {name} is the name of a module between rows; give the row "
+                "another name"
+            )
     return tuple(layers)
 
 
 def _repeats(given: Mapping[str, Any], width: float, classes: int) -> list[Row]:
     kinds = [kind for kind in KINDS if kind in given]
     if len(kinds) != 1 or "name" not in given:
-        raise InputError(f"model.rows has {given}; a row needs a name and one of: {', '.join(KINDS)}")
+        raise InputError(
+            f"model.rows has {given}; a row needs a name and one of: {', '.join(KINDS)}"
+        )
     kind, at = kinds[0], f"model.rows.{given['name']}."
     row = checked(KINDS[kind], given, at)
     if isinstance(row, _Pyramid):
@@ -121,8 +140,12 @@ def _repeats(given: Mapping[str, Any], width: float, classes: int) -> list[Row]:
     if isinstance(row, _MaxPool):
         size = row.max_pool
         if row.padding > size // 2:
-            raise InputError(f"{at}padding={row.padding} is more than half the pool; give {size // 2} or less")
-        return [Row(row.name, kind, size, kernel=size, stride=row.stride or size, padding=row.padding)]
+            raise InputError(
+                f"{at}padding={row.padding} is more than half the pool; give {size // 2} or less"
+            )
+        return [
+            Row(row.name, kind, size, kernel=size, stride=row.stride or size, padding=row.padding)
+        ]
     assert isinstance(row, _Conv | _Linear)
     names = [row.name] if row.repeat == 1 else [f"{row.name}_{i + 1}" for i in range(row.repeat)]
     if isinstance(row, _Linear):
@@ -131,7 +154,14 @@ def _repeats(given: Mapping[str, Any], width: float, classes: int) -> list[Row]:
     size = max(1, round(row.conv * width))
     paddings = row.padding if isinstance(row.padding, tuple) else (row.padding,)
     return [
-        Row(name, kind, size, kernel=row.kernel, stride=row.stride, padding=paddings[i % len(paddings)])
+        Row(
+            name,
+            kind,
+            size,
+            kernel=row.kernel,
+            stride=row.stride,
+            padding=paddings[i % len(paddings)],
+        )
         for i, name in enumerate(names)
     ]
 
@@ -147,23 +177,27 @@ def trace(
 ) -> tuple[Shape, ...]:
     """Follow one image through `layers` and return a Shape for each.
 
-    channels, input_px: the image. flat_input: the length of the input where it is a vector and not an image.
-    pieces, outputs: channels that the activation reads and gives per unit; a layer before one emits `pieces` per unit.
-    Multiply-adds count padded positions and leave out biases and pooling, the convention that reproduces the paper's
-    Table 3.
+    channels, input_px: the image. flat_input: the length of the input where it is a vector and not
+    an image.
+    pieces, outputs: channels that the activation reads and gives per unit; a layer before one emits
+    `pieces` per unit. Multiply-adds count padded positions and leave out biases and pooling, the
+    convention that reproduces the paper's Table 3.
 
     Raises:
-        InputError: where a map would have no position left; the message names the smallest input that works.
+        InputError: where a map would have no position left; the message names the smallest input
+        that works.
     """
     shapes = _try_trace(layers, channels, input_px, pieces, outputs, flat_input)
     if isinstance(shapes, str):
         if flat_input is not None:
             raise InputError(
-                f"{shapes} needs an image, and preprocess gives a vector; choose model=mlp or an image form"
+                f"{shapes} needs an image, and preprocess gives a vector; choose model=mlp or "
+                "an image form"
             )
         smallest = smallest_input_px(layers)
         raise InputError(
-            f"an input of {input_px} x {input_px} px leaves no position at {shapes}; the smallest input of this "
+            f"an input of {input_px} x {input_px} px leaves no position at {shapes}; the "
+            "smallest input of this "
             f"network is {smallest} px: raise data.crop_px"
         )
     return shapes
@@ -176,13 +210,19 @@ def smallest_input_px(layers: Sequence[Row]) -> int:
             return side
     stuck = _try_trace(layers, 1, LARGEST_SIDE, 1, 1, None)
     raise InputError(
-        f"model.rows: {stuck} gets no map whatever the input; conv, max_pool and pyramid rows stand before the first "
+        f"model.rows: {stuck} gets no map whatever the input; conv, max_pool and pyramid rows "
+        "stand before the first "
         "linear or pyramid row, and shrink the map to no less than one position"
     )
 
 
 def _try_trace(
-    layers: Sequence[Row], channels: int, side: int, pieces: int, outputs: int, flat_input: int | None
+    layers: Sequence[Row],
+    channels: int,
+    side: int,
+    pieces: int,
+    outputs: int,
+    flat_input: int | None,
 ) -> tuple[Shape, ...] | str:
     """Return the shapes, or the name of the first layer that would have no position."""
     shapes = []
@@ -190,7 +230,9 @@ def _try_trace(
         channels, side = flat_input, 0
     for i, row in enumerate(layers):
         is_last = i + 1 == len(layers)
-        emitted, given = (row.size, row.size) if is_last else (row.size * pieces, row.size * outputs)
+        emitted, given = (
+            (row.size, row.size) if is_last else (row.size * pieces, row.size * outputs)
+        )
         parameters = multiply_adds = 0
         if row.kind in ("conv", "max_pool"):
             if side == 0 or side + 2 * row.padding < row.kernel:
@@ -213,12 +255,15 @@ def _try_trace(
 def map_sizes(shapes: Sequence[Shape], height: int, width: int) -> tuple[int, int]:
     """Return the size of the last map for an image of this size."""
     for row in (shape.row for shape in shapes if shape.row.kind in ("conv", "max_pool")):
-        height, width = ((side + 2 * row.padding - row.kernel) // row.stride + 1 for side in (height, width))
+        height, width = (
+            (side + 2 * row.padding - row.kernel) // row.stride + 1 for side in (height, width)
+        )
     return height, width
 
 
 def multiply_adds(shapes: Sequence[Shape], height: int, width: int) -> tuple[int, int]:
-    """Return the multiply-adds (of the conv layers on an image of this size, of the linear layers on one window)."""
+    """Return the multiply-adds (of the conv layers on an image of this size, of the linear layers
+    on one window)."""
     trunk = 0
     for i, shape in enumerate(shapes):
         if shape.row.kind == "conv":

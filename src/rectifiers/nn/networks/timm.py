@@ -24,18 +24,26 @@ class _Place(nn.Module):
 
 
 def timm_model(
-    activation: ActivationFactory, classes: int, channels: int, input_px: int, name: str = "resnet18"
+    activation: ActivationFactory,
+    classes: int,
+    channels: int,
+    input_px: int,
+    name: str = "resnet18",
 ) -> nn.Module:
-    """Return timm's network `name`, its weights not trained, with `activation` wherever its `act_layer` stands.
+    """Return timm's network `name`, its weights not trained, with `activation` wherever its
+    `act_layer` stands.
 
     Raises:
-        InputError: where timm is not installed or has no such network, or the network has no `act_layer`, needs images
-            of another size, or applies it to tokens, whose channels are not where an activation of maps looks for them.
+        InputError: where timm is not installed or has no such network, or the network has no
+            `act_layer`, needs images of another size, or applies it to tokens, whose channels are
+            not where an activation of maps looks for them.
     """
     try:
         import timm
     except ModuleNotFoundError as error:
-        raise InputError("model=timm needs timm, which is not installed; install the extra timm") from error
+        raise InputError(
+            "model=timm needs timm, which is not installed; install the extra timm"
+        ) from error
     if not timm.is_model(name):
         near = timm.list_models(f"*{name}*")[:3]
         known = f"did you mean {' or '.join(near)}?" if near else "timm.list_models() lists them"
@@ -44,16 +52,25 @@ def timm_model(
     try:
         model: nn.Module = timm.create_model(name, pretrained=False, act_layer=_Place, **sizes)
     except TypeError as error:
-        raise InputError(f"model.name={name} takes no act_layer ({error}); choose another network") from error
+        raise InputError(
+            f"model.name={name} takes no act_layer ({error}); choose another network"
+        ) from error
     _run_once(model, name, (1, channels, input_px, input_px))
-    places = {place: module for place, module in model.named_modules() if isinstance(module, _Place)}
+    places = {
+        place: module for place, module in model.named_modules() if isinstance(module, _Place)
+    }
     if not places:
         raise InputError(f"model.name={name} puts no act_layer anywhere; choose another network")
     for place, module in places.items():
         dimensions = 0 if module.shape is None else len(module.shape)
-        if module.shape is None or dimensions not in (2, 4) or (dimensions == 4 and module.reads_vectors):
+        if (
+            module.shape is None
+            or dimensions not in (2, 4)
+            or (dimensions == 4 and module.reads_vectors)
+        ):
             raise InputError(
-                f"model.name={name} does not apply {place} to maps [N, channels, H, W]; choose a convolutional network"
+                f"model.name={name} does not apply {place} to maps [N, channels, H, W]; choose "
+                "a convolutional network"
             )
         parent, _, last = place.rpartition(".")
         setattr(model.get_submodule(parent), last, activation(module.shape[1]))
@@ -66,12 +83,18 @@ def _run_once(model: nn.Module, name: str, shape: tuple[int, ...]) -> None:
     def mark(_: nn.Module, __: Any, out: Tensor) -> None:
         out.of_linear = True  # type: ignore[attr-defined]
 
-    handles = [module.register_forward_hook(mark) for module in model.modules() if isinstance(module, nn.Linear)]
+    handles = [
+        module.register_forward_hook(mark)
+        for module in model.modules()
+        if isinstance(module, nn.Linear)
+    ]
     try:
         with torch.no_grad():
             model.eval()(torch.zeros(shape))
     except Exception as error:  # networks of one image size raise what they like
-        raise InputError(f"model.name={name} cannot be run on images of {shape[2]} px ({error})") from error
+        raise InputError(
+            f"model.name={name} cannot be run on images of {shape[2]} px ({error})"
+        ) from error
     finally:
         for handle in handles:
             handle.remove()

@@ -1,1 +1,2 @@
-"""The rectifier benchmark: tasks, the results of entries, ranks and cards. docs/benchmark.md is its protocol."""
+"""The rectifier benchmark: tasks, the results of entries, ranks and cards. docs/benchmark.md is its
+protocol."""

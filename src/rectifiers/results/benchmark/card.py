@@ -22,7 +22,8 @@ ROUNDING = 1e-9  # numbers below are what arithmetic leaves of 0
 
 
 class Card(Section):
-    """What `analysis.card` found of an entry; a part is null where it could not be measured, and `failed` says why."""
+    """What `analysis.card` found of an entry; a part is null where it could not be measured, and
+    `failed` says why."""
 
     benchmark: str  # hash of the benchmark's definition
     entry: str
@@ -62,7 +63,9 @@ def load(path: Path) -> Card:
     try:
         return Card.model_validate_json(read_bytes(path, LARGEST_BYTES))
     except (OSError, ValidationError) as error:
-        raise InputError(f"{path} is no usable card ({str(error).splitlines()[0]}); make it again") from error
+        raise InputError(
+            f"{path} is no usable card ({str(error).splitlines()[0]}); make it again"
+        ) from error
 
 
 def chapters(
@@ -104,21 +107,46 @@ def _paper(card: Card) -> Chapter:
         "share of N(0, 1) where f' lies within ±0.05": found["flat_share"],
     }
     tables = [
-        Table("paper", "", "", 3, ("wide chains, no biases", ""), [Line([k, _number(v)]) for k, v in named.items()])
+        Table(
+            "paper",
+            "",
+            "",
+            3,
+            ("wide chains, no biases", ""),
+            [Line([k, _number(v)]) for k, v in named.items()],
+        )
     ]
     if found["signal"]:
-        head = ("layers", "log10 E[y²] from 1", "from 1.1", "log10 of the gradients left", "correlation of two inputs")
+        head = (
+            "layers",
+            "log10 E[y²] from 1",
+            "from 1.1",
+            "log10 of the gradients left",
+            "correlation of two inputs",
+        )
         rows = [
-            Line([depth, *map(_number, (row["kept"], row["off"], row["gradient"])),
-                  _number((found["correlations"] or {}).get(depth))])
+            Line(
+                [
+                    depth,
+                    *map(_number, (row["kept"], row["off"], row["gradient"])),
+                    _number((found["correlations"] or {}).get(depth)),
+                ]
+            )
             for depth, row in found["signal"].items()
-        ]  # fmt: skip
+        ]
         tables.append(Table("signal", "", "", 3, head, rows))
     text = [f"Unknown beyond this: {found['unknown']}."] if found["unknown"] else []
     if found["phase"]:
-        kept = {"attracts": "attracts", "repels": "repels", "neutral": "is neutral: any variance is kept"}
+        kept = {
+            "attracts": "attracts",
+            "repels": "repels",
+            "neutral": "is neutral: any variance is kept",
+        }
         word = kept.get(found["fixed_point_word"], "is unknown")
-        text.append(f"The start lies in the {found['phase']} phase; the variance that He's gain keeps {word}.")
+        text.append(
+            f"The start lies in the {found['phase']} phase; the variance that He's gain keeps "
+            f"{word}."
+        )
     return Chapter(title, text, tables)
 
 
@@ -135,9 +163,17 @@ def _start(card: Card) -> Chapter:
         response, drift, gradient = map(_number, numbers)
         measured = [_interval(row["measured"]), _interval(row["gradient"])]
         rows.append(Line([str(place + 1), measured[0], response, drift, measured[1], gradient]))
-    head = ("layer", "log10 E[y²], measured", "theory", "finite width adds", "log10 E[Δy²], measured", "theory")
+    head = (
+        "layer",
+        "log10 E[y²], measured",
+        "theory",
+        "finite width adds",
+        "log10 E[Δy²], measured",
+        "theory",
+    )
     text = [
-        f"A chain of {len(layers)} layers of {found['width']} units on {found['images']} images, {found['seeds']} "
+        f"A chain of {len(layers)} layers of {found['width']} units on {found['images']} "
+        f"images, {found['seeds']} "
         "draws with 95 % intervals; the last layer's gradient is 1. Theory is of infinite width."
     ]
     return Chapter(title, text, [Table("start", "", "", 3, head, rows)])
@@ -146,7 +182,9 @@ def _start(card: Card) -> Chapter:
 def _interval(mean: Mapping[str, Any] | None) -> str:
     if mean is None:
         return "gone"
-    return _number(mean["mean"]) + ("" if mean["low"] is None else f" ({mean['low']:.3g} to {mean['high']:.3g})")
+    return _number(mean["mean"]) + (
+        "" if mean["low"] is None else f" ({mean['low']:.3g} to {mean['high']:.3g})"
+    )
 
 
 def _trains(card: Card) -> Chapter:
@@ -158,7 +196,10 @@ def _trains(card: Card) -> Chapter:
     def cell(loss: float | None) -> str:
         return "diverged" if loss is None else f"**{loss:.2f}**" if loss < below else f"{loss:.2f}"
 
-    by_gain = [Line([str(depth), *map(cell, row)]) for depth, row in zip(found["depths"], found["losses"], strict=True)]
+    by_gain = [
+        Line([str(depth), *map(cell, row)])
+        for depth, row in zip(found["depths"], found["losses"], strict=True)
+    ]
     if found["depth_scales"]:
         scales = ["∞" if scale is None else f"{scale:.2g}" for scale in found["depth_scales"]]
         by_gain.append(Line(["depth scale", *scales]))
@@ -167,9 +208,11 @@ def _trains(card: Card) -> Chapter:
         for depth, row in zip(found["rate_depths"], found["rate_losses"], strict=True)
     ]
     text = [
-        f"The training loss after {found['steps']} steps of SGD on real images, one draw; bold: below {below:g}, where "
+        f"The training loss after {found['steps']} steps of SGD on real images, one draw; "
+        f"bold: below {below:g}, where "
         f"guessing has 2.30. By gain, times the initialiser's weights, at the first of the rates "
-        f"{' and '.join(f'{rate:g}' for rate in found['map_rates'])} that trains; the depth scale is the theory's, "
+        f"{' and '.join(f'{rate:g}' for rate in found['map_rates'])} that trains; the depth "
+        "scale is the theory's, "
         "1/|ln χ₁| layers."
     ]
     gains, rates = ([f"{value:g}" for value in found[key]] for key in ("gains", "rates"))
@@ -183,21 +226,36 @@ def _trains(card: Card) -> Chapter:
     )
 
 
-def _how_well(benchmark: Benchmark, results: EntryResults, baselines: Mapping[str, EntryResults]) -> Chapter:
+def _how_well(
+    benchmark: Benchmark, results: EntryResults, baselines: Mapping[str, EntryResults]
+) -> Chapter:
     rows = []
     for name, task in benchmark.tasks.items():
         where = standing(benchmark, name, results)
         if not where.searched and not where.refused:
             continue
         if not where.is_complete:
-            rows.append(Line([name, where.refused or f"incomplete, {where.missing} runs missing", "-", "-", "-", "-"]))
+            rows.append(
+                Line(
+                    [
+                        name,
+                        where.refused or f"incomplete, {where.missing} runs missing",
+                        "-",
+                        "-",
+                        "-",
+                        "-",
+                    ]
+                )
+            )
             continue
         own = scores(benchmark, where)
         others = (None if base == results.entry else baselines.get(base) for base in BASELINES)
         beside = [_beside(benchmark, name, own, base) for base in others]
         lost = f"{sum(run.diverged for run in where.judged.values())} of {len(own)}"
         rate = f"{where.rate:g}{_at_border(task.rates, where)}"
-        rows.append(Line([name, f"{shown(task, own)}{_spread(own, task.reach)}", rate, *beside, lost]))
+        rows.append(
+            Line([name, f"{shown(task, own)}{_spread(own, task.reach)}", rate, *beside, lost])
+        )
     head = (
         "task",
         "error on test, %, or seeds that train",
@@ -206,15 +264,22 @@ def _how_well(benchmark: Benchmark, results: EntryResults, baselines: Mapping[st
         "diverged",
     )
     text = [
-        f"At its own best learning rate, {benchmark.seeds} seeds, paired with ReLU and PReLU at theirs (He's gain); "
+        f"At its own best learning rate, {benchmark.seeds} seeds, paired with ReLU and PReLU "
+        "at theirs (He's gain); "
         "in brackets the least and the largest of the seeds."
     ]
     return Chapter("How well", text, [Table("how well", "", "", 3, head, rows)])
 
 
-def _beside(benchmark: Benchmark, task: str, own: Sequence[float], base: EntryResults | None) -> str:
+def _beside(
+    benchmark: Benchmark, task: str, own: Sequence[float], base: EntryResults | None
+) -> str:
     where = base and standing(benchmark, task, base)
-    return difference(benchmark.tasks[task], own, scores(benchmark, where)) if where and where.is_complete else "-"
+    return (
+        difference(benchmark.tasks[task], own, scores(benchmark, where))
+        if where and where.is_complete
+        else "-"
+    )
 
 
 def _at_border(rates: Sequence[float], where: Standing) -> str:
@@ -230,15 +295,29 @@ def _cost(benchmark: Benchmark, card: Card, results: EntryResults) -> Chapter:
     if (found := card.cost) is not None:
         ratio = found["seconds_ratio"]
         quartiles = (
-            f"{ratio['median']:.2f} (quartiles {ratio['low']:.2f} to {ratio['high']:.2f}, {ratio['rounds']} rounds)"
+            f"{ratio['median']:.2f} (quartiles {ratio['low']:.2f} to {ratio['high']:.2f}, "
+            f"{ratio['rounds']} rounds)"
         )
         rows.append(Line(["seconds per training step over ReLU's, interleaved", quartiles]))
         rows.append(Line(["memory of a training step over ReLU's", f"{found['bytes_ratio']:.2f}"]))
     judged = [run for run in results.runs if run.seed < benchmark.seeds]
     if judged:
-        rows.append(Line(["judged runs that diverged", f"{sum(run.diverged for run in judged)} of {len(judged)}"]))
-    dead = [run.dead_share for run in judged if run.task == "chain14" and run.dead_share is not None]
+        rows.append(
+            Line(
+                [
+                    "judged runs that diverged",
+                    f"{sum(run.diverged for run in judged)} of {len(judged)}",
+                ]
+            )
+        )
+    dead = [
+        run.dead_share for run in judged if run.task == "chain14" and run.dead_share is not None
+    ]
     if dead:
         share = f"{100 * sum(dead) / len(dead):.1f} %"
-        rows.append(Line(["units that are positive on no validation image at the end of chain14", share]))
-    return Chapter("What it costs", _missing(card, "cost"), [Table("cost", "", "", 3, ("", ""), rows)])
+        rows.append(
+            Line(["units that are positive on no validation image at the end of chain14", share])
+        )
+    return Chapter(
+        "What it costs", _missing(card, "cost"), [Table("cost", "", "", 3, ("", ""), rows)]
+    )

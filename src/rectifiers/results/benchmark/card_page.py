@@ -14,7 +14,8 @@ def facts(benchmark: Benchmark, card: Card) -> str:
     """Return where the card comes from, in one line."""
     typed = " ".join(card.overrides) or "activation=relu"
     return (
-        f"Benchmark {benchmark.version} ({card.benchmark}), `python scripts/benchmark.py {typed}`, code {card.code} on "
+        f"Benchmark {benchmark.version} ({card.benchmark}), `python scripts/benchmark.py "
+        f"{typed}`, code {card.code} on "
         f"{card.machine}."
     )
 
@@ -23,8 +24,10 @@ def render_markdown(benchmark: Benchmark, card: Card, chapters: Sequence[Chapter
     """Return the card as a document of Markdown."""
     parts = [
         f"# {card.entry}",
-        f"{facts(benchmark, card)} [The benchmark](../../docs/benchmark.md) says what the chapters mean.",
-        f"![The function, a deep chain at the start, what trains, and the errors]({card.entry}.svg)",
+        f"{facts(benchmark, card)} [The benchmark](../../docs/benchmark.md) says what the "
+        "chapters mean.",
+        "![The function, a deep chain at the start, what trains, and the "
+        f"errors]({card.entry}.svg)",
     ]
     for chapter in chapters:
         parts.append(f"## {chapter.title}")
@@ -37,10 +40,16 @@ def render_markdown(benchmark: Benchmark, card: Card, chapters: Sequence[Chapter
 
 def render_html(benchmark: Benchmark, card: Card, chapters: Sequence[Chapter], svg: str) -> str:
     """Return the card as one HTML file with its figure, which asks for nothing from anywhere."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # here and not above: only this needs it
+    from jinja2 import (
+        Environment,
+        FileSystemLoader,
+        StrictUndefined,
+    )  # here and not above: only this needs it
     from markupsafe import Markup
 
-    environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
+    environment = Environment(
+        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined
+    )
     figure = Markup(svg[svg.index("<svg") :])  # drawn here, from numbers
     return environment.get_template("card.html.j2").render(
         card=card, facts=facts(benchmark, card), chapters=chapters, figure=figure

@@ -1,4 +1,5 @@
-"""What benchmark v1 is: its tasks with their grids of learning rates, its seeds, and the hash that names all of it."""
+"""What benchmark v1 is: its tasks with their grids of learning rates, its seeds, and the hash that
+names all of it."""
 
 import functools
 from pathlib import Path
@@ -13,7 +14,12 @@ from rectifiers.runtime.ranges import Count, Positive, Range
 from rectifiers.runtime.schema import Section, checked
 
 PLACE = Path(__file__).with_name("v1.yaml")
-VARIED = ("activation", "init", "seed", "optim.lr")  # what a task leaves to the entry, to the search and to the draw
+VARIED = (
+    "activation",
+    "init",
+    "seed",
+    "optim.lr",
+)  # what a task leaves to the entry, to the search and to the draw
 Size = Literal["quick", "full"]
 
 
@@ -23,11 +29,17 @@ class Task(Section):
     size: Size = Field(description="quick: minutes on two cores; full: for a GPU or a night")
     title: str = Field(description="what it asks, in words")
     overrides: tuple[str, ...] = Field(description="as typed after train.py, besides `always`")
-    rates: Annotated[tuple[Positive, ...], MinLen(2)] = Field(description="the learning rates that are searched")
-    reach: Positive | None = Field(
-        None, description="the training loss, in nats, below which a run counts as trained; null: the error counts"
+    rates: Annotated[tuple[Positive, ...], MinLen(2)] = Field(
+        description="the learning rates that are searched"
     )
-    science: str = Field(description="hash of the configuration without what varies: see `task_hash`")
+    reach: Positive | None = Field(
+        None,
+        description="the training loss, in nats, below which a run counts as trained; null: the "
+        "error counts",
+    )
+    science: str = Field(
+        description="hash of the configuration without what varies: see `task_hash`"
+    )
     data: str = Field(description="hash of the images")
 
 
@@ -35,7 +47,9 @@ class Benchmark(Section):
     """A version of the benchmark; a number belongs to the one whose `hash` its entry names."""
 
     version: str
-    seeds: Annotated[int, Range(ge=5, le=1000)] = Field(description="judged runs per task, of seeds 0, 1, ...")
+    seeds: Annotated[int, Range(ge=5, le=1000)] = Field(
+        description="judged runs per task, of seeds 0, 1, ..."
+    )
     search_seed: Count = Field(description="of the runs that choose the learning rate")
     always: tuple[str, ...] = Field(description="as typed after train.py, for all tasks")
     tasks: dict[str, Task]
@@ -51,7 +65,8 @@ class Benchmark(Section):
         return {name: task for name, task in self.tasks.items() if task.size == size}
 
     def runs_of(self, task: Task) -> int:
-        """Return how many runs an entry needs for a task: a search at every rate, and every seed."""
+        """Return how many runs an entry needs for a task: a search at every rate, and every
+        seed."""
         return len(task.rates) + self.seeds
 
 

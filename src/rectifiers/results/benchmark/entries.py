@@ -1,8 +1,9 @@
-"""The results of one entry: a small file of numbers, made from the records of its runs, that names every run.
+"""The results of one entry: a small file of numbers, made from the records of its runs, that names
+every run.
 
-`results/benchmark/<entry>.json` holds a line per run. A run's name is the hash of its whole configuration, so that the
-file need not hold that: who composes the task, the entry, the rate and the seed again must come to the same name.
-"""
+`results/benchmark/<entry>.json` holds a line per run. A run's name is the hash of its whole
+configuration, so that the file need not hold that: who composes the task, the entry, the rate and
+the seed again must come to the same name."""
 
 import json
 import re
@@ -47,17 +48,30 @@ class RunResult(Section):
     val_error_pct: Percent | None  # after the last epoch; null where it diverged
     correct: Count | None  # test images that were right; null where it diverged
     num_images: Positive | None
-    least_loss: Number | None  # the lowest mean training loss of an epoch, nats; null where there is none
-    dead_share: float | None = Field(ge=0, le=1)  # hidden units that are positive on no validation image, at the end
+    least_loss: (
+        Number | None
+    )  # the lowest mean training loss of an epoch, nats; null where there is none
+    dead_share: float | None = Field(
+        ge=0, le=1
+    )  # hidden units that are positive on no validation image, at the end
     parameters: Count
     seconds: Number
 
     @model_validator(mode="after")
     def _check(self) -> "RunResult":
         if (self.correct is None) != self.diverged or (self.num_images is None) != self.diverged:
-            raise ValueError(f"run {self.run}: correct and num_images do not fit diverged, which is {self.diverged}")
-        if self.correct is not None and self.num_images is not None and self.correct > self.num_images:
-            raise ValueError(f"run {self.run}: correct is {self.correct} of {self.num_images} images")
+            raise ValueError(
+                f"run {self.run}: correct and num_images do not fit diverged, which is "
+                f"{self.diverged}"
+            )
+        if (
+            self.correct is not None
+            and self.num_images is not None
+            and self.correct > self.num_images
+        ):
+            raise ValueError(
+                f"run {self.run}: correct is {self.correct} of {self.num_images} images"
+            )
         return self
 
     def error_pct(self, classes: int = 10) -> float:
@@ -91,11 +105,18 @@ class EntryResults(Section):
         own = {run.task for run in self.runs} | set(self.refused)
         if earlier.benchmark != self.benchmark:
             return self
-        moved = [run.model_copy(update={"origin": run.origin + len(self.origins)}) for run in earlier.runs]
+        moved = [
+            run.model_copy(update={"origin": run.origin + len(self.origins)})
+            for run in earlier.runs
+        ]
         kept = tuple(run for run in moved if run.task not in own)
-        refused = {task: reason for task, reason in earlier.refused.items() if task not in own} | self.refused
+        refused = {
+            task: reason for task, reason in earlier.refused.items() if task not in own
+        } | self.refused
         origins = (*self.origins, *earlier.origins) if kept else self.origins
-        return self.model_copy(update={"runs": (*self.runs, *kept), "refused": refused, "origins": origins})
+        return self.model_copy(
+            update={"runs": (*self.runs, *kept), "refused": refused, "origins": origins}
+        )
 
     def runs_of(self, task: str) -> list[RunResult]:
         """Return the runs of a task."""
@@ -103,7 +124,8 @@ class EntryResults(Section):
 
 
 def entry_name(overrides: Iterable[str]) -> str:
-    """Return the name that an activation and an initialiser have as an entry: `mish`, `relu+orthogonal`, `X-slope=0.1`.
+    """Return the name that an activation and an initialiser have as an entry: `mish`,
+    `relu+orthogonal`, `X-slope=0.1`.
 
     He's gain, the default, is not named. What no file's name can hold becomes an underscore.
 
@@ -123,7 +145,9 @@ def entry_name(overrides: Iterable[str]) -> str:
             names[group] = value
     if "activation" not in names:
         raise InputError("an entry has no activation; give one, such as activation=relu")
-    activation, init = ("".join([names[group], *sorted(settings[group])]) for group in ("activation", "init"))
+    activation, init = (
+        "".join([names[group], *sorted(settings[group])]) for group in ("activation", "init")
+    )
     return re.sub(r"[^\w.=+-]", "_", activation if init == "he" else f"{activation}+{init}")
 
 
@@ -133,7 +157,9 @@ def result_of(record: TrainingRecord, task: str, origin: int) -> RunResult:
     tested = None if lost else next(iter(record.protocols.values()))
     losses = [row["train_loss"] for row in record.history if row["train_loss"] is not None]
     hidden = [entry.layer for entry in record.init_report if entry.activation_after]
-    is_measured = bool(hidden) and all(f"dead_units/{layer}" in row for row in record.history[-1:] for layer in hidden)
+    is_measured = bool(hidden) and all(
+        f"dead_units/{layer}" in row for row in record.history[-1:] for layer in hidden
+    )
     return RunResult(
         task=task,
         rate=record.science["optim"]["lr"],
@@ -174,7 +200,9 @@ def results_of(
     origins: list[Origin] = []
     runs: list[RunResult] = []
     for task, records in found.items():
-        for record in sorted(records, key=lambda each: (-each.seed, each.science["optim"]["lr"])):  # the search first
+        for record in sorted(
+            records, key=lambda each: (-each.seed, each.science["optim"]["lr"])
+        ):  # the search first
             origin = origin_of(record)
             if origin not in origins:
                 origins.append(origin)
@@ -215,7 +243,9 @@ def load(path: Path) -> EntryResults:
         return EntryResults.model_validate_json(read_bytes(path, LARGEST_BYTES))
     except (OSError, ValidationError, ValueError) as error:
         reason = " ".join(str(error).splitlines()[:3])
-        raise InputError(f"{path} is no usable entry of the benchmark ({reason}); run it again") from error
+        raise InputError(
+            f"{path} is no usable entry of the benchmark ({reason}); run it again"
+        ) from error
 
 
 def load_all(folder: Path) -> dict[str, EntryResults]:

@@ -19,7 +19,7 @@ ties: nothing here tells them apart. A name leads to the entry's card; [CARDS.md
 control: no activation at all, in networks that are linear but for max pooling. Where it stands high, a task rewards
 what trains soon, and not what can express more.
 
-"""
+"""  # noqa: E501
 TITLES: dict[Size, str] = {"quick": "Quick tasks", "full": "Full tasks"}
 
 
@@ -27,8 +27,8 @@ TITLES: dict[Size, str] = {"quick": "Quick tasks", "full": "Full tasks"}
 class Board:
     """The entries on all tasks of a size: the ranked, and by name of the others what is missing.
 
-    standings: by entry and task. scores: the same where an entry has all of a task's runs, ranked or not.
-    """
+    standings: by entry and task. scores: the same where an entry has all of a task's runs, ranked
+    or not."""
 
     size: Size
     ranked: Sequence[Ranked]
@@ -38,14 +38,17 @@ class Board:
 
 
 def board(benchmark: Benchmark, entries: Mapping[str, EntryResults], size: Size) -> Board:
-    """Return where all entries stand on the tasks of a size; those that have no run of it are left out."""
+    """Return where all entries stand on the tasks of a size; those that have no run of it are left
+    out."""
     tasks = benchmark.of_size(size)
     standings = {
         name: {task: standing(benchmark, task, results) for task in tasks}
         for name, results in entries.items()
         if any(task in tasks for task in (*results.refused, *(run.task for run in results.runs)))
     }
-    unranked = {name: found for name, own in standings.items() if (found := incomplete(own.values()))}
+    unranked = {
+        name: found for name, own in standings.items() if (found := incomplete(own.values()))
+    }
     complete = {
         name: {task: scores(benchmark, each) for task, each in own.items() if each.is_complete}
         for name, own in standings.items()
@@ -54,9 +57,14 @@ def board(benchmark: Benchmark, entries: Mapping[str, EntryResults], size: Size)
     return Board(size, ranked, standings, complete, unranked)
 
 
-def render_markdown(benchmark: Benchmark, entries: Mapping[str, EntryResults], with_card: Collection[str] = ()) -> str:
+def render_markdown(
+    benchmark: Benchmark, entries: Mapping[str, EntryResults], with_card: Collection[str] = ()
+) -> str:
     """Return the whole page, on which the names of entries with a card lead to it."""
-    parts = [f"{HEAD}Benchmark {benchmark.version} ({benchmark.hash}), {benchmark.seeds} seeds per task.\n"]
+    parts = [
+        f"{HEAD}Benchmark {benchmark.version} ({benchmark.hash}), {benchmark.seeds} seeds per "
+        "task.\n"
+    ]
     made = [_linked(table, with_card) for table in document(benchmark, entries)]
     return "\n".join([*parts, *(table.markdown() for table in made)])
 
@@ -71,11 +79,14 @@ def _linked(table: Table, with_card: Collection[str]) -> Table:
 
 def document(benchmark: Benchmark, entries: Mapping[str, EntryResults]) -> list[Table]:
     """Return every table in the order of LEADERBOARD.md."""
-    return [table for size in TITLES for table in tables(benchmark, board(benchmark, entries, size))]
+    return [
+        table for size in TITLES for table in tables(benchmark, board(benchmark, entries, size))
+    ]
 
 
 def tables(benchmark: Benchmark, found: Board) -> list[Table]:
-    """Return the tables of a board: over all, one per task, and what is not ranked; none where nobody took part."""
+    """Return the tables of a board: over all, one per task, and what is not ranked; none where
+    nobody took part."""
     if not found.standings:
         return []
     made = [overall(found)]
@@ -109,7 +120,8 @@ def overall(found: Board) -> Table:
 
 
 def _of_task(name: str, task: Task, found: Board) -> Table:
-    """Return the table of one task, the best mean first, each entry paired with the baselines seed by seed.
+    """Return the table of one task, the best mean first, each entry paired with the baselines seed
+    by seed.
 
     An entry that is not ranked for want of another task stands in it.
     """
@@ -117,7 +129,10 @@ def _of_task(name: str, task: Task, found: Board) -> Table:
     here = {entry: own[name] for entry, own in found.scores.items() if name in own}
     for entry in sorted(here, key=lambda entry: (fmean(here[entry]), entry)):
         own, where = here[entry], found.standings[entry][name]
-        beside = [difference(task, own, here[base]) if base in here and base != entry else "-" for base in BASELINES]
+        beside = [
+            difference(task, own, here[base]) if base in here and base != entry else "-"
+            for base in BASELINES
+        ]
         lines.append(Line([entry, shown(task, own), f"{where.rate:g}", *beside]))
     measure = "error on test, %" if task.reach is None else f"training loss below {task.reach:g}"
     note = "" if lines else "No entry is complete."
@@ -133,7 +148,8 @@ def shown(task: Task, values: Sequence[float]) -> str:
 
 
 def difference(task: Task, own: Sequence[float], other: Sequence[float]) -> str:
-    """Return the mean paired difference with its interval, or of a task that counts seeds how many more train."""
+    """Return the mean paired difference with its interval, or of a task that counts seeds how many
+    more train."""
     if task.reach is not None:
         return f"{sum(value == 0 for value in own) - sum(value == 0 for value in other):+d} seeds"
     mean = paired(own, other)

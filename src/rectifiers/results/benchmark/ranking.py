@@ -1,9 +1,9 @@
-"""From scores to places: paired differences, probabilities of improvement, and a stratified bootstrap over seeds.
+"""From scores to places: paired differences, probabilities of improvement, and a stratified
+bootstrap over seeds.
 
-After Agarwal et al. 2021 (rliable): the probability that a run of one entry beats a run of another is averaged over
-tasks, and its interval comes from resampling seeds within every task. The tasks stay as they are: an interval speaks
-of these tasks, not of all that there could be.
-"""
+After Agarwal et al. 2021 (rliable): the probability that a run of one entry beats a run of another
+is averaged over tasks, and its interval comes from resampling seeds within every task. The tasks
+stay as they are: an interval speaks of these tasks, not of all that there could be."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,9 @@ DRAWS = 2000
 LEVEL = 0.95
 EVEN = 0.5  # the probability of improvement of an entry over itself
 
-Scores = Mapping[str, Mapping[str, Sequence[float]]]  # by entry and task, seed by seed; the lower the better
+Scores = Mapping[
+    str, Mapping[str, Sequence[float]]
+]  # by entry and task, seed by seed; the lower the better
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,10 @@ class Interval:
 class Ranked:
     """An entry among the others.
 
-    place: one more than the number of entries whose probability of improvement over it has its whole interval above
-    one half; entries that nothing tells apart share a place. mean_rank: over tasks, of the means over seeds, ties
-    counted in the middle; it orders the entries of one place. improvement: its probability of improvement over the
+    place: one more than the number of entries whose probability of improvement over it has its
+    whole interval above one half; entries that nothing tells apart share a place. mean_rank: over
+    tasks, of the means over seeds, ties counted in the middle; it orders the entries of one place.
+    improvement: its probability of improvement over the
     others, their mean. beats: the entries over which that has its whole interval above one half.
     """
 
@@ -47,7 +50,8 @@ class Ranked:
 
 
 def probability_of_improvement(own: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return how often a run of `own` has a lower score than one of `other`, ties counted half, the mean over tasks.
+    """Return how often a run of `own` has a lower score than one of `other`, ties counted half, the
+    mean over tasks.
 
     own, other: scores [..., tasks, seeds].
     """
@@ -56,7 +60,8 @@ def probability_of_improvement(own: np.ndarray, other: np.ndarray) -> np.ndarray
 
 
 def ranks(means: np.ndarray) -> np.ndarray:
-    """Return the ranks from 1 along the first axis, [entries, ...]; equal ones share the mean of their ranks."""
+    """Return the ranks from 1 along the first axis, [entries, ...]; equal ones share the mean of
+    their ranks."""
     below = (means[:, None] > means[None, :]).sum(1)
     same = (means[:, None] == means[None, :]).sum(1)
     return below + (same + 1) / 2
@@ -65,14 +70,17 @@ def ranks(means: np.ndarray) -> np.ndarray:
 def rank(scores: Scores, draws: int = DRAWS) -> list[Ranked]:
     """Return the entries in the order of their mean ranks, with places and intervals.
 
-    All entries have the same tasks and the same number of seeds; a draw takes the same seeds of every entry, which are
-    paired. The same scores give the same intervals.
-    """
+    All entries have the same tasks and the same number of seeds; a draw takes the same seeds of
+    every entry, which are paired. The same scores give the same intervals."""
     names = sorted(scores)
     if len(names) < 2:
-        return [Ranked(name, 1, Interval(1, 1, 1), Interval(EVEN, EVEN, EVEN), ()) for name in names]
+        return [
+            Ranked(name, 1, Interval(1, 1, 1), Interval(EVEN, EVEN, EVEN), ()) for name in names
+        ]
     tasks = sorted(scores[names[0]])
-    values = np.array([[scores[name][task] for task in tasks] for name in names])  # [entries, tasks, seeds]
+    values = np.array(
+        [[scores[name][task] for task in tasks] for name in names]
+    )  # [entries, tasks, seeds]
     drawn = _drawn(values, draws)  # [draws, entries, tasks, seeds]
     own_ranks = ranks(values.mean(-1)).mean(-1)
     drawn_ranks = np.stack([ranks(each.mean(-1)).mean(-1) for each in drawn])
@@ -90,7 +98,9 @@ def rank(scores: Scores, draws: int = DRAWS) -> list[Ranked]:
             name,
             place=1 + int((low[:, i] > EVEN).sum()),
             mean_rank=_interval(own_ranks[i], drawn_ranks[:, i]),
-            improvement=_interval((over[i].sum() - EVEN) / others, (spread[:, i].sum(-1) - EVEN) / others),
+            improvement=_interval(
+                (over[i].sum() - EVEN) / others, (spread[:, i].sum(-1) - EVEN) / others
+            ),
             beats=[names[j] for j in entries if low[i, j] > EVEN],
         )
         for i, name in enumerate(names)
@@ -99,7 +109,8 @@ def rank(scores: Scores, draws: int = DRAWS) -> list[Ranked]:
 
 
 def _drawn(values: np.ndarray, draws: int) -> np.ndarray:
-    """Return `values` with the seeds of every task resampled with replacement, the same for all entries."""
+    """Return `values` with the seeds of every task resampled with replacement, the same for all
+    entries."""
     _, tasks, seeds = values.shape
     chosen = np.random.default_rng(0).integers(seeds, size=(draws, tasks, seeds))
     return np.stack([np.take_along_axis(values, each[None], axis=2) for each in chosen])

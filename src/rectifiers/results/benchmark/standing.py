@@ -1,4 +1,5 @@
-"""Where an entry stands on a task: the rate that its search found best, its scores by seed, and what is missing."""
+"""Where an entry stands on a task: the rate that its search found best, its scores by seed, and
+what is missing."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +14,8 @@ from rectifiers.results.statistics import Mean, mean_of
 class Standing:
     """One entry on one task.
 
-    rate: the best one, None while the search is not whole. judged: the runs at that rate, by seed. missing: how many
+    rate: the best one, None while the search is not whole. judged: the runs at that rate, by seed.
+    missing: how many
     runs there still must be. refused: why it cannot be run there, or None.
     """
 
@@ -36,7 +38,8 @@ def val_error(run: RunResult) -> float:
 
 
 def best_rate(task: Task, searched: Mapping[float, RunResult]) -> float | None:
-    """Return the rate with the lowest error on val, the lower one of equals; None while one of the grid is missing."""
+    """Return the rate with the lowest error on val, the lower one of equals; None while one of the
+    grid is missing."""
     if not set(task.rates) <= set(searched):
         return None
     return min(sorted(task.rates), key=lambda rate: val_error(searched[rate]))
@@ -45,7 +48,11 @@ def best_rate(task: Task, searched: Mapping[float, RunResult]) -> float | None:
 def standing(benchmark: Benchmark, name: str, results: EntryResults) -> Standing:
     """Return where an entry stands on the task `name`."""
     task, runs = benchmark.tasks[name], results.runs_of(name)
-    searched = {run.rate: run for run in runs if run.seed == benchmark.search_seed and run.rate in task.rates}
+    searched = {
+        run.rate: run
+        for run in runs
+        if run.seed == benchmark.search_seed and run.rate in task.rates
+    }
     rate = best_rate(task, searched)
     judged = {run.seed: run for run in runs if run.rate == rate and run.seed < benchmark.seeds}
     missing = len(task.rates) - len(searched) + benchmark.seeds - len(judged)
@@ -55,8 +62,8 @@ def standing(benchmark: Benchmark, name: str, results: EntryResults) -> Standing
 def score(task: Task, run: RunResult) -> float:
     """Return what a run is judged by, in percent, the lower the better.
 
-    The error on test; of a task with `reach`, 0 where an epoch's mean training loss came below it, else 100.
-    """
+    The error on test; of a task with `reach`, 0 where an epoch's mean training loss came below it,
+    else 100."""
     if task.reach is None:
         return run.error_pct()
     return 0.0 if run.least_loss is not None and run.least_loss < task.reach else 100.0
@@ -80,5 +87,6 @@ def incomplete(standings: Iterable[Standing]) -> list[str]:
 
 
 def paired(own: Sequence[float], other: Sequence[float]) -> Mean:
-    """Return the mean difference of two entries' scores, seed by seed, with its interval (Student's t)."""
+    """Return the mean difference of two entries' scores, seed by seed, with its interval (Student's
+    t)."""
     return mean_of([a - b for a, b in zip(own, other, strict=True)])

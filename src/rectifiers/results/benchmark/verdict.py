@@ -20,7 +20,11 @@ def sentences(
     """Return the verdict, a sentence per finding; what no interval shows is called open."""
     own = {name: standing(benchmark, name, results) for name in benchmark.tasks}
     said = [f"{name} cannot be run: {each.refused}." for name, each in own.items() if each.refused]
-    lacking = [name for name, each in own.items() if each.searched and not each.is_complete and not each.refused]
+    lacking = [
+        name
+        for name, each in own.items()
+        if each.searched and not each.is_complete and not each.refused
+    ]
     if lacking:
         said.append(f"Incomplete, and so without a verdict there: {', '.join(lacking)}.")
     complete = {name: each for name, each in own.items() if each.is_complete}
@@ -31,23 +35,33 @@ def sentences(
     lost = [run for each in complete.values() for run in each.judged.values() if run.diverged]
     if lost:
         said.append(
-            f"{len(lost)} of {benchmark.seeds * len(complete)} judged runs diverged, at rates that a search chose."
+            f"{len(lost)} of {benchmark.seeds * len(complete)} judged runs diverged, at rates "
+            "that a search chose."
         )
     ends = [name for name, each in complete.items() if _is_at_an_end(benchmark, each)]
     if ends:
-        said.append(f"The best rate is an end of the grid on {', '.join(ends)}: a better one may lie outside.")
+        said.append(
+            f"The best rate is an end of the grid on {', '.join(ends)}: a better one may lie "
+            "outside."
+        )
     if paper and paper["fixed_point_word"] == "repels":
         said.append(
-            f"On paper the variance that the gain keeps repels (an error grows by {paper['map_slope']:.2f} per layer): "
+            "On paper the variance that the gain keeps repels (an error grows by "
+            f"{paper['map_slope']:.2f} per layer): "
             "deep chains without normalisation drift."
         )
     return said or ["Nothing has been run yet."]
 
 
 def _against(
-    benchmark: Benchmark, base: str, complete: Mapping[str, Standing], other: EntryResults, entry: str
+    benchmark: Benchmark,
+    base: str,
+    complete: Mapping[str, Standing],
+    other: EntryResults,
+    entry: str,
 ) -> list[str]:
-    """What the paired differences of errors show, and the probability of improvement over all tasks."""
+    """What the paired differences of errors show, and the probability of improvement over all
+    tasks."""
     lower, higher, open_ones = (list[str]() for _ in range(3))
     both = _scores(benchmark, base, complete, other, entry)
     for name in both[entry]:
@@ -68,7 +82,8 @@ def _against(
     if both[entry]:
         chance, shows = _improvement(both, entry)
         said.append(
-            f"Over {len(both[entry])} tasks a run of it beats one of {NAMES[base]} with probability {chance}: {shows}, "
+            f"Over {len(both[entry])} tasks a run of it beats one of {NAMES[base]} with "
+            f"probability {chance}: {shows}, "
             "as far as these seeds show."
         )
     return said
@@ -77,7 +92,8 @@ def _against(
 def in_short(
     benchmark: Benchmark, base: str, results: EntryResults, baselines: Mapping[str, EntryResults]
 ) -> str | None:
-    """Return the probability that a run beats one of `base` over all tasks, and what it shows; None without a task."""
+    """Return the probability that a run beats one of `base` over all tasks, and what it shows; None
+    without a task."""
     if base == results.entry or base not in baselines:
         return None
     own = {name: standing(benchmark, name, results) for name in benchmark.tasks}
@@ -90,25 +106,43 @@ def in_short(
 
 
 def _scores(
-    benchmark: Benchmark, base: str, complete: Mapping[str, Standing], other: EntryResults, entry: str
+    benchmark: Benchmark,
+    base: str,
+    complete: Mapping[str, Standing],
+    other: EntryResults,
+    entry: str,
 ) -> dict[str, dict[str, Sequence[float]]]:
     """The scores of an entry and a baseline on the tasks that both have."""
     both: dict[str, dict[str, Sequence[float]]] = {entry: {}, base: {}}
     for name, where in complete.items():
         reference = standing(benchmark, name, other)
         if reference.is_complete:
-            both[entry][name], both[base][name] = scores(benchmark, where), scores(benchmark, reference)
+            both[entry][name], both[base][name] = (
+                scores(benchmark, where),
+                scores(benchmark, reference),
+            )
     return both
 
 
-def _improvement(both: Mapping[str, Mapping[str, Sequence[float]]], entry: str) -> tuple[Interval, str]:
+def _improvement(
+    both: Mapping[str, Mapping[str, Sequence[float]]], entry: str
+) -> tuple[Interval, str]:
     chance = next(each for each in rank(both) if each.entry == entry).improvement
-    shows = "better" if chance.low > EVEN else "worse" if chance.high < EVEN else "neither better nor worse"
+    shows = (
+        "better"
+        if chance.low > EVEN
+        else "worse"
+        if chance.high < EVEN
+        else "neither better nor worse"
+    )
     return chance, shows
 
 
 def _deep(
-    benchmark: Benchmark, complete: Mapping[str, Standing], baselines: Mapping[str, EntryResults], entry: str
+    benchmark: Benchmark,
+    complete: Mapping[str, Standing],
+    baselines: Mapping[str, EntryResults],
+    entry: str,
 ) -> list[str]:
     """How many seeds train, of the tasks that count them."""
     said = []

@@ -9,7 +9,8 @@ from rectifiers.results.statistics import Mean
 
 @dataclass(frozen=True)
 class Series:
-    """One line of a chart. low, high: the interval of each value, or None; at: what a point is called."""
+    """One line of a chart. low, high: the interval of each value, or None; at: what a point is
+    called."""
 
     name: str
     x: Sequence[float | str]
@@ -38,7 +39,9 @@ def series(name: str, points: Iterable[tuple[float | str, Mean]], at: Sequence[s
     for place, mean in points:
         places.append(place)
         means.append(mean)
-    y, low, high = ([rounded(getattr(mean, end), 5) for mean in means] for end in ("mean", "low", "high"))
+    y, low, high = (
+        [rounded(getattr(mean, end), 5) for mean in means] for end in ("mean", "low", "high")
+    )
     return Series(name, places, y, low, high, at)
 
 

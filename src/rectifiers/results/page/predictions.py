@@ -1,4 +1,5 @@
-"""Which class every test image is of, and which one runs predicted, as far as their scores were kept."""
+"""Which class every test image is of, and which one runs predicted, as far as their scores were
+kept."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +15,8 @@ MAX_PREDICTIONS = 1_000_000  # in one page
 def labels_and_predictions(
     found: Sequence[Found], names: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, dict[str, list[int]]]]:
-    """Return (labels of the test images and names of the classes, by the data's hash; predictions by protocol and run).
+    """Return (labels of the test images and names of the classes, by the data's hash; predictions
+    by protocol and run).
 
     names: what the page calls each run.
     """
@@ -36,7 +38,8 @@ def labels_and_predictions(
 
 
 def _scores(found: Found, protocol: str) -> Scores | None:
-    """The scores of a run; None where they were not kept, cannot be read, or are not those that its record names."""
+    """The scores of a run; None where they were not kept, cannot be read, or are not those that its
+    record names."""
     digest = found.record.protocols[protocol].scores
     if digest is None or found.folder is None:
         return None

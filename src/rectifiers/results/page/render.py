@@ -25,9 +25,23 @@ from rectifiers.results.wording import compared, counts, described, effect_of, s
 from rectifiers.runs.record import Record
 
 HERE = Path(str(files(__package__)))
-SCRIPTS = ("dom", "narrow", "numbers", "data", "state", "charts", "sources", "list", "compare", "main")
-# A script's text ends at "</script", wherever it stands; U+2028 and U+2029 end a line of JavaScript.
-ESCAPES = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}"}
+SCRIPTS = (
+    "dom",
+    "narrow",
+    "numbers",
+    "data",
+    "state",
+    "charts",
+    "sources",
+    "list",
+    "compare",
+    "main",
+)
+# A script's text ends at "</script", wherever it stands; U+2028 and U+2029 end a line of
+# JavaScript.
+ESCAPES = {
+    ord(char): f"\\u{ord(char):04x}" for char in "<>&\N{LINE SEPARATOR}\N{PARAGRAPH SEPARATOR}"
+}
 
 
 def page(
@@ -38,7 +52,8 @@ def page(
     floor: NumericalFloor | None = None,
     leaderboard: Sequence[Table] = (),
 ) -> str:
-    """Return the page of all runs `found`, the tables of the records `in_tables`, and what answers the claims.
+    """Return the page of all runs `found`, the tables of the records `in_tables`, and what answers
+    the claims.
 
     path: where it will lie, which links to records depend on.
     floor: how far rounding alone moves a result, where it was measured.
@@ -50,7 +65,9 @@ def page(
     style = (HERE / "page.css").read_text()
     script = "\n".join((HERE / "script" / f"{name}.js").read_text() for name in SCRIPTS)
     library = _library() if found else ""
-    environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
+    environment = Environment(
+        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined
+    )
     named = {each.record.run for each in found}
     environment.filters["listed"] = lambda runs: [run for run in runs if run in named]
     environment.tests["estimate"] = lambda value: isinstance(value, Estimate)
@@ -90,7 +107,8 @@ def _facts(found: Sequence[Found]) -> dict[str, int]:
 
 
 def _library() -> str:
-    """Vega-Embed with Vega, Vega-Lite and Vega's interpreter, which needs no `eval`, as the wheel holds them."""
+    """Vega-Embed with Vega, Vega-Lite and Vega's interpreter, which needs no `eval`, as the wheel
+    holds them."""
     from vl_convert import javascript_bundle  # here and not above: 90 MB that only this needs
 
     return javascript_bundle("window.vegaEmbed = vegaEmbed;")
@@ -99,7 +117,10 @@ def _library() -> str:
 def _policy(style: str, *scripts: str) -> str:
     """Nothing is fetched, and nothing runs but what stands here, by its hash."""
     hashes = " ".join(map(_hash, scripts))
-    return f"default-src 'none'; script-src {hashes}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src {_hash(style)}; base-uri "
+        "'none'; form-action 'none'"
+    )
 
 
 def _hash(text: str) -> str:
@@ -111,7 +132,8 @@ def _json(value: Any) -> str:
 
 
 def script_json(value: Any) -> str:
-    """Return JSON that can stand in a <script>, whatever its strings hold. Only strings can hold what is escaped."""
+    """Return JSON that can stand in a <script>, whatever its strings hold. Only strings can hold
+    what is escaped."""
     return _json(value).translate(ESCAPES)
 
 

@@ -19,12 +19,22 @@ from rectifiers.runtime.files import CHECKOUT
 
 GROUPS = ("experiment", "model", "activation", "init", "data")
 CURVES = ("val/top1_error_pct", "val/top5_error_pct", "train_loss")
-TRAINING = {"status", "diverged", "epochs", "images", "drop_epochs", "wall_s", "images_per_second", "warnings"}
+TRAINING = {
+    "status",
+    "diverged",
+    "epochs",
+    "images",
+    "drop_epochs",
+    "wall_s",
+    "images_per_second",
+    "warnings",
+}
 MAX_MASK_DIGITS = 6_000_000  # in one page; above it protocols are left out, the usual one last
 
 
 def column(values: Iterable[Any]) -> dict[str, list[Any]]:
-    """Return a column as its different values, in order of appearance, and each entry's place among them."""
+    """Return a column as its different values, in order of appearance, and each entry's place among
+    them."""
     places: dict[Hashable, int] = {}
     different: list[Any] = []
     at: list[int] = []
@@ -43,7 +53,8 @@ def _columns(mappings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def names(found: Sequence[Found]) -> list[str]:
-    """Return what the page calls each run: by its name, but a committed record beside an own run by name and origin."""
+    """Return what the page calls each run: by its name, but a committed record beside an own run by
+    name and origin."""
     own = {each.record.run for each in found if each.folder}
     runs = [(each.record.run, each.folder is None) for each in found]
     return [f"{run} (committed)" if committed and run in own else run for run, committed in runs]
@@ -64,7 +75,9 @@ def rows(found: Sequence[Found], page: Path) -> dict[str, Any]:
         "status": column(record.status for record in records),
         "code": column(map(code_of, records)),
         "machine": column(map(machine_of, records)),
-        "groups": {group: column(record.choices.get(group) for record in records) for group in GROUPS},
+        "groups": {
+            group: column(record.choices.get(group) for record in records) for group in GROUPS
+        },
         "link": column(_link(each, page) for each in found),
         "path": column(_shown(each.path).replace(each.record.run, "{}") for each in found),
         "exclusion_reason": column(map(exclusion_reason, records)),
@@ -83,12 +96,16 @@ def _link(found: Found, page: Path) -> str:
 
 
 def _results(name: str, records: Sequence[Record]) -> dict[str, Any]:
-    tested = {i: record.protocols[name] for i, record in enumerate(records) if name in record.protocols}
+    tested = {
+        i: record.protocols[name] for i, record in enumerate(records) if name in record.protocols
+    }
     results = list(tested.values())
     return {
         "at": list(tested),
         "errors": [r.top1_errors for r in results],
-        "top5": [None if r.top5_correct is None else r.num_images - r.top5_correct for r in results],
+        "top5": [
+            None if r.top5_correct is None else r.num_images - r.top5_correct for r in results
+        ],
         "num_images": column(r.num_images for r in results),
         "cost": column(r.multiply_adds for r in results),
         "code": column(r.code for r in results),
@@ -105,9 +122,13 @@ def details(found: Sequence[Found]) -> dict[str, Any]:
     return {
         "command": [record.command for record in records],
         "science": _columns([flat(record.science) for record in records]),
-        "provenance": _columns([{**flat(r.provenance.model_dump()), "codes": r.codes} for r in records]),
+        "provenance": _columns(
+            [{**flat(r.provenance.model_dump()), "codes": r.codes} for r in records]
+        ),
         "training": _columns([_training(record) for record in records]),
-        "curves": {key: [_curve(record, key) if record else [] for record in trainings] for key in CURVES},
+        "curves": {
+            key: [_curve(record, key) if record else [] for record in trainings] for key in CURVES
+        },
         "slopes": [
             {layer: rounded(slope.mean) for layer, slope in record.slopes.items()} if record else {}
             for record in trainings
@@ -119,9 +140,15 @@ def details(found: Sequence[Found]) -> dict[str, Any]:
 
 
 def _training(record: Record) -> dict[str, Any]:
-    values = {key: value for key, value in record.model_dump(include=TRAINING).items() if value not in (None, [])}
+    values = {
+        key: value
+        for key, value in record.model_dump(include=TRAINING).items()
+        if value not in (None, [])
+    }
     values |= flat({"images": values.pop("images", {})})
-    return {key: rounded(value) if isinstance(value, float) else value for key, value in values.items()}
+    return {
+        key: rounded(value) if isinstance(value, float) else value for key, value in values.items()
+    }
 
 
 def _curve(record: TrainingRecord, key: str) -> list[float | None]:
@@ -134,7 +161,9 @@ def _correct(records: Mapping[str, Record], usual: str | None) -> dict[str, dict
     room, masks_of = MAX_MASK_DIGITS, {}
     protocols = {name for record in records.values() for name in record.protocols}
     for name in sorted(protocols, key=lambda each: (each != usual, each)):
-        masks = {run: r.protocols[name].correct_mask for run, r in records.items() if name in r.protocols}
+        masks = {
+            run: r.protocols[name].correct_mask for run, r in records.items() if name in r.protocols
+        }
         size = sum(map(len, masks.values()))
         if size <= room:
             room -= size

@@ -1,4 +1,5 @@
-"""A test's effect drawn on a strip: its interval, every seed, and where it would be supported or contradicted."""
+"""A test's effect drawn on a strip: its interval, every seed, and where it would be supported or
+contradicted."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +15,8 @@ APART = 40.0  # the least distance of two labels; the later one is left out
 
 @dataclass(frozen=True)
 class Strip:
-    """Places from 0 to WIDTH. spans: of `supported` and `contradicted`; ticks: the criterion's bounds and no effect."""
+    """Places from 0 to WIDTH. spans: of `supported` and `contradicted`; ticks: the criterion's
+    bounds and no effect."""
 
     effect: float
     low: float
@@ -25,7 +27,8 @@ class Strip:
 
 
 def strip(tested: Tested) -> Strip | None:
-    """Return the drawing of a test, a ratio in logarithms; None where there is no effect with an interval."""
+    """Return the drawing of a test, a ratio in logarithms; None where there is no effect with an
+    interval."""
     test, found = tested.test, tested.finding
     if not (math.isfinite(found.effect) and math.isfinite(found.low) and math.isfinite(found.high)):
         return None
@@ -45,7 +48,10 @@ def strip(tested: Tested) -> Strip | None:
             return 0.0
         return round(min(max((scale(value) - start) / reach, 0.0), 1.0) * WIDTH, 1)
 
-    regions = (("supported", test.criterion.supported), ("contradicted", test.criterion.contradicted))
+    regions = (
+        ("supported", test.criterion.supported),
+        ("contradicted", test.criterion.contradicted),
+    )
     spans = [
         (name, 0.0 if low == -math.inf else place(low), WIDTH if high == math.inf else place(high))
         for name, region in regions
