@@ -40,7 +40,7 @@ def render() -> str:
     for name, field in groups.items():
         section = subsection(field) or Section
         parts += [
-            f"\n## {name}\n\n{field.description or section.__doc__}\n",
+            f"\n## {name}\n\n{field.description or ' '.join((section.__doc__ or '').split())}\n",
             *_keys(keys(section), f"{name}."),
         ]
         parts += _options(name, section)

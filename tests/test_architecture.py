@@ -104,6 +104,6 @@ def test_private_names_of_a_library_stand_in_one_file() -> None:
 
 def test_files_are_small() -> None:
     long = {
-        name: n for name, path in MODULES.items() if (n := len(path.read_text().splitlines())) > 400
+        name: n for name, path in MODULES.items() if (n := len(path.read_text().splitlines())) > 500
     }
     assert not long

@@ -116,8 +116,10 @@ def test_pairs_of_hidden_units_have_the_closed_form_of_their_means(slope: float)
     a) s / sqrt(2 pi).
 
     4,000 inputs, 4 units; the estimate's error is at most that of a correlation of independent
-    numbers, 1/sqrt(N) for a pair: the bound is its quantile of FALSE_ALARM, for pairs that all err
-    alike. Where the closed form is 0 the mean of absolute values is not, but within the bound."""
+    numbers, 1/sqrt(N) for a
+    pair: the bound is its quantile of FALSE_ALARM, for pairs that all err alike. Where the closed
+    form is 0 the mean of absolute values is not, but within the bound.
+    """
     network = two_layers(lambda c: torch.nn.LeakyReLU(slope))
     with torch.no_grad():
         network.head.fc.weight.copy_(torch.eye(4))

@@ -172,9 +172,11 @@ class MapViews(Dense):
 
     A view of the image becomes the window of the training map's size that lies nearest to it. For
     models A, B and C those are the positions whose centres the view covers, which is SPP-net's own
-    rule. DEVIATION: SPP-net lets the window's size vary with the view where the stride does not
-    divide the crop (14-layer model); a fixed size is what the network was trained on, and what a
-    head without a pyramid needs."""
+    rule.
+    DEVIATION: SPP-net lets the window's size vary with the view where the stride does not divide
+    the crop (14-layer model); a fixed size is what the network was trained on, and what a head
+    without a pyramid needs.
+    """
 
     def score(self, classifier: ImageClassifier, views: Tensor) -> Tensor:
         network = of_rows(classifier.network)

@@ -292,9 +292,9 @@ def moments(activation: nn.Module, channels: int | None = None) -> Moments:
     """Return the Gaussian moments of `activation`; they may be zero, infinite or NaN.
 
     Closed forms for rectifiers, the module's own method `moments()` where it has one (Maxout),
-    quadrature otherwise. channels: that it was built for; by default as many as its longest vector
-    of parameters has numbers, or 2, which
-        show whether it mixes them.
+    quadrature otherwise.
+    channels: that it was built for; by default as many as its longest vector of parameters has
+        numbers, or 2, which show whether it mixes them.
 
     Raises:
         InputError: where the module is not elementwise and has no method `moments()`.
@@ -322,7 +322,7 @@ def gain(activation: nn.Module, channels: int | None = None, *, mode: Mode = "fo
 
     Raises:
         InputError: where that moment is zero, infinite or not a number, or cannot be found, so that
-        there is no gain.
+            there is no gain.
 
     Examples:
         >>> gain(nn.ReLU()) == math.sqrt(2)

@@ -34,8 +34,8 @@ def he_normal_(
 
     The std is `gain(activation, mode=mode)` / sqrt(n), with n = fan_in, fan_out or their mean for
     the mode forward (Eq. 10 and 15 of the paper; `activation` is what the layer reads), backward
-    (Eq. 14; what it feeds) or average. activation: by default ReLU; nn.Identity() for a layer that
-    reads the data.
+    (Eq. 14; what it feeds) or average.
+    activation: by default ReLU; nn.Identity() for a layer that reads the data.
 
     Raises:
         InputError: where the activation has no gain, or the weight has fewer than two dimensions.
@@ -158,11 +158,11 @@ def initialize(
     with depth.
 
     init: a name of `rectifiers.initializers`, or a rule `(weight, layer, generator) -> std`; "lsuv"
-    measures responses, so that its example should be a batch of the data. mode: for init="he", the
-    condition: forward (Eq. 10), backward (Eq. 14, of gradients: by fan_out and E[f'^2] of what a
-    layer feeds), or the
-    average of both. bias: what biases are filled with; "torch_default": uniform up to
-    1/sqrt(fan_in). seed: every layer draws from a stream of its own.
+        measures responses, so that its example should be a batch of the data.
+    mode: for init="he", the condition: forward (Eq. 10), backward (Eq. 14, of gradients: by fan_out
+        and E[f'^2] of what a layer feeds), or the average of both.
+    bias: what biases are filled with; "torch_default": uniform up to 1/sqrt(fan_in).
+    seed: every layer draws from a stream of its own.
 
     Returns a report. What was not recognised is named there and left as it was: no value is
     guessed.
@@ -171,10 +171,12 @@ def initialize(
         InputError: where `init` or `mode` is unknown or does not fit the network, or the model
             cannot be run on the example; it is then as before.
 
-    Examples: >>> model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 10)) >>>
-        report = initialize(model, example_input=torch.randn(8, 64,
-        generator=torch.Generator().manual_seed(0))) >>> [row.reads for row in report.layers] ['the
-        input', "GELU(approximate='none') of 0.weight"]
+    Examples:
+        >>> model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 10))
+        >>> batch = torch.randn(8, 64, generator=torch.Generator().manual_seed(0))
+        >>> report = initialize(model, example_input=batch)
+        >>> [row.reads for row in report.layers]
+        ['the input', "GELU(approximate='none') of 0.weight"]
     """
     rule, name = _rule(init, mode)
     if bias != "torch_default" and (isinstance(bias, bool) or not isinstance(bias, int | float)):
@@ -360,10 +362,13 @@ def propagation(model: nn.Module, example_input: Tensor | tuple[Any, ...]) -> Pr
     Raises:
         InputError: where the model cannot be run on the example.
 
-    Examples: >>> model, batch = nn.Linear(64, 32), torch.randn(256, 64,
-        generator=torch.Generator().manual_seed(0)) >>> report = initialize(model,
-        example_input=batch) >>> predicted, measured = propagation(model, batch).responses["weight"]
-        >>> abs(predicted - measured) < 0.1 True
+    Examples:
+        >>> model = nn.Linear(64, 32)
+        >>> batch = torch.randn(256, 64, generator=torch.Generator().manual_seed(0))
+        >>> report = initialize(model, example_input=batch)
+        >>> predicted, measured = propagation(model, batch).responses["weight"]
+        >>> abs(predicted - measured) < 0.1
+        True
     """
     example = example_input if isinstance(example_input, tuple) else (example_input,)
     return Propagation(tracing.run(model, example).responses)

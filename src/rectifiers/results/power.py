@@ -24,10 +24,10 @@ def of_mean(
     the truth.
 
     It is that of two one-sided t tests with the spread of `values`, averaged over what an
-    experiment may find of it. below, above: how far the region reaches to both sides of the truth,
-    possibly infinitely far. floor: how far from the region's borders the mean of as many seeds as
-    `values` has to stay as well; with n times as
-        many it is less by sqrt(n).
+    experiment may find of it.
+    below, above: how far the region reaches to both sides of the truth, possibly infinitely far.
+    floor: how far from the region's borders the mean of as many seeds as `values` has to stay as
+        well; with n times as many it is less by sqrt(n).
     """
     from scipy.special import gammaincinv, ndtr
 

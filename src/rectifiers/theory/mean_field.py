@@ -43,7 +43,7 @@ def variance_map(
 
     Raises:
         InputError: for a variance below 0 or no number, or an activation whose moments cannot be
-        found.
+            found.
 
     >>> variance_map(nn.ReLU(), 3.0, weight_variance=2.0, bias_variance=0.5)
     3.5

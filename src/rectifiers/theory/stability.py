@@ -136,7 +136,7 @@ def stability(activation: nn.Module, depth: int, *, units: int = 256) -> Stabili
 
     Raises:
         InputError: where the moments of the activation cannot be found, or depth or units is no
-        whole number from 1.
+            whole number from 1.
 
     Examples:
         >>> stability(nn.ReLU(), 30).fixed_point

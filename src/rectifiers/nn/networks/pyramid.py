@@ -19,9 +19,10 @@ class SpatialPyramid(nn.Module):
 
     Bin i of n spans floor(i H / n) to ceil((i + 1) H / n), the rule of the authors' released
     pooling code; it is what `adaptive_max_pool2d` computes, for any map size, even one smaller than
-    n. DEVIATION: SPP-net trains with windows of ceil(H / n) and strides of floor(H / n); one rule
-    in training and testing makes both the same function (the two agree on the paper's 18 x 18
-    maps)."""
+    n.
+    DEVIATION: SPP-net trains with windows of ceil(H / n) and strides of floor(H / n); one rule in
+    training and testing makes both the same function (the two agree on the paper's 18 x 18 maps).
+    """
 
     def __init__(self, levels: Sequence[int]) -> None:
         super().__init__()
