@@ -154,7 +154,7 @@ def test_bad_records_of_every_kind_are_left_out_and_named(
         lines = [bad.replace("\n", "") for bad in (text.replace(*pair, 1) for pair in BAD.values())]
         (tmp_path / "results" / "claims").mkdir()
         packed = lzma.compress("\n".join(lines).encode())
-        (tmp_path / "results" / "claims" / "records.jsonl.xz").write_bytes(packed)
+        (tmp_path / "results" / "claims" / "signal.jsonl.xz").write_bytes(packed)
     call(report, monkeypatch, command)
     said = [
         line for line in capsys.readouterr().err.splitlines() if "is not a usable record (" in line

@@ -1,4 +1,4 @@
-"""The claims' records in one file, and the small tables that are made of them."""
+"""The claims' records, one file per claim, and the small tables that are made of them."""
 
 import csv
 import lzma
@@ -9,9 +9,10 @@ import pytest
 from conftest import ROOT
 from made_up import altered
 from rectifiers.results.claim_figures import is_stale
-from rectifiers.results.claim_records import FILE, add, as_csv, load
-from rectifiers.results.claims import answer, claims
-from rectifiers.runs.record import to_json
+from rectifiers.results.claim_records import add, as_csv, load, owner
+from rectifiers.results.claims import answer, arm_hash, claims
+from rectifiers.results.eligibility import known
+from rectifiers.runs.record import TrainingRecord, parse, to_json
 from rectifiers.runtime.errors import InputError
 
 COMMITTED = ROOT / "results" / "claims"
@@ -19,72 +20,102 @@ RECORDS = load(COMMITTED)
 SIGNAL = next(claim for claim in claims() if claim.name == "signal")
 
 
-def test_every_committed_record_answers_a_claim_and_is_there_once_in_the_order_of_names() -> None:
-    lines = lzma.decompress((COMMITTED / FILE).read_bytes()).decode().splitlines()
-    assert [to_json(record) for record in RECORDS] == lines
-    names = [record.run for record in RECORDS]
-    assert names == sorted(set(names))
+def signal_records(count: int) -> list[TrainingRecord]:
+    """Return records that the claim `signal` ran, sorted by run id."""
+    return [record for record in RECORDS if owner(record) == "signal"][:count]
 
 
-def test_records_come_back_equal_and_the_same_ones_give_the_same_bytes(tmp_path: Path) -> None:
+def test_committed_files_hold_each_run_once_sorted_at_its_owner() -> None:
+    runs = []
+    for path in sorted(COMMITTED.glob("*.jsonl.xz")):
+        lines = lzma.decompress(path.read_bytes()).decode().splitlines()
+        stored = [parse(line) for line in lines]
+        assert [to_json(record) for record in stored] == lines
+        assert {f"{owner(record)}.jsonl.xz" for record in stored} == {path.name}
+        names = [record.run for record in stored]
+        assert names == sorted(names)
+        runs += names
+    assert sorted(runs) == [record.run for record in RECORDS]
+    assert len(set(runs)) == len(runs)
+
+
+def test_loading_returns_the_records_that_were_added(tmp_path: Path) -> None:
     one, two, three = RECORDS[:3]
     add(tmp_path / "a", [three, one])
     add(tmp_path / "a", [two])
     add(tmp_path / "b", [one, two, three])
     assert load(tmp_path / "a") == [one, two, three]
-    assert (tmp_path / "a" / FILE).read_bytes() == (tmp_path / "b" / FILE).read_bytes()
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
 
 
-def test_a_record_replaces_that_of_its_run_and_none_is_added_with_one_that_is_none(
-    tmp_path: Path,
-) -> None:
-    one, two = RECORDS[:2]
+def test_adding_writes_only_the_claims_with_new_records(tmp_path: Path) -> None:
+    of_signal = signal_records(2)
+    other = next(record for record in RECORDS if owner(record) != "signal")
+    files = add(tmp_path, [of_signal[0], other])
+    assert {path.name for path in files} == {"signal.jsonl.xz", f"{owner(other)}.jsonl.xz"}
+    untouched = tmp_path / f"{owner(other)}.jsonl.xz"
+    before = untouched.stat().st_mtime_ns, untouched.stat().st_ino
+    assert add(tmp_path, [*of_signal, other]) == [tmp_path / "signal.jsonl.xz"]
+    assert (untouched.stat().st_mtime_ns, untouched.stat().st_ino) == before
+    assert add(tmp_path, [*of_signal, other]) == []
+
+
+def test_a_rerun_by_another_claim_stays_in_its_file(tmp_path: Path) -> None:
+    (record,) = signal_records(1)
+    add(tmp_path, [record])
+    rerun = altered(record, {"wall_s": 1.5, "choices.experiment": "claim/figure3"})
+    assert owner(rerun) == "figure3"
+    assert add(tmp_path, [rerun]) == [tmp_path / "signal.jsonl.xz"]
+    assert load(tmp_path) == [rerun]
+
+
+def test_owner_without_experiment_is_the_first_claim_with_the_arm() -> None:
+    arms = known()["claims"]
+    for record in RECORDS[::200]:
+        arm = arm_hash(record.science)
+        with_arm = [claim for claim in arms if arm in arms[claim].values()]
+        assert owner(altered(record, {"choices.experiment": None})) == min(with_arm)
+
+
+def test_a_failed_add_leaves_every_file_as_it_was(tmp_path: Path) -> None:
+    one, two = signal_records(2)
     add(tmp_path, [one, two])
-    add(tmp_path, [altered(two, {"wall_s": 1.5})])
-    assert [record.wall_s for record in load(tmp_path)] == [one.wall_s, 1.5]
-    before = (tmp_path / FILE).read_bytes()
+    before = (tmp_path / "signal.jsonl.xz").read_bytes()
     wrong = two.model_copy(update={"wall_s": float("nan")})
     with pytest.raises(ValueError, match="expected value"):
         add(tmp_path, [altered(one, {"wall_s": 1.5}), wrong])
-    assert (tmp_path / FILE).read_bytes() == before
+    assert (tmp_path / "signal.jsonl.xz").read_bytes() == before
 
 
 @pytest.mark.parametrize("content", [b"", b"no xz"])
 def test_a_damaged_file_is_one_sentence(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / FILE).write_bytes(content)
-    with pytest.raises(
-        InputError, match=rf"{FILE} is not a usable file of records \(.*take the committed one"
-    ):
+    (tmp_path / "signal.jsonl.xz").write_bytes(content)
+    with pytest.raises(InputError, match=r"signal\.jsonl\.xz is not a usable file of records"):
         load(tmp_path)
 
 
 @pytest.mark.parametrize("line", [b"{}\n", b"\xff\n"])
-def test_a_line_that_is_no_record_is_left_out_and_named_and_not_lost(
+def test_an_unusable_line_is_skipped_and_never_overwritten(
     tmp_path: Path, line: bytes, capsys
 ) -> None:
-    whole = lzma.compress(line + to_json(RECORDS[0]).encode())
-    (tmp_path / FILE).write_bytes(whole)
-    assert load(tmp_path) == RECORDS[:1]
-    assert (
-        f"left out: line 1 of {tmp_path / FILE} is not a usable record (" in capsys.readouterr().err
-    )
-    with pytest.raises(
-        InputError, match=rf"{FILE} holds what is no record \(.*take the committed one"
-    ):
-        add(tmp_path, RECORDS[1:2])
-    assert (tmp_path / FILE).read_bytes() == whole
+    one, two = signal_records(2)
+    path = tmp_path / "signal.jsonl.xz"
+    damaged = lzma.compress(line + to_json(one).encode())
+    path.write_bytes(damaged)
+    assert load(tmp_path) == [one]
+    assert f"line 1 of {path}" in capsys.readouterr().err
+    with pytest.raises(InputError, match=r"signal\.jsonl\.xz holds what is no record"):
+        add(tmp_path, [two])
+    assert path.read_bytes() == damaged
 
 
-def test_of_many_lines_that_are_no_records_twenty_are_named_and_the_rest_counted(
-    tmp_path: Path, capsys
-) -> None:
-    (tmp_path / FILE).write_bytes(lzma.compress(b"{}\n" * 1500))
+def test_of_many_unusable_lines_twenty_are_named(tmp_path: Path, capsys) -> None:
+    (tmp_path / "signal.jsonl.xz").write_bytes(lzma.compress(b"{}\n" * 1500))
     assert load(tmp_path) == []
-    *named, last = capsys.readouterr().err.splitlines()
-    assert [f"left out: line {i} of" in line for i, line in enumerate(named, start=1)] == [
-        True
-    ] * 20
-    assert last.startswith("left out: 1,480 more of its lines; take the committed file")
+    warnings = capsys.readouterr().err.splitlines()
+    assert len(warnings) == 21
+    assert "1,480" in warnings[-1]
 
 
 def test_a_table_has_each_run_with_its_origin_and_the_measures_of_the_tests() -> None:
