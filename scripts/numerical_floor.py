@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import product
 from pathlib import Path
 
-from rectifiers.results.numerical_floor import DIVERGED, FILE, SUFFIX, load_floor
+from rectifiers.results.numerical_floor import DIVERGED, FILE, SUFFIX, rounding_table
 from rectifiers.results.origin import code_of, machine_of
 from rectifiers.runs import record as records
 from rectifiers.runs.record import TrainingRecord
@@ -180,7 +180,7 @@ def main() -> None:
     writer.writeheader()
     writer.writerows(sorted([*kept, *found], key=lambda row: list(RUNS).index(row["data"])))
     write_text(TABLE, text.getvalue())
-    print(load_floor(TABLE.parent))
+    print(rounding_table(TABLE.parent), end="")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""Records to tables, figures, a page, and Weights & Biases.
+"""Records to tables, figures, and Weights & Biases.
 
 Examples:
   python scripts/report.py show activation=prelu,relu data=digits protocol=dense
   python scripts/report.py diff e6eb31a64f10 0c255a4692ea
-  python scripts/report.py page
 
 Every command prints what it found or did as JSON with --json.
 """
@@ -28,14 +27,10 @@ from rectifiers.results import (
     claims_table,
     criteria,
     findings,
-    marks,
     readme,
     searches,
     tables,
 )
-from rectifiers.results.benchmark import leaderboard
-from rectifiers.results.benchmark.definition import benchmark
-from rectifiers.results.benchmark.entries import load_all
 from rectifiers.results.claims import (
     Answer,
     answer,
@@ -47,9 +42,9 @@ from rectifiers.results.claims import (
 )
 from rectifiers.results.comparison import compare
 from rectifiers.results.eligibility import CLAIM, PLACE, described, exclusion_reason
-from rectifiers.results.generated import refuse_stale, stale_files, write_or_check
+from rectifiers.results.generated import filled, refuse_stale, stale_files, write_or_check
 from rectifiers.results.listing import Found, find, gather, select, usual_protocol
-from rectifiers.results.numerical_floor import load_floor
+from rectifiers.results.numerical_floor import rounding_table
 from rectifiers.results.terminal import comparison_table, runs_table, summary
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import science
@@ -116,7 +111,7 @@ def in_tables() -> list[Record]:
 def write_tables(check: bool) -> Outcome:
     """Write results/TABLES.md, or say whether it is stale."""
     found = in_tables()
-    path, text = RESULTS / "TABLES.md", tables.render_markdown(found, load_floor(RESULTS))
+    path, text = RESULTS / "TABLES.md", tables.render_markdown(found)
     write_or_check({path: text}, check, "make table")
     made = [asdict(table) for table in tables.document(found)]
     return {"path": str(path), "written": not check, "tables": made}, "" if check else str(path)
@@ -124,8 +119,7 @@ def write_tables(check: bool) -> Outcome:
 
 def answers(found: list[TrainingRecord]) -> list[Answer]:
     """Return what the records of claims say of every claim."""
-    floor = load_floor(RESULTS)
-    return [answer(claim, found, floor) for claim in claims()]
+    return [answer(claim, found) for claim in claims()]
 
 
 def write_claims(check: bool) -> Outcome:
@@ -139,21 +133,21 @@ def write_claims(check: bool) -> Outcome:
         RESULTS / claims_table.FIGURES,
     )
     found = claim_records.load(folder)
-    if unknown := criteria.check(
-        (claim, runs_of(claim, found)) for claim in claims() if claim.tests
-    ):
-        print(
-            f"{len(unknown)} commits that made records are not in this clone, so that it "
-            "cannot be said whether their "
-            "criteria stood there; see git fetch --unshallow",
-            file=sys.stderr,
+    judged_claims = [claim for claim in claims() if claim.tests]
+    if unknown := criteria.check((claim, runs_of(claim, found)) for claim in judged_claims):
+        reason = (
+            f"{len(unknown)} commits that made records are not in this clone, so that nobody can "
+            "say whether their criteria stood before the runs; call git fetch --unshallow"
         )
+        if check:
+            raise InputError(reason)
+        print(reason, file=sys.stderr)
     searched = [(each, each.search, search_runs(each, found)) for each in claims() if each.search]
     for each, search, runs in searched:
         searches.check_rates(each.name, search, each.arms, runs)
     judged, texts = answers(found), claim_records.tables(folder, claims(), found)
     rates = searches.table((each.name, search, each.arms, runs) for each, search, runs in searched)
-    texts[path] = claims_table.render_markdown(judged, load_floor(RESULTS), rates, found)
+    texts[path] = claims_table.render_markdown(judged, rates, found)
     texts[RESULTS / "FINDINGS.md"] = findings.render_markdown(claims_table.in_order(judged))
     drawn = {figures / f"{each.claim.name}.svg": each for each in claims_table.with_figures(judged)}
     if check:
@@ -173,17 +167,19 @@ def write_claims(check: bool) -> Outcome:
 
 
 def write_readme(check: bool) -> Outcome:
-    """Fill the README's blocks from the records, or say whether they are stale."""
-    path = ROOT / "README.md"
-    write_or_check(
-        {path: readme.render(path.read_text(), RESULTS)}, check, "python scripts/report.py readme"
-    )
-    return {"path": str(path), "written": not check}, "" if check else str(path)
+    """Fill the blocks of README.md and of the page on statistics from the results, or say whether
+    they are stale."""
+    path, statistics = ROOT / "README.md", ROOT / "docs" / "explanation" / "statistics.md"
+    texts = {
+        path: readme.render(path.read_text(), RESULTS),
+        statistics: filled(statistics.read_text(), "rounding", f"\n{rounding_table(RESULTS)}\n"),
+    }
+    write_or_check(texts, check, "python scripts/report.py readme")
+    return {"path": str(path), "written": not check}, "" if check else f"{path}\n{statistics}"
 
 
 def check_all() -> Outcome:
-    """Make every committed file again and name those that differ; list the records that a [number]
-    came after."""
+    """Make every committed file again and name those that differ."""
 
     def run(command: str) -> str:
         program, *arguments = command.split()
@@ -199,16 +195,10 @@ def check_all() -> Outcome:
             for command, error in zip(CHECKS, threads.map(run, CHECKS), strict=True)
             if error
         }
-    age = marks.ages(marks.origins(RESULTS))
-    older = [
-        {"marks": [mark.commit for mark in later], "of": names}
-        for later, names in age.older.items()
-    ]
-    outcome = {"stale": stale, "older": older, "unknown": age.unknown}
     said = [f"{command}: {error}" for command, error in stale.items()] or [
         "every committed file is what the records say"
     ]
-    return outcome, "\n".join([*said, *([str(age)] if str(age) else [])])
+    return {"stale": stale}, "\n".join(said)
 
 
 def draw_cost(record: Path) -> Outcome:
@@ -256,19 +246,6 @@ def diff(runs: Path, A: str, B: str) -> Outcome:  # noqa: N803 as the page calls
     if one.record.run == other.record.run:
         comparison["runs"] = [f"{each.record.run} ({each.origin})" for each in (one, other)]
     return comparison, comparison_table(comparison)
-
-
-def write_page(runs: Path) -> Outcome:
-    """Write results/report/index.html from the collected runs and those of `runs`."""
-    from rectifiers.results.page.render import (
-        page,
-    )  # here and not above: the rest does without Jinja
-
-    path, found = RESULTS / "report" / "index.html", known_runs(runs)
-    judged = answers(claim_records.load(RESULTS / "claims"))
-    ranked = leaderboard.document(benchmark(), load_all(RESULTS / "benchmark"))
-    write_text(path, page(found, in_tables(), path, judged, load_floor(RESULTS), ranked))
-    return {"path": str(path), "runs": len(found), "bytes": path.stat().st_size}, str(path)
 
 
 def send(runs: Path, record: list[Path], project: str) -> Outcome:
@@ -389,7 +366,6 @@ def options() -> argparse.ArgumentParser:
     comparing = add("diff", diff, of_runs=True)
     for side in "AB":
         comparing.add_argument(side, help="a run's name, its beginning, or a record's path")
-    add("page", write_page, of_runs=True)
     add("collect", collect, of_runs=True)
     written = {
         "tables": write_tables,
@@ -436,7 +412,7 @@ def main() -> None:
             wide_stdout().print(words, highlight=False)
         elif words:
             print(words)
-    if isinstance(outcome, dict) and any(map(outcome.get, ("not_sent", "stale", "unknown"))):
+    if isinstance(outcome, dict) and any(map(outcome.get, ("not_sent", "stale"))):
         sys.exit(1)
 
 

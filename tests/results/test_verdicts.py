@@ -1,5 +1,6 @@
 """Verdicts on numbers whose truth is known, and how often they are wrong."""
 
+import functools
 import math
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from rectifiers.results.verdicts import (
     Finding,
     Region,
     Verdict,
+    decide,
     judge,
     median_interval,
     share_interval,
@@ -72,9 +74,6 @@ def test_an_effect_smaller_than_what_matters_is_none_where_an_effect_can_be_none
         is Verdict.SUPPORTED
     )
     assert judge(around(-0.1), 5, "mean", difference).verdict is Verdict.INCONCLUSIVE
-    assert judge(
-        small, 5, "mean", difference, floor=0.15
-    ).held_back  # rounding moves it beyond what matters
     not_worse = Criterion(region("below", 0.6), region("above", 0.6), 0.0)
     assert not_worse.negligible() is None  # that there is no effect supports it
 
@@ -169,11 +168,11 @@ DRAWS = 4000
 
 
 def share_of(verdict: Verdict, statistic: str, criterion: Criterion, values: np.ndarray) -> float:
-    found = [
-        judge(list(map(float, row)), values.shape[1], statistic, criterion).verdict
-        for row in values
+    interval = STATISTICS[statistic].interval
+    verdicts = [
+        decide(criterion, functools.partial(interval, list(map(float, row)))) for row in values
     ]
-    return sum(each is verdict for each in found) / len(found)
+    return verdicts.count(verdict) / len(verdicts)
 
 
 @pytest.mark.process
@@ -207,95 +206,6 @@ def test_an_effect_that_is_there_is_found() -> None:
     assert share_of(Verdict.SUPPORTED, "mean", SAME, draw.normal(0, 0.4, (400, 10))) > 0.9
 
 
-@pytest.mark.process
-@pytest.mark.parametrize(
-    ("criterion", "wanted"),
-    [
-        (Criterion(region("below", -0.5), region("above", 0.0), 0.0), Verdict.NO_EFFECT),
-        (Criterion(region("below", 0.5), region("above", 0.5), 0.0), Verdict.SUPPORTED),
-        (SAME, Verdict.SUPPORTED),
-    ],
-)
-def test_power_is_the_share_of_experiments_that_decide_where_there_is_no_effect(
-    criterion: Criterion, wanted: Verdict
-) -> None:
-    """At two sizes; 1,000 experiments have a standard deviation of 0.016: one in 10,000 right ones
-    is off by 0.06."""
-    draw = np.random.default_rng(2)
-    shape = np.array([-1.5, -1, -0.5, 0, 0, 0.5, 1, 1.5])
-    values = (shape / shape.std(ddof=1)).tolist()  # of spread 1
-    found = judge([value + 0.35 for value in values], 8, "mean", criterion)
-    assert found.verdict is Verdict.INCONCLUSIVE
-    assert found.needed is not None
-    for n, power in ((8, found.power), (found.needed, 0.8)):
-        of_none = share_of(wanted, "mean", criterion, draw.normal(0, 1, (1000, n)))
-        assert of_none == pytest.approx(power, abs=0.07)
-
-
-def test_power_and_seeds_count_the_floor_which_falls_with_the_seeds() -> None:
-    same, none = (
-        [0.0, 0.001, -0.001, 0.0, 0.0],
-        Criterion(region("below", -0.2), region("above", 0.0), 0.0),
-    )
-    free, floored = judge(same, 5, "mean", none), judge(same, 5, "mean", none, floor=0.4)
-    assert (free.verdict, free.power) == (Verdict.NO_EFFECT, None)
-    assert (floored.verdict, floored.held_back, floored.too_coarse) == (
-        Verdict.INCONCLUSIVE,
-        True,
-        True,
-    )
-    assert (floored.power, floored.needed) == (
-        0,
-        21,
-    )  # 5 times (0.4 / 0.2) squared is 20, where both are equal
-    assert judge([0.0] * 5, 5, "mean", none, floor=0.4).needed == 21  # without any spread, too
-    assert not judge(around(0.0), 5, "mean", none, floor=0.1).too_coarse
-    power, wide = (
-        judge(around(0.0), 5, "mean", SAME, floor=0.3),
-        [5 * value for value in around(0.0)],
-    )
-    assert power.verdict is Verdict.SUPPORTED
-    needed = [judge(wide, 5, "mean", SAME, floor).needed for floor in (0.0, 0.5, 5.0)]
-    assert needed == sorted(needed)
-    assert needed[0] < needed[2]
-
-
-@pytest.mark.process
-def test_the_power_of_one_arms_mean_is_the_share_of_experiments_that_support_a_truth_as_far_again() -> (  # noqa: E501
-    None
-):
-    criterion = Criterion(
-        region("above", 0.5), region("below", -0.5)
-    )  # the truth is taken to be 1.5
-    shape = np.array([-1.5, -1, -0.5, 0, 0, 0.5, 1, 1.5])
-    values = (shape / shape.std(ddof=1) + 0.7).tolist()  # of spread 1, and not decided
-    found = judge(values, 8, "mean", criterion)
-    assert found.verdict is Verdict.INCONCLUSIVE
-    assert found.needed is not None
-    draw = np.random.default_rng(3)
-    for n, power in ((8, found.power), (found.needed, 0.8)):
-        truth = draw.normal(1.5, 1, (1000, n))
-        assert share_of(Verdict.SUPPORTED, "mean", criterion, truth) == pytest.approx(
-            power, abs=0.07
-        )
-    mirrored = Criterion(region("below", -0.5), region("above", 0.5))
-    assert judge([-value for value in values], 8, "mean", mirrored).power == pytest.approx(
-        found.power
-    )
-
-
-def test_one_arm_whose_bounds_are_one_names_no_truth_to_find() -> None:
-    assert Criterion(region("below", 0.02), region("above", 0.02)).sought() is None
-
-
-def test_the_power_of_a_share_and_of_a_median_is_that_of_nine_in_ten() -> None:
-    for statistic, values in (("share", [1, 1, 1, 1, 1, 0]), ("median", [1.0, 1, 1, 1, 1, 0])):
-        found = judge(values, 6, statistic, MOST)
-        assert found.verdict is Verdict.INCONCLUSIVE
-        assert found.power == pytest.approx(0.9**6)  # all six are needed
-        assert found.needed == 12  # where two may be missing; with one, nine seeds have 0.775
-
-
 def test_the_sign_tests_interval_agrees_with_scipys_rank_test_where_signs_are_all_that_counts() -> (
     None
 ):
@@ -306,28 +216,43 @@ def test_the_sign_tests_interval_agrees_with_scipys_rank_test_where_signs_are_al
     )
 
 
+def with_moments(n: int, mean: float, sd: float) -> list[float]:
+    """Return n values of exactly this mean and standard deviation."""
+    shape = np.linspace(-1, 1, n)
+    return [float(mean + sd * x / shape.std(ddof=1)) for x in shape]
+
+
 @pytest.mark.parametrize(
-    ("effect", "floor", "verdict", "held_back"),
+    ("mean", "criterion", "would_be"),
     [
-        (1.0, 0.0, "supported", False),
-        (1.0, 0.7, "supported", False),
-        (1.0, 0.9, "inconclusive", True),  # 1.0 - 0.9 is not above 0.2, although the interval is
-        (-1.0, 0.7, "contradicted", False),
-        (-1.0, 1.1, "inconclusive", True),
-        (0.1, 0.5, "inconclusive", False),  # the interval alone shows nothing
+        (-0.7, replace(LOWER, none=0.0), Verdict.SUPPORTED),
+        (0.3, replace(LOWER, none=0.0), Verdict.CONTRADICTED),
+        (-0.05, replace(LOWER, none=0.0), Verdict.NO_EFFECT),
+        (0.01, replace(LOWER, none=0.0), Verdict.NO_EFFECT),  # long before it is contradicted
+        (-0.3, SAME, Verdict.SUPPORTED),
     ],
 )
-def test_a_verdict_needs_the_effect_to_be_clear_of_its_bound_by_the_floor(
-    effect: float, floor: float, verdict: str, held_back: bool
+def test_seeds_to_decide_is_the_smallest_number_with_a_verdict(
+    mean: float, criterion: Criterion, would_be: Verdict
 ) -> None:
-    wide = 3.0 if held_back is False and effect == 0.1 else 0.01
-    values = [effect + wide * x for x in (-1, -0.5, 0, 0.5, 1)]
-    found = judge(values, 5, "mean", Criterion(region("above", 0.2), region("below", 0.0)), floor)
-    assert (found.verdict, found.held_back, found.floor) == (verdict, held_back, floor)
+    found = judge(with_moments(6, mean, 1.0), 6, "mean", criterion)
+    assert (found.verdict, found.would_be) == (Verdict.INCONCLUSIVE, would_be)
+    assert found.needed is not None
+    for n, verdict in ((found.needed - 1, Verdict.INCONCLUSIVE), (found.needed, would_be)):
+        assert judge(with_moments(n, mean, 1.0), n, "mean", criterion).verdict is verdict
 
 
-def test_equivalence_is_not_shown_within_bounds_that_rounding_exceeds() -> None:
-    values = [-0.01, 0.0, 0.01, 0.0, 0.0]
-    criterion = Criterion(region("within", -0.5, 0.5), region("outside", -0.5, 0.5))
-    assert judge(values, 5, "mean", criterion, 0.4).verdict is Verdict.SUPPORTED
-    assert judge(values, 5, "mean", criterion, 0.6).verdict is Verdict.INCONCLUSIVE
+def test_seeds_to_decide_of_a_share_and_a_median_keep_the_observed_distribution() -> None:
+    share = judge([1, 1, 1, 1, 1, 0], 6, "share", MOST)
+    assert (share.verdict, share.needed) == (Verdict.INCONCLUSIVE, 12)
+    assert judge([1] * 10 + [0] * 2, 12, "share", MOST).verdict is Verdict.SUPPORTED
+    median = judge([0.4, 0.6, 0.7, 0.8, 0.9, 1.0], 6, "median", MOST)
+    assert (median.would_be, median.needed) == (Verdict.SUPPORTED, 9)  # one of nine may be below
+
+
+def test_no_number_of_seeds_decides_an_effect_between_the_bounds() -> None:
+    for mean in (-0.19, -0.1, -0.01):  # of one arm, where no effect can be none
+        found = judge(with_moments(6, mean, 1.0), 6, "mean", LOWER)
+        assert (found.would_be, found.needed) == (Verdict.INCONCLUSIVE, None)
+    near = judge(with_moments(6, -0.2001, 1.0), 6, "mean", LOWER)
+    assert (near.would_be, near.needed) == (Verdict.SUPPORTED, None)  # more than MOST_SEEDS

@@ -44,13 +44,11 @@ from rectifiers.results.comparisons import (
     Diverged,
     Test,
     describe,
-    describe_median,
     description_of,
     test_of,
 )
 from rectifiers.results.eligibility import known
 from rectifiers.results.measures import has_diverged
-from rectifiers.results.numerical_floor import NumericalFloor
 from rectifiers.results.searches import Found, Search
 from rectifiers.results.verdicts import STATISTICS, Finding, Verdict, judge, together
 from rectifiers.runs.identity import run_id, without
@@ -59,10 +57,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 
 PLACE = CONF / "experiment" / "claim"
-WHERE_TRAINED, BY_MEDIAN = (
-    "the same where no run diverged",
-    "the same by the median, because a few runs make the mean",
-)
+WHERE_TRAINED = "the same where no run diverged"
 OF_A_SEED = ("seed", "data.split_seed")
 
 
@@ -99,8 +94,7 @@ class Tested:
     not count.
 
     measured: of every pair that counted, the measure of `of` and of what it is held against.
-    beside: the same without the runs that diverged, where a mean counts them as guessing, or by the
-    median, where a few runs make the mean."""
+    beside: the same without the runs that diverged, where a mean counts them as guessing."""
 
     test: Test
     finding: Finding
@@ -224,18 +218,13 @@ def search_runs(claim: Claim, found: Iterable[TrainingRecord]) -> Found:
     return {name: by_hash.get(hashes[name], {}) for name in claim.searched() if name in hashes}
 
 
-def answer(
-    claim: Claim, found: Iterable[TrainingRecord], floor: NumericalFloor | None = None
-) -> Answer:
-    """Return the claim's verdict on records that answer claims.
-
-    floor: what an effect in points has to be clear of.
-    """
+def answer(claim: Claim, found: Iterable[TrainingRecord]) -> Answer:
+    """Return the claim's verdict on records that answer claims."""
     if not claim.tests:
         return Answer(claim, Verdict.NOT_RUN, ())
     found = list(found)
     runs = runs_of(claim, found)
-    tested = [_tested(test, claim.seeds, runs, floor) for test in claim.tests]
+    tested = [_tested(test, claim.seeds, runs) for test in claim.tests]
     used = {record.run: record for arm in runs.values() for record in arm.values()}
     described = [_described(each, runs, found) for each in claim.descriptions]
     return Answer(
@@ -267,7 +256,7 @@ def _pairs(arms: Sequence[Mapping[int, TrainingRecord]]) -> list[list[TrainingRe
     ]
 
 
-def _tested(test: Test, planned: int, runs: Runs, floor: NumericalFloor | None) -> Tested:
+def _tested(test: Test, planned: int, runs: Runs) -> Tested:
     pairs = _pairs([runs[arm] for arm in test.arms()])
     counted = [
         pair for pair in pairs if not (test.leave_out_diverged and any(map(has_diverged, pair)))
@@ -276,35 +265,20 @@ def _tested(test: Test, planned: int, runs: Runs, floor: NumericalFloor | None) 
     effects = [effect for each in measured if (effect := test.effect(each)) is not None]
     values = list(map(math.log, effects)) if test.over else effects
     left_out = len(pairs) - len(counted)
-    by_rounding, floor_of = 0.0, ""
-    if floor and values and test.is_in_points():
-        data, protocol = (
-            str(counted[0][0].choices.get("data")),
-            test.settings.get("protocol", "center"),
-        )
-        by_rounding = floor.half_width(data, protocol, len(values), len(test.arms()))
-        source = floor.source(data, protocol)
-        floor_of = source if source != data else ""
     criterion = test.criterion.in_logs() if test.over else test.criterion
-    guessed = (
-        sum(has_diverged(record) for pair in counted for record in pair)
-        if test.statistic == "mean"
-        else 0
-    )
-    finding = judge(values, planned - left_out, test.statistic, criterion, by_rounding, guessed)
-    finding = replace(finding, floor_of=floor_of)
+    finding = judge(values, planned - left_out, test.statistic, criterion)
     if pairs and finding.verdict is Verdict.NOT_RUN:
         finding = Finding(Verdict.TOO_FEW)
     if test.over and values:
         effect, low, high = map(_exp, (finding.effect, finding.low, finding.high))
         finding = replace(finding, effect=effect, low=low, high=high)
     used = [record.run for arm in zip(*pairs, strict=True) for record in arm]
-    beside = None
-    if guessed and not test.over:
-        beside = describe(replace(test, says=WHERE_TRAINED), pairs)
-    elif finding.is_of_few and not test.over:
-        beside = describe_median(replace(test, says=BY_MEDIAN), effects)
-    return Tested(test, finding, used, Diverged.of(test, pairs), left_out, measured, beside)
+    trained = None
+    diverged = Diverged.of(test, pairs)
+    counts_guesses = diverged and not test.leave_out_diverged
+    if counts_guesses and test.statistic == "mean" and not test.over:
+        trained = describe(replace(test, says=WHERE_TRAINED), pairs)
+    return Tested(test, finding, used, diverged, left_out, measured, trained)
 
 
 def _exp(value: float) -> float:

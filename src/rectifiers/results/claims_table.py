@@ -7,7 +7,6 @@ from pathlib import Path
 from rectifiers.results.claims import Answer, Tested
 from rectifiers.results.comparisons import Description
 from rectifiers.results.layout import Line, Table
-from rectifiers.results.numerical_floor import NumericalFloor
 from rectifiers.results.verdicts import Verdict
 from rectifiers.results.wording import (
     NOT_JUDGED,
@@ -26,7 +25,6 @@ FIGURES = "figures/claims"  # below results/
 
 def render_markdown(
     answers: Sequence[Answer],
-    floor: NumericalFloor | None = None,
     searches: Table | None = None,
     runs: Sequence[TrainingRecord] = (),
 ) -> str:
@@ -50,7 +48,6 @@ def render_markdown(
     return environment.get_template("claims.md.j2").render(
         answers=evidence,
         checks=[each.claim for each in answers if each.claim.is_check],
-        floor=floor and about_floor(answers, floor),
         counts=", ".join(
             f"{sum(each.verdict is verdict for each in evidence)} {verdict}" for verdict in Verdict
         ),
@@ -79,31 +76,12 @@ def time_spent(runs: Sequence[TrainingRecord]) -> str:
     )
     without = (
         "runs that were made twice, first designs that are not kept, and those of the "
-        "floor and the benchmark"
+        "measurement of rounding and the benchmark"
     )
     return (
         f"{whole}, in one thread each and mostly beside other work: {each}; without {without}."
         if runs
         else ""
-    )
-
-
-def about_floor(answers: Sequence[Answer], floor: NumericalFloor) -> str:
-    """Return what rounding alone does, and which verdicts it prevents."""
-    held = [
-        f"{a.claim.name} ({t.test.says})"
-        for a in in_order(answers)
-        for t in a.tested
-        if t.finding.held_back
-    ]
-    number = f"{len(held)} verdict{'s' * (len(held) != 1)}"
-    prevented = f"It prevents {number}: {', '.join(held)}." if held else "It prevents no verdict."
-    return (
-        f"{floor} Where an effect is an error in points, its floor stands beside it, with the "
-        "data that it was "
-        "measured on where these are others, and a verdict also needs the effect to lie on its "
-        "side of the criterion's "
-        f"bound by the floor. {prevented}"
     )
 
 

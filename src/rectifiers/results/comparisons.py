@@ -8,7 +8,7 @@ from typing import Any
 
 from rectifiers.results.measures import MEASURES, check, has_diverged, named
 from rectifiers.results.statistics import Mean, mean_of
-from rectifiers.results.verdicts import LEVEL, STATISTICS, Criterion, Region
+from rectifiers.results.verdicts import STATISTICS, Criterion, Region
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 
@@ -41,13 +41,6 @@ class Comparison:
             if self.over
             else self.of
         )
-
-    def is_in_points(self) -> bool:
-        """Return whether the effect is an error in percent, or a difference of errors in points."""
-        of_error = self.measure == "error" or str(self.settings.get("key")).endswith(
-            "top1_error_pct"
-        )
-        return of_error and self.measure not in ("reached", "epochs_to") and not self.over
 
     def measure_name(self) -> str:
         """Return the measure with its settings, as in `reached(below=0.5)`."""
@@ -96,11 +89,9 @@ class Diverged:
 
 @dataclass(frozen=True)
 class Description:
-    """What a comparison found over the pairs of which no run diverged, or by the median. It is
-    judged by nothing.
+    """What a comparison found over the pairs of which no run diverged. It is judged by nothing.
 
-    mean: of the effects, or their median; None where there is none. measured: the measure of each
-    arm, by pair; empty where their means say nothing."""
+    mean: of the effects; None where there is none. measured: the measure of each arm, by pair."""
 
     comparison: Comparison
     mean: Mean | None
@@ -117,16 +108,6 @@ def describe(comparison: Comparison, pairs: Sequence[Sequence[TrainingRecord]]) 
     measured = [each for pair in trained if (each := comparison.measured(pair)) is not None]
     effects = [effect for each in measured if (effect := comparison.effect(each)) is not None]
     return Description(comparison, mean_of(effects) if effects else None, measured)
-
-
-def describe_median(comparison: Comparison, effects: Sequence[float]) -> Description:
-    """Return the description of effects by their median, which a few of them do not move."""
-    typical = STATISTICS["median"]
-    return Description(
-        comparison,
-        Mean(len(effects), typical.estimate(effects), *typical.interval(effects, LEVEL)),
-        [],
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,9 +25,9 @@ HEAD = """# Findings
 Made by `make claims` from the committed records; do not edit. First ten findings, then everything else that is
 inconclusive, contradicted or not run. [CLAIMS.md](CLAIMS.md) has every claim with its source, arms, learning rates,
 criterion and what the words mean; `python scripts/claims.py run <name>` runs one. An effect is a mean over seeds with
-its 95 % interval, a median or a share; before a difference of means stand those of its two arms. The floor of an effect
-in points is how far rounding moved such runs of one configuration. All of it is small: a verdict speaks of its data and
-network, not of ImageNet.
+its 95 % interval, a median or a share; before a difference of means stand those of its two arms. Beside an inconclusive
+test stands how many seeds would decide at the observed effect and spread, and the verdict that they would give; "-" where
+none would. All of it is small: a verdict speaks of its data and network, not of ImageNet.
 """  # noqa: E501
 
 
@@ -98,8 +98,8 @@ def _line(marker: str, answer: Answer, command: str = "") -> str:
 
 
 def _tested(tested: Tested, verdict: Verdict) -> str:
-    """Return a test in words, with its verdict where that is not the claim's, and with its
-    power."""
+    """Return a test in words, with its verdict where that is not the claim's, and the seeds that
+    would decide."""
     found, beside = tested.finding, tested.beside
     words = f"{tested.test.says}, {compared(tested)}: {effect_of(found)}, n = {counts(tested)}"
     words += f": {verdict_of(found)}".removeprefix(f": {verdict}")

@@ -13,7 +13,6 @@ from rectifiers.results.claims import runs_of as runs_of_claim
 from rectifiers.results.eligibility import PAPERS_SETTING, exclusion_reason, setting
 from rectifiers.results.layout import Estimate, Line, Table, estimate
 from rectifiers.results.listing import read
-from rectifiers.results.numerical_floor import NumericalFloor
 from rectifiers.results.origin import code_of, machine_of
 from rectifiers.results.paper import published
 from rectifiers.results.statistics import mcnemar, mean_of
@@ -77,11 +76,9 @@ def layout() -> list[dict[str, Any]]:
     return yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text())
 
 
-def render_markdown(found: Sequence[Record], floor: NumericalFloor | None = None) -> str:
+def render_markdown(found: Sequence[Record]) -> str:
     """Return the whole document as Markdown."""
-    return "\n".join(
-        [HEAD, *([f"{floor}\n"] if floor else []), *(table.markdown() for table in document(found))]
-    )
+    return "\n".join([HEAD, *(table.markdown() for table in document(found))])
 
 
 def document(found: Sequence[Record]) -> list[Table]:

@@ -1,17 +1,19 @@
 """From measured numbers to a verdict: an effect, its interval over seeds, and a criterion that
 stood there before."""
 
+import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 
-from rectifiers.results.power import NINE_IN_TEN, of_mean, of_share, of_sign_test, seeds_for
-from rectifiers.results.statistics import t_interval
+from rectifiers.results.statistics import t_interval, t_quantile
 
 LEVEL = 0.95
 EQUIVALENCE_LEVEL = 0.90  # two one-sided tests at 5 % are one interval of 90 %
+MOST_SEEDS = 1_000  # that are worth a plan
+Interval = Callable[[float], tuple[float, float]]  # level -> (low, high)
 
 
 class Verdict(StrEnum):
@@ -51,9 +53,13 @@ def median_interval(values: Sequence[float], level: float) -> tuple[float, float
 
 def share_interval(values: Sequence[float], level: float) -> tuple[float, float]:
     """Return Clopper and Pearson's exact interval of the share of ones among zeros and ones."""
+    return _share_interval(sum(values), len(values), level)
+
+
+def _share_interval(ones: float, n: int, level: float) -> tuple[float, float]:
     from scipy.special import betaincinv
 
-    n, ones, tail = len(values), sum(values), (1 - level) / 2
+    tail = (1 - level) / 2
     low = 0.0 if ones == 0 else float(betaincinv(ones, n - ones + 1, tail))
     high = 1.0 if ones == n else float(betaincinv(ones + 1, n - ones, 1 - tail))
     return low, high
@@ -118,23 +124,6 @@ class Criterion:
         reach = bound - self.none if self.supported.side == "above" else self.none - bound
         return Region("within", (self.none - reach, self.none + reach)) if reach > 0 else None
 
-    def sought(self) -> tuple[float, float, float] | None:
-        """Return what an experiment of a mean ought to show, as (level, how far it reaches below
-        and above the truth).
-
-        It ought to show that no effect is none that matters, or is as the claim says. The level of
-        one arm has no effect that is none: there it ought to support a truth beyond the bound by as
-        much as both bounds are apart. None where these are one."""
-        (bound, *others), negligible = self.supported.bounds, self.negligible()
-        if others or negligible is not None:
-            low, high = (negligible or self.supported).bounds
-            return EQUIVALENCE_LEVEL, (high - low) / 2, (high - low) / 2
-        reach = min(
-            abs(bound - other)
-            for other in (self.contradicted.bounds if self.none is None else [self.none])
-        )
-        return (LEVEL, reach, math.inf) if reach > 0 else None
-
     def chance(self) -> float:
         """Return the largest probability that a claim which does not hold, if only just, is found
         supported."""
@@ -161,49 +150,26 @@ class Finding:
     """An effect over `n` seeds (NaN where there is none) with its 95 % interval, and what follows
     from it.
 
-    floor: how far rounding alone moves the effect; floor_of: the data that it was measured on,
-    where it is not the effect's own. held_back: whether the floor, and not the interval, prevents a
-    verdict.
-    power: of what was inconclusive, the chance that so many seeds with this spread decide: that an
-    effect of none is shown not to matter, or, of the level of one arm, that nine in ten seeds on
-    one side show it, or a mean that lies beyond the bound by as much as both bounds are apart.
-    needed: the seeds for a power of 0.8. Both are None where there is nothing to base them on.
-    guessed: the runs that diverged and count as guessing, with whose spread no power
-    is computed. is_of_few: whether a few runs lie so far from the others that the mean is outside
-    the 95 % interval of the median; no power is computed with their spread either. too_coarse:
-    whether the floor alone is as wide as what was to be shown, so that no spread helps."""
+    needed: of an inconclusive effect, the seeds that would decide at the observed effect and
+    spread, and would_be the verdict that they would give. needed is None where that takes more than
+    MOST_SEEDS; would_be is inconclusive where no number of seeds would decide, because the effect
+    lies at a bound or between the bounds."""
 
     verdict: Verdict
     n: int = 0
     effect: float = math.nan
     low: float = -math.inf
     high: float = math.inf
-    floor: float = 0.0
-    held_back: bool = False
-    power: float | None = None
     needed: int | None = None
-    guessed: int = 0
-    is_of_few: bool = False
-    too_coarse: bool = False
-    floor_of: str = ""
+    would_be: Verdict = Verdict.INCONCLUSIVE
 
 
-def judge(
-    values: Sequence[float],
-    planned: int,
-    statistic: str,
-    criterion: Criterion,
-    floor: float = 0.0,
-    guessed: int = 0,
-) -> Finding:
+def judge(values: Sequence[float], planned: int, statistic: str, criterion: Criterion) -> Finding:
     """Return the finding from one value per seed: a difference where arms are paired, or a log
     ratio.
 
     planned: the seeds that the configuration asks for. Fewer are no verdict, which prevents
     optional stopping.
-    floor: a verdict also needs the effect to lie on its side by this much, or nothing is shown.
-    guessed: how many runs behind the values diverged: the spread of such outliers says nothing of
-    other seeds.
 
     Raises:
         ValueError: for a value that is not finite.
@@ -213,67 +179,49 @@ def judge(
     if not all(map(math.isfinite, values)):
         raise ValueError(f"values that are not finite: {values}")
     chosen = STATISTICS[statistic]
-    effect = chosen.estimate(values)
-    if len(values) < max(planned, chosen.fewest):
-        return Finding(Verdict.TOO_FEW, len(values), effect)
-    interval = chosen.interval(values, LEVEL)
-    decisive = chosen.interval(values, criterion.level_of_support())
+    n, effect = len(values), chosen.estimate(values)
+    if n < max(planned, chosen.fewest):
+        return Finding(Verdict.TOO_FEW, n, effect)
+    verdict = decide(criterion, lambda level: chosen.interval(values, level))
+    finding = Finding(verdict, n, effect, *chosen.interval(values, LEVEL))
+    if verdict is not Verdict.INCONCLUSIVE:
+        return finding
+    for more in range(n + 1, MOST_SEEDS + 1):
+        would_be = decide(criterion, _interval_at(values, statistic, more))
+        if would_be is not Verdict.INCONCLUSIVE:
+            return replace(finding, needed=more, would_be=would_be)
+    return replace(finding, would_be=decide(criterion, lambda level: (effect, effect)))
+
+
+def decide(criterion: Criterion, interval: Interval) -> Verdict:
+    """Return the verdict that follows from an effect's intervals."""
+    if criterion.supported.holds(interval(criterion.level_of_support())):
+        return Verdict.SUPPORTED
+    if criterion.contradicted.holds(interval(LEVEL)):
+        return Verdict.CONTRADICTED
     negligible = criterion.negligible()
-    verdict, region = Verdict.INCONCLUSIVE, None
-    if criterion.supported.holds(decisive):
-        verdict, region = Verdict.SUPPORTED, criterion.supported
-    elif criterion.contradicted.holds(interval):
-        verdict, region = Verdict.CONTRADICTED, criterion.contradicted
-    elif negligible is not None and negligible.holds(chosen.interval(values, EQUIVALENCE_LEVEL)):
-        verdict, region = Verdict.NO_EFFECT, negligible
-    held_back = (
-        floor > 0 and region is not None and not region.holds((effect - floor, effect + floor))
-    )
-    power, needed = (None, None)
-    is_of_few = statistic == "mean" and not guessed and _is_of_few(values)
-    is_open = (region is None or held_back) and not guessed and not is_of_few
-    if is_open and (chance := _power(values, statistic, criterion, floor)) is not None:
-        power, needed = chance(len(values)), seeds_for(chance, chosen.fewest)
-    sought = criterion.sought() if statistic == "mean" else None
-    too_coarse = sought is not None and floor >= min(sought[1:])
-    verdict = Verdict.INCONCLUSIVE if held_back else verdict
-    return Finding(
-        verdict,
-        len(values),
-        effect,
-        *interval,
-        floor,
-        held_back,
-        power,
-        needed,
-        guessed,
-        is_of_few,
-        too_coarse,
-    )
+    if negligible is not None and negligible.holds(interval(EQUIVALENCE_LEVEL)):
+        return Verdict.NO_EFFECT
+    return Verdict.INCONCLUSIVE
 
 
-def _is_of_few(values: Sequence[float]) -> bool:
-    """Say whether the mean lies outside the median's interval, as where a few values are far from
-    the others."""
-    if len(values) < STATISTICS["median"].fewest:
-        return False
-    low, high = median_interval(values, LEVEL)
-    return not low <= fmean(values) <= high
+def _interval_at(values: Sequence[float], statistic: str, n: int) -> Interval:
+    """Return the intervals of n seeds with the mean and standard deviation of `values`.
 
+    A share is kept, too; the median's n seeds are the quantiles of `values`."""
+    if statistic == "mean":
+        mean, standard_error = fmean(values), stdev(values) / math.sqrt(n)
 
-def _power(
-    values: Sequence[float], statistic: str, criterion: Criterion, floor: float
-) -> Callable[[int], float] | None:
-    """Return the power by the number of seeds; None where the criterion names no truth that it
-    ought to find."""
-    if statistic == "median":
-        return of_sign_test(LEVEL)
+        def student(level: float) -> tuple[float, float]:
+            half = t_quantile(n - 1, level) * standard_error
+            return mean - half, mean + half
+
+        return student
     if statistic == "share":
-        bound = criterion.supported.bounds[0]
-        bound = bound if criterion.supported.side == "above" else 1 - bound
-        return of_share(bound, share_interval, LEVEL) if bound < NINE_IN_TEN else None
-    sought = criterion.sought()
-    return of_mean(values, *sought, floor) if sought else None
+        return functools.partial(_share_interval, fmean(values) * n, n)
+    ordered = sorted(values)
+    quantiles = [ordered[int((i + 0.5) * len(values) / n)] for i in range(n)]
+    return functools.partial(median_interval, quantiles)
 
 
 def together(verdicts: Sequence[Verdict]) -> Verdict:

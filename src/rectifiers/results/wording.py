@@ -7,10 +7,8 @@ from statistics import fmean
 from rectifiers.results.claims import Answer, Tested
 from rectifiers.results.comparisons import Comparison, Description
 from rectifiers.results.eligibility import SAME_IMAGES
-from rectifiers.results.power import MOST_SEEDS, WANTED
-from rectifiers.results.verdicts import Finding, Verdict
+from rectifiers.results.verdicts import MOST_SEEDS, Finding, Verdict
 
-SMALLEST_POWER = 0.01  # that is written as a number
 NOT_JUDGED = "described, not judged"
 
 
@@ -84,33 +82,18 @@ def described(found: Description) -> str:
 
 
 def effect_of(found: Finding) -> str:
-    """Return an effect with its interval and its floor, as far as it has them."""
+    """Return an effect with its interval, as far as it has them."""
     effect = "-" if math.isnan(found.effect) else f"{found.effect:.3g}"
     if math.isfinite(found.low):
         effect += f" ({found.low:.3g} to {found.high:.3g})"
-    of = f" of {found.floor_of}" if found.floor_of else ""
-    return effect + (f", floor {found.floor:.2g}{of}" if found.floor else "")
+    return effect
 
 
 def verdict_of(found: Finding) -> str:
-    """Return a verdict with what prevented another one."""
-    verdict = f"{found.verdict}{', by the floor' if found.held_back else ''}"
-    if found.power is None:
-        return f"{verdict}{_no_power(found) if found.verdict is Verdict.INCONCLUSIVE else ''}"
-    needed = f"{found.needed:,} seeds" if found.needed else f"more than {MOST_SEEDS:,} seeds"
-    power = f"{found.power:.2f}" if found.power >= SMALLEST_POWER else f"below {SMALLEST_POWER}"
-    power = "0, because the floor reaches as far as the bound" if found.too_coarse else power
-    return f"{verdict} (its power was {power}; a power of {WANTED:g} needs {needed})"
-
-
-def _no_power(found: Finding) -> str:
-    if found.is_of_few:
-        return " (no power is given: a few runs far from the others make the spread)"
-    if not found.guessed:
-        return ""
-    runs = (
-        "1 run that diverged and counts"
-        if found.guessed == 1
-        else f"{found.guessed} runs that diverged and count"
-    )
-    return f" (no power is given: the spread holds {runs} as guessing)"
+    """Return a verdict; beside an inconclusive one how many seeds would decide."""
+    if found.verdict is not Verdict.INCONCLUSIVE:
+        return str(found.verdict)
+    if found.would_be is Verdict.INCONCLUSIVE:
+        return f"{found.verdict} (seeds to decide: -)"
+    needed = f"{found.needed:,}" if found.needed else f"more than {MOST_SEEDS:,}"
+    return f"{found.verdict} (seeds to decide: {needed}, {found.would_be})"
