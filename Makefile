@@ -12,7 +12,7 @@ LIBRARY := src/rectifiers/nn/kernels/library.so
 NEEDS_GPU = $(BIN)/python -c 'import sys, torch; torch.cuda.is_available() or sys.exit("error: torch sees no GPU, which make $@ is for; call it on a machine that has one")'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native train test test-all test-slow test-gpu lint types format data verify-data docs docs-serve deviations table claims card report browser bench bench-gpu lock clean
+.PHONY: help setup native train test test-all test-slow test-gpu lint types format data verify-data docs docs-serve deviations table claims card bench bench-gpu lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,9 +47,7 @@ train: $(READY) $(LIBRARY) ## train the 14-layer network with PReLU from He init
 test: lint types $(LIBRARY) ## lint, types, and the tests of every change, in six minutes on two cores
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not process and not slow and not gpu'
 
-# As root, which is what containers give, the browser is installed too; without it the tests of the page are skipped.
-test-all: test ## the same, and the tests that start programs, several ranks, a browser, a compiler or git
-	@[ "$$(id -u)" != 0 ] || $(MAKE) --silent browser || echo "no chromium: the tests of the page are skipped"
+test-all: test ## the same, and the tests that start programs, several ranks, a compiler or git
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'process and not slow and not gpu'
 
 test-slow: $(READY) $(LIBRARY) ## the proofs that take minutes
@@ -92,19 +90,12 @@ card: $(READY) $(LIBRARY) ## what an activation is worth, in ten minutes on two 
 	@test -n "$(ACTIVATION)$(INIT)" || { echo "give ACTIVATION= or INIT=, as in make card ACTIVATION=mish" >&2; exit 2; }
 	@$(BIN)/python scripts/benchmark.py $(if $(ACTIVATION),activation=$(ACTIVATION)) $(if $(INIT),init=$(INIT))
 
-report: $(READY) ## results/report/index.html: tables, curves, runs and comparisons, from all records here, as one file
-	@$(BIN)/python scripts/report.py page
-
 docs: $(READY) ## the documentation site, into site/: pages that open from the folder, without a server or a network
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
 	@echo site/index.html
 
 docs-serve: $(READY) ## the same on a local port, built again whenever a page is saved
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --livereload
-
-browser: ## Debian's chromium, which the tests of that page drive (needs root)
-	@command -v chromium >/dev/null || { DEBIAN_FRONTEND=noninteractive; export DEBIAN_FRONTEND; \
-		apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null; }
 
 bench: $(READY) $(LIBRARY) ## paired timings of the hot paths, to results/bench and docs/results/performance.md
 	@for question in pipeline prelu step layouts layers memory overhead small responses scaling startup windows frameworks; do $(BIN)/python scripts/bench/$$question.py || exit; done

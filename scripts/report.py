@@ -238,7 +238,7 @@ def show(runs: Path, filters: list[str]) -> Outcome:
     return lines, runs_table(lines, protocol)
 
 
-def diff(runs: Path, A: str, B: str) -> Outcome:  # noqa: N803 as the page calls them
+def diff(runs: Path, A: str, B: str) -> Outcome:  # noqa: N803 as --help shows them
     """Print what differs between two runs."""
     known = known_runs(runs)
     one, other = find(known, A), find(known, B)

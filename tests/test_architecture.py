@@ -16,7 +16,7 @@ PACKAGES = {
     "data": {"filelock", "pytorch_lightning", "sklearn", "torchvision", "PIL"},
     "evaluation": {"torchmetrics", "torchvision"},
     "runs": {"filelock"},
-    "results": {"jinja2", "vl_convert", "matplotlib", "rich", "PIL"},
+    "results": {"jinja2", "matplotlib", "rich", "PIL"},
     "tracking": {"PIL", "psutil", "wandb", "wandb_workspaces"},
     "training": {"pytorch_lightning", "torchmetrics"},
     "analysis": {"matplotlib", "rich"},

@@ -3,7 +3,6 @@ lead somewhere."""
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -11,7 +10,6 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
 
 from conftest import ROOT, load_script
 
@@ -94,40 +92,6 @@ def test_every_link_of_the_site_leads_to_a_page_and_to_a_place_on_it(
             if not path.is_file() or (path in site and anchor and anchor not in site[path].ids):
                 broken.append(f"{page.name}: {address}")
     assert not broken
-
-
-@pytest.mark.process
-@pytest.mark.skipif(
-    shutil.which("chromium") is None, reason="needs Debian's chromium; make browser installs it"
-)
-def test_pages_opened_from_a_folder_fit_a_phone_and_are_searched_there(
-    site: dict[Path, Markup],
-) -> None:
-    (home,) = (path for path in site if path.name == "index.html")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"),
-            args=["--headless", "--no-sandbox", "--disable-gpu"],
-        )
-        page = browser.new_page(viewport={"width": 360, "height": 740})
-        page.set_default_timeout(120_000)  # of a browser that shares two cores
-        requested: list[str] = []
-        page.on("request", lambda request: requested.append(request.url))
-        for path in site:
-            page.goto(path.as_uri())
-            assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
-        page.set_viewport_size({"width": 1280, "height": 900})
-        page.goto(home.as_uri())
-        # typed, since the search listens to keys: a value set from outside is noticed by chance
-        # only
-        page.locator("input.md-search__input").press_sequentially("natural gradient")
-        expect(page.locator(".md-search-result__meta")).to_contain_text(
-            "matching documents", timeout=60_000
-        )
-        browser.close()
-    assert not [
-        address for address in requested if not address.startswith(("file:", "data:", "about:"))
-    ]
 
 
 def test_a_new_card_is_a_page_of_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -532,7 +532,7 @@ def test_bad_records_are_left_out_by_name_and_the_others_shown(
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
     (runs / good["run"]).mkdir()
     shutil.copy(finished.path, runs / good["run"])
-    for command in ("show", "collect", "page"):
+    for command in ("show", "collect"):
         done = in_results(call, command, tmp_path, f"--runs={runs}", "--json")
         assert done.returncode == 0, done.stderr
         for name in RECORDS:

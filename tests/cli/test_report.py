@@ -133,7 +133,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("command", ["show", "page", "collect", "tables", "claims"])
+@pytest.mark.parametrize("command", ["show", "collect", "tables", "claims"])
 def test_bad_records_of_every_kind_are_left_out_and_named(
     report: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
@@ -162,11 +162,6 @@ def test_bad_records_of_every_kind_are_left_out_and_named(
     assert len(said) == len(BAD)
     if command != "claims":
         assert all(any(f"/{kind}" in line for line in said) for kind in BAD)
-
-
-def test_a_page_is_written_and_described(said: Any) -> None:
-    answer = json.loads(said("page", "--json"))
-    assert (answer["runs"], answer["bytes"]) == (4, Path(answer["path"]).stat().st_size)
 
 
 @pytest.mark.process
@@ -212,10 +207,6 @@ def test_check_names_what_differs_and_ends_with_1(
         (("diff", "a" * 300, FIRST), f"{'a' * 300} is not a run, nor the path of a record"),
         (
             ("show", "--runs", "nowhere"),
-            "--runs=nowhere is not a folder; give the one that holds the runs",
-        ),
-        (
-            ("page", "--runs", "nowhere"),
             "--runs=nowhere is not a folder; give the one that holds the runs",
         ),
     ],

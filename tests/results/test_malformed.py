@@ -1,11 +1,10 @@
-"""A record with something amiss anywhere in it is refused, or shown; neither the page nor a table
-falls over it."""
+"""A record with something amiss anywhere in it is refused, or shown; no table falls over
+it."""
 
 import copy
 import io
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +15,6 @@ from made_up import altered
 from rectifiers.results.comparison import compare
 from rectifiers.results.eligibility import exclusion_reason
 from rectifiers.results.listing import Found, facts, usual_protocol
-from rectifiers.results.page.run_columns import details, rows
-from rectifiers.results.page.sections import SECTIONS, PageData
 from rectifiers.results.tables import document
 from rectifiers.results.terminal import comparison_table, runs_table, summary
 from rectifiers.runs import record as records
@@ -53,11 +50,7 @@ def show_everywhere(base: Record, record: Record) -> None:
     facts(record)
     json.dumps(compare(base, record), allow_nan=False)
     silent.print(comparison_table(compare(base, record)))
-    rows([found], Path("/page/index.html"))
-    details([found])
-    data = PageData([found], document([record] if exclusion_reason(record) is None else []))
-    for section in SECTIONS:
-        section(data)
+    document([record] if exclusion_reason(record) is None else [])
     payload.summary(record)
 
 

@@ -1,4 +1,4 @@
-"""What the documents and the page say of a claim: its scale, and what its tests found."""
+"""What the documents say of a claim: its scale, and what its tests found."""
 
 import math
 from collections.abc import Sequence
