@@ -178,3 +178,15 @@ def test_color_shifts_are_added_in_grey_levels_before_the_map() -> None:
     ) * 0.5  # neither rounded nor cut at 0 and 255
     assert torch.equal(preprocess(images, shifts), expected)
     assert torch.equal(preprocess(images), preprocess(images, torch.zeros(2, 3)))
+
+
+def test_statistics_are_resized_by_bilinear_interpolation() -> None:
+    """From 2 to 4 px, pixel centres lie at -1/4, 1/4, 3/4 and 5/4 of the fitted ones; ends are
+    clamped."""
+    offset = torch.tensor([[[0.0, 4.0], [8.0, 12.0]]])
+    scale = torch.tensor([[[1.0, 1.0], [2.0, 2.0]]])
+    blank = torch.zeros(1, 1, 4, 4, dtype=torch.uint8)
+    offsets = torch.tensor([0.0, 2.0, 6.0, 8.0])[:, None] + torch.tensor([0.0, 1.0, 3.0, 4.0])
+    scales = torch.tensor([1.0, 1.25, 1.75, 2.0])[:, None]
+    mapped = Preprocess(offset, scale, None, True)(blank)
+    torch.testing.assert_close(mapped, (-offsets * scales)[None, None])

@@ -1,6 +1,7 @@
 import pytest
 
 from conftest import compose_config
+from rectifiers.runs.config import Optim
 from rectifiers.runs.identity import canonical_json, run_id, science, without
 
 
@@ -21,6 +22,7 @@ def name(*overrides: str) -> str:
         "preprocess=zca",
         "optim.lr=0.02",
         "optim.epochs=41",
+        "+optim.slope_weight_decay=0.001",
         "optim.drop_epochs=[3]",
         "data.split_seed=1",
         "data.scale_jitter_px=[32,40]",
@@ -35,6 +37,11 @@ def name(*overrides: str) -> str:
 )
 def test_what_can_move_a_number_makes_another_run(override: str) -> None:
     assert name(override) != name()
+
+
+def test_every_key_of_the_optimiser_can_move_a_number() -> None:
+    keys = Optim.model_fields.keys() - {"drop_epochs_from"}  # which becomes drop_epochs
+    assert science(compose_config("optim=plain"))["optim"].keys() == keys
 
 
 @pytest.mark.parametrize(

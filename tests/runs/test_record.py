@@ -12,7 +12,17 @@ import pytest
 
 import forkserver
 from conftest import ROOT, compose_config
-from made_up import LAYER, SCIENCE, ensemble, epoch, errors, result, training, training_json
+from made_up import (
+    LAYER,
+    SCIENCE,
+    diverged,
+    ensemble,
+    epoch,
+    errors,
+    result,
+    training,
+    training_json,
+)
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.record import TrainingRecord
@@ -277,6 +287,17 @@ def test_a_record_is_made_with_the_checks_that_it_is_read_with() -> None:
         TrainingRecord(
             **{name: getattr(kept, name) for name in TrainingRecord.model_fields} | {"epochs": 2}
         )
+
+
+def test_a_finished_run_has_every_epoch_it_planned() -> None:
+    rows = [epoch(i) for i in (1, 2, 3, 4)]
+    assert training(history=rows[:3]).epochs == SCIENCE["optim"]["epochs"] == 3
+    for count in (0, 2, 4):
+        with pytest.raises(ValueError, match=f"epochs is {count} of 3"):
+            training(history=rows[:count])
+    assert [diverged(history=rows[:count]).epochs for count in (0, 2, 3)] == [0, 2, 3]
+    with pytest.raises(ValueError, match="epochs is 4 of 3"):
+        diverged(history=rows)
 
 
 @pytest.mark.parametrize(

@@ -167,6 +167,35 @@ def test_the_more_damping_the_nearer_is_the_gradient_to_the_natural_one() -> Non
     assert by_damping[0] > by_damping[-1] > 0
 
 
+def test_each_damped_angle_has_the_damping_of_its_name() -> None:
+    network, x = two_layers(A.prelu), inputs(6)
+    labels = torch.tensor([0, 1, 2, 0, 1, 2])
+    measures, _ = measure(network, x, labels)
+    fisher, downhill = fisher_matrix(network, x), gradient(network, x, labels)
+    by_name = {"natural_angle": 1e-3}
+    by_name |= {f"natural_angle_damped_{share}": share for share in (0.0001, 0.01, 0.1)}
+    angles = {name: number for name, number in measures.items() if "angle" in name}
+    assert angles.keys() == by_name.keys()
+    for name, share in by_name.items():
+        assert angles[name] == pytest.approx(angle(fisher, downhill, share)), name
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-20])
+def test_weights_with_information_below_rounding_are_dead(scale: float) -> None:
+    """Three weights of the first layer and two of the output, of one hidden unit and two classes.
+
+    F_22 is 1e-15 of the largest entry, as rounding leaves it; its correlation of 1 with the first
+    weight means nothing. F_11 is 1e-13 of the largest, and counts."""
+    fisher = torch.diag(torch.tensor([1.0, 1e-13, 1e-15, 1.0, 1.0], dtype=torch.float64))
+    fisher[0, 1] = fisher[1, 0] = 0.5 * math.sqrt(1e-13)
+    fisher[0, 2] = fisher[2, 0] = math.sqrt(1e-15)
+    fisher[0, 3] = fisher[3, 0] = 0.25
+    found, _ = summarize(scale * fisher, 1, 2)
+    assert found["dead"] == 1
+    assert found["first"] == pytest.approx(0.5)  # of the pair of live weights
+    assert found["cross"] == pytest.approx(0.25 / 4)  # two live weights times two of the output
+
+
 def test_summary_of_a_matrix_by_hand() -> None:
     found, values = summarize(torch.diag(torch.arange(1.0, 25.0, dtype=torch.float64)), 4, 3)
     assert (

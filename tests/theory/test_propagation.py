@@ -137,6 +137,18 @@ def test_the_first_layer_behind_a_border_loses_what_its_windows_lack() -> None:
     assert steps[0].response_on_maps - steps[0].response == pytest.approx(2 * math.log(19 / 21))
 
 
+def test_padding_of_a_pooling_layer_adds_no_signal() -> None:
+    """A random element of each window is always one of the image; 4 of the 16 windows lie within.
+    Behind a uniform map the next layer reads what it would read without a border."""
+    rows = [
+        {"name": "conv", "conv": 8, "kernel": 1},
+        {"name": "pool", "max_pool": 3, "stride": 2, "padding": 1},
+        {"name": "out", "linear": "classes"},
+    ]
+    steps = predicted(rows, A.identity, I.he, input_px=7)
+    assert steps[1].response_on_maps == pytest.approx(steps[1].response, abs=1e-12)
+
+
 @pytest.mark.parametrize(("side", "kept"), [(7, 0.896), (14, 0.961), (28, 0.983)])
 def test_the_border_prediction_by_map_size(side: int, kept: float) -> None:
     """Deep in a stack of padded 3 x 3 layers: the factor per layer, worked out beforehand to three

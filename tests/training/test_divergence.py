@@ -1,7 +1,11 @@
+from typing import Any
+
 import pytest
 import torch
+from pytorch_lightning.callbacks import Callback
 from torch import nn
 
+from rectifiers.training.checkpoints import LAST, AtomicCheckpointIO
 from rectifiers.training.module import Classifier, all_finite, first_bad_layer
 from rectifiers.training.run import train
 
@@ -70,3 +74,26 @@ def test_a_loss_that_is_not_finite_ends_its_own_step_before_the_update(
     assert all(
         torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)) for a, b in zip(now, weights, strict=True)
     )
+
+
+class InfiniteLastGradient(Callback):
+    """Makes the gradient of one bias infinite in the last step of the training."""
+
+    def on_before_optimizer_step(self, trainer: Any, module: Any, optimizer: Any) -> None:
+        if trainer.global_step + 1 == trainer.estimated_stepping_batches:
+            bias = module.network.head.fc_1.bias
+            bias.grad = torch.full_like(bias, torch.inf)
+            self.step = trainer.global_step + 1
+
+
+def test_a_last_update_that_loses_weights_ends_in_divergence(tiny) -> None:
+    """The bias becomes -inf. ReLU turns that into 0, so that all scores stay finite."""
+    last = InfiniteLastGradient()
+    outcome = train(tiny("optim.epochs=2", "activation=relu"), {}, callbacks=[last])
+    assert outcome.record.status == "diverged"
+    assert outcome.record.diverged is not None
+    assert outcome.record.diverged.step == last.step
+    assert outcome.record.diverged.layer == "head.fc_1"
+    assert outcome.record.protocols == {}
+    checkpoint = AtomicCheckpointIO().load_checkpoint(outcome.path.parent / LAST)
+    assert len(checkpoint["rectifiers"]["history"]) == 1  # of the epoch before

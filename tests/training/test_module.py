@@ -1,5 +1,8 @@
+import math
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -10,7 +13,7 @@ from rectifiers.data.preprocess import Preprocess
 from rectifiers.nn import activations as A
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import expand
-from rectifiers.training.module import Classifier
+from rectifiers.training.module import Classifier, Diverged
 
 
 def classifier(seed: int) -> Classifier:
@@ -87,3 +90,109 @@ def test_a_step_reads_no_number_between_its_forward_pass_and_its_update() -> Non
         assert torch.ops.aten._local_scalar_dense.default in found
     finally:
         del type(module).global_step
+
+
+def begun(step: int = 0, processes: int = 1) -> Classifier:
+    """A module whose training has begun, with scores (ln 9, 0, ..., 0) for every image.
+
+    The loss of an image is ln 2 where its label is 0, and ln 18 elsewhere."""
+    module = classifier(0)
+    with torch.no_grad():
+        module.network.head.out.weight.zero_()
+        module.network.head.out.bias.zero_()
+        module.network.head.out.bias[0] = math.log(9)
+    optimizers = [module.configure_optimizers()]
+    module.trainer = SimpleNamespace(  # type: ignore[assignment]
+        optimizers=optimizers,
+        current_epoch=0,
+        global_step=step,
+        global_rank=0,
+        world_size=processes,
+    )
+    module.on_train_epoch_start()
+    return module
+
+
+def batch_of(labels: list[int], unread: tuple[int, ...] = ()) -> Batch:
+    images = torch.zeros(len(labels), 1, 4, 4, dtype=torch.uint8)
+    return Batch(images, torch.tensor(labels), None, list(unread))
+
+
+def take_step(module: Classifier, batch: Batch) -> None:
+    """All of a training step but its update."""
+    module.training_step(batch, 0).backward()
+    module.on_before_optimizer_step(module.trainer.optimizers[0])
+
+
+def test_losses_are_means_over_images_not_batches() -> None:
+    module = begun()
+    take_step(module, batch_of([0, 0]))
+    take_step(module, batch_of([0, 1]))
+    module.on_validation_start()
+    module.validation_step(batch_of([0, 0, 0]), 0)
+    module.validation_step(batch_of([1]), 1)
+    module.on_train_epoch_end()
+    (row,) = module.history
+    assert row["train_loss"] == pytest.approx((3 * math.log(2) + math.log(18)) / 4)
+    assert row["val/loss"] == pytest.approx((3 * math.log(2) + math.log(18)) / 4)
+    assert row["val/top1_error_pct"] == 25
+
+
+def test_validation_metrics_start_anew_in_each_epoch() -> None:
+    module = begun()
+    for labels in ([0, 0], [1]):
+        module.on_train_epoch_start()
+        take_step(module, batch_of(labels))
+        module.on_validation_start()
+        module.validation_step(batch_of(labels), 0)
+        module.on_train_epoch_end()
+    for key in ("train_loss", "val/loss"):
+        assert [row[key] for row in module.history] == pytest.approx([math.log(2), math.log(18)])
+    assert [row["val/top1_error_pct"] for row in module.history] == [0, 100]
+
+
+@pytest.mark.parametrize("processes", [1, 2, 4])
+def test_an_epoch_continued_on_other_ranks_keeps_its_mean(processes: int) -> None:
+    """Two processes took three batches of eight images, with losses of 1 on one and 2 on the other.
+    A fourth batch follows, of which rank 0 reads its share."""
+    states = [
+        {"loss": {"mean_value": 3.0 * loss, "weight": 3.0}, "seen": 12, "train_s": 0.5}
+        for loss in (1.0, 2.0)
+    ]
+    module = begun(processes=processes)
+    module._restore_epoch(states)
+    share = 8 // processes
+    take_step(module, batch_of([0] * share))
+    loss, weight = float(module.train_loss.mean_value), float(module.train_loss.weight)
+    others = processes - 1  # whose losses are ln 2, too
+    if processes == 2:
+        loss, weight = loss + 6.0, weight + 3.0  # which rank 1 has restored
+    mean = (loss + others * math.log(2)) / (weight + others)
+    assert mean == pytest.approx((3 * 1.5 + math.log(2)) / 4)
+    assert processes * module._num_images == 4 * 8
+
+
+def test_unreadable_images_of_all_steps_survive_a_restart() -> None:
+    module = begun()
+    take_step(module, batch_of([0, 1], unread=(5, 2)))
+    take_step(module, batch_of([0, 1], unread=(2, 11)))
+    assert module.unreadable_images() == [2, 5, 11]
+    checkpoint: dict[str, Any] = {"state_dict": module.state_dict()}
+    module.on_save_checkpoint(checkpoint)
+    resumed = begun()
+    resumed.on_load_checkpoint(checkpoint)
+    take_step(resumed, batch_of([0], unread=(1,)))
+    assert resumed.unreadable_images() == [1, 2, 5, 11]
+
+
+def test_an_update_that_no_loss_shows_still_ends_in_divergence() -> None:
+    """A bias of -inf before a ReLU leaves all scores finite."""
+    module = begun(step=7)
+    take_step(module, batch_of([0, 1]))
+    module.on_validation_start()
+    module.validation_step(batch_of([0, 1]), 0)
+    with torch.no_grad():
+        module.network.head.fc.bias[3] = -torch.inf
+    with pytest.raises(Diverged) as divergence:
+        module.on_train_epoch_end()
+    assert (divergence.value.step, divergence.value.layer) == (7, "head.fc")

@@ -79,6 +79,35 @@ def test_slope_weight_decay_decays_slopes_and_nothing_else() -> None:
     )
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_every_parameter_has_momentum(fused: bool) -> None:
+    """Two steps with gradients of 1 move a parameter by lr (1 + (1 + momentum)). With a decay of
+    0.5, a slope of 0.25 goes to 0.25 - 0.1 * 1.125 = 0.1375, and then, with a momentum buffer of
+    0.9 * 1.125 + 1 + 0.5 * 0.1375 = 2.08125, to -0.070625."""
+    net = network(A.prelu)
+    optimizer = build_sgd(
+        net,
+        lr=0.1,
+        momentum=0.9,
+        weight_decay=0.0,
+        bias_lr_factor=2.0,
+        slope_weight_decay=0.5,
+        fused=fused,
+    )
+    assert len(optimizer.param_groups) == 4
+    before = {name: p.detach().clone() for name, p in net.named_parameters()}
+    for _ in range(2):
+        for p in net.parameters():
+            p.grad = torch.ones_like(p)
+        optimizer.step()
+    for name, p in net.named_parameters():
+        lr = 0.2 if name.endswith(("fc_1.bias", "fc_2.bias", "fc_3.bias", "out.bias")) else 0.1
+        expected = before[name] - lr * 2.9
+        if name.endswith("_act.weight"):
+            expected = torch.full_like(p, -0.070625)
+        torch.testing.assert_close(p.detach(), expected, msg=name)
+
+
 def test_every_parameter_is_in_one_group() -> None:
     net = network(A.prelu)
     groups = group_parameters(net)

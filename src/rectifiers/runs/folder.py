@@ -248,7 +248,7 @@ def begin(folder: Path, *, rerun: bool) -> None:
         places = (attic / f"{folder.name}-{n}" for n in itertools.count(1))
         folder.rename(next(place for place in places if not place.exists()))
     folder.mkdir(parents=True, exist_ok=True)
-    for part in folder.glob("*.part"):
+    for part in folder.rglob("*.part"):  # also of scores/
         part.unlink()  # what a kill left half written
     began = launch_id()
     if began:

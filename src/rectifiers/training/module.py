@@ -77,6 +77,7 @@ class Classifier(pl.LightningModule):
         )  # indices of training images that could not be read and were replaced
         self.val = ErrorCounter(classes)
         # what is added to the first is known to be finite; a search for NaN would wait for a GPU
+        # (and without it torchmetrics takes no weights; all batches of training are equally large)
         self.train_loss, self.val_loss = MeanMetric(nan_strategy="disable"), MeanMetric()
         self.responses = ResponseMeter(network.activations())
         self._num_images, self._train_s = 0, 0.0
@@ -136,7 +137,7 @@ class Classifier(pl.LightningModule):
         if is_any_bad():
             found = "" if torch.isfinite(loss) else first_bad_layer(self.network, inputs)
             raise Diverged(self.global_step, next(filter(None, all_gather(found))))
-        self.train_loss.update(loss, weight=len(batch.labels))
+        self.train_loss.update(loss)
         self._num_images += len(batch.labels)
         self.unreadable.update(batch.unread)
 
@@ -237,21 +238,14 @@ class Classifier(pl.LightningModule):
         }
 
     def _restore_epoch(self, states: list[dict[str, Any]]) -> None:
-        if len(states) == self.trainer.world_size:
+        size = self.trainer.world_size
+        if len(states) == size:
             own = states[self.global_rank]
-        elif (
-            self.global_rank == 0
-        ):  # another number of processes than before: rank 0 takes all that was counted
-            loss = {name: sum(state["loss"][name] for state in states) for name in LOSS_STATES}
+        else:  # rank 0 takes all losses, in units of what is now one process's share of a batch
+            unit = size / len(states) if self.global_rank == 0 else 0.0
             own = {
-                "loss": loss,
-                "seen": sum(state["seen"] for state in states),
-                "train_s": states[0]["train_s"],
-            }
-        else:
-            own = {
-                "loss": dict.fromkeys(LOSS_STATES, 0.0),
-                "seen": 0,
+                "loss": {n: unit * sum(state["loss"][n] for state in states) for n in LOSS_STATES},
+                "seen": sum(state["seen"] for state in states) / size,
                 "train_s": states[0]["train_s"],
             }
         for name, value in own["loss"].items():

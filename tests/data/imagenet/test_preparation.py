@@ -306,6 +306,20 @@ def test_another_plan_starts_from_the_beginning(
     assert os.listdir(tmp_path) == ["it"]
 
 
+def test_files_that_a_kill_left_half_written_do_not_enter_the_data(
+    miniature: Expected, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, part = tmp_path / "it", tmp_path / "it.part"
+    with monkeypatch.context() as patch:
+        killed_at(patch, 60)
+        with pytest.raises(Kill):
+            prepare(miniature, root, **OPTIONS)
+    for place in ("plan.json", "store/manifest.json", "store/train/index.npy"):
+        (part / f"{place}.other-host.1.part").write_bytes(b"half")
+    prepare(miniature, root, **OPTIONS)
+    assert tree(root) == tree(prepared)
+
+
 def test_finished_data_are_rebuilt_only_when_damaged(
     miniature: Expected, prepared: Path, tmp_path: Path
 ) -> None:
