@@ -176,6 +176,7 @@ def test_skip_bad_replaces_an_unreadable_image_by_the_next_and_names_it(damaged:
     assert torch.equal(batch.images[1], data.training.__getitems__([(0, 3)]).images[0])
     (crops,) = data.statistics_batches()
     assert len(crops) == 4
+    assert data.unread == {1, 2}
 
 
 def test_validation_never_skips_an_image(damaged: Source) -> None:
