@@ -14,14 +14,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
+from urllib.error import URLError
 
 import pytest
 import torch
 import yaml
+from torchvision.datasets import mnist
 
 from conftest import CONF, ROOT, TINY, compose_config
 from rectifiers.cli.composition import of_run
 from rectifiers.cli.sweep import plan
+from rectifiers.data import cifar10
+from rectifiers.data.sources import photos
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.trust import check_targets
@@ -284,28 +288,95 @@ def test_a_choice_in_a_record_is_no_path(call: Call, finished: Outcome, tmp_path
     assert done.returncode == 0, done.stderr
 
 
-def test_data_that_are_not_where_a_run_had_them_are_not_made_there(
-    call: Call, finished: Outcome, tmp_path: Path
-) -> None:
-    place = tmp_path / "made"
-    photos = {
-        "_target_": "rectifiers.data.sources.photos",
-        "root": str(place),
-        "val_fraction": None,
-    }
+@pytest.fixture
+def downloads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was to be downloaded; nothing is."""
+    asked: list[str] = []
+
+    def refuse(url: str, *_: Any, **__: Any) -> None:
+        asked.append(url)
+        raise URLError("no network in tests")
+
+    monkeypatch.setattr(cifar10, "download_url", refuse)
+    monkeypatch.setattr(mnist, "download_and_extract_archive", refuse)
+    return asked
+
+
+def with_source(name: str, **settings: Any) -> Callable[[dict[str, Any]], None]:
+    """A change of a run's data to another source of this package, with these settings."""
 
     def change(config: dict[str, Any]) -> None:
         del config["data"]["val_fraction"], config["data"]["split_seed"]
-        config["data"] |= {name: value for name, value in photos.items() if value}
+        config["data"] |= {"_target_": f"rectifiers.data.{name}", **settings}
 
-    done = call(
-        "scripts/evaluate.py", f"run={foreign(finished, tmp_path, change)}", "evaluation=ten_view"
+    return change
+
+
+WRITING = ("sources.photos", "sources.fashion_mnist", "cifar10.cifar10")
+
+
+@pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
+@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize("settings", [{}, {"download": True}], ids=["default", "download"])
+@pytest.mark.parametrize("source", WRITING)
+def test_no_data_are_written_where_a_run_names_a_place(
+    call: Call,
+    finished: Outcome,
+    downloads: list[str],
+    tmp_path: Path,
+    command: tuple[str, ...],
+    source: str,
+    settings: dict[str, bool],
+    is_there: bool,
+) -> None:
+    place = tmp_path / "named"
+    if is_there:
+        place.mkdir()
+    folder = foreign(finished, tmp_path, with_source(source, root=str(place), **settings))
+    program, *rest = (each.replace("OUT", str(tmp_path)) for each in command)
+    done = call(program, *rest, f"run={folder}")
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert f"data.root={place}" in done.stderr
+    assert downloads == []
+    assert (list(place.iterdir()) if is_there else place.exists()) in ([], False)
+
+
+@pytest.mark.parametrize("source", WRITING)
+def test_data_are_written_where_the_command_line_names_a_place(
+    call: Call, finished: Outcome, downloads: list[str], tmp_path: Path, source: str
+) -> None:
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    theirs.mkdir()
+    ours.mkdir()
+    change = with_source(source, root=str(theirs), download=True)
+    folder = foreign(finished, tmp_path, change)
+    arguments = (f"run={folder}", "evaluation=ten_view", "data.download=true")
+    done = call("scripts/evaluate.py", *arguments)
+    assert done.stderr.startswith("error: data.download=true needs data.root=")
+    assert downloads == []
+    done = call("scripts/evaluate.py", *arguments, f"data.root={ours}")
+    assert downloads or list(ours.glob("train/*/*.JPEG")), done.stderr
+    assert not list(theirs.iterdir())
+
+
+def test_a_run_on_a_folder_is_tested_without_naming_the_folder_again(
+    call: Call, tmp_path: Path
+) -> None:
+    photos(str(tmp_path / "photos"), download=True)
+    config = compose_config(
+        *TINY,
+        "data=folder",
+        f"data.root={tmp_path}/photos",
+        "optim.epochs=1",
+        "optim.global_batch=24",
+        "evaluation=center",
+        f"runs_dir={tmp_path}/runs",
+        f"cache_dir={tmp_path}/cache",
     )
-    assert (
-        f"error: data.root={place}, where the run had its data, is no folder here; give data.root="
-        in done.stderr
-    )
-    assert not place.exists()
+    folder = train(config, {"data": "folder"}).path.parent
+    done = call("scripts/evaluate.py", f"run={folder}", "evaluation=ten_view")
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")

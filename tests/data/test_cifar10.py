@@ -307,9 +307,9 @@ def test_a_failed_download_is_reported_in_one_sentence(
     with pytest.raises(
         InputError, match=rf"could not be downloaded .*; put {ARCHIVE} there, or choose data=digits"
     ):
-        cifar10(str(tmp_path))
+        cifar10(str(tmp_path), download=True)
     with pytest.raises(InputError, match=r"and data\.download=false"):
-        cifar10(str(tmp_path), download=False)
+        cifar10(str(tmp_path))
     with pytest.raises(InputError, match="is not a folder; create it"):
         cifar10(str(tmp_path / "nowhere"))
 
@@ -369,5 +369,5 @@ def test_the_archive_is_downloaded_into_the_default_or_an_empty_folder(
     Path("empty").mkdir()
     Path("empty", ".DS_Store").touch()
     with pytest.raises(InputError, match="could not be downloaded"):
-        cifar10(root)
+        cifar10(root, download=True)
     assert downloads == [Path(root or "data")]

@@ -352,9 +352,9 @@ def test_a_failed_download_is_reported_in_one_sentence(
         InputError,
         match=r"could not be downloaded .*; put torchvision's files there, or choose data=digits",
     ):
-        fashion_mnist(str(tmp_path))
+        fashion_mnist(str(tmp_path), download=True)
     with pytest.raises(InputError, match=r"and data\.download=false"):
-        fashion_mnist(str(tmp_path), download=False)
+        fashion_mnist(str(tmp_path))
     with pytest.raises(InputError, match="is not a folder; create it"):
         fashion_mnist(str(tmp_path / "nowhere"))
 

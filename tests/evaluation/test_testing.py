@@ -96,7 +96,7 @@ def test_ten_view_errors_equal_an_evaluation_by_hand(workers: int) -> None:
 def test_images_of_many_shapes_are_each_counted_once_and_undistorted(tmp_path: Path) -> None:
     """Batched by shape, every image gets the scores that it gets alone; scales are averaged with
     equal weight."""
-    split, scored = photos(str(tmp_path)).val, Convolved().eval()
+    split, scored = photos(str(tmp_path), download=True).val, Convolved().eval()
     protocol = dense(32, scales_px=[36, 48])
     batches = list(same_shape_batches(split, protocol))
     assert sorted(index for batch in batches for index in batch) == list(range(24))

@@ -30,7 +30,9 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, read_yaml
 
 Choices = dict[str, str | None]  # the option that was chosen of each group
-FREE = ("evaluation", "compute", "logger", "runs_dir", "cache_dir", "data.root")
+# What a test may choose.
+PLACES = ("runs_dir", "cache_dir", "data.root")
+FREE = ("evaluation", "compute", "logger", *PLACES, "data.download")
 
 
 def resolve(config: DictConfig) -> RunConfig:
@@ -150,6 +152,12 @@ def of_run(
                 f"{key} belongs to the run and cannot be changed in a test; give only: "
                 f"{', '.join(FREE)}"
             )
+    may_download = _is_true("data.download", given.get("data.download", "false"))
+    if may_download and "data.root" not in given:
+        raise InputError(
+            "data.download=true needs data.root=<the folder to write to>, for a run does not say "
+            "where anything is written"
+        )
     folder = _folder_of(name, Path(given.get("runs_dir", "runs")))
     record = records.load(folder / "record.json")
     if isinstance(record, EnsembleRecord):
@@ -181,7 +189,7 @@ def of_run(
             "with rerun=true"
         ) from error
     asked, _ = compose_with_choices(
-        [override(key, value) for key, value in given.items() if key != "data.root"]
+        [override(key, value) for key, value in given.items() if not key.startswith("data.")]
     )
     with open_dict(own):
         own.evaluation, own.runs_dir, own.rerun = asked.evaluation, str(folder.parent), False
@@ -191,6 +199,8 @@ def of_run(
         own.cache_dir = asked.cache_dir
         is_logged = any(key.partition(".")[0] == "logger" for key in given)
         own.logger = asked.logger if is_logged else {"name": "none"}
+        if "download" in own.data or may_download:
+            own.data.download = may_download
         if "data.root" in given:
             own.data.root = given["data.root"]
         elif own.data.get("root") is not None and not isdir(str(own.data.root)):
@@ -215,6 +225,12 @@ def of_run(
     return config, record.choices, record.overrides
 
 
+def _is_true(key: str, text: str) -> bool:
+    if text not in ("true", "false"):
+        raise InputError(f"{key}={text} is not usable; give true or false")
+    return text == "true"
+
+
 def override(key: str, value: str) -> str:
     """One of Hydra's; a path is quoted, whatever is in it."""
-    return f"{key}='{value}'" if key in ("runs_dir", "cache_dir", "data.root") else f"{key}={value}"
+    return f"{key}='{value}'" if key in PLACES else f"{key}={value}"

@@ -48,7 +48,7 @@ class _OtherImages(Exception):
     """The images are not those of CIFAR-10."""
 
 
-def cifar10(root: str | None = None, download: bool = True, cache_dir: str = ".cache") -> Source:
+def cifar10(root: str | None = None, download: bool = False, cache_dir: str = ".cache") -> Source:
     """CIFAR-10: 50,000 + 10,000 colour images, 32 x 32, ten classes, with the same hash in any of
     its forms.
 
@@ -138,8 +138,7 @@ def _download(place: Path, is_allowed: bool) -> None:
     if not is_allowed:
         raise InputError(
             f"data=cifar10 has no files under data.root={place} and data.download=false; put "
-            f"{PACKED} there, or allow "
-            "the download"
+            f"{PACKED} there, or give data.download=true"
         )
     try:
         download_url(datasets.CIFAR10.url, str(place), PACKED, datasets.CIFAR10.tgz_md5)

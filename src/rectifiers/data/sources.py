@@ -1,7 +1,8 @@
 """Sources of images: training and held-out splits of uint8 images with their classes.
 
 A new source is a function here (or in any importable module) that returns a `Source`, and a file in
-`conf/data/` that names it."""
+`conf/data/` that names it. It writes nothing to its `root` unless its parameter `download` allows
+that: a run from elsewhere may name any folder."""
 
 import gzip
 import hashlib
@@ -222,7 +223,7 @@ DEBIAN_FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
 IDX_SHAPES = {"train": (60000, 28, 28), "t10k": (10000, 28, 28)}
 
 
-def fashion_mnist(root: str | None = None, download: bool = True) -> Source:
+def fashion_mnist(root: str | None = None, download: bool = False) -> Source:
     """Fashion-MNIST (Xiao et al. 2017): 60,000 + 10,000 grey images, 28 x 28, ten classes.
 
     root: a folder with the four `.gz` files (by default that of Debian's package
@@ -250,7 +251,7 @@ def _fetch(name: str, dataset: type, root: str | None, download: bool) -> list:
         if not download:
             raise InputError(
                 f"data={name} has no whole files under data.root={place} and data.download=false; "
-                "put them there or allow the download"
+                "put them there, or give data.download=true"
             ) from missing
     except Exception as error:  # damage can raise anything
         raise InputError(
@@ -358,15 +359,20 @@ def folder(root: str | None = None) -> Source:
 PHOTO_CLASSES, PHOTOS_PER_CLASS = 6, {"train": 12, "val": 4}
 
 
-def photos(root: str | None = None) -> Source:
+def photos(root: str | None = None, download: bool = False) -> Source:
     """Generated JPEG photos of many sizes in ImageNet's layout, 6 classes with 12 + 4 each, written
-    to `root` once.
+    to `root` once where `download` allows it; the network is not used.
 
     A class is a hue and a direction of stripes. The photos only exercise the code; results on them
     mean nothing."""
     base = Path(root or ".cache/photos")
     stamp = base / "complete"
     if not stamp.is_file():
+        if not download:
+            raise InputError(
+                f"data.root={base} holds no generated photos and data.download=false; give "
+                "data.download=true to have them written"
+            )
         try:
             _write_photos(base)
             stamp.touch()
