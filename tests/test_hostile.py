@@ -7,6 +7,7 @@ and that is absent. What is named here stands in SECURITY.md, with the tests of 
 import json
 import os
 import pickle
+import re
 import shutil
 import sys
 import zipfile
@@ -28,7 +29,8 @@ from rectifiers.data import cifar10
 from rectifiers.data.sources import photos
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import run_id, science
-from rectifiers.runs.trust import check_targets
+from rectifiers.runs.trust import check_overrides, check_targets
+from rectifiers.runtime.errors import InputError
 from rectifiers.training.run import Outcome, train
 
 Call = Callable[..., CompletedProcess[str]]
@@ -97,9 +99,17 @@ OWN_MODULE = "import pathlib\npathlib.Path({marker!r}).touch()\n"
         ("activation", "torch.nn.init.os", {}, "torch.nn.init"),
         ("activation", "torch.nn.Parameter", {}, "torch.nn"),
         ("data", "torch.nn.ReLU", {}, "torch.nn"),
+        (
+            "activation",
+            "rectifiers.data.sources.photos",
+            {"root": "MARKER", "download": True},
+            "rectifiers.data.sources",
+        ),
+        ("init", "rectifiers.activations.relu", {}, "rectifiers.activations"),
+        ("data", "rectifiers.data.sources.ArraySplit", {}, "rectifiers.data.sources"),
     ],
 )
-def test_a_function_that_a_run_names_and_this_package_lacks_is_not_imported(
+def test_a_function_that_conf_does_not_name_for_its_group_is_not_used(
     call: Call,
     finished: Outcome,
     marker: Path,
@@ -108,25 +118,26 @@ def test_a_function_that_a_run_names_and_this_package_lacks_is_not_imported(
     command: tuple[str, ...],
     key: str,
     target: str,
-    options: dict[str, str],
+    options: dict[str, Any],
     trusted: str,
 ) -> None:
     (tmp_path / "hostile_module.py").write_text(OWN_MODULE.format(marker=str(marker)))
     monkeypatch.syspath_prepend(tmp_path)
 
     def change(config: dict[str, Any]) -> None:
-        told = {name: value.replace("MARKER", str(marker)) for name, value in options.items()}
-        config[key] |= {"_target_": target, **told}
+        told = {
+            name: value.replace("MARKER", str(marker)) if isinstance(value, str) else value
+            for name, value in options.items()
+        }
+        config[key] = (config[key] if key != "activation" else {}) | {"_target_": target, **told}
 
     folder = foreign(finished, tmp_path, change)
     program, *rest = (each.replace("OUT", str(tmp_path)) for each in command)
     done = call(program, *rest, f"run={folder}")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == (
-        f"error: {folder}/config.yaml: {key}._target_={target} is no function of this package, "
-        "and code that a folder "
-        f"names is not run; if you know that code and trust it, add trust=[{trusted}]"
-    )
+    assert done.stderr.startswith(f"error: {folder}/config.yaml: {key}._target_={target} is no ")
+    assert done.stderr.endswith(f", add trust=[{trusted}]\n")
+    assert len(done.stderr.splitlines()) == 1
     assert "hostile_module" not in sys.modules
 
 
@@ -158,10 +169,7 @@ def test_a_function_of_a_module_that_the_user_trusts_is_used(
     }  # through it to another module
     folder = foreign(finished, tmp_path, lambda config: config.update(activation=walked))
     done = call(program, *rest, f"run={folder}", "trust=[friendly_module]")
-    assert (
-        "activation._target_=friendly_module.os.getenv is no function of this package"
-        in done.stderr
-    )
+    assert "activation._target_=friendly_module.os.getenv is no function" in done.stderr
 
 
 def test_a_run_does_not_say_where_a_test_of_it_is_sent(finished: Outcome, tmp_path: Path) -> None:
@@ -414,7 +422,7 @@ MODULE_OF_THE_SWEEP = "activation._target_=hostile_module.make"
         ),
         (
             ["data._target_=os.system", "+data.command='touch MARKER'"],
-            "+data.command='touch MARKER' is not a key of a run",
+            "trust it, add trust=[os]",
             "launch",
         ),
         (
@@ -428,9 +436,10 @@ MODULE_OF_THE_SWEEP = "activation._target_=hostile_module.make"
         (["hydra.searchpath=[file:///OUTSIDE]"], "is not a key of a run", "launch"),
         (["~activation"], "~activation is not a key of a run", "launch"),
         (["activation@hydra.launcher=relu"], "is not a key of a run", "launch"),
-        (["runs_dir=${oc.env:SECRET}"], "reads more than the configuration", "launch"),
-        (["seed=${oc.env:SECRET}"], "reads more than the configuration", "launch"),
-        (["runs_dir='${oc.${logger.name}:SECRET}'"], "reads more than the configuration", "launch"),
+        (["runs_dir=${oc.env:SECRET}"], "has a reference", "launch"),
+        (["runs_dir=$\\{oc.env:SECRET\\}"], "has a reference", "launch"),
+        (["seed=${oc.env:SECRET}"], "has a reference", "launch"),
+        (["runs_dir='${oc.${logger.name}:SECRET}'"], "has a reference", "launch"),
     ],
     ids=lambda value: value[0].partition("=")[0] if isinstance(value, list) else "",
 )
@@ -462,6 +471,49 @@ def test_a_sweep_that_reaches_beyond_the_configuration_is_not_launched(
     assert not (sweep / "logs").exists()
     for looking in ("status", "collect"):
         assert "5eCr37" not in call("scripts/sweep.py", looking, sweep, "--json").stdout
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "init.bias=${oc.env:SECRET}",
+        "init.bias=$\\{oc.env:SECRET\\}",
+        "init.bias=${seed}",
+        "+activation.beta=${seed}",
+        "model.hidden=[${oc.env:SECRET}]",
+        "activation=../../../evil",
+        "activation=/tmp/evil",
+        "activation=[relu,../evil]",
+        "activation='../evil'",
+        "activation={_target_:os.system}",
+        "activation=relu.yaml",
+        "activation/../../evil=relu",
+        "experiment/claim=xavier14",
+        "+activation=relu",
+        "+activation@init=relu",
+        "activation@init=relu",
+        "++activation.beta=2",
+        "+/activation=relu",
+        "~activation",
+        "~/activation=relu",
+        "hydra.run.dir=/tmp",
+        "+hydra.searchpath=[file:///tmp]",
+        "hydra/launcher=slurm",
+        "--config-dir=/tmp",
+        "activation",
+        "",
+    ],
+)
+def test_an_override_of_a_file_cannot_leave_the_configuration(override: str) -> None:
+    with pytest.raises(InputError, match=f"^{re.escape(f'sweep.yaml: {override}')} "):
+        check_overrides(["seed=1", override], Path("sweep.yaml"))
+
+
+def test_what_a_user_may_type_for_a_run_may_stand_in_a_file() -> None:
+    options = ["activation=relu", "experiment=table2/prelu", "evaluation=[center,ten_view]"]
+    settings = ["activation._target_=torch.nn.Softplus", "+activation.beta=2", "callbacks=null"]
+    places = ["runs_dir='/tmp/some where/runs'", "data.root='../data'", "optim.lr=1e-2"]
+    check_overrides([*options, *settings, *places], Path("sweep.yaml"))
 
 
 @pytest.mark.process

@@ -30,7 +30,7 @@ from rectifiers.runs.folder import NotYet, find, is_held, run_folder, settle
 from rectifiers.runs.identity import canonical_json, run_id, science
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.runs.trust import check_overrides, check_references, check_targets
+from rectifiers.runs.trust import check_overrides, check_targets
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import check_writable, read_bytes, read_yaml, write_text
@@ -221,6 +221,7 @@ def plan(folder: Path, lines: Iterable[Sequence[str]]) -> int:
         if "content" in data.model_fields_set:
             fixed["data.content"] = source.digest
         overrides = _words(typed | fixed)
+        check_overrides(overrides, _path(folder))
         named = science(compose_job(overrides)[0])
         name = run_id(named if reference is None else named | {"drop_epochs_from": reference})
         if name in planned:
@@ -313,12 +314,11 @@ def load_to_run(folder: Path, trust: Collection[str]) -> list[Job]:
     of `trust`.
 
     Raises:
-        InputError: where they name others, or read more than the configuration.
+        InputError: where they name others.
     """
     jobs, place = load(folder), _path(folder)
     for overrides in dict.fromkeys(_without_own(job.overrides) for job in jobs):
         config = OmegaConf.to_container(_composed(overrides)[0])
-        check_references(config, place)
         check_targets(config, place, trust)
     return jobs
 

@@ -1,25 +1,27 @@
-"""What a folder may name: a configuration that is read from a run or a sweep is data, and calls no
-foreign code.
+"""What a file may name: a configuration or an override that is read from a run, a sweep or an entry
+of the benchmark is data. It calls no foreign code and refers to nothing.
 
-Its functions are this package's own, or of modules that the user allows on the command line by
-`trust=[my_package]`. What the user types as `_target_` is the user's own word, and is not judged
+Its functions are those that `conf/` names, or of modules that the user allows on the command line
+by `trust=[my_package]`. What the user types as `_target_` is the user's own word, and is not judged
 here. See SECURITY.md."""
 
 import functools
-import importlib
 import pkgutil
 import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from rectifiers.runs.config import options
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 
 DOTTED_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
-CALL = re.compile(r"\$\{.*:", re.DOTALL)
-TARGET = re.compile(r"_target_: *(rectifiers(?:\.\w+)+)")
+# The groups whose options name functions.
+FUNCTIONS = ("activation", "init", "model", "preprocess", "data", "evaluation", "callbacks")
 
 
 def split_trust(arguments: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
@@ -45,46 +47,40 @@ def check_plain(config: Any, place: Path) -> None:
 
 
 def check_overrides(overrides: Sequence[str], place: Path) -> None:
-    """Refuse overrides of a sweep that reach beyond the configuration: Hydra's own keys can start
-    programs.
+    """Refuse overrides, read from `place`, that Hydra would follow out of the configuration.
 
     Raises:
-        InputError: where one is of `hydra`, adds or removes a key, or names an option outside of
-        its group.
+        InputError: where one is of `hydra`, removes or moves anything, chooses what is no option of
+            its group, or has a `$`: Hydra reads `$\\{oc.env:X\\}` as a reference, too.
     """
     for each in overrides:
         key, equals, value = each.partition("=")
-        parts = re.split("[./]", key)
-        if not equals or not all(part.isidentifier() for part in parts) or parts[0] == "hydra":
+        parts = key.removeprefix("+").split(".")
+        is_setting = len(parts) > 1  # the one thing that a plus may add
+        if (
+            not equals
+            or not all(part.isidentifier() for part in parts)
+            or parts[0] == "hydra"
+            or (key.startswith("+") and not is_setting)
+        ):
             raise InputError(
                 f"{place}: {printable(each)} is not a key of a run, and is not used; remove it"
             )
-        if CALL.search(value):
+        if "$" in value:
             raise InputError(
-                f"{place}: {printable(each)} reads more than the configuration; remove it"
+                f"{place}: {printable(each)} has a reference; write the value that it stands for"
             )
-        if (CONF / parts[0]).is_dir() and "." not in key and ".." in value:
-            raise InputError(f"{place}: {printable(each)} is no option of conf/{key}; remove it")
-
-
-def check_references(config: Any, place: Path) -> None:
-    """Refuse references that call something, such as `${oc.env:SECRET}`, in a configuration that is
-    not resolved yet.
-
-    Raises:
-        InputError: where there is one.
-    """
-    for key, value in _leaves(config):
-        if isinstance(value, str) and CALL.search(value):
-            raise InputError(
-                f"{place}: {printable(f'{key}={value}')} reads more than the configuration; "
-                "remove it"
-            )
+        if not is_setting and (CONF / key).is_dir():
+            chosen = {name.strip(" '\"") for name in value.strip("[]").split(",")}
+            if not chosen <= {"null", *options(key).split(", ")}:
+                raise InputError(
+                    f"{place}: {printable(each)} is no option of conf/{key}; remove it"
+                )
 
 
 def check_targets(config: Any, place: Path, trust: Collection[str]) -> None:
-    """Refuse functions that this package does not define and the user does not trust; nothing of
-    theirs is imported.
+    """Refuse functions that `conf/` does not name for their group and the user does not trust;
+    nothing of theirs is imported.
 
     Raises:
         InputError: where there is one; the message has the `trust=[...]` that allows all of them.
@@ -103,9 +99,8 @@ def check_targets(config: Any, place: Path, trust: Collection[str]) -> None:
     if foreign:
         key = next(iter(foreign))
         raise InputError(
-            f"{place}: {key}={named[key]} is no function of this package, and code that a "
-            "folder names is not run; if "
-            "you know that code and trust it, add "
+            f"{place}: {key}={named[key]} is no function that conf/{_group(key) or ''} names, "
+            "and is not used; if you know that code and trust it, add "
             f"trust=[{','.join(sorted(set(foreign.values())))}]"
         )
 
@@ -122,18 +117,9 @@ def _foreign_module(key: str, target: str, trust: Collection[str]) -> str | None
     """Return the module to trust before `target` may be used, or None where it may be used as it
     is."""
     module, _, name = target.rpartition(".")
-    if target in _targets_of_conf():
+    if (_group(key), target) in _functions_of_conf():
         return None
-    if module in _modules_of_conf():  # its own functions, and not what it imports
-        found = None if name.startswith("_") else getattr(_imported(module), name, None)
-        return (
-            None if callable(found) and found.__module__ == _imported(module).__name__ else module
-        )
-    if (
-        module == "torch.nn"
-        and f".{key}".endswith(".activation._target_")
-        and _is_torch_module(name)
-    ):
+    if module == "torch.nn" and _group(key) == "activation" and _is_torch_module(name):
         return None
     if not _is_within(module, trust):
         return module
@@ -148,11 +134,6 @@ def _is_within(module: str, packages: Collection[str]) -> bool:
     return any(f"{module}.".startswith(f"{package}.") for package in packages)
 
 
-def _imported(module: str) -> Any:
-    package, _, name = module.rpartition(".")
-    return getattr(importlib.import_module(package), name, None) or importlib.import_module(module)
-
-
 def _is_torch_module(name: str) -> bool:
     from torch import nn
 
@@ -160,13 +141,21 @@ def _is_torch_module(name: str) -> bool:
     return isinstance(found, type) and issubclass(found, nn.Module)
 
 
-@functools.cache
-def _targets_of_conf() -> frozenset[str]:
-    return frozenset(
-        name for path in CONF.rglob("*.yaml") for name in TARGET.findall(path.read_text())
-    )
+def _group(key: str) -> str | None:
+    """Return the group that a dotted key belongs to: `evaluation` of `evaluation.center._target_`,
+    and `activation` of `optim.drop_epochs_from.activation._target_`."""
+    return next((part for part in key.split(".") if part in FUNCTIONS), None)
 
 
 @functools.cache
-def _modules_of_conf() -> frozenset[str]:
-    return frozenset(target.rpartition(".")[0] for target in _targets_of_conf())
+def _functions_of_conf() -> frozenset[tuple[str | None, str]]:
+    """Return every function that `conf/` names, with the group that it is named for."""
+    found = set()
+    for path in CONF.rglob("*.yaml"):
+        text = path.read_text()
+        if "_target_:" not in text:
+            continue
+        for key, value in _leaves(yaml.safe_load(text), path.relative_to(CONF).parts[0]):
+            if key.endswith("._target_"):
+                found.add((_group(key), value))
+    return frozenset(found)
