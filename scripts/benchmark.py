@@ -151,6 +151,24 @@ def helped(arguments: list[str], helpers: int) -> Iterator[None]:
             process.wait()
 
 
+def checked_entries(results: Path) -> dict[str, EntryResults]:
+    """Return the entries in `results`, by name.
+
+    Raises:
+        InputError: where one is not of this benchmark, or a card is unusable or has no entry.
+    """
+    entries = load_all(results / "benchmark")
+    for stem, found in entries.items():
+        check(found, stem)
+    for path in (results / "cards").glob("*.json"):
+        cards.load(path)
+        if path.stem not in entries:
+            raise InputError(
+                f"{path} is the card of an entry that has no results; run the entry, or remove it"
+            )
+    return entries
+
+
 def card_paths(results: Path) -> list[Path]:
     """Return the Markdown of every card whose measured numbers are there."""
     return [path.with_suffix(".md") for path in sorted((results / "cards").glob("*.json"))]
@@ -167,8 +185,8 @@ def pages(results: Path, entries: Mapping[str, EntryResults]) -> dict[Path, str]
 
 def write_leaderboard(results: Path) -> None:
     """Write results/LEADERBOARD.md, CARDS.md, the cards (ReLU and PReLU stand in each), and the
-    README's top rows."""
-    entries = load_all(results / "benchmark")
+    README's top rows, from results that `check` takes."""
+    entries = checked_entries(results)
     for path in card_paths(results):
         write_card(results, path.stem, entries)
     texts = pages(results, entries)
@@ -181,9 +199,7 @@ def write_leaderboard(results: Path) -> None:
 def check_all(results: Path) -> None:
     """Refuse results that are not of this benchmark, and a leaderboard or cards that are not what
     they say."""
-    entries = load_all(results / "benchmark")
-    for stem, found in entries.items():
-        check(found, stem)
+    entries = checked_entries(results)
     stale = stale_files(pages(results, entries))
     refuse_stale(
         [*stale, *(each for path in card_paths(results) for each in stale_card(path, entries))],

@@ -2,6 +2,7 @@
 checked and ranked."""
 
 import functools
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,13 +12,15 @@ import pytest
 import yaml
 
 from benchmark_made_up import card
-from conftest import ROOT, compose_config, load_script
+from benchmark_made_up import results as made_up
+from conftest import CONF, ROOT, compose_config, load_script
 from rectifiers.cli import benchmark as running
 from rectifiers.cli import benchmark_card
 from rectifiers.cli import benchmark_check as checking
 from rectifiers.cli.benchmark import Entry, check_task, work
 from rectifiers.cli.benchmark_check import check
 from rectifiers.cli.composition import Choices
+from rectifiers.results.benchmark import card as cards
 from rectifiers.results.benchmark import definition
 from rectifiers.results.benchmark.definition import Benchmark, benchmark, task_hash
 from rectifiers.results.benchmark.entries import EntryResults, load, load_all, save
@@ -223,9 +226,9 @@ def test_the_script_writes_an_entry_a_card_and_the_leaderboard_and_refuses_a_sta
     ]
     assert answer.stdout.splitlines()[-5:] == [f"{results}/{name}" for name in files]
     assert "What trains" in answer.stdout
+    monkeypatch.setattr(checking, "_reason_of", lambda origin: None)  # the code may have changes
     assert call("scripts/benchmark.py", "leaderboard", *own).returncode == 0
     assert "| 1 | [elu](cards/elu.md) |" in (results / "LEADERBOARD.md").read_text()
-    monkeypatch.setattr(checking, "_reason_of", lambda origin: None)  # the code may have changes
     assert call("scripts/benchmark.py", "check", *own).returncode == 0
     assert "| [elu](cards/elu.md) | 1 | - | - |" in (results / "CARDS.md").read_text()
     assert "](elu.svg)" in (results / "cards" / "elu.md").read_text()
@@ -254,6 +257,65 @@ def test_the_script_writes_an_entry_a_card_and_the_leaderboard_and_refuses_a_sta
     assert sorted(results.rglob("*")) == before
     answer = call("scripts/benchmark.py", "activation=elu", "size=huge", *own)
     assert answer.stderr == "error: size=huge is not known; give one of: quick, full\n"
+
+
+@pytest.mark.parametrize("command", ["check", "leaderboard"])
+@pytest.mark.parametrize("kind", ["benchmark", "cards"])
+@pytest.mark.parametrize(
+    "override",
+    [
+        "init.bias=${oc.env:SECRET}",
+        "init.bias=$\\{oc.env:SECRET\\}",
+        "activation=../../OUTSIDE",
+        "hydra.searchpath=[file:///OUTSIDE]",
+    ],
+)
+def test_overrides_of_a_file_read_nothing_beyond_conf(
+    call: Call,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    override: str,
+    kind: str,
+    command: str,
+) -> None:
+    monkeypatch.setenv("SECRET", "5eCr37")
+    (tmp_path / "OUTSIDE.yaml").write_text("_target_: rectifiers.activations.relu\n")
+    outside = os.path.relpath(tmp_path / "OUTSIDE", CONF / "activation")
+    told = ("activation=relu", override.replace("../../OUTSIDE", outside))
+    results = tmp_path / "results"
+    if kind == "cards":
+        cards.save(results / kind, card(entry="relu", overrides=told))
+    else:
+        own = {"overrides": told, "benchmark": benchmark().hash}
+        save(results / kind, made_up("relu", [1] * 5).model_copy(update=own))
+    done = call("scripts/benchmark.py", command, "--results", results)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith(f"error: {results}/{kind}/relu.json: {told[1]} ")
+    assert "5eCr37" not in done.stdout + done.stderr
+    assert [path.name for path in results.rglob("*") if path.is_file()] == ["relu.json"]
+
+
+def test_the_leaderboard_takes_in_nothing_that_the_check_refuses(
+    call: Call, tmp_path: Path
+) -> None:
+    save(tmp_path / "benchmark", made_up("relu", [1] * 5))
+    check, board = (
+        call("scripts/benchmark.py", command, "--results", tmp_path)
+        for command in ("check", "leaderboard")
+    )
+    assert board.returncode == 1
+    assert board.stderr == check.stderr
+    assert len(board.stderr.splitlines()) == 1
+    assert not (tmp_path / "LEADERBOARD.md").exists()
+
+
+def test_a_card_without_its_entry_is_refused(call: Call, tmp_path: Path) -> None:
+    kept = cards.save(tmp_path / "cards", card(entry="relu", overrides=("activation=relu",)))
+    for command in ("check", "leaderboard"):
+        done = call("scripts/benchmark.py", command, "--results", tmp_path)
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"error: {kept} is the card of an entry that has no results")
 
 
 @pytest.mark.parametrize(("given", "jobs"), [([], 7), (["--jobs", "2"], 2), (["--jobs", "0"], 0)])

@@ -12,6 +12,7 @@ from rectifiers.results.benchmark.entries import EntryResults, Origin, RunResult
 from rectifiers.results.benchmark.standing import standing
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.provenance import committed_file, committed_fingerprint
+from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CHECKOUT, git
 from rectifiers.runtime.schema import checked
@@ -25,7 +26,7 @@ def check(results: EntryResults, stem: str) -> None:
         code.
     """
     for reason in _reasons(results, stem):
-        raise InputError(f"results/benchmark/{stem}.json: {reason}")
+        raise InputError(f"results/benchmark/{stem}.json: {printable(reason)}")
 
 
 def _reasons(results: EntryResults, stem: str) -> Iterator[str]:

@@ -59,6 +59,7 @@ def check_overrides(overrides: Sequence[str], place: Path) -> None:
         is_setting = len(parts) > 1  # the one thing that a plus may add
         if (
             not equals
+            or each != printable(each)
             or not all(part.isidentifier() for part in parts)
             or parts[0] == "hydra"
             or (key.startswith("+") and not is_setting)

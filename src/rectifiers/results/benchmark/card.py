@@ -14,6 +14,7 @@ from rectifiers.results.benchmark.standing import Standing, scores, standing
 from rectifiers.results.benchmark.verdict import sentences
 from rectifiers.results.layout import Line, Table
 from rectifiers.runs.record_parts import Json
+from rectifiers.runs.trust import check_overrides
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import read_bytes, write_text
 from rectifiers.runtime.schema import Section
@@ -58,14 +59,16 @@ def load(path: Path) -> Card:
     """Read a card's record.
 
     Raises:
-        InputError: where it cannot be read, or is none.
+        InputError: where it cannot be read, is none, or one whose overrides reach beyond `conf/`.
     """
     try:
-        return Card.model_validate_json(read_bytes(path, LARGEST_BYTES))
+        found = Card.model_validate_json(read_bytes(path, LARGEST_BYTES))
     except (OSError, ValidationError) as error:
         raise InputError(
             f"{path} is no usable card ({str(error).splitlines()[0]}); make it again"
         ) from error
+    check_overrides(found.overrides, path)
+    return found
 
 
 def chapters(

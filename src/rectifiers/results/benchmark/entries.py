@@ -17,6 +17,7 @@ from rectifiers.results.measures import dead_share, has_diverged
 from rectifiers.results.origin import machine_of
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.record_parts import Count, Number, Percent, Positive, Rate
+from rectifiers.runs.trust import check_overrides
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import read_bytes, write_text
 from rectifiers.runtime.schema import Section
@@ -237,15 +238,18 @@ def load(path: Path) -> EntryResults:
     """Read an entry's file.
 
     Raises:
-        InputError: where it cannot be read, or holds no entry.
+        InputError: where it cannot be read, holds no entry, or one whose overrides reach beyond
+            `conf/`.
     """
     try:
-        return EntryResults.model_validate_json(read_bytes(path, LARGEST_BYTES))
+        found = EntryResults.model_validate_json(read_bytes(path, LARGEST_BYTES))
     except (OSError, ValidationError, ValueError) as error:
         reason = " ".join(str(error).splitlines()[:3])
         raise InputError(
             f"{path} is no usable entry of the benchmark ({reason}); run it again"
         ) from error
+    check_overrides(found.overrides, path)
+    return found
 
 
 def load_all(folder: Path) -> dict[str, EntryResults]:
