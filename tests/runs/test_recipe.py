@@ -8,6 +8,7 @@ import torch
 
 from conftest import compose_config
 from rectifiers.runs.config import RunConfig
+from rectifiers.runtime.errors import InputError
 from rectifiers.training.build import build_network, open_source
 from rectifiers.training.optim import build_sgd
 
@@ -49,6 +50,27 @@ def test_the_papers_numbers_stand_in_its_experiments(experiment: str) -> None:
     config = compose_config(f"experiment={experiment}")
     expected = PAPER | EXPERIMENTS[experiment]
     assert {key: at(config, key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["model=small14", "data=digits"], (0.02, 0.02, 0.002)),  # a quarter of the width
+        (["model=model_a", "data=digits", "model.width=0.0625"], (0.04, 0.04, 0.004)),
+        (["model=small14", "init.fc_std=null"], None),
+        (["model=mlp"], None),  # not a network of the paper
+        (["experiment=claim/cifar_table2"], None),  # its records are older than the preset
+    ],
+)
+def test_fully_connected_layers_start_small(
+    overrides: list[str], expected: tuple[float, ...] | None
+) -> None:
+    assert compose_config(*overrides).init.fc_std == expected
+
+
+def test_a_wrong_width_is_named_by_its_own_key() -> None:
+    with pytest.raises(InputError, match=r"model\.width=0"):
+        compose_config("model=small14", "model.width=0")
 
 
 def optimised(activation: str) -> tuple[RunConfig, torch.nn.Module, torch.optim.Optimizer]:

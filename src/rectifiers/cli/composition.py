@@ -1,6 +1,7 @@
 """Hydra's edge: from overrides, or from a finished run's folder, to the typed configuration that
 all else takes."""
 
+import math
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from os import listdir
@@ -32,6 +33,16 @@ from rectifiers.runtime.files import CONF, read_yaml
 Choices = dict[str, str | None]  # the option that was chosen of each group
 # What a test may choose.
 PLACES = ("runs_dir", "cache_dir", "data.root")
+
+
+def _over_root(numbers: Sequence[float], width: float) -> Any:
+    is_usable = isinstance(width, int | float) and width > 0  # else it is refused by its own key
+    root = math.sqrt(width) if is_usable else 1.0
+    return OmegaConf.create([number / root for number in numbers])
+
+
+OmegaConf.register_new_resolver("over_root", _over_root)  # conf/small_fc.yaml uses it
+
 FREE = ("evaluation", "compute", "logger", *PLACES, "data.download")
 
 
