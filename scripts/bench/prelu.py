@@ -1,13 +1,15 @@
-"""What PReLU costs: the operation, and a whole training step of the 14-layer network, beside ReLU
-and torch's PReLU.
+"""What PReLU costs beside torch's PReLU and ReLU: the operation on the shapes of many networks, and
+whole training steps.
 
 `python scripts/bench/prelu.py [rounds] [batch]` prints tables and writes
 results/bench/<machine>.json. Ratios are of CPU time on one thread, interleaved; where there is a
-GPU, of the clock on that. The network of the step is the paper's at full width."""
+GPU, of the clock on that. On a CPU maps are channels last, as in a run, but for those of 1-D
+networks."""
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from harness import (
@@ -17,7 +19,6 @@ from harness import (
     interleave,
     measure,
     medians,
-    paper_network,
     ratios,
     sgd,
     training_step,
@@ -25,91 +26,154 @@ from harness import (
 )
 from torch import Tensor, nn
 
+from rectifiers.cli.composition import composed
 from rectifiers.nn.kernels import PReLU, cpu
-from rectifiers.nn.networks.network import ActivationFactory
+from rectifiers.nn.networks.modules import ActivationFactory
+from rectifiers.nn.networks.network import Network
+from rectifiers.nn.networks.residual import resnet
 
-BATCH = 128 if DEVICE == "cuda" else 8
-SHAPES = ((BATCH, 64, 112, 112), (BATCH, 256, 18, 18))
-FORMATS = {"NCHW": torch.contiguous_format, "channels last": torch.channels_last}
+BATCH = 128 if DEVICE == "cuda" else 16
+SHAPES = {  # of one image: channels, then positions
+    "small14_32, width .25, conv1": (16, 32, 32),
+    "small14_32, width .25, conv2": (32, 16, 16),
+    "small14_32, width .25, conv3": (64, 8, 8),
+    "small14_32, width .25, fc1": (1024,),
+    "small14, conv1": (64, 109, 109),
+    "small14, conv2": (128, 36, 36),
+    "small14, conv3": (256, 18, 18),
+    "model A, conv1": (96, 112, 112),
+    "model A, conv2": (256, 56, 56),
+    "resnet20, width .25, stage 1": (4, 32, 32),
+    "resnet20, width .5, stage 1": (8, 32, 32),
+    "resnet20, stage 1": (16, 32, 32),
+    "resnet20, stage 2": (32, 16, 16),
+    "resnet20, stage 3": (64, 8, 8),
+    "VGG-19, conv1": (64, 224, 224),
+    "VGG-19, conv3": (256, 56, 56),
+    "VGG-19, fc1": (4096,),
+    "iresnet (ArcFace), stage 1": (64, 56, 56),
+    "iresnet (ArcFace), stage 4": (512, 7, 7),
+    "U-Net (MONAI), top": (16, 128, 128),
+    "U-Net (MONAI), bottom": (256, 8, 8),
+    "SRGAN, generator": (64, 24, 24),
+    "SRGAN, upsampled": (64, 96, 96),
+    "Conv-TasNet, block": (512, 1000),
+    "three channels": (3, 64, 64),
+}
+SHARED = ("Conv-TasNet, block",)  # one slope for all channels, as nn.PReLU() has it
 KINDS: dict[str, ActivationFactory] = {
     "ReLU": lambda _: nn.ReLU(),
     "PReLU, torch's": nn.PReLU,
-    "PReLU, torch's, compiled": lambda channels: torch.compile(nn.PReLU(channels)),
     "PReLU": PReLU,
-    "PReLU, shared": lambda _: PReLU(1),
-    "PReLU, torch's, shared": lambda _: nn.PReLU(1),
 }
-IN_A_STEP = ("ReLU", "PReLU, torch's", "PReLU")
-COPY = "a copy of as many bytes"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class Step(NamedTuple):
+    """A network whose training step is timed, on images of `px`."""
+
+    model: str
+    width: float
+    px: int
+    images: int  # times the batch
+
+    def network(self, make: ActivationFactory) -> nn.Module:
+        if self.model == "resnet20":
+            return resnet(make, 10, 3, self.px, width=self.width, norm="batch")
+        overrides = [f"model={self.model}", f"model.width={self.width}"]
+        rows = composed(overrides).model.layers(10)
+        return Network(rows, make, channels=3, input_px=self.px)
+
+
+STEPS = {
+    "small14_32, width .25": Step("small14_32", 0.25, 32, 8),
+    "resnet20, width .25": Step("resnet20", 0.25, 32, 8),
+    "resnet20, width .5": Step("resnet20", 0.5, 32, 8),
+    "resnet20": Step("resnet20", 1.0, 32, 8),
+    "VGG-19, width .25": Step("vgg19", 0.25, 64, 1),
+}
+
+
+def autocast(dtype: torch.dtype) -> AbstractContextManager[Any]:
+    return nullcontext() if dtype == torch.float32 else torch.autocast(DEVICE, dtype=dtype)
 
 
 def forward_and_backward(module: nn.Module, x: Tensor, dy: Tensor) -> None:
-    torch.autograd.grad(module(x), [x, *module.parameters()], dy)
+    with autocast(x.dtype):
+        y = module(x)
+    torch.autograd.grad(y, [x, *module.parameters()], dy)
 
 
-def operation(rounds: int) -> dict[str, dict[str, dict[str, float]]]:
-    """Time the activation alone, over ReLU's; and a copy of the five tensors that its two passes
-    touch."""
+def kept_bytes(module: nn.Module, x: Tensor) -> int:
+    """Return the bytes that the operation keeps for the backward pass beside its output, which the
+    next layer keeps."""
+    kept: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), autocast(x.dtype):
+        y = module(x)
+    kept.pop(y.untyped_storage().data_ptr(), None)
+    return sum(kept.values())
+
+
+def operation(rounds: int, batch: int) -> dict[str, dict[str, Any]]:
+    """Time forward and backward passes of the activation alone, over ReLU's."""
     times = {}
-    for shape in SHAPES:
-        for layout, memory in FORMATS.items():
-            x, dy = (torch.randn(shape, device=DEVICE).to(memory_format=memory) for _ in range(2))
+    for name, (channels, *sides) in SHAPES.items():
+        memory = torch.channels_last if len(sides) == 2 else torch.contiguous_format
+        slopes = 1 if name in SHARED else channels
+        for kind, dtype in DTYPES.items():
+            shape = (batch, channels, *sides)
+            x = torch.randn(shape, device=DEVICE, dtype=dtype).to(memory_format=memory)
             x.requires_grad_()
-            source = torch.randn(5 * x.numel() // 2, device=DEVICE)
+            dy = torch.randn_like(x)
+            modules = {label: make(slopes).to(DEVICE) for label, make in KINDS.items()}
             ways: dict[str, Way] = {
-                name: partial(forward_and_backward, make(shape[1]).to(DEVICE), x, dy)
-                for name, make in KINDS.items()
+                label: waiting(partial(forward_and_backward, module, x, dy))
+                for label, module in modules.items()
             }
-            ways[COPY] = partial(torch.empty_like(source).copy_, source)
-            seconds = interleave(
-                {name: waiting(way) for name, way in ways.items()}, 4 * rounds, CLOCK
-            )
-            times[f"{'x'.join(map(str, shape))}, {layout}"] = {
-                name: ratios(seconds, name, "ReLU") for name in ways
+            seconds = interleave(ways, rounds, CLOCK)
+            times[f"{name}, {kind}"] = {
+                "numbers": x.numel(),
+                "us": medians(seconds, 1e6),
+                "over_relu": {label: ratios(seconds, label, "ReLU") for label in ways},
+                "kept_bytes": {label: kept_bytes(module, x) for label, module in modules.items()},
             }
     return times
 
 
-def step(make: ActivationFactory, batch: int, memory: torch.memory_format) -> Way:
-    """Return a training step of small14 on noise."""
-    network = paper_network("small14", make).to(DEVICE, memory_format=memory)
-    return training_step(network, sgd(network, fused=True), batch, DEVICE)
-
-
-def kept_bytes(make: ActivationFactory, batch: int = 2) -> float:
-    """Return the bytes of activations per image that a forward pass keeps for the backward pass."""
-    network = paper_network("small14", make)
-    parameters = {p.untyped_storage().data_ptr() for p in network.parameters()}
-    saved: dict[int, int] = {}
-
-    def note(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in parameters:
-            saved[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        scores = network(torch.randn(batch, 3, 224, 224))
-    del scores  # until here, so that no storage is used twice
-    return sum(saved.values()) / batch
+def steps(rounds: int, batch: int) -> dict[str, dict[str, Any]]:
+    """Time training steps of whole networks, over those with ReLU."""
+    times = {}
+    for name, step in STEPS.items():
+        for kind, dtype in DTYPES.items():
+            ways = {}
+            for label, make in KINDS.items():
+                network = step.network(make).to(DEVICE, memory_format=torch.channels_last)
+                ways[label] = training_step(
+                    network,
+                    sgd(network, fused=True),
+                    step.images * batch,
+                    DEVICE,
+                    dtype == torch.bfloat16,
+                    (3, step.px, step.px),
+                    10,
+                )
+            seconds = interleave(ways, rounds, CLOCK)
+            times[f"{name}, {kind}"] = {
+                "ms": medians(seconds, 1e3),
+                "over_relu": {label: ratios(seconds, label, "ReLU") for label in ways},
+            }
+    return times
 
 
 def main(rounds: int, batch: int) -> dict[str, Any]:
     if cpu.unavailable_reason():
         sys.exit(f"error: there is no C library ({cpu.unavailable_reason()}); call make native")
-    operations = operation(rounds)
-    ways = {
-        f"{name}, {layout}": step(KINDS[name], batch, memory)
-        for name in IN_A_STEP
-        for layout, memory in FORMATS.items()
-    }
-    seconds = interleave(ways, rounds, CLOCK)
-    return {
-        "operation": operations,
-        "step": {name: ratios(seconds, name, f"ReLU, {name.rpartition(', ')[2]}") for name in ways},
-        "step_ms_an_image": medians(seconds, 1e3 / batch),
-        "kept_bytes_an_image": {name: kept_bytes(KINDS[name]) for name in IN_A_STEP},
-    }
+    return {"step": steps(rounds, batch), "operation": operation(2 * rounds, batch)}
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from torch.func import functional_call, grad, vmap
 from torch.fx import symbolic_trace
 
 from conftest import ROOT
-from rectifiers.nn.kernels import PReLU, cpu
+from rectifiers.nn.kernels import PReLU, cpu, prelu
 from rectifiers.nn.kernels.operator import MIN_SLOPE, _PReLU, kernels
 
 needs_library = pytest.mark.skipif(
@@ -29,6 +29,9 @@ SHAPES = {
     "maps": (3, 5, 7, 9),
     "wide maps": (2, 3, 20, 33),
     "channels last": (3, 37, 4, 5),
+    "channels last, 3": (4, 3, 9, 11),
+    "channels last, 8": (4, 8, 9, 11),
+    "channels last, 24": (3, 24, 5, 7),
     "vectors": (6, 19),
     "sequences": (2, 4, 50),
     "one number": (1, 1),
@@ -43,12 +46,17 @@ SLOPES = {
 }
 
 
+@pytest.fixture(autouse=True)
+def kernels_for_small_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prelu, "MIN_NUMBERS", 0)
+
+
 def given(name: str, dtype: torch.dtype, seed: int = 0) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     x, dy = (torch.randn(SHAPES[name], generator=generator).to(dtype) for _ in range(2))
     if x.numel() > 3:
         x.view(-1)[:3] = torch.tensor([0.0, -0.0, 1e-30]).to(dtype)
-    if name == "channels last":
+    if name.startswith("channels last"):
         x = x.to(memory_format=torch.channels_last)
     return x.requires_grad_(), dy
 
@@ -81,7 +89,9 @@ def test_prelu_equals_torchs_layer(
     assert torch.equal(y, expected_y)
     assert torch.equal(dx, expected_dx)
     assert dx.is_contiguous(
-        memory_format=torch.channels_last if shape == "channels last" else torch.contiguous_format
+        memory_format=torch.channels_last
+        if shape.startswith("channels last")
+        else torch.contiguous_format
     )
     exact = both(
         layer(nn.PReLU, a.to(dtype)).double(), x.detach().double().requires_grad_(), dy.double()
@@ -341,7 +351,7 @@ for dtype in (torch.float32, torch.bfloat16, torch.float16):
         if shape == (3, 6, 4, 4):
             v = v.to(memory_format=torch.channels_last)
         for slopes in (torch.linspace(-0.5, 1, shape[1]), torch.tensor([0.3]), torch.tensor(0.3).expand(shape[1])):
-            found, sums = cuda.backward(v, dy, slopes)
+            found, sums = cuda._gradients(v, dy, slopes)
             own = slopes.view(1, -1, *[1] * (v.dim() - 2)).float()
             expected = torch.where(v > 0, dy.float(), own * dy.float()).to(dtype)
             rtol = 2**-7 if dtype == torch.bfloat16 else 0  # to which the interpreter cuts numbers, and does not round
@@ -365,3 +375,34 @@ def test_the_gpus_kernels_compute_the_same_in_tritons_interpreter() -> None:
         timeout=300,
     )
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+@needs_library
+@pytest.mark.parametrize(("numbers", "is_ours"), [(2**14 - 1, False), (2**14, True)])
+def test_small_inputs_use_torchs_operation(
+    numbers: int, is_ours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    y = PReLU(1)(torch.randn(numbers, 1, requires_grad=True))
+    assert ("_PReLU" in type(y.grad_fn).__name__) == is_ours
+
+
+@needs_library
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 6, 8, 12, 16, 17, 24, 48, 200])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_every_number_of_channels_last_has_torchs_gradients(
+    channels: int, dtype: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(channels)
+    x, dy = (torch.randn(9, channels, 13, 11, generator=generator).to(dtype) for _ in range(2))
+    x = x.to(memory_format=torch.channels_last)
+    slopes = torch.linspace(0.125, 0.5, channels)
+    y = cpu.forward(x, slopes)
+    dx, da = cpu.backward(x, dy, slopes.to(dtype).float())
+    assert torch.equal(y, torch.prelu(x, slopes.to(dtype)))
+    exact = [v.double() for v in (x, dy)]
+    own = slopes.to(dtype).double().view(1, -1, 1, 1)
+    torch.testing.assert_close(dx, torch.where(x > 0, exact[1], own * exact[1]).to(dtype))
+    terms = torch.where(exact[0] > 0, 0.0, exact[0] * exact[1])
+    error = (da.double() - terms.sum((0, 2, 3))).abs()
+    assert (error <= 1e-6 * terms.abs().sum((0, 2, 3))).all()

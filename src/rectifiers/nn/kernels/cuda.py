@@ -76,8 +76,19 @@ def warps(block: int) -> int:
     return max(1, min(4, block // 128))
 
 
-def backward(v: Tensor, grad: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the same as `cpu.backward`; the sums are [parts, channels]."""
+def backward(
+    v: Tensor, grad: Tensor, slopes: Tensor, from_output: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Return the same as `cpu.backward`."""
+    grad_input, sums = _gradients(v, grad, slopes)
+    exact = sums.double().sum(0)
+    grad_slopes = (exact if len(slopes) > 1 else exact.sum().view(1)).float()
+    return grad_input, grad_slopes / slopes if from_output else grad_slopes
+
+
+def _gradients(v: Tensor, grad: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradient of the input, and sums [parts, channels], float32, of grad * v over
+    v <= 0."""
     order = memory_format(v)
     v, grad, slopes = (
         v.contiguous(memory_format=order),

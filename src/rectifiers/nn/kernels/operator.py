@@ -30,7 +30,9 @@ LIBRARY.define("prelu(Tensor x, Tensor slopes, bool? from_output=None) -> Tensor
 LIBRARY.define(
     "prelu_backward(Tensor v, Tensor grad, Tensor slopes, bool from_output) -> (Tensor, Tensor)"
 )
+LIBRARY.define("prelu_forward(Tensor x, Tensor slopes) -> Tensor")
 prelu: Any = torch.ops.rectifiers.prelu.default
+prelu_forward: Any = torch.ops.rectifiers.prelu_forward.default
 prelu_backward: Any = torch.ops.rectifiers.prelu_backward.default
 
 
@@ -59,10 +61,10 @@ def is_invertible(low: float, high: float) -> bool:
 class _PReLU(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, slopes: Tensor, from_output: bool | None = None) -> Tensor:
-        y = _forward(x, slopes)
+        # other types have no numbers: those of torch.compile, of export, fake tensors
+        has_numbers = {type(x), type(slopes)} <= {Tensor, nn.Parameter} and not x.is_meta
+        y = (prelu_forward if has_numbers else _forward)(x, slopes)
         if from_output is None:
-            # other types have no numbers: those of torch.compile, of export, fake tensors
-            has_numbers = {type(x), type(slopes)} <= {Tensor, nn.Parameter} and not x.is_meta
             from_output = has_numbers and is_invertible(
                 *(bound.item() for bound in slopes.aminmax())
             )
@@ -95,6 +97,11 @@ def _forward(x: Tensor, slopes: Tensor, from_output: bool | None = None) -> Tens
     return torch.prelu(x, slopes.to(x.dtype))
 
 
+def _forward_on_cpu(x: Tensor, slopes: Tensor, from_output: bool | None = None) -> Tensor:
+    own = x.dim() > 1 and has_kernel("cpu", x.dtype)
+    return (cpu.forward if own else _forward)(x, slopes)
+
+
 def _forward_formula(x: Tensor, slopes: Tensor, from_output: bool | None = None) -> Tensor:
     x = _autocast(x)
     return torch.where(x > 0, x, _per_channel(slopes, x) * x)
@@ -111,21 +118,16 @@ def _autocast(x: Tensor) -> Tensor:
 
 
 def _under_autocast(x: Tensor, slopes: Tensor, from_output: bool | None = None) -> Tensor:
-    x = _autocast(x)
-    with torch.autocast(x.device.type, enabled=False):
-        return prelu(x, slopes, from_output)
+    return _PReLU.apply(_autocast(x), slopes, from_output)
 
 
-def _backward(v: Tensor, grad: Tensor, slopes: Tensor, from_output: bool) -> tuple[Tensor, Tensor]:
+def _backward(v: Tensor, grad: Tensor, slopes: Tensor, from_output: bool) -> Any:
     """Return the gradients of the input, like `v`, and of the slopes.
 
     v: [N, channels, ...], the input, or the output where `from_output`; grad: the gradient of the
     output."""
     slopes = slopes.to(v.dtype).float()  # as rounded for the output
-    grad_input, sums = kernels(v.device.type).backward(v, grad, slopes)
-    exact = sums.double().sum(0)
-    grad_slopes = (exact if len(slopes) > 1 else exact.sum().view(1)).float()
-    return grad_input, grad_slopes / slopes if from_output else grad_slopes
+    return kernels(v.device.type).backward(v, grad, slopes, from_output)
 
 
 def _backward_shapes(
@@ -154,9 +156,12 @@ for key, function in {
     "AutocastCPU": _under_autocast,
     "AutocastCUDA": _under_autocast,
     "Autograd": _PReLU.apply,
+    "CPU": _forward_on_cpu,
     "CompositeExplicitAutograd": _forward,  # also of tensors without numbers
 }.items():
     LIBRARY.impl("prelu", function, key)
+LIBRARY.impl("prelu_forward", _forward_on_cpu, "CPU")
+LIBRARY.impl("prelu_forward", _forward, "CompositeExplicitAutograd")
 for key, gradients in {
     "FuncTorchDynamicLayerFrontMode": _backward_formula,
     "CPU": _backward,

@@ -8,13 +8,17 @@ import torch
 from torch import Tensor, nn
 
 from rectifiers.nn.kernels.operator import has_kernel, is_invertible, prelu
+from rectifiers.runtime.torch_internals import functorch_is_active
+
+MIN_NUMBERS = 2**14  # on a CPU; below, calling the kernel takes longer than torch's whole operation
 
 
 class PReLU(nn.PReLU):
     """torch's PReLU with a one-pass backward; [N, channels, ...] in and out.
 
     Outputs equal torch's to the bit, gradients to rounding. torch's own operation is used without a
-    gradient, in double precision, and without a C compiler or Triton. As after ReLU, and unlike
+    gradient, in double precision, for less than 16,384 numbers on a CPU, and without a C compiler
+    or Triton. As after ReLU, and unlike
     after torch's layer, the output must not be changed in place."""
 
     from_output: bool | None = None  # what `asked_together` knows of the slopes
@@ -34,10 +38,17 @@ def _is_supported(x: Tensor, slopes: Tensor) -> bool:
         # none
         (torch.compiler.is_compiling() or has_kernel(device, x.dtype))
         and x.dim() > 1
+        and (device != "cpu" or _is_worth_a_call(x))
         and slopes.dtype == torch.float32
         and (x.dtype == torch.float32 or torch.is_autocast_enabled(device))
         and len(slopes) in (1, x.shape[1])
     )
+
+
+def _is_worth_a_call(x: Tensor) -> bool:
+    # not all transforms of torch.func have a rule for torch's operation
+    is_followed = torch.compiler.is_compiling() or functorch_is_active()
+    return is_followed or x.numel() >= MIN_NUMBERS
 
 
 @contextmanager
