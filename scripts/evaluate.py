@@ -9,8 +9,8 @@ Settings (key=value):
   runs_dir, cache_dir, data.root, compute and their keys are those of train.py
 
 Examples:
-  python scripts/evaluate.py run=e6eb31a64f10 evaluation=dense_multi_scale
-  python scripts/evaluate.py run=[e6eb31a64f10,0c255a4692ea] evaluation=ten_view
+  python scripts/evaluate.py run=b7cc5f7113d3 evaluation=dense_multi_scale
+  python scripts/evaluate.py run=[b7cc5f7113d3,c8754e788a5f] evaluation=ten_view
   python scripts/evaluate.py run=vgg19.pt model=vgg19 activation=relu data=imagenet
 
 What a run lacks is tested from its last checkpoint and added to its record; an ensemble gets a
