@@ -286,6 +286,64 @@ def test_a_test_writes_where_the_command_line_says_and_not_where_the_run_does(
     assert not (tmp_path / "elsewhere").exists()
 
 
+@pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
+@pytest.mark.parametrize("drops", [[1], [3]], ids=["within", "beyond"])
+def test_a_file_that_a_run_refers_to_is_not_read(
+    call: Call, finished: Outcome, tmp_path: Path, command: tuple[str, ...], drops: list[int]
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("5eCr37")
+    reference = {"drop_epochs": drops, "drop_epochs_from": str(secret)}
+    folder = foreign(finished, tmp_path, lambda config: config["optim"].update(reference))
+    program, *rest = (each.replace("OUT", str(tmp_path)) for each in command)
+    done = call(program, *rest, f"run={folder}")
+    assert done.returncode == 0, done.stderr
+    assert "5eCr37" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("link", "arguments"),
+    [
+        ("{run}/scores", ("evaluation.keep_scores=true",)),
+        ("{run}/scores", ()),
+        ("{run}/wandb", ("logger=wandb", "logger.mode=offline")),
+        (".locks", ()),
+    ],
+)
+def test_a_folder_that_is_a_symbolic_link_is_not_written_to(
+    call: Call, finished: Outcome, tmp_path: Path, link: str, arguments: tuple[str, ...]
+) -> None:
+    folder = foreign(finished, tmp_path, lambda config: None)
+    victim = tmp_path / "victim"
+    (victim / "run-1").mkdir(parents=True)
+    (victim / "ten_view.npz").write_text("words")
+    place = folder.parent / link.format(run=folder.name)
+    place.symlink_to(victim, target_is_directory=True)
+    done = call("scripts/evaluate.py", f"run={folder}", "evaluation=ten_view", *arguments)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert f"{place} is a symbolic link, which is not followed" in done.stderr
+    assert sorted(path.name for path in victim.iterdir()) == ["run-1", "ten_view.npz"]
+
+
+@pytest.mark.process
+def test_an_ensemble_is_not_written_through_a_symbolic_link(
+    call: Call, finished: Outcome, tmp_path: Path
+) -> None:
+    folders = [
+        foreign(finished, tmp_path, lambda config, seed=seed: config.update(seed=seed))  # type: ignore[misc]
+        for seed in (1, 2)
+    ]
+    (tmp_path / "victim").mkdir()
+    whole = tmp_path / "runs" / run_id({"members": sorted(folder.name for folder in folders)})
+    whole.symlink_to(tmp_path / "victim", target_is_directory=True)
+    runs = ",".join(map(str, folders))
+    done = call("scripts/evaluate.py", f"run=[{runs}]", "evaluation=center")
+    assert f"{whole} is a symbolic link, which is not followed" in done.stderr
+    assert done.returncode == 1
+    assert not list((tmp_path / "victim").iterdir())
+
+
 def test_a_choice_in_a_record_is_no_path(call: Call, finished: Outcome, tmp_path: Path) -> None:
     folder = foreign(finished, tmp_path, lambda config: None)
     (tmp_path / "words.yaml").write_text("words")
@@ -577,6 +635,18 @@ def test_a_log_that_is_a_symbolic_link_is_not_written_to(
         assert "symbolic link" in done.stderr.splitlines()[-1]
         assert "Traceback" not in done.stderr
     assert victim.read_text() == "words"
+
+
+@pytest.mark.parametrize("command", ["launch", "run", "status"])
+def test_a_sweeps_folder_of_logs_that_is_a_symbolic_link_is_not_written_to(
+    call: Call, sweep: Path, tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "victim").mkdir()
+    (sweep / "logs").symlink_to(tmp_path / "victim", target_is_directory=True)
+    done = call("scripts/sweep.py", command, sweep)
+    assert done.returncode == 1
+    assert done.stderr == f"error: {sweep}/logs is a symbolic link, which is not followed\n"
+    assert not list((tmp_path / "victim").iterdir())
 
 
 def nested(levels: int) -> str:

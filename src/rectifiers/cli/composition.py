@@ -28,7 +28,7 @@ from rectifiers.runs.folder import run_folder
 from rectifiers.runs.record import EnsembleRecord
 from rectifiers.runs.trust import check_plain, check_targets
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import CONF, read_yaml
+from rectifiers.runtime.files import CONF, read_yaml, refuse_link
 
 Choices = dict[str, str | None]  # the option that was chosen of each group
 # What a test may choose.
@@ -170,6 +170,8 @@ def of_run(
             "where anything is written"
         )
     folder = _folder_of(name, Path(given.get("runs_dir", "runs")))
+    for place in (folder / "scores", folder / "wandb"):  # which a test writes to
+        refuse_link(place)
     record = records.load(folder / "record.json")
     if isinstance(record, EnsembleRecord):
         raise InputError(
@@ -181,7 +183,7 @@ def of_run(
         plain = read_yaml(folder / "config.yaml")
         check_plain(plain, folder / "config.yaml")
         check_targets(plain, folder / "config.yaml", trust)
-        if not all(isinstance(plain[section], dict) for section in ("compute", "data")):
+        if not all(isinstance(plain[section], dict) for section in ("compute", "data", "optim")):
             raise ValueError("it is no configuration of a run")
         own: Any = OmegaConf.create(plain)
         science = {
@@ -208,6 +210,8 @@ def of_run(
         for key, value in science.items():
             OmegaConf.update(own, key, value)
         own.cache_dir = asked.cache_dir
+        if own.optim.get("drop_epochs_from") is not None:
+            own.optim.drop_epochs_from = {}  # its drop epochs are in the configuration
         is_logged = any(key.partition(".")[0] == "logger" for key in given)
         own.logger = asked.logger if is_logged else {"name": "none"}
         if "download" in own.data or may_download:

@@ -33,7 +33,13 @@ from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.trust import check_overrides, check_targets
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import check_writable, read_bytes, read_yaml, write_text
+from rectifiers.runtime.files import (
+    check_writable,
+    read_bytes,
+    read_yaml,
+    refuse_link,
+    write_text,
+)
 from rectifiers.runtime.schema import Section
 
 FORWARD_AND_BACKWARD = 3
@@ -276,6 +282,7 @@ def load(folder: Path) -> list[Job]:
         InputError: where the folder has no sweep, or one whose overrides reach beyond the
         configuration.
     """
+    refuse_link(folder / "logs")
     try:
         kept = _Kept.model_validate_json(json.dumps(read_yaml(_path(folder)), default=str))
     except (OSError, ValueError) as error:

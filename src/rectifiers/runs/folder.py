@@ -26,7 +26,7 @@ from rectifiers.runs.record import EnsembleRecord, TrainingRecord, load_training
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.distributed import launch_id
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import read_bytes, write_text
+from rectifiers.runtime.files import read_bytes, refuse_link, write_text
 
 LARGEST_NOTE = 2**16  # bytes
 MARK = "launch"  # which launch of several processes began it
@@ -104,13 +104,15 @@ def find(config: RunConfig) -> Found | None:
 
 
 def settle(config: RunConfig) -> RunConfig:
-    """Return `config` with the drop epochs of the run that it refers to; itself as long as that run
-    has no name.
+    """Return `config` with the drop epochs of the run that it refers to; itself without a reference,
+    and as long as that run has no name.
 
     Raises:
         InputError: where that run diverged, or has no record (`NotYet`).
     """
     reference = config.optim.drop_epochs_from
+    if not reference:
+        return config
     name = _sibling(config, reference) if isinstance(reference, Mapping) else reference
     return config if name is None else config.with_drop_epochs(_drop_epochs(name, config.runs_dir))
 
@@ -162,6 +164,7 @@ def held(folder: Path, patience_s: float = 1) -> Iterator[None]:
         InputError: where there can be no lock.
     """
     path = _lock_path(folder)
+    refuse_link(path.parent)
     lock = FileLock(path, timeout=patience_s, fallback_to_soft=False, on_acquired=_write_holder)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -189,6 +192,7 @@ def lock_for_child(folder: Path) -> int | None:
     The process holds the lock until it ends or closes the descriptor, from before its own code
     runs."""
     path = _lock_path(folder)
+    refuse_link(path.parent)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)

@@ -109,6 +109,17 @@ def read_bytes(path: Path, largest: int) -> bytes:
     return content
 
 
+def refuse_link(place: Path) -> None:
+    """Refuse a folder that anybody may have made a symbolic link to anywhere, before it is written
+    to.
+
+    Raises:
+        InputError: where `place` is a symbolic link.
+    """
+    if place.is_symlink():
+        raise InputError(f"{place} is a symbolic link, which is not followed")
+
+
 class _PlainLoader(yaml.SafeLoader):
     """Reads plain YAML: aliases, which can stand for any amount of data, and keys given twice are
     errors."""

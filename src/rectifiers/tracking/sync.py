@@ -9,7 +9,7 @@ from rectifiers.runs.config import Logger
 from rectifiers.runs.folder import held
 from rectifiers.runs.record import EnsembleRecord, TrainingRecord
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import read_yaml
+from rectifiers.runtime.files import read_yaml, refuse_link
 from rectifiers.runtime.schema import checked
 from rectifiers.tracking import client
 from rectifiers.tracking.mirror import publish
@@ -27,8 +27,7 @@ def sync(runs: Path) -> Iterator[Outcome]:
         raise InputError(f"--runs={runs} is not a folder; give the one that holds the runs")
     for folder in sorted(path.parent for path in runs.glob("*/wandb") if path.is_dir()):
         try:
-            if (folder / "wandb").is_symlink():
-                raise InputError(f"{folder / 'wandb'} is a symbolic link, which is not followed")
+            refuse_link(folder / "wandb")
             with held(folder):
                 if not (folder / "record.json").exists():
                     yield (

@@ -16,6 +16,7 @@ from rectifiers.runs.record import SCHEMA_VERSION, EnsembleRecord, Member, Train
 from rectifiers.runs.record_parts import EnsembleResult, Provenance
 from rectifiers.runtime.distributed import broadcast_from_rank_zero
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import refuse_link
 from rectifiers.runtime.signals import deferring_signals, stop_if_requested
 from rectifiers.training.run import Choices, Outcome, train
 
@@ -69,6 +70,7 @@ def _averaged(
         )
     ours = {"members": ids}
     path = runs_dir / run_id(ours) / "record.json"
+    refuse_link(path.parent)
     parts = [outcome.record for outcome in outcomes]
     choices = {key: [part.choices.get(key) for part in parts] for key in ("data", "debug")}
     if len({part.images.tested for part in parts}) > 1:

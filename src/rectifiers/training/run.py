@@ -28,7 +28,7 @@ from rectifiers.runtime.distributed import (
     world,
 )
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import NO_ROOM, write_text
+from rectifiers.runtime.files import NO_ROOM, refuse_link, write_text
 from rectifiers.runtime.signals import deferring_signals, stop_if_requested
 from rectifiers.tracking.client import Tracked
 from rectifiers.tracking.mirror import Mirror, mirrored
@@ -253,6 +253,8 @@ def test_weights(config: RunConfig, path: Path) -> Results:
         describes.
     """
     here, folder = world(), path.with_name(f"{path.name}.tested")
+    for place in (folder, folder / "scores"):
+        refuse_link(place)
     with _errors_in_words(config, here):
         meet(config, here)
         run_on_all_ranks(lambda: check_functions(config))
