@@ -326,6 +326,16 @@ def test_a_folder_that_is_a_symbolic_link_is_not_written_to(
     assert sorted(path.name for path in victim.iterdir()) == ["run-1", "ten_view.npz"]
 
 
+def test_scores_of_a_plain_state_dict_are_not_written_through_a_symbolic_link(
+    call: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "weights.pt").touch()
+    (tmp_path / "weights.pt.tested").symlink_to(tmp_path, target_is_directory=True)
+    done = call("scripts/evaluate.py", f"run={tmp_path}/weights.pt", *TINY)
+    assert done.returncode == 1
+    assert f"{tmp_path}/weights.pt.tested is a symbolic link" in done.stderr
+
+
 @pytest.mark.process
 def test_an_ensemble_is_not_written_through_a_symbolic_link(
     call: Call, finished: Outcome, tmp_path: Path

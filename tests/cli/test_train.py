@@ -161,7 +161,14 @@ REFUSED = [
     ('seed="1', """error: seed="1 cannot be read; quote the value: 'seed="1"'"""),
     (f"runs_dir={'a' * 300}", "cannot be used (File name too long); give another"),
     (f"optim.drop_epochs_from={'a' * 300}", "/record.json); finish that run first, or give a"),
-    ("seed=(", "error: Error parsing override 'seed=('"),
+    ("seed=(", "error: seed=( cannot be read as key=value; check its brackets, commas and quotes"),
+    ("activation=prelu,", "error: activation=prelu, cannot be read as key=value; check its "),
+    ("evaluation=[center,]", "error: evaluation=[center,] cannot be read as key=value; check its "),
+    ("seed=[1", "error: seed=[1 cannot be read as key=value; check its brackets, commas and"),
+    (
+        "evaluation=[center,ten_view,center]",
+        "error: evaluation=[center,ten_view,center] has center twice; give it once",
+    ),
     (
         "activation._target_=torch.nn.Relu",
         "imported (module 'torch.nn' has no attribute 'Relu'); did you mean",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rectifiers.runs.folder import held, is_held
+from rectifiers.runs.folder import held, is_held, lock_for_child
 from rectifiers.runtime.errors import InputError
 
 
@@ -81,6 +81,16 @@ def test_a_lock_that_is_a_symbolic_link_is_neither_followed_nor_truncated(tmp_pa
         pass
     assert not is_held(tmp_path / "run")
     assert victim.read_text() == "words"
+
+
+def test_a_folder_of_locks_that_is_a_symbolic_link_is_not_written_to(tmp_path: Path) -> None:
+    (tmp_path / "victim").mkdir()
+    (tmp_path / ".locks").symlink_to(tmp_path / "victim", target_is_directory=True)
+    with pytest.raises(InputError, match="symbolic link"), held(tmp_path / "run"):
+        pass
+    with pytest.raises(InputError, match="symbolic link"):
+        lock_for_child(tmp_path / "run")
+    assert not list((tmp_path / "victim").iterdir())
 
 
 @pytest.mark.parametrize("missing", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, QuotedString
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 
 from rectifiers.runs.config import RunConfig, Target, options
 from rectifiers.runtime.errors import InputError
@@ -148,11 +148,20 @@ def _check_options(group: str, text: str, argument: str, *, any_name: bool) -> N
         return
     choices = given.list if isinstance(given, ChoiceSweep) else [given]
     known = options(group).split(", ")
-    for name in (
-        name for choice in choices for name in (choice if isinstance(choice, list) else [choice])
-    ):
-        if isinstance(name, QuotedString):
-            name = name.text
+    for choice in choices:
+        named = [
+            name.text if isinstance(name, QuotedString) else name
+            for name in (choice if isinstance(choice, list) else [choice])
+        ]
+        _check_names(group, text, named, known, any_name=any_name)
+
+
+def _check_names(
+    group: str, text: str, named: Sequence[Any], known: Sequence[str], *, any_name: bool
+) -> None:
+    """Raise an InputError where a choice of options has one that is none of `known`, or one
+    twice."""
+    for name in named:
         if not isinstance(name, str) or not name:
             raise InputError(
                 f"{group}={text} is not usable; leave it out, or give {group}=<option> of: "
@@ -165,6 +174,8 @@ def _check_options(group: str, text: str, argument: str, *, any_name: bool) -> N
             if near and len(known) > MANY:
                 listed = "--help lists the options"
             raise InputError(f"{group}={name} is not known; {meant}{listed}")
+        if named.count(name) > 1:
+            raise InputError(f"{group}={text} has {name} twice; give it once")
 
 
 def _with_option(word: str) -> str:
@@ -320,6 +331,10 @@ def without_advice(error: Exception) -> str:
     ):  # a character that Hydra's grammar does not know outside of quotes
         key, _, value = argument.partition("=")
         return f"""{argument} cannot be read; quote the value: '{key}="{value.strip("'" + '"')}"'"""
+    if isinstance(error, OverrideParseException):
+        return (
+            f"{error.override} cannot be read as key=value; check its brackets, commas and quotes"
+        )
     if str(error).startswith("Ambiguous value for argument"):
         typed = str(error).partition("'")[2].partition("'")[0]
         return f"{typed} gives several values; add --multirun to run each, or give one"
