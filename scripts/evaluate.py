@@ -4,7 +4,8 @@ Settings (key=value):
   run           a run's name, the beginning of one, or its folder; [<run>,<run>,...]: their
                 ensemble; or the file of a plain state_dict
   evaluation    the protocols: an option of train.py, with its keys
-  trust         [<module>,...]: needed by a run whose functions are not of this package
+  trust         [<module>,...]: needed by a run whose functions conf/ does not name
+  data.download true: data may be written to data.root=, which must be given then
   logger=wandb  sends the result to W&B, too
   runs_dir, cache_dir, data.root, compute and their keys are those of train.py
 

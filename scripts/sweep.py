@@ -7,7 +7,7 @@ Examples:
   python scripts/sweep.py status sweeps/slopes
   python scripts/sweep.py collect sweeps/slopes
 
-A sweep whose functions are not of this package is launched with `trust=[<module>,...]`.
+A sweep whose functions conf/ does not name is launched with `trust=[<module>,...]`.
 """
 
 import argparse

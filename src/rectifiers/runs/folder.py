@@ -104,8 +104,8 @@ def find(config: RunConfig) -> Found | None:
 
 
 def settle(config: RunConfig) -> RunConfig:
-    """Return `config` with the drop epochs of the run that it refers to; itself without a reference,
-    and as long as that run has no name.
+    """Return `config` with the drop epochs of the run that it refers to; itself where it refers to
+    none, and as long as that run has no name.
 
     Raises:
         InputError: where that run diverged, or has no record (`NotYet`).
