@@ -80,6 +80,12 @@ def finish(
 
 def ranks(*per_rank: Sequence[str]) -> list[subprocess.CompletedProcess[str]]:
     """Run one process per rank without torchrun, each with a command of its own."""
+    ended = [(process, *process.communicate(timeout=200)) for process in start_ranks(*per_rank)]
+    return [subprocess.CompletedProcess(p.args, p.returncode, out, err) for p, out, err in ended]
+
+
+def start_ranks(*per_rank: Sequence[str]) -> list[subprocess.Popen]:
+    """Start the processes of `ranks`."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -97,8 +103,7 @@ def ranks(*per_rank: Sequence[str]) -> list[subprocess.CompletedProcess[str]]:
         }
         environment = {**ENVIRONMENT, **{name: str(value) for name, value in told.items()}}
         started.append(start(command, env=environment))
-    ended = [(process, *process.communicate(timeout=200)) for process in started]
-    return [subprocess.CompletedProcess(p.args, p.returncode, out, err) for p, out, err in ended]
+    return started
 
 
 def wait_for(seen: Callable[[], object], process: subprocess.Popen, seconds: float = 120) -> None:

@@ -68,7 +68,9 @@ def build_trainer(
             process_group_backend=BACKEND[compute.accelerator],
             timeout=datetime.timedelta(seconds=compute.timeout_s),
             gradient_as_bucket_view=True,
-            static_graph=True,
+            # keeps the buckets of the first step. Without it DDP builds them again, by the order of
+            # the gradients, and three ranks add in another order after a resumption
+            find_unused_parameters=True,
             # no forward pass of training reads one; `Classifier` sends them before validation
             broadcast_buffers=False,
         )

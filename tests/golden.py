@@ -1,0 +1,239 @@
+"""Golden results: what small runs give, bit by bit, with the ids and numbers of committed results.
+
+A change that is to move no number is held against them:
+
+    python tests/golden.py check          names what differs; five minutes on two cores
+    python tests/golden.py write runs     after a change that is marked [number] in CHANGELOG.md
+
+Each of six small runs is made on 1, 2 and 3 ranks, straight, and killed and resumed: the two agree
+bit by bit. Runs hold for the processor that made them. On another one, write them at the commit
+that golden.json names, and check the change with that.
+"""
+
+import argparse
+import hashlib
+import json
+import lzma
+import os
+import re
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from conftest import ROOT
+from processes import alone, finish, kill_what_is_left, ranks, start, start_ranks, wait_for
+from processes import record as record_path
+from rectifiers.cli.sweep import compose_job
+from rectifiers.results import claim_records
+from rectifiers.results.claims import answer, claims
+from rectifiers.runs import record as records
+from rectifiers.runs.identity import run_id, science
+from rectifiers.runtime import processor
+from rectifiers.runtime.files import git
+
+PLACE = Path(__file__).with_suffix(".json")
+NUMBERS = Path(__file__).with_name("golden_numbers.json.xz")
+
+COMMON = ("data=digits8", "optim.global_batch=48", "compute.threads=1", "logger=none")
+ROWS = ("model=mini", "model.stage2=2", "model.stage3=2", "model.filters=[12,16,20]")
+RUNS: dict[str, tuple[str, ...]] = {
+    "rows": (*ROWS, "model.dropout=0.2", "optim.epochs=4", "checkpoint.every_n_steps=5"),
+    "resnet": ("model=resnet20", "model.blocks=1", "model.width=0.5", "optim.epochs=3"),
+    "interventions": (
+        *("model=mlp", "model.depth=3", "model.hidden=32", "activation=relu", "preprocess=zca"),
+        *("callbacks=revive_dead", "callbacks.after_epoch=2", "optim.epochs=5"),
+    ),
+    "protocols": (
+        *(*ROWS, "activation=leaky_relu", "data.resize_px=10", "data.scale_jitter_px=[8,12]"),
+        *("data.pad_px=1", "optim.epochs=3", "evaluation=[calibration,dense_and_multi_view]"),
+    ),
+    "plateau": (
+        *("model=mlp", "model.depth=3", "model.hidden=32", "preprocess=standardize"),
+        *("optim.epochs=8", "optim.lr=0.1", "optim.patience=1"),
+    ),
+    "batch_norm": (
+        *(*ROWS, "activation=prelu_shared", "model.norm=batch"),
+        *("optim.epochs=4", "optim.drop_epochs=[2]"),
+    ),
+}
+WORLDS = (1, 2, 3)  # ranks
+CLOCK = ("seconds", "images_per_second")  # keys of an epoch that no run repeats
+
+
+def this_processor() -> str:
+    return f"{processor.name()} {processor.instructions()}"
+
+
+def run(place: Path, name: str, world: int, *, kill: bool) -> dict[str, Any]:
+    """Make a run below `place`, killed once after its first checkpoint where `kill`."""
+    overrides = (*RUNS[name], *COMMON, f"compute.devices={world}")
+    command = alone(place, *overrides)
+    if kill:
+        started = [start(command)] if world == 1 else start_ranks(*[command] * world)
+        wait_for(lambda: list(place.glob("runs/*/last.ckpt")), started[0])
+        for process in started:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+    if world == 1:
+        finish(command)
+    else:
+        for ended in ranks(*[command] * world):
+            assert ended.returncode == 0, ended.stderr
+    return result(record_path(place))
+
+
+def result(path: Path) -> dict[str, Any]:
+    """Return what is kept of a run: its id, history, weights and counts."""
+    record = json.loads(path.read_text())
+    state = torch.load(path.parent / "last.ckpt", weights_only=True)["state_dict"]
+    weights = hashlib.sha256()
+    for name, tensor in sorted(state.items()):
+        weights.update(name.encode() + tensor.contiguous().numpy().tobytes())
+    history = [
+        {key: value for key, value in epoch.items() if key not in CLOCK}
+        for epoch in record["history"]
+    ]
+    counts = {
+        protocol: [tested["num_images"], tested["top1_correct"], tested["top5_correct"]]
+        for protocol, tested in record["protocols"].items()
+    }
+    digest = hashlib.sha256(json.dumps(history, sort_keys=True).encode()).hexdigest()
+    return {
+        "id": record["run"],
+        "drop_epochs": record["drop_epochs"],
+        "train_loss": [epoch["train_loss"] for epoch in history],
+        "val/top1_error_pct": [epoch["val/top1_error_pct"] for epoch in history],
+        "history": digest,
+        "weights": weights.hexdigest(),
+        "counts": counts,
+    }
+
+
+def golden_runs() -> dict[str, Any]:
+    """Make all runs; a run that was killed and one that was not must be equal."""
+    found = {}
+    for name in RUNS:
+        for world in WORLDS:
+            with tempfile.TemporaryDirectory() as straight, tempfile.TemporaryDirectory() as killed:
+                found[f"{name}, {world} ranks"] = run(Path(straight), name, world, kill=False)
+                resumed = run(Path(killed), name, world, kill=True)
+            if resumed != found[f"{name}, {world} ranks"]:
+                raise AssertionError(f"{name} on {world} ranks: the killed run gave {resumed}")
+            print(f"{name}, {world} ranks: equal after a kill", file=sys.stderr)
+    return found
+
+
+def committed_records() -> Iterator[records.Record]:
+    """Yield all committed records, those that answer no claim any more among them."""
+    results = ROOT / "results"
+    for path in sorted((results / "records").glob("*.json")):
+        yield records.load(path)
+    for path in sorted((results / "claims").glob("*.jsonl.xz")):
+        for line in lzma.decompress(path.read_bytes()).splitlines():
+            yield records.parse(line)
+    yield records.parse(lzma.decompress((results / "make_train.json.xz").read_bytes()))
+
+
+def ids_of_records() -> dict[str, str]:
+    """Return each committed record's id, as it says and as follows from its science."""
+    return {
+        record.run: run_id(record.science)
+        for record in committed_records()
+        if isinstance(record, records.TrainingRecord)
+    }
+
+
+def composed_ids() -> dict[str, str]:
+    """Return the id of `make train`, of each row of the paper, and of each arm of each claim at its
+    first seed, as the configuration composes them."""
+    commands = {"make train": ["activation=prelu", "init=he"]}
+    for path in sorted((ROOT / "conf" / "experiment").glob("*/*.yaml")):
+        name = f"{path.parent.name}/{path.stem}"
+        if path.parent.name != "claim" and name != "table7/ensemble":
+            commands[name] = [f"experiment={name}"]
+    for claim in claims():
+        for arm, overrides in {**claim.arms, **claim.searched()}.items():
+            seed = f"seed={claim.first_seed}"
+            commands[f"{claim.name}: {arm}"] = [f"experiment=claim/{claim.name}", *overrides, seed]
+    return {
+        name: run_id(science(compose_job(tuple(command))[0])) for name, command in commands.items()
+    }
+
+
+def numbers_of_claims() -> dict[str, Any]:
+    """Return n, effect and interval of each test of each claim."""
+    found = claim_records.load(ROOT / "results" / "claims")
+    kept = {}
+    for claim in claims():
+        for test in answer(claim, found).tested:
+            finding = test.finding
+            effect = [repr(x) for x in (finding.effect, finding.low, finding.high)]
+            kept[f"{claim.name}: {test.test.says}"] = [finding.n, *effect]
+    return kept
+
+
+def numbers_of_pages() -> dict[str, list[str]]:
+    """Return the numbers of the committed tables, in their order."""
+    return {
+        name: re.findall(r"-?\d[\d,]*\.?\d*", (ROOT / "results" / name).read_text())
+        for name in ("TABLES.md", "LEADERBOARD.md")
+    }
+
+
+def numbers() -> dict[str, Any]:
+    return {"claims": numbers_of_claims(), **numbers_of_pages()}
+
+
+def differences(expected: Any, found: Any, at: str = "") -> list[str]:
+    """Return a line for each value that differs."""
+    if isinstance(expected, dict) and isinstance(found, dict):
+        lines = []
+        for key in dict.fromkeys([*expected, *found]):
+            lines += differences(expected.get(key), found.get(key), f"{at}/{key}")
+        return lines
+    return [] if expected == found else [f"{at}: {expected} became {found}"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("command", choices=["check", "write"])
+    parser.add_argument("part", nargs="*", help="runs, ids, numbers (default: all)")
+    given = parser.parse_args()
+    parts = given.part or ["runs", "ids", "numbers"]
+    kept = json.loads(PLACE.read_text()) if PLACE.exists() else {"runs": {}}
+    mine = this_processor()
+    if given.command == "check" and "runs" in parts and mine not in kept["runs"]:
+        sys.exit(
+            f"{PLACE.name} has no runs of {mine}; at commit {kept['commit'][:8]} call "
+            "python tests/golden.py write runs first"
+        )
+    found: dict[str, Any] = {}
+    try:
+        if "runs" in parts:
+            found["runs"] = {**kept["runs"], mine: golden_runs()}
+    finally:
+        kill_what_is_left()
+    if "ids" in parts:
+        found |= {"ids": composed_ids(), "records": sorted(ids_of_records())}
+    if given.command == "write":
+        if "numbers" in parts:
+            NUMBERS.write_bytes(lzma.compress(json.dumps(numbers(), indent=0).encode()))
+        commit = git("rev-parse", "HEAD", at=ROOT)
+        PLACE.write_text(json.dumps({**kept, **found, "commit": commit}, indent=1) + "\n")
+        return
+    lines = differences({key: kept[key] for key in found}, found)
+    if "numbers" in parts:
+        lines += differences(json.loads(lzma.decompress(NUMBERS.read_bytes())), numbers())
+    print("\n".join(lines) or "equal")
+    sys.exit(bool(lines))
+
+
+if __name__ == "__main__":
+    main()
