@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from conftest import ROOT, TINY, compose_config
 from processes import finish, record, together, weights
-from rectifiers.nn.kernels import PReLU, asked_together
+from rectifiers.nn.kernels import PReLU, asked_together, prelu
 from rectifiers.nn.kernels.operator import _PReLU, has_kernel
 from rectifiers.nn.networks.network import ActivationFactory, Network
 from rectifiers.nn.networks.rows import expand
@@ -45,6 +45,11 @@ SHARED = ("model.dropout=0", "optim.epochs=2", "optim.global_batch=128", "evalua
 def _device_is_there(request: pytest.FixtureRequest) -> None:
     if request.node.get_closest_marker("gpu") and not torch.cuda.is_available():
         pytest.skip("torch sees no GPU")
+
+
+@pytest.fixture(autouse=True)
+def _kernels_for_small_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prelu, "MIN_NUMBERS", 0)
 
 
 @pytest.mark.process

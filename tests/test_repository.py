@@ -14,7 +14,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 def test_the_version_is_one_everywhere() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    newest = re.search(r"^## (\d\S+)", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     assert newest
     assert {PROJECT["version"], rectifiers.__version__, citation["version"], newest[1]} == {
         rectifiers.__version__

@@ -528,6 +528,7 @@ def test_the_claims_of_conf_are_whole_and_their_runs_known() -> None:
         )
         assert claim.statement[-1] != "."
         used = {arm for test in claim.tests for arm in (test.of, test.minus, test.over)}
+        used |= {arm for described in claim.descriptions for arm in described.arms()}
         assert set(claim.arms) <= used, claim.name
     for claim in claims():
         assert claim.tests or claim.not_run

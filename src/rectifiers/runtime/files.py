@@ -116,7 +116,7 @@ def refuse_link(place: Path) -> None:
     Raises:
         InputError: where `place` is a symbolic link.
     """
-    if place.is_symlink():
+    if os.path.islink(place):
         raise InputError(f"{place} is a symbolic link, which is not followed")
 
 

@@ -69,9 +69,9 @@ class Signals(Callback):
         self.steps, self.found = frozenset(steps), dict[int, dict[str, list[Distribution]]]()
         self._handles: list[RemovableHandle] = []
 
-    def on_train_batch_start(
+    def on_train_batch_start(  # type: ignore[override]
         self, trainer: pl.Trainer, module: Classifier, batch: Any, batch_idx: int
-    ) -> None:  # type: ignore[override]
+    ) -> None:
         if trainer.global_step not in self.steps:
             return
         found = self.found[trainer.global_step] = {}
@@ -103,9 +103,9 @@ class Weights(Callback):
     def __init__(self, steps: Collection[int]) -> None:
         self.steps, self.found = frozenset(steps), dict[int, dict[str, Tensor]]()
 
-    def on_train_batch_start(
+    def on_train_batch_start(  # type: ignore[override]
         self, trainer: pl.Trainer, module: Classifier, batch: Any, batch_idx: int
-    ) -> None:  # type: ignore[override]
+    ) -> None:
         if trainer.global_step in self.steps:
             self._keep(trainer.global_step, module)
 
@@ -242,9 +242,9 @@ class ZigzagMeasure(EpochMeasure):
         of_rows(module.network)
 
     @torch.no_grad()
-    def on_before_optimizer_step(
+    def on_before_optimizer_step(  # type: ignore[override]
         self, trainer: pl.Trainer, module: Classifier, optimizer: Any
-    ) -> None:  # type: ignore[override]
+    ) -> None:
         for name, weight in self._weights(module).items():
             if self.steps == 0:
                 self.first[name], self.signs[name] = weight.clone(), weight.new_zeros(())

@@ -14,7 +14,7 @@ BLOCK = 1024
 
 
 @triton.jit
-def _maps(
+def _maps(  # type: ignore[no-untyped-def]
     v,
     grad,
     slopes,
@@ -25,7 +25,7 @@ def _maps(
     stride,
     unit: tl.constexpr,
     block: tl.constexpr,
-):  # type: ignore[no-untyped-def]
+):
     """One program per `block` numbers of a map [units * unit]; sums: [images * channels, programs
     per map].
 
@@ -43,7 +43,7 @@ def _maps(
 
 
 @triton.jit
-def _last(
+def _last(  # type: ignore[no-untyped-def]
     v,
     grad,
     slopes,
@@ -54,7 +54,7 @@ def _last(
     stride,
     rows: tl.constexpr,
     block: tl.constexpr,
-):  # type: ignore[no-untyped-def]
+):
     """One program per `rows` positions of `block` channels, channels last; sums: [programs,
     channels]."""
     part = tl.program_id(0).to(tl.int64)
