@@ -134,14 +134,15 @@ def write_claims(check: bool) -> Outcome:
     )
     found = claim_records.load(folder)
     judged_claims = [claim for claim in claims() if claim.tests]
-    if unknown := criteria.check((claim, runs_of(claim, found)) for claim in judged_claims):
+    unknown = criteria.check((claim, runs_of(claim, found)) for claim in judged_claims)
+    reason = ""
+    if unknown:
         reason = (
             f"{len(unknown)} commits that made records are not in this clone, so that nobody can "
             "say whether their criteria stood before the runs; call git fetch --unshallow"
         )
-        if check:
-            raise InputError(reason)
-        print(reason, file=sys.stderr)
+        if not check:
+            print(reason, file=sys.stderr)
     searched = [(each, each.search, search_runs(each, found)) for each in claims() if each.search]
     for each, search, runs in searched:
         searches.check_rates(each.name, search, each.arms, runs)
@@ -155,6 +156,8 @@ def write_claims(check: bool) -> Outcome:
         stale += [figure for figure, each in drawn.items() if claim_figures.is_stale(each, figure)]
         stale += sorted(set(figures.glob("*.svg")) - drawn.keys())
         refuse_stale(stale, "make claims")
+        if reason:
+            raise InputError(reason)
     else:
         for each, text in texts.items():
             write_text(each, text)

@@ -108,9 +108,8 @@ def test_a_claim_is_planned_run_broken_completed_and_judged(tmp_path: Path) -> N
     (sweep,) = (place / "sweeps").iterdir()
     names = [job.name for job in load(sweep)]
     assert len(names) == 20
-    assert sorted(re.findall(r"^done: (\w{12}) .* s of CPU\)$", answer, re.MULTILINE)) == sorted(
-        names
-    ), answer
+    # two processes write at a time, so that a line may begin within another
+    assert sorted(re.findall(r"done: (\w{12}) ", answer)) == sorted(names), answer
     kept = {name: (place / "runs" / name / "record.json").stat().st_mtime_ns for name in names}
     shutil.rmtree(place / "runs" / names[3])
     assert "missing runs: 1\n" in call("scripts/claims.py", "run", "signal")

@@ -1,8 +1,7 @@
 """Sources of images: training and held-out splits of uint8 images with their classes.
 
 A new source is a function here (or in any importable module) that returns a `Source`, and a file in
-`conf/data/` that names it. It writes nothing to its `root` unless its parameter `download` allows
-that: a run from elsewhere may name any folder."""
+`conf/data/` that names it. It writes to its `root` only where its parameter `download` is true."""
 
 import gzip
 import hashlib
@@ -369,10 +368,7 @@ def photos(root: str | None = None, download: bool = False) -> Source:
     stamp = base / "complete"
     if not stamp.is_file():
         if not download:
-            raise InputError(
-                f"data.root={base} holds no generated photos and data.download=false; give "
-                "data.download=true to have them written"
-            )
+            raise InputError(f"data.root={base} holds no photos yet; give data.download=true")
         try:
             _write_photos(base)
             stamp.touch()
@@ -395,12 +391,8 @@ def _write_photos(base: Path) -> None:
                 angle = np.pi * label / PHOTO_CLASSES
                 stripes = np.sin(x * np.cos(angle) + y * np.sin(angle) + draw.uniform(0, 6))
                 hue = np.cos(2 * np.pi * (label / PHOTO_CLASSES + np.arange(3) / 3))
-                pixels = (
-                    128
-                    + 45 * stripes[..., None]
-                    + 40 * hue
-                    + draw.normal(0, 20, (height, width, 3))
-                )
+                noise = draw.normal(0, 20, (height, width, 3))
+                pixels = 128 + 45 * stripes[..., None] + 40 * hue + noise
                 Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(
                     place / f"{part}_{i}.JPEG", quality=90
                 )
