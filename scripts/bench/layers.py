@@ -54,12 +54,23 @@ def parts_of(layer: nn.Module, x: Tensor, *, is_first: bool) -> dict[str, Way]:
         x.clone(memory_format=torch.preserve_format).requires_grad_(),
         list(layer.parameters()),
     )
-    y = layer(x)
-    gradient = partial(torch.autograd.grad, y, grad_outputs=torch.randn_like(y), retain_graph=True)
+
+    def gradient(inputs: list[Tensor]) -> Way:
+        # a graph of these inputs alone: a function of ours makes all gradients that a graph needs
+        leaves = [x, *weights]
+        for leaf in leaves:
+            leaf.requires_grad_(any(leaf is each for each in inputs))
+        y = layer(x)
+        for leaf in leaves:
+            leaf.requires_grad_()
+        return partial(
+            torch.autograd.grad, y, inputs, grad_outputs=torch.randn_like(y), retain_graph=True
+        )
+
     if not isinstance(layer, nn.Conv2d | nn.Linear):
-        return {"forward": forward, "by input": partial(gradient, inputs=[x, *weights])}
-    by_input = {} if is_first else {"by input": partial(gradient, inputs=x)}
-    return {"forward": forward, **by_input, "by weight": partial(gradient, inputs=weights)}
+        return {"forward": forward, "by input": gradient([x, *weights])}
+    by_input = {} if is_first else {"by input": gradient([x])}
+    return {"forward": forward, **by_input, "by weight": gradient(weights)}
 
 
 def step_of(name: str) -> tuple[Network, Way, Tensor, float]:
