@@ -151,15 +151,12 @@ def test_vgg_b_from_001_has_the_gradient_of_the_papers_worked_example() -> None:
 
 @pytest.mark.process
 def test_dropout_is_off_and_normalisation_is_that_of_training(tmp_path) -> None:
-    config = compose_config(
-        "model=small14", "model.width=0.0625", "model.norm=batch", f"cache_dir={tmp_path}"
-    )
+    network = ("model=small14", "model.width=0.0625", "model.norm=batch", "init.fc_std=null")
+    config = compose_config(*network, f"cache_dir={tmp_path}")
     numbers = analyse(config, seeds=2, images=8, inputs="data")
     assert numbers["layers"][0]["theory"] is None  # it is not what Eq. 9 speaks of
     seconds = [layer["response_second"]["mean"] for layer in numbers["layers"]]
     assert max(map(abs, seconds)) < 1  # each layer starts from a variance of 1 again
-    network, _ = AnalysisSetup(config).network(0)
-    measure_signal(network, torch.randn(4, 1, 32, 32), torch.randn(4, 10))
-    assert not any(
-        module.training for module in network.modules() if isinstance(module, nn.Dropout)
-    )
+    built, _ = AnalysisSetup(config).network(0)
+    measure_signal(built, torch.randn(4, 1, 32, 32), torch.randn(4, 10))
+    assert not any(module.training for module in built.modules() if isinstance(module, nn.Dropout))
