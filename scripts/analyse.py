@@ -59,7 +59,7 @@ DEFAULTS = {  # beside those of train.py
         "model.hidden=12",
         "data.resize_px=4",
         "data.crop_px=4",
-        "optim.epochs=15",
+        "trainer.max_epochs=15",
         "optim.lr=0.05",
         "evaluation=center",
     ),

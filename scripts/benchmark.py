@@ -5,7 +5,7 @@ python scripts/benchmark.py activation=mish              run what is missing of 
                                                          its card
 python scripts/benchmark.py activation=relu init=orthogonal   an initialiser, or both
 python scripts/benchmark.py activation=relu activation._target_=my.module.X
-python scripts/benchmark.py activation=mish size=full compute=one_gpu data.root=<folder>
+python scripts/benchmark.py activation=mish size=full trainer=gpu data.root=<folder>
 python scripts/benchmark.py leaderboard                  make the leaderboard and the cards from
                                                          results/
 python scripts/benchmark.py check                        do results and leaderboard fit benchmark,

@@ -33,7 +33,7 @@ from rectifiers.runtime.programs import one_sentence
 RESULTS = Path(__file__).parents[1] / "results" / "claims"
 # of a claim's runs beside its arm: W&B is not asked for hundreds of runs of seconds, and one thread
 # gives equal bits
-ALWAYS = ("logger=none", "compute.threads=1")
+ALWAYS = ("logger=none", "threads=1")
 
 
 def chosen(names: list[str]) -> list[Claim]:

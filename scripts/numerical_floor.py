@@ -79,8 +79,8 @@ def train(data: str, seed: int, variant: Variant, runs: Path, root: Path | None)
         f"runs_dir='{folder_of(data, variant, runs)}'",
     ]
     overrides += (
-        f"compute.threads={threads} compute.channels_last={channels_last} "
-        f"compute.fused={fused}".split()
+        f"threads={threads} channels_last={channels_last} "
+        f"optim.fused={fused}".split()
     )
     overrides += [] if root is None else [f"data.root='{root.absolute()}'"]
     environment = {**os.environ, **INSTRUCTIONS[instructions], "OMP_WAIT_POLICY": "PASSIVE"}

@@ -42,9 +42,9 @@ TINY = (
     "data.resize_px=10",
     "data.crop_px=8",
     "data.protocol=paper",
-    "optim.epochs=3",
+    "trainer.max_epochs=3",
     "logger=csv",
-    "compute.threads=1",
+    "threads=1",
 )
 
 

@@ -39,26 +39,26 @@ from rectifiers.runtime.files import git
 PLACE = Path(__file__).with_suffix(".json")
 NUMBERS = Path(__file__).with_name("golden_numbers.json.xz")
 
-COMMON = ("data=digits8", "optim.global_batch=48", "compute.threads=1", "logger=none")
+COMMON = ("data=digits8", "data.batch_size=48", "threads=1", "logger=none")
 ROWS = ("model=mini", "model.stage2=2", "model.stage3=2", "model.filters=[12,16,20]")
 RUNS: dict[str, tuple[str, ...]] = {
-    "rows": (*ROWS, "model.dropout=0.2", "optim.epochs=4", "checkpoint.every_n_steps=5"),
-    "resnet": ("model=resnet20", "model.blocks=1", "model.width=0.5", "optim.epochs=3"),
+    "rows": (*ROWS, "model.dropout=0.2", "trainer.max_epochs=4", "checkpoint.every_n_steps=5"),
+    "resnet": ("model=resnet20", "model.blocks=1", "model.width=0.5", "trainer.max_epochs=3"),
     "interventions": (
         *("model=mlp", "model.depth=3", "model.hidden=32", "activation=relu", "preprocess=zca"),
-        *("callbacks=revive_dead", "callbacks.after_epoch=2", "optim.epochs=5"),
+        *("callbacks=revive_dead", "callbacks.after_epoch=2", "trainer.max_epochs=5"),
     ),
     "protocols": (
         *(*ROWS, "activation=leaky_relu", "data.resize_px=10", "data.scale_jitter_px=[8,12]"),
-        *("data.pad_px=1", "optim.epochs=3", "evaluation=[calibration,dense_and_multi_view]"),
+        *("data.pad_px=1", "trainer.max_epochs=3", "evaluation=[calibration,dense_and_multi_view]"),
     ),
     "plateau": (
         *("model=mlp", "model.depth=3", "model.hidden=32", "preprocess=standardize"),
-        *("optim.epochs=8", "optim.lr=0.1", "optim.patience=1"),
+        *("trainer.max_epochs=8", "optim.lr=0.1", "scheduler.patience=1"),
     ),
     "batch_norm": (
         *(*ROWS, "activation=prelu_shared", "model.norm=batch"),
-        *("optim.epochs=4", "optim.drop_epochs=[2]"),
+        *("trainer.max_epochs=4", "scheduler=multistep", "scheduler.milestones=[2]"),
     ),
 }
 WORLDS = (1, 2, 3)  # ranks
@@ -71,7 +71,7 @@ def this_processor() -> str:
 
 def run(place: Path, name: str, world: int, *, kill: bool) -> dict[str, Any]:
     """Make a run below `place`, killed once after its first checkpoint where `kill`."""
-    overrides = (*RUNS[name], *COMMON, f"compute.devices={world}")
+    overrides = (*RUNS[name], *COMMON, f"trainer.devices={world}")
     command = alone(place, *overrides)
     if kill:
         started = [start(command)] if world == 1 else start_ranks(*[command] * world)

@@ -27,12 +27,12 @@ SMALL = (
     "activation=relu",
     "data.resize_px=40",
     "data.crop_px=32",
-    "optim.global_batch=4",
-    "optim.epochs=1",
+    "data.batch_size=4",
+    "trainer.max_epochs=1",
     "logger=none",
     "data.protocol=paper",
 )
-LONG = "optim.epochs=100000"
+LONG = "trainer.max_epochs=100000"
 OF_SHARDS = (
     "data=imagenet",
     "data.val_per_class=2",
@@ -43,8 +43,8 @@ OF_SHARDS = (
     "data.crop_px=16",
     "preprocess.scale=unit_rms",
     "init.fc_std=null",
-    "optim.global_batch=12",
-    "optim.epochs=2",
+    "data.batch_size=12",
+    "trainer.max_epochs=2",
     "logger=none",
 )
 
@@ -91,7 +91,7 @@ def training(place: Path, *overrides: str) -> subprocess.Popen:
 @pytest.mark.parametrize("part", ["train", "val"])
 def test_an_empty_image_ends_the_run(tmp_path: Path, root: Path, part: str, workers: int) -> None:
     (root / part / "b" / "2.jpg").write_bytes(b"")
-    said = refused(alone(tmp_path, *SMALL, f"data.root={root}", f"compute.workers={workers}"))
+    said = refused(alone(tmp_path, *SMALL, f"data.root={root}", f"data.num_workers={workers}"))
     assert "2.jpg cannot be read as an image" in said
 
 
@@ -102,7 +102,7 @@ def test_an_image_that_cannot_be_decoded_ends_the_run(
     tmp_path: Path, root: Path, part: str, workers: int
 ) -> None:
     (root / part / "b" / "2.jpg").write_bytes(deceptive_png())
-    said = refused(alone(tmp_path, *SMALL, f"data.root={root}", f"compute.workers={workers}"))
+    said = refused(alone(tmp_path, *SMALL, f"data.root={root}", f"data.num_workers={workers}"))
     assert "2.jpg cannot be read as an image" in said
 
 
@@ -117,7 +117,7 @@ def test_a_flipped_byte_in_a_shard_ends_the_run(
     body = bytearray(shard.read_bytes())
     body[3000] ^= 1
     shard.write_bytes(body)
-    said = refused(alone(tmp_path, *OF_SHARDS, f"data.root={root}", f"compute.workers={workers}"))
+    said = refused(alone(tmp_path, *OF_SHARDS, f"data.root={root}", f"data.num_workers={workers}"))
     assert f"of {root}/{part} (shard-00000.bin from byte" in said
     assert "is not what was written there" in said
 
@@ -128,7 +128,7 @@ def test_a_flipped_byte_in_a_shard_ends_the_run(
 def test_an_image_that_disappears_ends_the_run(
     tmp_path: Path, root: Path, part: str, workers: int
 ) -> None:
-    process = training(tmp_path, *SMALL, LONG, f"data.root={root}", f"compute.workers={workers}")
+    process = training(tmp_path, *SMALL, LONG, f"data.root={root}", f"data.num_workers={workers}")
     (root / part / "b" / "2.jpg").unlink()
     assert "2.jpg cannot be read" in sentence(ended(process))
 
@@ -138,7 +138,7 @@ def test_an_image_that_disappears_ends_the_run(
 def test_ctrl_c_ends_the_run_and_the_processes_that_read(
     tmp_path: Path, root: Path, workers: int
 ) -> None:
-    process = training(tmp_path, *SMALL, LONG, f"data.root={root}", f"compute.workers={workers}")
+    process = training(tmp_path, *SMALL, LONG, f"data.root={root}", f"data.num_workers={workers}")
     for pid in (*launched(process), process.pid):  # a terminal sends it to all
         with suppress(
             ProcessLookupError
@@ -149,7 +149,7 @@ def test_ctrl_c_ends_the_run_and_the_processes_that_read(
 
 @pytest.mark.process
 def test_a_reading_process_that_is_killed_ends_the_run(tmp_path: Path, root: Path) -> None:
-    process = training(tmp_path, *SMALL, LONG, f"data.root={root}", "compute.workers=2")
+    process = training(tmp_path, *SMALL, LONG, f"data.root={root}", "data.num_workers=2")
     while process.poll() is None:  # each epoch has processes of its own
         with suppress(ProcessLookupError):  # it has just ended
             for pid in launched(process)[:1]:
@@ -166,7 +166,7 @@ def test_a_reading_process_that_is_killed_ends_the_run(tmp_path: Path, root: Pat
     ("workers", "said"), [(0, "could not be written"), (2, "could not be given shared memory")]
 )
 def test_a_full_disk_ends_the_run(tmp_path: Path, root: Path, workers: int, said: str) -> None:
-    process = training(tmp_path, *SMALL, LONG, f"data.root={root}", f"compute.workers={workers}")
+    process = training(tmp_path, *SMALL, LONG, f"data.root={root}", f"data.num_workers={workers}")
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1000, 1000))  # of shared memory, too
     assert said in sentence(ended(process))
 
@@ -210,9 +210,9 @@ def test_an_exception_in_code_of_the_user_ends_the_run(
         tmp_path,
         *overrides,
         "model=mlp",
-        "optim.epochs=1",
+        "trainer.max_epochs=1",
         "logger=none",
-        f"compute.workers={workers}",
+        f"data.num_workers={workers}",
     )
     code = f"import runpy, sys; sys.path.insert(0, {str(tmp_path)!r}); del sys.argv[0]; "
     code += "runpy.run_path(sys.argv[0], run_name='__main__')"
@@ -244,7 +244,7 @@ def test_a_damaged_image_ends_the_testing_of_weights(
         f"cache_dir={tmp_path}",
     ]
     said = refused(
-        [sys.executable, "scripts/evaluate.py", *of_weights, f"compute.workers={workers}"]
+        [sys.executable, "scripts/evaluate.py", *of_weights, f"data.num_workers={workers}"]
     )
     assert "2.jpg cannot be read" in said
 
@@ -260,5 +260,5 @@ def test_a_damaged_image_ends_an_analysis(tmp_path: Path, root: Path, workers: i
         f"cache_dir={tmp_path}",
         f"out={tmp_path}/out",
     ]
-    said = refused([sys.executable, "scripts/analyse.py", *given, f"compute.workers={workers}"])
+    said = refused([sys.executable, "scripts/analyse.py", *given, f"data.num_workers={workers}"])
     assert "2.jpg cannot be read" in said

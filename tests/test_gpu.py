@@ -38,7 +38,7 @@ SHAPES = [
 ]  # in NCHW loaded by 16, by 4 and by 1
 # Batches that eight processes divide, and nothing that a number of processes changes but the order
 # of sums.
-SHARED = ("model.dropout=0", "optim.epochs=2", "optim.global_batch=128", "evaluation=[center]")
+SHARED = ("model.dropout=0", "trainer.max_epochs=2", "data.batch_size=128", "evaluation=[center]")
 
 
 @pytest.fixture(autouse=True)
@@ -166,8 +166,8 @@ def test_a_step_with_prelu_takes_the_memory_of_one_with_relu() -> None:
     assert peaks[1] <= 1.02 * peaks[0]
 
 
-COMPUTE = ["compute=cpu"] + [
-    pytest.param(f"compute=one_gpu compute.autotune={autotune}", marks=pytest.mark.gpu)
+COMPUTE = ["trainer=cpu"] + [
+    pytest.param(f"trainer=gpu trainer.benchmark={autotune}", marks=pytest.mark.gpu)
     for autotune in ("false", "true")
 ]
 
@@ -182,7 +182,7 @@ def digits(place: Path, *overrides: str) -> RunConfig:
 
 @pytest.mark.parametrize("compute", COMPUTE)
 def test_a_run_has_the_numbers_of_the_processor_and_its_name(compute: str, tmp_path: Path) -> None:
-    options = ("model.dropout=0", "optim.epochs=1", "logger=none")
+    options = ("model.dropout=0", "trainer.max_epochs=1", "logger=none")
     expected = train(digits(tmp_path / "expected", *options), {}).record
     found = train(digits(tmp_path, *options, *compute.split()), {}).record
     assert found.run == expected.run
@@ -193,9 +193,9 @@ def test_a_run_has_the_numbers_of_the_processor_and_its_name(compute: str, tmp_p
 
 @pytest.mark.gpu
 def test_a_fast_run_learns_what_a_plain_one_does(tmp_path: Path) -> None:
-    options = ("compute=one_gpu", "optim.epochs=2", "logger=none", "evaluation=[center,ten_view]")
+    options = ("trainer=gpu", "trainer.max_epochs=2", "logger=none", "evaluation=[center,ten_view]")
     plain, fast = (
-        train(digits(tmp_path, *options, *more), {}).record for more in ((), ("compute.fast=true",))
+        train(digits(tmp_path, *options, *more), {}).record for more in ((), ("fast=true",))
     )
     assert fast.run != plain.run
     assert fast.status == "finished"
@@ -207,8 +207,8 @@ def test_a_fast_run_learns_what_a_plain_one_does(tmp_path: Path) -> None:
 def test_gpus_train_one_run_together_with_nccl(gpus: int, tiny: Tiny, tmp_path: Path) -> None:
     if gpus > torch.cuda.device_count():
         pytest.skip(f"{gpus} GPUs are more than there are")
-    finish(together(gpus, tmp_path / "together", *TINY, *SHARED, "compute=node"))
-    alone = train(tiny(*SHARED, "compute=one_gpu"), {})
+    finish(together(gpus, tmp_path / "together", *TINY, *SHARED, "trainer=ddp"))
+    alone = train(tiny(*SHARED, "trainer=gpu"), {})
     path = record(tmp_path / "together")
     assert path.parent.name == alone.record.run
     assert records.load(path).compute["processes"] == gpus

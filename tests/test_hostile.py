@@ -41,7 +41,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     place = tmp_path_factory.mktemp("finished")
     config = compose_config(
         *TINY,
-        "optim.epochs=1",
+        "trainer.max_epochs=1",
         "evaluation=center",
         f"runs_dir={place}/runs",
         f"cache_dir={place}/cache",
@@ -444,8 +444,8 @@ def test_a_run_on_a_folder_is_tested_without_naming_the_folder_again(
         *TINY,
         "data=folder",
         f"data.root={tmp_path}/photos",
-        "optim.epochs=1",
-        "optim.global_batch=24",
+        "trainer.max_epochs=1",
+        "data.batch_size=24",
         "evaluation=center",
         f"runs_dir={tmp_path}/runs",
         f"cache_dir={tmp_path}/cache",
@@ -592,7 +592,7 @@ def test_a_sweep_is_launched_with_the_modules_that_the_user_trusts(
         "from torch import nn\ndef make(channels: int): return nn.ReLU()\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
-    changed(sweep, "activation=relu", "activation._target_=friendly_module.make", "optim.epochs=1")
+    changed(sweep, "activation=relu", "activation._target_=friendly_module.make", "trainer.max_epochs=1")
     done = call("scripts/sweep.py", "launch", sweep, "--print", "trust=[friendly_module]")
     assert all(line.endswith("'trust=[friendly_module]'") for line in done.stdout.splitlines())
     done = call("scripts/sweep.py", "launch", sweep, "--jobs", "2", "trust=[friendly_module]")

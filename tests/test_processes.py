@@ -37,8 +37,8 @@ def test_two_processes_of_half_the_batch_train_like_one(tiny, tmp_path: Path) ->
     sums."""
     options = (
         "model.dropout=0",
-        "optim.epochs=6",
-        "optim.global_batch=126",
+        "trainer.max_epochs=6",
+        "data.batch_size=126",
         "data.val_fraction=0.2494",
     )
     train(tiny(*options), {})
@@ -60,7 +60,7 @@ def test_two_processes_of_half_the_batch_train_like_one(tiny, tmp_path: Path) ->
 
 @pytest.mark.process
 def test_a_run_killed_at_random_moments_ends_as_if_it_had_not_been(tiny, tmp_path: Path) -> None:
-    longer = ("optim.epochs=60", "optim.patience=3")
+    longer = ("trainer.max_epochs=60", "scheduler.patience=3")
     begun = time.monotonic()
     whole, cut = train(tiny(*longer), {}), tmp_path / "cut"
     five_epochs = (time.monotonic() - begun) / 12

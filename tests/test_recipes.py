@@ -99,7 +99,7 @@ def test_commands_and_recipes_run_as_they_are_printed(copy: Path, command: str) 
             sys.executable,
             "train.py",
             *shlex.split(command),
-            "optim.epochs=1",
+            "trainer.max_epochs=1",
             *([] if "evaluation=" in command else ["evaluation=center"]),
         ],
         cwd=copy,
@@ -147,8 +147,8 @@ def test_sweeps_are_of_as_many_runs_as_the_text_beside_them_says() -> None:
         sizes["--multirun activation=relu,prelu,gelu init=he,xavier seed=0,1,2"] == 18
     )  # README: "eighteen"
     assert (
-        sizes["--multirun activation=relu,prelu seed=0,1,2 optim.epochs=5"] == 6
+        sizes["--multirun activation=relu,prelu seed=0,1,2 trainer.max_epochs=5"] == 6
     )  # A first run: "six"
     assert (
-        sizes["--multirun activation=relu,prelu,prelu_shared seed=0,1,2 optim.epochs=5"] == 9
+        sizes["--multirun activation=relu,prelu,prelu_shared seed=0,1,2 trainer.max_epochs=5"] == 9
     )  # A sweep: "nine"

@@ -88,7 +88,7 @@ def test_the_wheel_holds_the_package_the_whole_configuration_and_the_console_scr
 
 @pytest.mark.process
 def test_an_installed_package_trains_outside_a_checkout(installed: Path, tmp_path: Path) -> None:
-    done = call(installed, tmp_path, *TINY, "optim.epochs=1", "activation=prelu", "init=he")
+    done = call(installed, tmp_path, *TINY, "trainer.max_epochs=1", "activation=prelu", "init=he")
     assert done.returncode == 0, done.stderr
     (path,) = (tmp_path / "runs").glob("*/record.json")
     assert done.stdout.splitlines()[-1] == str(path.relative_to(tmp_path))
@@ -99,7 +99,7 @@ def test_an_installed_package_trains_outside_a_checkout(installed: Path, tmp_pat
 
 @pytest.mark.process
 def test_an_installed_package_sweeps_in_a_process_per_run(installed: Path, tmp_path: Path) -> None:
-    sweep = ("--multirun", "hydra/launcher=processes", *TINY, "optim.epochs=1", "seed=0,1")
+    sweep = ("--multirun", "hydra/launcher=processes", *TINY, "trainer.max_epochs=1", "seed=0,1")
     done = call(installed, tmp_path, *sweep)
     assert done.returncode == 0, done.stderr
     seeds = [

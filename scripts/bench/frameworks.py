@@ -4,7 +4,7 @@ on JAX.
 `python scripts/bench/frameworks.py [rounds] [batch]` prints a table and writes
 results/bench/<machine>.json. The same layers, float32, SGD with momentum 0.9 and weight decay 5e-4,
 noise for images, CPU time of one thread. torchvision and timm come twice: as their documentation
-has them; and tuned, with the layout of maps and the fused SGD of compute=cpu, and compiled, as ours
+has them; and tuned, with the layout of maps and the fused SGD of trainer=cpu, and compiled, as ours
 is in a row of its own. XLA compiles Keras' step and chooses its layouts in any case. Libraries that
 are not installed are left out; none of them is a requirement (`uv pip install timm keras jax`)."""
 
@@ -36,18 +36,18 @@ from harness import (
 from torch import nn
 from torch.optim import SGD
 
-OURS = "rectifiers, compute=cpu"
+OURS = "rectifiers, trainer=cpu"
 TUNED = ", tuned and compiled"
 CONVS = (64, 64, None, 128, 128, None, *[256] * 4, None, *[512] * 4, None, *[512] * 4, None)
 
 
 def tuned(network: nn.Module, batch: int, compiled: bool, *changes: str) -> Way:
-    """Return a step as compute=cpu tunes it, its layout of maps and its optimiser, and compiled
+    """Return a step as trainer=cpu tunes it, its layout of maps and its optimiser, and compiled
     where asked for."""
     compute = composed(["model=vgg19", "data=imagenet", *changes]).compute
-    memory = torch.channels_last if compute.channels_last else torch.contiguous_format
+    memory = torch.channels_last if channels_last else torch.contiguous_format
     network = network.to(memory_format=memory)
-    optimizer = sgd(network, compute.fused)
+    optimizer = sgd(network, optim.fused)
     return training_step(torch.compile(network) if compiled else network, optimizer, batch)
 
 
@@ -124,8 +124,8 @@ def of_keras(batch: int) -> Way:
 def main(rounds: int, batch: int) -> dict[str, Any]:
     ways = {
         OURS: tuned(paper_network("vgg19"), batch, compiled=False),
-        "the same, compute.channels_last=false": tuned(
-            paper_network("vgg19"), batch, False, "compute.channels_last=false"
+        "the same, channels_last=false": tuned(
+            paper_network("vgg19"), batch, False, "channels_last=false"
         ),
         "the same, compiled": tuned(paper_network("vgg19"), batch, compiled=True),
         "the same with torch's PReLU": tuned(

@@ -2,7 +2,7 @@
 
 `python scripts/bench/layers.py [rounds]` prints tables and writes results/bench/<machine>.json. The
 steps are those of `make train` (digits) and of the 14-layer network on photos of 224 px, as
-`compute=cpu` makes them. A layer is timed on the numbers that it meets in the step, on one thread
+`trainer=cpu` makes them. A layer is timed on the numbers that it meets in the step, on one thread
 and by CPU time; whole steps also on two threads, by the clock."""
 
 import copy

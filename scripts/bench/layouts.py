@@ -2,7 +2,7 @@
 
 `python scripts/bench/layouts.py [rounds]` prints a table and writes results/bench/<machine>.json.
 Networks as the tables and claims have them, PReLU, float32, fused SGD, noise for images, one
-thread, CPU time. They say whether `compute.channels_last=true`, which compute=cpu has, is right for
+thread, CPU time. They say whether `channels_last=true`, which trainer=cpu has, is right for
 a network on this processor."""
 
 from typing import Any

@@ -30,12 +30,12 @@ RUN = (
     "model.width=1",
     "data.resize_px=256",
     "data.crop_px=224",
-    "optim.global_batch=8",
-    "optim.epochs=2",
+    "data.batch_size=8",
+    "trainer.max_epochs=2",
     "optim.lr=0.0001",
     "evaluation=center",
     "logger=csv",
-    "compute.threads=1",
+    "threads=1",
 )
 PARTS = {
     "forward": [(Network, "forward"), (Preprocess, "forward"), (F, "cross_entropy")],

@@ -19,10 +19,10 @@ from rectifiers.evaluation.responses import ResponseMeter
 RUN = (
     "activation=prelu",
     "init=he",
-    "optim.epochs=3",
+    "trainer.max_epochs=3",
     "evaluation=center",
     "logger=none",
-    "compute.threads=1",
+    "threads=1",
 )
 
 

@@ -65,15 +65,15 @@ def main(rounds: int) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as place:
             short = (
                 *overrides,
-                "optim.drop_epochs=[]",
+                "scheduler=multistep", "scheduler.milestones=[]",
                 "evaluation=center",
                 "logger=csv",
-                "compute.threads=1",
+                "threads=1",
             )
             loop = epoch_of_a_loop(*short)
 
             def run(epochs: int, short: tuple[str, ...] = short, place: str = place) -> Way:
-                return lambda: train(place, *short, f"optim.epochs={epochs}")
+                return lambda: train(place, *short, f"trainer.max_epochs={epochs}")
 
             ways = {
                 "one": run(1),

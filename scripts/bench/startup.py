@@ -23,7 +23,7 @@ TINY = (
     "model.hidden=32",
     "data=digits8",
     "optim=plain",
-    "optim.epochs=1",
+    "trainer.max_epochs=1",
     "evaluation=[center]",
 )
 SWEEP, TWICE = "--multirun of one run", "--multirun of two runs"
@@ -44,7 +44,7 @@ def main(rounds: int) -> dict[str, Any]:
         cache = f"cache_dir={place}/cache"
         tiny = (*TINY, f"runs_dir={place}/runs", cache)
         short = (
-            "optim.epochs=1",
+            "trainer.max_epochs=1",
             "evaluation=center",
             f"runs_dir={place}/first",
             cache,

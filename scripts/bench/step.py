@@ -53,7 +53,7 @@ class Step(NamedTuple):
 
 
 PAPER = Step()
-DEFAULT = Step(channels_last=True, fused=True)  # of compute=cpu
+DEFAULT = Step(channels_last=True, fused=True)  # of trainer=cpu
 STEPS = [
     PAPER,
     Step(channels_last=True),
@@ -70,7 +70,7 @@ if DEVICE == "cuda":
     STEPS += [
         compiled,
         Step(*compiled[:-1], in_graphs=True),
-    ]  # the last: compute.fast but for cuDNN's measuring
+    ]  # the last: fast but for cuDNN's measuring
 
 
 def product(dtype: torch.dtype) -> Way:

@@ -25,7 +25,7 @@ SMALL = (
     "model.hidden=16",
     "data.resize_px=8",
     "data.crop_px=8",
-    "compute.threads=1",
+    "threads=1",
 )
 
 
@@ -95,7 +95,7 @@ def files(printed: str) -> list[Path]:
             ["ShapedFunction(tanh", "on the chaotic side", "edge of chaos"],
         ),
         (
-            ["histograms", "snapshots=3", *SMALL, "optim.epochs=1"],
+            ["histograms", "snapshots=3", *SMALL, "trainer.max_epochs=1"],
             ["histograms", "spread"],
             ["std of gradients"],
         ),

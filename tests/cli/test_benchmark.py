@@ -41,7 +41,7 @@ OVERRIDES = [
     "model=mlp",
     "model.depth=1",
     "model.hidden=4",
-    "optim.epochs=1",
+    "trainer.max_epochs=1",
 ]
 
 
@@ -103,7 +103,7 @@ def test_an_entry_is_of_the_activation_that_its_name_says(
 
 
 @pytest.mark.parametrize(
-    "given", ["optim.lr=1", "data=digits", "seed=3", "compute.precision=64-true", "relu"]
+    "given", ["optim.lr=1", "data=digits", "seed=3", "trainer.precision=64-true", "relu"]
 )
 def test_what_a_task_fixes_is_not_the_entrys_to_choose(given: str) -> None:
     with pytest.raises(

@@ -25,8 +25,8 @@ from sentences import sentence as sentence_of
 SIZES = (
     "model.width=0.0625",
     "model.dropout=0.5",
-    "optim.epochs=1",
-    "compute.threads=1",
+    "trainer.max_epochs=1",
+    "threads=1",
     "logger=none",
     "evaluation=center",
 )
@@ -68,7 +68,7 @@ def test_a_finished_run_is_tested_by_its_name_or_its_folder(evaluate_py, finishe
         exclude={"protocols"}
     )
     done = evaluate_py(
-        f"run={folder}", "evaluation=dense", "evaluation.dense.scales_px=[40]", "compute.workers=1"
+        f"run={folder}", "evaluation=dense", "evaluation.dense.scales_px=[40]", "data.num_workers=1"
     )
     assert done.returncode == 0, done.stderr
     assert records.load(finished.path).protocols["dense"].settings["scales_px"] == [40]
@@ -85,7 +85,7 @@ def test_several_runs_are_an_ensemble(evaluate_py, tmp_path: Path) -> None:
         f"run=[{','.join(ids)}]",
         f"runs_dir={tmp_path}/runs",
         "evaluation=[center,dense]",
-        "compute.threads=1",
+        "threads=1",
     )
     assert done.returncode == 0, done.stderr
     whole = records.load(Path(done.stdout.splitlines()[-1]))
@@ -111,7 +111,7 @@ def test_several_runs_are_an_ensemble(evaluate_py, tmp_path: Path) -> None:
         f"run=[{','.join(ids)}]",
         f"runs_dir={tmp_path}/runs",
         "evaluation=center",
-        "compute.threads=1",
+        "threads=1",
     )
     assert set(records.load(Path(once_more.stdout.splitlines()[-1])).protocols) == {
         "center",
@@ -184,7 +184,7 @@ def test_a_plain_state_dict_is_tested(evaluate_py, finished: Outcome, tmp_path: 
     known = (
         "model.width=0.0625",
         f"cache_dir={tmp_path}",
-        "compute.threads=1",
+        "threads=1",
         "evaluation=[center,ten_view]",
     )
     done = evaluate_py(f"run={tmp_path}/net.pt", *known, "data=digits")
@@ -226,8 +226,8 @@ def test_a_plain_state_dict_is_tested(evaluate_py, finished: Outcome, tmp_path: 
             ("run=x", "activation=relu"),
             "activation belongs to the run and cannot be changed in a test",
         ),
-        (("run=x", "compute.precision=64-true"), "compute.precision belongs to the run"),
-        (("run=x", "compute.fast=true"), "compute.fast belongs to the run"),
+        (("run=x", "trainer.precision=64-true"), "trainer.precision belongs to the run"),
+        (("run=x", "fast=true"), "fast belongs to the run"),
     ],
 )
 def test_what_cannot_be_tested_is_one_sentence(

@@ -76,9 +76,9 @@ def test_the_second_arm_takes_the_drops_of_the_first(tmp_path: Path) -> None:
         "debug=smoke",
         f"runs_dir={tmp_path}/runs",
         f"cache_dir={tmp_path}",
-        "compute.threads=1",
+        "threads=1",
         "logger=none",
-        "optim.epochs=3",
+        "trainer.max_epochs=3",
     )
     arms = [(f"experiment=table4/{arm}", *options) for arm in ("relu", "prelu")]
     with pytest.raises(
@@ -86,8 +86,8 @@ def test_the_second_arm_takes_the_drops_of_the_first(tmp_path: Path) -> None:
         match=r"optim\.drop_epochs_from=[0-9a-f]{12} has no record yet .*finish that run first",
     ):
         train(compose_config(*arms[1]), {})
-    first = train(compose_config(*arms[0], "optim.patience=1", "optim.lr=1e-9"), {})
-    second = train(compose_config(*arms[1], "optim.patience=1", "optim.lr=1e-9"), {})
+    first = train(compose_config(*arms[0], "scheduler.patience=1", "optim.lr=1e-9"), {})
+    second = train(compose_config(*arms[1], "scheduler.patience=1", "optim.lr=1e-9"), {})
     assert second.record.drop_epochs == first.record.drop_epochs == [2]
     assert set(second.record.protocols["dense_multi_scale"].by_scale) == {"72", "96", "120"}
 
@@ -102,7 +102,7 @@ def test_every_experiment_runs_end_to_end_at_the_smoke_size(
         "debug=smoke",
         f"runs_dir={tmp_path}/runs",
         f"cache_dir={tmp_path}",
-        "compute.threads=1",
+        "threads=1",
         "logger=none",
     )
     outcome = train(config, {"experiment": experiment, "debug": "smoke"})
@@ -120,8 +120,8 @@ def test_the_ensemble_trains_what_it_lacks_and_averages_it(tmp_path: Path) -> No
         "debug=smoke",
         f"runs_dir={tmp_path}/runs",
         f"cache_dir={tmp_path}",
-        "compute.threads=1",
-        "optim.epochs=1",
+        "threads=1",
+        "trainer.max_epochs=1",
         "logger=none",
     ]
     done = forkserver.run(command, cwd=ROOT)

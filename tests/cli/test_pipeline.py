@@ -236,7 +236,7 @@ def test_prepared_shards_go_through_a_remote_to_a_fresh_clone_that_trains(
     there.good("dvc", "pull", "--quiet", "prepare", "statistics")
     shrunk = (
         "model=mlp model.depth=2 model.hidden=16 data.resize_px=20 data.crop_px=16 "
-        "optim.epochs=1 init.fc_std=null"
+        "trainer.max_epochs=1 init.fc_std=null"
     )
     there.good(
         "python",
@@ -246,7 +246,7 @@ def test_prepared_shards_go_through_a_remote_to_a_fresh_clone_that_trains(
         "data.val_per_class=2",
         *shrunk.split(),
         "preprocess.scale=unit_rms",
-        "optim.global_batch=12",
+        "data.batch_size=12",
         "evaluation=center",
     )
     (record,) = (there.root / "runs").glob("*/record.json")

@@ -17,7 +17,7 @@ from conftest import ROOT, TINY, numbers, same_bits
 from rectifiers.runs import record as records
 
 pytestmark = pytest.mark.slow
-SIZES = (*TINY, "optim.epochs=20", "optim.global_batch=32")
+SIZES = (*TINY, "trainer.max_epochs=20", "data.batch_size=32")
 CLUSTER = ROOT / "scripts" / "slurm" / "local_cluster.sh"
 
 
@@ -113,7 +113,7 @@ def test_hydras_launcher_makes_a_job_of_every_run(
         "hydra.launcher.gpus_per_node=null",
         "hydra.launcher.cpus_per_task=1",
     ]
-    overrides = [*TINY, "optim.epochs=1", "seed=0,1", *small, *places]
+    overrides = [*TINY, "trainer.max_epochs=1", "seed=0,1", *small, *places]
     call(environment, sys.executable, "train.py", "--multirun", *overrides)
     assert len(list(tmp_path.glob("runs/*/record.json"))) == 2
 
@@ -129,7 +129,7 @@ def test_a_sweep_goes_through_submitit_and_a_job_that_makes_room_comes_back(
         answer = call(environment, *sweep, "status", folder, "--json")
         return sorted(cell["state"] for cell in json.loads(answer))
 
-    call(environment, *sweep, "plan", folder, *SIZES, "optim.epochs=120", "seed=0,1", *places)
+    call(environment, *sweep, "plan", folder, *SIZES, "trainer.max_epochs=120", "seed=0,1", *places)
     asked = ["--cluster", "slurm", "--set", "timeout_min=30"]
     answer = call(environment, *sweep, "launch", folder, *asked)
     assert set(states()) <= {"queued", "running"}

@@ -40,7 +40,7 @@ from rectifiers.training.checkpoints import EpochEnd
 from sentences import sentence as sentence_of
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-TOO_LARGE = "optim.global_batch=1000000"  # an error that only the run itself finds
+TOO_LARGE = "data.batch_size=1000000"  # an error that only the run itself finds
 
 
 def call(*arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
@@ -71,7 +71,7 @@ def test_a_sweep_is_planned_launched_broken_and_completed(tmp_path: Path) -> Non
     sweep = str(tmp_path / "sweep")
     places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
     told = call(
-        "plan", sweep, *TINY, "optim.epochs=1", "seed=0,1", "optim.lr=0.01,1000000.0", *places
+        "plan", sweep, *TINY, "trainer.max_epochs=1", "seed=0,1", "optim.lr=0.01,1000000.0", *places
     ).stdout
     assert told == f"4 runs in {sweep}; start them with: python scripts/sweep.py launch {sweep}\n"
     rows = json.loads(call("status", sweep, "--json").stdout)
@@ -107,7 +107,7 @@ def test_a_sweep_is_planned_launched_broken_and_completed(tmp_path: Path) -> Non
 
 @pytest.mark.process
 def test_two_launches_at_once_start_nothing_twice(tmp_path: Path) -> None:
-    sweep = planned(tmp_path, "optim.epochs=1", "optim.global_batch=128,1000000")
+    sweep = planned(tmp_path, "trainer.max_epochs=1", "data.batch_size=128,1000000")
     (sweep / "logs").mkdir()
     for job in load(sweep):
         job.note("error: it failed an hour ago")
@@ -132,7 +132,7 @@ def test_two_launches_at_once_start_nothing_twice(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_jobs_stop_with_a_checkpoint_when_their_launcher_is_killed(tmp_path: Path) -> None:
-    sweep = planned(tmp_path, "optim.epochs=100000")
+    sweep = planned(tmp_path, "trainer.max_epochs=100000")
     command = [sys.executable, "scripts/sweep.py", "launch", str(sweep)]
     with forkserver.Popen(
         command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.DEVNULL
@@ -181,7 +181,7 @@ def test_a_job_whose_process_is_starting_is_not_started_again(
 
 @pytest.mark.process
 def test_a_failed_job_is_named_with_its_last_words(tmp_path: Path) -> None:
-    sweep = planned(tmp_path, "optim.epochs=1", TOO_LARGE)
+    sweep = planned(tmp_path, "trainer.max_epochs=1", TOO_LARGE)
     kept = yaml.safe_load((sweep / "sweep.yaml").read_text())
     (sweep / "sweep.yaml").write_text(yaml.safe_dump({**kept, "code": "older"}))
     told = call("launch", str(sweep), status=1).stderr
@@ -240,7 +240,7 @@ def test_what_cannot_be_done_is_one_sentence(
 
 @pytest.mark.process
 def test_ctrl_c_stops_the_runs_which_go_on_when_launched_again(tmp_path: Path) -> None:
-    sweep = planned(tmp_path, "optim.epochs=60", "checkpoint.every_n_steps=5")
+    sweep = planned(tmp_path, "trainer.max_epochs=60", "checkpoint.every_n_steps=5")
     process = subprocess.Popen(
         [sys.executable, "scripts/sweep.py", "launch", str(sweep)],
         cwd=ROOT,
@@ -270,7 +270,7 @@ def test_ctrl_c_stops_the_runs_which_go_on_when_launched_again(tmp_path: Path) -
 def test_a_printed_job_says_so_and_how_it_fails(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sweep = planned(tmp_path, "optim.epochs=1", "optim.global_batch=128,1000000")
+    sweep = planned(tmp_path, "trainer.max_epochs=1", "data.batch_size=128,1000000")
     monkeypatch.setattr("sys.argv", ["scripts/sweep.py"])
     good, bad = (
         jobs(sweep).values() if "=128" in load(sweep)[0].differs else reversed(jobs(sweep).values())
@@ -337,12 +337,12 @@ def test_data_that_name_a_run_are_hashed_once_when_the_sweep_is_planned(tmp_path
 def test_status_shows_what_differs_and_the_unit_of_the_cost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    print_status(load(planned(tmp_path, "optim.epochs=1", "seed=0,1")), as_json=False)
+    print_status(load(planned(tmp_path, "trainer.max_epochs=1", "seed=0,1")), as_json=False)
     told = capsys.readouterr().out
     assert "multiply-adds" in told
     assert "1.4e+07" in told
     assert "seed=1" in told
-    assert "optim.epochs" not in told
+    assert "trainer.max_epochs" not in told
     assert "2 missing" in told
 
 
@@ -355,9 +355,9 @@ def test_planning_again_adds_jobs(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_what_is_to_be_run_again_is_once(tmp_path: Path) -> None:
-    (job,) = load(planned(tmp_path, "optim.epochs=1"))
+    (job,) = load(planned(tmp_path, "trainer.max_epochs=1"))
     train(job)
-    (job,) = load(planned(tmp_path, "optim.epochs=1", "rerun=true"))
+    (job,) = load(planned(tmp_path, "trainer.max_epochs=1", "rerun=true"))
     assert job.state() == State.MISSING
     train(job)
     assert job.state() == State.DONE
@@ -373,7 +373,7 @@ def test_what_waits_for_a_run_has_a_name_of_its_own_and_fails_where_that_diverge
 ) -> None:
     references = f"optim.drop_epochs_from=null,{RELU}"
     sweep = planned(
-        tmp_path, "optim.epochs=1", "optim.lr=1000000.0", "activation=relu,prelu", references
+        tmp_path, "trainer.max_epochs=1", "optim.lr=1000000.0", "activation=relu,prelu", references
     )
     found = jobs(sweep)
     assert len(found) == 4  # with a reference and without are two runs, whatever will come of them
@@ -390,14 +390,14 @@ def test_what_waits_is_run_after_the_run_that_it_waits_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep = planned(
-        tmp_path, "optim.epochs=1", "activation=prelu", f"optim.drop_epochs_from={RELU},null"
+        tmp_path, "trainer.max_epochs=1", "activation=prelu", f"optim.drop_epochs_from={RELU},null"
     )
     (alone,) = (job for job in load(sweep) if "null" not in job.differs)
     hand_over(sweep, "printed", [])
     assert "1 wait for other runs; launch again when those are done" in capsys.readouterr().err
     run_missing(sweep)  # the ReLU that it waits for is not in the sweep
     assert alone.state() == State.WAITING
-    planned(tmp_path, "optim.epochs=1", "activation=relu")
+    planned(tmp_path, "trainer.max_epochs=1", "activation=relu")
     run_missing(sweep)
     assert set(states(sweep)) == {State.DONE}
 
@@ -408,7 +408,7 @@ def test_a_job_that_must_make_room_stops_cleanly_and_is_queued_again(
 ) -> None:
     """submitit's own handler is a stand-in: its contract is to be called with the signal, and to
     queue the job."""
-    (planned_job,) = load(planned(tmp_path, "optim.epochs=2", "optim.global_batch=128"))
+    (planned_job,) = load(planned(tmp_path, "trainer.max_epochs=2", "data.batch_size=128"))
     begin, queued = EpochEnd.on_train_epoch_end, []
 
     def asked(*arguments: object) -> None:
@@ -432,7 +432,7 @@ def test_a_job_that_must_make_room_stops_cleanly_and_is_queued_again(
 
 @pytest.mark.slow
 def test_errors_of_submitits_jobs_are_reported(tmp_path: Path) -> None:
-    sweep = planned(tmp_path, "optim.epochs=1", TOO_LARGE)
+    sweep = planned(tmp_path, "trainer.max_epochs=1", TOO_LARGE)
     told = call(
         "launch", str(sweep), "--cluster", "local", "--set", "timeout_min=5", status=1
     ).stderr
@@ -441,7 +441,7 @@ def test_errors_of_submitits_jobs_are_reported(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_submitit_runs_the_jobs(tmp_path: Path) -> None:
-    sweep = planned(tmp_path, "optim.epochs=1", "seed=0,1")
+    sweep = planned(tmp_path, "trainer.max_epochs=1", "seed=0,1")
     call("launch", str(sweep), "--cluster", "local", "--set", "timeout_min=5")
     assert states(sweep) == [State.DONE] * 2
 
@@ -455,7 +455,7 @@ def test_submitit_runs_the_jobs(tmp_path: Path) -> None:
     ],
 )
 def test_hydras_launcher_and_sweeper(tmp_path: Path, overrides: list[str], runs: int) -> None:
-    command = [sys.executable, "train.py", "--multirun", *TINY, "optim.epochs=1", *overrides]
+    command = [sys.executable, "train.py", "--multirun", *TINY, "trainer.max_epochs=1", *overrides]
     places = [f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache"]
     done = subprocess.run(
         [*command, *places], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=300
@@ -491,12 +491,12 @@ def test_free_cores_get_a_job_of_one_thread_each_and_a_gpu_one_job(
     monkeypatch.setattr(processor, "free_cores", lambda: 6)
     cpu, gpu = (
         [Job(tmp_path, str(n), (compute,), 1, "") for n in range(8)]
-        for compute in ("seed=0", "compute=node")
+        for compute in ("seed=0", "trainer=ddp")
     )
     assert share_cores(cpu, None) == (6, 1)
     assert (
         capsys.readouterr().out
-        == "at a time: 6; threads of each: 1, unless compute.threads says so\n"
+        == "at a time: 6; threads of each: 1, unless threads says so\n"
     )
     assert share_cores(cpu[:2], None) == (2, 3)  # no core is left without work
     assert share_cores([*cpu, gpu[0]], None) == (1, 6)

@@ -133,8 +133,8 @@ REFUSED = [
         "activation=relu,gelu",
         "error: activation=relu,gelu gives several values; add --multirun to run each, or give",
     ),
-    ("--epochs=3", "error: --epochs=3 is not a flag; did you mean optim.epochs=3?"),
-    ("--epoch", "error: --epoch is not a flag; did you mean optim.epochs=<value>?"),
+    ("--epochs=3", "error: --epochs=3 is not a flag; did you mean trainer.max_epochs=3?"),
+    ("--epoch", "error: --epoch is not a flag; did you mean trainer.max_epochs=<value>?"),
     ("--activation=gelu", "error: --activation=gelu is not a flag; did you mean activation=gelu?"),
     ("--width=2", "did you mean model.width=2 or data.width=2?"),
     ("prelu", "error: prelu is not key=value; did you mean activation=prelu?"),
@@ -143,10 +143,10 @@ REFUSED = [
         "nothing",
         "error: nothing is not key=value; settings are key=value, such as activation=prelu",
     ),
-    ("epochs=3", "error: epochs is not known; did you mean optim.epochs?"),
+    ("epochs=3", "error: epochs is not known; did you mean trainer.max_epochs?"),
     (
         "optim.epoch=3",
-        "error: optim.epoch is not known; did you mean optim.epochs? The keys of optim are: ",
+        "error: optim.epoch is not known; did you mean trainer.max_epochs? The keys of optim are: ",
     ),
     (
         "optim.=3",
@@ -321,10 +321,10 @@ def test_bad_data_gets_one_sentence_and_a_traceback_only_on_request(tmp_path: Pa
         (["optim.lr=abc"], "optim.lr=abc is not usable"),
         (["activation=perlu"], "activation=perlu is not known"),
         (
-            ["optim.global_batch=33", "data=folder", "data.root=/nowhere"],
-            "optim.global_batch=33 does not divide over 2",
+            ["data.batch_size=33", "data=folder", "data.root=/nowhere"],
+            "data.batch_size=33 does not divide over 2",
         ),
-        (["compute.devices=4"], "compute.nodes=1 compute.devices=4 asks for 4 processes"),
+        (["trainer.devices=4"], "trainer.num_nodes=1 trainer.devices=4 asks for 4 processes"),
         (["data=folder", "data.root=/nowhere"], "/nowhere is not a folder"),
     ],
 )
@@ -357,7 +357,7 @@ def test_a_protocol_that_the_network_cannot_be_tested_by_is_refused_before_data_
 
 @pytest.mark.process
 def test_nine_runs_of_a_sweep_each_in_its_folder_and_none_of_them_twice(tmp_path: Path) -> None:
-    small = (*TINY, "optim.epochs=1")
+    small = (*TINY, "trainer.max_epochs=1")
     sweep = (
         "--multirun",
         *small,

@@ -248,8 +248,8 @@ def test_the_memory_knows_no_images_of_another_folder(photos: Path) -> None:
 SMALL = (
     "data=folder",
     "model=mini",
-    "optim.global_batch=4",
-    "optim.epochs=1",
+    "data.batch_size=4",
+    "trainer.max_epochs=1",
     "logger=none",
     "evaluation=center",
 )

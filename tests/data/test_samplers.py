@@ -12,7 +12,7 @@ def test_every_batch_is_whole_and_no_image_comes_twice(
 ) -> None:
     if batch > size:
         with pytest.raises(
-            InputError, match=f"optim.global_batch={batch} is more than the {size} training images"
+            InputError, match=f"data.batch_size={batch} is more than the {size} training images"
         ):
             ShuffledBatches(size, batch, seed)
         return

@@ -198,7 +198,7 @@ def test_a_residual_network_without_normalisation_is_trained_from_it(
         "init=fixup",
         "optim=plain",
         "optim.lr=0.1",
-        "optim.epochs=4",
+        "trainer.max_epochs=4",
         "logger=none",
     )
     places = (f"runs_dir={tmp_path}/runs", f"cache_dir={fitted}")

@@ -21,7 +21,7 @@ from rectifiers.runtime.distributed import World
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.build import build_data, build_network, check_functions, initial_network
 
-DIGITS = ("data=digits8", "logger=none", "compute.workers=0")
+DIGITS = ("data=digits8", "logger=none", "data.num_workers=0")
 
 
 def batch(*shape: int) -> Tensor:
@@ -86,7 +86,7 @@ def test_a_run_starts_from_the_same_bits_on_any_rank_and_in_its_own_way_for_ever
     fitted: Path,
 ) -> None:
     config = compose_config(
-        *DIGITS, "model=mini", "init=lsuv", "optim.global_batch=60", f"cache_dir={fitted}"
+        *DIGITS, "model=mini", "init=lsuv", "data.batch_size=60", f"cache_dir={fitted}"
     )
     setup = AnalysisSetup(config)
     shares = [build_data(config, setup.source, World(rank, 3, rank)) for rank in range(3)]
@@ -105,7 +105,7 @@ def test_the_images_are_those_of_the_first_batch_of_the_training_whatever_its_sh
     fitted: Path,
 ) -> None:
     config = compose_config(
-        *DIGITS, "model=mini", "seed=3", "optim.global_batch=60", f"cache_dir={fitted}"
+        *DIGITS, "model=mini", "seed=3", "data.batch_size=60", f"cache_dir={fitted}"
     )
     source = AnalysisSetup(config).source
 

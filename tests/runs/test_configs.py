@@ -216,24 +216,24 @@ BAD = [
         "optim=plain optim.slope_weight_decay=-1",
         r"optim\.slope_weight_decay=-1 is not usable; give a number at least 0",
     ),
-    ("optim.epochs=null", r"optim\.epochs has no value; give a whole number at least 1"),
+    ("trainer.max_epochs=null", r"optim\.epochs has no value; give a whole number at least 1"),
     (
-        "compute.threads=0",
+        "threads=0",
         r"compute\.threads=0 is not usable; give a whole number at least 1 and at most 4096 "
         r"\(or null\)",
     ),
     ("model.norm=fixup", r"model\.norm=fixup is for residual networks; choose model=resnet20"),
     ("model.norm=layer", r"model\.norm=layer is not known; choose one of: none, batch, fixup"),
-    ("compute.fused=2", r"compute\.fused=2 is not known; choose one of: false, true"),
+    ("optim.fused=2", r"compute\.fused=2 is not known; choose one of: false, true"),
     (
-        "compute.activation_checkpointing=on",
+        "activation_checkpointing=on",
         r"compute\.activation_checkpointing=.* is not known; choose one of: false, true",
     ),
     ("rerun=1", r"rerun=1 is not known; choose one of: false, true"),
-    ("compute.precision=16", r"compute\.precision=16 is not known; choose one of: 32-true"),
-    ("compute.fast=yes", r"compute\.fast=yes is not known; choose one of: false, true"),
+    ("trainer.precision=16", r"compute\.precision=16 is not known; choose one of: 32-true"),
+    ("fast=yes", r"compute\.fast=yes is not known; choose one of: false, true"),
     (
-        "compute.fast=true compute.precision=64-true",
+        "fast=true trainer.precision=64-true",
         r"compute\.fast=true computes in bf16-mixed, and compute\.precision=64-true asks for "
         r"another",
     ),
@@ -250,10 +250,10 @@ BAD = [
         r"data\.crop_px=37 is larger than data\.resize_px=36; .* lower data\.crop_px",
     ),
     (
-        "optim.drop_epochs=[3,2]",
+        "scheduler=multistep", "scheduler.milestones=[3,2]",
         r"optim\.drop_epochs=\[3, 2\] is not usable; give ascending epochs",
     ),
-    ("optim.drop_epochs=[true]", r"optim\.drop_epochs=\[True\] is not usable"),
+    ("scheduler=multistep", "scheduler.milestones=[true]", r"optim\.drop_epochs=\[True\] is not usable"),
     ("init.fc_std=5", r"init\.fc_std=5 is not usable; give numbers above 0"),
     ("init.fc_std=[a,b,c]", r"init\.fc_std=\['a', 'b', 'c'\] is not usable"),
     (
@@ -281,17 +281,17 @@ BAD = [
         "data.resize_px=8193",
         r"data\.resize_px=8193 is not usable; give a whole number at least 1 and at most 8192$",
     ),
-    ("compute.threads=4097", r"compute\.threads=4097 is not usable; .* at most 4096 \(or null\)$"),
-    ("compute.workers=1025", r"compute\.workers=1025 is not usable; .* at most 1024$"),
-    ("optim.epochs=100001", r"optim\.epochs=100001 is not usable; .* at most 100000$"),
+    ("threads=4097", r"compute\.threads=4097 is not usable; .* at most 4096 \(or null\)$"),
+    ("data.num_workers=1025", r"compute\.workers=1025 is not usable; .* at most 1024$"),
+    ("trainer.max_epochs=100001", r"optim\.epochs=100001 is not usable; .* at most 100000$"),
     (
-        "optim.global_batch=1000001",
+        "data.batch_size=1000001",
         r"optim\.global_batch=1000001 is not usable; .* at most 1000000$",
     ),
     ("optim.lr=1e31", r"optim\.lr=1e\+31 is not usable; give a number above 0 and at most 1e\+30$"),
     ("optim.weight_decay=1e31", r"optim\.weight_decay=1e\+31 is not usable"),
     ("optim.bias_lr_factor=1e31", r"optim\.bias_lr_factor=1e\+31 is not usable"),
-    ("optim.drop_factor=1e31", r"optim\.drop_factor=1e\+31 is not usable"),
+    ("scheduler.drop_factor=1e31", r"optim\.drop_factor=1e\+31 is not usable"),
     ("preprocess.scale=1e31", r"preprocess\.scale=1e\+31 is not usable"),
     ("init.bias=1e31", r"init\.bias=1e\+31 is not usable; .* at most 1e\+30, or torch_default$"),
     ("init.bias=nan", r"init\.bias=nan is not usable"),
@@ -301,7 +301,7 @@ BAD = [
     ("runs_dir=7", r"runs_dir=7 is not usable; give a folder's path"),
     ("cache_dir=null", r"cache_dir has no value; give a folder's path"),
     (
-        "optim.drop_epochs=[30,90]",
+        "scheduler=multistep", "scheduler.milestones=[30,90]",
         r"optim\.drop_epochs=\[30, 90\] goes beyond .* optim\.epochs=75; give earlier",
     ),
     ("optim.drop_epochs=5", r"optim\.drop_epochs=5 is not usable"),
@@ -347,8 +347,8 @@ def test_readings_and_bad_images_are_chosen_by_name() -> None:
 
 
 def test_bounds_depend_on_where_a_value_comes_from() -> None:
-    compose_config("optim.drop_epochs=[75]", "init.bias=torch_default", "optim.lr=1e30")
-    compose_config("optim.drop_epochs=[30,90]", "optim.drop_epochs_from=0123456789ab")
+    compose_config("scheduler=multistep", "scheduler.milestones=[75]", "init.bias=torch_default", "optim.lr=1e30")
+    compose_config("scheduler=multistep", "scheduler.milestones=[30,90]", "optim.drop_epochs_from=0123456789ab")
 
 
 def import_function(group: str, settings: dict[str, object]) -> object:

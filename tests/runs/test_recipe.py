@@ -16,9 +16,9 @@ PAPER = {
     "optim.lr": 0.01,
     "optim.momentum": 0.9,
     "optim.weight_decay": 0.0005,
-    "optim.global_batch": 128,
-    "optim.drop_factor": 10.0,
-    "optim.max_drops": 2,  # 0.01, 0.001, 0.0001
+    "data.batch_size": 128,
+    "scheduler.drop_factor": 10.0,
+    "scheduler.max_drops": 2,  # 0.01, 0.001, 0.0001
     "data.resize_px": 256,
     "data.crop_px": 224,
     "data.flip": True,
@@ -29,8 +29,8 @@ PAPER = {
     "init.fc_std": (0.01, 0.01, 0.001),
     "model.dropout": 0.5,
 }
-LARGE = {"optim.epochs": 80, "data.scale_jitter_px": (256, 512)}  # section 3
-SMALL = {"optim.epochs": 75, "data.scale_jitter_px": None}  # Table 2
+LARGE = {"trainer.max_epochs": 80, "data.scale_jitter_px": (256, 512)}  # section 3
+SMALL = {"trainer.max_epochs": 75, "data.scale_jitter_px": None}  # Table 2
 EXPERIMENTS = {
     **{f"table2/{arm}": SMALL for arm in ("relu", "prelu", "prelu_shared")},
     **{f"table4/{arm}": LARGE for arm in ("relu", "prelu")},

@@ -110,7 +110,7 @@ def test_fitting_the_preprocessing_and_testing_print_lines(
     small = (
         "data=digits8",
         "model=mlp",
-        "optim.epochs=1",
+        "trainer.max_epochs=1",
         "logger=none",
         "evaluation=ten_view",
         "preprocess=pixel_mean",

@@ -38,7 +38,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
     )
 
 
-SHORT = ("optim.epochs=1", "optim.global_batch=128", "evaluation=[center]")
+SHORT = ("trainer.max_epochs=1", "data.batch_size=128", "evaluation=[center]")
 
 
 @pytest.mark.parametrize(

@@ -225,13 +225,13 @@ SMALL = (
     "model.hidden=6",
     "data.resize_px=4",
     "data.crop_px=4",
-    "optim.epochs=2",
+    "trainer.max_epochs=2",
 )
 
 
 def compare(tmp_path, *more: str, **settings):
     config = compose_config(
-        *SMALL, f"cache_dir={tmp_path}", "evaluation=center", "compute.threads=1", *more
+        *SMALL, f"cache_dir={tmp_path}", "evaluation=center", "threads=1", *more
     )
     own = {"slopes": [0, 0.25], "seeds": 2, "snapshots": 1, "images": 100, "inputs": "data"}
     return analyse(config, **{**own, **settings})

@@ -26,7 +26,7 @@ def test_rank_zero_alone_logs_the_run_of_two_processes(server: Stub, tmp_path: P
         *(each for each in TINY if not each.startswith("logger=")),
         "logger=wandb",
         "logger.mode=online",
-        "optim.epochs=2",
+        "trainer.max_epochs=2",
         "evaluation=[center]",
         f"runs_dir={tmp_path}/runs",
     )

@@ -66,8 +66,8 @@ def test_a_run_is_mirrored_epoch_by_epoch(
 def test_each_run_of_a_process_is_separate_and_a_diverged_one_has_failed(
     tiny, server: Stub
 ) -> None:
-    good = train(tiny("logger=wandb", "optim.epochs=1"), CHOICES).record
-    bad = train(tiny("logger=wandb", "optim.epochs=1", "optim.lr=1e20"), CHOICES).record
+    good = train(tiny("logger=wandb", "trainer.max_epochs=1"), CHOICES).record
+    bad = train(tiny("logger=wandb", "trainer.max_epochs=1", "optim.lr=1e20"), CHOICES).record
     assert bad.status == "diverged"
     assert set(server.runs) == {good.run, bad.run}
     assert (server.exits[good.run], server.exits[bad.run]) == (0, 1)
@@ -75,7 +75,7 @@ def test_each_run_of_a_process_is_separate_and_a_diverged_one_has_failed(
 
 
 def test_a_protocol_that_is_added_later_is_sent_to_the_same_run(tiny, server: Stub) -> None:
-    asked = ("logger=wandb", "optim.epochs=1")
+    asked = ("logger=wandb", "trainer.max_epochs=1")
     name = train(tiny(*asked, "evaluation=center"), CHOICES).record.run
     assert "ten_view/num_images" not in server.summaries[name]
     train(tiny(*asked, "evaluation=[center,ten_view]"), CHOICES)
@@ -87,7 +87,7 @@ def test_a_protocol_that_is_added_later_is_sent_to_the_same_run(tiny, server: St
 def test_sync_sends_an_offline_run_once(
     report, tiny, server: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = tiny("logger=wandb", "logger.mode=offline", "optim.epochs=2")
+    config = tiny("logger=wandb", "logger.mode=offline", "trainer.max_epochs=2")
     outcome = train(config, CHOICES)
     assert outcome.note is None
     assert server.calls == []
@@ -144,7 +144,7 @@ def test_an_agent_of_a_sweep_runs_a_trial_by_the_documented_command(
     small = (
         *TINY,
         "logger=wandb",
-        "optim.epochs=2",
+        "trainer.max_epochs=2",
         f"runs_dir={tmp_path}/runs",
         f"cache_dir={tmp_path}/cache",
     )

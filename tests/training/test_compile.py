@@ -11,7 +11,7 @@ from rectifiers.training.run import train
 @pytest.mark.slow
 def test_a_compiled_run_has_the_same_name_checkpoint_keys_and_numbers(tiny, tmp_path) -> None:
     plain = train(tiny(f"runs_dir={tmp_path}/plain"), {})
-    compiled = train(tiny("compute.compile=true", f"runs_dir={tmp_path}/compiled"), {})
+    compiled = train(tiny("compile=true", f"runs_dir={tmp_path}/compiled"), {})
     assert compiled.record.run == plain.record.run
     one, other = (
         torch.load(outcome.path.parent / "last.ckpt", weights_only=True)["state_dict"]
@@ -23,7 +23,7 @@ def test_a_compiled_run_has_the_same_name_checkpoint_keys_and_numbers(tiny, tmp_
 
 @pytest.mark.slow
 def test_a_compiled_run_that_diverges_names_its_layer(tiny) -> None:
-    outcome = train(tiny("compute.compile=true", "optim.lr=1e6", "activation=relu"), {})
+    outcome = train(tiny("compile=true", "optim.lr=1e6", "activation=relu"), {})
     assert outcome.record.status == "diverged"
     assert outcome.record.diverged.layer != ""
 
@@ -38,15 +38,15 @@ def test_compiled_convolutions_give_the_same_numbers_with_activation_checkpointi
         "optim=plain",
         "evaluation=[center]",
         "logger=none",
-        "optim.epochs=1",
-        "compute.precision=64-true",
+        "trainer.max_epochs=1",
+        "trainer.precision=64-true",
         f"cache_dir={tmp_path}/cache",
     )
     states = []
     for more in (
         (),
-        ("compute.compile=true",),
-        ("compute.compile=true", "compute.activation_checkpointing=true"),
+        ("compile=true",),
+        ("compile=true", "activation_checkpointing=true"),
     ):
         outcome = train(compose_config(*options, *more, f"runs_dir={tmp_path}/{len(states)}"), {})
         states.append(

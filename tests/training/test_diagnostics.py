@@ -60,7 +60,7 @@ def small(folder: Path, *more: str) -> RunConfig:
         "data.resize_px=4",
         "data.crop_px=4",
         "optim=plain",
-        "optim.epochs=2",
+        "trainer.max_epochs=2",
         "evaluation=[center]",
         "logger=none",
         f"runs_dir={folder}",
@@ -111,11 +111,11 @@ def test_a_units_gradients_share_a_sign_behind_positive_outputs_and_a_short_way_
     """One step an epoch is a straight line. Behind a sigmoid one image alone gives all of a unit's
     weights one sign."""
     one = train(
-        small(tmp_path, "callbacks=zigzag", "optim.global_batch=1347", "data.protocol=paper"), {}
+        small(tmp_path, "callbacks=zigzag", "data.batch_size=1347", "data.protocol=paper"), {}
     ).record
     assert [row["straight/fc"] for row in one.history] == pytest.approx([1, 1])
     single = train(
-        small(tmp_path, "callbacks=zigzag", "activation=sigmoid", "optim.global_batch=1"), {}
+        small(tmp_path, "callbacks=zigzag", "activation=sigmoid", "data.batch_size=1"), {}
     ).record
     row = single.history[-1]
     assert row["signs/out"] == pytest.approx(1)

@@ -29,8 +29,8 @@ pytestmark = pytest.mark.process
 PLAIN = (
     *TINY,
     "model.dropout=0",
-    "optim.epochs=6",
-    "optim.global_batch=126",
+    "trainer.max_epochs=6",
+    "data.batch_size=126",
     "data.val_fraction=0.2494",
 )
 
@@ -76,7 +76,7 @@ def test_three_processes_test_what_was_trained_with_a_batch_that_they_do_not_div
 ) -> None:
     """A run, and the plain weights of it, by scripts/evaluate.py; the counts are those of one
     process."""
-    options = (*TINY, "optim.epochs=1", "optim.global_batch=128", "evaluation=center")
+    options = (*TINY, "trainer.max_epochs=1", "data.batch_size=128", "evaluation=center")
     finish(alone(tmp_path, *options))
     folder = record(tmp_path).parent
     plain = {
@@ -115,8 +115,8 @@ def test_three_processes_test_what_was_trained_with_a_batch_that_they_do_not_div
 @pytest.mark.parametrize("workers", [0, 2])
 def test_ranks_end_when_their_launcher_is_killed(tmp_path: Path, workers: int) -> None:
     """With their loaders' workers and within seconds, so that the run can be resumed at once."""
-    options = (*PLAIN, f"compute.workers={workers}")
-    torchrun = start(together(2, tmp_path, *options, "optim.epochs=2000"))
+    options = (*PLAIN, f"data.num_workers={workers}")
+    torchrun = start(together(2, tmp_path, *options, "trainer.max_epochs=2000"))
     wait_for(lambda: list(tmp_path.glob("runs/*/last.ckpt")), torchrun)
     started = psutil.Process(torchrun.pid).children(recursive=True)
     assert len(started) >= 2 + 2 * workers
@@ -129,7 +129,7 @@ def test_ranks_end_when_their_launcher_is_killed(tmp_path: Path, workers: int) -
 
 def test_a_rank_that_is_still_starting_ends_with_its_launcher(tmp_path: Path) -> None:
     """torch's import takes seconds, and two ranks find each other without torchrun."""
-    torchrun = start(together(2, tmp_path, *PLAIN, "optim.epochs=2000"))
+    torchrun = start(together(2, tmp_path, *PLAIN, "trainer.max_epochs=2000"))
     wait_for(lambda: len(launched(torchrun)) == 2, torchrun)
     started = [psutil.Process(pid) for pid in launched(torchrun)]
     time.sleep(1)
@@ -153,7 +153,7 @@ def test_a_rank_that_is_still_starting_ends_with_its_launcher(tmp_path: Path) ->
             "rerun=true", "another rerun than rank 0 (True and False)", marks=pytest.mark.slow
         ),
         pytest.param(
-            "compute.compile=true", "another compute.compile than rank 0", marks=pytest.mark.slow
+            "compile=true", "another compile than rank 0", marks=pytest.mark.slow
         ),
     ],
 )
@@ -211,13 +211,13 @@ runpy.run_path("train.py", run_name="__main__")
 
 
 def test_a_sweep_of_processes_ends_where_one_fails_and_goes_on_where_all_do(tmp_path: Path) -> None:
-    command = ["--multirun", *alone(tmp_path, *PLAIN, "optim.epochs=1")[2:]]
+    command = ["--multirun", *alone(tmp_path, *PLAIN, "trainer.max_epochs=1")[2:]]
     lost = ranks(*[[sys.executable, "-c", FAILS_IN_THE_TEST, *command, "seed=0,1"]] * 2)
     assert [done.returncode for done in lost] == [1, 1]
     assert "ValueError: unforeseen" in lost[1].stderr
     assert "error: rank 0 lost the other processes (" in lost[0].stderr
     assert not list(tmp_path.glob("runs/*/record.json"))
-    common = ranks(*[[sys.executable, "train.py", *command, "optim.global_batch=127,126"]] * 2)
+    common = ranks(*[[sys.executable, "train.py", *command, "data.batch_size=127,126"]] * 2)
     assert [done.returncode for done in common] == [1, 1]
     assert record(tmp_path)  # of the second run
 
@@ -236,19 +236,19 @@ def test_an_input_that_one_rank_cannot_use_stops_all(tmp_path: Path) -> None:
 
 
 def test_a_batch_that_does_not_divide_names_the_remedy(tmp_path: Path) -> None:
-    done = ranks(*[alone(tmp_path, *PLAIN, "optim.global_batch=127")] * 2)
+    done = ranks(*[alone(tmp_path, *PLAIN, "data.batch_size=127")] * 2)
     assert [process.returncode for process in done] == [1, 1]
     assert (
-        "error: optim.global_batch=127 does not divide over 2 processes; give a multiple of 2"
+        "error: data.batch_size=127 does not divide over 2 processes; give a multiple of 2"
         in done[0].stderr
     )
 
 
 def test_a_run_in_progress_is_left_alone_and_says_where(tmp_path: Path) -> None:
-    first = start(alone(tmp_path, *PLAIN, "optim.epochs=500"))
+    first = start(alone(tmp_path, *PLAIN, "trainer.max_epochs=500"))
     try:
         wait_for(lambda: list(tmp_path.glob("runs/*/last.ckpt")), first)
-        second = start(alone(tmp_path, *PLAIN, "optim.epochs=500"))
+        second = start(alone(tmp_path, *PLAIN, "trainer.max_epochs=500"))
         _, err = second.communicate(timeout=60)
     finally:
         first.kill()
@@ -262,8 +262,8 @@ def test_a_run_in_progress_is_left_alone_and_says_where(tmp_path: Path) -> None:
 
 WITHIN = (
     *TINY,
-    "optim.epochs=6",
-    "optim.global_batch=32",
+    "trainer.max_epochs=6",
+    "data.batch_size=32",
     "checkpoint.every_n_steps=5",
 )  # epochs of 42 steps
 
@@ -276,7 +276,7 @@ def test_a_signal_stops_within_an_epoch_and_the_same_command_ends_with_the_same_
 ) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     finish(alone(whole, *WITHIN, "model.norm=batch"))
-    command = alone(cut, *WITHIN, "model.norm=batch", "compute.workers=1")
+    command = alone(cut, *WITHIN, "model.norm=batch", "data.num_workers=1")
     process = start(command)
     wait_for(lambda: list(cut.glob("runs/*/metrics.csv")), process)
     process.send_signal(asked)
@@ -315,9 +315,9 @@ def test_a_damaged_last_checkpoint_is_named_and_the_one_before_it_is_used(tmp_pa
 def test_a_full_disk_is_a_sentence_and_the_last_good_state_stays(tmp_path: Path) -> None:
     """The file-size limit stands for the full disk: the kernel refuses the bytes beyond it in the
     middle of a write."""
-    finish(alone(tmp_path, *WITHIN, "optim.epochs=1"))
+    finish(alone(tmp_path, *WITHIN, "trainer.max_epochs=1"))
     size = (record(tmp_path).parent / "last.ckpt").stat().st_size
-    options = (*WITHIN, "optim.epochs=40")
+    options = (*WITHIN, "trainer.max_epochs=40")
     process = start(alone(tmp_path, *options))
     others = set(tmp_path.glob("runs/*/metrics.csv"))
     wait_for(lambda: set(tmp_path.glob("runs/*/metrics.csv")) - others, process)
@@ -340,7 +340,7 @@ def test_a_full_disk_is_a_sentence_and_the_last_good_state_stays(tmp_path: Path)
 def test_a_run_killed_at_twenty_random_moments_ends_with_the_bits_of_one_that_was_not(
     tmp_path: Path, processes: int
 ) -> None:
-    options = (*WITHIN, "optim.epochs=100")
+    options = (*WITHIN, "trainer.max_epochs=100")
     whole, cut = tmp_path / "whole", tmp_path / "cut"
 
     def command(place: Path) -> list[str]:
@@ -378,7 +378,7 @@ def newest_stamp(place: Path) -> int:
 
 @pytest.mark.slow
 def test_a_killed_rank_is_restarted_by_torchrun_and_the_bits_are_the_same(tmp_path: Path) -> None:
-    options = (*WITHIN, "optim.epochs=20")
+    options = (*WITHIN, "trainer.max_epochs=20")
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     finish(together(2, whole, *options))
     process = start(together(2, cut, *options, restarts=3))
@@ -392,7 +392,7 @@ def test_a_killed_rank_is_restarted_by_torchrun_and_the_bits_are_the_same(tmp_pa
 
 @pytest.mark.slow
 def test_a_signal_to_one_rank_stops_both(tmp_path: Path) -> None:
-    options = (*WITHIN, "optim.epochs=20")
+    options = (*WITHIN, "trainer.max_epochs=20")
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     finish(together(2, whole, *options))
     process = start(together(2, cut, *options))
@@ -420,7 +420,7 @@ runpy.run_path("train.py", run_name="__main__")
 
 
 def test_a_signal_to_one_rank_while_it_tests_stops_both(tmp_path: Path) -> None:
-    command = alone(tmp_path, *PLAIN, "optim.epochs=1")
+    command = alone(tmp_path, *PLAIN, "trainer.max_epochs=1")
     cut = ranks(*[[sys.executable, "-c", ASKED_IN_THE_TEST, *command[2:]]] * 2)
     assert [done.returncode for done in cut] == [75, 75], cut
     assert (
@@ -438,7 +438,7 @@ def test_what_torchrun_hands_on_stops_all_with_their_loaders(
     tmp_path: Path, asked: signal.Signals
 ) -> None:
     """It signals whole groups of processes, loaders' workers among them."""
-    options = (*WITHIN, "compute.workers=1")
+    options = (*WITHIN, "data.num_workers=1")
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     finish(together(2, whole, *options))
     process = start(
@@ -472,7 +472,7 @@ runpy.run_path("train.py", run_name="__main__")
 
 @pytest.mark.slow
 def test_a_restart_does_not_run_again_what_was_run_again(tmp_path: Path) -> None:
-    options = (*PLAIN, "optim.epochs=1", "rerun=true")
+    options = (*PLAIN, "trainer.max_epochs=1", "rerun=true")
     finish(together(2, tmp_path, *options))
     command = together(2, tmp_path, *options, restarts=2)
     (tmp_path / "dies.py").write_text(DIES_AT_THE_END)
@@ -485,7 +485,7 @@ def test_a_restart_does_not_run_again_what_was_run_again(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_processes_make_one_record_of_an_ensemble(tmp_path: Path) -> None:
-    finish(alone(tmp_path, "--multirun", *PLAIN, "optim.epochs=1", "evaluation=center", "seed=0,1"))
+    finish(alone(tmp_path, "--multirun", *PLAIN, "trainer.max_epochs=1", "evaluation=center", "seed=0,1"))
     names = [path.parent.name for path in tmp_path.glob("runs/*/record.json")]
     asked = [
         f"run=[{','.join(names)}]",
@@ -510,7 +510,7 @@ def test_a_run_of_two_killed_between_its_milestones_ends_with_the_same_bits(
 ) -> None:
     """Before the first checkpoint, between two, with loaders' workers, which outlive it, and in the
     last test."""
-    options = (*WITHIN, "optim.epochs=3", f"compute.workers={workers}", "model.norm=batch")
+    options = (*WITHIN, "trainer.max_epochs=3", f"data.num_workers={workers}", "model.norm=batch")
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     finish(together(2, whole, *options))
     process = start(together(2, cut, *options))
@@ -548,7 +548,7 @@ runpy.run_path("train.py", run_name="__main__")
 def test_batch_normalisation_has_one_set_of_statistics_on_all_ranks(tmp_path: Path) -> None:
     """Each rank normalises its own half of a batch; what is validated, tested and kept is rank
     0's."""
-    options = (*PLAIN, "optim.epochs=2", "model.norm=batch")
+    options = (*PLAIN, "trainer.max_epochs=2", "model.norm=batch")
     command = together(2, tmp_path, *options)
     (tmp_path / "tells.py").write_text(TELLS_ITS_STATISTICS)
     at = command.index("train.py")
@@ -565,7 +565,7 @@ def test_batch_normalisation_has_one_set_of_statistics_on_all_ranks(tmp_path: Pa
 
 @pytest.mark.slow
 def test_a_rank_that_hangs_ends_the_run_in_time_with_a_sentence(tmp_path: Path) -> None:
-    process = start(together(2, tmp_path, *WITHIN, "optim.epochs=100000", "compute.timeout_s=10"))
+    process = start(together(2, tmp_path, *WITHIN, "trainer.max_epochs=100000", "timeout_s=10"))
     wait_for(lambda: list(tmp_path.glob("runs/*/metrics.csv")), process)
     os.kill(launched(process)[1], signal.SIGSTOP)
     _, err = process.communicate(

@@ -89,7 +89,7 @@ class InfiniteLastGradient(Callback):
 def test_a_last_update_that_loses_weights_ends_in_divergence(tiny) -> None:
     """The bias becomes -inf. ReLU turns that into 0, so that all scores stay finite."""
     last = InfiniteLastGradient()
-    outcome = train(tiny("optim.epochs=2", "activation=relu"), {}, callbacks=[last])
+    outcome = train(tiny("trainer.max_epochs=2", "activation=relu"), {}, callbacks=[last])
     assert outcome.record.status == "diverged"
     assert outcome.record.diverged is not None
     assert outcome.record.diverged.step == last.step

@@ -62,7 +62,7 @@ def test_lightning_runs_the_epoch_end_after_the_module_has_made_the_row(tiny) ->
             rows.append(module.history[-1]["epoch"])
             return {"looked": float(len(module.history))}
 
-    outcome = train(tiny("optim.epochs=2"), {}, callbacks=[Looks()])
+    outcome = train(tiny("trainer.max_epochs=2"), {}, callbacks=[Looks()])
     assert rows == [1, 2]
     assert [row["looked"] for row in outcome.record.history] == [1, 2]
     header = (outcome.path.parent / "metrics.csv").read_text().splitlines()[0]

@@ -1,4 +1,4 @@
-"""`compute.fast`: the fastest way that a GPU has, which is a run of its own; what of it can be seen
+"""`fast`: the fastest way that a GPU has, which is a run of its own; what of it can be seen
 without a GPU."""
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def test_float32_is_float32_unless_a_run_is_fast() -> None:
     before = tf32()
     for fast in (False, True):
         with isolated(
-            compose_config("compute=one_gpu", f"compute.fast={str(fast).lower()}").compute
+            compose_config("trainer=gpu", f"fast={str(fast).lower()}").compute
         ):
             assert tf32() == (fast, fast)
         assert tf32() == before
@@ -36,7 +36,7 @@ def test_float32_is_float32_unless_a_run_is_fast() -> None:
 @pytest.mark.parametrize("key", ["fast", "autotune"])
 def test_what_is_for_gpus_is_refused_elsewhere(key: str, tiny: Tiny) -> None:
     with pytest.raises(
-        InputError, match=rf"^compute\.{key}=true is for GPUs, .*; choose compute=one_gpu or leave"
+        InputError, match=rf"^compute\.{key}=true is for GPUs, .*; choose trainer=gpu or leave"
     ):
         train(tiny(f"compute.{key}=true"), {})
 
@@ -49,7 +49,7 @@ def test_a_gpu_without_bfloat16_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(
             torch.cuda, "is_bf16_supported", lambda *, including_emulation, is_so=supported: is_so
         )
-        compute = compose_config("compute=one_gpu", "compute.fast=true").compute
+        compute = compose_config("trainer=gpu", "fast=true").compute
         if supported:
             check_compute(compute, SINGLE_PROCESS)
         else:
@@ -74,11 +74,11 @@ def test_a_fast_run_is_compiled_into_graphs_in_bfloat16_and_its_record_says_so(
         return scores
 
     monkeypatch.setattr(ImageNetwork, "__call__", watched)
-    plain = train(tiny("optim.epochs=1"), {}).record
+    plain = train(tiny("trainer.max_epochs=1"), {}).record
     assert seen == {torch.float32}
     assert not compiled
     seen.clear()
-    fast = train(tiny("optim.epochs=1", "compute.fast=true"), {}).record
+    fast = train(tiny("trainer.max_epochs=1", "fast=true"), {}).record
     assert seen == {torch.bfloat16}
     assert compiled == [{"options": {"fallback_random": True, "triton.cudagraphs": True}}]
     assert fast.run != plain.run

@@ -112,9 +112,9 @@ def test_two_hosts_train_one_run(hosts: dict[str, str], tmp_path: Path) -> None:
 def test_a_host_that_vanishes_ends_the_run_in_time_with_a_sentence(
     hosts: dict[str, str], tmp_path: Path
 ) -> None:
-    """The cable is cut: no packet says so. The other host waits for compute.timeout_s and no
+    """The cable is cut: no packet says so. The other host waits for timeout_s and no
     longer."""
-    options = ("optim.epochs=100000", "compute.timeout_s=15")
+    options = ("trainer.max_epochs=100000", "timeout_s=15")
     started = {host: start(name, host, tmp_path, *options) for host, name in hosts.items()}
     try:
         end = time.monotonic() + 120

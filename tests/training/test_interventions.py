@@ -121,7 +121,7 @@ def test_revive_dead_revives_a_dead_network(tiny) -> None:
 
 def test_freeze_rest_keeps_all_other_weights(tiny) -> None:
     asked = (*RELU, "init.bias=-4")
-    first = weights(train(tiny(*asked, "optim.epochs=1"), {}))
+    first = weights(train(tiny(*asked, "trainer.max_epochs=1"), {}))
     frozen = train(
         tiny(
             *asked, "callbacks=revive_dead", "callbacks.after_epoch=1", "callbacks.freeze_rest=true"

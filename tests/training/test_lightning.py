@@ -35,7 +35,7 @@ def test_a_training_keeps_the_handlers_of_signals(tiny) -> None:
 
     with deferring_signals():
         before = [signal.getsignal(asking) for asking in STOP_SIGNALS]
-        train(tiny("optim.epochs=1"), {}, callbacks=[Looks()])
+        train(tiny("trainer.max_epochs=1"), {}, callbacks=[Looks()])
     assert handlers
     assert all(each == before for each in handlers)
 

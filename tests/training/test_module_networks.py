@@ -20,7 +20,7 @@ RESNET = (
     "model.width=0.25",
     "model.blocks=1",
     "optim=plain",
-    "optim.epochs=1",
+    "trainer.max_epochs=1",
     "logger=none",
 )
 
@@ -29,7 +29,7 @@ def test_a_residual_network_is_trained_tested_and_recorded(tmp_path: Path) -> No
     config = compose_config(
         *RESNET,
         "activation=prelu",
-        "optim.epochs=1",
+        "trainer.max_epochs=1",
         f"runs_dir={tmp_path}/runs",
         f"cache_dir={tmp_path}/cache",
     )
@@ -89,7 +89,7 @@ def test_activations_that_are_no_functions_of_one_number_are_trained(
         "data=digits8",
         *small,
         "optim=plain",
-        "optim.epochs=1",
+        "trainer.max_epochs=1",
         "logger=none",
         "evaluation=[dense]",
     )
@@ -108,8 +108,8 @@ def test_activations_that_are_no_functions_of_one_number_are_trained(
         ("init.fc_std=[0.1]", "init.fc_std=.* is for networks of rows"),
         ("callbacks=greedy", "callbacks=.*greedy is for networks of rows"),
         (
-            "compute.activation_checkpointing=true",
-            "compute.activation_checkpointing=True is for networks of rows",
+            "activation_checkpointing=true",
+            "activation_checkpointing=True is for networks of rows",
         ),
         (
             "model.dropout=0.5",

@@ -22,7 +22,7 @@ def test_a_line_every_minute_tells_where_the_epoch_is(
         "ProgressLines",
         lambda batch: ProgressLines(batch, lambda: next(readings) * seconds_per_reading),
     )
-    train(tiny("optim.epochs=2", "optim.lr=0.05", "activation=relu"), {})
+    train(tiny("trainer.max_epochs=2", "optim.lr=0.05", "activation=relu"), {})
     lines = capsys.readouterr().err.splitlines()
     epochs = [
         line

@@ -20,7 +20,7 @@ def test_a_record_keeps_what_was_typed_for_its_first_test(tiny) -> None:
     ("typed", "kept"),
     [
         ("activation=prelu", ["activation=prelu"]),
-        ("compute.workers=2", ["compute.workers=2"]),
+        ("data.num_workers=2", ["data.num_workers=2"]),
         ("evaluation=[center,dense]", ["evaluation=[center,dense]"]),
         ("runs_dir=/home/somebody/runs", []),
         ("cache_dir='a b'", []),

@@ -96,7 +96,7 @@ def test_a_finished_run_is_tested_on_images_that_chose_nothing(tiny) -> None:
 def test_a_run_bears_the_name_of_the_module_that_was_given_instead_of_the_options(
     tiny, capsys
 ) -> None:
-    own = tiny("activation=relu", "optim.epochs=1").replaced(
+    own = tiny("activation=relu", "trainer.max_epochs=1").replaced(
         {"activation._target_": "torch.nn.LeakyReLU"}
     )
     outcome = train(own, {**CHOICES, "activation": "relu"})
@@ -109,7 +109,7 @@ def test_a_run_bears_the_name_of_the_module_that_was_given_instead_of_the_option
         f"run {outcome.record.run}: LeakyReLU(negative_slope=0.01), data digits "
     )
     by_option = train(
-        tiny("activation=leaky_relu", "activation.slope=0.2", "optim.epochs=1"),
+        tiny("activation=leaky_relu", "activation.slope=0.2", "trainer.max_epochs=1"),
         {"activation": "leaky_relu"},
     )
     assert by_option.record.choices["activation"] == "leaky_relu"
@@ -117,7 +117,7 @@ def test_a_run_bears_the_name_of_the_module_that_was_given_instead_of_the_option
 
 
 def test_a_record_of_before_activations_were_named_is_read(tiny) -> None:
-    outcome = train(tiny("optim.epochs=1"), CHOICES)
+    outcome = train(tiny("trainer.max_epochs=1"), CHOICES)
     kept = json.loads(outcome.path.read_text())
     del kept["network"]["activation"]
     assert records.parse(json.dumps(kept)).network.activation is None
@@ -175,7 +175,7 @@ def test_a_protocol_added_later_leaves_what_is_said_of_the_training(tiny) -> Non
     elsewhere = altered(first.record, {"provenance.machine.cpu": "another machine"})
     records.write(first.path, elsewhere)
     second = train(
-        tiny("evaluation=[ten_view]", "compute.workers=2"), {**CHOICES, "compute": "other"}
+        tiny("evaluation=[ten_view]", "data.num_workers=2"), {**CHOICES, "compute": "other"}
     )
     assert second.record.model_dump(exclude={"protocols"}) == elsewhere.model_dump(
         exclude={"protocols"}
@@ -288,22 +288,22 @@ def test_reported_errors_are_of_the_precision_of_the_training(
 
     monkeypatch.setattr("rectifiers.training.recording.evaluate", spy)
     for precision in ("32-true", "bf16-mixed", "64-true"):
-        train(tiny(f"compute.precision={precision}", "evaluation=[center]"), CHOICES)
+        train(tiny(f"trainer.precision={precision}", "evaluation=[center]"), CHOICES)
         train(
-            tiny(f"compute.precision={precision}", "evaluation=[ten_view]"), CHOICES
+            tiny(f"trainer.precision={precision}", "evaluation=[ten_view]"), CHOICES
         )  # from the checkpoint
     assert kinds == [torch.float32] * 2 + [torch.bfloat16] * 2 + [torch.float64] * 2
 
 
 def test_no_drop_is_recorded_after_the_last_epoch(tiny) -> None:
-    options = ("optim.patience=1", "optim.lr=1e-9", "data.crop_px=8", "optim.max_drops=9")
-    assert train(tiny(*options, "optim.epochs=4"), CHOICES).record.drop_epochs[-1] == 3
+    options = ("scheduler.patience=1", "optim.lr=1e-9", "data.crop_px=8", "scheduler.max_drops=9")
+    assert train(tiny(*options, "trainer.max_epochs=4"), CHOICES).record.drop_epochs[-1] == 3
 
 
 def test_a_deep_plain_net_that_drifts_says_so_in_its_record(tiny) -> None:
     with pytest.warns(UserWarning, match="fixed point"):
         outcome = train(
-            tiny("activation=silu", "model.depth=20", "optim.epochs=1", "evaluation=[center]"),
+            tiny("activation=silu", "model.depth=20", "trainer.max_epochs=1", "evaluation=[center]"),
             CHOICES,
         )
     assert "fixed point" in outcome.record.warnings[0]
@@ -313,9 +313,9 @@ def test_a_deep_plain_net_that_drifts_says_so_in_its_record(tiny) -> None:
 def test_the_same_seed_gives_the_same_bits_with_no_and_with_two_workers(
     tiny, tmp_path: Path, model: tuple
 ) -> None:
-    model = (*model, "optim.epochs=2")
+    model = (*model, "trainer.max_epochs=2")
     alone = train(tiny(*model), CHOICES)
-    helped = train(tiny("compute.workers=2", f"runs_dir={tmp_path}/other", *model), CHOICES)
+    helped = train(tiny("data.num_workers=2", f"runs_dir={tmp_path}/other", *model), CHOICES)
     assert helped.record.run == alone.record.run
     assert same_bits(weights(alone), weights(helped))
     assert numbers(alone.record) == numbers(helped.record)
@@ -329,9 +329,9 @@ class Cut(BaseException):
 
 DROPS = (
     *TINY,
-    "optim.patience=1",
+    "scheduler.patience=1",
     "optim.lr=1.0",
-    "optim.epochs=5",
+    "trainer.max_epochs=5",
     "model.norm=batch",
     "evaluation=[center]",
 )
@@ -353,7 +353,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 def test_a_run_cut_and_continued_equals_one_that_was_not(
     tiny, whole: Outcome, tmp_path: Path, monkeypatch, after: int, workers: int
 ) -> None:
-    options = (*DROPS, f"compute.workers={workers}")
+    options = (*DROPS, f"data.num_workers={workers}")
     original = EpochEnd.on_train_epoch_end
 
     def cut(self, trainer, module) -> None:
@@ -374,7 +374,7 @@ def test_a_run_cut_and_continued_equals_one_that_was_not(
 
 @pytest.mark.process
 def test_ctrl_c_stops_at_once_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    process = start(alone(tmp_path, *TINY, "optim.epochs=400"))
+    process = start(alone(tmp_path, *TINY, "trainer.max_epochs=400"))
     wait_for(lambda: list(tmp_path.glob("runs/*/metrics.csv")), process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
@@ -399,7 +399,7 @@ def test_a_loss_that_is_not_finite_is_recorded_with_layer_and_step(tiny) -> None
 
 
 def test_the_last_update_is_judged_too(tiny) -> None:
-    outcome = train(tiny("optim.lr=1e30", "optim.global_batch=1347", "optim.epochs=1"), CHOICES)
+    outcome = train(tiny("optim.lr=1e30", "data.batch_size=1347", "trainer.max_epochs=1"), CHOICES)
     assert outcome.record.status == "diverged"
     assert outcome.record.diverged.step == 1
 
@@ -423,8 +423,8 @@ def test_an_option_reaches_the_weights(tiny, option: str) -> None:
     """What is drawn for the seed and the first layer, and what a step does with the momentum and
     the rate."""
     one, other = (
-        train(tiny("optim.epochs=1"), CHOICES),
-        train(tiny("optim.epochs=1", option), CHOICES),
+        train(tiny("trainer.max_epochs=1"), CHOICES),
+        train(tiny("trainer.max_epochs=1", option), CHOICES),
     )
     assert not same_bits(weights(one), weights(other))
     drawn = [[entry.std_drawn for entry in outcome.record.init_report] for outcome in (one, other)]
@@ -432,7 +432,7 @@ def test_an_option_reaches_the_weights(tiny, option: str) -> None:
 
 
 def test_a_drop_divides_every_groups_rate_by_the_factor(tiny) -> None:
-    outcome = train(tiny("optim.drop_epochs=[1,2]", "optim.drop_factor=4"), CHOICES)
+    outcome = train(tiny("scheduler=multistep", "scheduler.milestones=[1,2]", "scheduler.drop_factor=4"), CHOICES)
     assert [row["lr"] for row in outcome.record.history] == pytest.approx([0.01, 0.0025, 0.000625])
     state = torch.load(outcome.path.parent / "last.ckpt", weights_only=True)["optimizer_states"][0]
     assert [group["lr"] for group in state["param_groups"]] == pytest.approx(
@@ -443,7 +443,7 @@ def test_a_drop_divides_every_groups_rate_by_the_factor(tiny) -> None:
 @pytest.mark.process
 def test_every_input_of_a_statistic_is_in_its_name(tiny) -> None:
     def key(*options: str) -> str:
-        return train(tiny("optim.epochs=1", *options), CHOICES).record.provenance.statistics
+        return train(tiny("trainer.max_epochs=1", *options), CHOICES).record.provenance.statistics
 
     others = [
         "data.resize_px=11",
@@ -459,10 +459,10 @@ def test_every_input_of_a_statistic_is_in_its_name(tiny) -> None:
 @pytest.mark.process
 def test_drop_epochs_can_be_taken_from_another_runs_record(tiny) -> None:
     relu = train(
-        tiny("activation=relu", "optim.patience=1", "optim.lr=0.3", "optim.epochs=6"), CHOICES
+        tiny("activation=relu", "scheduler.patience=1", "optim.lr=0.3", "trainer.max_epochs=6"), CHOICES
     )
     assert relu.record.drop_epochs
-    prelu = train(tiny(f"optim.drop_epochs_from={relu.record.run}", "optim.epochs=6"), CHOICES)
+    prelu = train(tiny(f"optim.drop_epochs_from={relu.record.run}", "trainer.max_epochs=6"), CHOICES)
     assert prelu.record.drop_epochs == relu.record.drop_epochs
     lrs = [row["lr"] for row in prelu.record.history]
     expected = [
@@ -470,7 +470,7 @@ def test_drop_epochs_can_be_taken_from_another_runs_record(tiny) -> None:
     ]
     assert lrs == pytest.approx(expected)
     typed = f"optim.drop_epochs={relu.record.drop_epochs}".replace(" ", "")
-    assert not train(tiny(typed, "optim.epochs=6"), CHOICES).fresh  # the same run, said otherwise
+    assert not train(tiny(typed, "trainer.max_epochs=6"), CHOICES).fresh  # the same run, said otherwise
     sibling = "optim.drop_epochs_from={activation:{_target_:rectifiers.activations.relu},optim:{}}"
     with pytest.raises(InputError, match="names opt, which is no group"):
         train(tiny(sibling.replace("optim:", "opt:")), CHOICES)
@@ -480,7 +480,7 @@ def test_drop_epochs_can_be_taken_from_another_runs_record(tiny) -> None:
     first_arm = train(tiny("activation=relu"), CHOICES)
     assert train(tiny(sibling), CHOICES).record.drop_epochs == first_arm.record.drop_epochs
     by_path = f"optim.drop_epochs_from='{relu.path}'"
-    assert not train(tiny(by_path, "optim.epochs=6"), CHOICES).fresh
+    assert not train(tiny(by_path, "trainer.max_epochs=6"), CHOICES).fresh
 
 
 def test_a_reference_to_a_run_that_is_not_finished_is_refused(tiny) -> None:
@@ -530,7 +530,7 @@ def test_a_checkpoint_that_cannot_be_read_is_a_sentence(tiny) -> None:
 
 @pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
 def test_precision_is_another_run_and_works(tiny, precision: str) -> None:
-    plain, other = train(tiny(), CHOICES), train(tiny(f"compute.precision={precision}"), CHOICES)
+    plain, other = train(tiny(), CHOICES), train(tiny(f"trainer.precision={precision}"), CHOICES)
     assert other.record.run != plain.record.run
     assert other.record.protocols["center"].top1_error_pct < 60
     dtype = torch.float64 if precision == "64-true" else torch.float32
@@ -550,7 +550,7 @@ def test_data_that_is_not_what_the_configuration_pins_is_refused(tiny, tmp_path:
     options = (
         "data=folder",
         f"data.root={tmp_path}/photos",
-        "optim.global_batch=4",
+        "data.batch_size=4",
         "preprocess=pixel_mean",
     )
     first = train(tiny(*options), CHOICES)
@@ -572,9 +572,9 @@ def test_hardware_that_is_not_there_is_a_sentence(tiny) -> None:
     with pytest.raises(
         InputError, match=r"compute\.accelerator=gpu needs a GPU, and torch sees none"
     ):
-        train(tiny("compute=one_gpu"), CHOICES)
+        train(tiny("trainer=gpu"), CHOICES)
     with pytest.raises(InputError, match=r"compute\.precision=16-mixed works on a GPU only"):
-        train(tiny("compute.precision=16-mixed"), CHOICES)
+        train(tiny("trainer.precision=16-mixed"), CHOICES)
 
 
 @pytest.mark.process
@@ -615,14 +615,14 @@ def process_state() -> dict:
 )
 def test_a_run_leaves_the_process_as_it_found_it(tiny, logger: str) -> None:
     train(
-        tiny("optim.epochs=1", "seed=9"), CHOICES
+        tiny("trainer.max_epochs=1", "seed=9"), CHOICES
     )  # what is imported and started once stays, and is not the run's
     before = process_state()
     other = (
-        "compute.workers=2",
-        "compute.precision=64-true",
-        "compute.threads=2",
-        "optim.epochs=1",
+        "data.num_workers=2",
+        "trainer.precision=64-true",
+        "threads=2",
+        "trainer.max_epochs=1",
     )
     train(tiny(f"logger={logger}", *other), CHOICES)
     assert process_state() == before
@@ -640,7 +640,7 @@ def test_float32_is_float32_while_a_run_lasts(tiny, monkeypatch: pytest.MonkeyPa
             flags.append((torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32))
 
     flags: list[tuple[bool, bool]] = []
-    train(tiny("optim.epochs=1"), CHOICES, callbacks=[Looks()])
+    train(tiny("trainer.max_epochs=1"), CHOICES, callbacks=[Looks()])
     assert flags == [(False, False)]
     assert torch.backends.cudnn.allow_tf32
 
@@ -684,7 +684,7 @@ def test_a_training_image_that_is_skipped_by_choice_stands_in_the_record(
     asked = (
         "data=folder",
         f"data.root={tmp_path}/photos",
-        "optim.global_batch=8",
+        "data.batch_size=8",
         "data.color_sigma=0.1",
     )
     with pytest.raises(InputError, match=r"1\.jpg cannot be read as an image"):
@@ -702,7 +702,7 @@ def test_a_process_that_loads_images_and_hangs_ends_the_run_with_a_sentence(
     with pytest.raises(
         InputError, match=r"compute\.timeout_s=1 went by .* the same command goes on"
     ):
-        train(tiny("compute.workers=1", "compute.timeout_s=1"), CHOICES)
+        train(tiny("data.num_workers=1", "timeout_s=1"), CHOICES)
 
 
 class Built(Callback):
@@ -716,7 +716,7 @@ class Built(Callback):
 @pytest.mark.parametrize("fused", [False, True])
 def test_the_step_is_fused_where_that_is_asked_for(tiny, fused: bool) -> None:
     built = Built()
-    train(tiny("optim.epochs=1", f"compute.fused={str(fused).lower()}"), CHOICES, callbacks=[built])
+    train(tiny("trainer.max_epochs=1", f"optim.fused={str(fused).lower()}"), CHOICES, callbacks=[built])
     assert set(built.fused) == {True if fused else None}
 
 
@@ -732,13 +732,13 @@ def test_a_run_in_double_precision_goes_on_with_maps_in_any_order(
         "optim=plain",
         "evaluation=[center]",
         "logger=none",
-        "optim.epochs=2",
+        "trainer.max_epochs=2",
     )
     precise = (
-        "compute.precision=64-true",
+        "trainer.precision=64-true",
         f"cache_dir={tmp_path}/cache",
     )  # steps make much of a rounding
-    names = {False: "compute.channels_last=false", True: "compute.channels_last=true"}
+    names = {False: "channels_last=false", True: "channels_last=true"}
     whole = train(compose_config(*options, *precise, names[last], f"runs_dir={tmp_path}/whole"), {})
 
     class Cut(Callback):
@@ -762,13 +762,13 @@ def test_maps_that_are_computed_again_are_the_same_bits(tmp_path: Path) -> None:
         "model=mini",
         "data=digits8",
         "optim=plain",
-        "optim.epochs=1",
+        "trainer.max_epochs=1",
         "evaluation=[center]",
         "logger=none",
     )
     states: list[dict[str, torch.Tensor]] = []
     for again in ("false", "true"):
-        more = (f"compute.activation_checkpointing={again}", f"runs_dir={tmp_path}/{again}")
+        more = (f"activation_checkpointing={again}", f"runs_dir={tmp_path}/{again}")
         signals, built = Signals([0]), Built()
         outcome = train(compose_config(*options, *more), {}, callbacks=[signals, built])
         assert built.computed_again is (again == "true")
@@ -789,7 +789,7 @@ def test_maps_with_channels_last_in_memory_are_the_same_run(tmp_path: Path) -> N
         "model=mini",
         "data=digits8",
         "optim=plain",
-        "optim.epochs=1",
+        "trainer.max_epochs=1",
         "evaluation=[center]",
         "logger=none",
     )
@@ -799,8 +799,8 @@ def test_maps_with_channels_last_in_memory_are_the_same_run(tmp_path: Path) -> N
     for last in (False, True):
         config = compose_config(
             *options,
-            "compute.precision=64-true",
-            f"compute.channels_last={str(last).lower()}",
+            "trainer.precision=64-true",
+            f"channels_last={str(last).lower()}",
             f"runs_dir={tmp_path}/{last}",
         )
         outcome = train(config, {})

@@ -11,11 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rectifiers.cli.composition import Choices, compose_with_choices, resolve
+from rectifiers.cli.composition import COMPUTED, Choices, compose_with_choices, resolve
 from rectifiers.results.benchmark.definition import Benchmark, Size, Task, benchmark, task_hash
 from rectifiers.results.benchmark.entries import EntryResults, entry_name, result_of, results_of
 from rectifiers.results.benchmark.standing import best_rate
-from rectifiers.runs.compute import SCIENCE
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import Held, find, is_held, run_folder
 from rectifiers.runs.identity import science
@@ -26,7 +25,8 @@ from rectifiers.runtime.signals import deferring_signals, stop_if_requested
 
 OF_ENTRY = ("activation", "init")  # the groups whose keys an entry may give
 WITHOUT_CHOICE = "activation=relu"  # what an initialiser alone is run with
-PLACES = ("runs_dir", "cache_dir", "data.root", "compute", "logger")  # what may be given besides
+# what may be given besides
+PLACES = ("runs_dir", "cache_dir", "data.root", "trainer", *COMPUTED, "logger")
 WAIT_S = 0.5  # between looks at runs that another process has
 Place = tuple[float, int]  # of a run in a task: its learning rate and its seed
 
@@ -76,7 +76,7 @@ class Entry:
 
 def _is_place(key: str) -> bool:
     is_within = any(key == place or key.startswith(f"{place}.") for place in PLACES)
-    return is_within and key not in SCIENCE
+    return is_within and (not key.startswith("trainer.") or key in COMPUTED)
 
 
 @functools.cache
@@ -87,7 +87,7 @@ def _configuration(
         *benchmark().always,
         *of_task,
         "logger=none",
-        "compute.threads=1",
+        "threads=1",
         *entry.overrides,
         *entry.places,
     )

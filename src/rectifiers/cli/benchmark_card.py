@@ -34,7 +34,7 @@ def measure(entry: Entry) -> Card:
     found: dict[str, Any] = dict.fromkeys(parts)
     failed = {}
     config = entry.configuration(benchmark().tasks[DEEP])[0]
-    with deferring_signals(), isolated(config.compute):
+    with deferring_signals(), isolated(config):
         reason = refusal(config)
         for name, make in parts.items():
             try:

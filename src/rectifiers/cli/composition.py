@@ -22,7 +22,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rectifiers.cli.refusals import options_chosen, unknown_keys, without_advice
 from rectifiers.runs import record as records
-from rectifiers.runs.compute import SCIENCE
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder
 from rectifiers.runs.record import EnsembleRecord
@@ -33,6 +32,7 @@ from rectifiers.runtime.files import CONF, read_yaml, refuse_link
 Choices = dict[str, str | None]  # the option that was chosen of each group
 # What a test may choose.
 PLACES = ("runs_dir", "cache_dir", "data.root")
+OF_DATA = ("data.root", "data.download")
 
 
 def _over_root(numbers: Sequence[float], width: float) -> Any:
@@ -42,8 +42,14 @@ def _over_root(numbers: Sequence[float], width: float) -> Any:
 
 
 OmegaConf.register_new_resolver("over_root", _over_root)  # conf/small_fc.yaml uses it
+OmegaConf.register_new_resolver("minus", lambda a, b: a - b)  # conf/scheduler/cosine.yaml uses it
 
-FREE = ("evaluation", "compute", "logger", *PLACES, "data.download")
+# How a test is computed, which changes no number but for rounding.
+COMPUTED = (
+    *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "data.num_workers"),
+    *("threads", "compile", "channels_last", "timeout_s"),
+)
+FREE = ("evaluation", "trainer", "logger", *COMPUTED, *PLACES, "data.download")
 
 
 def resolve(config: DictConfig) -> RunConfig:
@@ -158,7 +164,8 @@ def of_run(
         InputError: where there is no such run, or its configuration asks for more.
     """
     for key in given:
-        if not any(key == free or key.startswith(f"{free}.") for free in FREE) or key in SCIENCE:
+        is_free = any(key == free or key.startswith(f"{free}.") for free in FREE)
+        if not is_free or (key.startswith("trainer.") and key not in COMPUTED):
             raise InputError(
                 f"{key} belongs to the run and cannot be changed in a test; give only: "
                 f"{', '.join(FREE)}"
@@ -183,12 +190,9 @@ def of_run(
         plain = read_yaml(folder / "config.yaml")
         check_plain(plain, folder / "config.yaml")
         check_targets(plain, folder / "config.yaml", trust)
-        if not all(isinstance(plain[section], dict) for section in ("compute", "data", "optim")):
+        if not all(isinstance(plain[section], dict) for section in ("trainer", "data", "optim")):
             raise ValueError("it is no configuration of a run")
         own: Any = OmegaConf.create(plain)
-        science = {
-            key: value for key in SCIENCE if (value := OmegaConf.select(own, key)) is not None
-        }
     except (
         OSError,
         TypeError,
@@ -202,16 +206,13 @@ def of_run(
             "with rerun=true"
         ) from error
     asked, _ = compose_with_choices(
-        [override(key, value) for key, value in given.items() if not key.startswith("data.")]
+        [override(key, value) for key, value in given.items() if key not in OF_DATA]
     )
     with open_dict(own):
         own.evaluation, own.runs_dir, own.rerun = asked.evaluation, str(folder.parent), False
-        own.compute = OmegaConf.merge(own.compute, asked.compute)
-        for key, value in science.items():
-            OmegaConf.update(own, key, value)
+        for key in COMPUTED:
+            OmegaConf.update(own, key, OmegaConf.select(asked, key))
         own.cache_dir = asked.cache_dir
-        if own.optim.get("drop_epochs_from") is not None:
-            own.optim.drop_epochs_from = {}  # its drop epochs are in the configuration
         is_logged = any(key.partition(".")[0] == "logger" for key in given)
         own.logger = asked.logger if is_logged else {"name": "none"}
         if "download" in own.data or may_download:

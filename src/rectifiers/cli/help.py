@@ -24,7 +24,7 @@ HEAD = (
 EXAMPLES = """\
 Examples:
   {program} activation=prelu init=he
-  {program} activation=gelu init=xavier model.norm=batch optim.epochs=10
+  {program} activation=gelu init=xavier model.norm=batch trainer.max_epochs=10
   {program} --multirun activation=relu,prelu,prelu_shared seed=0,1,2
   {program} --cfg job activation=maxout        # show the configuration, run nothing
   {program} --hydra-help                       # Hydra's own flags"""

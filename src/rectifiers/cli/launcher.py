@@ -123,7 +123,7 @@ def share_cores(jobs: Sequence[Job], processes: int | None) -> tuple[int, int]:
     threads = max(1, cores // processes)
     if jobs:
         print(
-            f"at a time: {processes}; threads of each: {threads}, unless compute.threads says so",
+            f"at a time: {processes}; threads of each: {threads}, unless threads says so",
             flush=True,
         )
     return processes, threads

@@ -130,7 +130,7 @@ def _run(
         from rectifiers.training.run import train
 
         with _on_all_ranks():
-            check_share(config.optim.global_batch, here.size)
+            check_share(config.data.batch_size, here.size)
         outcome = train(config, choices, overrides)
     if (
         not outcome.fresh

@@ -26,7 +26,7 @@ class ShuffledBatches(Sampler[list[tuple[int, int]]]):
     def __init__(self, size: int, batch: int, seed: int, *, rank: int = 0, world: int = 1) -> None:
         if batch > size:
             raise InputError(
-                f"optim.global_batch={batch} is more than the {size} training images; give "
+                f"data.batch_size={batch} is more than the {size} training images; give "
                 f"{size} or fewer"
             )
         check_share(batch, world)
@@ -59,7 +59,7 @@ def check_share(batch: int, processes: int) -> None:
     """Raise an InputError where a batch cannot be shared by so many processes."""
     if batch % processes:
         raise InputError(
-            f"optim.global_batch={batch} does not divide over {processes} processes; give a "
+            f"data.batch_size={batch} does not divide over {processes} processes; give a "
             f"multiple of {processes}, "
             "or start another number of processes"
         )

@@ -5,14 +5,13 @@ functions named by `_target_` take beside the keys here is checked against their
 `training.build`."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from rectifiers.data.limits import LARGEST_PX
 from rectifiers.nn.networks.rows import Row, expand
-from rectifiers.runs.compute import Compute
 from rectifiers.runs.texts import Folder, Project
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
@@ -25,6 +24,22 @@ ShardBytes = Annotated[int, Range(ge=1, le=2**40)]
 NEED_NO_ROWS = (
     "rectifiers.training.diagnostics.fisher",
 )  # which says itself what it cannot look at
+WORKERS_FOR_A_GPU = 8
+# Arguments of Lightning's Trainer that `train` sets, because a guarantee depends on them.
+OWN_TRAINER_ARGUMENTS = {
+    *("accumulate_grad_batches", "barebones", "callbacks", "check_val_every_n_epoch"),
+    *("default_root_dir", "enable_checkpointing", "fast_dev_run", "inference_mode"),
+    *("limit_val_batches", "logger", "max_steps", "max_time", "min_epochs", "min_steps"),
+    *("num_sanity_val_steps", "plugins", "reload_dataloaders_every_n_epochs", "strategy"),
+    *("sync_batchnorm", "use_distributed_sampler", "val_check_interval"),
+}
+OWN_TRAINER_HINTS = {
+    "fast_dev_run": ", and give debug=smoke",
+    "logger": ", and give logger=<option>",
+    "callbacks": ", and give callbacks=<option>",
+    "strategy": ", and give trainer.devices",
+    "max_steps": ", and give trainer.max_epochs",
+}
 SOME_CLASSES = 2  # to look at rows before the data says how many there are
 
 
@@ -169,6 +184,15 @@ class Data(Target):
         description="shorter sides that multi-view testing uses"
     )
     width: float = Field(description="what model.width is unless it is given")
+    batch_size: Annotated[int, Range(ge=1, le=1_000_000)] = Field(
+        description="images of a step, over all processes"
+    )
+    num_workers: Annotated[int, Range(ge=0, le=1024)] = Field(
+        0,
+        description="processes that load images, for each process that trains; 0: it loads them "
+        "itself",
+    )
+    patience: Count = Field(5, description="what scheduler.patience is unless it is given")
     content: str | None = Field(
         None,
         description="hash of the data; null: filled in when the run starts, and part of its name",
@@ -209,11 +233,10 @@ class Data(Target):
         return self
 
 
-class Optim(Section):
-    """Stochastic gradient descent, and when its learning rate drops."""
+class Optim(Target):
+    """The optimiser: a class of `torch.optim`, on parameter groups of our own."""
 
-    lr: Positive = Field(description="learning rate of the first epoch")
-    momentum: Annotated[float, Range(ge=0, lt=1)] = Field(description="momentum of every parameter")
+    lr: Positive = Field(description="learning rate of the first epoch, or of the end of warm-up")
     weight_decay: NonNegative = Field(
         description="decay of the weights of conv and linear layers alone"
     )
@@ -221,50 +244,79 @@ class Optim(Section):
         0.0, description="decay of learned slopes, which the paper leaves without"
     )
     bias_lr_factor: Positive = Field(description="factor on the learning rate of biases")
-    global_batch: Annotated[int, Range(ge=1, le=1_000_000)] = Field(
-        description="images of a step, over all processes"
+    fused: bool = Field(
+        True, description="one pass over each weight; the same numbers but for rounding"
     )
-    epochs: Annotated[int, Range(ge=1, le=100_000)] = Field(
+
+
+class Scheduler(Target):
+    """How the learning rate changes: `plateau` and `multistep` of ours, or a class of
+    `torch.optim.lr_scheduler`, stepped after each epoch."""
+
+    warmup_epochs: Annotated[int, Range(ge=0, le=100_000)] = Field(
+        0, description="epochs in which the learning rate rises to optim.lr, step by step"
+    )
+    drop_factor: Annotated[float, Range(gt=1, le=LARGEST)] | None = Field(
+        None, description="what a drop divides the learning rate by"
+    )
+    max_drops: Annotated[int, Range(ge=0)] | None = Field(None, description="drops at most")
+    patience: Count | None = Field(
+        None, description="epochs without a new lowest error before a drop"
+    )
+    milestones: Annotated[tuple[Count, ...] | None, Words("ascending epochs such as [30,60]")] = (
+        Field(None, description="epochs after which the learning rate drops")
+    )
+
+    @field_validator("milestones")
+    @classmethod
+    def _check_order(cls, milestones: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        if milestones and list(milestones) != sorted(set(milestones)):
+            raise InputError(
+                f"scheduler.milestones={list(milestones)} is not usable; give ascending epochs "
+                "such as [30,60]"
+            )
+        return milestones
+
+
+class Trainer(Section):
+    """Arguments of Lightning's Trainer."""
+
+    model_config = ConfigDict(extra="allow")
+    accelerator: Literal["cpu", "gpu"] = Field(description="what trains and tests")
+    devices: Count | Literal["auto"] = Field(
+        description="processes per machine; auto: as many as GPUs, or as torchrun or srun started"
+    )
+    num_nodes: Count | Literal["auto"] = Field(
+        description="machines; auto: as many as torchrun or srun started"
+    )
+    precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = Field(
+        description="of numbers; part of what a run is. 16-mixed works on a GPU only"
+    )
+    max_epochs: Annotated[int, Range(ge=1, le=100_000)] = Field(
         description="passes over the training images"
     )
-    drop_factor: Annotated[float, Range(gt=1, le=LARGEST)] = Field(
-        description="what a drop divides the learning rate by"
-    )
-    max_drops: Annotated[int, Range(ge=0)] = Field(
-        description="drops at most, unless drop_epochs is given"
-    )
-    patience: Count = Field(description="epochs without a new lowest error before a drop")
-    drop_epochs: Annotated[tuple[Count, ...] | None, Words("ascending epochs such as [30,60]")] = (
-        Field(description="epochs after which the learning rate drops, whatever the error does")
-    )
-    drop_epochs_from: Annotated[
-        str | Mapping[str, Any] | None, Words("a run's name, a record's path, or groups")
-    ] = Field(
-        description="a finished run whose drop epochs to take: its name, its record, or the groups "
-        "that differ, "
-        "as {activation: {_target_: rectifiers.activations.relu}}"
+    benchmark: bool = Field(
+        False,
+        description="whether cuDNN tries its algorithms on the first batch of each shape and keeps "
+        "the fastest; the same numbers but for rounding. GPUs only",
     )
 
-    @field_validator("drop_epochs_from", mode="before")
+    @property
+    def more(self) -> dict[str, Any]:
+        """The further arguments, which Lightning checks."""
+        return dict(self.model_extra or {})
+
+    @model_validator(mode="before")
     @classmethod
-    def _name_of_digits(cls, value: Any) -> Any:
-        return str(value) if type(value) is int else value
-
-    @model_validator(mode="after")
-    def _check_drops(self) -> Self:
-        drops = list(self.drop_epochs or ())
-        if drops != sorted(set(drops)):
+    def _check_own(cls, given: Any) -> Any:
+        for key in OWN_TRAINER_ARGUMENTS & given.keys():
             raise InputError(
-                f"optim.drop_epochs={drops} is not usable; give ascending epochs such as "
-                "[30,60], or null"
+                f"trainer.{key} cannot be given, because train.py sets it itself; leave it out"
+                f"{OWN_TRAINER_HINTS.get(key, '')}"
             )
-        if drops and drops[-1] > self.epochs and self.drop_epochs_from is None:
-            raise InputError(
-                f"optim.drop_epochs={drops} goes beyond the end of the run, "
-                f"optim.epochs={self.epochs}; "
-                "give earlier epochs, or raise optim.epochs"
-            )
-        return self
+        if given.get("precision") in (32, 64, "32", "64"):
+            return {**given, "precision": f"{given['precision']}-true"}
+        return given
 
 
 class Evaluation(Section):
@@ -350,15 +402,43 @@ class RunConfig(Section):
     model: Model
     preprocess: Preprocess
     data: Data
+    trainer: Trainer
     optim: Optim
+    scheduler: Scheduler
     evaluation: Evaluation
-    compute: Compute
     logger: Logger
     checkpoint: Checkpoint
-    callbacks: Target | None = Field(
+    callbacks: Annotated[dict[str, Target] | None, Words("callbacks=<option>")] = Field(
         None,
-        description="What is done to the network while it trains, or measured; nothing unless it "
-        "is chosen.",
+        description="What is done to the network while it trains, or measured: ours and "
+        "Lightning's callbacks, by name.",
+    )
+    tags: tuple[str, ...] = Field((), description="words that loggers keep beside the run")
+    ckpt_path: Folder | None = Field(
+        None, description="a checkpoint of this very run to go on from; null: its newest"
+    )
+    threads: Annotated[int, Range(ge=1, le=4096)] | None = Field(
+        None, description="threads of torch; null: its own choice"
+    )
+    compile: bool = Field(False, description="whether torch.compile compiles the network")
+    channels_last: bool = Field(
+        True, description="order of maps in memory; the same numbers but for rounding"
+    )
+    activation_checkpointing: bool = Field(
+        False,
+        description="whether maps are computed again in the backward pass instead of kept; the "
+        "same bits",
+    )
+    fast: bool = Field(
+        False,
+        description="bfloat16, TF32, channels last, fused optimiser, trainer.benchmark, and a "
+        "compiled network in CUDA graphs, whatever the other keys say; part of what a run is. "
+        "GPUs with bfloat16 only",
+    )
+    timeout_s: Annotated[float, Range(gt=0, le=86400)] = Field(
+        600,
+        description="seconds that a process waits for another one, or for images, before the run "
+        "ends",
     )
     members: Annotated[
         tuple[str, ...] | None, Words("experiments such as [table6/a_relu,table6/a_prelu]")
@@ -377,26 +457,11 @@ class RunConfig(Section):
                 raise InputError(
                     f"{group} is not chosen; give {group}=<option> of: {options(group)}"
                 )
-        return checked(cls, given)
+        return checked(cls, _fill_in(given))
 
     def with_content(self, digest: str) -> "RunConfig":
         """Return the configuration of a run on data with this hash."""
         return self.replaced({"data.content": digest}) if self.data.awaits_content else self
-
-    def with_drop_epochs(self, epochs: Sequence[int]) -> "RunConfig":
-        """Return the configuration of a run whose learning rate drops after these epochs, as
-        another run's did.
-
-        Raises:
-            InputError: where `optim.drop_epochs` asks for others.
-        """
-        if self.optim.drop_epochs not in (None, tuple(epochs)):
-            raise InputError(
-                f"optim.drop_epochs={list(self.optim.drop_epochs)} differs from those of "
-                "optim.drop_epochs_from="
-                f"{self.optim.drop_epochs_from}, {list(epochs)}; set one of them to null"
-            )
-        return self.replaced({"optim.drop_epochs": list(epochs)})
 
     def activation_at_depth(self) -> Target:
         """Return the activation with the depth of a network of rows, where it asks for that."""
@@ -406,15 +471,25 @@ class RunConfig(Section):
             sum(row.weighted for row in self.model.layers(SOME_CLASSES)) - 1
         )
 
+    def hardware(self) -> dict[str, Any]:
+        """Return what a record keeps of where it was computed, and how."""
+        keys = ("threads", "compile", "channels_last", "activation_checkpointing", "fast")
+        return (
+            self.trainer.as_dict()
+            | {key: getattr(self, key) for key in (*keys, "timeout_s")}
+            | {"num_workers": self.data.num_workers, "fused": self.optim.fused}
+        )
+
     def targets(self) -> dict[str, Target]:
         """Return every function that the configuration names, by the key of its group or
         protocol."""
         groups = {name: value for name, value in self if isinstance(value, Target)}
         if (builder := self.model.builder()) is not None:
             groups["model"] = builder
-        return groups | {
-            f"evaluation.{name}": protocol for name, protocol in self.evaluation.protocols.items()
-        }
+        for section in ("evaluation", "callbacks"):
+            named = self.evaluation.protocols if section == "evaluation" else self.callbacks or {}
+            groups |= {f"{section}.{name}": target for name, target in named.items()}
+        return groups
 
     def replaced(self, changes: Mapping[str, Any]) -> "RunConfig":
         """Return a configuration with other values for these dotted keys, checked like any
@@ -426,18 +501,29 @@ class RunConfig(Section):
         return RunConfig.of(plain)
 
     @model_validator(mode="after")
+    def _check_schedule(self) -> Self:
+        last = max(self.scheduler.milestones or (0,))
+        if last > self.trainer.max_epochs:
+            raise InputError(
+                f"scheduler.milestones={list(self.scheduler.milestones or ())} goes beyond the "
+                f"end of the run, trainer.max_epochs={self.trainer.max_epochs}; give earlier "
+                "epochs, or raise trainer.max_epochs"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_groups_together(self) -> Self:
         if self.model.rows is None:
             self._check_module()
             return self
         layers = self.model.layers(SOME_CLASSES)
         with_maps = any(row.kind == "conv" for row in layers)
-        if self.compute.activation_checkpointing and self.model.norm == "batch" and with_maps:
+        if self.activation_checkpointing and self.model.norm == "batch" and with_maps:
             raise InputError(
-                "compute.activation_checkpointing=true computes maps twice, and "
+                "activation_checkpointing=true computes maps twice, and "
                 "model.norm=batch would count every "
                 "batch twice in its running statistics; give "
-                "compute.activation_checkpointing=false or model.norm=none"
+                "activation_checkpointing=false or model.norm=none"
             )
         linears = [row.name for row in layers if row.kind == "linear"]
         if self.init.fc_std is not None and len(self.init.fc_std) != len(linears):
@@ -449,12 +535,16 @@ class RunConfig(Section):
         return self
 
     def _check_module(self) -> None:
-        callback = self.callbacks and self.callbacks.target
+        needing = [
+            f"callbacks.{name}"
+            for name, callback in (self.callbacks or {}).items()
+            if callback.target.startswith("rectifiers.") and callback.target not in NEED_NO_ROWS
+        ]
         for key, value, usable in (
             ("init.fc_std", self.init.fc_std, None),
             ("init.first_layer_linear", self.init.first_layer_linear, False),
-            ("compute.activation_checkpointing", self.compute.activation_checkpointing, False),
-            ("callbacks", None if callback in NEED_NO_ROWS else callback, None),
+            ("activation_checkpointing", self.activation_checkpointing, False),
+            *((key, "one of ours", None) for key in needing),
         ):
             if value != usable:
                 raise InputError(
@@ -462,6 +552,36 @@ class RunConfig(Section):
                     f"model._target_={self.model.target} is none; "
                     f"give {key}={'null' if usable is None else str(usable).lower()}"
                 )
+
+
+def _fill_in(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Put in what follows from other keys: null is a choice by accelerator, and `fast` sets five
+    keys."""
+    trainer, data, optim = given.get("trainer"), given.get("data"), given.get("optim")
+    if not (
+        isinstance(trainer, Mapping) and isinstance(data, Mapping) and isinstance(optim, Mapping)
+    ):
+        return given
+    is_cpu = trainer.get("accelerator") == "cpu"
+    given = dict(given)
+    if given.get("channels_last") is None:
+        given["channels_last"] = is_cpu
+    if "num_workers" in data and data["num_workers"] is None:
+        given["data"] = {**data, "num_workers": 0 if is_cpu else WORKERS_FOR_A_GPU}
+    if given.get("fast") is not True:
+        return given
+    if trainer.get("precision") not in ("32-true", "bf16-mixed"):
+        raise InputError(
+            f"fast=true computes in bf16-mixed, and trainer.precision={trainer['precision']} "
+            "asks for another; leave one of them out"
+        )
+    return {
+        **given,
+        "compile": True,
+        "channels_last": True,
+        "optim": {**optim, "fused": True},
+        "trainer": {**trainer, "precision": "bf16-mixed", "benchmark": True},
+    }
 
 
 GROUPS = [

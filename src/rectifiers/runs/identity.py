@@ -1,4 +1,7 @@
-"""A run's name: a hash of the part of its configuration that can change a number."""
+"""A run's name: a hash of the part of its configuration that can change a number.
+
+What is hashed has the layout of the first runs, so that a run keeps its name when keys are renamed.
+`science` is the one place that translates."""
 
 import hashlib
 import json
@@ -7,62 +10,133 @@ from typing import Any
 
 from rectifiers.runs.config import RunConfig
 
-# Everything else is science. A new key therefore makes new names until someone decides, here, that
-# it must not.
+# All other keys affect results and are part of the run id. A new key therefore makes new ids until
+# someone decides, here, that it must not.
 NOT_SCIENCE = (
     "runs_dir",
     "cache_dir",
     "rerun",
+    "tags",
+    "ckpt_path",
     "logger",
     "checkpoint",
     "evaluation",
     "claim",  # what a claim says of a run
+    "threads",
+    "compile",
+    "channels_last",
+    "activation_checkpointing",
+    "timeout_s",
     "data.root",
     "data.download",
+    "data.num_workers",
     "data.store",  # the same pixels in another form
     "data.shard_bytes",
     "data.allow_unpinned",  # what is there has its own hash
     "data.width",  # only the default of model.width
+    "data.patience",  # only the default of scheduler.patience
     "data.dense_scales_px",  # only the defaults of protocols
     "data.view_scales_px",
-    "compute.accelerator",
-    "compute.nodes",
-    "compute.devices",
-    "compute.timeout_s",
-    "compute.workers",
-    "compute.threads",
-    "compute.compile",
-    "compute.channels_last",
-    "compute.fused",
-    "compute.autotune",
-    "compute.activation_checkpointing",
-    "optim.drop_epochs_from",  # resolved into optim.drop_epochs before the run is named
+    "optim.fused",
+    "trainer.accelerator",
+    "trainer.devices",
+    "trainer.num_nodes",
+    "trainer.benchmark",
+    "trainer.log_every_n_steps",
+    "trainer.enable_progress_bar",
+    "trainer.enable_model_summary",
+    "trainer.profiler",
+    "trainer.detect_anomaly",
 )
 
-# Keys that came later, with the value that all runs before them had. They are science where they
-# have another one.
-LATER = {"data.pad_px": 0, "data.protocol": "paper", "compute.fast": False}
+# Callbacks that look on and change no number.
+ONLOOKERS = (
+    "DeviceStatsMonitor",
+    "LearningRateMonitor",
+    "ModelCheckpoint",
+    "ModelSummary",
+    "RichModelSummary",
+    "RichProgressBar",
+    "TQDMProgressBar",
+)
 
-# A function that moved to another module is hashed by its first address, so that its runs keep
-# their names.
-HASHED_AS = {
+# Keys that came later, with the value that all runs before them had. They are part of the id where
+# they have another one.
+LATER = {"data.pad_px": 0, "data.protocol": "paper", "fast": False, "scheduler.warmup_epochs": 0}
+
+# A function that moved to another module is hashed by its first address.
+MOVED = {
     "rectifiers.data.imagenet.source.imagenet": "rectifiers.data.imagenet.imagenet",
     "rectifiers.training.diagnostics.fisher": "rectifiers.training.looking.fisher",
     "rectifiers.training.diagnostics.ranks": "rectifiers.training.looking.ranks",
 }
 
+# Where the first layout had a key: its place today. An optimiser and a scheduler by these targets
+# are hashed without them.
+RENAMED = {
+    "optim.global_batch": "data.batch_size",
+    "optim.epochs": "trainer.max_epochs",
+    "optim.drop_factor": "scheduler.drop_factor",
+    "optim.max_drops": "scheduler.max_drops",
+    "optim.patience": "scheduler.patience",
+    "optim.drop_epochs": "scheduler.milestones",
+    "compute.precision": "trainer.precision",
+    "compute.fast": "fast",
+}
+FIRST_OPTIMISER = "torch.optim.SGD"
+PLATEAU, MULTISTEP = "rectifiers.training.optim.plateau", "rectifiers.training.optim.multistep"
+
 
 def science(config: RunConfig) -> dict[str, Any]:
-    """Return the keys of a configuration that can change a number. Precision is one."""
-    whole = config.as_dict()
-    if whole["data"].get("protocol", "paper") == "paper":
-        whole["data"].pop("val_per_class", None)  # which it has no use for
-    as_before = [key for key, value in LATER.items() if _value(whole, key) == value]
-    kept = without(whole, (*NOT_SCIENCE, *as_before))
+    """Return the keys of a configuration that can change a number, in the layout of the first
+    runs."""
+    plain = config.as_dict()
+    if plain["data"].get("protocol", "paper") == "paper":
+        plain["data"].pop("val_per_class", None)  # which it has no use for
+    defaults = [key for key, value in LATER.items() if _value(plain, key) == value]
+    kept = without(plain, (*NOT_SCIENCE, *defaults))
+    kept["callbacks"] = _first_callbacks(kept.get("callbacks") or {})
     for settings in kept.values():
-        if isinstance(settings, dict) and settings.get("_target_") in HASHED_AS:
-            settings["_target_"] = HASHED_AS[settings["_target_"]]
+        if isinstance(settings, dict) and settings.get("_target_") in MOVED:
+            settings["_target_"] = MOVED[settings["_target_"]]
+    if config.scheduler.target in (PLATEAU, MULTISTEP):
+        # both were one rule, of which `milestones` was null or a list
+        usual = {"max_drops": 2, "patience": config.data.patience, "milestones": None}
+        kept["scheduler"] = usual | kept["scheduler"]
+        del kept["scheduler"]["_target_"]
+    for first, today in RENAMED.items():
+        _move(kept, today, first)
+    if kept["optim"]["_target_"] == FIRST_OPTIMISER:
+        del kept["optim"]["_target_"]
+    for section in ("trainer", "scheduler", "callbacks"):
+        if not kept[section]:
+            del kept[section]
     return kept
+
+
+def _first_callbacks(callbacks: dict[str, Any]) -> dict[str, Any]:
+    """Return the callbacks that can change a number, as the first layout had them: one of ours
+    without its name."""
+    acting = {
+        name: settings
+        for name, settings in callbacks.items()
+        if settings["_target_"].rpartition(".")[2] not in ONLOOKERS
+        or not settings["_target_"].startswith("pytorch_lightning.")
+    }
+    if len(acting) == 1:
+        (only,) = acting.values()
+        if only["_target_"].startswith("rectifiers."):
+            return dict(only)
+    return acting
+
+
+def _move(config: dict[str, Any], old: str, new: str) -> None:
+    """Move the value of a dotted key, where there is one."""
+    section, _, leaf = old.rpartition(".")
+    node = config.get(section, {}) if section else config
+    if leaf in node:
+        place, _, name = new.rpartition(".")
+        config.setdefault(place, {})[name] = node.pop(leaf)
 
 
 def without(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:

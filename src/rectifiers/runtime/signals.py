@@ -161,7 +161,7 @@ def _workers_errors_in_words() -> Iterator[None]:
         else:
             raise
         raise InputError(
-            f"{what}; make room in memory and in /dev/shm, or lower compute.workers, and give "
+            f"{what}; make room in memory and in /dev/shm, or lower data.num_workers, and give "
             "the same command again"
         ) from error
 

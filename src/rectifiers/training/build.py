@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 import yaml
-from pytorch_lightning.callbacks import Callback
+from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 from torch import Generator, Tensor, nn
+from torch.optim import Optimizer
 
 from rectifiers.data.held_out import three_splits
 from rectifiers.data.module import ImageData
@@ -43,6 +44,8 @@ from rectifiers.runtime.distributed import (
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.signals import interruptible
+from rectifiers.runs.identity import MULTISTEP, PLATEAU
+from rectifiers.training import optim
 from rectifiers.training.functions import import_function
 from rectifiers.training.module import Classifier
 
@@ -88,21 +91,21 @@ def build(
         if isinstance(network, Network) and config.model.norm == "none"
         else None
     )
-    device = torch.cuda.get_device_name() if config.compute.accelerator == "gpu" else "cpu"
+    device = torch.cuda.get_device_name() if config.trainer.accelerator == "gpu" else "cpu"
     origin = provenance(
         source.digest, statistics_hash, device, torch.get_num_threads(), source.pinned
     )
     classifier = Classifier(
         network,
         preprocess,
-        config.optim,
-        fused=config.compute.fused,
+        partial(build_optimizer, config),
+        build_schedule(config),
         classes=len(source.classes),
         seed=config.seed,
         run=folder.name,
         code=origin.code,
     )
-    if config.compute.precision == "64-true":
+    if config.trainer.precision == "64-true":
         # Lightning would, after weights of a checkpoint were rounded to single precision
         classifier.double()
     return Run(
@@ -314,7 +317,7 @@ def inspect_source(source: Source, config: RunConfig) -> Source:
 
 def build_data(config: RunConfig, source: Source, here: World = SINGLE_PROCESS) -> ImageData:
     """Return this process' share of the data, in batches."""
-    settings, compute = config.data, config.compute
+    settings = config.data
     geometry = Geometry(
         resize_px=settings.resize_px,
         crop_px=settings.crop_px,
@@ -327,11 +330,11 @@ def build_data(config: RunConfig, source: Source, here: World = SINGLE_PROCESS) 
     return ImageData(
         source,
         geometry,
-        global_batch=config.optim.global_batch,
+        global_batch=settings.batch_size,
         seed=config.seed,
-        workers=compute.workers,
-        timeout_s=compute.timeout_s,
-        pinned=compute.accelerator == "gpu",
+        workers=settings.num_workers,
+        timeout_s=config.timeout_s,
+        pinned=config.trainer.accelerator == "gpu",
         skip_bad=settings.bad_images == "skip",
         here=here,
     )
@@ -436,11 +439,11 @@ def build_network(
                 f"init._target_={config.init.target} returns {entry.std_asked} for {entry.layer}; "
                 "it must return the std that it asks for, a finite number"
             )
-    if config.compute.channels_last:
+    if config.channels_last:
         network.to(
             memory_format=torch.channels_last
         )  # what the weights are, convolutions make of maps
-    network.activation_checkpointing = config.compute.activation_checkpointing
+    network.activation_checkpointing = config.activation_checkpointing
     return network, init_report
 
 
@@ -450,7 +453,59 @@ def _forward(network: Network, x: Tensor) -> None:
         network(x)
 
 
-def build_interventions(config: RunConfig) -> list[Callback]:
-    """Return what is done to the network while it trains, or looks on: nothing, unless `callbacks=`
-    is chosen."""
-    return [] if config.callbacks is None else [import_function("callbacks", config.callbacks)()]
+def build_callbacks(config: RunConfig, folder: Path) -> list[Callback]:
+    """Return the callbacks that `callbacks=` chooses: ours, and Lightning's. Checkpoints of
+    Lightning's go to `<folder>/checkpoints`."""
+    callbacks = []
+    for name, target in (config.callbacks or {}).items():
+        callback = import_function(f"callbacks.{name}", target)()
+        if not isinstance(callback, Callback):
+            raise InputError(
+                f"callbacks.{name}._target_={target.target} gives {type(callback).__name__}; it "
+                "must return a callback of Lightning"
+            )
+        if isinstance(callback, ModelCheckpoint) and callback.dirpath is None:
+            callback.dirpath = str(folder / "checkpoints")
+        callbacks.append(callback)
+    return callbacks
+
+
+def build_optimizer(config: RunConfig, network: nn.Module) -> Optimizer:
+    """Return the optimiser of a network.
+
+    Raises:
+        InputError: for a setting that its class refuses.
+    """
+    settings = config.optim
+    groups = optim.parameter_groups(
+        network,
+        lr=settings.lr,
+        weight_decay=settings.weight_decay,
+        bias_lr_factor=settings.bias_lr_factor,
+        slope_weight_decay=settings.slope_weight_decay,
+    )
+    try:
+        return optim.build_optimizer(
+            import_function("optim", settings), groups, lr=settings.lr, fused=settings.fused
+        )
+    except (TypeError, ValueError) as error:
+        raise InputError(f"optim._target_={settings.target} cannot be built: {error}") from error
+
+
+def build_schedule(config: RunConfig) -> optim.Schedule:
+    """Return how the learning rate changes."""
+    settings = config.scheduler
+    schedule = partial(
+        optim.Schedule,
+        max_epochs=config.trainer.max_epochs,
+        warmup_epochs=settings.warmup_epochs,
+    )
+    if settings.target not in (PLATEAU, MULTISTEP):
+        return schedule(scheduler=import_function("scheduler", settings))
+    names = ("max_drops", "patience") if settings.target == PLATEAU else ("milestones",)
+    for name in ("drop_factor", *names):
+        if getattr(settings, name) is None:
+            raise InputError(f"scheduler.{name} has no value; give scheduler.{name}=<number>")
+    rule = optim.plateau if settings.target == PLATEAU else optim.multistep
+    drops = partial(rule, **{name: getattr(settings, name) for name in names})
+    return schedule(drops=drops, drop_factor=settings.drop_factor)

@@ -12,6 +12,7 @@ from torch import nn
 from rectifiers.nn.by_layer import ByLayer
 from rectifiers.nn.nonlinearities import Function
 from rectifiers.runs.config import Target
+from rectifiers.runs.identity import MULTISTEP, PLATEAU
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import check_call
 
@@ -22,6 +23,8 @@ CALLED_WITH = {
     "evaluation": ("crop_px",),
     "data": (),
     "callbacks": (),
+    "optim": ("params",),
+    "scheduler": ("optimizer",),
     "model": ("activation", "classes", "channels", "input_px"),
 }
 # The parameters of an activation's function that ask for the number of channels.
@@ -52,6 +55,8 @@ def import_function(key: str, target: Target) -> Callable[..., Any]:
             f"{key}._target_={target.target} is not a function that Python can describe; "
             "give the dotted name of a function"
         ) from error
+    if target.target in (PLATEAU, MULTISTEP):  # whose settings the configuration declares
+        return function
     check_call(function, target.options, f"{key}.")
     if key == "activation":
         return _activation_factory(function, target)

@@ -51,8 +51,8 @@ class _Once(Callback):
         if trainer.max_epochs is not None and self.after_epoch >= trainer.max_epochs:
             raise InputError(
                 f"callbacks.after_epoch={self.after_epoch} is not before the end of the run, "
-                "optim.epochs="
-                f"{trainer.max_epochs}; give an earlier epoch, or raise optim.epochs"
+                "trainer.max_epochs="
+                f"{trainer.max_epochs}; give an earlier epoch, or raise trainer.max_epochs"
             )
 
     # Lightning does not call this where a run continues within an epoch, so nothing is done twice.
@@ -212,12 +212,12 @@ class Greedy(Callback):
         needed = self.epochs_a_layer * len(hidden)
         if trainer.max_epochs is not None and trainer.max_epochs < needed:
             raise InputError(
-                f"optim.epochs={trainer.max_epochs} is less than {len(hidden)} hidden layers times "
+                f"trainer.max_epochs={trainer.max_epochs} is less than {len(hidden)} hidden layers times "
                 f"callbacks.epochs_a_layer={self.epochs_a_layer}; give at least {needed}"
             )
         if module.network.is_compiled:
             raise InputError(
-                "callbacks=greedy changes the network as it trains; give compute.compile=false"
+                "callbacks=greedy changes the network as it trains; give compile=false"
             )
 
     def on_train_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]

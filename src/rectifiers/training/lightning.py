@@ -25,10 +25,10 @@ from pytorch_lightning.plugins.environments import TorchElasticEnvironment
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
 from rectifiers.data.module import ImageData
-from rectifiers.runs.compute import Compute
+from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import stderr
 from rectifiers.runtime.memory import keeping_freed_memory
-from rectifiers.training.build import Run, build_interventions
+from rectifiers.training.build import Run, build_callbacks
 from rectifiers.training.checkpoints import (
     AtomicCheckpointIO,
     EpochEnd,
@@ -59,14 +59,14 @@ def build_trainer(
     mirror: called on rank 0 with all epochs' rows, after each one's checkpoint. more: callbacks
     that change nothing."""
     config, folder, here = run.config, run.folder, run.here
-    compute, epochs = config.compute, config.optim.epochs
+    settings, epochs = config.trainer, config.trainer.max_epochs
     strategy: str | Strategy = "auto"
     if here.size > 1:
         strategy = DDPStrategy(
             # reads RANK and the like, which `distributed.join` has set
             cluster_environment=TorchElasticEnvironment(),
-            process_group_backend=BACKEND[compute.accelerator],
-            timeout=datetime.timedelta(seconds=compute.timeout_s),
+            process_group_backend=BACKEND[settings.accelerator],
+            timeout=datetime.timedelta(seconds=config.timeout_s),
             gradient_as_bucket_view=True,
             # keeps the buckets of the first step. Without it DDP builds them again, by the order of
             # the gradients, and three ranks add in another order after a resumption
@@ -84,22 +84,23 @@ def build_trainer(
     )
     bars: list[Callback] = [RichProgressBar()] if has_bar else []
     if not has_bar and here.rank == 0:
-        bars = [ProgressLines(config.optim.global_batch)]
+        bars = [ProgressLines(config.data.batch_size)]
     trainer = pl.Trainer(
-        accelerator=compute.accelerator,
+        accelerator=settings.accelerator,
         devices=here.size // here.nodes,
         num_nodes=here.nodes,
         strategy=strategy,
-        precision=compute.precision,
-        benchmark=compute.autotune,
+        precision=settings.precision,
+        benchmark=settings.benchmark,
         max_epochs=epochs,
         logger=False,
-        callbacks=[*bars, *build_interventions(config), *more, epoch_end],
+        callbacks=[*bars, *build_callbacks(config, folder), *more, epoch_end],
         plugins=[AtomicCheckpointIO()],
         enable_progress_bar=has_bar,
         enable_model_summary=False,
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
+        **more_arguments(settings),
     )
     _leave_signals_alone(trainer)
     return trainer
@@ -144,8 +145,8 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def isolated(compute: Compute) -> Iterator[None]:
-    """Run the body with the threads and the float32 that `compute` asks for, and restore what it
+def isolated(config: RunConfig) -> Iterator[None]:
+    """Run the body with the threads and the float32 that `config` asks for, and restore what it
     changes in a process.
 
     That is: random states (torch, numpy, random), thread count, default dtype, determinism flags,
@@ -166,9 +167,9 @@ def isolated(compute: Compute) -> Iterator[None]:
         # this process' device only: reading another device's state would take memory there
         own = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
         with torch.random.fork_rng(own), quiet(), keeping_freed_memory():
-            if compute.threads is not None:
-                torch.set_num_threads(compute.threads)
-            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = compute.fast
+            if config.threads is not None:
+                torch.set_num_threads(config.threads)
+            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = config.fast
             yield
     finally:
         if (

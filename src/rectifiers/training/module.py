@@ -17,11 +17,10 @@ from rectifiers.evaluation.counters import ErrorCounter
 from rectifiers.evaluation.responses import ResponseMeter
 from rectifiers.nn.kernels import asked_together
 from rectifiers.nn.networks.network import ImageNetwork
-from rectifiers.runs.config import Optim
 from rectifiers.runtime.distributed import all_gather, start_any
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
-from rectifiers.training.optim import build_sgd, drop_epochs
+from rectifiers.training.optim import Schedule
 
 LOSS_STATES = ("mean_value", "weight")  # of torchmetrics' MeanMetric
 
@@ -52,23 +51,24 @@ class Classifier(pl.LightningModule):
     `val` is the error on centre views during training: it drives the step rule, and no table shows
     it.
 
-    fused: see `build_sgd`. code: the fingerprint of the code that trains.
+    optimizer: returns the optimiser of a network. code: the fingerprint of the code that trains.
     """
 
     def __init__(
         self,
         network: ImageNetwork,
         preprocess: Preprocess,
-        optim: Optim,
+        optimizer: Callable[[nn.Module], Optimizer],
+        schedule: Schedule,
         *,
-        fused: bool,
         classes: int,
         seed: int,
         run: str,
         code: str,
     ) -> None:
         super().__init__()
-        self.network, self.preprocess, self.optim, self.fused = network, preprocess, optim, fused
+        self.network, self.preprocess = network, preprocess
+        self.build_optimizer, self.schedule = optimizer, schedule
         self.seed, self.run, self.codes = seed, run, [code]
         self.drop_epochs: list[int] = []
         self.history: list[dict[str, Any]] = []
@@ -81,6 +81,7 @@ class Classifier(pl.LightningModule):
         self.train_loss, self.val_loss = MeanMetric(nan_strategy="disable"), MeanMetric()
         self.responses = ResponseMeter(network.activations())
         self._num_images, self._train_s = 0, 0.0
+        self._schedule_state: dict[str, Any] = {}
         self._epoch_so_far: list[dict[str, Any]] | None = None
         self._bad_layer = ""
         self._step: Step
@@ -89,18 +90,12 @@ class Classifier(pl.LightningModule):
         return self.network(self.preprocess(images))
 
     def configure_optimizers(self) -> Optimizer:
-        optim = self.optim
-        return build_sgd(
-            self.network,
-            lr=optim.lr,
-            momentum=optim.momentum,
-            weight_decay=optim.weight_decay,
-            bias_lr_factor=optim.bias_lr_factor,
-            slope_weight_decay=optim.slope_weight_decay,
-            fused=self.fused,
-        )
+        optimizer = self.build_optimizer(self.network)
+        self.schedule.start(optimizer)
+        return optimizer
 
     def on_train_start(self) -> None:
+        self.schedule.restore(self._schedule_state)
         if (
             self._epoch_so_far is not None
         ):  # Lightning calls no on_train_epoch_start within an epoch
@@ -122,6 +117,7 @@ class Classifier(pl.LightningModule):
             )  # torch.manual_seed looks for other devices, for 0.4 ms
         else:
             torch.manual_seed(seed)
+        self.schedule.warm_up(self.global_step, int(self.trainer.num_training_batches))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         inputs = self.preprocess(batch.images, batch.shifts)
@@ -201,17 +197,9 @@ class Classifier(pl.LightningModule):
         for name, parameter in self.network.named_parameters():
             if not all_finite(parameter):  # no later loss would show what the last update did
                 raise Diverged(self.global_step, name.rpartition(".")[0])
-        self.drop_epochs = self._drop_epochs()
-        if len(self.history) in self.drop_epochs:
-            for group in groups:
-                group["lr"] /= self.optim.drop_factor
-
-    def _drop_epochs(self) -> list[int]:
-        optim = self.optim
-        errors = [
-            row["val/top1_error_pct"] for row in self.history[: optim.epochs - 1]
-        ]  # none follows the last epoch
-        return drop_epochs(errors, optim.patience, optim.max_drops, optim.drop_epochs)
+        errors = [row["val/top1_error_pct"] for row in self.history]
+        self.drop_epochs = self.schedule.drop_epochs(errors)
+        self.schedule.end_epoch(errors)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["rectifiers"] = {
@@ -219,6 +207,7 @@ class Classifier(pl.LightningModule):
             "history": self.history,
             "codes": self.codes,
             "unread": self.unreadable_images(),
+            "schedule": self.schedule.state_dict(),
             # of each process by itself, because sums in another order differ in their last digit
             "epoch_so_far": all_gather(self._epoch_state())
             if len(self.history) == self.current_epoch
@@ -262,7 +251,9 @@ class Classifier(pl.LightningModule):
         refuse_other_network(self, checkpoint["state_dict"])
         self.history = list(kept["history"])
         self._epoch_so_far = kept["epoch_so_far"]
-        self.drop_epochs = self._drop_epochs()
+        self._schedule_state = kept.get("schedule", {})
+        errors = [row["val/top1_error_pct"] for row in self.history]
+        self.drop_epochs = self.schedule.drop_epochs(errors)
         self.unreadable = set(kept["unread"])
         self.codes = kept["codes"] + [code for code in self.codes if code not in kept["codes"]]
 

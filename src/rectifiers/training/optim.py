@@ -1,13 +1,14 @@
-"""The paper's optimiser: SGD with momentum, decay of conv and linear weights alone, and its step
-rule."""
+"""Parameter groups for any optimiser, and the rules by which the learning rate drops."""
 
+import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 
 def group_parameters(
@@ -25,22 +26,18 @@ def group_parameters(
     return weights, biases, [p for p in network.parameters() if id(p) not in known]
 
 
-def build_sgd(
+def parameter_groups(
     network: nn.Module,
     *,
     lr: float,
-    momentum: float,
     weight_decay: float,
-    bias_lr_factor: float,
+    bias_lr_factor: float = 1.0,
     slope_weight_decay: float = 0.0,
-    fused: bool = False,
-) -> Optimizer:
-    """Return SGD with decay on the weights alone and biases at `bias_lr_factor` times the learning
-    rate.
+) -> list[dict[str, Any]]:
+    """Return groups for an optimiser: decay on the weights alone, biases at `bias_lr_factor` times
+    the learning rate.
 
-    slope_weight_decay: decay of PReLU's slopes, which do not decay in the paper. fused: make the
-    step in one pass over each weight, else as torch chooses. A state loads into either, also where
-    channels lie in another order in memory."""
+    slope_weight_decay: decay of PReLU's slopes, which do not decay in the paper."""
     weights, biases, others = group_parameters(network)
     prelu_weights = {id(m.weight) for m in network.modules() if isinstance(m, nn.PReLU)}
     slopes = [p for p in others if id(p) in prelu_weights and slope_weight_decay]
@@ -54,22 +51,35 @@ def build_sgd(
         },
         {"params": slopes, "lr": lr, "weight_decay": slope_weight_decay},
     ]
-    optimizer = SGD(
-        [group for group in groups if group["params"]],
-        lr=lr,
-        momentum=momentum,
-        fused=fused or None,
-    )
-    if fused:
+    return [group for group in groups if group["params"]]
+
+
+def build_optimizer(
+    kind: Callable[..., Optimizer],
+    groups: list[dict[str, Any]],
+    *,
+    fused: bool = False,
+    **settings: Any,
+) -> Optimizer:
+    """Return an optimiser of the class `kind`.
+
+    fused: make the step in one pass over each weight, else as torch chooses. A state loads into
+    either, also where channels lie in another order in memory."""
+    can_fuse = "fused" in inspect.signature(kind).parameters
+    if can_fuse:
+        settings["fused"] = fused or None
+    optimizer = kind(groups, **settings)
+    if fused and isinstance(optimizer, SGD):
         optimizer.register_step_pre_hook(_start_momentum_at_zero)
 
     def adapt_state(optimizer: Optimizer) -> None:
         for group in optimizer.param_groups:
-            group["fused"] = fused or None  # not the checkpoint's
+            if can_fuse:
+                group["fused"] = fused or None  # not the checkpoint's
             for p in group["params"]:
-                kept = optimizer.state[p].get("momentum_buffer")
-                if kept is not None and kept.stride() != p.stride():
-                    optimizer.state[p]["momentum_buffer"] = torch.empty_like(p).copy_(kept)
+                for name, kept in optimizer.state[p].items():
+                    if isinstance(kept, Tensor) and kept.shape == p.shape != ():
+                        optimizer.state[p][name] = torch.empty_like(p).copy_(kept)
 
     optimizer.register_load_state_dict_post_hook(adapt_state)
     return optimizer
@@ -90,18 +100,15 @@ def _start_momentum_at_zero(optimizer: Optimizer, *_: Any) -> None:
                 optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p)
 
 
-def drop_epochs(
-    errors: Sequence[float], patience: int, max_drops: int, fixed: Sequence[int] | None = None
-) -> list[int]:
+Drops = Callable[[Sequence[float]], list[int]]  # see `plateau`
+
+
+def plateau(errors: Sequence[float], *, max_drops: int, patience: int) -> list[int]:
     """Return the epochs, counted from 1, after which the learning rate drops, given the error of
     each epoch so far.
 
     patience: epochs without a new lowest error before a drop (the paper does not print its rule;
-    this is ours).
-    max_drops: the largest number of drops. fixed: drop after these epochs whatever the error is, as
-    the paper did for the second arm of its ReLU / PReLU pairs."""
-    if fixed is not None:
-        return [epoch for epoch in fixed if epoch <= len(errors)]
+    this is ours). max_drops: the largest number of drops."""
     drops: list[int] = []
     lowest, waited = math.inf, 0
     for epoch, error in enumerate(errors, start=1):
@@ -111,3 +118,71 @@ def drop_epochs(
             drops.append(epoch)
             waited = 0
     return drops
+
+
+def multistep(errors: Sequence[float], *, milestones: Sequence[int]) -> list[int]:
+    """Return the epochs of `milestones` that have ended, whatever the errors are."""
+    return [epoch for epoch in milestones if epoch <= len(errors)]
+
+
+class Schedule:
+    """How the learning rate changes: warm-up by step, then drops by a rule, or torch's scheduler.
+
+    It is applied at the end of an epoch before the checkpoint is written, so that a run that is
+    killed after any step has the rates of one that is not.
+
+    drops: returns the epochs after which the rate drops, from the error of each epoch so far.
+    scheduler: builds torch's, which is stepped once per epoch after warm-up, instead.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_epochs: int,
+        drops: Drops | None = None,
+        drop_factor: float = 10.0,
+        scheduler: Callable[[Optimizer], LRScheduler] | None = None,
+        warmup_epochs: int = 0,
+    ) -> None:
+        self.max_epochs, self.warmup_epochs = max_epochs, warmup_epochs
+        self._drops, self._drop_factor, self._build = drops, drop_factor, scheduler
+        self._scheduler: LRScheduler | None = None
+
+    def start(self, optimizer: Optimizer) -> None:
+        """Take the optimiser whose rates this schedule sets, before its first step."""
+        self._optimizer = optimizer
+        for group in optimizer.param_groups:
+            group.setdefault("initial_lr", group["lr"])
+        self._scheduler = self._build(optimizer) if self._build else None
+
+    def warm_up(self, step: int, steps_per_epoch: int) -> None:
+        """Set the rates of a step of warm-up; after it they are left alone."""
+        steps = self.warmup_epochs * steps_per_epoch
+        if step < steps:
+            for group in self._optimizer.param_groups:
+                group["lr"] = group["initial_lr"] * ((step + 1) / steps)
+
+    def drop_epochs(self, errors: Sequence[float]) -> list[int]:
+        """Return the epochs after which the rate dropped; none follows the last epoch."""
+        return self._drops(errors[: self.max_epochs - 1]) if self._drops else []
+
+    def end_epoch(self, errors: Sequence[float]) -> None:
+        """Set the rates of the next epoch. errors: of each epoch so far, in percent."""
+        if len(errors) in self.drop_epochs(errors):
+            for group in self._optimizer.param_groups:
+                group["lr"] /= self._drop_factor
+        if self._scheduler is None or len(errors) <= self.warmup_epochs:
+            return
+        if isinstance(self._scheduler, ReduceLROnPlateau):
+            self._scheduler.step(errors[-1])
+        else:
+            self._scheduler.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps beside the optimiser's state."""
+        return self._scheduler.state_dict() if self._scheduler else {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint; an empty state is that of the start."""
+        if self._scheduler and state:
+            self._scheduler.load_state_dict(state)

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from rectifiers.data.sources import Source
-from rectifiers.runs.compute import Compute
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import without
 from rectifiers.runs.provenance import code_fingerprint
@@ -27,43 +26,44 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import check_writable
 
 
-def check_compute(compute: Compute, here: World) -> None:
+def check_hardware(config: RunConfig, here: World) -> None:
     """Refuse hardware that is not there and processes that were not started; the message has the
     command to type."""
-    if compute.accelerator == "gpu" and not torch.cuda.is_available():
+    trainer = config.trainer
+    if trainer.accelerator == "gpu" and not torch.cuda.is_available():
         raise InputError(
-            "compute.accelerator=gpu needs a GPU, and torch sees none; choose compute=cpu"
+            "trainer.accelerator=gpu needs a GPU, and torch sees none; choose trainer=cpu"
         )
-    if compute.accelerator == "cpu" and compute.precision == "16-mixed":
+    if trainer.accelerator == "cpu":
+        for key, is_for_gpus in (
+            ("trainer.precision=16-mixed", trainer.precision == "16-mixed"),
+            ("fast=true", config.fast),
+            ("trainer.benchmark=true", trainer.benchmark),
+        ):
+            if is_for_gpus:
+                raise InputError(
+                    f"{key} is for GPUs, and trainer.accelerator=cpu; choose trainer=gpu or leave "
+                    "it out (trainer.precision=bf16-mixed is faster on a processor that has it)"
+                )
+    if config.fast and not torch.cuda.is_bf16_supported(including_emulation=False):
         raise InputError(
-            "compute.precision=16-mixed works on a GPU only; choose 32-true or bf16-mixed"
-        )
-    for key in ("fast", "autotune"):
-        if compute.accelerator == "cpu" and getattr(compute, key):
-            raise InputError(
-                f"compute.{key}=true is for GPUs, and compute.accelerator=cpu; choose "
-                "compute=one_gpu or leave it out "
-                "(a processor with instructions for bfloat16 is faster by "
-                "compute.precision=bf16-mixed)"
-            )
-    if compute.fast and not torch.cuda.is_bf16_supported(including_emulation=False):
-        raise InputError(
-            "compute.fast=true needs a GPU with bfloat16, which "
-            f"{torch.cuda.get_device_name()} has not; leave it out"
+            f"fast=true needs a GPU with bfloat16, which {torch.cuda.get_device_name()} has not; "
+            "leave it out"
         )
     started = here.size // here.nodes
-    nodes, devices = compute.nodes or here.nodes, compute.devices or started
-    if (nodes, devices) != (here.nodes, started):
+    nodes, devices = trainer.num_nodes, trainer.devices
+    if nodes not in ("auto", 1, here.nodes) or devices not in ("auto", 1, started):
+        nodes = here.nodes if nodes == "auto" else nodes
+        devices = started if devices == "auto" else devices
         error = InputError(
-            f"compute.nodes={nodes} compute.devices={devices} asks for {nodes * devices} "
-            "processes, and "
-            f"{here.size} on {here.nodes} {'node was' if here.nodes == 1 else 'nodes were'} "
-            "started; type: "
+            f"trainer.num_nodes={nodes} trainer.devices={devices} asks for {nodes * devices} "
+            f"processes, and {here.size} on {here.nodes} "
+            f"{'node was' if here.nodes == 1 else 'nodes were'} started; type: "
             f"{launch_command(nodes, devices)}"
         )
         error.on_all_ranks = True
         raise error
-    if compute.accelerator == "gpu" and started > torch.cuda.device_count():
+    if trainer.accelerator == "gpu" and started > torch.cuda.device_count():
         raise InputError(
             f"{started} processes on this node share {torch.cuda.device_count()} GPUs; start "
             "one process a GPU"
@@ -86,8 +86,8 @@ OWN = (
     "data.root",
     "data.download",
     "cache_dir",
-    "compute.workers",
-    "compute.threads",
+    "data.num_workers",
+    "threads",
 )  # may differ between machines
 
 
@@ -98,13 +98,13 @@ def meet(config: RunConfig, here: World) -> None:
         InputError: where the hardware or the processes are not there, or the processes were not
             asked for the same thing: on every rank, with the key and both values.
     """
-    compute = config.compute
-    check_compute(compute, here)
-    if compute.accelerator == "gpu":
+    accelerator = config.trainer.accelerator
+    check_hardware(config, here)
+    if accelerator == "gpu":
         torch.cuda.set_device(
             here.local_rank
         )  # before anything is put on "the" GPU, by NCCL and pinning too
-    join_process_group(here, BACKEND[compute.accelerator], compute.timeout_s)
+    join_process_group(here, BACKEND[accelerator], config.timeout_s)
     if here.size > 1:
         check_agreement({"code": code_fingerprint(), **_flat(without(config.as_dict(), OWN))})
 
@@ -125,8 +125,8 @@ def announce(
 ) -> None:
     """Print what is about to run, on rank 0. activation: the module in words, None for a network
     without any."""
-    compute, batch = config.compute, config.optim.global_batch
-    gpu = compute.accelerator == "gpu"
+    trainer, batch = config.trainer, config.data.batch_size
+    gpu = trainer.accelerator == "gpu"
     devices = Counter(
         all_gather(torch.cuda.get_device_name(here.local_rank) if gpu else processor.name())
     )
@@ -139,7 +139,7 @@ def announce(
     agreed = "; all have this configuration, data and code" if here.size > 1 else ""
     stderr.print(
         f"run {run}: {shown}data {source.name} {source.digest[:12]}, batch {batch}{share}, "
-        f"{'fast, ' if compute.fast else ''}{compute.precision}, {_many(here.nodes, 'node')}, "
+        f"{'fast, ' if config.fast else ''}{trainer.precision}, {_many(here.nodes, 'node')}, "
         f"{_many(here.size, 'process')} on "
         f"{', '.join(f'{n} x {name}' for name, n in devices.items())}{agreed}",
         highlight=False,

@@ -34,16 +34,16 @@ AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 def protocol_result(run: Run, name: str) -> ProtocolResult:
     """Test the run's network on its test split by the protocol that `evaluation.<name>`
     configures."""
-    config, compute, classifier = run.config, run.config.compute, run.classifier
+    config, classifier = run.config, run.classifier
     target, images = config.evaluation.protocols[name], run.source.tested
     protocol = import_function(f"evaluation.{name}", target)(config.data.crop_px)
     device = (
         torch.device("cuda", run.here.local_rank)
-        if compute.accelerator == "gpu"
+        if config.trainer.accelerator == "gpu"
         else torch.device("cpu")
     )
     lower = AUTOCAST.get(
-        compute.precision
+        config.trainer.precision
     )  # a result is of the precision that the run was trained in
     started = time.perf_counter()
     with (
@@ -56,8 +56,8 @@ def protocol_result(run: Run, name: str) -> ProtocolResult:
             protocol,
             classes=len(run.source.classes),
             device=device,
-            workers=compute.workers,
-            timeout_s=compute.timeout_s,
+            workers=config.data.num_workers,
+            timeout_s=config.timeout_s,
             on_batch=seen,
         )
     seconds = time.perf_counter() - started
@@ -116,7 +116,7 @@ def training_record(
         choices=dict(choices),
         overrides=None if overrides is None else without_places(overrides),
         science=science(config),
-        compute={**config.compute.as_dict(), "processes": run.here.size},
+        compute={**config.hardware(), "processes": run.here.size},
         protocols=dict(results),
         network=Network(
             depth=network.depth,

@@ -93,7 +93,7 @@ def train(
         choices = name_activation(choices, config, activation)
         announce(config, source, folder.name, activation, here)
         stop_if_requested("before it began")
-        with isolated(config.compute):
+        with isolated(config):
             run = build(config, source, folder, here, is_trained=found is not None)
             if found is None:
                 broadcast_from_rank_zero(lambda: begin_folder(run))
@@ -183,12 +183,10 @@ def fit(run: Run, mirror: Mirror, callbacks: Sequence[Callback]) -> Diverged | N
     """Train to the end, from the last checkpoint where there is one; return where the loss stopped
     being finite."""
     config, folder, is_first = run.config, run.folder, run.here.rank == 0
-    if config.compute.compile:
+    if config.compile:
         # In place, so the checkpoint's keys stay; with torch's own random numbers, so dropout's
         # masks do too. torch leaves out the CUDA graphs where an operation allows none.
-        run.network.compile(
-            options={"fallback_random": True, "triton.cudagraphs": config.compute.fast}
-        )
+        run.network.compile(options={"fallback_random": True, "triton.cudagraphs": config.fast})
     stop_if_requested("before its next step")
     trainer = lightning.build_trainer(run, mirror.epochs, callbacks)
     start = broadcast_from_rank_zero(lambda: newest(folder))
@@ -262,7 +260,7 @@ def test_weights(config: RunConfig, path: Path) -> Results:
         weights = run_on_all_ranks(lambda: load_weights(path))
         with open(path, "rb") as file:
             check_agreement({"file of weights": hashlib.file_digest(file, "md5").hexdigest()})
-        with isolated(config.compute):
+        with isolated(config):
             run = build(config, source, folder, here, is_trained=True)
             refuse_other_network(run.network, weights)
             run.network.load_state_dict(weights)
@@ -293,7 +291,7 @@ def _errors_in_words(config: RunConfig, here: World) -> Iterator[None]:
     except RuntimeError as error:
         if str(error).startswith("DataLoader timed out"):
             raise InputError(
-                f"compute.timeout_s={config.compute.timeout_s:g} went by without a batch of "
+                f"timeout_s={config.timeout_s:g} went by without a batch of "
                 "the processes that load "
                 "images; the same command goes on from the last checkpoint, and may be given a "
                 "larger one where "

@@ -24,10 +24,10 @@ SHRUNK = (
     "data.crop_px=16",
     "preprocess.scale=unit_rms",
     "init.fc_std=null",
-    "optim.epochs=2",
-    "optim.global_batch=12",
+    "trainer.max_epochs=2",
+    "data.batch_size=12",
     "evaluation=center",
-    "compute.threads=1",
+    "threads=1",
 )
 
 
