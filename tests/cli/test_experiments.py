@@ -12,7 +12,6 @@ from conftest import CONF, ROOT, compose_config
 from rectifiers.nn.networks.rows import expand, trace
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
-from rectifiers.runtime.errors import InputError
 from rectifiers.training.run import train
 
 EXPERIMENTS = sorted(  # claims have tests of their own
@@ -70,30 +69,7 @@ def test_a_head_comment_says_command_and_cost(experiment: str) -> None:
 
 
 @pytest.mark.process
-def test_the_second_arm_takes_the_drops_of_the_first(tmp_path: Path) -> None:
-    """table4/prelu refers to the very run that table4/relu makes."""
-    options = (
-        "debug=smoke",
-        f"runs_dir={tmp_path}/runs",
-        f"cache_dir={tmp_path}",
-        "threads=1",
-        "logger=none",
-        "trainer.max_epochs=3",
-    )
-    arms = [(f"experiment=table4/{arm}", *options) for arm in ("relu", "prelu")]
-    with pytest.raises(
-        InputError,
-        match=r"optim\.drop_epochs_from=[0-9a-f]{12} has no record yet .*finish that run first",
-    ):
-        train(compose_config(*arms[1]), {})
-    first = train(compose_config(*arms[0], "scheduler.patience=1", "optim.lr=1e-9"), {})
-    second = train(compose_config(*arms[1], "scheduler.patience=1", "optim.lr=1e-9"), {})
-    assert second.record.drop_epochs == first.record.drop_epochs == [2]
-    assert set(second.record.protocols["dense_multi_scale"].by_scale) == {"72", "96", "120"}
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("experiment", [own for own in OWN if not own.startswith("table4/")])
+@pytest.mark.parametrize("experiment", OWN)
 def test_every_experiment_runs_end_to_end_at_the_smoke_size(
     experiment: str, tmp_path: Path
 ) -> None:

@@ -27,7 +27,6 @@ from rectifiers.cli.launcher import (
     launch,
     launch_together,
     progress,
-    run_missing,
     share_cores,
     train,
 )
@@ -362,44 +361,6 @@ def test_what_is_to_be_run_again_is_once(tmp_path: Path) -> None:
     train(job)
     assert job.state() == State.DONE
     assert len(list(tmp_path.glob("runs/replaced/*"))) == 1
-
-
-RELU = "{activation:{_target_:rectifiers.activations.relu}}"
-
-
-@pytest.mark.process
-def test_what_waits_for_a_run_has_a_name_of_its_own_and_fails_where_that_diverges(
-    tmp_path: Path,
-) -> None:
-    references = f"optim.drop_epochs_from=null,{RELU}"
-    sweep = planned(
-        tmp_path, "trainer.max_epochs=1", "optim.lr=1000000.0", "activation=relu,prelu", references
-    )
-    found = jobs(sweep)
-    assert len(found) == 4  # with a reference and without are two runs, whatever will come of them
-    arm = found[f"activation=prelu optim.drop_epochs_from={RELU}"]
-    assert arm.state() == State.WAITING
-    assert "has no record yet" in arm.last_words()
-    train(found["activation=relu optim.drop_epochs_from=null"])
-    assert arm.state() == State.FAILED
-    assert "is a run that diverged" in arm.last_words()
-
-
-@pytest.mark.process
-def test_what_waits_is_run_after_the_run_that_it_waits_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sweep = planned(
-        tmp_path, "trainer.max_epochs=1", "activation=prelu", f"optim.drop_epochs_from={RELU},null"
-    )
-    (alone,) = (job for job in load(sweep) if "null" not in job.differs)
-    hand_over(sweep, "printed", [])
-    assert "1 wait for other runs; launch again when those are done" in capsys.readouterr().err
-    run_missing(sweep)  # the ReLU that it waits for is not in the sweep
-    assert alone.state() == State.WAITING
-    planned(tmp_path, "trainer.max_epochs=1", "activation=relu")
-    run_missing(sweep)
-    assert set(states(sweep)) == {State.DONE}
 
 
 @pytest.mark.process

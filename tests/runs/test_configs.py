@@ -348,7 +348,6 @@ def test_readings_and_bad_images_are_chosen_by_name() -> None:
 
 def test_bounds_depend_on_where_a_value_comes_from() -> None:
     compose_config("scheduler=multistep", "scheduler.milestones=[75]", "init.bias=torch_default", "optim.lr=1e30")
-    compose_config("scheduler=multistep", "scheduler.milestones=[30,90]", "optim.drop_epochs_from=0123456789ab")
 
 
 def import_function(group: str, settings: dict[str, object]) -> object:

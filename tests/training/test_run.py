@@ -456,44 +456,6 @@ def test_every_input_of_a_statistic_is_in_its_name(tiny) -> None:
     assert key() == key("seed=1")
 
 
-@pytest.mark.process
-def test_drop_epochs_can_be_taken_from_another_runs_record(tiny) -> None:
-    relu = train(
-        tiny("activation=relu", "scheduler.patience=1", "optim.lr=0.3", "trainer.max_epochs=6"), CHOICES
-    )
-    assert relu.record.drop_epochs
-    prelu = train(tiny(f"optim.drop_epochs_from={relu.record.run}", "trainer.max_epochs=6"), CHOICES)
-    assert prelu.record.drop_epochs == relu.record.drop_epochs
-    lrs = [row["lr"] for row in prelu.record.history]
-    expected = [
-        0.01 / 10 ** sum(e < epoch for e in relu.record.drop_epochs) for epoch in range(1, 7)
-    ]
-    assert lrs == pytest.approx(expected)
-    typed = f"optim.drop_epochs={relu.record.drop_epochs}".replace(" ", "")
-    assert not train(tiny(typed, "trainer.max_epochs=6"), CHOICES).fresh  # the same run, said otherwise
-    sibling = "optim.drop_epochs_from={activation:{_target_:rectifiers.activations.relu},optim:{}}"
-    with pytest.raises(InputError, match="names opt, which is no group"):
-        train(tiny(sibling.replace("optim:", "opt:")), CHOICES)
-    sibling = "optim.drop_epochs_from={activation:{_target_:rectifiers.activations.relu}}"
-    with pytest.raises(InputError, match=r"drop_epochs_from=[0-9a-f]{12} has no record yet"):
-        train(tiny(sibling), CHOICES)
-    first_arm = train(tiny("activation=relu"), CHOICES)
-    assert train(tiny(sibling), CHOICES).record.drop_epochs == first_arm.record.drop_epochs
-    by_path = f"optim.drop_epochs_from='{relu.path}'"
-    assert not train(tiny(by_path, "trainer.max_epochs=6"), CHOICES).fresh
-
-
-def test_a_reference_to_a_run_that_is_not_finished_is_refused(tiny) -> None:
-    with pytest.raises(
-        InputError,
-        match=r"optim\.drop_epochs_from=0123456789ab has no record yet .*; finish that run",
-    ):
-        train(tiny("optim.drop_epochs_from=0123456789ab"), CHOICES)
-    bad = train(tiny("optim.lr=1e6", "activation=relu"), CHOICES)
-    with pytest.raises(InputError, match="is a run that diverged"):
-        train(tiny(f"optim.drop_epochs_from={bad.record.run}"), CHOICES)
-
-
 def test_a_record_of_older_code_says_so(tiny) -> None:
     first = train(tiny(), CHOICES)
     older = first.record.model_copy(update={"codes": ["000000000000"]})

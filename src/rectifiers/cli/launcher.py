@@ -236,9 +236,6 @@ def hand_over(
             job.note(cluster)
     elif ready:
         _submit(ready, cluster, settings)
-    waiting = sum(job.state() is State.WAITING for job in jobs)
-    if waiting:
-        print(f"{waiting} wait for other runs; launch again when those are done", file=sys.stderr)
 
 
 def _submit(jobs: Sequence[Job], cluster: str, settings: Sequence[str]) -> None:

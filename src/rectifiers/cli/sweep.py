@@ -26,7 +26,7 @@ from rich.table import Table
 from rectifiers.cli.composition import Choices, compose_with_choices, parse_overrides, resolve
 from rectifiers.results.statistics import mean_of
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.folder import NotYet, find, is_held, run_folder, settle
+from rectifiers.runs.folder import find, is_held, run_folder
 from rectifiers.runs.identity import canonical_json, run_id, science
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.record import TrainingRecord
@@ -59,7 +59,6 @@ class State(StrEnum):
     STARTING = "starting"  # its process is there, and does not hold the run yet
     FAILED = "failed"
     QUEUED = "queued"  # at a scheduler
-    WAITING = "waiting"  # for another run whose drop epochs it takes
     PRINTED = "printed"  # its command was, for a scheduler that is not known here
     MISSING = "missing"
 
@@ -69,8 +68,7 @@ TO_START = (State.MISSING, State.FAILED, State.PRINTED)
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a sweep, named as the run or, where that waits for another run's drop epochs, with
-    the reference.
+    """One run of a sweep, named as the run.
 
     cost: multiply-adds of the whole training, forward and backward. differs: the overrides that not
     all jobs have."""
@@ -90,14 +88,8 @@ class Job:
         return self.sweep / "logs" / f"{self.name}{kind}"
 
     def prepared(self) -> tuple[RunConfig, Choices]:
-        """Return (configuration, choices) with the drop epochs that it refers to, and `rerun`
-        unless that was done.
-
-        Raises:
-            InputError: where the run that it refers to has no record (`NotYet`), or diverged.
-        """
+        """Return (configuration, choices), with `rerun` unless that was done."""
         config, choices = compose_job(self.overrides)
-        config = settle(config)
         record = _folder(config) / "record.json"
         if record.is_file() and record.stat().st_mtime > _path(self.sweep).stat().st_mtime:
             config = config.replaced({"rerun": False})
@@ -117,9 +109,7 @@ class Job:
         try:
             config, _ = self.prepared()
             found = find(config)
-        except NotYet:
-            return State.WAITING
-        except InputError:  # the run that it refers to has diverged, say; starting it says so
+        except InputError:  # its record cannot be read, say; starting it says so
             return State.FAILED
         if found is not None and found.is_complete:
             return State.DIVERGED if found.record.status == "diverged" else State.DONE
@@ -211,7 +201,7 @@ def plan(folder: Path, lines: Iterable[Sequence[str]]) -> int:
     for typed in itertools.chain.from_iterable(map(_expand, lines)):
         config, _ = compose_job(_words(typed))
         check_functions(config)
-        data, reference = config.data, config.optim.drop_epochs_from
+        data = config.data
         key = canonical_json(data.as_dict())
         source = sources[key] = sources.get(key) or inspect_source(open_source(config), config)
         paths = {
@@ -219,8 +209,6 @@ def plan(folder: Path, lines: Iterable[Sequence[str]]) -> int:
             "cache_dir": config.cache_dir,
             "data.root": data.options.get("root"),
         }
-        if isinstance(reference, str) and Path(reference).exists():
-            paths["optim.drop_epochs_from"] = reference
         fixed = {
             key: f"'{Path(path).absolute()}'" for key, path in paths.items() if path is not None
         }
@@ -228,8 +216,7 @@ def plan(folder: Path, lines: Iterable[Sequence[str]]) -> int:
             fixed["data.content"] = source.digest
         overrides = _words(typed | fixed)
         check_overrides(overrides, _path(folder))
-        named = science(compose_job(overrides)[0])
-        name = run_id(named if reference is None else named | {"drop_epochs_from": reference})
+        name = run_id(science(compose_job(overrides)[0]))
         if name in planned:
             raise InputError(
                 f"{' '.join(_words(typed))} is the same run as another one here; leave one out"

@@ -22,7 +22,7 @@ from rectifiers.cli.help import text, wanted
 from rectifiers.cli.refusals import check_arguments, flags_first
 from rectifiers.results.console import print_record
 from rectifiers.runs.config import RunConfig, options
-from rectifiers.runs.folder import Outcome, find, settle
+from rectifiers.runs.folder import Outcome, find
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
 from rectifiers.runtime.console import for_a_reader
@@ -116,7 +116,6 @@ def _run(
     config: RunConfig, choices: Choices, overrides: Sequence[str], here: World
 ) -> Outcome[TrainingRecord]:
     """Return what there is of a run, or train it."""
-    config = settle(config)
     # Several processes ask rank 0 whether the run is there, so that none goes on alone.
     found = find(config) if here.size == 1 else None
     if found is not None and found.is_complete:

@@ -10,12 +10,11 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from os.path import isfile  # unlike Path.is_file: False of a name that is too long for a path
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from filelock import FileLock, Timeout, lock_descriptor
 
@@ -31,10 +30,6 @@ from rectifiers.runtime.files import read_bytes, refuse_link, write_text
 LARGEST_NOTE = 2**16  # bytes
 MARK = "launch"  # which launch of several processes began it
 R = TypeVar("R", TrainingRecord, EnsembleRecord)
-
-
-class NotYet(InputError):
-    """The run that another one refers to has no record yet."""
 
 
 class Held(InputError):
@@ -101,51 +96,6 @@ def find(config: RunConfig) -> Found | None:
         if not is_tested(name, protocol)
     )
     return Found(record, folder / "record.json", tuple(lacking))
-
-
-def settle(config: RunConfig) -> RunConfig:
-    """Return `config` with the drop epochs of the run that it refers to; itself where it refers to
-    none, and as long as that run has no name.
-
-    Raises:
-        InputError: where that run diverged, or has no record (`NotYet`).
-    """
-    reference = config.optim.drop_epochs_from
-    if not reference:
-        return config
-    name = _sibling(config, reference) if isinstance(reference, Mapping) else reference
-    return config if name is None else config.with_drop_epochs(_drop_epochs(name, config.runs_dir))
-
-
-def _sibling(config: RunConfig, groups: Mapping[str, Any]) -> str | None:
-    """The name of the run that has other `groups` and its own drop epochs, and is this run
-    otherwise."""
-    unknown = groups.keys() - set(config.as_dict())
-    if unknown:
-        raise InputError(
-            f"optim.drop_epochs_from names {', '.join(sorted(unknown))}, which is no group; "
-            "see --help"
-        )
-    own_drops = {"optim.drop_epochs": None, "optim.drop_epochs_from": None}
-    folder = run_folder(config.replaced({**own_drops, **groups}))
-    return None if folder is None else folder.name
-
-
-def _drop_epochs(reference: str, runs: Path) -> list[int]:
-    places = [runs / reference / "record.json", Path(reference) / "record.json", Path(reference)]
-    path = next((place for place in places if isfile(place)), None)
-    if path is None:
-        raise NotYet(
-            f"optim.drop_epochs_from={reference} has no record yet (looked for {places[0]}); "
-            "finish that run first, "
-            "or give a record's path"
-        )
-    record = load_training(path)
-    if record.status != "finished":
-        raise InputError(
-            f"optim.drop_epochs_from={reference} is a run that {record.status}; name a finished one"
-        )
-    return record.drop_epochs
 
 
 @contextmanager

@@ -144,7 +144,7 @@ def _is_torch_module(name: str) -> bool:
 
 def _group(key: str) -> str | None:
     """Return the group that a dotted key belongs to: `evaluation` of `evaluation.center._target_`,
-    and `activation` of `optim.drop_epochs_from.activation._target_`."""
+    and `activation` of `experiment.activation._target_`."""
     return next((part for part in key.split(".") if part in FUNCTIONS), None)
 
 

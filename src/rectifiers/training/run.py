@@ -13,7 +13,7 @@ from rectifiers.data.sources import Source
 from rectifiers.data.statistics import save
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.folder import Found, Outcome, begin, begun_by, find, held, run_folder, settle
+from rectifiers.runs.folder import Found, Outcome, begin, begun_by, find, held, run_folder
 from rectifiers.runs.identity import science
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.record_parts import ProtocolResult
@@ -129,7 +129,7 @@ def open_together(config: RunConfig) -> Source:
 def find_or_lock(
     config: RunConfig, here: World, until_the_end: ExitStack
 ) -> tuple[RunConfig, Path, Found | None]:
-    """Return (`config` with all that it refers to put in, the run's folder, what there is of it).
+    """Return (`config`, without `rerun` in a restart of it, the run's folder, what there is of it).
 
     Unless that is complete, this process, or rank 0 of several, holds the run until the end.
 
@@ -141,21 +141,18 @@ def find_or_lock(
     patience_s = 1 if here.size == 1 else 10
 
     def on_rank_zero() -> tuple[RunConfig, Path, Found | None]:
-        settled = settle(config)
-        folder = run_folder(settled)
+        folder = run_folder(config)
         assert folder is not None  # the data's hash is known
-        if settled.rerun and begun_by(folder, launches):
-            settled = settled.replaced(
-                {"rerun": False}
-            )  # that has been done, and this is a restart
+        is_restart = config.rerun and begun_by(folder, launches)
+        asked = config.replaced({"rerun": False}) if is_restart else config
         try:
             until_the_end.enter_context(held(folder, patience_s))
         except InputError:
-            found = find(settled)
+            found = find(asked)
             if found is None or not found.is_complete:
                 raise
-            return settled, folder, found
-        return settled, folder, find(settled)
+            return asked, folder, found
+        return asked, folder, find(asked)
 
     return broadcast_from_rank_zero(on_rank_zero)
 
