@@ -78,10 +78,7 @@ def train(data: str, seed: int, variant: Variant, runs: Path, root: Path | None)
         "logger=none",
         f"runs_dir='{folder_of(data, variant, runs)}'",
     ]
-    overrides += (
-        f"threads={threads} channels_last={channels_last} "
-        f"optim.fused={fused}".split()
-    )
+    overrides += f"threads={threads} channels_last={channels_last} optim.fused={fused}".split()
     overrides += [] if root is None else [f"data.root='{root.absolute()}'"]
     environment = {**os.environ, **INSTRUCTIONS[instructions], "OMP_WAIT_POLICY": "PASSIVE"}
     command = [sys.executable, str(ROOT / "train.py"), *overrides]

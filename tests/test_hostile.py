@@ -590,7 +590,9 @@ def test_a_sweep_is_launched_with_the_modules_that_the_user_trusts(
         "from torch import nn\ndef make(channels: int): return nn.ReLU()\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
-    changed(sweep, "activation=relu", "activation._target_=friendly_module.make", "trainer.max_epochs=1")
+    changed(
+        sweep, "activation=relu", "activation._target_=friendly_module.make", "trainer.max_epochs=1"
+    )
     done = call("scripts/sweep.py", "launch", sweep, "--print", "trust=[friendly_module]")
     assert all(line.endswith("'trust=[friendly_module]'") for line in done.stdout.splitlines())
     done = call("scripts/sweep.py", "launch", sweep, "--jobs", "2", "trust=[friendly_module]")

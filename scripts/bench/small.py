@@ -65,7 +65,8 @@ def main(rounds: int) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as place:
             short = (
                 *overrides,
-                "scheduler=multistep", "scheduler.milestones=[]",
+                "scheduler=multistep",
+                "scheduler.milestones=[]",
                 "evaluation=center",
                 "logger=csv",
                 "threads=1",

@@ -455,10 +455,7 @@ def test_free_cores_get_a_job_of_one_thread_each_and_a_gpu_one_job(
         for compute in ("seed=0", "trainer=ddp")
     )
     assert share_cores(cpu, None) == (6, 1)
-    assert (
-        capsys.readouterr().out
-        == "at a time: 6; threads of each: 1, unless threads says so\n"
-    )
+    assert capsys.readouterr().out == "at a time: 6; threads of each: 1, unless threads says so\n"
     assert share_cores(cpu[:2], None) == (2, 3)  # no core is left without work
     assert share_cores([*cpu, gpu[0]], None) == (1, 6)
     assert share_cores(gpu, 2) == (2, 3)

@@ -250,10 +250,15 @@ BAD = [
         r"data\.crop_px=37 is larger than data\.resize_px=36; .* lower data\.crop_px",
     ),
     (
-        "scheduler=multistep", "scheduler.milestones=[3,2]",
+        "scheduler=multistep",
+        "scheduler.milestones=[3,2]",
         r"optim\.drop_epochs=\[3, 2\] is not usable; give ascending epochs",
     ),
-    ("scheduler=multistep", "scheduler.milestones=[true]", r"optim\.drop_epochs=\[True\] is not usable"),
+    (
+        "scheduler=multistep",
+        "scheduler.milestones=[true]",
+        r"optim\.drop_epochs=\[True\] is not usable",
+    ),
     ("init.fc_std=5", r"init\.fc_std=5 is not usable; give numbers above 0"),
     ("init.fc_std=[a,b,c]", r"init\.fc_std=\['a', 'b', 'c'\] is not usable"),
     (
@@ -301,7 +306,8 @@ BAD = [
     ("runs_dir=7", r"runs_dir=7 is not usable; give a folder's path"),
     ("cache_dir=null", r"cache_dir has no value; give a folder's path"),
     (
-        "scheduler=multistep", "scheduler.milestones=[30,90]",
+        "scheduler=multistep",
+        "scheduler.milestones=[30,90]",
         r"optim\.drop_epochs=\[30, 90\] goes beyond .* optim\.epochs=75; give earlier",
     ),
     ("optim.drop_epochs=5", r"optim\.drop_epochs=5 is not usable"),
@@ -347,7 +353,12 @@ def test_readings_and_bad_images_are_chosen_by_name() -> None:
 
 
 def test_bounds_depend_on_where_a_value_comes_from() -> None:
-    compose_config("scheduler=multistep", "scheduler.milestones=[75]", "init.bias=torch_default", "optim.lr=1e30")
+    compose_config(
+        "scheduler=multistep",
+        "scheduler.milestones=[75]",
+        "init.bias=torch_default",
+        "optim.lr=1e30",
+    )
 
 
 def import_function(group: str, settings: dict[str, object]) -> object:

@@ -152,9 +152,7 @@ def test_a_rank_that_is_still_starting_ends_with_its_launcher(tmp_path: Path) ->
         pytest.param(
             "rerun=true", "another rerun than rank 0 (True and False)", marks=pytest.mark.slow
         ),
-        pytest.param(
-            "compile=true", "another compile than rank 0", marks=pytest.mark.slow
-        ),
+        pytest.param("compile=true", "another compile than rank 0", marks=pytest.mark.slow),
     ],
 )
 def test_a_rank_that_differs_stops_all_with_the_difference(
@@ -485,7 +483,11 @@ def test_a_restart_does_not_run_again_what_was_run_again(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_processes_make_one_record_of_an_ensemble(tmp_path: Path) -> None:
-    finish(alone(tmp_path, "--multirun", *PLAIN, "trainer.max_epochs=1", "evaluation=center", "seed=0,1"))
+    finish(
+        alone(
+            tmp_path, "--multirun", *PLAIN, "trainer.max_epochs=1", "evaluation=center", "seed=0,1"
+        )
+    )
     names = [path.parent.name for path in tmp_path.glob("runs/*/record.json")]
     asked = [
         f"run=[{','.join(names)}]",

@@ -26,9 +26,7 @@ def tf32() -> tuple[bool, bool]:
 def test_float32_is_float32_unless_a_run_is_fast() -> None:
     before = tf32()
     for fast in (False, True):
-        with isolated(
-            compose_config("trainer=gpu", f"fast={str(fast).lower()}").compute
-        ):
+        with isolated(compose_config("trainer=gpu", f"fast={str(fast).lower()}").compute):
             assert tf32() == (fast, fast)
         assert tf32() == before
 

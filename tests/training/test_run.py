@@ -303,7 +303,9 @@ def test_no_drop_is_recorded_after_the_last_epoch(tiny) -> None:
 def test_a_deep_plain_net_that_drifts_says_so_in_its_record(tiny) -> None:
     with pytest.warns(UserWarning, match="fixed point"):
         outcome = train(
-            tiny("activation=silu", "model.depth=20", "trainer.max_epochs=1", "evaluation=[center]"),
+            tiny(
+                "activation=silu", "model.depth=20", "trainer.max_epochs=1", "evaluation=[center]"
+            ),
             CHOICES,
         )
     assert "fixed point" in outcome.record.warnings[0]
@@ -432,7 +434,10 @@ def test_an_option_reaches_the_weights(tiny, option: str) -> None:
 
 
 def test_a_drop_divides_every_groups_rate_by_the_factor(tiny) -> None:
-    outcome = train(tiny("scheduler=multistep", "scheduler.milestones=[1,2]", "scheduler.drop_factor=4"), CHOICES)
+    outcome = train(
+        tiny("scheduler=multistep", "scheduler.milestones=[1,2]", "scheduler.drop_factor=4"),
+        CHOICES,
+    )
     assert [row["lr"] for row in outcome.record.history] == pytest.approx([0.01, 0.0025, 0.000625])
     state = torch.load(outcome.path.parent / "last.ckpt", weights_only=True)["optimizer_states"][0]
     assert [group["lr"] for group in state["param_groups"]] == pytest.approx(
@@ -678,7 +683,11 @@ class Built(Callback):
 @pytest.mark.parametrize("fused", [False, True])
 def test_the_step_is_fused_where_that_is_asked_for(tiny, fused: bool) -> None:
     built = Built()
-    train(tiny("trainer.max_epochs=1", f"optim.fused={str(fused).lower()}"), CHOICES, callbacks=[built])
+    train(
+        tiny("trainer.max_epochs=1", f"optim.fused={str(fused).lower()}"),
+        CHOICES,
+        callbacks=[built],
+    )
     assert set(built.fused) == {True if fused else None}
 
 

@@ -46,7 +46,7 @@ class AnalysisSetup:
     @property
     def steps(self) -> int:
         """Steps of the whole training."""
-        return self.config.optim.epochs * len(self.data.batches)
+        return self.config.trainer.max_epochs * len(self.data.batches)
 
     def network(self, seed: int) -> tuple[Network, list[LayerReport]]:
         """Return the network as a run of this seed would start with it, and its init report.

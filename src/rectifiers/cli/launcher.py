@@ -118,7 +118,7 @@ def share_cores(jobs: Sequence[Job], processes: int | None) -> tuple[int, int]:
     on a GPU, which they would share."""
     cores = processor.free_cores()
     if processes is None:
-        on_gpu = any(compose_job(job.overrides)[0].compute.accelerator == "gpu" for job in jobs)
+        on_gpu = any(compose_job(job.overrides)[0].trainer.accelerator == "gpu" for job in jobs)
         processes = 1 if on_gpu else max(1, min(cores, len(jobs)))
     threads = max(1, cores // processes)
     if jobs:

@@ -228,7 +228,7 @@ def plan(folder: Path, lines: Iterable[Sequence[str]]) -> int:
             FORWARD_AND_BACKWARD
             * size["multiply_adds"]
             * len(source.train.labels)
-            * config.optim.epochs
+            * config.trainer.max_epochs
         )
         planned[name] = Job(folder, name, overrides, cost, differs="")
     if not planned:

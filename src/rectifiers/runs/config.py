@@ -256,8 +256,8 @@ class Scheduler(Target):
     warmup_epochs: Annotated[int, Range(ge=0, le=100_000)] = Field(
         0, description="epochs in which the learning rate rises to optim.lr, step by step"
     )
-    drop_factor: Annotated[float, Range(gt=1, le=LARGEST)] | None = Field(
-        None, description="what a drop divides the learning rate by"
+    drop_factor: Annotated[float, Range(gt=1, le=LARGEST)] = Field(
+        10.0, description="what a drop divides the learning rate by"
     )
     max_drops: Annotated[int, Range(ge=0)] | None = Field(None, description="drops at most")
     patience: Count | None = Field(

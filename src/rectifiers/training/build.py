@@ -32,6 +32,7 @@ from rectifiers.nn.networks.network import ImageNetwork, Network
 from rectifiers.nn.nonlinearities import pieces
 from rectifiers.nn.sites import LayerReport, initialize
 from rectifiers.runs.config import SOME_CLASSES, RunConfig
+from rectifiers.runs.identity import MULTISTEP, PLATEAU
 from rectifiers.runs.provenance import provenance
 from rectifiers.runs.record_parts import Provenance
 from rectifiers.runtime.console import progress_bar
@@ -44,7 +45,6 @@ from rectifiers.runtime.distributed import (
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.signals import interruptible
-from rectifiers.runs.identity import MULTISTEP, PLATEAU
 from rectifiers.training import optim
 from rectifiers.training.functions import import_function
 from rectifiers.training.module import Classifier
@@ -503,9 +503,9 @@ def build_schedule(config: RunConfig) -> optim.Schedule:
     if settings.target not in (PLATEAU, MULTISTEP):
         return schedule(scheduler=import_function("scheduler", settings))
     names = ("max_drops", "patience") if settings.target == PLATEAU else ("milestones",)
-    for name in ("drop_factor", *names):
+    for name in names:
         if getattr(settings, name) is None:
-            raise InputError(f"scheduler.{name} has no value; give scheduler.{name}=<number>")
+            raise InputError(f"scheduler.{name} has no value; give it one")
     rule = optim.plateau if settings.target == PLATEAU else optim.multistep
     drops = partial(rule, **{name: getattr(settings, name) for name in names})
     return schedule(drops=drops, drop_factor=settings.drop_factor)

@@ -212,8 +212,9 @@ class Greedy(Callback):
         needed = self.epochs_a_layer * len(hidden)
         if trainer.max_epochs is not None and trainer.max_epochs < needed:
             raise InputError(
-                f"trainer.max_epochs={trainer.max_epochs} is less than {len(hidden)} hidden layers times "
-                f"callbacks.epochs_a_layer={self.epochs_a_layer}; give at least {needed}"
+                f"trainer.max_epochs={trainer.max_epochs} is less than {len(hidden)} hidden layers "
+                f"times callbacks.greedy.epochs_a_layer={self.epochs_a_layer}; give at least "
+                f"{needed}"
             )
         if module.network.is_compiled:
             raise InputError(

@@ -5,6 +5,7 @@ The Trainer has one process, or its place among several that were started from o
 """
 
 import datetime
+import inspect
 import logging
 import os
 import random
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
@@ -27,6 +29,7 @@ from pytorch_lightning.strategies import DDPStrategy, Strategy
 from rectifiers.data.module import ImageData
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import stderr
+from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.memory import keeping_freed_memory
 from rectifiers.training.build import Run, build_callbacks
 from rectifiers.training.checkpoints import (
@@ -85,6 +88,13 @@ def build_trainer(
     bars: list[Callback] = [RichProgressBar()] if has_bar else []
     if not has_bar and here.rank == 0:
         bars = [ProgressLines(config.data.batch_size)]
+    arguments: dict[str, Any] = {
+        "enable_progress_bar": has_bar,
+        "enable_model_summary": False,
+    } | settings.more
+    for key in arguments:
+        if key not in inspect.signature(pl.Trainer).parameters:
+            raise InputError(f"trainer.{key} is not an argument of Lightning's Trainer")
     trainer = pl.Trainer(
         accelerator=settings.accelerator,
         devices=here.size // here.nodes,
@@ -96,11 +106,9 @@ def build_trainer(
         logger=False,
         callbacks=[*bars, *build_callbacks(config, folder), *more, epoch_end],
         plugins=[AtomicCheckpointIO()],
-        enable_progress_bar=has_bar,
-        enable_model_summary=False,
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
-        **more_arguments(settings),
+        **arguments,
     )
     _leave_signals_alone(trainer)
     return trainer

@@ -197,9 +197,11 @@ class Classifier(pl.LightningModule):
         for name, parameter in self.network.named_parameters():
             if not all_finite(parameter):  # no later loss would show what the last update did
                 raise Diverged(self.global_step, name.rpartition(".")[0])
-        errors = [row["val/top1_error_pct"] for row in self.history]
-        self.drop_epochs = self.schedule.drop_epochs(errors)
-        self.schedule.end_epoch(errors)
+        self.schedule.end_epoch(self._val_errors())
+        self.drop_epochs = self.schedule.drop_epochs(self._val_errors())
+
+    def _val_errors(self) -> list[float]:
+        return [row["val/top1_error_pct"] for row in self.history]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["rectifiers"] = {
@@ -252,8 +254,7 @@ class Classifier(pl.LightningModule):
         self.history = list(kept["history"])
         self._epoch_so_far = kept["epoch_so_far"]
         self._schedule_state = kept.get("schedule", {})
-        errors = [row["val/top1_error_pct"] for row in self.history]
-        self.drop_epochs = self.schedule.drop_epochs(errors)
+        self.drop_epochs = self.schedule.drop_epochs(self._val_errors())
         self.unreadable = set(kept["unread"])
         self.codes = kept["codes"] + [code for code in self.codes if code not in kept["codes"]]
 
