@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rectifiers.analysis.settings import SETTINGS, split
-from rectifiers.cli.composition import Choices, compose_with_choices, of_run, resolve
-from rectifiers.cli.refusals import check_arguments
+from rectifiers.cli.composition import Choices, all_keys, compose_with_choices, of_run, resolve
+from rectifiers.cli.hints import check_arguments
 from rectifiers.results.figures import write_svg
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder
@@ -68,7 +68,7 @@ DEFAULTS = {  # beside those of train.py
 
 def configuration(arguments: list[str]) -> tuple[RunConfig, Choices]:
     """Return the configuration that train.py would have, and the options that were chosen."""
-    check_arguments(arguments)
+    check_arguments(arguments, all_keys)
     config, choices = compose_with_choices(arguments)
     return resolve(config), choices
 

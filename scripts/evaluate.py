@@ -24,8 +24,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rectifiers.cli.composition import composed, of_run, override
-from rectifiers.cli.refusals import check_arguments
+from rectifiers.cli.composition import all_keys, composed, of_run, override
+from rectifiers.cli.hints import check_arguments
 from rectifiers.cli.train import AnyOutcome
 from rectifiers.results.console import errors_table, print_record
 from rectifiers.runs.trust import split_trust
@@ -39,7 +39,7 @@ from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 def test(arguments: list[str]) -> None:
     """Do what the command line asks for, and print what comes out."""
     trust, arguments = split_trust(arguments)
-    check_arguments(arguments)
+    check_arguments(arguments, all_keys)
     given = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
     names = [name.strip() for name in given.pop("run", "").strip("[]").split(",")]
     if not all(names):

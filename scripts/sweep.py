@@ -15,8 +15,9 @@ import sys
 from pathlib import Path
 from shlex import quote
 
+from rectifiers.cli.composition import all_keys
+from rectifiers.cli.hints import check_arguments
 from rectifiers.cli.launcher import hand_over, launch, launch_together, run, run_missing
-from rectifiers.cli.refusals import check_arguments
 from rectifiers.cli.sweep import load, plan, print_means, print_status
 from rectifiers.runs.trust import split_trust
 from rectifiers.runtime.errors import InputError
@@ -81,7 +82,7 @@ def main() -> None:
     try:
         with one_sentence():
             if args.command == "plan":
-                check_arguments(args.overrides)
+                check_arguments(args.overrides, all_keys)
                 count = plan(args.sweep, [args.overrides])
                 command = f"python scripts/sweep.py launch {quote(str(args.sweep))}"
                 print(f"{count} runs in {args.sweep}; start them with: {command}")

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from rectifiers.cli.help import text
 
 from conftest import ROOT, load_script
-from rectifiers.cli.help import text
 
 PROGRAMS = (
     "analyse",

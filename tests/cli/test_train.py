@@ -8,12 +8,12 @@ from pathlib import Path
 from subprocess import CompletedProcess, run
 
 import pytest
+from rectifiers.cli.refusals import check_arguments, flags_first
 
 import forkserver
 import processes
 from conftest import ROOT, TINY
 from rectifiers.cli.composition import composed
-from rectifiers.cli.refusals import check_arguments, flags_first
 from rectifiers.runs.config import options
 from rectifiers.runtime.errors import InputError
 from sentences import sentence as sentence_of

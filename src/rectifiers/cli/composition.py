@@ -1,7 +1,9 @@
 """Hydra's edge: from overrides, or from a finished run's folder, to the typed configuration that
 all else takes."""
 
+import functools
 import math
+import re
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from os import listdir
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -20,7 +23,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from rectifiers.cli.refusals import options_chosen, unknown_keys, without_advice
+from rectifiers.cli.hints import explain
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder
@@ -32,6 +35,9 @@ from rectifiers.runtime.files import CONF, read_yaml, refuse_link
 Choices = dict[str, str | None]  # the option that was chosen of each group
 # What a test may choose.
 PLACES = ("runs_dir", "cache_dir", "data.root")
+# The groups of which an option may be a function's dotted name.
+BY_NAME = ("activation", "init", "preprocess")
+DOTTED_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 OF_DATA = ("data.root", "data.download")
 
 
@@ -65,9 +71,12 @@ def resolve(config: DictConfig) -> RunConfig:
             f"the configuration cannot be resolved: {' '.join(str(error).split())}"
         ) from error
     assert isinstance(plain, dict)
-    return RunConfig.of(
-        {str(key): value for key, value in plain.items() if key != "claim"}
-    )  # which is about runs
+    try:
+        # a claim is about runs
+        return RunConfig.of({str(key): value for key, value in plain.items() if key != "claim"})
+    except InputError as error:
+        error.status = 2
+        raise
 
 
 def compose_with_choices(overrides: Sequence[str]) -> tuple[DictConfig, Choices]:
@@ -80,7 +89,7 @@ def compose_with_choices(overrides: Sequence[str]) -> tuple[DictConfig, Choices]
     try:
         config = _compose(overrides)
     except (HydraException, OmegaConfBaseException) as error:
-        raise refusal(error, overrides) from error
+        raise refusal(error) from error
     choices = choices_of(config.hydra)
     with open_dict(config):
         del config["hydra"]
@@ -90,16 +99,53 @@ def compose_with_choices(overrides: Sequence[str]) -> tuple[DictConfig, Choices]
 def _compose(overrides: Sequence[str]) -> DictConfig:
     within_train = GlobalHydra.instance().is_initialized()
     with nullcontext() if within_train else initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("train", list(overrides), return_hydra_config=True)
+        return compose("train", expand_names(overrides), return_hydra_config=True)
 
 
-def refusal(error: Exception, overrides: Sequence[str]) -> InputError:
-    """Return what Hydra refused in one sentence, which names the first key that there is not."""
-    try:
-        known: Any = OmegaConf.to_container(_compose(options_chosen(overrides)))
-    except (HydraException, OmegaConfBaseException):
-        known = {}
-    return InputError(next(unknown_keys(overrides, known), without_advice(error)))
+def expand_names(overrides: Sequence[str]) -> list[str]:
+    """Return overrides in which functions may be named without a file in conf/.
+
+    `activation=my_package.my_function` chooses an option that is made here, and settings of a
+    function that is named on the command line need no plus."""
+    named, expanded = set(), []
+    keys = {each.partition("=")[0] for each in overrides}
+    overrides = [
+        each.replace("._target_=", "=", 1)
+        if (group := each.partition("._target_=")[0]) in BY_NAME and group not in keys
+        else each
+        for each in overrides
+    ]
+    for each in overrides:
+        key, _, value = each.partition("=")
+        if key in BY_NAME:
+            for name in filter(DOTTED_NAME.fullmatch, value.split(",")):
+                node = {"_target_": name}
+                ConfigStore.instance().store(group=key, name=name, node=node)
+                named.add(key)
+        elif key.endswith("._target_"):
+            named.add(key.removesuffix("._target_"))
+    for each in overrides:
+        group, _, setting = each.partition("=")[0].rpartition(".")
+        is_setting = group in named and setting.isidentifier() and setting != "_target_"
+        expanded.append(f"++{each}" if is_setting else each)
+    return expanded
+
+
+def refusal(error: Exception) -> InputError:
+    """Return what Hydra refused as one line, with what was probably meant."""
+    refused = InputError(explain(error, all_keys()))
+    refused.status = 2
+    return refused
+
+
+@functools.cache
+def all_keys() -> dict[str, Any]:
+    """Return the configuration without overrides, for its keys."""
+    config = _compose(())
+    with open_dict(config):
+        del config["hydra"]
+    plain: Any = OmegaConf.to_container(config)
+    return plain
 
 
 def parse_overrides(overrides: Sequence[str]) -> list[Override]:
@@ -111,7 +157,7 @@ def parse_overrides(overrides: Sequence[str]) -> list[Override]:
     try:
         return OverridesParser.create().parse_overrides(list(overrides))
     except HydraException as error:
-        raise InputError(without_advice(error)) from error
+        raise refusal(error) from error
 
 
 def choices_of(hydra: Any) -> Choices:

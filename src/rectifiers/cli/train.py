@@ -1,12 +1,14 @@
 """Between the command line and the run: Hydra's configuration in, a record and one clear sentence
 out."""
 
+import multiprocessing
 import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from os.path import isdir  # unlike Path.is_dir: False of a name that is too long for a path
 from typing import Any, TextIO, cast
 
 import hydra
@@ -17,9 +19,16 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from rectifiers.cli.composition import Choices, choices_of, compose_with_choices, refusal, resolve
-from rectifiers.cli.help import text, wanted
-from rectifiers.cli.refusals import check_arguments, flags_first
+from rectifiers.cli.composition import (
+    Choices,
+    all_keys,
+    choices_of,
+    compose_with_choices,
+    expand_names,
+    refusal,
+    resolve,
+)
+from rectifiers.cli.hints import check_arguments
 from rectifiers.results.console import print_record
 from rectifiers.runs.config import RunConfig, options
 from rectifiers.runs.folder import Outcome, find
@@ -42,13 +51,9 @@ def main() -> None:
 
     Nothing heavy is imported before the run starts, so `--help` and `--cfg job` answer at once.
     """
-    with one_sentence(), _refusals_in_words(sys.argv[1:]):
-        if wanted(sys.argv[1:]):
-            with for_a_reader():
-                print(text(sys.argv[1:]))
-        else:
-            sys.argv[1:] = flags_first(sys.argv[1:])
-            hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")(launch)()
+    with one_sentence(), for_a_reader(), _refusals_in_words(sys.argv[1:]):
+        sys.argv[1:] = expand_names(sys.argv[1:])
+        hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")(launch)()
 
 
 def launch(config: DictConfig) -> float:
@@ -68,6 +73,8 @@ def launch(config: DictConfig) -> float:
         with deferring_signals():
             with _on_all_ranks():
                 resolved, choices = resolve(config), choices_of(hydra_config)
+                check_folder(resolved)
+            restart_with_ranks(resolved, here)
             if resolved.members is not None:
                 outcome: AnyOutcome = _run_ensemble(
                     resolved, resolved.members, choices["experiment"], overrides
@@ -92,6 +99,55 @@ def launch(config: DictConfig) -> float:
     if outcome.record.status == "diverged" and not sweeping:
         sys.exit(1)
     return _val_error(outcome.record)
+
+
+def check_folder(config: RunConfig) -> None:
+    """Refuse a folder of data that is not there, before torch is imported.
+
+    Raises:
+        InputError: where `data.root` is none, and nothing is downloaded into it.
+    """
+    root, download = config.data.options.get("root"), config.data.options.get("download")
+    if root is not None and not download and not isdir(str(root)):
+        raise InputError(
+            f"data.root={root} is not a folder; create it, or leave it out to use the default"
+        )
+
+
+def restart_with_ranks(config: RunConfig, here: World) -> None:
+    """Start this command again under torchrun where it asks for several processes and is alone.
+
+    The process is replaced before torch is imported and before anything is locked or written.
+
+    Raises:
+        InputError: in a process of a launcher of Hydra, which would start the whole sweep again.
+    """
+    devices = config.trainer.devices
+    if (
+        here.size > 1
+        or "TORCHELASTIC_RUN_ID" in os.environ
+        or config.trainer.num_nodes not in (1, "auto")
+    ):
+        return
+    if devices == "auto":
+        devices = _gpus() if config.trainer.accelerator == "gpu" else 1
+    if devices <= 1:
+        return
+    if multiprocessing.parent_process() is not None or "SUBMITIT_EXECUTOR" in os.environ:
+        raise InputError(
+            f"trainer.devices={devices} starts processes of its own, which a launcher of Hydra "
+            "does not allow; leave hydra/launcher out, or give trainer.devices=1"
+        )
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={devices}"]
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // devices)))
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    os.execv(sys.executable, [sys.executable, *torchrun, *sys.argv])
+
+
+def _gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count()
 
 
 def _val_error(record: Record) -> float:
@@ -187,13 +243,11 @@ def _print(outcome: AnyOutcome) -> None:
 def _refusals_in_words(arguments: list[str]) -> Iterator[None]:
     """Turn what Hydra refuses into an InputError, and let nothing of its own be printed."""
     try:
-        check_arguments(arguments)
         with _without_hydras_report():
+            check_arguments(arguments, all_keys)
             yield
     except (HydraException, OmegaConfBaseException) as error:
-        refused = refusal(
-            error, [argument for argument in arguments if not argument.startswith("-")]
-        )
+        refused = refusal(error)
         refused.on_all_ranks = True
         raise refused from error
     except KeyboardInterrupt:  # outside of a run, or a second one

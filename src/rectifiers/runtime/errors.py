@@ -7,6 +7,8 @@ class InputError(Exception):
 
     # whether all processes of a run raise it, so that they can go on to the next run together
     on_all_ranks = False
+    # of the process that it ends; 2 for a command line that cannot be read, as programs have it
+    status = 1
 
     def __init__(self, message: str) -> None:
         # A DataLoader's worker sends an error as its whole traceback; only the sentence is for the

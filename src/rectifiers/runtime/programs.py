@@ -16,8 +16,8 @@ SHOW_ALL = "HYDRA_FULL_ERROR"  # in the environment: Hydra's name for whole trac
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """Turn an error of the input, or of a file, into the last line on stderr, and leave with status
-    1."""
+    """Turn an error of the input, or of a file, into the last line on stderr, and leave with its
+    status."""
     _open_streams()
     try:
         end_with_launcher()
@@ -73,9 +73,9 @@ def print_error(error: InputError) -> None:
 
 
 def leave(error: InputError) -> NoReturn:
-    """Print the sentence as the last line, and leave with status 1; with HYDRA_FULL_ERROR=1 by its
-    traceback."""
+    """Print the sentence as the last line, and leave with its status; with HYDRA_FULL_ERROR=1 by
+    its traceback."""
     print_error(error)
     if os.environ.get(SHOW_ALL) == "1":
         raise error
-    sys.exit(1)
+    sys.exit(error.status)

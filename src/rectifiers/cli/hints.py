@@ -1,0 +1,154 @@
+"""One line of help for a command line that Hydra refuses: which key or option was meant."""
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from hydra.errors import OverrideParseException
+
+from rectifiers.runs.config import OWN_TRAINER_ARGUMENTS, options
+from rectifiers.runs.identity import RENAMED
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import CONF
+
+GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra")
+MANY = 30  # options, which one line does not name
+OPTIONAL = ("callbacks", "debug", "experiment", "hparams_search")
+# What others call an option.
+SYNONYMS = {
+    "activation": {
+        "hswish": "hardswish",
+        "linear": "identity",
+        "lrelu": "leaky_relu",
+        "none": "identity",
+        "swish": "silu",
+    },
+    "init": {
+        "default": "torch_default",
+        "glorot": "xavier",
+        "kaiming": "he",
+        "kaiming_normal": "he",
+        "kaiming_uniform": "he_uniform",
+        "msra": "he",
+        "normal": "gaussian",
+    },
+    "optim": {"adam": "adamw", "sgd": "paper"},
+    "scheduler": {"constant": "multistep", "step": "multistep"},
+    "trainer": {"cuda": "gpu", "multi_node": "slurm", "node": "ddp", "one_gpu": "gpu"},
+}
+# Keys of earlier versions, with what they are now.
+OLD_KEYS = RENAMED | {
+    "compute": "trainer",
+    "compute.accelerator": "trainer.accelerator",
+    "compute.activation_checkpointing": "activation_checkpointing",
+    "compute.autotune": "trainer.benchmark",
+    "compute.channels_last": "channels_last",
+    "compute.compile": "compile",
+    "compute.devices": "trainer.devices",
+    "compute.fused": "optim.fused",
+    "compute.nodes": "trainer.num_nodes",
+    "compute.threads": "threads",
+    "compute.timeout_s": "timeout_s",
+    "compute.workers": "data.num_workers",
+    "sweep": "hparams_search",
+}
+
+
+def check_arguments(arguments: Iterable[str], config: Callable[[], Mapping[str, Any]]) -> None:
+    """Refuse a key that is written as a flag, as in --epochs=3, and a group without an option.
+
+    Raises:
+        InputError: for the first one, with status 2.
+    """
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        reason = ""
+        if key.startswith("--") and equals and (near := _near(key[2:], known_keys(config()))):
+            meant = " or ".join(f"{name}={value}" for name in near)
+            reason = f"{argument} is not a flag; did you mean {meant}?"
+        elif key in GROUPS and key not in OPTIONAL and value in ("", "null"):
+            reason = f"{argument} chooses nothing; choose {key}=<option> of: {options(key)}"
+        if reason:
+            refused = InputError(reason)
+            refused.status, refused.on_all_ranks = 2, True
+            raise refused
+
+
+def explain(error: Exception, config: Mapping[str, Any]) -> str:
+    """Return what Hydra refuses in one line. config: a composed configuration, for its keys."""
+    text = str(error)
+    if isinstance(error, OverrideParseException):
+        return _of_grammar(str(error.override))
+    if match := re.search(r"Could not find '([\w/]+?)/([^']+)'", text):
+        group, option = match.groups()
+        if group in GROUPS:
+            return _of_option(group, option)
+    if match := re.search(r"Could not override '([^']+)'", text):
+        return _of_key(match[1], known_keys(config))
+    if text.startswith("Ambiguous value for argument"):
+        typed = text.partition("'")[2].partition("'")[0]
+        return f"{typed} gives several values; add --multirun to run each, or give one"
+    lines = [line for line in text.splitlines() if not line.startswith("To append")]
+    return " ".join(" ".join(lines).split())
+
+
+def known_keys(config: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Return the dotted keys of a configuration, and its groups."""
+    keys: list[str] = []
+    for key, value in config.items():
+        keys.append(f"{prefix}{key}")
+        if isinstance(value, Mapping):
+            keys += known_keys(value, f"{prefix}{key}.")
+    return keys if prefix else sorted({*keys, *GROUPS})
+
+
+def _of_option(group: str, option: str) -> str:
+    known = options(group).split(", ")
+    meant = SYNONYMS.get(group, {}).get(option)
+    near = [meant] if meant else difflib.get_close_matches(option, known, n=1, cutoff=0.5)
+    question = f"did you mean {group}={near[0]}? " if near else ""
+    listed = "--help lists the options"
+    if len(known) <= MANY:
+        listed = f"the options are: {', '.join(known)}"
+    return f"{group}={option} is not known; {question}{listed}"
+
+
+def _of_key(key: str, known: Sequence[str]) -> str:
+    near = [OLD_KEYS[key]] if key in OLD_KEYS else _near(key, known)
+    place = key.rpartition(".")[0]
+    beside = [name for name in known if name.rpartition(".")[0] == place]
+    if near:
+        return f"{key} is not known; did you mean {' or '.join(near)}?"
+    if place == "trainer":
+        name = key.rpartition(".")[2]
+        if name in OWN_TRAINER_ARGUMENTS:
+            return f"{key} cannot be given, because train.py sets it itself; leave it out"
+        return f"{key} is not known; another argument of Lightning's Trainer takes a plus: +{key}"
+    if place and beside:
+        return f"{key} is not known; the keys of {place} are: {', '.join(beside)}"
+    return f"{key} is not known; --help prints all keys"
+
+
+def _of_grammar(override: str) -> str:
+    if "=" not in override:
+        pairs = [(group, name) for group in GROUPS for name in options(group).split(", ")]
+        near = difflib.get_close_matches(override, [name for _, name in pairs], n=1, cutoff=0.75)
+        meant = [f"{group}={name}" for group, name in pairs if name in near]
+        question = f"did you mean {' or '.join(meant)}? " if meant else ""
+        return f"{override} is not key=value; {question or 'an example: activation=prelu'}".rstrip()
+    return f"{override} cannot be read as key=value; check its brackets, commas and quotes"
+
+
+def _near(key: str, known: Iterable[str]) -> list[str]:
+    """Return the known keys that end like `key`, exactly or nearly; at most three."""
+    by_last: dict[str, list[str]] = {}
+    for name in known:
+        by_last.setdefault(name.rpartition(".")[2], []).append(name)
+    last = key.rpartition(".")[2]
+    if last in by_last:
+        return by_last[last][:3]
+    nearest = difflib.get_close_matches(last, by_last, n=1, cutoff=0.75)
+    if not nearest and last in ("epoch", "epochs"):
+        nearest = ["max_epochs"]
+    return by_last[nearest[0]][:3] if nearest else []
