@@ -23,7 +23,7 @@ import yaml
 from pydantic import ConfigDict
 
 from rectifiers.data.imagenet.archives import Expected, file_md5, read_expected, verify
-from rectifiers.runs.config import Pixels, ShardBytes, Store
+from rectifiers.runs.sections import Pixels, ShardBytes, Store
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file, write_text

@@ -46,7 +46,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "resnet": ("model=resnet20", "model.blocks=1", "model.width=0.5", "trainer.max_epochs=3"),
     "interventions": (
         *("model=mlp", "model.depth=3", "model.hidden=32", "activation=relu", "preprocess=zca"),
-        *("callbacks=revive_dead", "callbacks.after_epoch=2", "trainer.max_epochs=5"),
+        *("callbacks=revive_dead", "callbacks.revive_dead.after_epoch=2", "trainer.max_epochs=5"),
     ),
     "protocols": (
         *(*ROWS, "activation=leaky_relu", "data.resize_px=10", "data.scale_jitter_px=[8,12]"),

@@ -196,7 +196,7 @@ def failing_data(val_fraction, split_seed):
     ("overrides", "said"),
     [
         (
-            ("data=digits", "callbacks=ranks", "callbacks._target_=of_the_user.Fails"),
+            ("data=digits", "callbacks=ranks", "callbacks.ranks._target_=of_the_user.Fails"),
             "in the callback",
         ),
         (("data=digits", "data._target_=of_the_user.failing_data"), "in the data"),

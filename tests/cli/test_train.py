@@ -14,7 +14,7 @@ import forkserver
 import processes
 from conftest import ROOT, TINY
 from rectifiers.cli.composition import composed
-from rectifiers.runs.config import options
+from rectifiers.runs.sections import options
 from rectifiers.runtime.errors import InputError
 from sentences import sentence as sentence_of
 

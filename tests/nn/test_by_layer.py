@@ -12,7 +12,7 @@ from rectifiers.nn.by_layer import by_layer
 from rectifiers.nn.kernels import PReLU
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.errors import InputError
-from rectifiers.training import build
+from rectifiers.training import build, checks
 
 MIXED = "activation.layers={fc_1: prelu, fc_*: {leaky_relu: {slope: 0.5}}, fc_3: tanh}"
 
@@ -86,9 +86,9 @@ SAME = ("model=mlp", "model.hidden=20", "model.depth=4")
 
 def test_a_record_says_which_layer_has_which() -> None:
     mixed = config("activation.layers={fc_1: prelu}")
-    said = build.describe_activation(mixed)
+    said = checks.describe_activation(mixed)
     assert said == "by_layer(default: relu, layers: {fc_1: prelu})"
-    assert build.name_activation({"activation": "by_layer"}, mixed, said) == {"activation": said}
+    assert checks.name_activation({"activation": "by_layer"}, mixed, said) == {"activation": said}
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_record_says_which_layer_has_which() -> None:
 )
 def test_a_choice_that_cannot_be_made_is_one_sentence(given: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        build.check_functions(config(given))
+        checks.check_functions(config(given))
 
 
 def test_layers_agree_in_channels_per_unit_and_have_names() -> None:

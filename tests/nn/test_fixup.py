@@ -19,7 +19,8 @@ from rectifiers.nn.networks.modules import ModuleNetwork
 from rectifiers.nn.networks.residual import Block, resnet
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.build import build_network, check_functions
+from rectifiers.training.build import build_network
+from rectifiers.training.checks import check_functions
 from rectifiers.training.run import train
 
 SMALL = {"name": "resnet", "classes": 10, "channels": 3, "input_px": 16}

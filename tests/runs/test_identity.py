@@ -1,7 +1,6 @@
 import pytest
 
 from conftest import compose_config
-from rectifiers.runs.config import Optim
 from rectifiers.runs.identity import canonical_json, run_id, science, without
 
 
@@ -21,9 +20,14 @@ def name(*overrides: str) -> str:
         "model.norm=batch",
         "preprocess=zca",
         "optim.lr=0.02",
-        "optim.epochs=41",
+        "trainer.max_epochs=41",
         "+optim.slope_weight_decay=0.001",
-        "optim.drop_epochs=[3]",
+        "scheduler=multistep",
+        "scheduler=cosine",
+        "scheduler.warmup_epochs=1",
+        "optim=adamw",
+        "+optim.nesterov=true",
+        "+trainer.gradient_clip_val=1.0",
         "data.split_seed=1",
         "data.scale_jitter_px=[32,40]",
         "data.color_sigma=0.1",
@@ -31,30 +35,49 @@ def name(*overrides: str) -> str:
         "data.pad_px=4",
         "data.protocol=paper",
         "data.val_per_class=9",
-        "compute.precision=bf16-mixed",
-        "compute.fast=true",
+        "trainer.precision=bf16-mixed",
+        "fast=true",
     ],
 )
 def test_what_can_move_a_number_makes_another_run(override: str) -> None:
     assert name(override) != name()
 
 
-def test_every_key_of_the_optimiser_can_move_a_number() -> None:
-    assert science(compose_config("optim=plain"))["optim"].keys() == Optim.model_fields.keys()
+FIRST_KEYS = {
+    *("lr", "momentum", "weight_decay", "slope_weight_decay", "bias_lr_factor"),
+    *("global_batch", "epochs", "drop_factor", "max_drops", "patience", "drop_epochs"),
+}
+
+
+@pytest.mark.parametrize("scheduler", ["plateau", "multistep"])
+def test_the_optimiser_is_hashed_in_the_first_layout(scheduler: str) -> None:
+    hashed = science(compose_config("optim=plain", f"scheduler={scheduler}"))
+    assert hashed["optim"].keys() == FIRST_KEYS
+    assert not {"trainer", "scheduler", "callbacks"} & hashed.keys()
+
+
+def test_onlooking_callbacks_are_no_part_of_the_id() -> None:
+    assert name("callbacks=model_checkpoint") == name()
+    assert name("callbacks=early_stopping") != name()
+    both = name("callbacks=[early_stopping,model_checkpoint]")
+    assert both == name("callbacks=early_stopping")
 
 
 @pytest.mark.parametrize(
     "override",
     [
-        "compute.workers=4",
-        "compute.threads=3",
-        "compute.compile=true",
-        "compute.channels_last=true",
-        "compute.fused=false",
-        "compute.autotune=true",
-        "compute.activation_checkpointing=true",
+        "data.num_workers=4",
+        "threads=3",
+        "compile=true",
+        "channels_last=true",
+        "optim.fused=false",
+        "trainer.benchmark=true",
+        "activation_checkpointing=true",
         "logger=wandb",
         "rerun=true",
+        "tags=[trial]",
+        "ckpt_path=last.ckpt",
+        "trainer.devices=2",
         "runs_dir=there",
         "evaluation=[center]",
         "data.dense_scales_px=[40]",
@@ -75,11 +98,11 @@ def test_runs_from_before_there_was_a_protocol_or_a_padding_keep_their_names() -
 
 
 def test_the_fastest_way_is_one_run_whatever_else_is_asked_of_the_hardware() -> None:
-    fast = name("compute=one_gpu", "compute.fast=true")
+    fast = name("trainer=gpu", "fast=true")
     assert fast == name(
-        "compute=node", "compute.fast=true", "compute.precision=bf16-mixed", "compute.compile=false"
+        "compute=node", "compute.fast=true", "trainer.precision=bf16-mixed", "compile=false"
     )
-    assert fast != name("compute=one_gpu", "compute.precision=bf16-mixed", "compute.compile=true")
+    assert fast != name("compute=one_gpu", "trainer.precision=bf16-mixed", "compile=true")
     assert "fast" not in science(compose_config())["compute"]
 
 

@@ -9,8 +9,7 @@ import torch
 from conftest import compose_config
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.build import build_network, open_source
-from rectifiers.training.optim import build_sgd
+from rectifiers.training.build import build_network, build_optimizer, open_source
 
 PAPER = {
     "optim.lr": 0.01,
@@ -76,15 +75,7 @@ def test_a_wrong_width_is_named_by_its_own_key() -> None:
 def optimised(activation: str) -> tuple[RunConfig, torch.nn.Module, torch.optim.Optimizer]:
     config = compose_config(f"activation={activation}", "data=digits8", "model=mini", "optim=paper")
     network, _ = build_network(config, open_source(config), None)
-    o = config.optim
-    sgd = build_sgd(
-        network,
-        lr=o.lr,
-        momentum=o.momentum,
-        weight_decay=o.weight_decay,
-        bias_lr_factor=o.bias_lr_factor,
-    )
-    return config, network, sgd
+    return config, network, build_optimizer(config, network)
 
 
 def test_prelu_slopes_have_momentum_and_no_weight_decay() -> None:

@@ -1,6 +1,5 @@
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 import forkserver
-from conftest import ROOT, compose_config
+from conftest import ROOT
 from made_up import (
     LAYER,
     SCIENCE,
@@ -24,7 +23,7 @@ from made_up import (
     training_json,
 )
 from rectifiers.runs import record as records
-from rectifiers.runs.identity import run_id, science
+from rectifiers.runs.identity import run_id
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 
@@ -327,19 +326,6 @@ def test_the_shell_line_is_what_was_typed() -> None:
     )
     runs = ",".join(member.run for member in whole.members)
     assert whole.command == f"python scripts/evaluate.py 'run=[{runs}]' 'evaluation=[center]'"
-
-
-@pytest.mark.parametrize("name", ["e6eb31a64f10", "4c33e37f6532", "0c255a4692ea", "3d5a28ef472d"])
-def test_the_shell_line_of_a_committed_record_makes_its_run_and_its_tests(name: str) -> None:
-    record = records.load(ROOT / "results" / "records" / f"{name}.json")
-    assert isinstance(record, TrainingRecord)
-    program, script, *overrides = shlex.split(str(record.command))
-    # these runs are older than the small start of the paper's fully connected layers
-    config = compose_config(*overrides, "init.fc_std=null")
-    assert (program, script, run_id(science(config))) == ("python", "train.py", name)
-    assert {test: asked.as_dict() for test, asked in config.evaluation.protocols.items()} == {
-        test: result.settings for test, result in record.protocols.items()
-    }
 
 
 def test_committed_records_bear_their_runs_names() -> None:

@@ -3,12 +3,13 @@ command goes on."""
 
 import functools
 import signal
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conftest import crossed, numbers, same_bits
+from conftest import numbers, same_bits
 from rectifiers.data import sources
 from rectifiers.data.module import ImageData
 from rectifiers.runs import record as records
@@ -42,7 +43,11 @@ SHORT = ("trainer.max_epochs=1", "data.batch_size=128", "evaluation=[center]")
 
 
 @pytest.mark.parametrize(
-    ("stage", "asked"), crossed(list(STAGES), [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+    ("stage", "asked"),
+    [
+        pytest.param(stage, asked, marks=[] if asked is signal.SIGTERM else [pytest.mark.process])
+        for stage, asked in product(STAGES, [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+    ],
 )
 def test_a_signal_at_any_stage_stops_the_run_and_the_same_command_ends_with_the_same_bits(
     tiny,

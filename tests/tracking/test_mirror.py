@@ -17,8 +17,8 @@ import pytest
 from conftest import ROOT
 from rectifiers.results.origin import machine_of
 from rectifiers.runs import record as records
-from rectifiers.runs.config import Logger
 from rectifiers.runs.record import TrainingRecord
+from rectifiers.runs.sections import Logger
 from rectifiers.tracking import client
 from rectifiers.tracking.client import Tracked
 from rectifiers.tracking.mirror import conclude, mirrored, publish

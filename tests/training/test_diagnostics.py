@@ -90,7 +90,7 @@ def test_fisher_information_is_measured_after_every_epoch_and_changes_no_bit(tmp
     [
         ("model.depth=2", "two layers of weights"),
         ("model.hidden=200", "lower model.hidden"),
-        ("callbacks.images=0", "at least 1"),
+        ("callbacks.fisher.images=0", "at least 1"),
     ],
 )
 def test_fisher_refuses_unsuitable_settings_before_the_training(given, words, tmp_path) -> None:
@@ -155,7 +155,7 @@ def test_answers_keep_their_class_at_another_intensity_without_biases_alone(tmp_
         train(small(tmp_path, "callbacks=equivariance", *more), {}).record.history[-1]
         for more in (
             ["optim.bias_lr_factor=1e-30"],
-            ["activation=sigmoid", "callbacks.factor=0.01", "optim.lr=0.1"],
+            ["activation=sigmoid", "callbacks.equivariance.factor=0.01", "optim.lr=0.1"],
         )
     )
     assert zero["equivariance/intensity"] == 0

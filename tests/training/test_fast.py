@@ -13,7 +13,7 @@ from rectifiers.runtime.distributed import SINGLE_PROCESS
 from rectifiers.runtime.errors import InputError
 from rectifiers.training import preflight
 from rectifiers.training.lightning import isolated
-from rectifiers.training.preflight import check_compute
+from rectifiers.training.preflight import check_hardware
 from rectifiers.training.run import train
 
 Tiny = Callable[..., RunConfig]
@@ -26,17 +26,17 @@ def tf32() -> tuple[bool, bool]:
 def test_float32_is_float32_unless_a_run_is_fast() -> None:
     before = tf32()
     for fast in (False, True):
-        with isolated(compose_config("trainer=gpu", f"fast={str(fast).lower()}").compute):
+        with isolated(compose_config("trainer=gpu", f"fast={str(fast).lower()}")):
             assert tf32() == (fast, fast)
         assert tf32() == before
 
 
-@pytest.mark.parametrize("key", ["fast", "autotune"])
+@pytest.mark.parametrize("key", ["fast", "trainer.benchmark"])
 def test_what_is_for_gpus_is_refused_elsewhere(key: str, tiny: Tiny) -> None:
     with pytest.raises(
-        InputError, match=rf"^compute\.{key}=true is for GPUs, .*; choose trainer=gpu or leave"
+        InputError, match=rf"^{key}=true is for GPUs, .*; choose trainer=gpu or leave"
     ):
-        train(tiny(f"compute.{key}=true"), {})
+        train(tiny(f"{key}=true"), {})
 
 
 def test_a_gpu_without_bfloat16_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,21 +47,21 @@ def test_a_gpu_without_bfloat16_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(
             torch.cuda, "is_bf16_supported", lambda *, including_emulation, is_so=supported: is_so
         )
-        compute = compose_config("trainer=gpu", "fast=true").compute
+        config = compose_config("trainer=gpu", "fast=true")
         if supported:
-            check_compute(compute, SINGLE_PROCESS)
+            check_hardware(config, SINGLE_PROCESS)
         else:
             with pytest.raises(
                 InputError, match="needs a GPU with bfloat16, which Tesla T4 has not; leave it out"
             ):
-                check_compute(compute, SINGLE_PROCESS)
+                check_hardware(config, SINGLE_PROCESS)
 
 
 def test_a_fast_run_is_compiled_into_graphs_in_bfloat16_and_its_record_says_so(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled: list[dict] = []
-    monkeypatch.setattr(preflight, "check_compute", lambda *_: None)  # on the processor, for once
+    monkeypatch.setattr(preflight, "check_hardware", lambda *_: None)  # on the processor, for once
     monkeypatch.setattr(ImageNetwork, "compile", lambda _, **how: compiled.append(how))
     seen: set[torch.dtype] = set()
     forward = ImageNetwork.__call__
@@ -83,11 +83,11 @@ def test_a_fast_run_is_compiled_into_graphs_in_bfloat16_and_its_record_says_so(
     assert fast.compute["fast"] is True
     assert {
         key: fast.compute[key]
-        for key in ("precision", "channels_last", "fused", "compile", "autotune")
+        for key in ("precision", "channels_last", "fused", "compile", "benchmark")
     } == {
         "precision": "bf16-mixed",
         "channels_last": True,
         "fused": True,
         "compile": True,
-        "autotune": True,
+        "benchmark": True,
     }

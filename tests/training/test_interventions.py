@@ -110,7 +110,10 @@ def test_revive_dead_revives_a_dead_network(tiny) -> None:
     dead = train(tiny(*RELU, "init.bias=-1000"), {}).record.history
     assert [row["dead_units/fc_1"] for row in dead] == [32, 32, 32]
     revived = train(
-        tiny(*RELU, "init.bias=-1000", "callbacks=revive_dead", "callbacks.after_epoch=1"), {}
+        tiny(
+            *RELU, "init.bias=-1000", "callbacks=revive_dead", "callbacks.revive_dead.after_epoch=1"
+        ),
+        {},
     )
     rows = revived.record.history
     assert rows[0]["dead_units/fc_1"] == 32
@@ -124,7 +127,10 @@ def test_freeze_rest_keeps_all_other_weights(tiny) -> None:
     first = weights(train(tiny(*asked, "trainer.max_epochs=1"), {}))
     frozen = train(
         tiny(
-            *asked, "callbacks=revive_dead", "callbacks.after_epoch=1", "callbacks.freeze_rest=true"
+            *asked,
+            "callbacks=revive_dead",
+            "callbacks.revive_dead.after_epoch=1",
+            "callbacks.revive_dead.freeze_rest=true",
         ),
         {},
     )
@@ -153,7 +159,7 @@ def test_greedy_trains_one_hidden_layer_after_the_other(tiny, epoch: int) -> Non
         "model.depth=3",
         "model.hidden=64",
         "callbacks=greedy",
-        "callbacks.epochs_a_layer=1",
+        "callbacks.greedy.epochs_a_layer=1",
     )
     whole = train(tiny(*asked), {})
     assert whole.record.status == "finished"
@@ -180,11 +186,11 @@ class Cut(BaseException):
     [
         (
             "callbacks=revive_dead",
-            "callbacks.after_epoch=1",
-            "callbacks.freeze_rest=true",
+            "callbacks.revive_dead.after_epoch=1",
+            "callbacks.revive_dead.freeze_rest=true",
             "optim.lr=1.0",
         ),
-        ("callbacks=greedy", "callbacks.epochs_a_layer=1", "model.hidden=64"),
+        ("callbacks=greedy", "callbacks.greedy.epochs_a_layer=1", "model.hidden=64"),
     ],
 )
 @pytest.mark.parametrize("after", [12, 25])
@@ -214,23 +220,23 @@ def test_an_interrupted_run_with_an_intervention_ends_with_the_same_bits(
     [
         (
             ("callbacks=revive_dead",),
-            r"callbacks\.after_epoch=10 is not before the end of the run, optim\.epochs=3",
+            r"after_epoch=10 is not before the end of the run, trainer\.max_epochs=3",
         ),
         (
-            ("callbacks=redraw_layers", "callbacks.after_epoch=0"),
-            r"callbacks\.after_epoch=0 is not usable",
+            ("callbacks=redraw_layers", "callbacks.redraw_layers.after_epoch=0"),
+            r"callbacks\.redraw_layers\.after_epoch=0 is not usable",
         ),
         (
-            ("callbacks=redraw_layers", "callbacks.factor=1"),
-            r"callbacks\.factor=1 is not usable; give a number above",
+            ("callbacks=redraw_layers", "callbacks.redraw_layers.factor=1"),
+            r"callbacks\.redraw_layers\.factor=1 is not usable; give a number above",
         ),
         (
             ("callbacks=greedy",),
-            r"optim\.epochs=3 is less than 2 hidden layers times callbacks\.epochs_a_layer=5",
+            r"max_epochs=3 is less than 2 hidden layers times callbacks\.greedy\.epochs_a_layer=5",
         ),
         (
-            ("callbacks=revive_dead", "callbacks.after_epoch=soon"),
-            r"callbacks\.after_epoch=soon is not usable",
+            ("callbacks=revive_dead", "callbacks.revive_dead.after_epoch=soon"),
+            r"callbacks\.revive_dead\.after_epoch=soon is not usable",
         ),
     ],
 )

@@ -1,4 +1,5 @@
 import math
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from rectifiers.data.preprocess import Preprocess
 from rectifiers.nn import activations as A
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import expand
+from rectifiers.training.build import build_optimizer, build_schedule
 from rectifiers.training.module import Classifier, Diverged
 
 
@@ -23,10 +25,17 @@ def classifier(seed: int) -> Classifier:
         classes=10,
     )
     preprocess = Preprocess(torch.zeros(1, 1, 1), torch.ones(1, 1, 1), None, True)
-    optim = compose_config("optim.lr=0.1", "optim.bias_lr_factor=2.0").optim
+    config = compose_config("optim.lr=0.1", "optim.bias_lr_factor=2.0", "optim.fused=false")
     network = Network(rows, A.prelu, channels=1, input_px=4)
     return Classifier(
-        network, preprocess, optim, fused=False, classes=10, seed=seed, run="", code=""
+        network,
+        preprocess,
+        partial(build_optimizer, config),
+        build_schedule(config),
+        classes=10,
+        seed=seed,
+        run="",
+        code="",
     )
 
 

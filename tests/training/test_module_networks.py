@@ -10,7 +10,7 @@ from conftest import compose_config
 from rectifiers.nn import activations as A
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.build import check_functions
+from rectifiers.training.checks import check_functions
 from rectifiers.training.run import train
 from rectifiers.training.size import network_size
 
@@ -106,7 +106,7 @@ def test_activations_that_are_no_functions_of_one_number_are_trained(
     [
         ("evaluation=[dense]", "evaluation.dense slides over the maps of a network of rows"),
         ("init.fc_std=[0.1]", "init.fc_std=.* is for networks of rows"),
-        ("callbacks=greedy", "callbacks=.*greedy is for networks of rows"),
+        ("callbacks=greedy", "callbacks.greedy=.* is for networks of rows"),
         (
             "activation_checkpointing=true",
             "activation_checkpointing=True is for networks of rows",

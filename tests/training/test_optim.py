@@ -5,7 +5,7 @@ from torch import nn
 from rectifiers.nn import activations as A
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import expand
-from rectifiers.training.optim import build_sgd, group_parameters
+from rectifiers.training.optim import build_optimizer, group_parameters, parameter_groups
 
 
 class OwnSlope(nn.Module):
@@ -17,6 +17,18 @@ class OwnSlope(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return (self.steepness * x).tanh()
+
+
+def build_sgd(
+    net: nn.Module, *, momentum: float, fused: bool = False, **settings: float
+) -> torch.optim.Optimizer:
+    return build_optimizer(
+        torch.optim.SGD,
+        parameter_groups(net, **settings),
+        lr=settings["lr"],
+        momentum=momentum,
+        fused=fused,
+    )
 
 
 def network(activation, norm: str = "batch") -> Network:

@@ -5,31 +5,30 @@ import pytest
 from conftest import compose_config
 from rectifiers.runtime.distributed import SINGLE_PROCESS, World
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.preflight import check_compute, warn_of_stale_addresses
+from rectifiers.training.preflight import check_hardware, warn_of_stale_addresses
 
 
 @pytest.mark.parametrize(
-    ("compute", "here", "command"),
+    ("overrides", "here", "command"),
     [
-        ({"devices": 4}, SINGLE_PROCESS, r"torchrun --standalone --nproc-per-node=4 train\.py"),
+        (["trainer.devices=4"], SINGLE_PROCESS, r"torchrun --standalone --nproc-per-node=4 "),
         (
-            {"nodes": 2, "devices": 8},
+            ["trainer.num_nodes=2", "trainer.devices=8"],
             SINGLE_PROCESS,
             r"torchrun --nnodes=2 .*--nproc-per-node=8 train\.py",
         ),
         (
-            {"nodes": 1, "devices": 1},
+            ["trainer.devices=3"],
             World(1, 4, 1, 2),
-            r"asks for 1 processes, and 4 on 2 nodes were started; type: python train\.py",
+            r"asks for 3 processes, and 4 on 2 nodes were started; type: ",
         ),
     ],
 )
-def test_more_processes_than_were_started_get_the_command_to_type(
-    compute: dict, here: World, command: str
+def test_other_processes_than_were_started_get_the_command(
+    overrides: list[str], here: World, command: str
 ) -> None:
-    settings = compose_config().compute.model_copy(update=compute)
     with pytest.raises(InputError, match=command):
-        check_compute(settings, here)
+        check_hardware(compose_config(*overrides), here)
 
 
 def test_restarts_that_would_look_for_the_dead_are_named(capfd: pytest.CaptureFixture[str]) -> None:

@@ -537,10 +537,10 @@ def test_hardware_that_is_not_there_is_a_sentence(tiny) -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU, so the sentence cannot be provoked")
     with pytest.raises(
-        InputError, match=r"compute\.accelerator=gpu needs a GPU, and torch sees none"
+        InputError, match=r"trainer\.accelerator=gpu needs a GPU, and torch sees none"
     ):
         train(tiny("trainer=gpu"), CHOICES)
-    with pytest.raises(InputError, match=r"compute\.precision=16-mixed works on a GPU only"):
+    with pytest.raises(InputError, match=r"trainer\.precision=16-mixed is for GPUs"):
         train(tiny("trainer.precision=16-mixed"), CHOICES)
 
 
@@ -666,9 +666,7 @@ def test_a_process_that_loads_images_and_hangs_ends_the_run_with_a_sentence(
     tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TrainDataset, "__getitems__", lambda self, items: time.sleep(60))
-    with pytest.raises(
-        InputError, match=r"compute\.timeout_s=1 went by .* the same command goes on"
-    ):
+    with pytest.raises(InputError, match=r"timeout_s=1 went by .* the same command goes on"):
         train(tiny("data.num_workers=1", "timeout_s=1"), CHOICES)
 
 

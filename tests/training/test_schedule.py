@@ -1,26 +1,78 @@
+"""When the learning rate changes."""
+
+import math
+
+import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rectifiers.training.optim import drop_epochs
+from conftest import compose_config
+from rectifiers.training.build import build_schedule
+from rectifiers.training.optim import Schedule, multistep, plateau
+
+STEPS = 3  # of an epoch
 
 
-def test_the_learning_rate_drops_when_the_error_stops_falling() -> None:
-    assert drop_epochs([9, 8, 7, 7, 7, 6, 5], 2, 2) == [5]
-    assert drop_epochs([9, 8, 7, 8, 6, 5, 4], 2, 2) == []
+def test_plateau_drops_when_the_error_stops_falling() -> None:
+    assert plateau([9, 8, 7, 7, 7, 6, 5], patience=2, max_drops=2) == [5]
+    assert plateau([9, 8, 7, 8, 6, 5, 4], patience=2, max_drops=2) == []
 
 
-def test_the_learning_rate_drops_at_most_twice_and_patience_restarts_after_a_drop() -> None:
-    assert drop_epochs([5] * 20, 2, 2) == [3, 5]
-    assert drop_epochs([5] * 20, 2, 0) == []
+def test_plateau_drops_twice_and_restarts_its_patience() -> None:
+    assert plateau([5] * 20, patience=2, max_drops=2) == [3, 5]
+    assert plateau([5] * 20, patience=2, max_drops=0) == []
 
 
-def test_drops_at_fixed_epochs_ignore_the_error() -> None:
-    assert drop_epochs([9, 8, 7, 6, 5, 4], 2, 2, fixed=(2, 5)) == [2, 5]
-    assert drop_epochs([5] * 9, 2, 2, fixed=()) == []
+def test_multistep_ignores_the_error() -> None:
+    assert multistep([9, 8, 7, 6, 5, 4], milestones=(2, 5)) == [2, 5]
+    assert multistep([5] * 9, milestones=()) == []
 
 
 @given(st.lists(st.integers(0, 20), max_size=60), st.integers(0, 60), st.integers(1, 5))
 def test_later_errors_change_no_earlier_drop(errors: list[int], at: int, patience: int) -> None:
-    assert drop_epochs(errors[:at], patience, 2) == [
-        e for e in drop_epochs(errors, patience, 2) if e <= at
+    assert plateau(errors[:at], patience=patience, max_drops=2) == [
+        epoch for epoch in plateau(errors, patience=patience, max_drops=2) if epoch <= at
     ]
+
+
+def rates(schedule: Schedule, epochs: int) -> list[list[float]]:
+    """Return the rate of each step of each epoch, from 0.1, with an error that never falls."""
+    weight = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    schedule.start(optimizer)
+    table: list[list[float]] = []
+    for epoch in range(epochs):
+        row = []
+        for step in range(STEPS):
+            schedule.warm_up(epoch * STEPS + step, STEPS)
+            row.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+        schedule.end_epoch([50.0] * (epoch + 1))
+        table.append(row)
+    return table
+
+
+def test_warm_up_rises_step_by_step_to_the_first_rate() -> None:
+    schedule = build_schedule(compose_config("trainer.max_epochs=3", "scheduler.warmup_epochs=2"))
+    table = rates(schedule, 3)
+    assert table[0] + table[1] == pytest.approx([0.1 * k / 6 for k in range(1, 7)], rel=1e-12)
+    assert table[2] == [0.1] * 3
+
+
+def test_cosine_falls_from_the_first_rate_after_warm_up() -> None:
+    overrides = ("scheduler=cosine", "trainer.max_epochs=5", "scheduler.warmup_epochs=1")
+    table = rates(build_schedule(compose_config(*overrides)), 5)
+    expected = [0.05 * (1 + math.cos(math.pi * epoch / 4)) for epoch in range(4)]
+    assert [row[0] for row in table[1:]] == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_drop_divides_by_the_factor() -> None:
+    overrides = ("scheduler=multistep", "scheduler.milestones=[1,2]", "scheduler.drop_factor=4")
+    table = rates(build_schedule(compose_config(*overrides)), 3)
+    assert [row[0] for row in table] == [0.1, 0.1 / 4, 0.1 / 4 / 4]
+
+
+def test_no_rate_drops_after_the_last_epoch() -> None:
+    overrides = ("scheduler=multistep", "scheduler.milestones=[2]", "trainer.max_epochs=2")
+    assert build_schedule(compose_config(*overrides)).drop_epochs([50.0, 50.0]) == []

@@ -15,7 +15,8 @@ from torch import nn
 from rectifiers.analysis.setup import finite, generator, mean_and_interval
 from rectifiers.nn.activations import moments
 from rectifiers.nn.nonlinearities import pieces
-from rectifiers.runs.config import RunConfig, Target
+from rectifiers.runs.config import RunConfig
+from rectifiers.runs.sections import Target
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF

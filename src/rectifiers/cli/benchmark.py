@@ -201,7 +201,8 @@ def refusal(config: RunConfig) -> str | None:
         called.
     """
     from rectifiers.analysis.setup import AnalysisSetup
-    from rectifiers.training.build import check_functions, initial_network
+    from rectifiers.training.build import initial_network
+    from rectifiers.training.checks import check_functions
     from rectifiers.training.functions import import_function
 
     for group in OF_ENTRY:

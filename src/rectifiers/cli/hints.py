@@ -7,8 +7,8 @@ from typing import Any
 
 from hydra.errors import OverrideParseException
 
-from rectifiers.runs.config import OWN_TRAINER_ARGUMENTS, options
 from rectifiers.runs.identity import RENAMED
+from rectifiers.runs.sections import OWN_TRAINER_ARGUMENTS, options
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 

@@ -192,7 +192,8 @@ def plan(folder: Path, lines: Iterable[Sequence[str]]) -> int:
     Raises:
         InputError: where a line cannot be used, or two of its jobs are the same run.
     """
-    from rectifiers.training.build import check_functions, inspect_source, open_source
+    from rectifiers.training.build import inspect_source, open_source
+    from rectifiers.training.checks import check_functions
     from rectifiers.training.size import network_size
 
     check_writable("the sweep's folder", folder)

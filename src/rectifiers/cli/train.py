@@ -30,10 +30,11 @@ from rectifiers.cli.composition import (
 )
 from rectifiers.cli.hints import check_arguments
 from rectifiers.results.console import print_record
-from rectifiers.runs.config import RunConfig, options
+from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import Outcome, find
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
+from rectifiers.runs.sections import options
 from rectifiers.runtime.console import for_a_reader
 from rectifiers.runtime.distributed import World, resume_command, world
 from rectifiers.runtime.errors import InputError

@@ -19,9 +19,10 @@ from typing import Generic, TypeVar
 from filelock import FileLock, Timeout, lock_descriptor
 
 from rectifiers.evaluation.scores import scores_path
-from rectifiers.runs.config import RunConfig, Target
+from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.record import EnsembleRecord, TrainingRecord, load_training
+from rectifiers.runs.sections import Target
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.distributed import launch_id
 from rectifiers.runtime.errors import InputError

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from rectifiers.runs.config import options
+from rectifiers.runs.sections import options
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF

@@ -24,10 +24,10 @@ from urllib.parse import urlsplit
 import psutil
 from pydantic import Field
 
-from rectifiers.runs.config import Logger
 from rectifiers.runs.identity import canonical_json
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.record_parts import Provenance
+from rectifiers.runs.sections import Logger
 from rectifiers.runs.texts import Project
 from rectifiers.runtime.files import read_bytes, write_text
 from rectifiers.runtime.schema import Section

@@ -17,8 +17,8 @@ from typing import Any
 
 from rectifiers.results.figures import FIGURES, png
 from rectifiers.results.paper_comparison import Comparison, paper_comparison
-from rectifiers.runs.config import Logger
 from rectifiers.runs.record import TrainingRecord
+from rectifiers.runs.sections import Logger
 from rectifiers.tracking import client, payload
 from rectifiers.tracking.client import Tracked, capture_exception, error_within, first_sentence
 

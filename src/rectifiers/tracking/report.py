@@ -13,8 +13,8 @@ import wandb_workspaces.reports.v2 as wr
 
 from rectifiers.results.layout import Table
 from rectifiers.results.tables import document
-from rectifiers.runs.config import Logger
 from rectifiers.runs.record import Record
+from rectifiers.runs.sections import Logger
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 from rectifiers.runtime.schema import checked

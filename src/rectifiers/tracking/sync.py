@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rectifiers.runs import record as records
-from rectifiers.runs.config import Logger
 from rectifiers.runs.folder import held
 from rectifiers.runs.record import EnsembleRecord, TrainingRecord
+from rectifiers.runs.sections import Logger
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import read_yaml, refuse_link
 from rectifiers.runtime.schema import checked

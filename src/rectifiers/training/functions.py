@@ -11,8 +11,8 @@ from torch import nn
 
 from rectifiers.nn.by_layer import ByLayer
 from rectifiers.nn.nonlinearities import Function
-from rectifiers.runs.config import Target
 from rectifiers.runs.identity import MULTISTEP, PLATEAU
+from rectifiers.runs.sections import Target
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import check_call
 

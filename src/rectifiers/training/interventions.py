@@ -50,7 +50,7 @@ class _Once(Callback):
     def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
         if trainer.max_epochs is not None and self.after_epoch >= trainer.max_epochs:
             raise InputError(
-                f"callbacks.after_epoch={self.after_epoch} is not before the end of the run, "
+                f"callbacks: after_epoch={self.after_epoch} is not before the end of the run, "
                 "trainer.max_epochs="
                 f"{trainer.max_epochs}; give an earlier epoch, or raise trainer.max_epochs"
             )

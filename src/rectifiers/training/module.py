@@ -117,7 +117,8 @@ class Classifier(pl.LightningModule):
             )  # torch.manual_seed looks for other devices, for 0.4 ms
         else:
             torch.manual_seed(seed)
-        self.schedule.warm_up(self.global_step, int(self.trainer.num_training_batches))
+        if self.schedule.warmup_epochs:
+            self.schedule.warm_up(self.global_step, int(self.trainer.num_training_batches))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         inputs = self.preprocess(batch.images, batch.shifts)

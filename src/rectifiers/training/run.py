@@ -33,16 +33,7 @@ from rectifiers.runtime.signals import deferring_signals, stop_if_requested
 from rectifiers.tracking.client import Tracked
 from rectifiers.tracking.mirror import Mirror, mirrored
 from rectifiers.training import lightning
-from rectifiers.training.build import (
-    Choices,
-    Run,
-    build,
-    check_functions,
-    describe_activation,
-    inspect_source,
-    name_activation,
-    open_source,
-)
+from rectifiers.training.build import Run, build, inspect_source, open_source
 from rectifiers.training.checkpoints import (
     LAST,
     PREVIOUS,
@@ -51,6 +42,12 @@ from rectifiers.training.checkpoints import (
     load_weights,
     newest,
     write_metrics,
+)
+from rectifiers.training.checks import (
+    Choices,
+    check_functions,
+    describe_activation,
+    name_activation,
 )
 from rectifiers.training.lightning import isolated
 from rectifiers.training.module import Diverged, refuse_other_network
