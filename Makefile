@@ -97,13 +97,13 @@ docs: $(READY) ## the documentation site, into site/: pages that open from the f
 docs-serve: $(READY) ## the same on a local port, built again whenever a page is saved
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --livereload
 
-bench: $(READY) $(LIBRARY) ## paired timings of the hot paths, to results/bench and docs/results/performance.md
-	@for question in pipeline prelu step layouts layers memory overhead small responses scaling startup windows frameworks; do $(BIN)/python scripts/bench/$$question.py || exit; done
+bench: $(READY) $(LIBRARY) ## timings of PReLU, training steps, processes and reading images, to results/bench and docs/results/performance.md
+	@for question in pipeline prelu step roof scaling; do $(BIN)/python scripts/bench/$$question.py || exit; done
 	@$(BIN)/python scripts/performance.py
 
-bench-gpu: $(READY) $(LIBRARY) ## the same on a GPU: PReLU, training steps, their memory, NCCL; to results/bench/<the GPU's name>.json
+bench-gpu: $(READY) $(LIBRARY) ## the same on a GPU: PReLU, training steps, the limit, NCCL; to results/bench/<the GPU's name>.json
 	@$(NEEDS_GPU)
-	@for question in prelu step scaling; do $(BIN)/python scripts/bench/$$question.py || exit; done
+	@for question in prelu step roof scaling; do $(BIN)/python scripts/bench/$$question.py || exit; done
 	@$(BIN)/python scripts/performance.py
 	@echo "Please send in the file named above, from results/bench/, by a pull request."
 

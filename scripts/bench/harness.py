@@ -1,5 +1,5 @@
 """What the benches share: their command line and file of results, interleaved rounds and ratios, a
-step on noise."""
+step on noise and a product of matrices."""
 
 import argparse
 import contextlib
@@ -10,11 +10,9 @@ import re
 import statistics
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 sys.path.append(str(Path(__file__).parents[1]))
 
@@ -34,13 +32,13 @@ from rectifiers.runs.provenance import provenance
 from rectifiers.runtime.console import stderr, wide_stdout
 from rectifiers.runtime.files import write_text
 from rectifiers.runtime.memory import keeping_freed_memory
-from rectifiers.training import run
 from rectifiers.training.optim import build_sgd
 
-DEVICE = (
-    "cuda" if torch.cuda.is_available() else "cpu"
-)  # of the benches that use a GPU where there is one
+# of the benches that use a GPU where there is one
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CLOCK = time.perf_counter if DEVICE == "cuda" else time.process_time
+SIDE = 8192 if DEVICE == "cuda" else 2048  # of products of matrices
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 Way = Callable[[], object]
 Seconds = dict[str, list[float]]  # of every way, a number per round
 
@@ -52,7 +50,7 @@ def measure(
     of `defaults`.
 
     torch has one thread and a seed. The program's name is the bench's, and the numbers are what its
-    section of scripts/performance.md.j2 reads."""
+    section of scripts/performance.py reads."""
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -91,12 +89,8 @@ def interleave(
 def ratios(seconds: Seconds, name: str, other: str) -> dict[str, float]:
     """Return how many times as long `name` takes as `other`: the median of the rounds' ratios, and
     their quartiles."""
-    return spread_of([a / b for a, b in zip(seconds[name], seconds[other], strict=True)])
-
-
-def spread_of(values: list[float]) -> dict[str, float]:
-    """Return the median and the quartiles."""
-    low, middle, high = statistics.quantiles(values, n=4)
+    rounds = zip(seconds[name], seconds[other], strict=True)
+    low, middle, high = statistics.quantiles([a / b for a, b in rounds], n=4)
     return {"median": middle, "q25": low, "q75": high}
 
 
@@ -114,6 +108,12 @@ def waiting(way: Way) -> Way:
             torch.cuda.synchronize()
 
     return waited
+
+
+def square_product(dtype: torch.dtype, side: int) -> Way:
+    """Return a product of two random matrices [side, side]."""
+    a, b = (torch.randn(side, side, device=DEVICE, dtype=dtype) for _ in range(2))
+    return waiting(lambda: torch.mm(a, b))
 
 
 def paper_rows(model: str) -> list[Row]:
@@ -157,39 +157,6 @@ def training_step(
         optimizer.zero_grad()  # here, so that a way that waits for its turn holds no gradients
 
     return waiting(step)
-
-
-def train(place: str, *overrides: str) -> None:
-    """Run what train.py would, with all its files below `place`."""
-    run.train(
-        composed([*overrides, f"runs_dir={place}/runs", f"cache_dir={place}/cache", "rerun=true"]),
-        {},
-    )
-
-
-class Stopwatch:
-    """CPU seconds per part. Where functions of several parts call each other, the outermost call's
-    part has them."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
-        self._is_running = False
-
-    def timed(self, part: str, place: Any, name: str) -> contextlib.AbstractContextManager[Any]:
-        """Return a context in which the function `name` of `place` counts for `part`."""
-        original: Callable[..., Any] = getattr(place, name)
-
-        def measured(*arguments: Any, **keywords: Any) -> Any:
-            if self._is_running:
-                return original(*arguments, **keywords)
-            self._is_running, started = True, time.process_time()
-            try:
-                return original(*arguments, **keywords)
-            finally:
-                self._is_running = False
-                self.seconds[part] += time.process_time() - started
-
-        return mock.patch.object(place, name, measured)
 
 
 def publish(question: str, numbers: dict[str, Any], device: str) -> None:

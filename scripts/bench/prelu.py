@@ -15,6 +15,7 @@ import torch
 from harness import (
     CLOCK,
     DEVICE,
+    DTYPES,
     Way,
     interleave,
     measure,
@@ -66,7 +67,6 @@ KINDS: dict[str, ActivationFactory] = {
     "PReLU, torch's": nn.PReLU,
     "PReLU": PReLU,
 }
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class Step(NamedTuple):

@@ -1,22 +1,38 @@
-"""What a processor or GPU can do at most: the largest rate among what has nothing to do but
-multiply and add."""
+"""What a processor or a GPU can do at most: the largest rate among what has nothing to do but
+multiply and add.
+
+`python scripts/bench/roof.py [rounds]` prints a table and writes results/bench/<machine>.json. On a
+CPU products of matrices, 3x3 convolutions in both layouts and a loop of fused multiply-adds
+(fma.c), in float32, one thread, CPU time; where there is a GPU, products of matrices on it by the
+clock, in bfloat16 too."""
 
 import ctypes
 import sys
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import torch
-from harness import DEVICE, Seconds, Way, medians, waiting
+from harness import (
+    CLOCK,
+    DEVICE,
+    DTYPES,
+    SIDE,
+    Way,
+    interleave,
+    measure,
+    medians,
+    square_product,
+)
 from torch import nn
 
 from rectifiers.runtime.compiling import Library
 
-SIDE = 8192 if DEVICE == "cuda" else 2048  # of the product
 ROUNDS = 5_000_000  # of the loop, some hundredths of a second
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+BATCH = 8
+CONVOLUTIONS = ((128, 56), (256, 28))  # channels, side of the maps
+LAYOUTS = {"NCHW": torch.contiguous_format, "channels last": torch.channels_last}
+Attempt = tuple[Way, float]  # with the number of its operations
 
 
 @cache
@@ -27,50 +43,51 @@ def _loop() -> ctypes.CDLL:
 
     library = Library(Path(__file__).parent, (), "")
     opened = library.compile() or library.open(declare)
-    return (
-        opened
-        if isinstance(opened, ctypes.CDLL)
-        else sys.exit(f"error: fma.c was not built ({opened})")
-    )
+    if isinstance(opened, ctypes.CDLL):
+        return opened
+    sys.exit(f"error: fma.c was not built ({opened})")
 
 
-def _multiply_and_add(_: int) -> float:
-    """Return the number of operations."""
+def multiply_and_add() -> float:
+    """Run the loop of fma.c and return its number of operations."""
     return _loop().rectifiers_fma(ROUNDS, (ctypes.c_float * 2)(0.5, 1.0))
 
 
-def _loops(threads: ThreadPoolExecutor, count: int) -> None:
-    list(threads.map(_multiply_and_add, range(count)))
+def convolutions() -> dict[str, Attempt]:
+    """Return forward passes of 3x3 convolutions without bias, in both layouts."""
+    attempts = {}
+    for channels, side in CONVOLUTIONS:
+        layer = nn.Conv2d(channels, channels, 3, padding=1, bias=False).requires_grad_(False)
+        x = torch.randn(BATCH, channels, side, side)
+        operations = 2.0 * BATCH * 9 * channels**2 * side**2
+        for layout, memory in LAYOUTS.items():
+            name = f"a 3x3 convolution of {channels} channels, {layout}"
+            way = partial(layer.to(memory_format=memory), x.to(memory_format=memory))
+            attempts[name] = (way, operations)
+    return attempts
 
 
-def attempts(precision: str, threads: int = 1) -> dict[str, tuple[Way, float]]:
-    """Return what may be fastest in "float32" or "bfloat16", each with its number of operations."""
-    dtype = DTYPES[precision]
-    a, b = (torch.randn(SIDE, SIDE, device=DEVICE, dtype=dtype) for _ in range(2))
-    found = {"a product of matrices": (waiting(partial(torch.mm, a, b)), 2.0 * SIDE**3)}
+def attempts(precision: str) -> dict[str, Attempt]:
+    """Return what may be fastest in `precision`, a name of `DTYPES`."""
+    products = {"a product of matrices": (square_product(DTYPES[precision], SIDE), 2.0 * SIDE**3)}
     if DEVICE == "cuda":
-        return found
-    for channels, side in ((128, 56), (256, 28)):
-        layer = nn.Conv2d(channels, channels, 3, padding=1, bias=False, dtype=dtype).requires_grad_(
-            False
-        )
-        x = torch.randn(8, channels, side, side, dtype=dtype)
-        count = 2.0 * 8 * 9 * channels**2 * side**2
-        for layout in (torch.contiguous_format, torch.channels_last):
-            way = partial(layer.to(memory_format=layout), x.to(memory_format=layout))
-            name = "channels last" if layout is torch.channels_last else "NCHW"
-            found[f"a 3x3 convolution of {channels} channels, {name}"] = (way, count)
-    if precision == "float32":
-        count = threads * _multiply_and_add(0)
-        found["a loop of fused multiply-adds"] = (
-            partial(_loops, ThreadPoolExecutor(threads), threads),
-            count,
-        )
-    return found
+        return products
+    loop = {"a loop of fused multiply-adds": (multiply_and_add, multiply_and_add())}
+    return {**products, **convolutions(), **loop}
 
 
-def rates(seconds: Seconds, tried: Mapping[str, tuple[Way, float]]) -> dict[str, float]:
-    """Return each attempt's operations per second, from the seconds of its way; the largest is the
-    roof."""
-    middle = medians(seconds)
-    return {name: count / middle[name] for name, (_, count) in tried.items()}
+def main(rounds: int) -> dict[str, Any]:
+    gflops = {}
+    for precision in DTYPES if DEVICE == "cuda" else ("float32",):
+        tried = attempts(precision)
+        seconds = medians(
+            interleave({name: way for name, (way, _) in tried.items()}, rounds, CLOCK)
+        )
+        gflops[precision] = {
+            name: operations / seconds[name] / 1e9 for name, (_, operations) in tried.items()
+        }
+    return {"gflops": gflops}
+
+
+if __name__ == "__main__":
+    measure(main, __doc__, DEVICE, rounds=9)

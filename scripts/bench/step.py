@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 
 import harness
 import torch
-from harness import CLOCK, DEVICE, Way, paper_network, ratios
+from harness import CLOCK, DEVICE, DTYPES, SIDE, Way, paper_network, ratios
 
 from rectifiers.nn.networks.rows import trace
 
-MODEL, BATCH, SIDE = ("model_a", 128, 8192) if DEVICE == "cuda" else ("small14", 8, 2048)
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+MODEL, BATCH = ("model_a", 128) if DEVICE == "cuda" else ("small14", 8)
 
 
 class Step(NamedTuple):
@@ -73,12 +72,6 @@ if DEVICE == "cuda":
     ]  # the last: fast but for cuDNN's measuring
 
 
-def product(dtype: torch.dtype) -> Way:
-    """Return a square matrix product."""
-    a, b = (torch.randn(SIDE, SIDE, device=DEVICE, dtype=dtype) for _ in range(2))
-    return harness.waiting(lambda: torch.mm(a, b))
-
-
 def peak_bytes(way: Way) -> int:
     """Return the most bytes of a GPU that a step holds beyond those before it: weights, momentum
     and gradients."""
@@ -89,7 +82,7 @@ def peak_bytes(way: Way) -> int:
 
 
 def main(rounds: int, batch: int) -> dict[str, Any]:
-    products = {name: product(dtype) for name, dtype in DTYPES.items()}
+    products = {name: harness.square_product(dtype, SIDE) for name, dtype in DTYPES.items()}
     steps = {str(step): step.on(batch) for step in STEPS}
     seconds = harness.interleave({**steps, **products}, rounds, CLOCK)
     middle = harness.medians(seconds)

@@ -34,14 +34,6 @@ def shared_bytes(num_bytes: int) -> Any:
     return torch.empty(0, dtype=torch.uint8).set_(torch.UntypedStorage._new_shared(num_bytes))
 
 
-def fake_tensor_mode() -> Any:
-    """Return a context in which tensors have shapes and no numbers; see
-    `scripts/bench/memory.py`."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    return FakeTensorMode()
-
-
 def memory_tracker() -> Any:
     """Return torch's counter of the bytes that tensors hold."""
     from torch.distributed._tools.mem_tracker import MemTracker
