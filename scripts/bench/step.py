@@ -1,4 +1,4 @@
-"""A training step as `compute=` may have it: precision, layout of maps, compiled or not, optimiser
+"""A training step as a run may have it: precision, layout of maps, compiled or not, optimiser
 in one pass or not.
 
 `python scripts/bench/step.py [rounds] [batch]` prints a table and writes
@@ -19,7 +19,7 @@ MODEL, BATCH = ("model_a", 128) if DEVICE == "cuda" else ("small14", 8)
 
 
 class Step(NamedTuple):
-    """What `compute=` says of a step."""
+    """How a step is computed."""
 
     bf16: bool = False
     channels_last: bool = False
