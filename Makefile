@@ -12,7 +12,7 @@ LIBRARY := src/rectifiers/nn/kernels/library.so
 NEEDS_GPU = $(BIN)/python -c 'import sys, torch; torch.cuda.is_available() or sys.exit("error: torch sees no GPU, which make $@ is for; call it on a machine that has one")'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native train test test-all test-slow test-gpu lint types format data verify-data docs docs-serve deviations table claims card bench bench-gpu lock clean
+.PHONY: help setup native train test test-all test-slow test-gpu lint types format data verify-data docs docs-serve table claims card bench bench-gpu lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,9 +74,6 @@ data: $(READY) ## make the miniature archives and prepare them again; the bytes 
 
 verify-data: $(READY) ## read every pinned archive, shard and statistic again, and name what differs
 	@$(BIN)/python scripts/verify_data.py
-
-deviations: $(READY) ## copy every DEVIATION: of the code into docs/results/reproduction.md
-	@$(BIN)/python scripts/deviations.py
 
 table: $(READY) ## results/TABLES.md from the committed records and the paper's numbers
 	@$(BIN)/python scripts/report.py tables

@@ -66,10 +66,7 @@ CHECKS = (
     "report.py readme --check",
     "benchmark.py check",
     "initialization.py --check",
-    "residual.py --check",
     "performance.py --check",
-    "deviations.py --check",
-    "reference.py --check",
     "picture.py --check",
 )
 Outcome = tuple[Any, str | Group]  # of a command: plain data for --json, and the same in words

@@ -94,11 +94,6 @@ def test_a_fixed_slope_has_the_errors_that_are_printed_where_it_trains() -> None
     )
 
 
-def test_the_deviations_are_those_of_the_code(call) -> None:
-    done = call("scripts/deviations.py", "--check")
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.slow
 def test_make_train_learns_the_digits(tmp_path: Path) -> None:
     """The README's own run. Other processors round differently, so the claim is its size: well
