@@ -7,7 +7,7 @@ python scripts/benchmark.py activation=relu init=orthogonal   an initialiser, or
 python scripts/benchmark.py activation=relu activation._target_=my.module.X
 python scripts/benchmark.py activation=mish size=full trainer=gpu data.root=<folder>
 python scripts/benchmark.py leaderboard                  make the leaderboard and the cards from
-                                                         results/
+                                                         results/benchmark/
 python scripts/benchmark.py check                        do results and leaderboard fit benchmark,
                                                          code and data?
 
@@ -29,9 +29,7 @@ from rich.markdown import Markdown
 from rectifiers.cli.benchmark import Entry, work
 from rectifiers.cli.benchmark_card import measure
 from rectifiers.cli.benchmark_check import check
-from rectifiers.cli.composition import all_keys
-from rectifiers.cli.hints import check_arguments
-from rectifiers.results import readme
+from rectifiers.cli.refusals import check_arguments
 from rectifiers.results.benchmark import card as cards
 from rectifiers.results.benchmark import card_index, card_page
 from rectifiers.results.benchmark.card_figure import description, figure
@@ -50,7 +48,6 @@ from rectifiers.runtime.programs import one_sentence
 from rectifiers.runtime.signals import INTERRUPTED
 
 RESULTS = Path(__file__).parents[1] / "results"
-README = RESULTS.parent / "README.md"
 LEADERBOARD = "python scripts/benchmark.py leaderboard"  # what writes all of these pages
 IMAGE = re.compile(
     r"^!\[.*\n\n", re.MULTILINE
@@ -69,7 +66,7 @@ def run(arguments: list[str], jobs: int, results: Path, first: int) -> None:
     if jobs < 1:
         raise InputError(f"--jobs={jobs} is not usable; give a whole number at least 1")
     given = [each for each in arguments if not each.startswith("size=")]
-    check_arguments(given, all_keys)
+    check_arguments(given)
     entry = Entry.of(given)
     if first:
         work(entry, sizes[-1], first)
@@ -179,20 +176,26 @@ def pages(results: Path, entries: Mapping[str, EntryResults]) -> dict[Path, str]
     """Return the documents that have all entries."""
     names = [path.stem for path in card_paths(results)]
     return {
-        results / "LEADERBOARD.md": render_markdown(benchmark(), entries, names),
-        results / "CARDS.md": card_index.render_markdown(benchmark(), names, entries),
+        results / "benchmark" / "LEADERBOARD.md": render_markdown(benchmark(), entries, names),
+        results / "benchmark" / "CARDS.md": card_index.render_markdown(benchmark(), names, entries),
     }
 
 
+def no_entries(results: Path) -> str:
+    """Return what there is to say of a folder without entries."""
+    command = "python scripts/benchmark.py activation=<name>"
+    return f"{results / 'benchmark'} has no entries of {benchmark().version}; {command} makes one"
+
+
 def write_leaderboard(results: Path) -> None:
-    """Write results/LEADERBOARD.md, CARDS.md, the cards (ReLU and PReLU stand in each), and the
-    README's top rows, from results that `check` takes."""
-    entries = checked_entries(results)
+    """Write LEADERBOARD.md, CARDS.md and the cards (ReLU and PReLU stand in each) from results that
+    `check` takes."""
+    if not (entries := checked_entries(results)):
+        print(no_entries(results))
+        return
     for path in card_paths(results):
         write_card(results, path.stem, entries)
     texts = pages(results, entries)
-    if results == RESULTS:
-        texts[README] = readme.render(README.read_text(), results)
     write_or_check(texts, False, LEADERBOARD)
     print(*texts, sep="\n")
 
@@ -200,7 +203,9 @@ def write_leaderboard(results: Path) -> None:
 def check_all(results: Path) -> None:
     """Refuse results that are not of this benchmark, and a leaderboard or cards that are not what
     they say."""
-    entries = checked_entries(results)
+    if not (entries := checked_entries(results)):
+        print(no_entries(results))
+        return
     stale = stale_files(pages(results, entries))
     refuse_stale(
         [*stale, *(each for path in card_paths(results) for each in stale_card(path, entries))],

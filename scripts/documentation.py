@@ -35,14 +35,11 @@ FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>',
 def pages_from_elsewhere() -> dict[Path, str]:
     """Return the files that lie outside of docs/ and belong to the site, with their places in
     it."""
-    found = {ROOT / name: place for name, place in ELSEWHERE.items()}
-    found |= {path: f"results/{path.name.lower()}" for path in (ROOT / "results").glob("*.md")}
-    cards = (ROOT / "results" / "cards").glob("*.md")
-    figures = [
-        *(ROOT / "results" / "figures" / "claims").glob("*.svg"),
-        *(ROOT / "results" / "cards").glob("*.svg"),
-    ]
-    return found | {path: path.relative_to(ROOT).as_posix() for path in (*cards, *figures)}
+    places = {ROOT / name: place for name, place in ELSEWHERE.items()}
+    results = ROOT / "results"
+    places |= {path: f"results/{path.name.lower()}" for path in results.glob("*.md")}
+    figures = (results / "figures" / "claims").glob("*.svg")
+    return places | {path: path.relative_to(ROOT).as_posix() for path in figures}
 
 
 def help_text(found: re.Match[str]) -> str:

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from conftest import ROOT, load_script
+from conftest import ROOT
 
 LOADED = {
     ("script", "src"),
@@ -92,18 +92,6 @@ def test_every_link_of_the_site_leads_to_a_page_and_to_a_place_on_it(
             if not path.is_file() or (path in site and anchor and anchor not in site[path].ids):
                 broken.append(f"{page.name}: {address}")
     assert not broken
-
-
-def test_a_new_card_is_a_page_of_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    documentation = load_script("documentation")
-    monkeypatch.setattr(documentation, "ROOT", tmp_path)
-    (tmp_path / "results" / "cards").mkdir(parents=True)
-    for name in ("new.md", "new.svg", "new.html", "new.json"):
-        (tmp_path / "results" / "cards" / name).touch()
-    places = set(documentation.pages_from_elsewhere().values()) - set(
-        documentation.ELSEWHERE.values()
-    )
-    assert places == {"results/cards/new.md", "results/cards/new.svg"}
 
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.relative_to(ROOT).as_posix())

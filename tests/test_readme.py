@@ -34,20 +34,6 @@ def test_the_blocks_are_what_the_committed_records_say(call) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_rows_of_the_leaderboard_are_its_first() -> None:
-    shown = README.partition("<!-- leaderboard -->")[2].partition("<!-- end -->")[0]
-    whole = (
-        (ROOT / "results" / "LEADERBOARD.md")
-        .read_text()
-        .partition("## Quick tasks")[2]
-        .partition("\n#")[0]
-    )
-    rows = [line for line in shown.splitlines() if line.startswith("|")]
-    assert len(rows) > 3
-    unlinked = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", whole)
-    assert rows == [line for line in unlinked.splitlines() if line.startswith("|")][: len(rows)]
-
-
 def test_the_picture_shows_the_records(call) -> None:
     done = call("scripts/picture.py", "--check")
     assert done.returncode == 0, done.stderr

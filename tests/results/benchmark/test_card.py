@@ -56,12 +56,12 @@ def test_the_list_of_cards_says_what_the_verdict_says_over_all_tasks() -> None:
     page = card_index.render_markdown(SMALL, ["bad", "alone", "relu", "good"], own)
     rows = [line.split(" | ")[:3] for line in page.splitlines() if line.startswith("| [")]
     assert [row[0] for row in rows] == [
-        f"| [{name}](cards/{name}.md)" for name in ("good", "relu", "bad", "alone")
+        f"| [{name}](../cards/{name}.md)" for name in ("good", "relu", "bad", "alone")
     ]
     assert (
         rows[1][2] == rows[3][1] == "-"
     )  # ReLU is not compared with itself, and what has no run has no place
-    assert card_index.render_markdown(SMALL, [], own).endswith("None is committed yet.\n")
+    assert card_index.render_markdown(SMALL, [], own).endswith("There is none yet.\n")
 
 
 def test_a_baseline_is_not_compared_with_itself() -> None:

@@ -112,7 +112,7 @@ def test_an_entry_with_one_seed_missing_is_incomplete_and_not_ranked() -> None:
     assert [each.entry for each in found.ranked] == ["elu"]
     text = render_markdown(SMALL, {"mish": lacking, "elu": other}, ["elu"])
     assert "| mish | easy: 1 run missing |" in text
-    assert "| [elu](cards/elu.md) | 2.00 |" in text
+    assert "| [elu](../cards/elu.md) | 2.00 |" in text
 
 
 def test_an_entry_that_is_not_ranked_stands_in_the_tables_of_the_tasks_that_it_has_whole() -> None:

@@ -1,4 +1,4 @@
-"""`results/CARDS.md`: the cards, a line each with the verdict over all tasks."""
+"""`results/benchmark/CARDS.md`: the cards, a line each with the verdict over all tasks."""
 
 from collections.abc import Iterable, Mapping
 
@@ -30,11 +30,11 @@ def render_markdown(
     )
     rows = [
         (
-            f"[{name}](cards/{name}.md)",
+            f"[{name}](../cards/{name}.md)",
             places.get(name, "-"),
             *(in_short(benchmark, base, entries[name], entries) or "-" for base in BASELINES),
         )
         for name in ordered
     ]
     head = ("entry", "place", *(f"against {NAMES[base]}" for base in BASELINES))
-    return HEAD + (markdown(head, rows) if rows else "None is committed yet.\n")
+    return HEAD + (markdown(head, rows) if rows else "There is none yet.\n")

@@ -1,4 +1,4 @@
-"""`results/LEADERBOARD.md`: the entries by task and over all, from their committed results."""
+"""`results/benchmark/LEADERBOARD.md`: the entries by task and over all."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ HEAD = """# The rectifier benchmark
 
 Made by `python scripts/benchmark.py leaderboard` from the results in `results/benchmark/`; do not edit. Every entry has
 the learning rate that its own search on validation images found best, by the same grid and budget for all;
-[docs/benchmark.md](../docs/benchmark.md) says how, and what places and intervals mean. Entries that share a place are
+[docs/benchmark.md](../../docs/benchmark.md) says how, and what places and intervals mean. Entries that share a place are
 ties: nothing here tells them apart. A name leads to the entry's card; [CARDS.md](CARDS.md) lists them. `identity` is a
 control: no activation at all, in networks that are linear but for max pooling. Where it stands high, a task rewards
 what trains soon, and not what can express more.
@@ -71,7 +71,8 @@ def render_markdown(
 
 def _linked(table: Table, with_card: Collection[str]) -> Table:
     def cell(head: str, shown: str | Estimate) -> str | Estimate:
-        return f"[{shown}](cards/{shown}.md)" if head == "entry" and shown in with_card else shown
+        has_card = head == "entry" and shown in with_card
+        return f"[{shown}](../cards/{shown}.md)" if has_card else shown
 
     lines = [Line([*map(cell, table.head, line.cells)], line.runs) for line in table.lines]
     return replace(table, lines=lines)
