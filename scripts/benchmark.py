@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import get_args
 from xml.sax.saxutils import escape
 
+from rectifiers.cli.refusals import check_arguments
 from rich.markdown import Markdown
 
 from rectifiers.cli.benchmark import Entry, work
 from rectifiers.cli.benchmark_card import measure
 from rectifiers.cli.benchmark_check import check
-from rectifiers.cli.refusals import check_arguments
 from rectifiers.results.benchmark import card as cards
 from rectifiers.results.benchmark import card_index, card_page
 from rectifiers.results.benchmark.card_figure import description, figure
