@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import get_args
 from xml.sax.saxutils import escape
 
-from rectifiers.cli.refusals import check_arguments
 from rich.markdown import Markdown
 
 from rectifiers.cli.benchmark import Entry, work
 from rectifiers.cli.benchmark_card import measure
 from rectifiers.cli.benchmark_check import check
+from rectifiers.cli.composition import all_keys
+from rectifiers.cli.hints import check_arguments
 from rectifiers.results.benchmark import card as cards
 from rectifiers.results.benchmark import card_index, card_page
 from rectifiers.results.benchmark.card_figure import description, figure
@@ -66,7 +67,7 @@ def run(arguments: list[str], jobs: int, results: Path, first: int) -> None:
     if jobs < 1:
         raise InputError(f"--jobs={jobs} is not usable; give a whole number at least 1")
     given = [each for each in arguments if not each.startswith("size=")]
-    check_arguments(given)
+    check_arguments(given, all_keys)
     entry = Entry.of(given)
     if first:
         work(entry, sizes[-1], first)
