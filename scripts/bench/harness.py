@@ -31,7 +31,7 @@ from rectifiers.nn.networks.rows import Row, expand
 from rectifiers.runs.provenance import provenance
 from rectifiers.runtime.console import stderr, wide_stdout
 from rectifiers.runtime.files import write_text
-from rectifiers.runtime.memory import keeping_freed_memory
+from rectifiers.runtime.memory import keep_freed_memory
 from rectifiers.training.optim import build_sgd
 
 # of the benches that use a GPU where there is one
@@ -62,8 +62,8 @@ def measure(
     torch.set_num_threads(1)
     torch.backends.cudnn.allow_tf32 = False  # as in a run
     torch.manual_seed(0)
-    with keeping_freed_memory():
-        numbers = main(**settings)
+    keep_freed_memory()
+    numbers = main(**settings)
     if numbers:  # of several processes one has them
         publish(Path(sys.argv[0]).stem, {**settings, **numbers}, device)
 

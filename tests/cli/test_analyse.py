@@ -192,9 +192,9 @@ REFUSED = [
     (["propagate"], "propagate is no analysis; choose one of: propagation, gain, "),
     (
         ["propagation", "seeds=0"],
-        "seeds=0 is not usable; give a whole number at least 1 and at most 1000",
+        "seeds=0: should be greater than or equal to 1",
     ),
-    (["propagation", "inputs=noise"], "inputs=noise is not known; choose one of: data, gaussian"),
+    (["propagation", "inputs=noise"], "inputs=noise: should be 'data' or 'gaussian'"),
     (["propagation", "activaton=relu"], "activaton is not known; did you mean activation? "),
     (
         ["propagation", "activation=perlu"],
@@ -209,14 +209,14 @@ REFUSED = [
         ["propagation", "model=mlp", "model.norm=batch", "images=1"],
         "images=1 leaves model.norm=batch nothing to normalise",
     ),
-    (["propagation", "optim.lr=-1"], "optim.lr=-1 is not usable; give a number above 0"),
+    (["propagation", "optim.lr=-1"], "optim.lr=-1: should be greater than 0"),
     (
         ["fisher", "slopes=0.25"],
-        "slopes=0.25 is not usable; give numbers at least -10 and at most 10, such as [0,0.01",
+        "slopes=0.25: should be a valid array (give a value such as [0, 0.01",
     ),
     (
         ["fisher", "slopes=[a]"],
-        "slopes=['a'] is not usable; give numbers at least -10 and at most 10",
+        "slopes.0=a: should be a valid number",
     ),
     (["responses"], "no run is given; call scripts/analyse.py responses run=<id or folder>"),
     (["responses", "run=nowhere"], "run=nowhere is not a finished run"),

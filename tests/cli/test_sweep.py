@@ -205,7 +205,7 @@ def test_the_command_that_is_printed_can_be_typed(tmp_path: Path) -> None:
             "seed=0 is the same run as another one here; leave one out",
         ),
         (("plan", "SWEEP", "nonsense=1"), "nonsense is not known; "),
-        (("plan", "SWEEP", "seed=-1"), "seed=-1 is not usable"),
+        (("plan", "SWEEP", "seed=-1"), "seed=-1: should be"),
         (
             ("plan", "SWEEP", "optim.lr=interval(0.1,1)"),
             "is no list of choices; give optim.lr=<one>,<other>",

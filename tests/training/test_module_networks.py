@@ -115,7 +115,7 @@ def test_activations_that_are_no_functions_of_one_number_are_trained(
             "model.dropout=0.5",
             r"model\.dropout is not known; .*\.resnet takes: blocks, norm, width",
         ),
-        ("model.blocks=0", r"model\.blocks=0 is not usable; give a whole number at least 1"),
+        ("model.blocks=0", r"model\.blocks=0: .* 1$"),
         ("+model.rows=[]", "model needs one of model.rows and model._target_"),
         ("model._target_=rectifiers.nn.networks.residual.resnett", "cannot be imported"),
     ],

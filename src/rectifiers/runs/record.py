@@ -5,7 +5,6 @@ in percent, times in seconds, multiply-adds per image."""
 
 import json
 import math
-import re
 import reprlib
 import shlex
 from collections.abc import Mapping, Sequence
@@ -36,17 +35,10 @@ from rectifiers.runs.record_parts import (
 )
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import read_bytes, write_text
-from rectifiers.runtime.schema import Section
+from rectifiers.runtime.schema import Section, describe_error
 
 SCHEMA_VERSION: Final = 3
 LARGEST_BYTES = 2**26  # of a record's file
-UNION_MEMBERS = (
-    "int",
-    "float",
-    "str",
-    "constrained-int",
-    "constrained-float",
-)  # pydantic's names, in places of errors
 
 
 class Member(Section):
@@ -253,7 +245,7 @@ def parse(text: str | bytes) -> Record:
     try:
         return RECORD.validate_python(found)
     except ValidationError as error:
-        raise ValueError(_sentence(error)) from None
+        raise ValueError(describe_error(error, found)[1]) from None
 
 
 def _check_keys(pairs: list[tuple[str, Any]]) -> None:
@@ -300,24 +292,3 @@ def load_training(path: Path) -> TrainingRecord:
         f"{path} is an ensemble's record and not a training's; give one of its runs: "
         f"{record.science}"
     )
-
-
-def _sentence(error: ValidationError) -> str:
-
-    def place(each: Any) -> list[str]:
-        return [str(part) for part in each["loc"] if part not in UNION_MEMBERS][1:]
-
-    found = error.errors(include_url=False)
-    where = place(found[0])
-    last = [each for each in found if place(each) == where][
-        -1
-    ]  # of a union, that of its widest member
-    message = re.sub(
-        "10{9,}", lambda bound: f"1e{len(bound[0]) - 1}", last["msg"].removeprefix("Value error, ")
-    )
-    given = (
-        ""
-        if not where or last["type"] in ("missing", "value_error")
-        else f", and is {reprlib.repr(last['input'])}"
-    )
-    return f"{'.'.join(where)}: {message[:1].lower()}{message[1:]}{given}".removeprefix(": ")

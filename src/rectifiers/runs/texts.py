@@ -12,13 +12,13 @@ FORBIDDEN_IN_PROJECTS = "/\\#?%:"  # by W&B
 
 def _usable_project(name: str) -> str:
     if not name.isprintable() or not 0 < len(name) <= 128 or set(name) & set(FORBIDDEN_IN_PROJECTS):
-        raise ValueError
+        raise ValueError("not a name that W&B takes")
     return name
 
 
 def _not_empty(path: Any) -> Any:
     if path == "":
-        raise ValueError
+        raise ValueError("empty")
     return path
 
 

@@ -1,16 +1,13 @@
-"""The one validator: settings as frozen, typed classes, and one sentence for what cannot be used.
-
-A key's type, range, unit and meaning stand once, where its class declares it; the sentences,
-`--help` and the documentation are made of that."""
+"""Validation by pydantic: settings as frozen, typed classes, and one line for a wrong value."""
 
 import difflib
 import inspect
 import json
-import types
+import re
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -23,7 +20,14 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.ranges import Range
+
+LONGEST_VALUE = 80  # characters of a value in a message
+BOUNDS = {
+    "minimum": "at least",
+    "exclusiveMinimum": "above",
+    "maximum": "at most",
+    "exclusiveMaximum": "below",
+}
 
 
 @dataclass(frozen=True)
@@ -50,20 +54,77 @@ class Section(BaseModel):
 S = TypeVar("S", bound=Section)
 
 
-def checked(section: type[S], given: Mapping[str, Any], at: str = "") -> S:
-    """Return `given` as a `section`; lists become tuples, whole numbers fit where a number is
-    wanted.
+def checked(section: type[S], values: Mapping[str, Any], at: str = "") -> S:
+    """Return `values` as a `section`; lists become tuples, and integers fit where floats are asked.
 
     at: the dotted key of the section, with a dot at its end, for the message.
 
     Raises:
-        InputError: for the first value that cannot be used; the message names key, value and
-        remedy.
+        InputError: for the first value that cannot be used, as `key=value: reason (remedy)`.
     """
     try:
-        return section.model_validate_json(json.dumps(given, default=str))
+        return section.model_validate_json(json.dumps(values, default=str))
     except ValidationError as error:
-        raise InputError(_sentence(section, given, error.errors()[0]["loc"], at)) from None
+        path, reason = describe_error(error, values)
+        if error.errors()[0]["type"] == "extra_forbidden" and len(path) == 1:
+            raise InputError(unknown_key(at + path[0], keys(section))) from None
+        remedy = _remedy(keys(section), path)
+        raise InputError(f"{at}{reason}{f' (give {remedy})' if remedy else ''}") from None
+
+
+def describe_error(error: ValidationError, values: Any) -> tuple[list[str], str]:
+    """Return where the first error of `values` is, and `key=value: reason` for it.
+
+    Of a union, the reasons of all its members are named."""
+    first, *others = error.errors(include_url=False)
+    path, value = _locate(first, values)
+    reason = first["msg"]
+    for other in others:
+        if _locate(other, values)[0] == path and other["msg"] != first["msg"]:
+            reason += f" or {other['msg'].removeprefix('Input should be ')}"
+    reason = reason.removeprefix("Value error, ").removeprefix("Input ")
+    reason = re.sub("10{9,}", lambda bound: f"1e{len(bound[0]) - 1}", reason)
+    reason = f"{reason[:1].lower()}{reason[1:]}"
+    shows_value = first["type"] != "missing" and not isinstance(value, Mapping)
+    key = ".".join(path) + (f"={_spelled(value)}" if path and shows_value else "")
+    return path, f"{key}: {reason}" if path else reason
+
+
+def _locate(error: Any, values: Any) -> tuple[list[str], Any]:
+    """Return the keys of an error without pydantic's names of union members, and the value."""
+    path = []
+    for part in error["loc"]:
+        is_item = isinstance(values, list | tuple) and isinstance(part, int)
+        if is_item or (isinstance(values, Mapping) and part in values):
+            values = values[part]
+        elif error["type"] != "missing" or part != error["loc"][-1]:
+            continue
+        path.append(str(part))
+    return path, values
+
+
+def _spelled(value: Any) -> str:
+    is_text = isinstance(value, str) and value.isprintable()
+    text = value if is_text else json.dumps(value, default=str)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
+
+
+def _remedy(fields: Mapping[str, FieldInfo], path: Iterable[str]) -> str:
+    """Return what to give for the key at `path`, where a field on the way says it in words."""
+    text = ""
+    for part in path:
+        if part not in fields:
+            break
+        text = _own_words(fields[part]) or text
+        section = subsection(fields[part])
+        fields = keys(section) if section else {}
+    return text
+
+
+def _own_words(field: FieldInfo) -> str:
+    words = [item.text for item in field.metadata if isinstance(item, Words)]
+    examples = [f"a value such as {json.dumps(example)}" for example in field.examples or ()]
+    return next(iter([*words, *examples]), "")
 
 
 def check_call(function: Callable[..., Any], options: Mapping[str, Any], at: str) -> None:
@@ -82,11 +143,11 @@ def check_call(function: Callable[..., Any], options: Mapping[str, Any], at: str
             target = f"{function.__module__}.{function.__qualname__}"
             raise InputError(f"{at}{name} is not known; {target} takes: {own or 'no settings'}")
     hints = typing.get_type_hints(function, include_extras=True)
-    fields: Any = {name: (_judged(hints.get(name, Any)), ...) for name in options}
+    fields: Any = {name: (_or_any(hints.get(name, Any)), ...) for name in options}
     checked(create_model("Options", __base__=Section, **fields), options, at)
 
 
-def _judged(hint: Any) -> Any:
+def _or_any(hint: Any) -> Any:
     try:
         TypeAdapter(hint)
     except PydanticSchemaGenerationError:
@@ -101,16 +162,14 @@ def keys(section: type[Section]) -> dict[str, FieldInfo]:
 
 def subsection(field: FieldInfo) -> type[Section] | None:
     """Return the section that a key holds, or None where it holds a value."""
-    found = [
-        kind
-        for kind in _members(field.annotation)
-        if isinstance(kind, type) and issubclass(kind, Section)
-    ]
-    return found[0] if found else None
+    for kind in (field.annotation, *typing.get_args(field.annotation)):
+        if isinstance(kind, type) and issubclass(kind, Section):
+            return kind
+    return None
 
 
 def unknown_key(key: str, known: Iterable[str]) -> str:
-    """Return the sentence for a dotted key whose last part is not among `known`."""
+    """Return the message for a dotted key whose last part is not among `known`."""
     place, _, name = key.rpartition(".")
     near = difflib.get_close_matches(name, known, n=1)
     listed = f"did you mean {place + '.' if place else ''}{near[0]}? The" if near else "the"
@@ -121,101 +180,21 @@ def unknown_key(key: str, known: Iterable[str]) -> str:
 
 
 def expected(field: FieldInfo) -> str:
-    """Return in words what a key takes: "a whole number at least 1 (or null)", "one of: none,
-    batch"."""
-    kinds = _members(field.annotation)
-    optional = types.NoneType in kinds
-    kinds = tuple(kind for kind in kinds if kind is not types.NoneType)
-    choices = _choices(kinds)
-    own = [words.text for words in field.metadata if isinstance(words, Words)]
-    if own:
-        text = own[0]
-    elif choices:
-        text = f"one of: {', '.join(choices)}"
-    else:
-        words = [_words(kind, field.metadata) for kind in kinds]
-        text = (", or " if " " in words[0] else " or ").join(words)
-        text += (
-            f", such as {json.dumps(field.examples[0]).replace(' ', '')}" if field.examples else ""
-        )
-    return f"{text} (or null)" if optional else text
+    """Return what a key takes: "integer at least 1, or null", "one of: none, batch"."""
+    kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+    return _own_words(field) or _described(TypeAdapter(kind).json_schema())
 
 
-def _members(kind: Any) -> tuple[Any, ...]:
-    return (
-        typing.get_args(kind)
-        if typing.get_origin(kind) in (typing.Union, types.UnionType)
-        else (kind,)
-    )
-
-
-def _choices(kinds: tuple[Any, ...]) -> tuple[str, ...]:
-    if kinds == (bool,):
-        return ("false", "true")
-    return (
-        typing.get_args(kinds[0])
-        if len(kinds) == 1 and typing.get_origin(kinds[0]) is Literal
-        else ()
-    )
-
-
-NOUNS = {
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-    bool: "true or false",
-    types.NoneType: "null",
-}
-BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-
-
-def _words(kind: Any, metadata: Iterable[Any] = ()) -> str:
-    """One type with its range: "a number above 0 and at most 1e+30", "numbers ..." for a list."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is Annotated:
-        return _words(arguments[0], arguments[1:])
-    if origin is Literal:
-        return " or ".join(arguments)
-    if origin is tuple:
-        return (
-            _words(arguments[0])
-            .replace("a whole number", "whole numbers")
-            .replace("a number", "numbers")
-        )
-    bounds = {
-        name: bound
-        for each in metadata
-        if isinstance(each, Range)
-        for name, bound in each.given().items()
-    }
-    limits = [f"{BOUNDS[name]} {_spelled(bound)}" for name, bound in bounds.items()]
-    return f"{NOUNS.get(kind, 'a list' if kind is list else str(kind))} {' and '.join(limits)}".rstrip()  # noqa: E501
-
-
-def _spelled(bound: Any) -> str:
-    return f"{bound:g}" if isinstance(bound, float) else str(bound)
-
-
-def _sentence(section: type[Section], given: Any, place: tuple[int | str, ...], at: str) -> str:
-    """What is wrong with the value at `place`: unknown, missing, not of its type, or out of its
-    range."""
-    inside: type[Section] | None = section
-    field: FieldInfo | None = None
-    for part in map(str, place):
-        if inside is None:
-            break  # an item of a list, or a member of a union: the whole value is named
-        known = keys(inside)
-        if part not in known and inside.model_config["extra"] == "forbid":
-            return unknown_key(at + part, known)
-        at, given = f"{at}{part}.", given.get(part) if isinstance(given, Mapping) else None
-        field = known.get(part)
-        inside = subsection(field) if field else None
-    key = at.rstrip(".")
-    wanted = expected(field) if field and inside is None else "keys of its own"
-    if wanted.startswith("one of: "):
-        return f"{key}={given} is not known; choose {wanted}"
-    return (
-        f"{key} has no value; give {wanted}"
-        if given is None
-        else f"{key}={given} is not usable; give {wanted}"
-    )
+def _described(schema: Mapping[str, Any]) -> str:
+    """Return a JSON schema in words."""
+    if "anyOf" in schema:
+        return ", or ".join(map(_described, schema["anyOf"]))
+    if "enum" in schema:
+        return f"one of: {', '.join(schema['enum'])}"
+    if "const" in schema:
+        return str(schema["const"])
+    items = schema.get("items") or next(iter(schema.get("prefixItems", ())), None)
+    if items:
+        return f"list of {_described(items)}"
+    limits = [f"{words} {schema[bound]}" for bound, words in BOUNDS.items() if bound in schema]
+    return f"{schema.get('type', 'anything')} {' and '.join(limits)}".rstrip()

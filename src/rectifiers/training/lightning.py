@@ -30,7 +30,7 @@ from rectifiers.data.module import ImageData
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import stderr
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.memory import keeping_freed_memory
+from rectifiers.runtime.memory import keep_freed_memory
 from rectifiers.training.build import Run, build_callbacks
 from rectifiers.training.checkpoints import (
     AtomicCheckpointIO,
@@ -174,7 +174,8 @@ def isolated(config: RunConfig) -> Iterator[None]:
     try:
         # this process' device only: reading another device's state would take memory there
         own = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
-        with torch.random.fork_rng(own), quiet(), keeping_freed_memory():
+        keep_freed_memory()
+        with torch.random.fork_rng(own), quiet():
             if config.threads is not None:
                 torch.set_num_threads(config.threads)
             torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = config.fast
