@@ -40,10 +40,10 @@ from rectifiers.runs.folder import run_folder
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.record import TrainingRecord, load_training
 from rectifiers.runs.trust import split_trust
-from rectifiers.runtime.console import for_a_reader, wide_stdout
+from rectifiers.runtime.console import ignore_broken_pipe, wide_stdout
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import check_writable, write_text
-from rectifiers.runtime.programs import one_sentence
+from rectifiers.runtime.programs import cli_errors
 from rectifiers.runtime.schema import keys
 from rectifiers.runtime.signals import INTERRUPTED
 
@@ -127,7 +127,7 @@ def described(arguments: list[str], choices: Choices) -> dict[str, Any]:
     return {**groups, "others": sorted(others)}
 
 
-def keep(root: Path, numbers: dict[str, Any], figures: Mapping[str, "Figure"]) -> list[Path]:
+def save(root: Path, numbers: dict[str, Any], figures: Mapping[str, "Figure"]) -> list[Path]:
     """Write numbers and figures to a folder named by what was asked, and return the paths."""
     name = f"{numbers['analysis']}-{run_id(numbers['asked'])}"
     folder = root / name
@@ -170,17 +170,17 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print the numbers")
     options = parser.parse_intermixed_args()
     try:
-        with one_sentence():
+        with cli_errors():
             numbers, root = analyse(options.name, options.arguments)
             from rectifiers.analysis import figures, tables
 
             drawn = getattr(figures, options.name)(numbers)
             numbers.pop("pictures", None)  # they are in the figures
-            paths = keep(root, numbers, drawn)
+            paths = save(root, numbers, drawn)
     except KeyboardInterrupt:
         print("interrupted; nothing was written", file=sys.stderr)
         sys.exit(INTERRUPTED)
-    with for_a_reader():
+    with ignore_broken_pipe():
         if options.json:
             print(json.dumps(numbers, indent=1))
             return

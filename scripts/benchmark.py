@@ -45,7 +45,7 @@ from rectifiers.runtime.distributed import start_in_own_session
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 from rectifiers.runtime.processor import free_cores
-from rectifiers.runtime.programs import one_sentence
+from rectifiers.runtime.programs import cli_errors
 from rectifiers.runtime.signals import INTERRUPTED
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -239,7 +239,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
     asked = parser.parse_intermixed_args()
     try:
-        with one_sentence():
+        with cli_errors():
             if asked.arguments == ["leaderboard"]:
                 write_leaderboard(asked.results)
             elif asked.arguments == ["check"]:

@@ -28,7 +28,7 @@ from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.provenance import is_changed
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.programs import one_sentence
+from rectifiers.runtime.programs import cli_errors
 
 RESULTS = Path(__file__).parents[1] / "results" / "claims"
 # of a claim's runs beside its arm: W&B is not asked for hundreds of runs of seconds, and one thread
@@ -181,7 +181,7 @@ def main() -> None:
                 "--runs", type=Path, default=Path("runs"), help="the folder of runs (default: runs)"
             )
     asked = parser.parse_args()
-    with one_sentence():
+    with cli_errors():
         wanted = chosen(asked.claim)
         print_list(wanted) if asked.command == "list" else run(wanted, asked)
 

@@ -29,10 +29,10 @@ from rectifiers.cli.hints import check_arguments
 from rectifiers.cli.train import AnyOutcome
 from rectifiers.results.console import errors_table, print_record
 from rectifiers.runs.trust import split_trust
-from rectifiers.runtime.console import for_a_reader
+from rectifiers.runtime.console import ignore_broken_pipe
 from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.programs import one_sentence
+from rectifiers.runtime.programs import cli_errors
 from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 
 
@@ -64,7 +64,7 @@ def test(arguments: list[str]) -> None:
 
         outcome = ensemble(runs, runs[0][0].runs_dir)
     if world().rank == 0:
-        with for_a_reader():
+        with ignore_broken_pipe():
             print_record(outcome.record, Console())
             print(outcome.path)
 
@@ -74,7 +74,7 @@ def main() -> None:
         print(__doc__.rstrip())
         return
     try:
-        with one_sentence(), deferring_signals():
+        with cli_errors(), deferring_signals():
             test(sys.argv[1:])
     except KeyboardInterrupt:  # a second one
         print(

@@ -27,7 +27,7 @@ from rectifiers.results.generated import write_or_check
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
-from rectifiers.runtime.programs import one_sentence
+from rectifiers.runtime.programs import cli_errors
 
 RESULTS = Path(__file__).parents[1] / "results"
 KEPT, PAGE = RESULTS / "initialization.json", RESULTS / "INITIALIZATION.md"
@@ -143,7 +143,7 @@ def page(results: dict[str, list[dict]]) -> str:
 
 if __name__ == "__main__":
     names = sys.argv[1:]
-    with one_sentence():
+    with cli_errors():
         if names == ["--check"]:
             write_or_check(
                 {PAGE: page(json.loads(KEPT.read_text()))}, True, "python scripts/initialization.py"

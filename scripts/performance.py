@@ -12,7 +12,7 @@ from typing import Any
 
 from rectifiers.results.generated import write_or_check
 from rectifiers.results.layout import markdown
-from rectifiers.runtime.programs import one_sentence
+from rectifiers.runtime.programs import cli_errors
 
 ROOT = Path(__file__).parents[1]
 RESULTS, OUT = ROOT / "results" / "bench", ROOT / "docs" / "results" / "performance.md"
@@ -173,7 +173,7 @@ def document() -> str:
 
 
 if __name__ == "__main__":
-    with one_sentence():
+    with cli_errors():
         write_or_check(
             {OUT: document()}, sys.argv[1:] == ["--check"], "python scripts/performance.py"
         )

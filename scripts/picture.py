@@ -15,7 +15,7 @@ from rectifiers.results import claim_records
 from rectifiers.results.claims import claims, runs_of
 from rectifiers.results.figures import write_svg
 from rectifiers.results.generated import refuse_stale
-from rectifiers.runtime.programs import one_sentence
+from rectifiers.runtime.programs import cli_errors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -122,5 +122,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with one_sentence():
+    with cli_errors():
         main()

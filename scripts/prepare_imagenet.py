@@ -27,7 +27,7 @@ from rectifiers.runs.sections import Pixels, ShardBytes, Store
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file, write_text
-from rectifiers.runtime.programs import one_sentence
+from rectifiers.runtime.programs import cli_errors
 from rectifiers.runtime.schema import Section, checked
 
 
@@ -181,7 +181,7 @@ def main() -> None:
         "ignore", module=r"PIL\.TiffImagePlugin"
     )  # of broken EXIF, which the manifest lists
     try:
-        with one_sentence(), _room_in_words():
+        with cli_errors(), _room_in_words():
             settings, expected = read_settings(given.settings), read_expected(given.archives)
             if given.stage != "statistics":
                 verified = verify_all(expected, given.pins)

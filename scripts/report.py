@@ -49,10 +49,10 @@ from rectifiers.results.terminal import comparison_table, runs_table, summary
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import science
 from rectifiers.runs.record import Record, TrainingRecord
-from rectifiers.runtime.console import for_a_reader, wide_stdout
+from rectifiers.runtime.console import ignore_broken_pipe, wide_stdout
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, write_text
-from rectifiers.runtime.programs import one_sentence
+from rectifiers.runtime.programs import cli_errors
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -403,9 +403,9 @@ def options() -> argparse.ArgumentParser:
 def main() -> None:
     given = vars(options().parse_args())
     function, as_json = given.pop("function"), given.pop("json")
-    with one_sentence():
+    with cli_errors():
         outcome, words = function(**given)
-    with for_a_reader():
+    with ignore_broken_pipe():
         if as_json:
             print(json.dumps(outcome, indent=1))
         elif isinstance(words, Group):

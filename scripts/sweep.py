@@ -21,7 +21,7 @@ from rectifiers.cli.launcher import hand_over, launch, launch_together, run, run
 from rectifiers.cli.sweep import load, plan, print_means, print_status
 from rectifiers.runs.trust import split_trust
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.programs import one_sentence
+from rectifiers.runtime.programs import cli_errors
 from rectifiers.runtime.signals import INTERRUPTED
 
 
@@ -80,7 +80,7 @@ def main() -> None:
     trust, arguments = split_trust(sys.argv[1:]) if runs_code else ((), sys.argv[1:])
     args = parse(arguments)
     try:
-        with one_sentence():
+        with cli_errors():
             if args.command == "plan":
                 check_arguments(args.overrides, all_keys)
                 count = plan(args.sweep, [args.overrides])

@@ -16,7 +16,7 @@ from rectifiers.data.imagenet.pins import is_pinned, locked_outs, locks
 from rectifiers.data.imagenet.store import MANIFEST, different_files, read_manifest
 from rectifiers.runtime.console import stderr
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.programs import one_sentence
+from rectifiers.runtime.programs import cli_errors
 
 OPTIONAL = Path("pipelines/imagenet/archives.yaml")
 
@@ -85,7 +85,7 @@ def cache(project: Path) -> Path:
 
 
 def main() -> None:
-    with one_sentence():
+    with cli_errors():
         project = Path.cwd()
         errors = list(find_errors(project))
     for sentence in errors:

@@ -245,7 +245,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
     with pytest.raises(
         InputError, match=r"out=.* cannot be written \(.*File name too long.*\); make room or give"
     ):
-        script.keep(tmp_path / ("a" * 300), {"analysis": "gain", "asked": {}}, {})
+        script.save(tmp_path / ("a" * 300), {"analysis": "gain", "asked": {}}, {})
 
 
 def test_gains_are_of_what_is_asked_for(call, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from rectifiers.results.benchmark.definition import Benchmark, benchmark, task_h
 from rectifiers.results.benchmark.entries import EntryResults, load, save
 from rectifiers.results.benchmark.standing import standing
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.folder import held
+from rectifiers.runs.folder import run_lock
 from rectifiers.runs.identity import science
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
@@ -167,7 +167,7 @@ def test_a_run_that_another_process_took_in_the_same_instant_is_waited_for(
     def outrun(config: RunConfig, choices: Choices, typed: list[str]) -> TrainingRecord:
         if not taken:
             taken.append(running._folder(config).name)
-            with held(running._folder(config)):
+            with run_lock(running._folder(config)):
                 return train(config, choices, typed)
         return train(config, choices, typed)
 

@@ -11,7 +11,7 @@ import pytest
 import forkserver
 from conftest import ROOT
 from rectifiers.runtime.distributed import LAUNCHER, end_with_launcher
-from rectifiers.runtime.programs import one_sentence
+from rectifiers.runtime.programs import cli_errors
 from sentences import sentence
 
 PROGRAMS = (
@@ -125,10 +125,10 @@ def test_a_full_disk_and_other_errors_of_files_are_sentences(
             "/a cannot be used (Permission denied); give",
         ),
     ):
-        with pytest.raises(SystemExit, match="1"), one_sentence():
+        with pytest.raises(SystemExit, match="1"), cli_errors():
             raise error
         assert sentence(capsys.readouterr().err).startswith(said)
-    with pytest.raises(OSError, match="no file"), one_sentence():
+    with pytest.raises(OSError, match="no file"), cli_errors():
         raise OSError(errno.ECONNRESET, "no file")
 
 

@@ -422,9 +422,9 @@ def test_a_rerun_is_another_run_in_wandb(
     record: TrainingRecord, folder: Path, server: Stub
 ) -> None:
     publish(record, folder, SETTINGS)
-    attic = folder.parent / "replaced"
-    attic.mkdir()
-    folder.rename(attic / f"{folder.name}-1")
+    archive_dir = folder.parent / "replaced"
+    archive_dir.mkdir()
+    folder.rename(archive_dir / f"{folder.name}-1")
     folder.mkdir()
     rows = [{**row, "train_loss": row["train_loss"] + 100} for row in record.history[:5]]
     changed = record.model_copy(update={"history": rows})

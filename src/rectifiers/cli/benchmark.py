@@ -16,7 +16,7 @@ from rectifiers.results.benchmark.definition import Benchmark, Size, Task, bench
 from rectifiers.results.benchmark.entries import EntryResults, entry_name, result_of, results_of
 from rectifiers.results.benchmark.standing import best_rate
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.folder import Held, find, is_held, run_folder
+from rectifiers.runs.folder import RunLockedError, find, is_locked, run_folder
 from rectifiers.runs.identity import science
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.console import LineTimer, duration, stderr, without_progress
@@ -252,10 +252,10 @@ def _pass(progress: Progress, names: Sequence[str]) -> bool:
         for place in progress.missing(name):
             is_done = False
             config, choices, typed = progress.run(name, place)
-            if is_held(_folder(config)):
+            if is_locked(_folder(config)):
                 continue
             with suppress(
-                Held
+                RunLockedError
             ):  # by a process that looked in the same instant; the next pass finds what it made
                 progress.found[name][place] = _train(config, choices, typed)
                 progress.tell()

@@ -16,7 +16,7 @@ from subprocess import Popen
 from typing import IO, Any
 
 from rectifiers.cli.sweep import TO_START, Job, State, compose_job, load_to_run
-from rectifiers.runs.folder import held, lock_for_child
+from rectifiers.runs.folder import lock_for_child, run_lock
 from rectifiers.runtime import processor
 from rectifiers.runtime.console import LineTimer, duration
 from rectifiers.runtime.distributed import start_in_own_session
@@ -342,7 +342,7 @@ def run_missing(folder: Path, trust: Sequence[str] = ()) -> None:
 
 def _train_alone(job: Job) -> None:
     began = time.process_time()
-    with held(job.file()):
+    with run_lock(job.file()):
         if job.state() is not State.STARTING:
             return  # another process has done it
         print(f"started: {job}", flush=True)

@@ -26,7 +26,7 @@ from rich.table import Table
 from rectifiers.cli.composition import Choices, compose_with_choices, parse_overrides, resolve
 from rectifiers.results.statistics import mean_of
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.folder import find, is_held, run_folder
+from rectifiers.runs.folder import find, run_folder
 from rectifiers.runs.identity import canonical_json, run_id, science
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.record import TrainingRecord
@@ -113,9 +113,9 @@ class Job:
             return State.FAILED
         if found is not None and found.is_complete:
             return State.DIVERGED if found.record.status == "diverged" else State.DONE
-        if is_held(_folder(config)):
+        if is_locked(_folder(config)):
             return State.RUNNING
-        if is_held(self.file()):
+        if is_locked(self.file()):
             return State.STARTING
         kind, _, number = _read(self.file(".note")).partition(" ")
         if kind in ("slurm", "local"):

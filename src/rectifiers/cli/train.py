@@ -35,11 +35,11 @@ from rectifiers.runs.folder import Outcome, find
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
 from rectifiers.runs.sections import options
-from rectifiers.runtime.console import for_a_reader
+from rectifiers.runtime.console import ignore_broken_pipe
 from rectifiers.runtime.distributed import World, resume_command, world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
-from rectifiers.runtime.programs import SHOW_ALL, one_sentence, print_error
+from rectifiers.runtime.programs import SHOW_ALL, cli_errors, print_error
 from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 
 REPORT = "Error executing job with overrides"  # how the line begins that Hydra writes for an error
@@ -52,7 +52,7 @@ def main() -> None:
 
     Nothing heavy is imported before the run starts, so `--help` and `--cfg job` answer at once.
     """
-    with one_sentence(), for_a_reader(), _refusals_in_words(sys.argv[1:]):
+    with cli_errors(), ignore_broken_pipe(), _refusals_in_words(sys.argv[1:]):
         sys.argv[1:] = expand_names(sys.argv[1:])
         hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")(launch)()
 
@@ -225,7 +225,7 @@ def _run_ensemble(
 
 
 def _print(outcome: AnyOutcome) -> None:
-    with for_a_reader():
+    with ignore_broken_pipe():
         print_record(outcome.record, Console())
         if not outcome.fresh:
             lost = (

@@ -33,7 +33,7 @@ MARK = "launch"  # which launch of several processes began it
 R = TypeVar("R", TrainingRecord, EnsembleRecord)
 
 
-class Held(InputError):
+class RunLockedError(InputError):
     """Another process holds the run."""
 
 
@@ -100,18 +100,18 @@ def find(config: RunConfig) -> Found | None:
 
 
 @contextmanager
-def held(folder: Path, patience_s: float = 1) -> Iterator[None]:
+def run_lock(folder: Path, patience_s: float = 1) -> Iterator[None]:
     """Hold the run of `folder` for this process; the system releases it however the process ends.
 
     The lock is a file in `.locks` beside the folder, because a rerun moves the folder away.
     filelock closes it in forked children (a loader's worker outlives its killed parent by seconds),
     and opens no symbolic link.
 
-    patience_s: how long to wait for it: `is_held` has it for an instant, and a process that is
+    patience_s: how long to wait for it: `is_locked` has it for an instant, and a process that is
     being ended for longer.
 
     Raises:
-        Held: where another process holds it; the message says where.
+        RunLockedError: where another process holds it; the message says where.
         InputError: where there can be no lock.
     """
     path = _lock_path(folder)
@@ -121,7 +121,7 @@ def held(folder: Path, patience_s: float = 1) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
-        raise Held(
+        raise RunLockedError(
             f"run {folder.name} is in progress {_holder(path)}; wait for it, or end it first"
         ) from None
     except OSError as error:
@@ -156,7 +156,7 @@ def lock_for_child(folder: Path) -> int | None:
     return None
 
 
-def is_held(folder: Path) -> bool:
+def is_locked(folder: Path) -> bool:
     """Return whether a process holds the run of `folder` now.
 
     The lock that is asked for here is a shared one, which filelock does not have: two processes
@@ -198,9 +198,9 @@ def begin(folder: Path, *, rerun: bool) -> None:
     For a rerun, a folder with a record becomes `replaced/<id>-<n>`, n from 1: nothing is deleted. A
     run without a record was killed and continues, also where it is itself a rerun."""
     if rerun and (folder / "record.json").exists():
-        attic = folder.parent / "replaced"
-        attic.mkdir(exist_ok=True)
-        places = (attic / f"{folder.name}-{n}" for n in itertools.count(1))
+        archive_dir = folder.parent / "replaced"
+        archive_dir.mkdir(exist_ok=True)
+        places = (archive_dir / f"{folder.name}-{n}" for n in itertools.count(1))
         folder.rename(next(place for place in places if not place.exists()))
     folder.mkdir(parents=True, exist_ok=True)
     for part in folder.rglob("*.part"):  # also of scores/
@@ -210,7 +210,7 @@ def begin(folder: Path, *, rerun: bool) -> None:
         write_text(folder / MARK, began)
 
 
-def begun_by(folder: Path, launches: Iterable[str | None]) -> bool:
+def was_started_by(folder: Path, launches: Iterable[str | None]) -> bool:
     """Return whether one of `launches` began what lies in the folder, so that a restart is no
     second rerun."""
     try:

@@ -22,7 +22,7 @@ def wide_stdout() -> Console:
 
 
 @contextmanager
-def for_a_reader() -> Iterator[None]:
+def ignore_broken_pipe() -> Iterator[None]:
     """Print to stdout, and end with status 1 and no traceback where that cannot be: `| head`, a
     full disk."""
     try:

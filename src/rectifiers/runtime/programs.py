@@ -15,7 +15,7 @@ SHOW_ALL = "HYDRA_FULL_ERROR"  # in the environment: Hydra's name for whole trac
 
 
 @contextmanager
-def one_sentence() -> Iterator[None]:
+def cli_errors() -> Iterator[None]:
     """Turn an error of the input, or of a file, into the last line on stderr, and leave with its
     status."""
     _open_streams()

@@ -61,7 +61,7 @@ def deferring_signals() -> Iterator[None]:
     """
     global _pending, _deferring, _interruptible_where
     if _deferring or threading.current_thread() is not threading.main_thread():
-        with _workers_errors_in_words():
+        with _translate_worker_errors():
             yield
         return
     handlers = {
@@ -71,7 +71,7 @@ def deferring_signals() -> Iterator[None]:
     try:
         for number in handlers:
             signal.signal(number, _handle)
-        with _workers_errors_in_words():
+        with _translate_worker_errors():
             yield
         if _pending:
             raise Stopped(_pending, "at its end")
@@ -142,7 +142,7 @@ def leave_signals_to_the_parent(_: int = 0) -> None:
 
 
 @contextmanager
-def _workers_errors_in_words() -> Iterator[None]:
+def _translate_worker_errors() -> Iterator[None]:
     """Turn the end of a DataLoader's worker, which torch raises as an error at any line, into a
     sentence."""
     try:

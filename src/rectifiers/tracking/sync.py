@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rectifiers.runs import record as records
-from rectifiers.runs.folder import held
+from rectifiers.runs.folder import run_lock
 from rectifiers.runs.record import EnsembleRecord, TrainingRecord
 from rectifiers.runs.sections import Logger
 from rectifiers.runtime.errors import InputError
@@ -28,7 +28,7 @@ def sync(runs: Path) -> Iterator[Outcome]:
     for folder in sorted(path.parent for path in runs.glob("*/wandb") if path.is_dir()):
         try:
             refuse_link(folder / "wandb")
-            with held(folder):
+            with run_lock(folder):
                 if not (folder / "record.json").exists():
                     yield (
                         folder.name,

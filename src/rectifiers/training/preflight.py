@@ -91,7 +91,7 @@ OWN = (
 )  # may differ between machines
 
 
-def meet(config: RunConfig, here: World) -> None:
+def init_distributed(config: RunConfig, here: World) -> None:
     """Meet the other processes of the run, before any of them waits for what another never does.
 
     Raises:

@@ -13,7 +13,7 @@ from rectifiers.data.sources import Source
 from rectifiers.data.statistics import save
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.folder import Found, Outcome, begin, begun_by, find, held, run_folder
+from rectifiers.runs.folder import Found, Outcome, begin, find, run_folder, run_lock, was_started_by
 from rectifiers.runs.identity import science
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.record_parts import ProtocolResult
@@ -51,7 +51,7 @@ from rectifiers.training.checks import (
 )
 from rectifiers.training.lightning import isolated
 from rectifiers.training.module import Diverged, refuse_other_network
-from rectifiers.training.preflight import announce, check_places, meet
+from rectifiers.training.preflight import announce, check_places, init_distributed
 from rectifiers.training.recording import protocol_result, training_record
 
 Results = dict[str, ProtocolResult]  # by the name of the protocol
@@ -76,8 +76,8 @@ def train(
         Stopped: where a signal asked for it; the same command goes on from the last checkpoint.
     """
     here = world()
-    with deferring_signals(), _errors_in_words(config, here), ExitStack() as until_the_end:
-        meet(config, here)
+    with deferring_signals(), translate_errors(config, here), ExitStack() as until_the_end:
+        init_distributed(config, here)
         run_on_all_ranks(lambda: check_places(config))
         run_on_all_ranks(lambda: check_functions(config))
         source = open_together(config)
@@ -106,7 +106,7 @@ def train(
                     record = found.record.model_copy(
                         update={"protocols": found.record.protocols | more}
                     )
-                record = broadcast_from_rank_zero(lambda: keep(record, folder))
+                record = broadcast_from_rank_zero(lambda: save_record(record, folder))
                 mirror.finished(record)  # the other ranks need not wait for what W&B takes
     return Outcome(record, folder / "record.json", fresh=True, note=mirror.note)
 
@@ -140,10 +140,10 @@ def find_or_lock(
     def on_rank_zero() -> tuple[RunConfig, Path, Found | None]:
         folder = run_folder(config)
         assert folder is not None  # the data's hash is known
-        is_restart = config.rerun and begun_by(folder, launches)
+        is_restart = config.rerun and was_started_by(folder, launches)
         asked = config.replaced({"rerun": False}) if is_restart else config
         try:
-            until_the_end.enter_context(held(folder, patience_s))
+            until_the_end.enter_context(run_lock(folder, patience_s))
         except InputError:
             found = find(asked)
             if found is None or not found.is_complete:
@@ -226,7 +226,7 @@ def test(run: Run, names: Iterable[str]) -> Results:
     return {name: protocol_result(run, name) for name in sorted(names)}
 
 
-def keep(record: TrainingRecord, folder: Path) -> TrainingRecord:
+def save_record(record: TrainingRecord, folder: Path) -> TrainingRecord:
     """Write the record, after which nothing but the last checkpoint is needed, and return it."""
     records.write(folder / "record.json", record)
     (folder / PREVIOUS).unlink(missing_ok=True)
@@ -247,8 +247,8 @@ def test_weights(config: RunConfig, path: Path) -> Results:
     here, folder = world(), path.with_name(f"{path.name}.tested")
     for place in (folder, folder / "scores"):
         refuse_link(place)
-    with _errors_in_words(config, here):
-        meet(config, here)
+    with translate_errors(config, here):
+        init_distributed(config, here)
         run_on_all_ranks(lambda: check_functions(config))
         source = open_together(config)
         weights = run_on_all_ranks(lambda: load_weights(path))
@@ -269,7 +269,7 @@ def _tracked(run: Run, choices: Choices) -> Tracked | None:
 
 
 @contextmanager
-def _errors_in_words(config: RunConfig, here: World) -> Iterator[None]:
+def translate_errors(config: RunConfig, here: World) -> Iterator[None]:
     """Turn a full disk and the loss of other processes, wherever they are noticed, into a
     sentence."""
     try:
