@@ -24,7 +24,7 @@ def test_the_line_counts_the_jobs_of_this_sweep(tmp_path: Path) -> None:
     job(tmp_path, "1", "log.out", "result.pkl")
     job(tmp_path, "2", "log.out")
     job(tmp_path, "3")
-    assert progress(tmp_path, before, 60) == "1 of 3 ended, 1 running, 2 min left"
+    assert progress(tmp_path, before, 60) == "1 of 3 ended, 1 running, 0:02:00 left"
 
 
 @pytest.mark.parametrize("is_elsewhere", [True, False])

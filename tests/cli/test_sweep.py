@@ -441,7 +441,7 @@ def test_a_launch_tells_how_many_of_its_jobs_are_done_and_how_long_the_others_ta
     )
     monkeypatch.setattr(Job, "state", lambda job: states[job.name])
     assert (
-        progress(jobs, {"0"}, seconds=60) == "2 of 5 done, 1 running, 1 failed, 6 min left"
+        progress(jobs, {"0"}, seconds=60) == "2 of 5 done, 1 running, 1 failed, 0:06:00 left"
     )  # 13 of 2 in a minute
     assert progress(jobs, {"0", "1"}, seconds=60) == "2 of 5 done, 1 running, 1 failed"
 
