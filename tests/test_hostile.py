@@ -205,7 +205,7 @@ BRACKETS = 200_000
     [
         (
             lambda text: text.replace("seed: 0", "seed: ${oc.env:SECRET}", 1),
-            "is a reference, which no written",
+            "is a reference, and not a value",
         ),
         (lambda text: text.replace("seed: 0", "seed: ???", 1), "Missing mandatory value"),
         (lambda text: f"{text}\nseed: 0\n", "a key stands twice in the mapping of line 1"),

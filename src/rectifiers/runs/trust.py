@@ -26,9 +26,15 @@ FUNCTIONS = ("activation", "init", "model", "preprocess", "data", "evaluation", 
 
 def split_trust(arguments: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
     """Return (the modules of `trust=[<module>,...]`, the other arguments)."""
-    given = [each.partition("=")[2] for each in arguments if each.startswith("trust=")]
-    names = (name.strip() for text in given for name in text.strip("[]").split(","))
-    return tuple(filter(None, names)), [each for each in arguments if not each.startswith("trust=")]
+    modules: list[str] = []
+    rest = []
+    for argument in arguments:
+        if argument.startswith("trust="):
+            names = argument.removeprefix("trust=").strip("[]").split(",")
+            modules += filter(None, map(str.strip, names))
+        else:
+            rest.append(argument)
+    return tuple(modules), rest
 
 
 def check_plain(config: Any, place: Path) -> None:
@@ -40,10 +46,8 @@ def check_plain(config: Any, place: Path) -> None:
     """
     for key, value in _leaves(config):
         if isinstance(value, str) and "${" in value:
-            raise InputError(
-                f"{place}: {printable(f'{key}={value}')} is a reference, which no written "
-                "configuration has"
-            )
+            text = printable(f"{key}={value}")
+            raise InputError(f"{place}: {text} is a reference, and not a value")
 
 
 def check_overrides(overrides: Sequence[str], place: Path) -> None:
@@ -53,30 +57,23 @@ def check_overrides(overrides: Sequence[str], place: Path) -> None:
         InputError: where one is of `hydra`, removes or moves anything, chooses what is no option of
             its group, or has a `$`: Hydra reads `$\\{oc.env:X\\}` as a reference, too.
     """
-    for each in overrides:
-        key, equals, value = each.partition("=")
+    for override in overrides:
+        key, equals, value = override.partition("=")
         parts = key.removeprefix("+").split(".")
         is_setting = len(parts) > 1  # the one thing that a plus may add
-        if (
-            not equals
-            or each != printable(each)
-            or not all(part.isidentifier() for part in parts)
-            or parts[0] == "hydra"
-            or (key.startswith("+") and not is_setting)
-        ):
-            raise InputError(
-                f"{place}: {printable(each)} is not a key of a run, and is not used; remove it"
-            )
-        if "$" in value:
-            raise InputError(
-                f"{place}: {printable(each)} has a reference; write the value that it stands for"
-            )
-        if not is_setting and (CONF / key).is_dir():
+        is_key = all(part.isidentifier() for part in parts) and parts[0] != "hydra"
+        is_key = is_key and (is_setting or not key.startswith("+"))
+        reason = ""
+        if not equals or not is_key or override != printable(override):
+            reason = "is not a key of a run"
+        elif "$" in value:
+            reason = "has a reference, and not the value that it stands for"
+        elif not is_setting and (CONF / key).is_dir():
             chosen = {name.strip(" '\"") for name in value.strip("[]").split(",")}
             if not chosen <= {"null", *options(key).split(", ")}:
-                raise InputError(
-                    f"{place}: {printable(each)} is no option of conf/{key}; remove it"
-                )
+                reason = f"is no option of conf/{key}"
+        if reason:
+            raise InputError(f"{place}: {printable(override)} {reason}; remove it")
 
 
 def check_targets(config: Any, place: Path, trust: Collection[str]) -> None:
@@ -86,23 +83,21 @@ def check_targets(config: Any, place: Path, trust: Collection[str]) -> None:
     Raises:
         InputError: where there is one; the message has the `trust=[...]` that allows all of them.
     """
-    named = {
-        key: str(value) for key, value in _leaves(config) if key.rpartition(".")[2] == "_target_"
-    }
-    unusable = next((each for each in named.items() if not DOTTED_NAME.fullmatch(each[1])), None)
-    if unusable:
+    untrusted = {}
+    for key, target in _leaves(config):
+        if key.rpartition(".")[2] != "_target_":
+            continue
+        if not DOTTED_NAME.fullmatch(str(target)):
+            text = printable(f"{key}={target}")
+            raise InputError(f"{place}: {text} is not the dotted name of a function")
+        if module := _untrusted_module(_group(key), target, trust):
+            untrusted[key] = (target, module)
+    if untrusted:
+        key, (target, _) = next(iter(untrusted.items()))
+        modules = ",".join(sorted({module for _, module in untrusted.values()}))
         raise InputError(
-            f"{place}: {printable('='.join(unusable))} is not the dotted name of a function"
-        )
-    foreign = {
-        key: home for key, target in named.items() if (home := _foreign_module(key, target, trust))
-    }
-    if foreign:
-        key = next(iter(foreign))
-        raise InputError(
-            f"{place}: {key}={named[key]} is no function that conf/{_group(key) or ''} names, "
-            "and is not used; if you know that code and trust it, add "
-            f"trust=[{','.join(sorted(set(foreign.values())))}]"
+            f"{place}: {key}={target} is no function that conf/{_group(key) or ''} names, and is "
+            f"not used; if you know that code and trust it, add trust=[{modules}]"
         )
 
 
@@ -114,13 +109,13 @@ def _leaves(node: Any, at: str = "") -> Iterator[tuple[str, Any]]:
         yield at, node
 
 
-def _foreign_module(key: str, target: str, trust: Collection[str]) -> str | None:
+def _untrusted_module(group: str | None, target: str, trust: Collection[str]) -> str | None:
     """Return the module to trust before `target` may be used, or None where it may be used as it
     is."""
     module, _, name = target.rpartition(".")
-    if (_group(key), target) in _functions_of_conf():
+    if (group, target) in _functions_of_conf():
         return None
-    if module == "torch.nn" and _group(key) == "activation" and _is_torch_module(name):
+    if module == "torch.nn" and group == "activation" and _is_torch_module(name):
         return None
     if not _is_within(module, trust):
         return module
@@ -138,8 +133,8 @@ def _is_within(module: str, packages: Collection[str]) -> bool:
 def _is_torch_module(name: str) -> bool:
     from torch import nn
 
-    found = getattr(nn, name, None)
-    return isinstance(found, type) and issubclass(found, nn.Module)
+    kind = getattr(nn, name, None)
+    return isinstance(kind, type) and issubclass(kind, nn.Module)
 
 
 def _group(key: str) -> str | None:
