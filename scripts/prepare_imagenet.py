@@ -123,7 +123,7 @@ def run_prepare(expected: Expected, settings: Settings, threads: int) -> None:
 
 
 def run_statistics(settings: Settings, place: Path, threads: int) -> None:
-    from rectifiers.data.colors import measure_colors
+    from rectifiers.data.imagenet.colors import measure_colors
     from rectifiers.data.imagenet.shards import ShardSplit
     from rectifiers.data.imagenet.store import read_manifest
     from rectifiers.data.transforms import Geometry

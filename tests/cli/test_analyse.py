@@ -14,7 +14,7 @@ from conftest import load_script
 from rectifiers.analysis.responses import trained
 from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.cli.composition import of_run
-from rectifiers.data.statistics import load
+from rectifiers.data.preprocess import load_preprocess
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.run import train
 from sentences import sentence as sentence_of
@@ -145,9 +145,9 @@ def test_responses_of_a_finished_run_are_those_of_its_network_on_all_training_im
     config, *_ = of_run(str(folder), {"cache_dir": f"{tmp_path}/cache"})
     setup = AnalysisSetup(config)
     images = torch.cat(list(setup.data.statistics_batches()))
-    network = trained(setup, load(folder / "statistics.pt"), folder)
+    network = trained(setup, load_preprocess(folder / "statistics.pt"), folder)
     with torch.no_grad():
-        y = network.head.fc_1(load(folder / "statistics.pt")(images).flatten(1))
+        y = network.head.fc_1(load_preprocess(folder / "statistics.pt")(images).flatten(1))
     first = printed["layers"][0]
     assert printed["images"] == len(images) == 1347
     assert first["mean"] == pytest.approx(float(y.relu().mean()), rel=1e-5)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from conftest import compose_config
-from rectifiers.data.statistics import load as load_statistics
+from rectifiers.data.preprocess import load_preprocess
 from rectifiers.evaluation.result import Result
 from rectifiers.evaluation.scores import load
 from rectifiers.evaluation.testing import evaluate
@@ -130,7 +130,7 @@ class Scored(torch.nn.Module):
     def __init__(self, config: RunConfig, folder: Path) -> None:
         super().__init__()
         self.network = build.build_network(config, build.open_source(config), None)[0]
-        self.preprocess = load_statistics(folder / "statistics.pt")
+        self.preprocess = load_preprocess(folder / "statistics.pt")
         checkpoint = torch.load(folder / "last.ckpt", weights_only=True)["state_dict"]
         own = {
             name.removeprefix("network."): w

@@ -27,8 +27,7 @@ from rectifiers.data import jpeg
 from rectifiers.data.imagenet.shards import ShardSplit
 from rectifiers.data.imagenet.source import imagenet
 from rectifiers.data.imagenet.store import INDEX, read_manifest
-from rectifiers.data.reading import Reader
-from rectifiers.data.transforms import Geometry, Plan, apply_plan, center_plan
+from rectifiers.data.transforms import Geometry, Plan, Reader, apply_plan, center_plan
 from rectifiers.runtime.compiling import Library
 from rectifiers.runtime.errors import InputError
 

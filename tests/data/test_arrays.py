@@ -6,10 +6,16 @@ import pytest
 import torch
 from scipy import stats
 
-from rectifiers.data.arrays import ArrayViews
-from rectifiers.data.module import CenterDataset, ImageData, TrainDataset
+from rectifiers.data.datamodule import CenterDataset, ImageData, TrainDataset
 from rectifiers.data.sources import ArraySplit, Source
-from rectifiers.data.transforms import Geometry, apply_plan, center_plan, draw_numbers, draw_plan
+from rectifiers.data.transforms import (
+    ArrayViews,
+    Geometry,
+    apply_plan,
+    center_plan,
+    draw_numbers,
+    draw_plan,
+)
 
 GEOMETRIES = [
     Geometry(36, 32, True),

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from conftest import compose_config
-from rectifiers.data.held_out import choose, take, three_splits
-from rectifiers.data.module import CenterDataset, ImageData, TrainDataset
-from rectifiers.data.sources import Source, digits, folder
+from rectifiers.data.datamodule import CenterDataset, ImageData, TrainDataset
+from rectifiers.data.sources import Source, digits, folder, three_splits
+from rectifiers.data.splits import choose, take
 from rectifiers.data.transforms import Geometry
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.build import inspect_source, open_source

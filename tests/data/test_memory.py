@@ -26,7 +26,7 @@ import gc, json, multiprocessing, resource, sys, time
 from pathlib import Path
 import rectifiers.training.run
 from rectifiers.data.imagenet.source import imagenet
-from rectifiers.data.module import ImageData, TrainDataset, CenterDataset
+from rectifiers.data.datamodule import ImageData, TrainDataset, CenterDataset
 from rectifiers.data.transforms import Geometry
 
 def memory_mb(process):

@@ -4,10 +4,17 @@ import pytest
 import torch
 
 from rectifiers.data import preprocess as P
-from rectifiers.data.module import ImageData
-from rectifiers.data.preprocess import PixelMoments, Preprocess, fit
+from rectifiers.data.datamodule import ImageData
+from rectifiers.data.preprocess import (
+    PixelMoments,
+    Preprocess,
+    fit,
+    load_or_fit,
+    load_preprocess,
+    save_preprocess,
+    statistics_key,
+)
 from rectifiers.data.sources import ArraySplit, Source, digits
-from rectifiers.data.statistics import load, load_or_fit, save, statistics_key
 from rectifiers.data.transforms import Geometry
 from rectifiers.runtime.errors import InputError
 
@@ -58,8 +65,8 @@ def test_a_fitted_map_is_cached_and_loaded_again(tmp_path: Path) -> None:
 def test_a_damaged_file_is_never_used(tmp_path: Path) -> None:
     path = tmp_path / "key.pt"
     right = fitted(digits())
-    save(right, path)
-    assert torch.equal(load(path).scale, right.scale)
+    save_preprocess(right, path)
+    assert torch.equal(load_preprocess(path).scale, right.scale)
     whole = torch.load(path)
     spoiled = [
         {name: part for name, part in whole.items() if name != "matrix"},
@@ -70,23 +77,23 @@ def test_a_damaged_file_is_never_used(tmp_path: Path) -> None:
         with pytest.raises(
             InputError, match=r"key\.pt is damaged .*; train.py with rerun=true fits"
         ):
-            load(path)
+            load_preprocess(path)
         assert torch.equal(load_or_fit(tmp_path, "key", lambda: right).scale, right.scale)
-        assert torch.equal(load(path).scale, right.scale)
-    save(right, path)
+        assert torch.equal(load_preprocess(path).scale, right.scale)
+    save_preprocess(right, path)
     for position in range(0, path.stat().st_size, 97):
         content = bytearray(path.read_bytes())
         content[position] ^= 0xFF
         (tmp_path / "bent.pt").write_bytes(content)
         try:
-            bent = load(tmp_path / "bent.pt").fitted()
+            bent = load_preprocess(tmp_path / "bent.pt").fitted()
         except InputError:
             continue
         assert all(
             torch.equal(bent[name], right.fitted()[name]) for name in ("offset", "scale", "matrix")
         )
     with pytest.raises(InputError, match=r"none\.pt is missing; train.py with rerun=true"):
-        load(tmp_path / "none.pt")
+        load_preprocess(tmp_path / "none.pt")
 
 
 def test_the_key_follows_every_input() -> None:

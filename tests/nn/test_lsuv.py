@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from conftest import compose_config, same_bits
 from rectifiers.analysis.setup import AnalysisSetup
-from rectifiers.data.module import CenterDataset
+from rectifiers.data.datamodule import CenterDataset
 from rectifiers.data.sources import digits
 from rectifiers.nn import initializers as I
 from rectifiers.nn.initialization import initialize

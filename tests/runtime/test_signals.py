@@ -11,7 +11,7 @@ import pytest
 
 from conftest import numbers, same_bits
 from rectifiers.data import sources
-from rectifiers.data.module import ImageData
+from rectifiers.data.datamodule import ImageData
 from rectifiers.runs import record as records
 from rectifiers.runtime.distributed import launch_command
 from rectifiers.runtime.errors import InputError

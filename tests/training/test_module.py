@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from conftest import compose_config
-from rectifiers.data.module import Batch
+from rectifiers.data.datamodule import Batch
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.nn import activations as A
 from rectifiers.nn.networks.network import Network

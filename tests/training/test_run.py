@@ -22,7 +22,7 @@ from conftest import TINY, compose_config, numbers, same_bits
 from made_up import altered
 from photos import jpeg, photo
 from processes import alone, finish, record, start, wait_for
-from rectifiers.data.module import TrainDataset
+from rectifiers.data.datamodule import TrainDataset
 from rectifiers.evaluation.counters import Errors
 from rectifiers.evaluation.result import Result
 from rectifiers.runs import record as records

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from rectifiers.analysis.setup import AnalysisSetup
-from rectifiers.data.preprocess import Preprocess
-from rectifiers.data.statistics import load
+from rectifiers.data.preprocess import Preprocess, load_preprocess
 from rectifiers.evaluation.responses import ResponseMeter, Responses
 from rectifiers.nn.networks.network import ImageNetwork
 from rectifiers.runs.config import RunConfig
@@ -38,7 +37,7 @@ def analyse(config: RunConfig, record: TrainingRecord, folder: Path) -> dict[str
             "train this run again"
         )
     setup = AnalysisSetup(config)
-    preprocess = load(folder / "statistics.pt")
+    preprocess = load_preprocess(folder / "statistics.pt")
     network = trained(setup, preprocess, folder)
     slopes = network.slopes()
     return {

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rectifiers.data.module import CenterDataset
+from rectifiers.data.datamodule import CenterDataset
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.nn.networks.network import Network, of_rows
 from rectifiers.nn.sites import LayerReport

@@ -6,11 +6,15 @@ the set's own binary version. The rows of each split are sorted by class and the
 file name, which the archive holds too."""
 
 import hashlib
-import json
-import os
-from collections.abc import Callable, Sequence
+import io
+import pickle
+import tarfile
+import zlib
+from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 
 import numpy as np
@@ -18,30 +22,24 @@ import torch
 from torchvision import datasets
 from torchvision.datasets.utils import download_url
 
-from rectifiers.data.cifar10_archive import (
-    NAMES,
-    PACKED,
-    PIXELS,
-    UNPACKED,
-    is_unpacked,
-    read_packed,
-    read_unpacked,
-)
-from rectifiers.data.folders import LeftOut, list_classes, read_rgb
-from rectifiers.data.sources import ArraySplit, Source
+from rectifiers.data.sources import Source
+from rectifiers.data.splits import ArraySplit, list_classes, read_rgb
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import atomic_file
+from rectifiers.runtime.files import atomic_file, read_bytes
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 DEFAULT = "data"
+PACKED, UNPACKED = datasets.CIFAR10.filename, datasets.CIFAR10.base_folder
+BATCHES = {"train": datasets.CIFAR10.train_list, "test": datasets.CIFAR10.test_list}  # with md5
+LARGEST_BATCH = 2**25  # bytes; the official files have 31 million
+REMEDY = "get the official archive again"
 PER_CLASS = {"train": 5000, "test": 1000}
+PIXELS = 3 * 32 * 32
 DIGESTS = (
     "12ff41c8e5e073b315a8cabb9164400e",
     "169e12e58bac22adcea07d97a9bb8377",
 )  # blake2b-128 of both splits' rows
-
-Read = Callable[[], np.ndarray]
 
 
 class _OtherImages(Exception):
@@ -55,14 +53,14 @@ def cifar10(root: str | None = None, download: bool = False, cache_dir: str = ".
     root: a folder with the official python archive, packed or unpacked, or with
     `train/<class>/<official name>.png` and `test/...`; `data/` by default. Where `download` allows
     it the archive is downloaded into `data/` or an empty
-    folder. cache_dir: where the pixels are kept as one array, as long as the files stay what they
-    are.
+    folder. cache_dir: where the pixels are kept as one array, which is used instead of any files
+    from then on.
 
     Raises:
         InputError: where there are no such files, or they hold other images.
     """
     try:
-        rows = _cached(*_find(root, download), Path(cache_dir))
+        rows = _cached(Path(cache_dir), _find(root, download))
     except _OtherImages as error:
         raise InputError(
             f"data.root={root or DEFAULT} holds other images than CIFAR-10's ({error}); get "
@@ -89,52 +87,32 @@ def _digests(rows: np.ndarray) -> tuple[str, ...]:
     )
 
 
-def _find(root: str | None, download: bool) -> tuple[list[Path], Read]:
-    """Return the files that hold the images, and a function that reads the rows of all of them."""
+def _find(root: str | None, download: bool) -> Callable[[], np.ndarray]:
+    """Return a function that reads the rows of all images, from the form that they have."""
     place = Path(root or DEFAULT)
     if root is not None and not place.is_dir():
         raise InputError(
             f"data.root={root} is not a folder; create it, or leave data.root out to use data/"
         )
-    if _has_splits(place):
-        images = [
-            image for split in PER_CLASS for image in _list_images(place / split, PER_CLASS[split])
-        ]
-        return [path for path, _ in images], partial(_read_images, images)
+    if all((place / split).is_dir() for split in PER_CLASS):
+        return partial(_read_images, place)
     for folder in (place / UNPACKED, place):
-        if is_unpacked(folder):
-            return [folder / name for name in NAMES], partial(read_unpacked, folder)
-    if not (place / PACKED).is_file():
-        if root is not None:
-            _check_is_empty(place)
+        if all((folder / name).is_file() for batches in BATCHES.values() for name, _ in batches):
+            return partial(_read_batches, folder)
+    archive = place / PACKED
+    if not archive.is_file():
         _download(place, download)
-    return [place / PACKED], partial(read_packed, place / PACKED)
-
-
-def _has_splits(folder: Path) -> bool:
-    return all((folder / split).is_dir() for split in PER_CLASS)
-
-
-def _check_is_empty(place: Path) -> None:
-    """Refuse a folder of other files: more likely it is a mistake than the place for the
-    archive."""
-    if place.resolve() == Path(DEFAULT).resolve() or all(
-        path.name.startswith(".") for path in place.iterdir()
-    ):
-        return
-    parent = place.absolute().parent
-    remedy = (
-        f"did you mean its parent, data.root={parent}?"
-        if _has_splits(parent)
-        else f"put {PACKED} there, give an empty folder for the download, or read images of "
-        "your own by data=folder"
-    )
-    raise InputError(
-        f"data.root={place} has no train/ and test/, nor the official archive of CIFAR-10; {remedy}"
-    )
+    return partial(_read_batches, archive)
 
 
 def _download(place: Path, is_allowed: bool) -> None:
+    is_default = place.resolve() == Path(DEFAULT).resolve()
+    if not is_default and any(not path.name.startswith(".") for path in place.iterdir()):
+        raise InputError(  # more likely a mistake than the place for the archive
+            f"data.root={place} has no train/ and test/, nor the official archive of CIFAR-10; "
+            f"give the folder that has, or an empty one for the download of {PACKED}, or read "
+            "images of your own by data=folder"
+        )
     if not is_allowed:
         raise InputError(
             f"data=cifar10 has no files under data.root={place} and data.download=false; put "
@@ -152,16 +130,20 @@ def _download(place: Path, is_allowed: bool) -> None:
 
 def _list_images(folder: Path, per_class: int) -> list[tuple[Path, int]]:
     """Return the image files of a split in order, with their classes."""
-    found = list_classes(folder, LeftOut())
-    if tuple(found) != CLASSES:
+    classes = list_classes(folder, [])
+    if tuple(classes) != CLASSES:
         raise _OtherImages(f"{folder} has other classes")
-    for name, paths in found.items():
+    for name, paths in classes.items():
         if len(paths) != per_class:
             raise _OtherImages(f"{folder / name} has {len(paths):,} images and not {per_class:,}")
-    return [(path, label) for label, paths in enumerate(found.values()) for path in paths]
+    return [(path, label) for label, paths in enumerate(classes.values()) for path in paths]
 
 
-def _read_images(images: Sequence[tuple[Path, int]]) -> np.ndarray:
+def _read_images(root: Path) -> np.ndarray:
+    """Return the rows of all images of a folder of PNG files."""
+    images = []
+    for split, per_class in PER_CLASS.items():
+        images += _list_images(root / split, per_class)
     rows = np.empty((len(images), 1 + PIXELS), np.uint8)
     with progress_bar("reading all images", len(images), "files") as advance:
         for row, (path, label) in zip(rows, images, strict=True):
@@ -175,34 +157,89 @@ def _read_images(images: Sequence[tuple[Path, int]]) -> np.ndarray:
     return rows
 
 
-def _cached(files: Sequence[Path], read: Read, cache_dir: Path) -> np.ndarray:
-    """Return the rows of all images, uint8 [60000, 3073]: those in the cache, where it knows
-    `files` as they are.
+# what the official pickles, written by Python 2 and an old NumPy, ask for
+PICKLED = {
+    ("numpy.core.multiarray", "_reconstruct"): lambda *_: np.ndarray(0, np.uint8),
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): lambda name, *_: np.dtype(name),
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes dicts, lists, texts, bytes, numbers and NumPy arrays, and nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in PICKLED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        return PICKLED[module, name]
+
+
+def _read_batches(place: Path) -> np.ndarray:
+    """Return the rows of all images of the official archive: `place` is that or a folder with its
+    files. Nothing is unpickled but bytes with the official md5, and nothing is written to disk.
+
+    Raises:
+        InputError: where a batch cannot be read, or is not the official one.
+    """
+    bodies = _packed_batches(place) if place.is_file() else {}
+    splits = []
+    for batches in BATCHES.values():
+        images: list[tuple[int, bytes, np.ndarray]] = []  # class, file name, pixels
+        for name, md5 in batches:
+            path = place / name
+            try:
+                body = bodies[name] if bodies else read_bytes(path, LARGEST_BATCH)
+            except OSError as error:
+                raise InputError(f"{path} cannot be read ({error}); {REMEDY}") from error
+            except KeyError as error:
+                raise InputError(f"{place} has no {name} of the official size; {REMEDY}") from error
+            if hashlib.md5(body, usedforsecurity=False).hexdigest() != md5:
+                raise InputError(f"{path} is not the official one, by its md5; {REMEDY}")
+            batch = _Unpickler(io.BytesIO(body), encoding="bytes").load()
+            pixels = batch[b"data"].reshape(-1, PIXELS)
+            images += zip(batch[b"labels"], batch[b"filenames"], pixels, strict=True)
+        images.sort(key=itemgetter(0, 1))
+        labels = np.array([label for label, _, _ in images], np.uint8)
+        splits.append(np.column_stack([labels, np.stack([pixels for _, _, pixels in images])]))
+    return np.concatenate(splits)
+
+
+def _packed_batches(archive: Path) -> dict[str, bytes]:
+    """Return the files of the batches in the packed archive, by their names."""
+    names = {name for batches in BATCHES.values() for name, _ in batches}
+    bodies = {}
+    try:
+        with tarfile.open(archive, "r:gz") as members:
+            for member in members:
+                name = Path(member.name).name
+                if name in names and member.isreg() and member.size <= LARGEST_BATCH:
+                    file = members.extractfile(member)
+                    assert file is not None
+                    bodies[name] = file.read()
+    except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:
+        raise InputError(f"{archive} cannot be read ({error}); {REMEDY}") from error
+    return bodies
+
+
+def _cached(cache_dir: Path, read: Callable[[], np.ndarray]) -> np.ndarray:
+    """Return the rows of all images, uint8 [60000, 3073], from the cache or by `read`.
 
     Raises:
         _OtherImages: where they are not those of CIFAR-10, by their hash.
     """
-    stats = [(path, os.stat(path)) for path in files]
-    states = [
-        [str(path.absolute()), s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino]
-        for path, s in stats
-    ]
-    key = hashlib.blake2b(json.dumps(states).encode(), digest_size=8).hexdigest()
-    kept, known = (cache_dir / "cifar10" / name for name in ("rows.npy", key))
+    path = cache_dir / "cifar10" / "rows.npy"
     try:
-        if known.exists():
-            rows = np.load(kept, allow_pickle=False)
-            if _digests(rows) == DIGESTS:
-                return rows
-    except (OSError, EOFError, ValueError):  # it is gone or damaged
+        rows = np.load(path, allow_pickle=False)
+        if _digests(rows) == DIGESTS:
+            return rows
+    except (OSError, EOFError, ValueError):  # it is missing or damaged
         pass
     rows = read()
     if _digests(rows) != DIGESTS:
         raise _OtherImages("their pixels and labels have another hash")
     try:
-        with atomic_file(kept) as file:
+        with atomic_file(path) as file:
             np.save(file, rows)
-        known.touch()
     except OSError as error:
         raise InputError(
             f"cache_dir cannot be written ({error}); give another cache_dir"

@@ -3,76 +3,36 @@
 A new source is a function here (or in any importable module) that returns a `Source`, and a file in
 `conf/data/` that names it. It writes to its `root` only where its parameter `download` is true."""
 
-import gzip
 import hashlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated
 from urllib.error import URLError
 
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
 from torchvision import datasets
 
-from rectifiers.data.folders import LeftOut, folder_split, list_classes
-from rectifiers.data.inspection import Inspection
+from rectifiers.data.images import Inspection
+from rectifiers.data.splits import (
+    ArraySplit,
+    FolderSplit,
+    Split,
+    choose,
+    list_classes,
+    part_digest,
+    split_balanced,
+    take,
+)
 from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Range
 
 UNPINNED = "unpinned-"
-
-
-class Split(Protocol):
-    """Images with labels, by index.
-
-    A split that also has `encoded(index) -> bytes`, the file that `image` decodes to RGB, is read
-    faster for JPEG files. One that has `inspect(cache_dir) -> Inspection` is looked at before it is
-    used, by one process for all, and `outline() -> str` is then a hash of what is known of it
-    without reading."""
-
-    @property
-    def labels(self) -> Sequence[int]:
-        """The class of every image, by index."""
-        ...
-
-    def image(self, index: int) -> Tensor:
-        """Return one image, uint8 [C, H, W]."""
-        ...
-
-    def shape(self, index: int) -> tuple[int, int]:
-        """Return the height and width of one image, without decoding it."""
-        ...
-
-    def digest(self) -> str:
-        """Return a hash of every image's content and label, the same on any machine."""
-        ...
-
-
-@dataclass(frozen=True)
-class ArraySplit:
-    """Images of one size in memory, uint8 [N, C, H, W]."""
-
-    images: Tensor
-    labels: Sequence[int]
-
-    def image(self, index: int) -> Tensor:
-        return self.images[index]
-
-    def shape(self, index: int) -> tuple[int, int]:
-        height, width = self.images.shape[-2:]
-        return height, width
-
-    def digest(self) -> str:
-        content = hashlib.blake2b(str(tuple(self.images.shape)).encode(), digest_size=16)
-        content.update(self.images.contiguous().numpy().tobytes())
-        content.update(np.asarray(self.labels, dtype="<i8").tobytes())
-        return content.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -133,8 +93,8 @@ class Source:
         return " ".join(getattr(split, "outline", split.digest)() for split in self._splits)
 
     def inspected(self, cache_dir: Path, *, skip_bad: bool) -> "Source":
-        """Return the source with its hashes, after a look at all files of all splits, or as it is
-        with known ones.
+        """Return the source with its hashes, for which all files of all splits are read, or as it
+        is with known ones.
 
         Raises:
             InputError: for an image that cannot be read. With `skip_bad`, one of training is named
@@ -148,23 +108,15 @@ class Source:
             else Inspection(split.digest(), [])
             for split in self._splits
         )
-        if slow := train.slow + sum(found.slow for found in others):
-            images = sum(len(split.labels) for split in self._splits)
-            warnings.warn(
-                f"{slow:,} of {images:,} images are JPEG files that the C decoder leaves to "
-                "Pillow, which takes two to "
-                "three times as long: progressive, of four colours, or of unusual form",
-                stacklevel=2,
-            )
-        if skip_bad and train.unreadable:
-            warnings.warn(
-                f"{_first_of(train.unreadable)}; others take the places of such images",
-                stacklevel=2,
-            )
-        fatal = [sentence for found in others for sentence in found.unreadable]
-        if fatal := fatal if skip_bad else [*train.unreadable, *fatal]:
+        fatal = [sentence for inspection in others for sentence in inspection.unreadable]
+        if not skip_bad:
+            fatal = [*train.unreadable, *fatal]
+        elif train.unreadable:
+            first = _first_of(train.unreadable)
+            warnings.warn(f"{first}; others take the places of such images", stacklevel=2)
+        if fatal:
             raise InputError(_first_of(fatal))
-        return replace(self, digests=(train.digest, *(found.digest for found in others)))
+        return replace(self, digests=(train.digest, *(other.digest for other in others)))
 
     @property
     def _mark(self) -> str:
@@ -176,25 +128,27 @@ def _first_of(sentences: Sequence[str]) -> str:
     return f"{sentences[0]}{more}"
 
 
-def split_balanced(
-    labels: Sequence[int], val_fraction: float, split_seed: int
-) -> tuple[list[int], list[int]]:
-    """Return ascending (train, val) indices, disjoint and complete, with the same share of each
-    class in val.
+def three_splits(source: Source, val_per_class: int | None = None) -> Source:
+    """Return `source` with its held-out images as test, and a part of its training images as val.
 
-    A pure function of its arguments. A class's share is exact to within one image.
+    A source that has three splits already keeps them. The rule is fixed: it depends on the order of
+    the training images alone, and on no seed. val_per_class: images of each class; None for a
+    tenth, and at least one.
+
+    Raises:
+        InputError: where a class has too few images.
     """
-    from sklearn.model_selection import StratifiedShuffleSplit
-
-    splitter = StratifiedShuffleSplit(n_splits=1, test_size=val_fraction, random_state=split_seed)
-    try:
-        train, val = next(splitter.split(np.zeros(len(labels)), labels))
-    except ValueError as error:
-        raise InputError(
-            f"data.val_fraction={val_fraction} leaves a class without images in one split "
-            f"({len(labels)} images of {len(set(labels))} classes); give a fraction nearer to 0.5"
-        ) from error
-    return sorted(train.tolist()), sorted(val.tolist())
+    if source.test is not None:
+        return source
+    train, val = choose(source.train.labels, source.classes, val_per_class)
+    return replace(
+        source,
+        train=take(source.train, train),
+        val=take(source.train, val),
+        test=source.val,
+        digests=source.split_digests,
+        remainder=part_digest(source.split_digests[0], train),
+    )
 
 
 def digits(
@@ -218,78 +172,34 @@ def digits(
     return Source("digits", tuple(str(c) for c in range(10)), 1, train_split, val_split)
 
 
-DEBIAN_FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
-IDX_SHAPES = {"train": (60000, 28, 28), "t10k": (10000, 28, 28)}
-
-
 def fashion_mnist(root: str | None = None, download: bool = False) -> Source:
     """Fashion-MNIST (Xiao et al. 2017): 60,000 + 10,000 grey images, 28 x 28, ten classes.
 
-    root: a folder with the four `.gz` files (by default that of Debian's package
-    `dataset-fashion-mnist`), or one in torchvision's layout. Where neither exists, the files are
-    downloaded into `data/` if `download` allows it."""
-    folder = Path(root or DEBIAN_FASHION_MNIST)
-    if (folder / "train-images-idx3-ubyte.gz").is_file():
-        splits = [_read_gz(folder, part) for part in ("train", "t10k")]
-    else:
-        fetched = _fetch("fashion_mnist", datasets.FashionMNIST, root, download)
-        splits = [ArraySplit(part.data[:, None], part.targets.tolist()) for part in fetched]
-    return Source("fashion_mnist", tuple(datasets.FashionMNIST.classes), 1, splits[0], splits[1])
-
-
-def _fetch(name: str, dataset: type, root: str | None, download: bool) -> list:
-    """Return both splits of a torchvision data set, downloaded if they are missing."""
+    root: a folder in torchvision's layout, `data/` by default, into which the files are downloaded
+    where they are missing and `download` allows it."""
     place = Path(root or "data")
     if root is not None and not place.is_dir():
         raise InputError(
             f"data.root={root} is not a folder; create it, or leave data.root out to use data/"
         )
     try:
-        return [dataset(place, train=train, download=False) for train in (True, False)]
-    except RuntimeError as missing:
-        if not download:
-            raise InputError(
-                f"data={name} has no whole files under data.root={place} and data.download=false; "
-                "put them there, or give data.download=true"
-            ) from missing
+        parts = [datasets.FashionMNIST(place, train, download=download) for train in (True, False)]
+    except (URLError, OSError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"data=fashion_mnist is not under data.root={place} and could not be downloaded "
+            f"({reason}); put torchvision's files there, or choose data=digits, which needs none"
+            if download
+            else f"data=fashion_mnist has no whole files under data.root={place} and "
+            "data.download=false; put them there, or give data.download=true"
+        ) from error
     except Exception as error:  # damage can raise anything
         raise InputError(
-            f"data={name} under data.root={place} is damaged ({error}); remove it and fetch it "
-            "again"
+            f"data=fashion_mnist under data.root={place} is damaged ({error}); remove it and fetch "
+            "it again"
         ) from error
-    try:
-        return [dataset(place, train=train, download=True) for train in (True, False)]
-    except (URLError, OSError, RuntimeError) as error:
-        raise InputError(
-            f"data={name} is not under data.root={place} and could not be downloaded "
-            f"({' '.join(str(error).split())}); "
-            "put torchvision's files there, or choose data=digits, which needs none"
-        ) from error
-
-
-def _read_gz(folder: Path, part: str) -> ArraySplit:
-    count, *side = IDX_SHAPES[part]
-    images = _read_idx(folder / f"{part}-images-idx3-ubyte.gz", (count, *side))
-    labels = _read_idx(folder / f"{part}-labels-idx1-ubyte.gz", (count,))
-    return ArraySplit(torch.from_numpy(images)[:, None], labels.tolist())
-
-
-def _read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """Read a gzipped IDX file of bytes; its header must give `shape`, and no more than that is
-    unpacked."""
-    header = np.array([0x00000800 + len(shape), *shape], dtype=">u4").tobytes()
-    size = int(np.prod(shape))
-    try:
-        with gzip.open(path) as file:
-            content = file.read(len(header) + size + 1)
-    except (OSError, EOFError) as error:
-        raise InputError(f"{path} cannot be read ({error}); install the data again") from error
-    if content[: len(header)] != header or len(content) != len(header) + size:
-        raise InputError(
-            f"{path} is not the IDX file of {shape} bytes that Fashion-MNIST has; install the "
-            "data again"
-        )
-    return np.frombuffer(content, np.uint8, offset=len(header)).reshape(shape).copy()
+    train, val = (ArraySplit(part.data[:, None], part.targets.tolist()) for part in parts)
+    return Source("fashion_mnist", tuple(datasets.FashionMNIST.classes), 1, train, val)
 
 
 def folder(root: str | None = None) -> Source:
@@ -297,8 +207,8 @@ def folder(root: str | None = None) -> Source:
     train, images are RGB.
 
     `test/<class>/*` is a third split. Transparency is dropped, an EXIF rotation is not applied, and
-    links are followed. One warning counts what is not read: images that lie in no class, hidden
-    files, files of other formats, and the classes that val or test have no images of.
+    links are followed. One warning counts the files that are not read and the classes that val or
+    test have no images of.
 
     Raises:
         InputError: for a missing folder, a single class, a class without training images, a class
@@ -309,50 +219,62 @@ def folder(root: str | None = None) -> Source:
             "data=folder needs data.root=<a folder with train/<class>/* and val/<class>/*>"
         )
     base = Path(root)
-    for part in (base, base / "train", base / "val"):
-        if not part.is_dir():
+    for place in (base, base / "train", base / "val"):
+        if not place.is_dir():
             raise InputError(
-                f"{part} is not a folder; data.root must hold train/<class>/* and val/<class>/*"
+                f"{place} is not a folder; data.root must hold train/<class>/* and val/<class>/*"
             )
-    left_out = LeftOut()
-    held_out = ["val", "test"] if (base / "test").is_dir() else ["val"]
-    images = {part: list_classes(base / part, left_out) for part in ("train", *held_out)}
-    train, classes = images["train"], tuple(images["train"])
+    skipped: list[str] = []
+    parts = [part for part in ("train", "val", "test") if (base / part).is_dir()]
+    images = {part: list_classes(base / part, skipped) for part in parts}
+    classes = tuple(images["train"])
+    _check_train(base / "train", images["train"])
+    notes = []
+    if skipped:
+        notes.append(f"{len(skipped):,} files are not read, such as {min(skipped)}")
+    for part in parts[1:]:
+        lacking = _missing_classes(base / part, images[part], classes)
+        if lacking:
+            notes.append(
+                f"{part} has no images of some classes ({len(lacking):,}, such as {lacking[0]})"
+            )
+    if notes and world().rank == 0:
+        warnings.warn(f"data.root={root}: {'; '.join(notes)}", stacklevel=2)
+    splits = {part: FolderSplit.of_classes(base, classes, images[part]) for part in parts}
+    return Source("folder", classes, 3, splits["train"], splits["val"], test=splits.get("test"))
+
+
+def _check_train(folder: Path, images: Mapping[str, Sequence[Path]]) -> None:
+    """Raise an InputError unless there are two classes at least, and images of each."""
+    classes = list(images)
     if not classes:
-        raise InputError(
-            f"{base / 'train'} has no class folders; put the images into train/<class>/"
-        )
+        raise InputError(f"{folder} has no class folders; put the images into train/<class>/")
     if len(classes) == 1:
         raise InputError(
-            f"{base / 'train'} has a single class, {classes[0]}; add a folder for each other class"
+            f"{folder} has a single class, {classes[0]}; add a folder for each other class"
         )
-    for name in classes:
-        if not train[name]:
+    for name, paths in images.items():
+        if not paths:
+            raise InputError(f"{folder / name} holds no images; add some or remove the class")
+
+
+def _missing_classes(
+    folder: Path, images: Mapping[str, Sequence[Path]], classes: Sequence[str]
+) -> list[str]:
+    """Return the classes without images in a held-out split.
+
+    Raises:
+        InputError: for a class that is not in train, or a split without images.
+    """
+    for name in images:
+        if name not in classes:
             raise InputError(
-                f"{base / 'train' / name} holds no images; add some or remove the class"
+                f"{folder / name} is a class that {folder.parent / 'train'} has not; add it "
+                f"there or remove it from {folder.name}"
             )
-    parts = [f"not read are {left_out.sentence()}"] if left_out.counts else []
-    for name in held_out:
-        for group in images[name]:
-            if group not in classes:
-                raise InputError(
-                    f"{base / name / group} is a class that {base / 'train'} has not; add it "
-                    "there or remove it from "
-                    f"{name}"
-                )
-        if not any(images[name].values()):
-            raise InputError(f"{base / name} holds no images; put them into {name}/<class>/")
-        lacking = [group for group in classes if not images[name].get(group)]
-        if lacking:
-            parts.append(
-                f"{name} has no images of some classes ({len(lacking):,}, such as {lacking[0]})"
-            )
-    if parts and world().rank == 0:
-        warnings.warn(f"data.root={root}: {'; '.join(parts)}", stacklevel=2)
-    train_split, *others = (folder_split(base, classes, found) for found in images.values())
-    return Source(
-        "folder", classes, 3, train_split, others[0], test=others[1] if len(others) > 1 else None
-    )
+    if not any(images.values()):
+        raise InputError(f"{folder} holds no images; put them into {folder.name}/<class>/")
+    return [name for name in classes if not images.get(name)]
 
 
 PHOTO_CLASSES, PHOTOS_PER_CLASS = 6, {"train": 12, "val": 4}

@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as F
 
-from rectifiers.data.limits import LARGEST_PX
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.data.transforms import pad, resize_shorter, resized
 from rectifiers.evaluation.windows import mean_window_scores
 from rectifiers.nn.networks.network import ImageNetwork, Network, of_rows
 from rectifiers.nn.networks.rows import map_sizes, multiply_adds
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.ranges import Range
+from rectifiers.runtime.ranges import LARGEST_PX, Range
 
 NEEDS_MAPS = (
     "testing on maps needs some, and this network has no conv layers; choose "

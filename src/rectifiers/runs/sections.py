@@ -6,12 +6,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from rectifiers.data.limits import LARGEST_PX
 from rectifiers.nn.networks.rows import Row, expand
 from rectifiers.runs.texts import Project
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
-from rectifiers.runtime.ranges import LARGEST, Count, NonNegative, Positive, Range, Real
+from rectifiers.runtime.ranges import LARGEST, LARGEST_PX, Count, NonNegative, Positive, Range, Real
 from rectifiers.runtime.schema import Section, Words
 
 Pixels = Annotated[int, Range(ge=1, le=LARGEST_PX)]

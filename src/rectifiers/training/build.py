@@ -13,11 +13,9 @@ from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from rectifiers.data.held_out import three_splits
-from rectifiers.data.module import ImageData
-from rectifiers.data.preprocess import PixelMoments, Preprocess, fit
-from rectifiers.data.sources import Source
-from rectifiers.data.statistics import load_or_fit, statistics_key
+from rectifiers.data.datamodule import ImageData
+from rectifiers.data.preprocess import PixelMoments, Preprocess, fit, load_or_fit, statistics_key
+from rectifiers.data.sources import Source, three_splits
 from rectifiers.data.transforms import Geometry
 from rectifiers.nn.drift import warn_of_drift
 from rectifiers.nn.initializers import needs_images

@@ -12,7 +12,7 @@ from pytorch_lightning.callbacks import Callback
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from rectifiers.data.module import Batch, CenterDataset
+from rectifiers.data.datamodule import Batch, CenterDataset
 from rectifiers.nn.networks.network import of_rows
 from rectifiers.runtime.ranges import Count, Range
 from rectifiers.theory.fisher import check_two_layers, measure

@@ -26,7 +26,7 @@ from pytorch_lightning.callbacks import Callback, RichProgressBar
 from pytorch_lightning.plugins.environments import TorchElasticEnvironment
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
-from rectifiers.data.module import ImageData
+from rectifiers.data.datamodule import ImageData
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import stderr
 from rectifiers.runtime.errors import InputError

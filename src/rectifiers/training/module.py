@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torchmetrics import MeanMetric
 
-from rectifiers.data.module import Batch
+from rectifiers.data.datamodule import Batch
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.evaluation.counters import ErrorCounter
 from rectifiers.evaluation.responses import ResponseMeter

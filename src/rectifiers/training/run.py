@@ -9,8 +9,8 @@ import torch
 import yaml
 from pytorch_lightning.callbacks import Callback
 
+from rectifiers.data.preprocess import save_preprocess
 from rectifiers.data.sources import Source
-from rectifiers.data.statistics import save
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import Found, Outcome, begin, find, run_folder, run_lock, was_started_by
@@ -166,7 +166,7 @@ def begin_folder(run: Run) -> None:
             [entry.as_dict() for entry in run.init_report], sort_keys=False
         )
         write_text(run.folder / "init_report.yaml", init_report)
-        save(run.preprocess, run.folder / "statistics.pt")
+        save_preprocess(run.preprocess, run.folder / "statistics.pt")
     except OSError as error:
         raise InputError(
             f"runs_dir={run.config.runs_dir} cannot be written ({error}); give another"

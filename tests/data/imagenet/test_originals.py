@@ -9,9 +9,9 @@ from PIL import Image
 
 from conftest import load_script
 from rectifiers.data import jpeg
-from rectifiers.data.folders import read_rgb
 from rectifiers.data.imagenet.originals import ODDITIES, WAYS, to_stored, transcoder
 from rectifiers.data.imagenet.store import STORED_AS
+from rectifiers.data.splits import read_rgb
 from rectifiers.runtime.errors import InputError
 
 MINIATURE = load_script("make_miniature")

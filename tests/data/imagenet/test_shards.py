@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import torch
 
-from rectifiers.data import inspection
+from rectifiers.data import images
+from rectifiers.data.datamodule import ImageData
 from rectifiers.data.imagenet.shards import ShardSplit
 from rectifiers.data.imagenet.source import imagenet
 from rectifiers.data.imagenet.store import MANIFEST, read_manifest
-from rectifiers.data.module import ImageData
 from rectifiers.data.sources import Source
 from rectifiers.data.transforms import Geometry
 from rectifiers.runtime.errors import InputError
@@ -128,7 +128,7 @@ def test_a_damaged_image_is_named_by_its_index(copied: Path) -> None:
 def test_a_damaged_validation_image_is_met_before_training_and_a_sound_split_read_once(
     copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspection, "SETTLED_NS", -1)
+    monkeypatch.setattr(images, "SETTLED_NS", -1)
     read: list[str] = []
     encoded = ShardSplit.encoded
     monkeypatch.setattr(

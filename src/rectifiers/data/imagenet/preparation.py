@@ -7,12 +7,13 @@ import os
 import re
 import shutil
 import zlib
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 from filelock import lock_descriptor
@@ -39,7 +40,6 @@ from rectifiers.data.imagenet.store import (
     shard_name,
 )
 from rectifiers.data.images import digest_files
-from rectifiers.data.parallel import map_in_order
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file, write_text
 
@@ -49,6 +49,8 @@ MOST_NAMED = (
 Members = Callable[
     [], list[Member]
 ]  # lists the images of one class, the unit of work between two commits
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 VAL_NAME = re.compile(r"ILSVRC2012_val_[0-9]{8}\.JPEG")
 
 
@@ -255,6 +257,27 @@ def _store(
             }
         )
     return {"read": sum(member.bytes for member in members), "images": images}
+
+
+def map_in_order(
+    work: Callable[[Item], Result], items: Iterable[Item], threads: int
+) -> Iterator[Result]:
+    """Yield `work(item)` for every item, in the order of the items; at most 2 per thread are in
+    memory.
+
+    Threads instead of processes: decoders release the GIL, and no process outlives a kill.
+    """
+    waiting: deque[Future[Result]] = deque()
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) >= 2 * threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _images(part: Path, split: str) -> Iterator[dict[str, Any]]:

@@ -11,15 +11,15 @@ import numpy as np
 from torch import Tensor
 from zlib_ng.zlib_ng import crc32
 
-from rectifiers.data.folders import read_rgb
 from rectifiers.data.imagenet.store import INDEX, STORED_AS, shard_name
-from rectifiers.data.inspection import Inspection, look_at_files, memory_path
+from rectifiers.data.images import Inspection, remember
+from rectifiers.data.splits import read_rgb
 from rectifiers.runtime.errors import InputError
 
 
 class ShardSplit:
     """One split of a prepared folder, opened in milliseconds whatever its size; a `Split` of
-    `data.sources`.
+    `data.splits`.
 
     Bytes are read by pread: a truncated shard is an error message instead of a dead process (as
     under mmap), forked workers share the open files, and a pickled split opens its own.
@@ -137,27 +137,21 @@ class ShardSplit:
         return self._digest
 
     def inspect(self, cache_dir: Path | None) -> Inspection:
-        """Compare the images of a validation split with their checksums, unless the memory in
-        `cache_dir` knows that their shards have not changed since.
+        """Compare the images of a validation split with their checksums, unless their
+        shards have not changed since an inspection that `cache_dir` keeps.
 
         Those of a training split, 140 GB of ImageNet, are compared when they are read: all of them
         within an epoch."""
         if self.name == "train":
             return Inspection(self._digest, [])
-        memory = cache_dir and memory_path(
-            cache_dir, str(self.folder.resolve()), self._index_sha256
-        )
-        found = look_at_files(
-            self._shards, [path.name for path in self._shards], self._damages, memory
-        )
-        return Inspection(self._digest, [sentence for sentences in found for sentence in sentences])
+        about = [str(self.folder.resolve()), self._index_sha256]
+        return remember(cache_dir, self._shards, about, self._inspect)
 
-    def _damages(self, path: Path) -> list[str]:
-        """Return a sentence about each image of a shard that is not what was written there."""
-        sentences = []
-        for index in np.flatnonzero(self._index["shard"] == self._shards.index(path)):
+    def _inspect(self) -> Inspection:
+        unreadable = []
+        for index in range(len(self.labels)):
             try:
-                self.encoded(int(index))
+                self.encoded(index)
             except InputError as error:
-                sentences.append(str(error))
-        return sentences
+                unreadable.append(str(error))
+        return Inspection(self._digest, unreadable)

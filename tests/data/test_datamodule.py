@@ -7,9 +7,9 @@ import torch
 from PIL import Image
 
 from photos import jpeg, photo, write_folder
+from rectifiers.data import datamodule
 from rectifiers.data import jpeg as decoder
-from rectifiers.data import module
-from rectifiers.data.module import Batch, ImageData, TrainDataset
+from rectifiers.data.datamodule import Batch, ImageData, TrainDataset
 from rectifiers.data.sources import Source, digits, folder
 from rectifiers.data.transforms import Geometry, apply_plan, draw_plan
 from rectifiers.runtime.errors import InputError
@@ -39,7 +39,7 @@ def digit_data(workers: int, epoch: int) -> ImageData:
 
 
 def test_validation_meets_every_image_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_IMAGES", 64)  # the last batch of the 450 is a part of one
+    monkeypatch.setattr(datamodule, "MAX_IMAGES", 64)  # the last batch of the 450 is a part of one
     loaded = list(digit_data(0, 0).val_dataloader())
     assert {len(batch.labels) for batch in loaded} == {64, 450 % 64}
     assert torch.cat([batch.labels for batch in loaded]).tolist() == list(digits().val.labels)

@@ -15,11 +15,16 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from rectifiers.data import jpeg
-from rectifiers.data.arrays import ArrayViews
-from rectifiers.data.reading import PlanFor, Reader
 from rectifiers.data.samplers import ShuffledBatches
 from rectifiers.data.sources import Source
-from rectifiers.data.transforms import Geometry, center_plan, draw_plan
+from rectifiers.data.transforms import (
+    ArrayViews,
+    Geometry,
+    PlanFor,
+    Reader,
+    center_plan,
+    draw_plan,
+)
 from rectifiers.runtime.distributed import SINGLE_PROCESS, World
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import iterate_until_stopped, leave_signals_to_the_parent

@@ -8,10 +8,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from rectifiers.data.parallel import map_in_order
-from rectifiers.data.reading import Reader
-from rectifiers.data.sources import Split
-from rectifiers.data.transforms import COLOR_VALUES, COLOR_VECTORS, Geometry, center_plan
+from rectifiers.data.imagenet.preparation import map_in_order
+from rectifiers.data.splits import Split
+from rectifiers.data.transforms import (
+    COLOR_VALUES,
+    COLOR_VECTORS,
+    Geometry,
+    Reader,
+    center_plan,
+)
 from rectifiers.runtime.errors import InputError
 
 # of the pinned eigenvalues and eigenvectors; an eigensolver's last bits differ between machines
