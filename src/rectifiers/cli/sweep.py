@@ -26,7 +26,7 @@ from rich.table import Table
 from rectifiers.cli.composition import Choices, compose_with_choices, parse_overrides, resolve
 from rectifiers.results.statistics import mean_of
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.folder import find, run_folder
+from rectifiers.runs.folder import find, is_locked, run_folder
 from rectifiers.runs.identity import canonical_json, run_id, science
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.record import TrainingRecord
