@@ -20,9 +20,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from rectifiers.claims.claims import Claim, claim_exclusion_reason, claims, runs_of, search_runs
+from rectifiers.claims.records import load
 from rectifiers.cli.sweep import compose_job, plan
-from rectifiers.results.claim_records import load
-from rectifiers.results.claims import Claim, claim_exclusion_reason, claims, runs_of, search_runs
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.provenance import is_changed

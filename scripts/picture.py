@@ -11,8 +11,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
-from rectifiers.results import claim_records
-from rectifiers.results.claims import claims, runs_of
+from rectifiers.claims.claims import claims, runs_of
+from rectifiers.claims.records import load
 from rectifiers.results.figures import write_svg
 from rectifiers.results.generated import refuse_stale
 from rectifiers.runtime.programs import cli_errors
@@ -33,7 +33,7 @@ INKS = {  # of the text, the grid and the two arms, on pages of either kind
 def curves() -> dict[str, list[list[float]]]:
     """Return the error in percent after every epoch, of every seed of each arm."""
     (claim,) = (claim for claim in claims() if claim.name == CLAIM)
-    found = runs_of(claim, claim_records.load(ROOT / "results" / "claims"))
+    found = runs_of(claim, load(ROOT / "results" / "claims"))
     return {
         arm: [record.curve(ERROR) for _, record in sorted(found[arm].items())] for arm in LABELS
     }

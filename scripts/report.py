@@ -1,4 +1,4 @@
-"""Records to tables, figures, and Weights & Biases.
+"""Records to tables, claims, and Weights & Biases.
 
 Examples:
   python scripts/report.py show activation=prelu,relu data=digits protocol=dense
@@ -12,7 +12,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from os.path import isdir  # unlike Path.is_dir: False of a name that is too long for a path
@@ -22,26 +22,14 @@ from typing import Any
 import yaml
 from rich.console import Group
 
-from rectifiers.results import (
-    claim_records,
-    claims_table,
-    criteria,
-    findings,
-    readme,
-    searches,
-    tables,
-)
-from rectifiers.results.claims import (
-    Answer,
-    answer,
-    arm_hash,
-    claim_exclusion_reason,
-    claims,
-    runs_of,
-    search_runs,
-)
+from rectifiers.claims import records as claim_records
+from rectifiers.claims import report as claims_report
+from rectifiers.claims.claims import arm_hash, claim_exclusion_reason, claims, runs_of, search_runs
+from rectifiers.claims.judge import answer, check_rates
+from rectifiers.results import tables
+from rectifiers.results.benchmark import readme
 from rectifiers.results.comparison import compare
-from rectifiers.results.eligibility import CLAIM, PLACE, described, exclusion_reason
+from rectifiers.results.eligibility import CLAIM, PLACE, described, exclusion_reason, known
 from rectifiers.results.generated import filled, refuse_stale, stale_files, write_or_check
 from rectifiers.results.listing import Found, find, gather, select, usual_protocol
 from rectifiers.results.numerical_floor import rounding_table
@@ -60,7 +48,6 @@ RUNS = Path("runs")
 ALL = "evaluation=calibration"  # every protocol
 # of committed files, the longest first; each names what differs, and the command that writes it
 CHECKS = (
-    "report.py experiments --check",
     "report.py tables --check",
     "report.py claims --check",
     "report.py readme --check",
@@ -101,7 +88,7 @@ def in_tables() -> list[Record]:
     """Return the records that the tables are made from."""
     return [
         *tables.load(RESULTS / "records"),
-        *tables.of_claims(claim_records.load(RESULTS / "claims")),
+        *claims_report.for_tables(claim_records.load(RESULTS / "claims")),
     ]
 
 
@@ -114,56 +101,68 @@ def write_tables(check: bool) -> Outcome:
     return {"path": str(path), "written": not check, "tables": made}, "" if check else str(path)
 
 
-def answers(found: list[TrainingRecord]) -> list[Answer]:
-    """Return what the records of claims say of every claim."""
-    return [answer(claim, found) for claim in claims()]
-
-
 def write_claims(check: bool) -> Outcome:
-    """Write results/CLAIMS.md and FINDINGS.md with a table and a figure per claim, or say which are
-    stale."""
-    from rectifiers.results import claim_figures  # here and not above: others do without matplotlib
+    """Register the claims' runs, and write results/CLAIMS.md and FINDINGS.md with a table and a
+    figure per claim; or say which are stale."""
+    from rectifiers.claims import figures
 
-    folder, path, figures = (
-        RESULTS / "claims",
-        RESULTS / "CLAIMS.md",
-        RESULTS / claims_table.FIGURES,
-    )
-    found = claim_records.load(folder)
-    judged_claims = [claim for claim in claims() if claim.tests]
-    unknown = criteria.check((claim, runs_of(claim, found)) for claim in judged_claims)
-    reason = ""
-    if unknown:
-        reason = (
-            f"{len(unknown)} commits that made records are not in this clone, so that nobody can "
-            "say whether their criteria stood before the runs; call git fetch --unshallow"
-        )
-        if not check:
-            print(reason, file=sys.stderr)
-    searched = [(each, each.search, search_runs(each, found)) for each in claims() if each.search]
-    for each, search, runs in searched:
-        searches.check_rates(each.name, search, each.arms, runs)
-    judged, texts = answers(found), claim_records.tables(folder, claims(), found)
-    rates = searches.table((each.name, search, each.arms, runs) for each, search, runs in searched)
-    texts[path] = claims_table.render_markdown(judged, rates, found)
-    texts[RESULTS / "FINDINGS.md"] = findings.render_markdown(claims_table.in_order(judged))
-    drawn = {figures / f"{each.claim.name}.svg": each for each in claims_table.with_figures(judged)}
+    registered = experiments()
+    if not check:
+        write_or_check(registered, check, "make claims")
+        known.cache_clear()
+    folder, path = RESULTS / "claims", RESULTS / "CLAIMS.md"
+    records = claim_records.load(folder)
+    reason = check_claims(records)
+    results = [answer(claim, records) for claim in claims()]
+    texts = {
+        **registered,
+        path: claims_report.claims_page(results, records),
+        RESULTS / "FINDINGS.md": claims_report.findings_page(results),
+    }
+    for claim in (claim for claim in claims() if claim.tests):
+        texts[folder / f"{claim.name}.csv"] = claims_report.runs_csv(claim, records)
+    place = RESULTS / claims_report.FIGURES
+    drawn = {
+        place / f"{result.claim.name}.svg": result
+        for result in results
+        if claims_report.has_figure(result)
+    }
     if check:
         stale = stale_files(texts, folder.glob("*.csv"))
-        stale += [figure for figure, each in drawn.items() if claim_figures.is_stale(each, figure)]
-        stale += sorted(set(figures.glob("*.svg")) - drawn.keys())
-        refuse_stale(stale, "make claims")
+        stale += [svg for svg, result in drawn.items() if figures.is_stale(result, svg)]
+        refuse_stale([*stale, *sorted(set(place.glob("*.svg")) - drawn.keys())], "make claims")
         if reason:
             raise InputError(reason)
     else:
-        for each, text in texts.items():
-            write_text(each, text)
-        for figure, judgement in drawn.items():
-            claim_figures.write(judgement, figure)
-    verdicts = {each.claim.name: str(each.verdict) for each in judged}
-    made = [asdict(table) for table in claims_table.tables(judged)]
+        if reason:
+            print(reason, file=sys.stderr)
+        write_or_check(texts, check, "make claims")
+        for svg, result in drawn.items():
+            figures.write(result, svg)
+    verdicts = {result.claim.name: str(result.verdict) for result in results}
+    made = [asdict(table) for table in claims_report.tables(results)]
     written = {"path": str(path), "written": not check, "verdicts": verdicts, "tables": made}
     return written, "" if check else str(path)
+
+
+def check_claims(records: Sequence[TrainingRecord]) -> str:
+    """Check that each criterion is older than its runs and that each arm has the rate that its
+    search found best; return why the former cannot be said, or nothing.
+
+    Raises:
+        InputError: for the first claim of which either is not so.
+    """
+    for claim in claims():
+        if claim.search:
+            check_rates(claim.name, claim.search, claim.arms, search_runs(claim, records))
+    judged = ((claim, runs_of(claim, records)) for claim in claims() if claim.tests)
+    unknown = claim_records.check_criteria(judged)
+    if not unknown:
+        return ""
+    return (
+        f"{len(unknown)} commits that made records are not in this clone, so that nobody can say "
+        "whether their criteria stood before the runs; call git fetch --unshallow"
+    )
 
 
 def write_readme(check: bool) -> Outcome:
@@ -199,21 +198,6 @@ def check_all() -> Outcome:
         "every committed file is what the records say"
     ]
     return {"stale": stale}, "\n".join(said)
-
-
-def draw_cost(record: Path) -> Outcome:
-    """Draw the error of a run against its cost, over its protocols, as
-    results/figures/cost-<run>.svg."""
-    from rectifiers.results.figures import (
-        write_error_against_cost,
-    )  # here and not above: tables need no matplotlib
-
-    drawn = records.load(record)
-    path = RESULTS / "figures" / f"cost-{drawn.run}.svg"
-    write_error_against_cost(drawn, path)
-    numbers = {"multiply_adds", "top1_error_pct", "num_images"}
-    points = {name: result.model_dump(include=numbers) for name, result in drawn.protocols.items()}
-    return {"path": str(path), "protocols": points}, str(path)
 
 
 def check_runs(runs: Path) -> None:
@@ -285,9 +269,9 @@ def wandb_report(project: str, entity: str | None, table: str | None, out: Path 
     return {"path": place}, place
 
 
-def note_experiments(check: bool) -> Outcome:
-    """Note in experiments.yaml what conf/ says: hashes, the protocols' settings by data, networks'
-    sizes."""
+def experiments() -> dict[Path, str]:
+    """Return the text of experiments.yaml by its path, as conf/ says it: hashes, the protocols'
+    settings by data, networks' sizes."""
     from rectifiers.cli.composition import composed
     from rectifiers.cli.sweep import compose_job
     from rectifiers.training.size import network_size
@@ -329,12 +313,7 @@ def note_experiments(check: bool) -> Outcome:
             for name in models
         },
     }
-    write_or_check(
-        {PLACE: yaml.safe_dump(noted, sort_keys=True)},
-        check,
-        "python scripts/report.py experiments",
-    )
-    return {"path": str(PLACE), **noted}, "" if check else str(PLACE)
+    return {PLACE: yaml.safe_dump(noted, sort_keys=True)}
 
 
 def options() -> argparse.ArgumentParser:
@@ -371,14 +350,12 @@ def options() -> argparse.ArgumentParser:
         "tables": write_tables,
         "claims": write_claims,
         "readme": write_readme,
-        "experiments": note_experiments,
     }
     for name, function in written.items():
         add(name, function).add_argument(
             "--check", action="store_true", help="only say whether it is stale"
         )
     add("check", check_all)
-    add("cost", draw_cost).add_argument("record", type=Path, help="its record.json")
     sending = add("sync", send, of_runs=True)
     sending.add_argument(
         "--project", default="rectifiers", help="for records that are given (default: rectifiers)"

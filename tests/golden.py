@@ -28,9 +28,10 @@ import torch
 from conftest import ROOT
 from processes import alone, finish, kill_what_is_left, ranks, start, start_ranks, wait_for
 from processes import record as record_path
+from rectifiers.claims import records as claim_records
+from rectifiers.claims.claims import claims
+from rectifiers.claims.judge import answer
 from rectifiers.cli.sweep import compose_job
-from rectifiers.results import claim_records
-from rectifiers.results.claims import answer, claims
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runtime import processor
@@ -170,7 +171,7 @@ def numbers_of_claims() -> dict[str, Any]:
     found = claim_records.load(ROOT / "results" / "claims")
     kept = {}
     for claim in claims():
-        for test in answer(claim, found).tested:
+        for test in answer(claim, found).tests:
             finding = test.finding
             effect = [repr(x) for x in (finding.effect, finding.low, finding.high)]
             kept[f"{claim.name}: {test.test.says}"] = [finding.n, *effect]

@@ -759,7 +759,6 @@ def test_bad_records_are_left_out_by_name_and_the_others_shown(
         path = next(runs.glob(f"* {name}")) / "record.json"
         for arguments in (
             ("diff", path, good["run"], f"--runs={runs}"),
-            ("cost", path),
             ("sync", path),
         ):
             done = in_results(call, arguments[0], tmp_path, *map(str, arguments[1:]))

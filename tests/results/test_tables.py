@@ -13,10 +13,11 @@ import pytest
 from conftest import ROOT, compose_config
 from made_up import altered, diverged, ensemble, epoch, result, training
 from made_up import errors as counts
+from rectifiers.claims.records import load as load_claims
+from rectifiers.claims.report import for_tables
 from rectifiers.results import layout
-from rectifiers.results.claim_records import load as load_claims
 from rectifiers.results.eligibility import exclusion_reason, setting
-from rectifiers.results.tables import load, of_claims, render_markdown
+from rectifiers.results.tables import load, render_markdown
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import science
@@ -357,7 +358,7 @@ def test_a_row_of_a_scale_that_a_run_does_not_have_is_left_empty() -> None:
 def test_runs_of_claims_stand_in_tables_under_the_experiments_that_they_are_at_another_size() -> (
     None
 ):
-    found = of_claims(load_claims(ROOT / "results" / "claims"))
+    found = for_tables(load_claims(ROOT / "results" / "claims"))
     arms = [(record.choices["experiment"], record.science["optim"]["lr"]) for record in found]
     assert Counter(arms) == {
         ("table2/relu", 0.01): 5,

@@ -82,7 +82,6 @@ def test_a_working_folder_that_is_gone_is_one_sentence(
             ("scripts/report.py", "diff", "a", "b", "--runs", "{place}/no"),
             "--runs={place}/no is not a folder",
         ),
-        (("scripts/report.py", "cost", LONG), f"{LONG} is not a usable record"),
         (
             ("scripts/evaluate.py", "run=x", f"runs_dir={LONG}"),
             "run=x is not a finished run: there is no",

@@ -2,7 +2,7 @@
 
 A record says of which experiment it is; `experiments.yaml` beside this holds what that experiment
 is, so that a run with another learning rate, activation or crop never passes for a row of the
-paper. `scripts/report.py experiments` makes it."""
+paper. `scripts/report.py claims` makes it."""
 
 import functools
 from pathlib import Path

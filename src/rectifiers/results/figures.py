@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from rectifiers.results.paper import table_1_slopes
 from rectifiers.results.statistics import error_interval_pct
 from rectifiers.runs.record import Record, TrainingRecord
-from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file
 
 if TYPE_CHECKING:
@@ -95,19 +94,3 @@ def png(figure: "Figure") -> bytes:
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png", dpi=150)
     return drawn.getvalue()
-
-
-def write_error_against_cost(record: Record, path: Path) -> None:
-    """Write the figure as an SVG.
-
-    Raises:
-        InputError: where the run has fewer than two protocols.
-    """
-    figure = error_against_cost(record)
-    if figure is None:
-        raise InputError(
-            f"run={record.run} was tested by {len(record.protocols)} protocol, and a figure "
-            "needs two; "
-            "test it by evaluation=calibration, which is all of them"
-        )
-    write_svg(figure, path, record.run)

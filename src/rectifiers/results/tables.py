@@ -8,8 +8,6 @@ from typing import Any
 
 import yaml
 
-from rectifiers.results.claims import claims
-from rectifiers.results.claims import runs_of as runs_of_claim
 from rectifiers.results.eligibility import PAPERS_SETTING, exclusion_reason, setting
 from rectifiers.results.layout import Estimate, Line, Table, estimate
 from rectifiers.results.listing import read
@@ -17,7 +15,7 @@ from rectifiers.results.origin import code_of, machine_of
 from rectifiers.results.paper import published
 from rectifiers.results.statistics import mcnemar, mean_of
 from rectifiers.results.structure import curves, networks, slopes
-from rectifiers.runs.record import Record, TrainingRecord
+from rectifiers.runs.record import Record
 from rectifiers.runs.record_parts import Errors, ProtocolResult
 from rectifiers.runtime.errors import InputError
 
@@ -55,19 +53,6 @@ def load(folder: Path) -> list[Record]:
             )
         seen[key] = record.run
     return found
-
-
-def of_claims(found: Sequence[TrainingRecord]) -> list[TrainingRecord]:
-    """Return the claims' runs that stand in tables, each under the experiment that it is at another
-    size."""
-    by_name = {claim.name: claim for claim in claims()}
-    named: dict[str, TrainingRecord] = {}
-    for row in (row for table in layout() for row in table["rows"]):
-        for claim, arm in row.get("claims", {}).items():
-            for record in runs_of_claim(by_name[claim], found)[arm].values():
-                choices = {**record.choices, "experiment": row["experiments"][0]}
-                named[record.run] = record.model_copy(update={"choices": choices})
-    return list(named.values())
 
 
 @functools.cache

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError, model_validator
 
+from rectifiers.claims.measures import dead_share, has_diverged
 from rectifiers.results.benchmark.definition import Benchmark
-from rectifiers.results.measures import dead_share, has_diverged
 from rectifiers.results.origin import machine_of
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.record_parts import Count, Number, Percent, Positive, Rate

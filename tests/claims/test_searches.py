@@ -1,17 +1,17 @@
 """The learning rate of each arm is the one that its search on validation images found best."""
 
-from dataclasses import replace
-
 import pytest
 
 from made_up import diverged, epoch, training
-from rectifiers.results.claims import claims
+from rectifiers.claims import report
+from rectifiers.claims.claims import Claim, Search, claims, name_of, parse
+from rectifiers.claims.judge import best_rate, check_rates, search_mean
+from rectifiers.claims.report import search_table
 from rectifiers.results.eligibility import known
-from rectifiers.results.searches import Search, best, check_rates, name_of, rate_of, table
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 
-SEARCH = Search((0.1, 0.01, 0.001), (1000,), ("optim.epochs=1",))
+SEARCH = Search(rates=(0.1, 0.01, 0.001), seeds=(1000,), overrides=("optim.epochs=1",))
 ARMS = {"relu": ["optim.lr=0.01"], "prelu": ["activation=prelu", "optim.lr=0.1"]}
 
 
@@ -33,34 +33,35 @@ def test_every_arm_is_run_at_every_rate_with_its_own_taken_out() -> None:
         "optim.epochs=1",
     ]
     assert len(SEARCH.arms(ARMS)) == 6
-    assert (rate_of(ARMS["prelu"]), rate_of(["activation=prelu"])) == (0.1, None)
 
 
 def test_the_best_rate_has_the_lowest_last_error_the_lower_of_equals_and_diverged_runs_lose() -> (
     None
 ):
-    assert best(SEARCH, "relu", runs("relu", 30.0, 20.0, 40.0)) == 0.01
-    assert best(SEARCH, "relu", runs("relu", 30.0, 20.0, 20.0)) == 0.001
-    assert best(SEARCH, "relu", runs("relu", None, 89.0, None)) == 0.01
-    assert best(SEARCH, "relu", runs("relu", 30.0, 20.0)) is None  # one is missing
-    assert best(SEARCH, "prelu", runs("relu", 30.0, 20.0, 40.0)) is None
+    assert best_rate(SEARCH, "relu", runs("relu", 30.0, 20.0, 40.0)) == 0.01
+    assert best_rate(SEARCH, "relu", runs("relu", 30.0, 20.0, 20.0)) == 0.001
+    assert best_rate(SEARCH, "relu", runs("relu", None, 89.0, None)) == 0.01
+    assert best_rate(SEARCH, "relu", runs("relu", 30.0, 20.0)) is None  # one is missing
+    assert best_rate(SEARCH, "prelu", runs("relu", 30.0, 20.0, 40.0)) is None
 
 
 def test_several_seeds_choose_by_their_mean_and_one_that_diverged_loses() -> None:
-    search = replace(SEARCH, rates=(0.1, 0.01), seeds=(7, 8))
+    search = SEARCH.model_copy(update={"rates": (0.1, 0.01), "seeds": (7, 8)})
     by_rate = {
         name_of("relu", 0.1): {7: found(10.0), 8: found(40.0)},
         name_of("relu", 0.01): {7: found(24.0)},
     }
-    assert best(search, "relu", by_rate) is None  # a seed is missing
+    assert best_rate(search, "relu", by_rate) is None  # a seed is missing
     by_rate[name_of("relu", 0.01)][8] = found(24.0)
-    assert (best(search, "relu", by_rate), search.measured(by_rate["relu at 0.01"])) == (0.01, 24.0)
+    assert best_rate(search, "relu", by_rate) == 0.01
+    assert search_mean(search, by_rate["relu at 0.01"]) == 24
     by_rate[name_of("relu", 0.01)][8] = diverged()
-    assert best(search, "relu", by_rate) == 0.1
+    assert best_rate(search, "relu", by_rate) == 0.1
 
 
 def test_what_a_claim_is_judged_by_can_choose() -> None:
-    search = replace(SEARCH, rates=(0.1, 0.01), measure="mean_over", settings={"epochs": 2})
+    chosen_by = {"measure": "mean_over", "settings": {"epochs": 2}}
+    search = SEARCH.model_copy(update={"rates": (0.1, 0.01), **chosen_by})
     early, late = (
         training(
             history=[
@@ -72,8 +73,10 @@ def test_what_a_claim_is_judged_by_can_choose() -> None:
         for first, error in ((1.0, 40.0), (2.0, 30.0))
     )
     by_rate = {name_of("relu", 0.1): {1000: early}, name_of("relu", 0.01): {1000: late}}
-    assert (best(search, "relu", by_rate), search.words()) == (0.1, "mean_over(epochs=2)")
-    assert best(replace(SEARCH, rates=(0.1, 0.01)), "relu", by_rate) == 0.01  # by the error on val
+    assert best_rate(search, "relu", by_rate) == 0.1
+    assert search.measured_by() == "mean_over(epochs=2)"
+    by_error = SEARCH.model_copy(update={"rates": (0.1, 0.01)})
+    assert best_rate(by_error, "relu", by_rate) == 0.01
 
 
 def test_an_arm_with_another_rate_than_its_search_found_is_one_sentence() -> None:
@@ -86,8 +89,12 @@ def test_an_arm_with_another_rate_than_its_search_found_is_one_sentence() -> Non
         check_rates("made_up", SEARCH, ARMS, runs("relu", 10.0, 20.0, 40.0))
 
 
-def test_the_table_shows_every_error_and_what_was_chosen() -> None:
-    made = table([("made_up", SEARCH, ARMS, runs("relu", None, 20.0, 40.0))])
+def test_the_table_shows_every_error_and_what_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    arms = {arm: tuple(overrides) for arm, overrides in ARMS.items()}
+    claim = Claim(name="made_up", statement="x", source="x", arms=arms, search=SEARCH, not_run="x")
+    by_name = runs("relu", None, 20.0, 40.0)
+    monkeypatch.setattr(report, "search_runs", lambda *_: by_name)
+    made = search_table([claim], [])
     assert [list(line.cells) for line in made.lines] == [
         ["made_up", "relu", "val error, %", "1", "0.1: diverged, 0.01: 20, 0.001: 40", "0.01"],
         [
@@ -115,8 +122,9 @@ def test_the_table_shows_every_error_and_what_was_chosen() -> None:
     ],
 )
 def test_a_search_that_is_not_usable_is_one_sentence(given: dict[str, object]) -> None:
-    with pytest.raises(InputError, match=r"claim/made_up: search is not usable"):
-        Search.of("made_up", given)
+    claim = {"statement": "x", "source": "x", "not_run": "x", "search": given}
+    with pytest.raises(InputError, match=r"claim/made_up: search.* is not usable"):
+        parse("made_up", claim)
 
 
 def test_the_claims_searches_are_known_by_their_runs() -> None:

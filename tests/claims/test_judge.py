@@ -8,20 +8,18 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, wilcoxon
 
-from rectifiers.results.statistics import mean_of
-from rectifiers.results.verdicts import (
-    STATISTICS,
-    Criterion,
+from rectifiers.claims.claims import FEWEST, Criterion, Region
+from rectifiers.claims.judge import (
     Finding,
-    Region,
     Verdict,
+    combine_verdicts,
     decide,
+    interval_of,
     judge,
     median_interval,
     share_interval,
-    t_interval,
-    together,
 )
+from rectifiers.results.statistics import mean_of, t_interval
 
 
 def region(side: str, *bounds: float) -> Region:
@@ -133,9 +131,9 @@ def test_ties_and_censored_values_do_not_make_a_median_significant() -> None:
     assert judge([-1.0] * 6, 6, "median", criterion).verdict is Verdict.CONTRADICTED
 
 
-@pytest.mark.parametrize("statistic", sorted(STATISTICS))
+@pytest.mark.parametrize("statistic", sorted(FEWEST))
 def test_too_few_seeds_are_no_verdict(statistic: str) -> None:
-    fewest = STATISTICS[statistic].fewest
+    fewest = FEWEST[statistic]
     assert judge([], 6, statistic, MOST) == Finding(Verdict.NOT_RUN)
     few = judge([1.0] * (fewest - 1), fewest - 1, statistic, MOST)
     assert (few.verdict, few.n, few.low) == (Verdict.TOO_FEW, fewest - 1, -math.inf)
@@ -161,16 +159,16 @@ def test_a_claim_is_supported_where_all_its_tests_are() -> None:
         ([s, no], few),
         ([no, no], no),
     ):
-        assert together(parts) is whole
+        assert combine_verdicts(parts) is whole
 
 
 DRAWS = 4000
 
 
 def share_of(verdict: Verdict, statistic: str, criterion: Criterion, values: np.ndarray) -> float:
-    interval = STATISTICS[statistic].interval
     verdicts = [
-        decide(criterion, functools.partial(interval, list(map(float, row)))) for row in values
+        decide(criterion, functools.partial(interval_of, list(map(float, row)), statistic))
+        for row in values
     ]
     return verdicts.count(verdict) / len(verdicts)
 
@@ -211,7 +209,7 @@ def test_the_sign_tests_interval_agrees_with_scipys_rank_test_where_signs_are_al
 ):
     values = [1.0, 1, 1, 1, 1, 1]
     assert (median_interval(values, 0.95)[0] > 0) == (wilcoxon(values).pvalue < 0.05)
-    assert share_interval([1, 0], 0.95) == pytest.approx(
+    assert share_interval(1, 2, 0.95) == pytest.approx(
         tuple(binomtest(1, 2).proportion_ci(0.95, "exact"))
     )
 

@@ -10,13 +10,14 @@ import yaml
 
 from conftest import ROOT
 from made_up import LAYER, NETWORK, SCIENCE, altered, epoch, result, training
-from rectifiers.results import claims as module
-from rectifiers.results.claim_figures import figure, write
-from rectifiers.results.claims import Claim, answer, arm_hash, claim_exclusion_reason, claims
-from rectifiers.results.claims_table import FIGURES, in_order, render_markdown, time_spent
-from rectifiers.results.measures import MEASURES
+from rectifiers.claims import claims as module
+from rectifiers.claims import judge
+from rectifiers.claims.claims import Claim, Region, arm_hash, claim_exclusion_reason, claims
+from rectifiers.claims.figures import figure, write
+from rectifiers.claims.judge import answer
+from rectifiers.claims.measures import MEASURES
+from rectifiers.claims.report import FIGURES, claims_page, in_order, time_spent
 from rectifiers.results.paper import table_1_slopes
-from rectifiers.results.verdicts import Region
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 
@@ -78,7 +79,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Any:
         described = yaml.safe_load(DESCRIBED) | changes
         arms = {arm: arm_hash(science(arm, 0)) for arm in described["arms"]}
         monkeypatch.setattr(module, "known", lambda: {"claims": {"made_up": arms}})
-        return module._claim("made_up", described)
+        return module.parse("made_up", described)
 
     return make
 
@@ -107,7 +108,7 @@ def test_arms_are_paired_by_seed(made_up: Any, change: list[float], verdict: str
     better = [b + c for b, c in zip(BASE, change, strict=True)]
     found = answer(made_up(), reversed(runs(better, BASE)))
     assert found.verdict == verdict
-    assert found.tested[0].finding.effect == pytest.approx(sum(change) / 5)
+    assert found.tests[0].finding.effect == pytest.approx(sum(change) / 5)
 
 
 def test_seeds_that_one_arm_lacks_are_no_verdict_and_others_than_planned_do_not_count(
@@ -117,9 +118,9 @@ def test_seeds_that_one_arm_lacks_are_no_verdict_and_others_than_planned_do_not_
     whole = runs([b - 1 for b in BASE], BASE)
     assert answer(claim, []).verdict == "not run"
     assert answer(claim, whole[1:]).verdict == "too few runs"
-    assert answer(claim, whole[1:]).tested[0].finding.n == 4
+    assert answer(claim, whole[1:]).tests[0].finding.n == 4
     elsewhere = [record("better", 5, 99.0), record("worse", 5, 1.0)]
-    assert answer(claim, [*whole, *elsewhere]).tested[0].finding.effect == pytest.approx(-1)
+    assert answer(claim, [*whole, *elsewhere]).tests[0].finding.effect == pytest.approx(-1)
 
 
 def test_a_run_that_diverged_has_the_error_of_guessing(made_up: Any) -> None:
@@ -127,8 +128,8 @@ def test_a_run_that_diverged_has_the_error_of_guessing(made_up: Any) -> None:
     whole[0] = altered(whole[0], LOST)
     found = answer(made_up(), whole)
     assert found.verdict == "inconclusive"  # one of five at 90 % makes the interval wide
-    assert found.tested[0].finding.effect == pytest.approx((90 - 5 - 4) / 5)
-    assert found.tested[0].diverged.by_arm == {"better": 1, "worse": 0}
+    assert found.tests[0].finding.effect == pytest.approx((90 - 5 - 4) / 5)
+    assert found.tests[0].diverged == {"better": 1, "worse": 0}
     whole[:5] = [altered(run, LOST) for run in whole[:5]]
     assert answer(made_up(), whole).verdict == "contradicted"
 
@@ -139,26 +140,26 @@ def test_mean_with_guesses_stands_beside_pairs_that_trained(
     whole = runs([b + c for b, c in zip(BASE, (1.0, 1.2, 0.9, 1.1, 1.0), strict=True)], BASE)
     whole[5] = altered(whole[5], LOST)  # the worse arm's first run
     found = answer(made_up(), whole)
-    (tested,) = found.tested
+    (tested,) = found.tests
     assert tested.finding.verdict == "inconclusive"
     assert (
-        tested.finding.effect < 0 < tested.beside.mean.mean
+        tested.finding.effect < 0 < tested.trained.mean.mean
     )  # the run that diverged turns the sign
-    assert (tested.beside.mean.mean, tested.beside.mean.n) == (pytest.approx(1.05), 4)
-    text = render_markdown([found])
+    assert (tested.trained.mean.mean, tested.trained.mean.n) == (pytest.approx(1.05), 4)
+    text = claims_page([found])
     assert "| 5 (diverged: better 0 of 5, worse 1 of 5) |" in text
     pair = "the same where no run diverged: error, better minus worse (7.55 and 6.5)"
     assert f"| {pair} | 4 | 1.05 (0.845 to 1.26) | - | described, not judged |" in text
     (test,) = yaml.safe_load(DESCRIBED)["tests"]
     for part in ({"leave_out_diverged": True}, {"measure": "diverged"}):
         other = answer(made_up(tests=[test | part]), whole)
-        assert ("described, not judged |" in render_markdown([other])) == ("measure" in part)
-    assert "described, not judged |" not in render_markdown([answer(made_up(), runs(BASE, BASE))])
+        assert ("described, not judged |" in claims_page([other])) == ("measure" in part)
+    assert "described, not judged |" not in claims_page([answer(made_up(), runs(BASE, BASE))])
 
 
 def test_where_every_pair_diverged_there_is_nothing_to_describe(made_up: Any) -> None:
     whole = [altered(run, LOST) for run in runs(BASE, BASE)]
-    assert "better minus worse | 0 | - | - | described, not judged |" in render_markdown(
+    assert "better minus worse | 0 | - | - | described, not judged |" in claims_page(
         [answer(made_up(), whole)]
     )
 
@@ -174,11 +175,13 @@ def test_what_a_claim_describes_is_of_the_runs_that_trained_of_its_arms_and_othe
     whole[-1] = altered(whole[-1], LOST)
     without = answer(made_up(), whole)
     claim = made_up(descriptions=described)
-    other = Claim("other", "third", "nowhere", seeds=5, arms={"another": []})
+    other = Claim(
+        name="other", statement="x", source="x", seeds=5, arms={"another": ()}, not_run="x"
+    )
     known = module.known()["claims"] | {"other": {"another": arm_hash(science("another", 0))}}
     monkeypatch.setattr(module, "known", lambda: {"claims": known})
-    monkeypatch.setattr(module, "claims", lambda: (claim, other))
-    own, another = answer(claim, iter(whole)).described
+    monkeypatch.setattr(judge, "claims", lambda: (claim, other))
+    own, another = answer(claim, iter(whole)).descriptions
     assert (own.mean.mean, own.mean.n) == (pytest.approx(0.4), 5)
     assert (another.mean.mean, another.mean.n) == (pytest.approx(8 - (5 + 7 + 6 + 9) / 4), 4)
     assert answer(claim, whole).verdict == without.verdict
@@ -186,7 +189,7 @@ def test_what_a_claim_describes_is_of_the_runs_that_trained_of_its_arms_and_othe
         "error, other/another minus worse (8 and 6.75) | 4 | 1.25 (-1.47 to 3.97) | - | "
         "described, not judged |"
     )
-    assert row in render_markdown([answer(claim, whole)])
+    assert row in claims_page([answer(claim, whole)])
 
 
 @pytest.mark.parametrize(
@@ -194,9 +197,9 @@ def test_what_a_claim_describes_is_of_the_runs_that_trained_of_its_arms_and_othe
     [
         ({"of": "nobody"}, "describes an arm nobody, which no claim has; give <claim>/<arm>"),
         ({"minus": "table2/nobody"}, "describes an arm table2/nobody"),
-        ({"over": "relu"}, "a description has over=relu; give minus"),
-        ({"measure": "luck"}, "measure=luck .* is not usable"),
-        ({"supported": {"above": 0}}, "is not whole .*supported"),
+        ({"over": "relu"}, "a description has over; give minus"),
+        ({"measure": "luck"}, "measure=luck is none of"),
+        ({"supported": {"above": 0}}, "supported=.*Extra inputs"),
     ],
 )
 def test_a_description_that_is_not_usable_is_one_sentence(
@@ -231,7 +234,7 @@ def test_a_measure_that_a_run_does_not_have_is_no_verdict_unless_what_diverged_m
     whole += [lost, record("worse", 5, 0.0)]
     assert answer(made_up(seeds=6, tests=[strict]), whole).verdict == "too few runs"
     found = answer(made_up(seeds=6, tests=[lenient]), whole)
-    assert (found.verdict, found.tested[0].left_out, found.tested[0].finding.n) == (
+    assert (found.verdict, found.tests[0].left_out, found.tests[0].finding.n) == (
         "supported",
         1,
         5,
@@ -250,7 +253,7 @@ def test_ratios_are_means_of_logarithms(made_up: Any) -> None:
         made_up(tests=[ratio]), runs([1.0, 2.0, 1.0, 2.0, 1.0], [4.0, 8.0, 4.0, 8.0, 4.0])
     )
     assert found.verdict == "supported"
-    assert (found.tested[0].finding.effect, found.tested[0].finding.high) == pytest.approx(
+    assert (found.tests[0].finding.effect, found.tests[0].finding.high) == pytest.approx(
         (0.25, 0.25)
     )
     within = test | {
@@ -364,14 +367,14 @@ def kept_slopes(means: dict[str, float]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"arms": {"better": []}}, "tests an arm worse, which it does not have"),
-        ({"seeds": 4}, "has 4 seeds, too few for an interval; give 5"),
-        ({"seeds": "ten"}, "has ten seeds"),
-        ({"first_seed": -1}, "has first_seed=-1; give a whole number"),
+        ({"arms": {"better": []}}, "it tests an arm worse, which it does not have"),
+        ({"seeds": 4}, "4 seeds are too few for an interval; give 5"),
+        ({"seeds": "ten"}, "seeds='ten' is not usable"),
+        ({"first_seed": -1}, "first_seed=-1 is not usable .*greater than or equal to 0"),
         ({"tests": []}, "has no tests"),
-        ({"tests": ["x"]}, "is not whole"),
-        ({"tests": [{"says": "x"}]}, r"is not whole \('supported'\)"),
-        ({"statemnt": "x"}, "is not whole .*statemnt"),
+        ({"tests": ["x"]}, "tests.0='x' is not usable"),
+        ({"tests": [{"says": "x"}]}, r"tests.0.measure.*Field required"),
+        ({"statemnt": "x"}, "statemnt=.*Extra inputs"),
     ],
 )
 def test_a_claim_that_is_not_whole_is_one_sentence(
@@ -384,16 +387,16 @@ def test_a_claim_that_is_not_whole_is_one_sentence(
 @pytest.mark.parametrize(
     ("key", "value", "sentence"),
     [
-        ("supported", {"within": [1, -1]}, "give 2 ascending"),
+        ("supported", {"within": [1, -1]}, "takes 2 ascending"),
         ("supported", {"outside": [-1, 1]}, "give one of: above, below, within"),
-        ("contradicted", {"above": "much"}, "give 1 ascending"),
-        ("measure", "luck", "measure=luck .* is not usable"),
-        ("statistic", "mode", "statistic=mode cannot be used"),
+        ("contradicted", {"above": "much"}, "takes 1 ascending"),
+        ("measure", "luck", "measure=luck is none of"),
+        ("statistic", "mode", "statistic='mode' is not usable .*'share'"),
         ("over", "better", "either minus or over"),
-        ("of", ["better"], r"tests an arm \['better'\]"),
-        ("with", {"protocl": "full"}, "measure=error .* is not usable .*protocl"),
+        ("of", ["better"], r"of=\['better'\] is not usable"),
+        ("with", {"protocl": "full"}, "unexpected keyword argument 'protocl'"),
         ("statistic", "share", "is of a yes or no of one arm; give one of reached, diverged"),
-        ("minsu", "better", "is not whole"),
+        ("minsu", "better", "minsu=.*Extra inputs"),
     ],
 )
 def test_a_test_that_is_not_usable_is_one_sentence(
@@ -420,7 +423,7 @@ def test_a_claim_that_is_new_asks_to_be_noted(
     claim = made_up()
     monkeypatch.setattr(module, "known", lambda: {"claims": {}})
     with pytest.raises(
-        InputError, match=r"claim/made_up has arms that are not known; call .*report.py experiments"
+        InputError, match=r"claim/made_up has arms that are not known; call .*report.py claims"
     ):
         answer(claim, [])
 
@@ -453,7 +456,7 @@ def test_the_document_tells_what_speaks_against_first_and_how_many_are_chance(ma
     ]
     order = ["contradicted", "inconclusive", "no effect that matters", "supported", "not run"]
     assert [each.verdict for each in in_order(answers)] == order
-    text = render_markdown(answers)
+    text = claims_page(answers)
     assert (
         "5 claims: 1 contradicted, 1 inconclusive, 1 no effect that matters, 1 supported, 0 "
         "too few runs, 1 not run" in text
@@ -463,7 +466,7 @@ def test_the_document_tells_what_speaks_against_first_and_how_many_are_chance(ma
     (test,) = yaml.safe_load(DESCRIBED)["tests"]
     same = test | {"supported": {"within": [-9, 9]}, "contradicted": {"outside": [-9, 9]}}
     both = answer(made_up(tests=[test, same]), whole)
-    assert "at most 0.5 would be found supported" in render_markdown(
+    assert "at most 0.5 would be found supported" in claims_page(
         [both] * 10
     )  # if only `same` did not hold: 5 %
     (line,) = (line for line in text.splitlines() if line.startswith("| contradicted"))
@@ -478,13 +481,13 @@ def test_the_document_tells_what_speaks_against_first_and_how_many_are_chance(ma
         "claims.py run made_up",
     ):
         assert part in line
-    assert render_markdown(answers) == text
+    assert claims_page(answers) == text
     assert "inconclusive (seeds to decide: " in text
 
 
 def test_what_follows_from_theory_is_a_check_and_is_not_counted(made_up: Any) -> None:
     whole = runs([b - 1 for b in BASE], BASE)
-    text = render_markdown([answer(made_up(is_check=True), whole), answer(made_up(), whole)])
+    text = claims_page([answer(made_up(is_check=True), whole), answer(made_up(), whole)])
     assert "1 claims: 0 contradicted, 0 inconclusive, 0 no effect that matters, 1 supported" in text
     assert "1 more (made_up) follow from theory" in text
     assert (
@@ -524,7 +527,7 @@ def test_the_claims_of_conf_are_whole_and_their_runs_known() -> None:
     assert len(runnable) >= 30
     for claim in runnable:
         assert set(noted[claim.name]) == {*claim.arms, *claim.searched()}, (
-            "run scripts/report.py experiments"
+            "run scripts/report.py claims"
         )
         assert claim.statement[-1] != "."
         used = {arm for test in claim.tests for arm in (test.of, test.minus, test.over)}
@@ -551,7 +554,7 @@ def test_every_claims_images_are_split_by_the_seed_of_the_run() -> None:
 
 def test_a_claims_figure_shows_every_seed_and_the_effect(made_up: Any, tmp_path: Path) -> None:
     found = answer(made_up(), runs([x - 1 for x in BASE], BASE))
-    (tested,) = found.tested
+    (tested,) = found.tests
     assert tested.measured == [(x - 1, x) for x in BASE]
     drawn = figure(found)
     seeds, effect = drawn.axes
@@ -561,8 +564,8 @@ def test_a_claims_figure_shows_every_seed_and_the_effect(made_up: Any, tmp_path:
     write(found, tmp_path / "a.svg")
     write(found, tmp_path / "b.svg")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
-    assert f"({FIGURES}/made_up.svg)" in render_markdown([found])
-    assert "## Figures" not in render_markdown([answer(made_up(), [])])
+    assert f"({FIGURES}/made_up.svg)" in claims_page([found])
+    assert "## Figures" not in claims_page([answer(made_up(), [])])
 
 
 @pytest.mark.parametrize(

@@ -213,12 +213,14 @@ def check(measure: str, settings: Mapping[str, Any]) -> None:
     """Check that a measure is known, and that it takes these settings.
 
     Raises:
-        ValueError: where it is not known.
-        TypeError: where it does not take them.
+        ValueError: where it is not known, or does not take them.
     """
     if measure not in MEASURES:
         raise ValueError(f"measure={measure} is none of: {', '.join(MEASURES)}")
-    inspect.signature(MEASURES[measure]).bind({}, **settings)
+    try:
+        inspect.signature(MEASURES[measure]).bind({}, **settings)
+    except TypeError as error:
+        raise ValueError(f"measure={measure} with {settings}: {error}") from error
 
 
 def named(measure: str, settings: Mapping[str, Any]) -> str:

@@ -8,9 +8,11 @@ import pytest
 
 from conftest import ROOT
 from made_up import altered
-from rectifiers.results.claim_figures import is_stale
-from rectifiers.results.claim_records import add, as_csv, load, owner
-from rectifiers.results.claims import answer, arm_hash, claims
+from rectifiers.claims.claims import arm_hash, claims
+from rectifiers.claims.figures import is_stale
+from rectifiers.claims.judge import answer
+from rectifiers.claims.records import add, load, owner
+from rectifiers.claims.report import runs_csv
 from rectifiers.results.eligibility import known
 from rectifiers.runs.record import TrainingRecord, parse, to_json
 from rectifiers.runtime.errors import InputError
@@ -119,7 +121,7 @@ def test_of_many_unusable_lines_twenty_are_named(tmp_path: Path, capsys) -> None
 
 
 def test_a_table_has_each_run_with_its_origin_and_the_measures_of_the_tests() -> None:
-    rows = list(csv.DictReader(as_csv(SIGNAL, RECORDS).splitlines()))
+    rows = list(csv.DictReader(runs_csv(SIGNAL, RECORDS).splitlines()))
     assert [(row["arm"], int(row["seed"])) for row in rows] == [
         (a, s) for a in SIGNAL.arms for s in range(SIGNAL.seeds)
     ]
@@ -130,7 +132,7 @@ def test_a_table_has_each_run_with_its_origin_and_the_measures_of_the_tests() ->
         assert row["machine"] == f"{record.provenance.machine.cpu}, 1 thread"
         assert float(row["top1_error_pct"]) == record.protocols["center"].top1_error_pct
         assert row["diverged"] == "False"
-    tested = answer(SIGNAL, RECORDS).tested[0]
+    tested = answer(SIGNAL, RECORDS).tests[0]
     assert [float(row["signal_kept"]) for row in rows if row["arm"] == "he"] == [
         value for (value,) in tested.measured
     ]

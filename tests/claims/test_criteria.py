@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from made_up import altered, training
-from rectifiers.results.claims import PLACE, claims
-from rectifiers.results.criteria import check, criterion
+from rectifiers.claims.claims import PLACE, claims
+from rectifiers.claims.records import check_criteria, criterion
 from rectifiers.runtime.errors import InputError
 
 CLAIM = next(claim for claim in claims() if claim.name == "table2")
@@ -41,7 +41,7 @@ def test_the_criterion_of_the_commit_has_to_be_the_present_one_whatever_its_word
     assert criterion(from_zero.replace("seeds: 20", "seeds: 20\n  first_seed: 0")) == criterion(
         from_zero
     )
-    assert check([(CLAIM, runs(old=0, new=1))], committed(old=reworded, new=TEXT)) == set()
+    assert check_criteria([(CLAIM, runs(old=0, new=1))], committed(old=reworded, new=TEXT)) == set()
 
 
 @pytest.mark.parametrize(
@@ -63,11 +63,11 @@ def test_a_run_that_is_older_than_its_criterion_is_one_sentence(then: str | None
         r"hold; .*first_seed: 40"
     )
     with pytest.raises(InputError, match=sentence):
-        check([(CLAIM, runs(old=3, new=1))], committed(old=then, new=TEXT))
+        check_criteria([(CLAIM, runs(old=3, new=1))], committed(old=then, new=TEXT))
 
 
 def test_commits_that_are_not_known_are_named() -> None:
-    assert check([(CLAIM, runs(gone=0, new=1))], committed(new=TEXT)) == {"gone"}
+    assert check_criteria([(CLAIM, runs(gone=0, new=1))], committed(new=TEXT)) == {"gone"}
 
 
 def test_a_run_that_answered_another_criterion_is_no_new_one_when_it_is_made_again() -> None:
@@ -94,7 +94,9 @@ def test_a_run_that_answered_another_criterion_is_no_new_one_when_it_is_made_aga
     with pytest.raises(
         InputError, match=r"answered in commit before by its seed 21 under another .*first_seed: 40"
     ):
-        check([(CLAIM, made)], history(answered), versions)
-    assert check([(CLAIM, made)], history(others), versions) == set()  # the seed of another setting
+        check_criteria([(CLAIM, made)], history(answered), versions)
+    assert (
+        check_criteria([(CLAIM, made)], history(others), versions) == set()
+    )  # the seed of another setting
     reworded = TEXT.replace("says: ", "says: that ")
-    assert check([(CLAIM, made)], history(answered, reworded), versions) == set()
+    assert check_criteria([(CLAIM, made)], history(answered, reworded), versions) == set()

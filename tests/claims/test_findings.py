@@ -6,22 +6,23 @@ from dataclasses import replace
 
 import pytest
 
-from rectifiers.results import findings
-from rectifiers.results.claims import Answer, answer, claims
-from rectifiers.results.comparisons import Description, Diverged
+from rectifiers.claims.claims import claims
+from rectifiers.claims.judge import ClaimResult, Description, Verdict, answer, judge
+from rectifiers.claims.report import chosen, findings_page
 from rectifiers.results.statistics import mean_of
-from rectifiers.results.verdicts import Verdict, judge
 from rectifiers.runtime.errors import InputError
 
 
 @pytest.fixture
-def unrun() -> list[Answer]:
+def unrun() -> list[ClaimResult]:
     return [answer(claim, []) for claim in claims()]
 
 
-def test_the_chosen_claims_stand_in_their_order_with_their_commands(unrun: list[Answer]) -> None:
-    page = findings.render_markdown(unrun)
-    places = [page.index(f"claims.py run {name}`") for name in findings.chosen()]
+def test_the_chosen_claims_stand_in_their_order_with_their_commands(
+    unrun: list[ClaimResult],
+) -> None:
+    page = findings_page(unrun)
+    places = [page.index(f"claims.py run {name}`") for name in list(chosen())]
     assert places == sorted(places)
     assert len(places) == 10
     assert [line.partition(".")[0] for line in page.splitlines() if line[:1].isdigit()] == [
@@ -45,12 +46,12 @@ def test_the_chosen_claims_stand_in_their_order_with_their_commands(unrun: list[
     assert page.index("run fisher_large_trained") < page.index(below) < page.index("run std_001")
 
 
-def test_whatever_is_inconclusive_is_on_the_page_once(unrun: list[Answer]) -> None:
-    names = [findings.chosen()[0], "biases", "leaky_relu"]
+def test_whatever_is_inconclusive_is_on_the_page_once(unrun: list[ClaimResult]) -> None:
+    names = [next(iter(chosen())), "biases", "leaky_relu"]
     for each in unrun:
         if each.claim.name in names:
-            unrun[unrun.index(each)] = Answer(each.claim, Verdict.INCONCLUSIVE, each.tested)
-    page = findings.render_markdown(unrun)
+            unrun[unrun.index(each)] = ClaimResult(each.claim, Verdict.INCONCLUSIVE, each.tests)
+    page = findings_page(unrun)
     first, *others = names
     assert page.count(f"`python scripts/claims.py run {first}`") == 1
     assert f"`{first}`" not in page
@@ -65,20 +66,17 @@ def test_whatever_is_inconclusive_is_on_the_page_once(unrun: list[Answer]) -> No
     )
 
 
-def test_whatever_else_is_contradicted_has_a_line(unrun: list[Answer]) -> None:
+def test_whatever_else_is_contradicted_has_a_line(unrun: list[ClaimResult]) -> None:
     for each in unrun:
-        if each.claim.name in (findings.chosen()[0], "tanh_slower"):
-            (tested, *_) = each.tested
+        if each.claim.name in (next(iter(chosen())), "tanh_slower"):
+            (tested, *_) = each.tests
             found = replace(
                 tested,
                 finding=judge([-1.0, -1.1, -0.9, -1.0, -1.0], 5, "mean", tested.test.criterion),
             )
-            unrun[unrun.index(each)] = Answer(each.claim, Verdict.CONTRADICTED, [found])
+            unrun[unrun.index(each)] = ClaimResult(each.claim, Verdict.CONTRADICTED, [found])
     lines = (
-        findings.render_markdown(unrun)
-        .partition("## Contradicted\n\n")[2]
-        .partition("\n\n")[0]
-        .splitlines()
+        findings_page(unrun).partition("## Contradicted\n\n")[2].partition("\n\n")[0].splitlines()
     )
     assert len(lines) == 1
     assert lines[0].startswith(
@@ -89,19 +87,23 @@ def test_whatever_else_is_contradicted_has_a_line(unrun: list[Answer]) -> None:
 
 
 def test_a_difference_stands_behind_the_means_of_its_arms_and_counts_what_diverged(
-    unrun: list[Answer],
+    unrun: list[ClaimResult],
 ) -> None:
     asked = next(each for each in unrun if each.claim.name == "cifar_table2")
-    tested = asked.tested[0]
+    tested = asked.tests[0]
     finding = judge([-15.0, -17.0, -16.0, -16.0, -16.0], 5, "mean", tested.test.criterion)
     measured = [(28.0, 43.0), (30.0, 47.0), (29.0, 45.0)]
     trained = Description(
-        replace(tested.test, says="where both trained"), mean_of([-15.0, -17.0]), measured[:2]
+        tested.test.model_copy(update={"says": "where both trained"}),
+        mean_of([-15.0, -17.0]),
+        measured[:2],
     )
-    diverged = Diverged({"prelu": 0, "relu": 1}, 5)
-    found = replace(tested, finding=finding, diverged=diverged, measured=measured, beside=trained)
-    unrun[unrun.index(asked)] = Answer(asked.claim, Verdict.INCONCLUSIVE, [found])
-    page = findings.render_markdown(unrun)
+    diverged = {"prelu": 0, "relu": 1}
+    found = replace(
+        tested, finding=finding, diverged=diverged, seeds=5, measured=measured, trained=trained
+    )
+    unrun[unrun.index(asked)] = ClaimResult(asked.claim, Verdict.INCONCLUSIVE, [found])
+    page = findings_page(unrun)
     counted = "n = 5 (diverged: prelu 0 of 5, relu 1 of 5)"
     assert f"ten views, prelu minus relu (29 and 45): -16 (-16.9 to -15.1), {counted}: " in page
     assert (
@@ -110,6 +112,6 @@ def test_a_difference_stands_behind_the_means_of_its_arms_and_counts_what_diverg
     )
 
 
-def test_a_chosen_claim_that_does_not_exist_is_one_sentence(unrun: list[Answer]) -> None:
+def test_a_chosen_claim_that_does_not_exist_is_one_sentence(unrun: list[ClaimResult]) -> None:
     with pytest.raises(InputError, match=r"findings.yaml names figure3, which is not a claim"):
-        findings.render_markdown([each for each in unrun if each.claim.name != "figure3"])
+        findings_page([each for each in unrun if each.claim.name != "figure3"])

@@ -1,0 +1,397 @@
+"""Claims: statements with their source, the runs that answer them, and a criterion that was
+committed before the runs.
+
+A claim is a file `conf/experiment/claim/<name>.yaml`: the setting, as for any experiment, and the
+key `claim`, which no run reads and which holds the fields of `Claim`. For example:
+
+    claim:
+      statement: PReLU has a lower error than ReLU
+      source: section 2.1, Table 2
+      seeds: 10
+      arms: {relu: [optim.lr=0.01], prelu: [activation=prelu, optim.lr=0.02]}
+      tests:
+        - {says: lower error, measure: error, with: {protocol: center}, of: prelu, minus: relu,
+           supported: {below: -0.5}, contradicted: {above: 0}}
+"""
+
+import functools
+import json
+import math
+import reprlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+from rectifiers.claims.measures import MEASURES, check, named
+from rectifiers.results.eligibility import known
+from rectifiers.runs.identity import run_id, without
+from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import CONF
+from rectifiers.runtime.schema import Section
+
+PLACE = CONF / "experiment" / "claim"
+LEVEL = 0.95
+EQUIVALENCE_LEVEL = 0.90  # two one-sided tests at 5 % are one interval of 90 %
+FEWEST = {"mean": 5, "median": 6, "share": 6}  # seeds for which the statistic has an interval
+YES_OR_NO = ("reached", "diverged")  # the measures that are 1 or 0
+RATE = "optim.lr="
+VAL_ERROR = {"key": "val/top1_error_pct"}
+SEED_KEYS = ("seed", "data.split_seed")
+Runs = Mapping[str, Mapping[int, TrainingRecord]]  # by arm and seed
+
+
+@dataclass(frozen=True)
+class Region:
+    """A part of the line: `above` or `below` one bound, `within` or `outside` two."""
+
+    side: str
+    bounds: tuple[float, ...]
+
+    def spans(self, left: float = -math.inf, right: float = math.inf) -> list[tuple[float, float]]:
+        """Return what of the line from `left` to `right` lies in the region."""
+        first, last = self.bounds[0], self.bounds[-1]
+        return {
+            "above": [(first, right)],
+            "below": [(left, first)],
+            "within": [(first, last)],
+            "outside": [(left, first), (last, right)],
+        }[self.side]
+
+    def holds(self, interval: tuple[float, float]) -> bool:
+        """Return whether the whole interval lies inside, clear of the bounds."""
+        return any(low < interval[0] and interval[1] < high for low, high in self.spans())
+
+    def in_logs(self) -> "Region":
+        """Return the region of the logarithm of a number that is to lie in this one."""
+        return Region(self.side, tuple(map(math.log, self.bounds)))
+
+    def __str__(self) -> str:
+        return f"{self.side} {' to '.join(f'{bound:g}' for bound in self.bounds)}"
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """When a claim is supported or contradicted, in the units of the effect.
+
+    supported: above or below (the 95 % interval lies beyond the bound, the smallest effect of
+        interest), or within (equivalence, by two one-sided tests at 5 %).
+    contradicted: above, below, or outside (the 95 % interval lies beyond one of two bounds).
+    none: the effect of no effect, 0 for a difference; None for the level of one arm, which can have
+    none."""
+
+    supported: Region
+    contradicted: Region
+    none: float | None = None
+
+    def negligible(self) -> Region | None:
+        """Return the effects too small to matter: nearer to none than the bound, on both sides;
+        None without such."""
+        if self.none is None or self.supported.side not in ("above", "below"):
+            return None
+        (bound,) = self.supported.bounds
+        reach = bound - self.none if self.supported.side == "above" else self.none - bound
+        return Region("within", (self.none - reach, self.none + reach)) if reach > 0 else None
+
+    def chance(self) -> float:
+        """Return the largest probability that a claim which does not hold, if only just, is found
+        supported."""
+        return (1 - self.level_of_support()) / 2
+
+    def level_of_support(self) -> float:
+        """Return the level of the interval that has to lie in `supported`."""
+        return EQUIVALENCE_LEVEL if self.supported.side == "within" else LEVEL
+
+    def bounds(self) -> tuple[float, ...]:
+        return self.supported.bounds + self.contradicted.bounds
+
+    def is_disjoint(self) -> bool:
+        """Return whether no effect lies in both regions."""
+        return not any(
+            max(a, c) < min(b, d)
+            for a, b in self.supported.spans()
+            for c, d in self.contradicted.spans()
+        )
+
+    def in_logs(self) -> "Criterion":
+        """Return the criterion of the logarithm of an effect that is a ratio."""
+        none = None if self.none is None else math.log(self.none)
+        return Criterion(self.supported.in_logs(), self.contradicted.in_logs(), none)
+
+    def __str__(self) -> str:
+        return f"supported {self.supported}, contradicted {self.contradicted}"
+
+
+def _region(*sides: str) -> BeforeValidator:
+    """Return the validator of {above: 0.5} or {within: [-1, 1]} with one of these sides."""
+
+    def parse(region: Any) -> Any:
+        if not isinstance(region, dict) or len(region) != 1 or not set(region) <= set(sides):
+            raise ValueError(f"give one of: {', '.join(sides)}")
+        ((side, bound),) = region.items()
+        bounds = bound if isinstance(bound, list) else [bound]
+        count = 2 if side in ("within", "outside") else 1
+        are_numbers = all(type(x) in (int, float) and math.isfinite(x) for x in bounds)
+        if len(bounds) != count or not are_numbers or sorted(bounds) != bounds:
+            raise ValueError(f"{side} takes {count} ascending number(s)")
+        return Region(side, tuple(bounds))
+
+    return BeforeValidator(parse)
+
+
+class Comparison(Section):
+    """A measure of the arm `of`, or its difference from the arm `minus`, or its ratio to the arm
+    `over`, seed by seed."""
+
+    says: str
+    """What it tests, in words."""
+    measure: str
+    """A function of `measures.py`."""
+    settings: dict[str, Any] = Field(default={}, alias="with")
+    of: str
+    minus: str | None = None
+    over: str | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> "Comparison":
+        check(self.measure, self.settings)
+        if self.minus and self.over:
+            raise ValueError("give either minus or over")
+        return self
+
+    def arms(self) -> list[str]:
+        """Return the arm that is measured, and the one that it is held against."""
+        return [arm for arm in (self.of, self.minus or self.over) if arm]
+
+    def compared(self) -> str:
+        """Return the arm with what it is compared with, as in `prelu minus relu`."""
+        if self.minus:
+            return f"{self.of} minus {self.minus}"
+        return f"{self.of} over {self.over}" if self.over else self.of
+
+    def measure_name(self) -> str:
+        """Return the measure with its settings, as in `reached(below=0.5)`."""
+        return named(self.measure, self.settings)
+
+    def measured(self, records: Sequence[TrainingRecord]) -> tuple[float, ...] | None:
+        """Return the measure of each arm's record of one seed; None where one has no number."""
+        values = [MEASURES[self.measure](record, **self.settings) for record in records]
+        finite = tuple(value for value in values if value is not None and math.isfinite(value))
+        return finite if len(finite) == len(values) else None
+
+    def effect(self, measured: Sequence[float]) -> float | None:
+        """Return one seed's effect; None for a ratio that has no logarithm, by which ratios are
+        averaged."""
+        value, *others = measured
+        if not others:
+            return value
+        if self.over:
+            return value / others[0] if value > 0 and others[0] > 0 else None
+        return value - others[0]
+
+
+class Test(Comparison):
+    """A part of a claim. The claim is supported where all tests are, and contradicted where one
+    is."""
+
+    supported: Annotated[Region, _region("above", "below", "within")]
+    """Where the whole interval has to lie."""
+    contradicted: Annotated[Region, _region("above", "below", "outside")]
+    statistic: Literal["mean", "median", "share"] = "mean"
+    """mean (Student's t), median (exact, by ranks), or share (exact, of a yes or no)."""
+    leave_out_diverged: bool = False
+    """Whether pairs in which a run diverged are left out, and counted beside the effect."""
+
+    @property
+    def criterion(self) -> Criterion:
+        none = 0.0 if self.minus else 1.0 if self.over else None
+        return Criterion(self.supported, self.contradicted, none)
+
+    @model_validator(mode="after")
+    def _check_criterion(self) -> "Test":
+        if self.statistic == "share" and (self.measure not in YES_OR_NO or len(self.arms()) > 1):
+            raise ValueError(
+                "statistic=share is of a yes or no of one arm; give one of "
+                f"{', '.join(YES_OR_NO)}, without minus and over"
+            )
+        if not self.criterion.is_disjoint():
+            raise ValueError(f"what is {self.criterion} can be both; share nothing")
+        if self.over and min(self.criterion.bounds()) <= 0:
+            raise ValueError(f"a ratio is above 0, and its bounds are {self.criterion}")
+        return self
+
+
+class Search(Section):
+    """A grid of learning rates for each arm, searched on the validation images by runs of their
+    own: `scripts/claims.py search <claim>` makes them."""
+
+    rates: tuple[Annotated[float, Field(gt=0)], ...] = Field(min_length=2)
+    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1)
+    """Of the runs that choose, none of which is one of the claim's own."""
+    overrides: tuple[str, ...] = ()
+    """What makes these runs shorter, such as optim.epochs=6."""
+    measure: str = "final"
+    """What the lowest mean of is best; without it the last epoch's validation error."""
+    settings: dict[str, Any] = Field(default=VAL_ERROR, alias="with")
+
+    @model_validator(mode="after")
+    def _check(self) -> "Search":
+        check(self.measure, self.settings)
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError("give each of the seeds once")
+        return self
+
+    def arms(self, arms: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+        """Return the runs' overrides by name: each of a claim's `arms` at each rate."""
+        named_runs = {}
+        for arm, overrides in arms.items():
+            others = [override for override in overrides if not override.startswith(RATE)]
+            for rate in self.rates:
+                named_runs[name_of(arm, rate)] = [*others, f"{RATE}{rate:g}", *self.overrides]
+        return named_runs
+
+    def measured_by(self) -> str:
+        """Return what it chooses by, in words."""
+        return "val error, %" if self.settings == VAL_ERROR else named(self.measure, self.settings)
+
+
+def name_of(arm: str, rate: float) -> str:
+    """Return the name of an arm's runs at a rate."""
+    return f"{arm} at {rate:g}"
+
+
+class Claim(Section):
+    """A claim as configured; without tests it is `not_run` for that reason."""
+
+    name: str
+    statement: str
+    source: str
+    """A section, a page and its heading, or a reader's question."""
+    seeds: int = Field(default=0, ge=0)
+    """How many; a test of fewer is no verdict."""
+    first_seed: int = Field(default=0, ge=0)
+    """A criterion that is changed after a run needs other seeds."""
+    arms: Mapping[str, tuple[str, ...]] = Field(default={})
+    """By name, what is given on the command line besides the experiment."""
+    tests: tuple[Test, ...] = ()
+    descriptions: tuple[Comparison, ...] = ()
+    """What the runs that trained show besides, by no criterion; `<claim>/<arm>` is an arm of
+    another claim."""
+    search: Search | None = None
+    note: str = ""
+    """What a reader must know of the setting, such as why it was changed."""
+    is_check: bool = False
+    """Whether it follows from theory: its runs test this program and are no evidence."""
+    not_run: str = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> "Claim":
+        for arm in (arm for test in self.tests for arm in test.arms()):
+            if arm not in self.arms:
+                raise ValueError(f"it tests an arm {arm}, which it does not have")
+        if not self.tests and not self.not_run:
+            raise ValueError("it has no tests; give one or more")
+        fewest = max((FEWEST[test.statistic] for test in self.tests), default=0)
+        if self.seeds < fewest:
+            raise ValueError(f"{self.seeds} seeds are too few for an interval; give {fewest}")
+        if any(comparison.over for comparison in self.descriptions):
+            raise ValueError("a description has over; give minus, or neither")
+        return self
+
+    def searched(self) -> dict[str, list[str]]:
+        """Return the overrides of the runs that choose its arms' learning rates, by name; none
+        without a search."""
+        return self.search.arms(self.arms) if self.search else {}
+
+    def all_seeds(self) -> range:
+        """Return the seeds that it asks for."""
+        return range(self.first_seed, self.first_seed + self.seeds)
+
+
+@functools.cache
+def claims() -> tuple[Claim, ...]:
+    """Return all claims in the order of their names, those that are not run last.
+
+    Raises:
+        InputError: for a file that describes none; the message names file and key.
+    """
+    files = sorted(PLACE.glob("*.yaml"))
+    run = [parse(path.stem, yaml.safe_load(path.read_text()).get("claim")) for path in files]
+    arms = {f"{claim.name}/{arm}" for claim in run for arm in claim.arms}
+    for claim in run:
+        for arm in (arm for comparison in claim.descriptions for arm in comparison.arms()):
+            if arm not in claim.arms and arm not in arms:
+                raise InputError(
+                    f"claim/{claim.name} describes an arm {arm}, which no claim has; give "
+                    "<claim>/<arm>"
+                )
+    left = yaml.safe_load(Path(__file__).with_name("not_run.yaml").read_text())
+    return (*run, *(parse(name, words) for name, words in left.items()))
+
+
+def parse(name: str, claim: Any) -> Claim:
+    """Return the claim that the key `claim` of a file describes."""
+    if not isinstance(claim, dict):
+        raise InputError(f"claim/{name} has no key claim; say there what it claims")
+    try:
+        return Claim.model_validate_json(json.dumps({"name": name, **claim}))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"])) or "claim"
+        is_named = first["type"] not in ("missing", "value_error") or first["loc"][2:]
+        value = f"={reprlib.repr(first['input'])}" if is_named else ""
+        reason = first["msg"].removeprefix("Value error, ")
+        raise InputError(
+            f"claim/{name}: {key}{value} is not usable ({reason}); claims/claims.py has the keys"
+        ) from None
+
+
+def arm_hash(science: dict[str, Any]) -> str:
+    """Return what a run of a claim is, whatever its seed."""
+    return run_id(without(science, SEED_KEYS))
+
+
+def claim_exclusion_reason(record: Record) -> str | None:
+    """Return why a record answers no claim, or None."""
+    if isinstance(record, EnsembleRecord) or record.choices.get("debug") is not None:
+        return "it is of no claim"
+    arms = {arm for claim in known()["claims"].values() for arm in claim.values()}
+    if arm_hash(record.science) not in arms:
+        return "its configuration is no claim's"
+    if record.science["data"].get("split_seed", record.seed) != record.seed:
+        return "its images are split by another seed than its own"
+    return None if record.provenance.git_dirty is False else "its code was not committed"
+
+
+def runs_of(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
+    """Return the claim's runs; those of the seeds that it asks for."""
+    hashes = known()["claims"].get(claim.name, {})
+    if not hashes.keys() >= set(claim.arms):
+        raise InputError(
+            f"claim/{claim.name} has arms that are not known; call python scripts/report.py claims"
+        )
+    by_hash = _by_arm(records, claim.all_seeds())
+    return {arm: by_hash.get(hashes[arm], {}) for arm in claim.arms}
+
+
+def search_runs(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
+    """Return the runs that choose the claim's learning rates, by the names of `Claim.searched` and
+    seed."""
+    hashes = known()["claims"].get(claim.name, {})
+    by_hash = _by_arm(records, claim.search.seeds if claim.search else ())
+    return {name: by_hash.get(hashes[name], {}) for name in claim.searched() if name in hashes}
+
+
+def _by_arm(
+    records: Iterable[TrainingRecord], seeds: Sequence[int]
+) -> dict[str, dict[int, TrainingRecord]]:
+    """The records of these seeds by the hash of their arm."""
+    by_hash: dict[str, dict[int, TrainingRecord]] = {}
+    for record in records:
+        if record.seed in seeds:
+            by_hash.setdefault(arm_hash(record.science), {})[record.seed] = record
+    return by_hash

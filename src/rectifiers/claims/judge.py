@@ -1,0 +1,326 @@
+"""From the records of a claim to its verdict: an effect, its interval over seeds, and a criterion
+that stood in the configuration before the runs."""
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from statistics import fmean, median, stdev
+
+from rectifiers.claims.claims import (
+    EQUIVALENCE_LEVEL,
+    FEWEST,
+    LEVEL,
+    RATE,
+    Claim,
+    Comparison,
+    Criterion,
+    Runs,
+    Search,
+    Test,
+    claims,
+    name_of,
+    runs_of,
+)
+from rectifiers.claims.measures import MEASURES, has_diverged
+from rectifiers.results.statistics import Mean, mean_of, t_interval, t_quantile
+from rectifiers.runs.record import TrainingRecord
+from rectifiers.runtime.errors import InputError
+
+MOST_SEEDS = 1_000  # that are worth a plan
+WITHOUT_DIVERGED = "the same where no run diverged"
+Interval = Callable[[float], tuple[float, float]]  # level -> (low, high)
+
+
+class Verdict(StrEnum):
+    """What the runs say of a claim, in the order of CLAIMS.md."""
+
+    CONTRADICTED = "contradicted"
+    INCONCLUSIVE = "inconclusive"
+    NO_EFFECT = "no effect that matters"
+    SUPPORTED = "supported"
+    TOO_FEW = "too few runs"
+    NOT_RUN = "not run"
+
+
+def median_interval(values: Sequence[float], level: float) -> tuple[float, float]:
+    """Return the exact interval of the median between two order statistics, that of the sign test.
+
+    It holds for any distribution, and for values of which only a bound is known (a loss that was
+    not reached)."""
+    from scipy.stats import quantile_test
+
+    low, high = quantile_test(list(values), p=0.5).confidence_interval(level)
+    return (-math.inf, math.inf) if math.isnan(low) else (float(low), float(high))
+
+
+def share_interval(ones: float, n: int, level: float) -> tuple[float, float]:
+    """Return Clopper and Pearson's exact interval of a share of n; `ones` may be no whole number,
+    as `scipy.stats.binomtest` asks."""
+    from scipy.special import betaincinv
+
+    tail = (1 - level) / 2
+    low = 0.0 if ones == 0 else float(betaincinv(ones, n - ones + 1, tail))
+    high = 1.0 if ones == n else float(betaincinv(ones + 1, n - ones, 1 - tail))
+    return low, high
+
+
+def interval_of(values: Sequence[float], statistic: str, level: float) -> tuple[float, float]:
+    """Return the interval of a statistic, at least `FEWEST` values of which are needed."""
+    if statistic == "mean":
+        return t_interval(values, level)
+    if statistic == "median":
+        return median_interval(values, level)
+    return share_interval(sum(values), len(values), level)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An effect over `n` seeds (NaN where there is none) with its 95 % interval, and what follows
+    from it.
+
+    needed: of an inconclusive effect, the seeds that would decide at the observed effect and
+    spread, and would_be the verdict that they would give. needed is None where that takes more than
+    MOST_SEEDS; would_be is inconclusive where no number of seeds would decide, because the effect
+    lies at a bound or between the bounds."""
+
+    verdict: Verdict
+    n: int = 0
+    effect: float = math.nan
+    low: float = -math.inf
+    high: float = math.inf
+    needed: int | None = None
+    would_be: Verdict = Verdict.INCONCLUSIVE
+
+
+def judge(values: Sequence[float], planned: int, statistic: str, criterion: Criterion) -> Finding:
+    """Return the finding from one value per seed: a difference where arms are paired, or a log
+    ratio.
+
+    planned: the seeds that the configuration asks for. Fewer are no verdict, which prevents
+    optional stopping.
+
+    Raises:
+        ValueError: for a value that is not finite.
+    """
+    if not values:
+        return Finding(Verdict.NOT_RUN)
+    if not all(map(math.isfinite, values)):
+        raise ValueError(f"values that are not finite: {values}")
+    n, effect = len(values), median(values) if statistic == "median" else fmean(values)
+    if n < max(planned, FEWEST[statistic]):
+        return Finding(Verdict.TOO_FEW, n, effect)
+    verdict = decide(criterion, functools.partial(interval_of, values, statistic))
+    finding = Finding(verdict, n, effect, *interval_of(values, statistic, LEVEL))
+    if verdict is not Verdict.INCONCLUSIVE:
+        return finding
+    for more in range(n + 1, MOST_SEEDS + 1):
+        would_be = decide(criterion, _interval_at(values, statistic, more))
+        if would_be is not Verdict.INCONCLUSIVE:
+            return replace(finding, needed=more, would_be=would_be)
+    return replace(finding, would_be=decide(criterion, lambda level: (effect, effect)))
+
+
+def decide(criterion: Criterion, interval: Interval) -> Verdict:
+    """Return the verdict that follows from an effect's intervals."""
+    if criterion.supported.holds(interval(criterion.level_of_support())):
+        return Verdict.SUPPORTED
+    if criterion.contradicted.holds(interval(LEVEL)):
+        return Verdict.CONTRADICTED
+    negligible = criterion.negligible()
+    if negligible is not None and negligible.holds(interval(EQUIVALENCE_LEVEL)):
+        return Verdict.NO_EFFECT
+    return Verdict.INCONCLUSIVE
+
+
+def _interval_at(values: Sequence[float], statistic: str, n: int) -> Interval:
+    """Return the intervals of n seeds with the mean and standard deviation of `values`.
+
+    A share is kept, too; the median's n seeds are the quantiles of `values`."""
+    if statistic == "mean":
+        mean, standard_error = fmean(values), stdev(values) / math.sqrt(n)
+
+        def student(level: float) -> tuple[float, float]:
+            half = t_quantile(n - 1, level) * standard_error
+            return mean - half, mean + half
+
+        return student
+    if statistic == "share":
+        return functools.partial(share_interval, fmean(values) * n, n)
+    ordered = sorted(values)
+    quantiles = [ordered[int((i + 0.5) * len(values) / n)] for i in range(n)]
+    return functools.partial(median_interval, quantiles)
+
+
+def combine_verdicts(verdicts: Sequence[Verdict]) -> Verdict:
+    """Return the verdict of a claim of several tests: supported where all are, contradicted where
+    one is."""
+    if set(verdicts) == {Verdict.NOT_RUN}:
+        return Verdict.NOT_RUN
+    if {Verdict.NOT_RUN, Verdict.TOO_FEW} & set(verdicts):
+        return Verdict.TOO_FEW
+    return min(verdicts, key=list(Verdict).index)
+
+
+Pairs = Sequence[Sequence[TrainingRecord]]  # per seed the records of all arms
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a comparison gives over the pairs of which no run diverged. It is judged by nothing.
+
+    mean: of the effects; None where there is none. measured: the measure of each arm, by pair."""
+
+    comparison: Comparison
+    mean: Mean | None
+    measured: Sequence[tuple[float, ...]]
+
+    def n(self) -> int:
+        """Return how many pairs it is of."""
+        return self.mean.n if self.mean else 0
+
+
+def describe(comparison: Comparison, pairs: Pairs) -> Description:
+    """Return the description of pairs of records, one per arm of the comparison."""
+    measured, effects = _measured(comparison, [p for p in pairs if not any(map(has_diverged, p))])
+    return Description(comparison, mean_of(effects) if effects else None, measured)
+
+
+def _measured(comparison: Comparison, pairs: Pairs) -> tuple[list[tuple[float, ...]], list[float]]:
+    """The measures of every pair that has them, and the effects that follow."""
+    measured = [values for p in pairs if (values := comparison.measured(p)) is not None]
+    effects = [effect for m in measured if (effect := comparison.effect(m)) is not None]
+    return measured, effects
+
+
+@dataclass(frozen=True)
+class TestResult:
+    """A test with its finding.
+
+    runs: those that answered it. diverged: how many runs of each arm did, of `seeds`. left_out: the
+    pairs that do not count. measured: of every pair that counts, the measure of `of` and of what it
+    is held against. trained: the same without the runs that diverged, where a mean counts them as
+    guessing."""
+
+    test: Test
+    finding: Finding
+    runs: Sequence[str] = ()
+    diverged: Mapping[str, int] = field(default_factory=dict)
+    seeds: int = 0
+    left_out: int = 0
+    measured: Sequence[tuple[float, ...]] = ()
+    trained: Description | None = None
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    """A claim with its verdict, and the records that it was made from."""
+
+    claim: Claim
+    verdict: Verdict
+    tests: Sequence[TestResult] = ()
+    descriptions: Sequence[Description] = ()
+    records: Sequence[TrainingRecord] = ()
+
+
+def answer(claim: Claim, records: Iterable[TrainingRecord]) -> ClaimResult:
+    """Return the claim's verdict on records that answer claims."""
+    if not claim.tests:
+        return ClaimResult(claim, Verdict.NOT_RUN)
+    records = list(records)
+    runs = runs_of(claim, records)
+    tests = [_test_result(test, claim.seeds, runs) for test in claim.tests]
+    descriptions = [
+        describe(comparison, _pairs([_arm(name, runs, records) for name in comparison.arms()]))
+        for comparison in claim.descriptions
+    ]
+    used = {record.run: record for arm in runs.values() for record in arm.values()}
+    verdict = combine_verdicts([result.finding.verdict for result in tests])
+    return ClaimResult(claim, verdict, tests, descriptions, list(used.values()))
+
+
+def _arm(name: str, runs: Runs, records: Sequence[TrainingRecord]) -> Mapping[int, TrainingRecord]:
+    """The runs of one of a claim's arms, or of `<claim>/<arm>`, by seed."""
+    if name in runs:
+        return runs[name]
+    other, _, arm = name.partition("/")
+    return runs_of(next(claim for claim in claims() if claim.name == other), records)[arm]
+
+
+def _pairs(arms: Sequence[Mapping[int, TrainingRecord]]) -> Pairs:
+    """The records of every seed that all arms have."""
+    seeds = (seed for seed in sorted(arms[0]) if all(seed in arm for arm in arms))
+    return [[arm[seed] for arm in arms] for seed in seeds]
+
+
+def _test_result(test: Test, planned: int, runs: Runs) -> TestResult:
+    pairs = _pairs([runs[arm] for arm in test.arms()])
+    counted = pairs
+    if test.leave_out_diverged:
+        counted = [pair for pair in pairs if not any(map(has_diverged, pair))]
+    left_out = len(pairs) - len(counted)
+    measured, values = _measured(test, counted)
+    if test.over:
+        values = list(map(math.log, values))
+    criterion = test.criterion.in_logs() if test.over else test.criterion
+    finding = judge(values, planned - left_out, test.statistic, criterion)
+    if pairs and finding.verdict is Verdict.NOT_RUN:
+        finding = Finding(Verdict.TOO_FEW)
+    if test.over and values:
+        effect, low, high = map(_exp, (finding.effect, finding.low, finding.high))
+        finding = replace(finding, effect=effect, low=low, high=high)
+    by_arm = list(zip(*pairs, strict=True)) or [()] * len(test.arms())
+    diverged = {
+        arm: sum(map(has_diverged, records))
+        for arm, records in zip(test.arms(), by_arm, strict=True)
+    }
+    counts_guesses = any(diverged.values()) and not test.leave_out_diverged
+    trained = None
+    if counts_guesses and test.statistic == "mean" and not test.over:
+        trained = describe(test.model_copy(update={"says": WITHOUT_DIVERGED}), pairs)
+    used = [record.run for records in by_arm for record in records]
+    return TestResult(test, finding, used, diverged, len(pairs), left_out, measured, trained)
+
+
+def _exp(value: float) -> float:
+    return math.inf if value > 700 else math.exp(value)
+
+
+def search_mean(search: Search, runs: Mapping[int, TrainingRecord]) -> float | None:
+    """Return the mean over the search's seeds of what it chooses by; infinity where a run diverged,
+    None where one lacks."""
+    if not set(search.seeds) <= runs.keys():
+        return None
+    records = [runs[seed] for seed in search.seeds]
+    values = [MEASURES[search.measure](record, **search.settings) for record in records]
+    if any(map(has_diverged, records)) or None in values:
+        return math.inf
+    return fmean(value for value in values if value is not None)
+
+
+def best_rate(search: Search, arm: str, runs: Runs) -> float | None:
+    """Return the rate with the lowest mean, the lower one of equals; None while a run is
+    missing."""
+    means = {
+        rate: search_mean(search, runs.get(name_of(arm, rate), {})) for rate in sorted(search.rates)
+    }
+    known = {rate: mean for rate, mean in means.items() if mean is not None}
+    return min(known, key=known.__getitem__) if len(known) == len(means) else None
+
+
+def check_rates(claim: str, search: Search, arms: Mapping[str, Sequence[str]], runs: Runs) -> None:
+    """Check that every arm has the rate that its search found best, as far as its runs are there.
+
+    Raises:
+        InputError: for the first arm that has another one.
+    """
+    for arm, overrides in arms.items():
+        best = best_rate(search, arm, runs)
+        rates = [float(x.removeprefix(RATE)) for x in overrides if x.startswith(RATE)]
+        if best is not None and rates[:1] != [best]:
+            raise InputError(
+                f"claim/{claim}: arm {arm} is to have {RATE}{best:g}, which its search found best, "
+                f"and has {rates[0] if rates else 'none of its own'}; give that, and run the claim "
+                "again"
+            )

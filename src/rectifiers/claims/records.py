@@ -1,0 +1,204 @@
+"""The records of the claims' runs, one compressed file per claim, and whether a criterion is older
+than they are.
+
+`results/claims/<claim>.jsonl.xz` holds one record per line, sorted by run id: those that were run
+as `experiment=claim/<claim>`. An arm that several claims share is in one file only. A file is
+written when its claim's runs are collected and not again when another claim changes, because git
+keeps every version of a compressed file in full."""
+
+import csv
+import lzma
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rectifiers.claims.claims import PLACE, Claim, Runs, arm_hash, claim_exclusion_reason
+from rectifiers.results.eligibility import CLAIM, known
+from rectifiers.runs import record as records
+from rectifiers.runs.provenance import commits_of, committed_file
+from rectifiers.runs.record import Record, TrainingRecord
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import atomic_file
+
+SUFFIX = ".jsonl.xz"
+XZ_PRESET = 6  # fixed, so that equal records give equal bytes
+MOST_NAMED = 20  # unusable lines
+LARGEST_BYTES = 2**28  # of one file, unpacked
+SEED_FIELDS = {"seeds": 0, "first_seed": 0}  # of a claim, with their defaults
+CRITERION_FIELDS = (  # of a test
+    "measure",
+    "with",
+    "of",
+    "minus",
+    "over",
+    "statistic",
+    "supported",
+    "contradicted",
+    "leave_out_diverged",
+)
+Read = Callable[[str, str], str | None]  # commit, path -> text
+
+
+def owner(record: Record) -> str:
+    """Return the claim whose file holds the record: the one that ran it, else the first by name
+    that has its arm.
+
+    Raises:
+        InputError: where no claim has it.
+    """
+    claim_arms = known()["claims"]
+    name = str(record.choices.get("experiment")).removeprefix(CLAIM)
+    if name in claim_arms:
+        return name
+    arm = arm_hash(record.science)
+    for name in sorted(claim_arms):
+        if arm in claim_arms[name].values():
+            return name
+    raise InputError(f"run {record.run} is of no claim; collect the runs of `claims.py run`")
+
+
+def load(folder: Path) -> list[TrainingRecord]:
+    """Return the records in `folder` that answer claims, sorted by run id; none where there are no
+    files.
+
+    An unusable line is skipped with a warning on stderr; more than twenty are counted.
+
+    Raises:
+        InputError: where a file cannot be read.
+    """
+    loaded, unusable = [], []
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        for number, line in enumerate(_lines(path), start=1):
+            try:
+                record = records.parse(line)
+            except ValueError as error:
+                unusable.append(f"line {number} of {path} is not a usable record ({error})")
+                continue
+            if isinstance(record, TrainingRecord) and claim_exclusion_reason(record) is None:
+                loaded.append(record)
+    if (more := len(unusable) - MOST_NAMED) > 0:
+        unusable[MOST_NAMED:] = [f"{more:,} more lines of {folder}; take the committed files"]
+    for warning in unusable:
+        print(f"left out: {warning}", file=sys.stderr)
+    return sorted(loaded, key=lambda record: record.run)
+
+
+def _lines(path: Path) -> list[bytes]:
+    try:
+        unpacking = lzma.LZMADecompressor()
+        content = unpacking.decompress(path.read_bytes(), max_length=LARGEST_BYTES)
+        if not unpacking.eof:
+            raise lzma.LZMAError(f"it is cut, or holds more than {LARGEST_BYTES:,} bytes")
+        return content.splitlines()
+    except (OSError, lzma.LZMAError) as error:
+        raise InputError(
+            f"{path} is not a usable file of records ({error}); take the committed one"
+        ) from error
+
+
+def add(folder: Path, new: Iterable[Record]) -> list[Path]:
+    """Add records to their claims' files in `folder`, and return the files that changed.
+
+    A record replaces an earlier one of the same run, in the file that has it. Files without a new
+    record are not written.
+
+    Raises:
+        InputError: where a line of a file is no record, which would be lost; nothing is written.
+    """
+    committed: dict[str, dict[str, Record]] = {}
+    claim_of: dict[str, str] = {}  # by run
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        claim = path.name.removesuffix(SUFFIX)
+        try:
+            committed[claim] = {record.run: record for record in map(records.parse, _lines(path))}
+        except ValueError as error:
+            raise InputError(
+                f"{path} holds what is no record ({error}); take the committed one"
+            ) from error
+        claim_of.update(dict.fromkeys(committed[claim], claim))
+    changed: dict[str, dict[str, Record]] = {}
+    for record in new:
+        claim = claim_of.get(record.run) or owner(record)
+        if committed.get(claim, {}).get(record.run) != record:
+            changed.setdefault(claim, dict(committed.get(claim, {})))[record.run] = record
+    packed: dict[Path, bytes] = {}
+    for claim, by_run in changed.items():
+        lines = [records.to_json(record) + "\n" for _, record in sorted(by_run.items())]
+        packed[folder / f"{claim}{SUFFIX}"] = lzma.compress(
+            "".join(lines).encode(), preset=XZ_PRESET
+        )
+    for path, content in packed.items():
+        with atomic_file(path) as file:
+            file.write(content)
+    return list(packed)
+
+
+def check_criteria(
+    answered: Iterable[tuple[Claim, Runs]],
+    read: Read = committed_file,
+    versions: Callable[[str], Iterable[str]] = commits_of,
+) -> set[str]:
+    """Check that every run was made by a commit with the present criterion, and that no earlier
+    commit holds an answer of the same run under another one: who makes a run again, knowing how it
+    ends, has not made the criterion before it.
+
+    read: (commit, path of a file in the checkout) -> its text; None where either is not there.
+    versions: a path -> the commits that changed it. Returned are commits that are not known here,
+    as in a clone without its history, of which nothing can be said.
+
+    Raises:
+        InputError: for the first claim of which a run is older than its criterion, or answered
+        another one before.
+    """
+    unknown: set[str] = set()
+    for claim, runs in answered:
+        present = criterion((PLACE / f"{claim.name}.yaml").read_text())
+        remedy = f"give first_seed: {max(claim.all_seeds()) + 1}"
+        made = [record for arm in runs.values() for record in arm.values()]
+        seeds_of: dict[str, list[int]] = {}  # by commit
+        for record in made:
+            seeds_of.setdefault(str(record.provenance.git_sha), []).append(record.seed)
+        for commit, seeds in seeds_of.items():
+            if read(commit, "README.md") is None:
+                unknown.add(commit)
+            elif _criterion_of(claim, commit, read) != present:
+                raise InputError(
+                    f"claim/{claim.name} is judged by a criterion or a number of seeds that commit "
+                    f"{commit[:8]}, which ran its seed {min(seeds)}, does not hold; what changes "
+                    f"after a run needs other seeds: {remedy}"
+                )
+        seed_of = {record.run: record.seed for record in made}
+        table = f"results/claims/{claim.name}.csv"
+        for commit in versions(table):
+            rows, then = read(commit, table), _criterion_of(claim, commit, read)
+            if rows is None or then in (None, present):
+                continue
+            for row in csv.DictReader(rows.splitlines()):
+                if row.get("run") in seed_of:
+                    raise InputError(
+                        f"claim/{claim.name} was answered in commit {commit[:8]} by its seed "
+                        f"{seed_of[row['run']]} under another criterion or number of seeds, and a "
+                        f"run that is made again is no new one: {remedy}"
+                    )
+    return unknown
+
+
+def _criterion_of(claim: Claim, commit: str, read: Read) -> list[Mapping[str, Any]] | None:
+    """What decided the claim in a commit; None where it was not there."""
+    text = read(commit, f"conf/experiment/claim/{claim.name}.yaml")
+    return None if text is None else criterion(text)
+
+
+def criterion(text: str) -> list[Mapping[str, Any]]:
+    """Return what decides a claim, of its file: its seeds, measures, arms and bounds, whatever the
+    words around them.
+
+    The seeds are a part of it, because whoever asks for more after a look stops when the result
+    suits him."""
+    claim = (yaml.safe_load(text) or {}).get("claim") or {}
+    seeds = {field: claim.get(field, default) for field, default in SEED_FIELDS.items()}
+    tests = claim.get("tests", [])
+    return [seeds, *({field: test.get(field) for field in CRITERION_FIELDS} for test in tests)]
