@@ -31,9 +31,9 @@ from rectifiers.results.benchmark import readme
 from rectifiers.results.comparison import compare
 from rectifiers.results.eligibility import CLAIM, PLACE, described, exclusion_reason, known
 from rectifiers.results.generated import filled, refuse_stale, stale_files, write_or_check
-from rectifiers.results.listing import Found, find, gather, select, usual_protocol
+from rectifiers.results.listing import Run, find, gather, select, usual_protocol
 from rectifiers.results.numerical_floor import rounding_table
-from rectifiers.results.terminal import comparison_table, runs_table, summary
+from rectifiers.results.terminal import comparison_table, runs_table, summaries
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import science
 from rectifiers.runs.record import Record, TrainingRecord
@@ -206,7 +206,7 @@ def check_runs(runs: Path) -> None:
         raise InputError(f"--runs={runs} is not a folder; give the one that holds the runs")
 
 
-def known_runs(runs: Path) -> list[Found]:
+def known_runs(runs: Path) -> list[Run]:
     """Return the collected runs and those of `runs`."""
     check_runs(runs)
     return gather(RESULTS / "records", runs)
@@ -215,11 +215,11 @@ def known_runs(runs: Path) -> list[Found]:
 def show(runs: Path, filters: list[str]) -> Outcome:
     """Print the runs that fit, with their errors by the protocol that is asked for, or the usual
     one."""
-    found = select(known_runs(runs), filters)
+    selected = select(known_runs(runs), filters)
     protocols = [text.partition("=")[2] for text in filters if text.startswith("protocol=")]
-    protocol = protocols[-1].partition(",")[0] if protocols else usual_protocol(found)
-    lines = [summary(each, protocol) for each in found]
-    return lines, runs_table(lines, protocol)
+    protocol = protocols[-1].partition(",")[0] if protocols else usual_protocol(selected)
+    rows = summaries(selected, protocol)
+    return rows, runs_table(rows, protocol)
 
 
 def diff(runs: Path, A: str, B: str) -> Outcome:  # noqa: N803 as --help shows them
@@ -228,7 +228,7 @@ def diff(runs: Path, A: str, B: str) -> Outcome:  # noqa: N803 as --help shows t
     one, other = find(known, A), find(known, B)
     comparison = compare(one.record, other.record)
     if one.record.run == other.record.run:
-        comparison["runs"] = [f"{each.record.run} ({each.origin})" for each in (one, other)]
+        comparison["runs"] = [f"{run.record.run} ({run.origin})" for run in (one, other)]
     return comparison, comparison_table(comparison)
 
 

@@ -16,7 +16,7 @@ PACKAGES = {
     "data": {"filelock", "pytorch_lightning", "sklearn", "torchvision", "PIL"},
     "evaluation": {"torchmetrics", "torchvision"},
     "runs": {"filelock"},
-    "results": {"jinja2", "matplotlib", "rich", "PIL"},
+    "results": {"matplotlib", "pandas", "rich"},
     "claims": {"jinja2", "matplotlib"},
     "results.benchmark": {"jinja2", "matplotlib", "rich"},
     "tracking": {"PIL", "psutil", "wandb", "wandb_workspaces"},
@@ -26,7 +26,16 @@ PACKAGES = {
 }
 HOMED = set().union(*PACKAGES.values()) | {"dvc"}
 WITHOUT_TORCH = ("runtime", "runs", "results", "claims", "tracking", "cli")
-HEAVY = {"torch", "torchvision", "torchmetrics", "pytorch_lightning", "sklearn", "scipy", "wandb"}
+HEAVY = {
+    "torch",
+    "pandas",
+    "torchvision",
+    "torchmetrics",
+    "pytorch_lightning",
+    "sklearn",
+    "scipy",
+    "wandb",
+}
 # The files that may use names which a library keeps to itself, one for each library.
 PRIVATE_NAMES = ("runtime.torch_internals", "training.lightning", "tracking.report")
 MODULES = {

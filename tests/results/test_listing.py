@@ -35,7 +35,7 @@ def test_an_own_run_comes_before_a_committed_record_of_its_name_unless_they_are_
     records.write(folder / "record.json", record)
     found = gather(RECORDS, tmp_path)
     assert len(found) == len(FOUND)
-    assert find(found, "e6eb31a64f10").folder == folder
+    assert find(found, "e6eb31a64f10").path.parent == folder
     records.write(folder / "record.json", altered(record, {"protocols.center.nll": 1.5}))
     found = gather(RECORDS, tmp_path)
     assert len(found) == len(FOUND) + 1
@@ -44,7 +44,7 @@ def test_an_own_run_comes_before_a_committed_record_of_its_name_unless_they_are_
         ("own", folder),
         ("committed", RECORDS),
     ]
-    assert find(found, "e6eb").folder == folder
+    assert find(found, "e6eb").path.parent == folder
     assert find(found, str(RECORDS / "e6eb31a64f10.json")).origin == "committed"
 
 

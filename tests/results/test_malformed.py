@@ -14,9 +14,9 @@ from conftest import ROOT
 from made_up import altered
 from rectifiers.results.comparison import compare
 from rectifiers.results.eligibility import exclusion_reason
-from rectifiers.results.listing import Found, facts, usual_protocol
+from rectifiers.results.listing import Run, facts, usual_protocol
 from rectifiers.results.tables import document
-from rectifiers.results.terminal import comparison_table, runs_table, summary
+from rectifiers.results.terminal import comparison_table, runs_table, summaries
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.record import Record
@@ -42,11 +42,13 @@ def places(node: Any, at: tuple = ()) -> Iterator[tuple]:
 def show_everywhere(base: Record, record: Record) -> None:
     """Make everything that is made of a record."""
     found, silent = (
-        Found(record, ROOT / "results" / "records" / "x.json"),
+        Run(record, ROOT / "results" / "records" / "x.json"),
         Console(file=io.StringIO()),
     )
     protocol = usual_protocol([found])
-    silent.print(runs_table([summary(found, protocol)], protocol))
+    rows = summaries([found], protocol)
+    json.dumps(rows, allow_nan=False)
+    silent.print(runs_table(rows, protocol))
     facts(record)
     json.dumps(compare(base, record), allow_nan=False)
     silent.print(comparison_table(compare(base, record)))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rectifiers.results.eligibility import PAPERS_SETTING, exclusion_reason, setting
 from rectifiers.results.origin import code_of, machine_of
 from rectifiers.results.statistics import error_interval_pct
-from rectifiers.results.tables import label_of, layout, paper_value, result_of, runs_of
+from rectifiers.results.tables import label_of, layout, paper_value, result_of
 from rectifiers.runs.record import Record
 from rectifiers.runs.record_parts import Errors
 
@@ -42,17 +42,16 @@ def paper_comparison(record: Record) -> list[Comparison]:
     is_whole = is_eligible and setting(record) == PAPERS_SETTING
     for table in layout() if is_eligible else ():
         for row in table["rows"]:
-            if runs_of(row, [record]):
+            result = result_of(row, record)
+            if result is not None and record.choices["experiment"] in row["experiments"]:
                 name = f"{table['title'].partition(':')[0]}: {label_of(row, [record])}"
                 paper = {measure: paper_value(row, measure) for measure in ("top1", "top5")}
                 is_comparable = is_whole and row.get("comparable", True)
-                found += _errors(
-                    record, name, row["protocol"], result_of(row, record), paper, is_comparable
-                )
+                found += _errors(record, name, row["protocol"], result, paper, is_comparable)
     in_tables = {comparison.protocol for comparison in found}
-    for protocol, result in sorted(record.protocols.items()):
+    for protocol, tested in sorted(record.protocols.items()):
         if protocol not in in_tables:
-            found += _errors(record, "", protocol, result, {"top1": None, "top5": None}, False)
+            found += _errors(record, "", protocol, tested, {"top1": None, "top5": None}, False)
     return found
 
 

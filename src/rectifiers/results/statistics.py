@@ -3,9 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, fmean, stdev
-
-Z_95 = NormalDist().inv_cdf(0.975)
+from statistics import fmean, stdev
 
 
 def error_interval_pct(errors: int, num_images: int) -> tuple[float, float]:
@@ -14,13 +12,10 @@ def error_interval_pct(errors: int, num_images: int) -> tuple[float, float]:
 
     It speaks of the choice of test images for this one network, not of the spread over seeds.
     """
-    rate, z2 = errors / num_images, Z_95**2 / num_images
-    centre = (rate + z2 / 2) / (1 + z2)
-    half = Z_95 / (1 + z2) * math.sqrt(rate * (1 - rate) / num_images + z2 / (4 * num_images))
-    # exact at the ends, where rounding would put the bound on the wrong side of the rate
-    return 0.0 if errors == 0 else 100 * (centre - half), 100.0 if errors == num_images else 100 * (
-        centre + half
-    )
+    from scipy.stats import binomtest  # here and not above: it takes half a second
+
+    interval = binomtest(errors, num_images).proportion_ci(0.95, method="wilson")
+    return 100 * float(interval.low), 100 * float(interval.high)
 
 
 @dataclass(frozen=True)
@@ -82,8 +77,9 @@ def mcnemar(one: Sequence[bool], other: Sequence[bool]) -> tuple[int, int, float
 
     McNemar's test in its exact form: under no difference each disagreement is a fair coin.
     """
-    from scipy.special import bdtr
+    from scipy.stats import binomtest
 
     first = sum(a and not b for a, b in zip(one, other, strict=True))
     second = sum(b and not a for a, b in zip(one, other, strict=True))
-    return first, second, min(1.0, 2 * float(bdtr(min(first, second), first + second, 0.5)))
+    p = binomtest(first, first + second).pvalue if first + second else 1.0
+    return first, second, float(p)

@@ -2,24 +2,45 @@
 same records."""
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from rectifiers.results.eligibility import PAPERS_SETTING, exclusion_reason, setting
+from rectifiers.results.eligibility import PAPERS_SETTING, exclusion_reason, known, setting
+from rectifiers.results.frame import frame
 from rectifiers.results.layout import Estimate, Line, Table, estimate
 from rectifiers.results.listing import read
-from rectifiers.results.origin import code_of, machine_of
-from rectifiers.results.paper import published
+from rectifiers.results.paper import published, table_1_slopes
 from rectifiers.results.statistics import mcnemar, mean_of
-from rectifiers.results.structure import curves, networks, slopes
-from rectifiers.runs.record import Record
+from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runs.record_parts import Errors, ProtocolResult
 from rectifiers.runtime.errors import InputError
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 Row = dict[str, Any]
+Groups = Mapping[str, "DataFrame"]  # the rows of `frame` by setting
+TABLE_1 = {
+    "channel-shared": ("table2/prelu_shared", "table1/prelu_shared"),
+    "channel-wise": ("table2/prelu", "table1/prelu"),
+}
+TABLE_3 = {
+    "VGG-19": ("vgg19", "vgg_19"),
+    **{x: (f"model_{x.lower()}", f"model_{x}") for x in "ABC"},
+}
+FIGURES = {
+    "Figure 2: the 22-layer model with ReLU": (
+        {"He": "figure2/he", "Xavier (1/n)": "figure2/xavier"},
+        3,
+    ),
+    "Figure 3: the 30-layer model with ReLU": (
+        {"He": "figure3/he", "Xavier (1/n)": "figure3/xavier"},
+        9,
+    ),
+}
 MEASURES = ("ece", "nll", "brier")
 SMALLEST_P = 1e-300  # smaller ones lose their digits, and then are 0
 HEAD = """# Tables
@@ -40,8 +61,8 @@ def load(folder: Path) -> list[Record]:
     Raises:
         InputError: where two records are of one experiment, setting and seed.
     """
-    found = [each.record for each in read(sorted(folder.glob("*.json")))]
-    found = [record for record in found if exclusion_reason(record) is None]
+    records = [run.record for run in read(sorted(folder.glob("*.json")))]
+    found = [record for record in records if exclusion_reason(record) is None]
     seen: dict[tuple, str] = {}
     for record in found:
         key = (record.choices["experiment"], setting(record), record.seed)
@@ -66,72 +87,78 @@ def render_markdown(found: Sequence[Record]) -> str:
     return "\n".join([HEAD, *(table.markdown() for table in document(found))])
 
 
-def document(found: Sequence[Record]) -> list[Table]:
+def document(records: Sequence[Record]) -> list[Table]:
     """Return every table in the order of TABLES.md."""
-    settings = sorted({setting(record) for record in found} - {PAPERS_SETTING})
-    groups = {
-        name: [r for r in found if setting(r) == name] for name in (PAPERS_SETTING, *settings)
-    }
+    runs = frame(records)
+    settings = (PAPERS_SETTING, *sorted(set(runs.setting) - {PAPERS_SETTING}))
+    groups = {name: runs[runs.setting == name] for name in settings}
     parts = slopes(groups)
     for table in layout():
         parts.append(_beside_paper(table["title"], table["rows"], groups[PAPERS_SETTING]))
         for name, group in groups.items():
-            if sum(bool(runs_of(row, group)) for row in table["rows"]) > 1:
-                parts.append(
-                    _own(f"{table['title'].split(':')[0]} on {name}", name, table["rows"], group)
-                )
+            if sum(len(answers(row, group)) > 0 for row in table["rows"]) > 1:
+                title = f"{table['title'].split(':')[0]} on {name}"
+                parts.append(_own(title, name, table["rows"], group))
         if table["title"].startswith("Table 2"):
             parts.append(networks())
-    protocols = [_protocols(name, group) for name, group in groups.items() if group]
-    return [*parts, *curves(groups), *protocols, *([_origins(found)] if found else [])]
+    protocols = [_protocols(name, group) for name, group in groups.items() if len(group)]
+    return [*parts, *curves(groups), *protocols, *([_origins(runs)] if len(runs) else [])]
 
 
-def _origins(found: Sequence[Record]) -> Table:
+def _origins(runs: "DataFrame") -> Table:
     """Every run with the code and the machine that made it, which its name does not tell."""
-    called = {r.run: (str(r.choices["experiment"]), setting(r), r.seed) for r in found}
-    lines = [
-        Line([*map(str, called[r.run]), r.run, code_of(r), machine_of(r)])
-        for r in sorted(found, key=lambda r: called[r.run])
-    ]
     head = ("experiment", "setting", "seed", "run", "code", "machine")
+    runs = runs.drop_duplicates("run").sort_values(["experiment", "setting", "seed"])
+    lines = [
+        Line(list(map(str, row)), [row.run]) for row in runs[list(head)].itertuples(index=False)
+    ]
     return Table("origins", "", "The runs behind these tables", 2, head, lines)
 
 
-def _of(row: Row, group: Iterable[Record]) -> list[Record]:
+def _of(row: Row, group: "DataFrame") -> "DataFrame":
     """The runs of a row's experiments in the order of their seeds, whatever became of them."""
-    return sorted(
-        (r for r in group if r.choices["experiment"] in row["experiments"]), key=lambda r: r.seed
-    )
+    runs = group[group.experiment.isin(row["experiments"])]
+    return runs.sort_values("seed", kind="stable")
 
 
-def runs_of(row: Row, group: Iterable[Record]) -> list[Record]:
-    """Return the runs of a row that finished and were tested by its protocol."""
-    tested = [
-        r for r in _of(row, group) if r.status == "finished" and row["protocol"] in r.protocols
-    ]
-    return [r for r in tested if len(_scales(row, r)) > row.get("scale", -1)]
+def _names(runs: "DataFrame") -> list[str]:
+    return list(runs.run.unique())
 
 
-def _lost(row: Row, group: Iterable[Record]) -> int:
-    return sum(r.status == "diverged" for r in _of(row, group))
+def answers(row: Row, group: "DataFrame") -> "DataFrame":
+    """Return the runs of a row that finished and were tested by its protocol, with its result."""
+    runs = _of(row, group)
+    runs = runs[runs.protocol == row["protocol"]]
+    results = runs.record.map(functools.partial(result_of, row)).astype(object)
+    return runs.assign(result=results)[results.notna()]
+
+
+def _lost(row: Row, group: "DataFrame") -> int:
+    runs = _of(row, group)
+    return runs[runs.status == "diverged"].run.nunique()
 
 
 def _scales(row: Row, record: Record) -> list[int]:
     return sorted(map(int, record.protocols[row["protocol"]].by_scale))
 
 
-def result_of(row: Row, record: Record) -> Errors:
-    """Return the protocol's result, or that of the row's scale in it: the first, the second ... of
-    those it has."""
+def result_of(row: Row, record: Record) -> Errors | None:
+    """Return what the row's protocol, or its first, second ... scale in it, gave for a run that
+    finished; None where it has no such result."""
+    if record.status != "finished" or row["protocol"] not in record.protocols:
+        return None
     result = record.protocols[row["protocol"]]
-    return result.by_scale[str(_scales(row, record)[row["scale"]])] if "scale" in row else result
+    if "scale" not in row:
+        return result
+    scales = _scales(row, record)
+    return result.by_scale[str(scales[row["scale"]])] if len(scales) > row["scale"] else None
 
 
-def label_of(row: Row, group: Sequence[Record]) -> str:
+def label_of(row: Row, records: Sequence[Record]) -> str:
     """Return the row's name, with the scale that its runs have, or the paper's."""
     if "scale" not in row:
         return row["label"]
-    scales = next((_scales(row, run) for run in runs_of(row, group)), row["papers_scales"])
+    scales = _scales(row, records[0]) if records else row["papers_scales"]
     return row["label"].format(scales[row["scale"]])
 
 
@@ -147,110 +174,164 @@ def paper_value(row: Row, which: str) -> float | None:
     return None if entry is None or entry["confidence"] == "recalled" else entry["value"]
 
 
-def _beside_paper(title: str, rows: Sequence[Row], group: Sequence[Record]) -> Table:
+def _beside_paper(title: str, rows: Sequence[Row], group: "DataFrame") -> Table:
     lines = []
     for row in rows:
-        runs, lost = runs_of(row, group), _lost(row, group)
+        runs, lost, names = answers(row, group), _lost(row, group), _names(_of(row, group))
         for which in ("top1", "top5"):
             paper = paper_value(row, which)
             ours: str | Estimate = f"({lost} diverged)" if lost else "not run"
             difference = "-"
-            if runs:
-                ours = Estimate(
-                    mean_of([getattr(result_of(row, r), f"{which}_error_pct") for r in runs]),
-                    lost=lost,
-                )
+            if len(runs):
+                errors = [getattr(result, f"{which}_error_pct") for result in runs.result]
+                ours = Estimate(mean_of(errors), lost=lost)
                 if paper is not None and row.get("comparable", True):
                     difference = f"{ours.mean.mean - paper:+.2f}"
-            label = f"{label_of(row, group)}, {which.replace('top', 'top-')}"
+            label = f"{label_of(row, list(runs.record))}, {which.replace('top', 'top-')}"
             printed = "-" if paper is None else f"{paper:.2f}"
-            lines.append(
-                Line([label, row["protocol"], printed, ours, difference], _names(_of(row, group)))
-            )
+            lines.append(Line([label, row["protocol"], printed, ours, difference], names))
     head = ("ImageNet val", "protocol", "paper", "ours", "difference")
     return Table("errors", PAPERS_SETTING, title, 2, head, lines)
 
 
-def _names(runs: Iterable[Record]) -> list[str]:
-    return [run.run for run in runs]
-
-
-def _own(title: str, name: str, rows: Sequence[Row], group: Sequence[Record]) -> Table:
+def _own(title: str, name: str, rows: Sequence[Row], group: "DataFrame") -> Table:
     """Our errors, each arm beside the one it is compared with, seed by seed on the same images."""
     by_label = {row["label"]: row for row in rows}
-    lines, used = [], []
+    lines, experiments = [], []
     for row in rows:
-        runs, lost = runs_of(row, group), _lost(row, group)
-        if not runs and not lost:
+        runs, lost = answers(row, group), _lost(row, group)
+        if runs.empty and not lost:
             continue
-        used += _of(row, group)
-        error = estimate([result_of(row, r).top1_error_pct for r in runs])
-        label = label_of(row, group) + (f" ({lost} diverged)" if lost else "")
-        other = by_label.get(row.get("against", ""))
-        pairs = _pairs(row, other, group) if other else []
+        experiments += row["experiments"]
+        error = estimate([result.top1_error_pct for result in runs.result])
+        label = label_of(row, list(runs.record)) + (f" ({lost} diverged)" if lost else "")
+        pairs: list[tuple[Errors, Errors]] = []
+        if "against" in row:
+            others = answers(by_label[row["against"]], group)
+            both = runs.merge(others, on=["seed", "images"], suffixes=("", "_other"))
+            pairs = list(zip(both.result, both.result_other, strict=True))
         difference = estimate([a.top1_error_pct - b.top1_error_pct for a, b in pairs], sign="+")
         cells = [label, row["protocol"], error, difference, _mcnemar(pairs)]
         lines.append(Line(cells, _names(_of(row, group))))
-    against = sorted({row["against"] for row in rows if "against" in row and runs_of(row, group)})
-    minus = f"minus {' or '.join(against)}, paired by seed" if against else "paired difference"
+    against = {row["against"] for row in rows if "against" in row and len(answers(row, group))}
+    minus = f"minus {' or '.join(sorted(against))}, paired by seed"
+    minus = minus if against else "paired difference"
     head = ("", "protocol", "top-1 error", minus, "McNemar: only it right / only the other, p")
-    images = ", ".join(
-        f"{n:,}" for n in sorted({x.num_images for r in used for x in r.protocols.values()})
+    used = group[group.experiment.isin(experiments)]
+    images = ", ".join(f"{n:,}" for n in sorted(used.num_images.dropna().astype(int).unique()))
+    codes = ", ".join(sorted({code for record in used.record for code in record.codes}))
+    commits = {(record.provenance.git_sha or "none")[:7] for record in used.record}
+    note = (
+        f"Tested on {images} images. Trained by code {codes} (commit {', '.join(sorted(commits))})."
     )
-    codes = ", ".join(sorted({code for r in used for code in r.codes}))
-    shas = ", ".join(sorted({(r.provenance.git_sha or "none")[:7] for r in used}))
-    note = f"Tested on {images} images. Trained by code {codes} (commit {shas})."
     return Table("errors", name, title, 3, head, lines, note)
-
-
-def _pairs(row: Row, other: Row, group: Sequence[Record]) -> list[tuple[Errors, Errors]]:
-    """Results of both arms for the seeds that both have, on the same data."""
-    theirs = {(r.seed, r.provenance.data): r for r in runs_of(other, group)}
-    paired = [(run, theirs.get((run.seed, run.provenance.data))) for run in runs_of(row, group)]
-    return [(result_of(row, run), result_of(other, partner)) for run, partner in paired if partner]
 
 
 def _mcnemar(pairs: Sequence[tuple[Errors, Errors]]) -> str:
     """One test a seed; they share their images, so they are shown and not pooled."""
     tests = []
-    for ours, theirs in pairs:
-        if not isinstance(ours, ProtocolResult) or not isinstance(
-            theirs, ProtocolResult
-        ):  # of one scale
+    for pair in pairs:
+        correct = [result.is_correct() for result in pair if isinstance(result, ProtocolResult)]
+        if len(correct) < 2:  # of one scale
             return "-"
-        first, second, p = mcnemar(ours.is_correct(), theirs.is_correct())
-        tests.append(
-            f"{first}/{second} {f'{p:.2g}' if p > SMALLEST_P else f'below {SMALLEST_P:g}'}"
-        )
+        first, second, p = mcnemar(*correct)
+        small = f"{p:.2g}" if p > SMALLEST_P else f"below {SMALLEST_P:g}"
+        tests.append(f"{first}/{second} {small}")
     return "; ".join(tests) or "-"
 
 
-def _protocols(where: str, group: Sequence[Record]) -> Table:
+def _protocols(name: str, group: "DataFrame") -> Table:
     """Error, calibration and cost of every protocol, over the seeds of each experiment."""
+    tested = group[(group.status == "finished") & group.protocol.notna()]
+    costs = tested.groupby(["experiment", "protocol"]).multiply_adds.transform("first")
+    ordered = tested.assign(cost=costs).groupby(["experiment", "cost", "protocol"])
     lines = []
-    finished = [r for r in group if r.status == "finished"]
-    for experiment in sorted({str(r.choices["experiment"]) for r in group}):
-        runs = [r for r in finished if r.choices["experiment"] == experiment]
-        results = {
-            name: [r.protocols[name] for r in runs if name in r.protocols]
-            for r in runs
-            for name in r.protocols
-        }
-        for protocol, found in sorted(
-            results.items(), key=lambda item: (item[1][0].multiply_adds, item[0])
-        ):
-            measures = [
-                [value for x in found if (value := getattr(x, key)) is not None] for key in MEASURES
-            ]
-            cost, error = f"{found[0].multiply_adds:,}", estimate([x.top1_error_pct for x in found])
-            cells = [
-                experiment,
-                protocol,
-                cost,
-                error,
-                *(estimate(values, 4) for values in measures),
-            ]
-            lines.append(Line(cells, _names(r for r in runs if protocol in r.protocols)))
+    for (experiment, cost, protocol), runs in ordered:
+        measures = [estimate(list(runs[measure].dropna()), 4) for measure in MEASURES]
+        cells = [experiment, protocol, f"{int(cost):,}", estimate(list(runs.top1_error_pct))]
+        lines.append(Line([*cells, *measures], _names(runs)))
     measured = ("multiply-adds an image", "top-1 error", "calibration error", "NLL", "Brier score")
     head = ("experiment", "protocol", *measured)
-    return Table("protocols", where, f"Protocols and their cost on {where}", 2, head, lines)
+    return Table("protocols", name, f"Protocols and their cost on {name}", 2, head, lines)
+
+
+def _trainings(group: "DataFrame", *experiments: str) -> list[TrainingRecord]:
+    runs = group[group.experiment.isin(experiments)].drop_duplicates("run")
+    return [record for record in runs.record if isinstance(record, TrainingRecord)]
+
+
+def slopes(groups: Groups) -> list[Table]:
+    """Table 1: the learned slope of every layer, the mean over channels, beside ours."""
+    tables = []
+    paper = {kind: table_1_slopes(kind == "channel-shared") for kind in TABLE_1}
+    head = ["layer", *(f"{kind}, {whose}" for kind in TABLE_1 for whose in ("paper", "ours"))]
+    for name, group in groups.items():
+        own_setting = name == PAPERS_SETTING
+        finished = group[group.status == "finished"]
+        runs = {kind: _trainings(finished, *names) for kind, names in TABLE_1.items()}
+        lines = []
+        for layer in paper["channel-wise"] if any(runs.values()) or own_setting else ():
+            cells: list[str | Estimate] = [layer]
+            names = []
+            for kind, records in runs.items():
+                with_layer = [record for record in records if layer in record.slopes]
+                means = [record.slopes[layer].mean for record in with_layer]
+                cells += [f"{paper[kind][layer]:.3f}", estimate(means, 3, absent="not run")]
+                names += [record.run for record in with_layer]
+            lines.append(Line(cells, names))
+        title = "Table 1: learned slopes" if own_setting else f"Table 1 on {name}"
+        if lines:
+            tables.append(Table("slopes", name, title, 2 if own_setting else 3, head, lines))
+    return tables
+
+
+def networks() -> Table:
+    """Table 3: depth and complexity as printed, and what follows from the rows of `conf/model/`."""
+    lines = []
+    for label, (option, key) in TABLE_3.items():
+        ours, paper = known()["networks"][option], published()["table_3_architectures"][key]
+        operations = [f"{paper['complexity']['value']:.2f}", f"{ours['multiply_adds'] / 1e10:.4f}"]
+        layers = [str(paper["depth_conv_plus_fc"]["value"]), str(ours["depth"])]
+        lines.append(Line([label, *layers, *operations, f"{ours['parameters']:,}"]))
+    head = (
+        "",
+        "layers, paper",
+        "ours",
+        "10^10 operations, paper",
+        "10^10 multiply-adds, ours",
+        "parameters, ours",
+    )
+    return Table("networks", PAPERS_SETTING, "Table 3: the large models at 224 px", 2, head, lines)
+
+
+def curves(groups: Groups) -> list[Table]:
+    """Figures 2 and 3: the error of the centre view after each epoch; the paper plots it and prints
+    no numbers."""
+    tables = []
+    for title, (arms, epochs) in FIGURES.items():
+        figure = title.partition(":")[0].lower().replace(" ", "")
+        head = ("epoch", *(f"{arm}, top-1 error" for arm in arms))
+        for name, group in groups.items():
+            runs = [_trainings(group, experiment) for experiment in arms.values()]
+            own_setting = name == PAPERS_SETTING
+            heading, level = (
+                (title, 2) if own_setting else (f"{title.partition(':')[0]} on {name}", 3)
+            )
+            if any(runs):
+                lines = [_epoch(epoch, runs) for epoch in range(epochs)]
+                tables.append(Table("curves", name, heading, level, head, lines))
+            elif own_setting:
+                note = (
+                    f"Not run. [Claims](CLAIMS.md) with {figure} in their name ask it of "
+                    "smaller networks and images."
+                )
+                tables.append(Table("curves", name, heading, level, note=note))
+    return tables
+
+
+def _epoch(epoch: int, arms: Sequence[Sequence[TrainingRecord]]) -> Line:
+    trained = [[run for run in runs if run.epochs > epoch] for runs in arms]
+    errors = [
+        estimate([run.curve("val/top1_error_pct")[epoch] for run in runs]) for runs in trained
+    ]
+    return Line([str(epoch + 1), *errors], [run.run for runs in trained for run in runs])

@@ -10,16 +10,14 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from rectifiers.results.listing import Found
-from rectifiers.results.origin import code_of, machine_of
-from rectifiers.results.statistics import error_interval_pct
-from rectifiers.runs.record import TrainingRecord
+from rectifiers.results.frame import frame
+from rectifiers.results.listing import Run
 from rectifiers.runtime.console import printable
 
-GROUPS = ("model", "activation", "init", "data")
-RATE = "optim.lr"
-TESTED = "tested on"
-ORIGIN = (TESTED, "origin", "code", "machine")  # of a result; its run's name does not tell them
+KEYS = ("experiment", "model", "activation", "init", "data", "seed", "optim.lr", "epochs")
+NUMBERS = ("seed", "optim.lr", "epochs")
+# of a result, with their words; its run's name does not tell them
+ORIGIN = {"split": "tested on", "origin": "origin", "code": "code", "machine": "machine"}
 TEXT: dict[str, Any] = {"overflow": "fold"}
 NUMBER: dict[str, Any] = {"justify": "right", "no_wrap": True}
 
@@ -36,78 +34,53 @@ def plain(value: Any, style: str = "") -> Text:
     return Text(printable(text), style)
 
 
-def summary(found: Found, protocol: str | None) -> dict[str, Any]:
-    """Return a run in a line: what it is, and its error by `protocol` where it was tested by
-    that."""
-    record = found.record
-    training = record if isinstance(record, TrainingRecord) else None
-    result = record.protocols.get(protocol) if protocol else None
-    return {
-        "run": record.run,
-        "experiment": record.choices.get("experiment"),
-        **{group: record.choices.get(group) for group in GROUPS},
-        "seed": training and training.seed,
-        RATE: training and training.science["optim"]["lr"],
-        "epochs": training and training.epochs,
-        "code": code_of(record),
-        "machine": machine_of(record),
-        "origin": found.origin,
-        "status": record.status,
-        "protocol": protocol,
-        "top1_error_pct": result and result.top1_error_pct,
-        "interval_pct": result and list(error_interval_pct(result.top1_errors, result.num_images)),
-        "top5_error_pct": result and result.top5_error_pct,
-        "num_images": result and result.num_images,
-        TESTED: result and result.split,
-        "record": os.path.relpath(found.path),
-    }
+def summaries(runs: Sequence[Run], protocol: str | None) -> list[dict[str, Any]]:
+    """Return each run in a line, as plain data: what it is, and its error by `protocol`."""
+    rows = frame([run.record for run in runs], protocol)
+    rows = rows.drop(columns=["record", "result", "setting", "images"])
+    rows["protocol"] = protocol
+    rows["origin"] = [run.origin for run in runs]
+    rows["path"] = [os.path.relpath(run.path) for run in runs]
+    return rows.astype(object).where(rows.notna(), None).to_dict("records")
 
 
-def runs_table(runs: Sequence[Mapping[str, Any]], protocol: str | None) -> Group:
+def runs_table(rows: Sequence[Mapping[str, Any]], protocol: str | None) -> Group:
     """Return the summaries of runs as a table, a line each; what all of them share stands above
     it."""
-    keys = ("experiment", *GROUPS, "seed", RATE, "epochs", *ORIGIN)
-    varying = [key for key in keys if len({json.dumps(run[key]) for run in runs}) > 1]
     shared = {
-        key: runs[0][key]
-        for key in keys
-        if runs and key not in varying and runs[0][key] is not None
+        key: rows[0][key]
+        for key in (*KEYS, *ORIGIN)
+        if rows and all(row[key] == rows[0][key] for row in rows)
     }
-    choices = " ".join(f"{key}={value}" for key, value in shared.items() if key not in ORIGIN)
-    parts: list[Any] = [
-        plain(f"{len(runs)} run{'s' * (len(runs) != 1)}  {choices}".rstrip(), "bold")
-    ]
-    if origin := [f"{key} {shared[key]}" for key in ORIGIN if key in shared]:
+    varying = [key for key in (*KEYS, *ORIGIN) if rows and key not in shared]
+    shared = {key: value for key, value in shared.items() if value is not None}
+    choices = " ".join(f"{key}={shared[key]}" for key in KEYS if key in shared)
+    head = f"{len(rows)} run{'s' * (len(rows) != 1)}  {choices}".rstrip()
+    parts: list[Any] = [plain(head, "bold")]
+    if origin := [f"{ORIGIN[key]} {shared[key]}" for key in ORIGIN if key in shared]:
         parts.append(plain(", ".join(origin)))
-    if runs:
-        columns = [(key, NUMBER if key in ("seed", RATE, "epochs") else TEXT) for key in varying]
-        table = _table(
-            ("run", {"no_wrap": True}),
-            *columns,
-            (f"{protocol} %", NUMBER),
-            ("95 % interval", NUMBER),
-        )
-        for run in runs:
-            table.add_row(
-                *(plain("-" if run[key] is None else run[key]) for key in ("run", *varying)),
-                *_error(run),
-            )
+    if rows:
+        columns = [(ORIGIN.get(key, key), NUMBER if key in NUMBERS else TEXT) for key in varying]
+        errors = [(f"{protocol} %", NUMBER), ("95 % interval", NUMBER)]
+        table = _table(("run", {"no_wrap": True}), *columns, *errors)
+        for row in rows:
+            cells = [plain("-" if row[key] is None else row[key]) for key in ("run", *varying)]
+            table.add_row(*cells, *_error(row))
         parts.append(table)
-    if {"val", "test"} <= {run[TESTED] for run in runs}:
+    if {"val", "test"} <= {row["split"] for row in rows}:
         parts.append(
             plain(
-                f"{TESTED} val: the images that chose were tested too; such errors and others "
-                "do not compare"
+                "tested on val: the images that chose were tested too; such errors and others do "
+                "not compare"
             )
         )
     return Group(*parts)
 
 
-def _error(run: Mapping[str, Any]) -> tuple[str, str]:
-    if run["top1_error_pct"] is None:
-        return ("-" if run["status"] == "finished" else run["status"]), "-"
-    low, high = run["interval_pct"]
-    return f"{run['top1_error_pct']:.2f}", f"{low:.2f} to {high:.2f}"
+def _error(row: Mapping[str, Any]) -> tuple[str, str]:
+    if row["top1_error_pct"] is None:
+        return ("-" if row["status"] == "finished" else row["status"]), "-"
+    return f"{row['top1_error_pct']:.2f}", f"{row['low_pct']:.2f} to {row['high_pct']:.2f}"
 
 
 def comparison_table(comparison: Mapping[str, Any]) -> Group:
