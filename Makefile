@@ -1,9 +1,12 @@
-# `make` alone prints the targets. Everything runs in .venv, made from requirements.lock at the first call.
+# `make` alone prints the targets. Everything runs in .venv. Each target adds the extras of pyproject.toml that it needs
+# at its first call, in the versions and with the hashes of requirements.lock.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.8
-READY := $(VENV)/.ready
+UV := PATH="$$PATH:$(abspath $(BIN))" uv
+INSTALL := $(UV) pip install --quiet --python $(BIN)/python --build-constraints requirements.lock
+READY := $(VENV)/.train
 COMPILE := src/rectifiers/runtime/compiling.py
 NATIVE := src/rectifiers/data/jpeg src/rectifiers/nn/kernels
 LIBRARY := src/rectifiers/nn/kernels/library.so
@@ -17,28 +20,32 @@ NEEDS_GPU = $(BIN)/python -c 'import sys, torch; torch.cuda.is_available() or sy
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY) ## create .venv from requirements.lock (done once; by every other target where it is missing)
+setup: $(READY) $(EXTRAS:%=$(VENV)/.%) ## create .venv with what training needs, and with EXTRAS="wandb slurm" those extras (other targets call it)
 
-# uv where the machine has it, else uv through pip into the venv. Bytecode is compiled here: a first import of Lightning
-# takes 8 s without. The stamp comes last, so an interrupted set-up is made again.
-$(READY): requirements.lock
+# uv where the machine has it, else uv through pip. The package itself is editable.
+$(VENV)/.made: requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "$$($(PYTHON) --version) is too old: rectifiers needs Python 3.11 or newer; call make PYTHON=<one>"; exit 1; }
-	@echo "Setting up $(VENV) (about 6.5 GB, once; its bytecode is compiled too, silently, for a minute or more) ..."
+	@echo "Setting up $(VENV) (once; on Linux 5.6 GB, 4.6 GB of them CUDA, without which torchvision does not import) ..."
 	@rm -rf $(VENV)
 	@if command -v uv >/dev/null; then uv venv --quiet --python "$$(command -v $(PYTHON))" $(VENV); \
 		else $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet uv==$(UV_VERSION); fi
-	@PATH="$$PATH:$(abspath $(BIN))" uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes \
-		-r requirements.lock
-	@PATH="$$PATH:$(abspath $(BIN))" uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation \
-		--editable .
+	@$(INSTALL) --no-deps --editable .
 	@touch $@
 
-native: $(READY) ## compile the C sources again (done by itself where they changed; the JPEG decoder needs libjpeg-turbo's headers)
+# $(VENV)/.train, .dev, .docs, ...: an extra, beside `train`. The stamp comes last, and what was interrupted is installed again. Bytecode is
+# compiled here: a first import of Lightning takes 8 s without.
+$(VENV)/.%: $(VENV)/.made pyproject.toml
+	@test "$*" = train || echo "Adding the extra $* to $(VENV) ..."
+	@test ! -e $@.begun || again=--reinstall; touch $@.begun; $(INSTALL) $$again --compile-bytecode \
+		--require-hashes --constraints requirements.lock --requirements pyproject.toml --extra train --extra $*
+	@mv $@.begun $@; touch $@
+
+native: $(VENV)/.made ## compile the C sources again (done by itself where they changed; the JPEG decoder needs libjpeg-turbo's headers)
 	@$(BIN)/python $(COMPILE)
 
 # Where it cannot be built the line says why, and everything works without, more slowly.
-$(LIBRARY): $(foreach folder,$(NATIVE),$(wildcard $(folder)/*.c $(folder)/*.h)) $(COMPILE) | $(READY)
+$(LIBRARY): $(foreach folder,$(NATIVE),$(wildcard $(folder)/*.c $(folder)/*.h)) $(COMPILE) | $(VENV)/.made
 	@$(BIN)/python $(COMPILE)
 
 train: $(READY) $(LIBRARY) ## train the 14-layer network with PReLU from He initialisation on real images, test it, print the result
@@ -47,66 +54,66 @@ train: $(READY) $(LIBRARY) ## train the 14-layer network with PReLU from He init
 test: lint types $(LIBRARY) ## lint, types, and the tests of every change, in six minutes on two cores
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not process and not slow and not gpu'
 
-test-all: test ## the same, and the tests that start programs, several ranks, a compiler or git
+test-all: test $(VENV)/.docs ## the same, and the tests that start programs, several ranks, a compiler or git
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'process and not slow and not gpu'
 
-test-slow: $(READY) $(LIBRARY) ## the proofs that take minutes
+test-slow: $(VENV)/.dev $(LIBRARY) ## the proofs that take minutes
 	@$(BIN)/python -m pytest -n 2 -m slow
 
-test-gpu: $(READY) $(LIBRARY) ## what needs a GPU: bits, derivatives, memory, training on one GPU, and on all of them with NCCL
+test-gpu: $(VENV)/.dev $(LIBRARY) ## what needs a GPU: bits, derivatives, memory, training on one GPU, and on all of them with NCCL
 	@$(NEEDS_GPU)
 	@$(BIN)/python -m pytest -m gpu tests/test_gpu.py
 
-lint: $(READY) ## ruff: rules and format
+lint: $(VENV)/.dev ## ruff: rules and format
 	@$(BIN)/ruff check --quiet && $(BIN)/ruff format --check --quiet
 
-types: $(READY) ## mypy on src
+types: $(VENV)/.dev ## mypy on src
 	@$(BIN)/mypy
 
-format: $(READY) ## let ruff format and repair
+format: $(VENV)/.dev ## let ruff format and repair
 	@$(BIN)/ruff check --fix --quiet; $(BIN)/ruff format --quiet
 
-data: $(READY) ## make the miniature archives and prepare them again; the bytes that dvc.lock pins must come out
+data: $(VENV)/.imagenet ## make the miniature archives and prepare them again; the bytes that dvc.lock pins must come out
 	@PATH="$(abspath $(BIN)):$$PATH" dvc repro --force --quiet
 	@git diff --exit-code dvc.lock || { git checkout --quiet dvc.lock; \
 		echo "error: other bytes came out than dvc.lock pins, which stays as it was; dvc repro --force pins what comes out"; exit 1; }
 	@$(BIN)/python scripts/verify_data.py
 
-verify-data: $(READY) ## read every pinned archive, shard and statistic again, and name what differs
+verify-data: $(VENV)/.imagenet ## read every pinned archive, shard and statistic again, and name what differs
 	@$(BIN)/python scripts/verify_data.py
 
-table: $(READY) ## results/TABLES.md from the committed records and the paper's numbers
+table: $(VENV)/.report ## results/TABLES.md from the committed records and the paper's numbers
 	@$(BIN)/python scripts/report.py tables
 
-claims: $(READY) ## run the claims' runs that are missing (results/claims has ours), and write results/CLAIMS.md
+claims: $(VENV)/.report ## run the claims' runs that are missing (results/claims has ours), and write results/CLAIMS.md
 	@$(BIN)/python scripts/claims.py run --jobs 2
 	@$(BIN)/python scripts/report.py collect >/dev/null
 	@$(BIN)/python scripts/report.py claims
 
-card: $(READY) $(LIBRARY) ## what an activation is worth, in ten minutes on two cores: make card ACTIVATION=mish, or INIT=orthogonal, or both
+card: $(VENV)/.report $(LIBRARY) ## what an activation is worth, in ten minutes on two cores: make card ACTIVATION=mish, or INIT=orthogonal, or both
 	@test -n "$(ACTIVATION)$(INIT)" || { echo "give ACTIVATION= or INIT=, as in make card ACTIVATION=mish" >&2; exit 2; }
 	@$(BIN)/python scripts/benchmark.py $(if $(ACTIVATION),activation=$(ACTIVATION)) $(if $(INIT),init=$(INIT))
 
-docs: $(READY) ## the documentation site, into site/: pages that open from the folder, without a server or a network
+docs: $(VENV)/.docs ## the documentation site, into site/: pages that open from the folder, without a server or a network
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
 	@echo site/index.html
 
-docs-serve: $(READY) ## the same on a local port, built again whenever a page is saved
+docs-serve: $(VENV)/.docs ## the same on a local port, built again whenever a page is saved
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --livereload
 
-bench: $(READY) $(LIBRARY) ## timings of PReLU, training steps, processes and reading images, to results/bench and docs/results/performance.md
+bench: $(VENV)/.report $(LIBRARY) ## timings of PReLU, training steps, processes and reading images, to results/bench and docs/results/performance.md
 	@for question in pipeline prelu step roof scaling; do $(BIN)/python scripts/bench/$$question.py || exit; done
 	@$(BIN)/python scripts/performance.py
 
-bench-gpu: $(READY) $(LIBRARY) ## the same on a GPU: PReLU, training steps, the limit, NCCL; to results/bench/<the GPU's name>.json
+bench-gpu: $(VENV)/.report $(LIBRARY) ## the same on a GPU: PReLU, training steps, the limit, NCCL; to results/bench/<the GPU's name>.json
 	@$(NEEDS_GPU)
 	@for question in prelu step roof scaling; do $(BIN)/python scripts/bench/$$question.py || exit; done
 	@$(BIN)/python scripts/performance.py
 	@echo "Please send in the file named above, from results/bench/, by a pull request."
 
-lock: ## resolve requirements.lock again from pyproject.toml (needs uv)
-	@uv pip compile pyproject.toml --extra all --extra dev --extra docs --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-		--custom-compile-command "make lock" --quiet --upgrade --output-file requirements.lock
+lock: | $(VENV)/.made ## resolve requirements.lock again from pyproject.toml; with UPGRADE=--upgrade in newer versions
+	@$(UV) pip compile pyproject.toml --extra dev --extra docs --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--custom-compile-command "make lock" --quiet $(UPGRADE) --output-file requirements.lock
 
 clean: ## remove caches and the venv; runs and data stay
 	@rm -rf $(VENV) $(LIBRARY) site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
-import psutil
 from pydantic import Field
 
 from rectifiers.runs.identity import canonical_json
@@ -99,6 +98,8 @@ def first_sentence(error: Exception) -> str:
 
 def kill_client() -> None:
     """Kill the client's own process, which does not answer."""
+    import psutil  # of the extra wandb
+
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             if child.name().startswith(CORE):
