@@ -15,7 +15,7 @@ LIBRARY := src/rectifiers/nn/kernels/library.so
 NEEDS_GPU = $(BIN)/python -c 'import sys, torch; torch.cuda.is_available() or sys.exit("error: torch sees no GPU, which make $@ is for; call it on a machine that has one")'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native train test test-all test-slow test-gpu lint types format data verify-data docs docs-serve table claims card bench bench-gpu lock clean
+.PHONY: help setup native train test test-all test-slow test-gpu lint types format data verify-data docs docs-serve check table claims card bench bench-gpu lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,7 +26,7 @@ setup: $(READY) $(EXTRAS:%=$(VENV)/.%) ## create .venv with what training needs,
 $(VENV)/.made: requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "$$($(PYTHON) --version) is too old: rectifiers needs Python 3.11 or newer; call make PYTHON=<one>"; exit 1; }
-	@echo "Setting up $(VENV) (once; on Linux 5.6 GB, 4.6 GB of them CUDA, without which torchvision does not import) ..."
+	@echo "Setting up $(VENV) (once; on Linux 5.8 GB, 4.6 GB of them CUDA, without which torchvision does not import) ..."
 	@rm -rf $(VENV)
 	@if command -v uv >/dev/null; then uv venv --quiet --python "$$(command -v $(PYTHON))" $(VENV); \
 		else $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet uv==$(UV_VERSION); fi
@@ -81,6 +81,9 @@ data: $(VENV)/.imagenet ## make the miniature archives and prepare them again; t
 
 verify-data: $(VENV)/.imagenet ## read every pinned archive, shard and statistic again, and name what differs
 	@$(BIN)/python scripts/verify_data.py
+
+check: $(VENV)/.report ## whether the committed results follow from the records, and criteria are older than runs (needs the history)
+	@$(BIN)/python scripts/report.py check
 
 table: $(VENV)/.report ## results/TABLES.md from the committed records and the paper's numbers
 	@$(BIN)/python scripts/report.py tables

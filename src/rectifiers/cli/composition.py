@@ -14,6 +14,7 @@ from os.path import (
 from pathlib import Path
 from typing import Any
 
+import hydra
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -30,8 +31,11 @@ from rectifiers.runs.folder import run_folder
 from rectifiers.runs.record import EnsembleRecord
 from rectifiers.runs.trust import check_plain, check_targets
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.extras import missing_extra
 from rectifiers.runtime.files import CONF, read_yaml, refuse_link
 
+# Hydra 1.3 asks which version's defaults it shall use; 1.4 deprecates the argument.
+VERSION_BASE: dict[str, Any] = {"version_base": "1.3"} if hydra.__version__ < "1.4" else {}
 Choices = dict[str, str | None]  # the option that was chosen of each group
 # What a test may choose.
 PLACES = ("runs_dir", "cache_dir", "data.root")
@@ -47,8 +51,10 @@ def _over_root(numbers: Sequence[float], width: float) -> Any:
     return OmegaConf.create([number / root for number in numbers])
 
 
-OmegaConf.register_new_resolver("over_root", _over_root)  # conf/small_fc.yaml uses it
-OmegaConf.register_new_resolver("minus", lambda a, b: a - b)  # conf/scheduler/cosine.yaml uses it
+# Hydra 1.4's OmegaConf gives the name of an older, other function to the one that 1.3 calls new.
+_register = OmegaConf.register_new_resolver if VERSION_BASE else OmegaConf.register_resolver
+_register("over_root", _over_root)  # conf/small_fc.yaml uses it
+_register("minus", lambda a, b: a - b)  # conf/scheduler/cosine.yaml uses it
 
 # How a test is computed, which changes no number but for rounding.
 COMPUTED = (
@@ -98,7 +104,7 @@ def compose_with_choices(overrides: Sequence[str]) -> tuple[DictConfig, Choices]
 
 def _compose(overrides: Sequence[str]) -> DictConfig:
     within_train = GlobalHydra.instance().is_initialized()
-    with nullcontext() if within_train else initialize_config_dir(str(CONF), version_base="1.3"):
+    with nullcontext() if within_train else initialize_config_dir(str(CONF), **VERSION_BASE):
         return compose("train", expand_names(overrides), return_hydra_config=True)
 
 
@@ -133,7 +139,7 @@ def expand_names(overrides: Sequence[str]) -> list[str]:
 
 def refusal(error: Exception) -> InputError:
     """Return what Hydra refused as one line, with what was probably meant."""
-    refused = InputError(explain(error, all_keys()))
+    refused = InputError(missing_extra(error) or explain(error, all_keys()))
     refused.status = 2
     return refused
 

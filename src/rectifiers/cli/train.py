@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from rectifiers.cli.composition import (
+    VERSION_BASE,
     Choices,
     all_keys,
     choices_of,
@@ -43,6 +44,8 @@ from rectifiers.runtime.programs import SHOW_ALL, cli_errors, print_error
 from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 
 REPORT = "Error executing job with overrides"  # how the line begins that Hydra writes for an error
+# What Hydra itself may call, which 1.3 does not ask.
+HYDRA = VERSION_BASE or {"execution_whitelist": "rectifiers.cli.multirun.Progress"}
 AnyOutcome = Outcome[TrainingRecord] | Outcome[EnsembleRecord]
 
 
@@ -54,7 +57,7 @@ def main() -> None:
     """
     with cli_errors(), ignore_broken_pipe(), _refusals_in_words(sys.argv[1:]):
         sys.argv[1:] = expand_names(sys.argv[1:])
-        hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")(launch)()
+        hydra.main(config_path=str(CONF), config_name="train", **HYDRA)(launch)()
 
 
 def launch(config: DictConfig) -> float:

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from rectifiers.runtime.distributed import end_with_launcher, world
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.extras import missing_extra
 from rectifiers.runtime.files import NO_ROOM
 
 SHOW_ALL = "HYDRA_FULL_ERROR"  # in the environment: Hydra's name for whole tracebacks
@@ -25,6 +26,11 @@ def cli_errors() -> Iterator[None]:
         yield
     except InputError as error:
         leave(error)
+    except ModuleNotFoundError as error:
+        line = missing_extra(error)
+        if line is None:
+            raise
+        leave(InputError(line))
     except OSError as error:
         if error.filename is None and error.errno not in NO_ROOM:
             raise  # not about a file of the user's
