@@ -130,7 +130,7 @@ def test_the_sweep_file_has_overrides_that_the_command_line_knows() -> None:
     for name, asked in sweep["parameters"].items():
         for value in asked.get("values", [asked.get("min")]):
             compose_config(*fixed, f"{name}={value}")
-    assert sweep["metric"]["name"] in EVERY_EPOCH  # on val: a test error chooses nothing
+
     assert sweep["metric"]["name"].startswith("val/")
 
 
