@@ -6,7 +6,7 @@ Settings (key=value):
   evaluation    the protocols: an option of train.py, with its keys
   trust         [<module>,...]: needed by a run whose functions conf/ does not name
   data.download true: data may be written to data.root=, which must be given then
-  logger=wandb  sends the result to W&B, too
+  logger=wandb  sends all of the run to W&B that it lacks; likewise logger=tensorboard
   runs_dir, cache_dir, data.root, compute and their keys are those of train.py
 
 Examples:
@@ -19,6 +19,7 @@ record of its own; the result of a plain state_dict is printed and not recorded.
 """
 
 import sys
+from dataclasses import replace
 from os.path import isfile  # unlike Path.is_file: False of a name that is too long for a path
 from pathlib import Path
 
@@ -59,6 +60,11 @@ def test(arguments: list[str]) -> None:
         from rectifiers.training.run import train
 
         outcome: AnyOutcome = train(*runs[0])
+        if not outcome.fresh and runs[0][0].logger.targets() and world().rank == 0:
+            from rectifiers.training.loggers import publish
+
+            folder = outcome.path.parent
+            outcome = replace(outcome, note=publish(runs[0][0], folder, outcome.record))
     else:
         from rectifiers.training.ensemble import ensemble
 
@@ -67,6 +73,8 @@ def test(arguments: list[str]) -> None:
         with ignore_broken_pipe():
             print_record(outcome.record, Console())
             print(outcome.path)
+        if outcome.note:
+            print(outcome.note, file=sys.stderr)
 
 
 def main() -> None:

@@ -232,24 +232,6 @@ def diff(runs: Path, A: str, B: str) -> Outcome:  # noqa: N803 as --help shows t
     return comparison, comparison_table(comparison)
 
 
-def send(runs: Path, record: list[Path], project: str) -> Outcome:
-    """Send the runs of `runs` that W&B does not have, or the records that are given; say each as it
-    is done."""
-    from rectifiers.tracking.sync import (
-        send_records,
-        sync,
-    )  # here and not above: tables do without W&B
-
-    sent, not_sent = [], {}
-    for run, reason in send_records(record, project) if record else sync(runs):
-        print(f"{run}: {reason or 'sent'}", file=sys.stderr)
-        if reason is None:
-            sent.append(run)
-        else:
-            not_sent[run] = reason
-    return {"sent": sent, "not_sent": not_sent}, f"{len(sent)} sent, {len(not_sent)} not sent"
-
-
 def wandb_report(project: str, entity: str | None, table: str | None, out: Path | None) -> Outcome:
     """Save the W&B report of what is collected, or write its document to a file."""
     from rectifiers.tracking.report import (
@@ -356,13 +338,6 @@ def options() -> argparse.ArgumentParser:
             "--check", action="store_true", help="only say whether it is stale"
         )
     add("check", check_all)
-    sending = add("sync", send, of_runs=True)
-    sending.add_argument(
-        "--project", default="rectifiers", help="for records that are given (default: rectifiers)"
-    )
-    sending.add_argument(
-        "record", type=Path, nargs="*", help="records, from wherever they are; none: the runs"
-    )
     reporting = add("wandb", wandb_report)
     reporting.add_argument(
         "--project", default="rectifiers", help="the project of the runs (default: rectifiers)"
@@ -389,7 +364,7 @@ def main() -> None:
             wide_stdout().print(words, highlight=False)
         elif words:
             print(words)
-    if isinstance(outcome, dict) and any(map(outcome.get, ("not_sent", "stale"))):
+    if isinstance(outcome, dict) and outcome.get("stale"):
         sys.exit(1)
 
 

@@ -19,13 +19,13 @@ PACKAGES = {
     "results": {"matplotlib", "pandas", "rich"},
     "claims": {"jinja2", "matplotlib"},
     "results.benchmark": {"jinja2", "matplotlib", "rich"},
-    "tracking": {"PIL", "psutil", "wandb", "wandb_workspaces"},
+    "tracking": {"psutil", "pytorch_lightning", "wandb", "wandb_workspaces"},
     "training": {"pytorch_lightning", "torchmetrics"},
     "analysis": {"matplotlib", "rich"},
     "cli": {"hydra", "omegaconf", "rich"},
 }
 HOMED = set().union(*PACKAGES.values()) | {"dvc"}
-WITHOUT_TORCH = ("runtime", "runs", "results", "claims", "tracking", "cli")
+WITHOUT_TORCH = ("runtime", "runs", "results", "claims", "cli")
 HEAVY = {
     "torch",
     "pandas",

@@ -174,16 +174,22 @@ def test_a_function_of_a_module_that_the_user_trusts_is_used(
 
 
 def test_a_run_does_not_say_where_a_test_of_it_is_sent(finished: Outcome, tmp_path: Path) -> None:
-    theirs = {"name": "wandb", "project": "theirs", "mode": "online", "log_checkpoint": True}
-    folder = foreign(finished, tmp_path, lambda config: config.update(logger=theirs))
-    assert of_run(str(folder), {})[0].logger.name == "none"
-    sent = of_run(str(folder), {"logger": "wandb", "logger.mode": "offline"})[0].logger
-    assert (sent.name, sent.project, sent.mode, sent.log_checkpoint) == (
-        "wandb",
-        "rectifiers",
-        "offline",
-        False,
-    )
+    folder = foreign(finished, tmp_path, lambda config: None)
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    older = {"name": "wandb", "project": "theirs", "mode": "online"}
+    hostile = {"wandb": {"_target_": "os.system", "command": "true", "project": "theirs"}}
+    for theirs in (older, hostile):
+        config["logger"] = theirs
+        (folder / "config.yaml").write_text(yaml.safe_dump(config))
+        assert of_run(str(folder), {})[0].logger.targets() == {}
+        asked = {"logger": "wandb", "logger.wandb.mode": "offline"}
+        sent = of_run(str(folder), asked)[0].logger.wandb
+        assert sent is not None
+        assert (sent.target.rpartition(".")[2], sent.project, sent.mode) == (
+            "WandbLogger",
+            "rectifiers",
+            "offline",
+        )
 
 
 def test_the_packages_own_functions_and_torchs_modules_need_no_trust(
@@ -304,7 +310,8 @@ def test_reference_in_an_older_configuration_is_ignored(
     [
         ("{run}/scores", ("evaluation.keep_scores=true",)),
         ("{run}/scores", ()),
-        ("{run}/wandb", ("logger=wandb", "logger.mode=offline")),
+        ("{run}/wandb", ("logger=wandb", "logger.wandb.mode=offline")),
+        ("{run}/tensorboard", ("logger=tensorboard",)),
         (".locks", ()),
     ],
 )
@@ -505,7 +512,7 @@ MODULE_OF_THE_SWEEP = "activation._target_=hostile_module.make"
         (["runs_dir=${oc.env:SECRET}"], "has a reference", "launch"),
         (["runs_dir=$\\{oc.env:SECRET\\}"], "has a reference", "launch"),
         (["seed=${oc.env:SECRET}"], "has a reference", "launch"),
-        (["runs_dir='${oc.${logger.name}:SECRET}'"], "has a reference", "launch"),
+        (["runs_dir='${oc.${seed}:SECRET}'"], "has a reference", "launch"),
     ],
     ids=lambda value: value[0].partition("=")[0] if isinstance(value, list) else "",
 )
@@ -759,7 +766,7 @@ def test_bad_records_are_left_out_by_name_and_the_others_shown(
         path = next(runs.glob(f"* {name}")) / "record.json"
         for arguments in (
             ("diff", path, good["run"], f"--runs={runs}"),
-            ("sync", path),
+            ("cost", path),
         ):
             done = in_results(call, arguments[0], tmp_path, *map(str, arguments[1:]))
             assert done.returncode == 1

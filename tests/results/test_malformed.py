@@ -53,7 +53,7 @@ def show_everywhere(base: Record, record: Record) -> None:
     json.dumps(compare(base, record), allow_nan=False)
     silent.print(comparison_table(compare(base, record)))
     document([record] if exclusion_reason(record) is None else [])
-    payload.summary(record)
+    payload.results(record)
 
 
 @pytest.mark.process

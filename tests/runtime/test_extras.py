@@ -8,7 +8,7 @@ from hydra.errors import ConfigCompositionException
 
 from conftest import ROOT
 from rectifiers.runtime.extras import EXTRAS, PLUGINS, missing_extra
-from rectifiers.runtime.programs import one_sentence
+from rectifiers.runtime.programs import cli_errors
 
 OF_PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
     "optional-dependencies"
@@ -16,7 +16,7 @@ OF_PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
 
 
 def test_missing_package_is_one_line_with_its_extra(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit), one_sentence():
+    with pytest.raises(SystemExit), cli_errors():
         raise ModuleNotFoundError("No module named 'zlib_ng.zlib_ng'", name="zlib_ng.zlib_ng")
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: zlib_ng is not installed")
@@ -24,7 +24,7 @@ def test_missing_package_is_one_line_with_its_extra(capsys: pytest.CaptureFixtur
 
 
 def test_unknown_package_keeps_its_traceback() -> None:
-    with pytest.raises(ModuleNotFoundError), one_sentence():
+    with pytest.raises(ModuleNotFoundError), cli_errors():
         raise ModuleNotFoundError("No module named 'mine'", name="mine")
 
 

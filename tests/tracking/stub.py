@@ -2,8 +2,7 @@
 ways in which it fails.
 
 It records the conversation: `calls` (operation, variables), `history` (rows by run and step),
-`runs` (what UpsertBucket said, merged), `files` (uploads), `artifacts` (what CreateArtifact said),
-`views` (reports)."""
+`runs` (what UpsertBucket said, merged), `files` (uploads), `views` (reports)."""
 
 import contextlib
 import gzip
@@ -29,8 +28,6 @@ class Stub(http.server.ThreadingHTTPServer):
         self.summaries: dict[str, dict[str, Any]] = {}
         self.exits: dict[str, int] = {}
         self.files: dict[str, bytes] = {}
-        self.artifacts: list[dict[str, Any]] = []
-        self.used: list[Any] = []
         self.views: dict[str, dict[str, Any]] = {}
         self.sweep = ""  # the file of a sweep, and the commands for its agents
         self.trials: list[dict[str, Any]] = []
@@ -116,102 +113,6 @@ class Stub(http.server.ThreadingHTTPServer):
             for name in sent["files"]
         ]
         return {"createRunFiles": {"runID": sent["run"], "uploadHeaders": [], "files": files}}
-
-    def on_CreateArtifact(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
-        self.artifacts.append(sent["input"])
-        name = f"a-{len(self.artifacts) - 1}"
-        return {
-            "createArtifact": {
-                "artifact": {
-                    "id": name,
-                    "state": "PENDING",
-                    "artifactSequence": {"latestArtifact": None},
-                }
-            }
-        }
-
-    def on_CreateArtifactManifest(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
-        url = f"{self.url}/upload/{sent['artifactID']}/manifest"
-        file = {"id": "f", "uploadUrl": url, "uploadHeaders": []}
-        return {
-            "createArtifactManifest": {"artifactManifest": {"id": sent["artifactID"], "file": file}}
-        }
-
-    def on_UpdateArtifactManifest(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
-        url = f"{self.url}/upload/{sent['artifactManifestID']}/manifest"
-        file = {"id": "f", "uploadUrl": url, "uploadHeaders": []}
-        return {
-            "updateArtifactManifest": {
-                "artifactManifest": {"id": sent["artifactManifestID"], "file": file}
-            }
-        }
-
-    def on_CreateArtifactFiles(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
-        def edge(file: dict[str, Any]) -> dict[str, Any]:
-            place = f"{file['artifactID']}/{file['name']}"
-            node = {
-                "storagePath": place,
-                "uploadUrl": f"{self.url}/upload/{place}",
-                "uploadHeaders": [],
-            }
-            return {
-                "node": {
-                    **node,
-                    "uploadMultipartUrls": None,
-                    "artifact": {"id": file["artifactID"]},
-                }
-            }
-
-        return {
-            "createArtifactFiles": {
-                "files": {"edges": [edge(file) for file in sent["input"]["artifactFiles"]]}
-            }
-        }
-
-    def on_CommitArtifact(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
-        self.artifacts[int(sent["artifactID"][2:])]["committed"] = True
-        return {"commitArtifact": {"artifact": {"id": sent["artifactID"], "digest": "d"}}}
-
-    def on_UseArtifact(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
-        self.used.append(sent["input"])
-        return {"useArtifact": {"artifact": {"id": sent["input"]["artifactID"]}}}
-
-    def on_ArtifactByID(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
-        made = self.artifacts[int(sent["id"][2:])]
-        project = {
-            "id": "cDo",
-            "internalId": "cDo",
-            "name": made["projectName"],
-            "entity": {"name": "stub"},
-        }
-        sequence = {
-            "__typename": "ArtifactSequence",
-            "name": made["artifactCollectionName"],
-            "project": project,
-        }
-        nothing = dict.fromkeys(
-            ("description", "metadata", "historyStep", "commitHash", "updatedAt")
-        )
-        kind = {
-            "__typename": "Artifact",
-            "id": "QXJ0aWZhY3Q6MQ==",
-            "artifactType": {"name": made["artifactTypeName"]},
-        }
-        size = {
-            "size": 0,
-            "fileCount": 1,
-            "ttlDurationSeconds": 0,
-            "ttlIsInherited": True,
-            "tags": [],
-            "aliases": [],
-        }
-        state = {"state": "COMMITTED", "versionIndex": 0, "createdAt": "2026-01-01T00:00:00Z"}
-        whole = {
-            "digest": made["digest"],
-            "digestAlgorithm": "MANIFEST_MD5",
-            "artifactSequence": sequence,
-        }
-        return {"artifact": {**nothing, **kind, **size, **state, **whole}}
 
     def on_GetDefaultEntity(self, sent: Any) -> dict[str, Any]:  # noqa: N802
         return {"viewer": {**self.on_Viewer(sent)["viewer"], "defaultEntity": {"name": "stub"}}}

@@ -23,6 +23,7 @@ def stand_ins(events: list[Any], rank: int = 0) -> tuple[Any, Any]:
     trainer = SimpleNamespace(
         callbacks=[Callback(), Measure()],
         is_global_zero=rank == 0,
+        loggers=[],
         global_step=7,
         save_checkpoint=lambda path: events.append((path.name, dict(module.history[-1]))),
     )

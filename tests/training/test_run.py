@@ -67,7 +67,7 @@ def test_a_run_leaves_its_whole_story(tiny) -> None:
     ]
     rows = list(csv.DictReader((folder / "metrics.csv").open()))
     assert [int(row["epoch"]) for row in rows] == [1, 2, 3]
-    assert [float(row["train_loss"]) for row in rows] == [
+    assert [float(row["train/loss"]) for row in rows] == [
         row["train_loss"] for row in record.history
     ]
     assert record.history[-1]["val/top1_error_pct"] == record.protocols["center"].top1_error_pct
@@ -626,13 +626,13 @@ def test_wandb_keeps_the_run_offline_under_its_own_name(
     tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
-    outcome = train(tiny("logger=wandb", "logger.mode=offline"), CHOICES)
+    outcome = train(tiny("logger=wandb", "logger.wandb.mode=offline"), CHOICES)
     folder = outcome.path.parent / "wandb"
     files = list(folder.glob("offline-run-*/run-*.wandb"))
     assert len(files) == 1
     assert outcome.record.run in files[0].name
     content = files[0].read_bytes()
-    assert b"val/top1_error_pct" in content
+    assert b"val/error_top1" in content
     assert not any(b"k" * 40 in p.read_bytes() for p in folder.rglob("*") if p.is_file())
 
 

@@ -95,7 +95,7 @@ def observe_training(config: RunConfig, observer: Signals | Weights) -> Training
     """Train `config` once more while `observer` looks on, in a folder that is removed; return the
     record."""
     with tempfile.TemporaryDirectory() as place:
-        own = config.replaced({"runs_dir": place, "rerun": False, "logger.name": "none"})
+        own = config.replaced({"runs_dir": place, "rerun": False, "logger": {}})
         return train(own, {}, callbacks=[observer]).record
 
 

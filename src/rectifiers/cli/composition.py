@@ -229,7 +229,7 @@ def of_run(
             "where anything is written"
         )
     folder = _folder_of(name, Path(given.get("runs_dir", "runs")))
-    for place in (folder / "scores", folder / "wandb"):  # which a test writes to
+    for place in (folder / name for name in ("scores", "wandb", "tensorboard")):  # written to
         refuse_link(place)
     record = records.load(folder / "record.json")
     if isinstance(record, EnsembleRecord):
@@ -241,6 +241,7 @@ def of_run(
     try:
         plain = read_yaml(folder / "config.yaml")
         check_plain(plain, folder / "config.yaml")
+        plain.pop("logger", None)  # where the run was logged; never used
         check_targets(plain, folder / "config.yaml", trust)
         if not all(isinstance(plain[section], dict) for section in ("trainer", "data", "optim")):
             raise ValueError("it is no configuration of a run")
@@ -266,7 +267,7 @@ def of_run(
             OmegaConf.update(own, key, OmegaConf.select(asked, key))
         own.cache_dir = asked.cache_dir
         is_logged = any(key.partition(".")[0] == "logger" for key in given)
-        own.logger = asked.logger if is_logged else {"name": "none"}
+        own.logger = asked.logger if is_logged else {}
         if "download" in own.data or may_download:
             own.data.download = may_download
         if "data.root" in given:

@@ -195,12 +195,12 @@ def _run(
         not outcome.fresh
         and here.rank == 0
         and "WANDB_SWEEP_ID" in os.environ
-        and config.logger.name == "wandb"
+        and config.logger.wandb is not None
     ):
-        from rectifiers.tracking.mirror import publish
+        from rectifiers.training.loggers import publish
 
         # a W&B sweep's agent waits for the numbers of a run that was there already, all the same
-        outcome = replace(outcome, note=publish(outcome.record, outcome.path.parent, config.logger))
+        outcome = replace(outcome, note=publish(config, outcome.path.parent, outcome.record))
     return outcome
 
 

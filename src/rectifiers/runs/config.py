@@ -18,7 +18,7 @@ from rectifiers.runs.sections import (
     Data,
     Evaluation,
     Init,
-    Logger,
+    Loggers,
     Model,
     Optim,
     Preprocess,
@@ -60,7 +60,7 @@ class RunConfig(Section):
     optim: Optim
     scheduler: Scheduler
     evaluation: Evaluation
-    logger: Logger
+    logger: Loggers = Field(default_factory=lambda: Loggers.model_validate({}))
     checkpoint: Checkpoint
     callbacks: Annotated[dict[str, Target] | None, Words("callbacks=<option>")] = Field(
         None,

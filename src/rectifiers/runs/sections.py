@@ -348,23 +348,40 @@ class Evaluation(Section):
         return given
 
 
-class Logger(Section):
-    """Where the numbers of an epoch go besides the record."""
+class Wandb(Target):
+    """Weights & Biases."""
 
-    name: Literal["csv", "wandb", "none"] = Field(
-        description="csv: metrics.csv in the run's folder; wandb: that, and Weights & Biases; "
-        "none: the record alone"
-    )
     project: Project = Field("rectifiers", description="the project in Weights & Biases")
+    entity: str | None = Field(None, description="whose project it is; null: the account's own")
+    group: str | None = Field(
+        None, description="of runs; null: the experiment's table, or the name of the sweep"
+    )
     mode: Literal["auto", "offline", "online"] = Field(
         "auto", description="auto: online after wandb login, else offline"
     )
-    log_checkpoint: bool = Field(False, description="whether W&B gets last.ckpt as an artifact")
-    finish_timeout_s: Annotated[float, Range(gt=0, le=86400)] = Field(
-        60.0,
-        description="seconds to wait for W&B to take the results, and again for the rest; then see "
-        "report.py sync",
+    log_model: Literal["all"] | bool = Field(
+        False, description="whether W&B gets the checkpoints of a ModelCheckpoint, as in Lightning"
     )
+    finish_timeout_s: Annotated[float, Range(gt=0, le=86400)] = Field(
+        60.0, description="seconds to wait at the end for W&B to take what is left"
+    )
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", exclude={"target"}, exclude_unset=True)
+
+
+class Loggers(Section):
+    """Where the numbers of an epoch and of the tests go besides the record: Lightning loggers, each
+    under its name. `logger=[csv,wandb]` chooses several."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Target]
+    wandb: Wandb | None = Field(None, description="Weights & Biases")
+
+    def targets(self) -> dict[str, Target]:
+        """Return the loggers by name."""
+        return {**({"wandb": self.wandb} if self.wandb else {}), **(self.__pydantic_extra__ or {})}
 
 
 class Checkpoint(Section):

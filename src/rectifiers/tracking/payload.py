@@ -1,16 +1,45 @@
-"""What W&B gets of a run: plain data from its configuration and record, without the client."""
+"""What loggers get of a run: plain data from its configuration and record, without any client."""
 
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from rectifiers.results.paper_comparison import paper_comparison
+from rectifiers.runs.config import RunConfig
+from rectifiers.runs.identity import without
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.record_parts import Provenance
 
+# The history's keys (which records and criteria name) that loggers show under other names.
+LOGGED_AS = {
+    "train_loss": "train/loss",
+    "val/top1_error_pct": "val/error_top1",
+    "val/top5_error_pct": "val/error_top5",
+}
+# No two machines have these alike, and none of them can change a number.
+PLACES = ("runs_dir", "cache_dir", "data.root", "logger", "rerun")
 TAGS = ("activation", "init", "model")
 MAX_TAG_LENGTH = 64  # of W&B
 TITLE = ("model", "activation", "init", "data")
+
+
+def logged(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of the history under the names that loggers show; errors are in percent."""
+    return {LOGGED_AS.get(key, key): value for key, value in row.items()}
+
+
+def finite(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the numbers of a row that are finite."""
+    return {key: value for key, value in row.items() if value is not None and math.isfinite(value)}
+
+
+def results(record: TrainingRecord) -> dict[str, float]:
+    """Return every protocol's errors in percent, as `test/<protocol>/error_top1`."""
+    errors = {}
+    for name, result in record.protocols.items():
+        errors[f"test/{name}/error_top1"] = result.top1_error_pct
+        if result.top5_error_pct is not None:
+            errors[f"test/{name}/error_top5"] = result.top5_error_pct
+    return errors
 
 
 def group(choices: Mapping[str, Any]) -> str | None:
@@ -20,50 +49,26 @@ def group(choices: Mapping[str, Any]) -> str | None:
     return f"sweep {choices['sweep']}" if choices.get("sweep") else None
 
 
-def start(
-    run: str, choices: Mapping[str, Any], science: Mapping[str, Any], provenance: Provenance
-) -> dict[str, Any]:
-    """Return the displayed name, group, tags and config of a run, as `wandb.init` takes them.
-
-    W&B writes the path of a nested key differently for grouping and for filtering; choices and
-    seed, which are used for both, stand at the top of the config, science and provenance are
-    nested."""
-    chosen = {name: option for name, option in choices.items() if option is not None}
-    machine = {f"machine_{key}": value for key, value in provenance.machine.model_dump().items()}
-    where = provenance.model_dump(exclude={"machine", "versions"})
-    nested = {"science": dict(science), "provenance": {**where, **machine}}
+def description(config: RunConfig, choices: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the name, group and tags of a run in W&B."""
+    chosen = [str(choices[key]) for key in TAGS if choices.get(key)]
     return {
         "name": " ".join(str(choices[key]) for key in TITLE if choices.get(key)),
         "group": group(choices),
-        "tags": [str(choices[key])[:MAX_TAG_LENGTH] for key in TAGS if choices.get(key)],
-        "config": {**chosen, "run": run, "seed": science["seed"], **nested},
+        "tags": [tag[:MAX_TAG_LENGTH] for tag in dict.fromkeys((*chosen, *config.tags))],
     }
 
 
-def row(epoch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the numbers of an epoch that are finite, as in the record."""
-    return {
-        key: value for key, value in epoch.items() if value is not None and math.isfinite(value)
-    }
+def hyperparameters(
+    config: RunConfig, choices: Mapping[str, Any], run: str, provenance: Provenance
+) -> dict[str, Any]:
+    """Return the choices and the seed, the resolved configuration, and where the run comes from.
 
-
-def summary(record: TrainingRecord) -> dict[str, Any]:
-    """Return the run's row in W&B's table: how it ended, and each protocol's errors with their
-    intervals."""
-    row: dict[str, Any] = {
-        "status": record.status,
-        "epochs": record.epochs,
-        "wall_s": record.wall_s,
+    W&B writes the path of a nested key differently for grouping and for filtering; so what is used
+    for both stands at the top."""
+    chosen = {name: option for name, option in choices.items() if option is not None}
+    nested = {
+        "config": without(config.as_dict(), PLACES),
+        "provenance": provenance.model_dump(exclude={"versions"}),
     }
-    for name, result in record.protocols.items():
-        row |= {
-            f"{name}/{key}": getattr(result, key)
-            for key in ("top1_error_pct", "top5_error_pct", "num_images", "split")
-        }
-    for compared in paper_comparison(record):
-        measure = compared.measure.replace("-", "")
-        row |= {
-            f"{compared.protocol}/{measure}_{end}_pct": getattr(compared, end)
-            for end in ("low", "high")
-        }
-    return {key: value for key, value in row.items() if value is not None}
+    return {**chosen, "run": run, "seed": config.seed, **nested}

@@ -14,7 +14,7 @@ import wandb_workspaces.reports.v2 as wr
 from rectifiers.results.layout import Table
 from rectifiers.results.tables import document
 from rectifiers.runs.record import Record
-from rectifiers.runs.sections import Logger
+from rectifiers.runs.sections import Wandb
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 from rectifiers.runtime.schema import checked
@@ -51,7 +51,7 @@ def build(
         raise InputError(
             "results/records holds no records; run an experiment, then scripts/report.py collect"
         )
-    checked(Logger, {"name": "wandb", "project": project}, "--")
+    checked(Wandb, {"_target_": "", "project": project}, "--")
     groups = sorted({name for record in found if (name := payload.group(record.choices))})
     if group is not None and group not in groups:
         raise InputError(f"--table={group} has no records; give one of: {', '.join(groups)}")
@@ -89,12 +89,12 @@ def _is_of(table: Table, group: str) -> bool:
 
 
 def _panels(group: str, runs: Sequence[Record]) -> wr.PanelGrid:
-    """Bars of every protocol's errors, curves, slopes, and the runs' own tables and figures."""
+    """Bars of every protocol's errors, curves and slopes."""
     protocols = sorted({name for record in runs for name in record.protocols})
     bars = [
         wr.BarPlot(
             title=f"{protocol}, top-{k} error, %",
-            metrics=[wr.SummaryMetric(f"{protocol}/top{k}_error_pct")],
+            metrics=[wr.SummaryMetric(f"test/{protocol}/error_top{k}")],
             groupby=wr.Config("activation"),
             groupby_aggfunc="mean",
             groupby_rangefunc="minmax",
@@ -108,20 +108,14 @@ def _panels(group: str, runs: Sequence[Record]) -> wr.PanelGrid:
         )
     ]
     curves = [
-        wr.LinePlot(
-            title="top-1 error on val, centre view, %", x="epoch", y=["val/top1_error_pct"]
-        ),
-        wr.LinePlot(title="training loss", x="epoch", y=["train_loss"], log_y=True),
+        wr.LinePlot(title="top-1 error on val, centre view, %", x="epoch", y=["val/error_top1"]),
+        wr.LinePlot(title="training loss", x="epoch", y=["train/loss"], log_y=True),
         wr.LinePlot(title="learned slopes by layer", x="epoch", metric_regex="slope/.*"),
         wr.LinePlot(title="mean responses by layer", x="epoch", metric_regex="response_mean/.*"),
         wr.LinePlot(
             title="share of positive responses by layer", x="epoch", metric_regex="active_share/.*"
         ),
         wr.LinePlot(title="dead units by layer", x="epoch", metric_regex="dead_units/.*"),
-    ]
-    own: list[Any] = [
-        wr.WeavePanelSummaryTable(table_name="paper_vs_measured", layout=wr.Layout(w=24, h=10)),
-        wr.MediaBrowser(media_keys=["slopes_against_depth", "error_against_cost"], num_columns=2),
     ]
     # By the run's own keys: with an entity and a project the client would ask the server what they
     # are.
@@ -130,7 +124,7 @@ def _panels(group: str, runs: Sequence[Record]) -> wr.PanelGrid:
         filters=f"Metric('Group') == '{group}'",
         groupby=["config.activation", "config.init"],
     )
-    return wr.PanelGrid(runsets=[runset], panels=[*bars, *curves, *own])
+    return wr.PanelGrid(runsets=[runset], panels=[*bars, *curves])
 
 
 def specification(report: wr.Report) -> dict[str, Any]:
@@ -150,7 +144,7 @@ def save(
     """
     with environment(kept.parent):
         try:
-            reason = offline_reason("online")
+            reason = offline_reason()
             if reason:
                 raise RuntimeError(reason)
             return call_with_timeout(WAIT_S, lambda: _save(found, entity, project, group, kept))

@@ -1,8 +1,6 @@
 """What an epoch leaves, in one order: measures, a checkpoint that is whole or absent, and all that
 shows the epoch."""
 
-import csv
-import io
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -17,8 +15,9 @@ from torch import Tensor
 
 from rectifiers.runtime.console import LineTimer, duration, stderr
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import atomic_file, check_zip, write_text
+from rectifiers.runtime.files import atomic_file, check_zip
 from rectifiers.runtime.signals import Stopped, pending_signal, stop_if_requested
+from rectifiers.tracking.loggers import log_history
 from rectifiers.training.module import Classifier
 
 LINE: dict[str, Any] = {"highlight": False, "soft_wrap": True, "markup": False}  # printed as it is
@@ -123,15 +122,6 @@ def load_weights(path: Path) -> dict[str, Tensor]:
     return {name.removeprefix("network."): weight for name, weight in weights.items()}
 
 
-def write_metrics(path: Path, history: History) -> None:
-    """Write one line per epoch; whole or not at all."""
-    text = io.StringIO()
-    table = csv.DictWriter(text, history[0].keys())
-    table.writeheader()
-    table.writerows(history)
-    write_text(path, text.getvalue())
-
-
 def print_progress(max_epochs: int, history: History) -> None:
     """Print a line about the last epoch, where no terminal can show a moving bar."""
     row = history[-1]
@@ -209,19 +199,19 @@ class EpochMeasure(Callback):
 
 class EpochEnd(Checkpoint):
     """Does what follows an epoch: `EpochMeasure`s add to its row, `last.ckpt` is written, and the
-    rows are shown.
+    rows are logged and shown.
 
     When it runs, the module has made the row and applied the step rule: Lightning runs a
     `Checkpoint` last of all, after the module's own `on_train_epoch_end`. It is the only one, so
     the order is the one that stands here. A kill between any two of these steps loses nothing,
-    because the receivers get all rows of the checkpoint again.
+    because the loggers get all rows of the checkpoint again.
 
     Within an epoch it writes a checkpoint every `every_n_steps` steps. A signal to any of the
     processes (see `runtime.signals`) means: write a checkpoint after the current step, and stop.
     Within an epoch's last step the epoch is finished first, with its validation: Lightning would
     skip that in a run that goes on from there.
 
-    receivers: functions that get the rows of all epochs so far, in this order, on rank 0.
+    Then rank 0 gives the rows of all epochs so far to the trainer's loggers, and to `receivers`.
     """
 
     def __init__(
@@ -232,6 +222,10 @@ class EpochEnd(Checkpoint):
         receivers: Sequence[Callable[[History], None]] = (),
     ) -> None:
         self.folder, self.every_n_steps, self.receivers = folder, every_n_steps, receivers
+
+    def on_train_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
+        if trainer.is_global_zero and module.history:
+            log_history(trainer.loggers, module.history, resuming=True)
 
     def on_train_batch_end(
         self,
@@ -255,6 +249,7 @@ class EpochEnd(Checkpoint):
                 module.history[-1] |= callback.measure(module)
         trainer.save_checkpoint(self.folder / LAST)
         if trainer.is_global_zero:
+            log_history(trainer.loggers, module.history)
             for receive in self.receivers:
                 receive(module.history)
         stop_if_requested(f"after step {trainer.global_step}")

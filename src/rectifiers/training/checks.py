@@ -29,7 +29,8 @@ def check_functions(config: RunConfig) -> None:
     Raises:
         InputError: for the first one that cannot be used.
     """
-    for key, target in config.targets().items():
+    loggers = {f"logger.{name}": logger for name, logger in config.logger.targets().items()}
+    for key, target in (config.targets() | loggers).items():
         function = import_function(key, target)
         if not key.startswith("evaluation.") or not isinstance(
             function(config.data.crop_px), Dense

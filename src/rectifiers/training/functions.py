@@ -25,6 +25,7 @@ CALLED_WITH = {
     "callbacks": (),
     "optim": ("params",),
     "scheduler": ("optimizer",),
+    "logger": (),
     "model": ("activation", "classes", "channels", "input_px"),
 }
 # The parameters of an activation's function that ask for the number of channels.
@@ -62,6 +63,8 @@ def import_function(key: str, target: Target) -> Callable[..., Any]:
         return _activation_factory(function, target)
     configured = partial(function, **target.options)
     names = CALLED_WITH[key.partition(".")[0]]
+    if key.startswith("logger.") and "save_dir" in inspect.signature(function).parameters:
+        configured = partial(configured, save_dir=target.options.get("save_dir", "."))
     try:
         inspect.signature(configured).bind(*names)
     except TypeError as error:

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback, RichProgressBar
+from pytorch_lightning.loggers import Logger
 from pytorch_lightning.plugins.environments import TorchElasticEnvironment
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
@@ -35,10 +36,8 @@ from rectifiers.training.build import Run, build_callbacks
 from rectifiers.training.checkpoints import (
     AtomicCheckpointIO,
     EpochEnd,
-    History,
     ProgressLines,
     print_progress,
-    write_metrics,
 )
 from rectifiers.training.module import Classifier
 from rectifiers.training.preflight import BACKEND
@@ -53,14 +52,11 @@ UNHELPFUL = (
 )
 
 
-def build_trainer(
-    run: Run, mirror: Callable[[History], None], more: Sequence[Callback] = ()
-) -> pl.Trainer:
+def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] = ()) -> pl.Trainer:
     """Return a Trainer that starts no process, injects no sampler and keeps the run's own
     checkpoints.
 
-    mirror: called on rank 0 with all epochs' rows, after each one's checkpoint. more: callbacks
-    that change nothing."""
+    loggers: get each epoch's row after its checkpoint. more: callbacks that change nothing."""
     config, folder, here = run.config, run.folder, run.here
     settings, epochs = config.trainer, config.trainer.max_epochs
     strategy: str | Strategy = "auto"
@@ -77,14 +73,9 @@ def build_trainer(
             # no forward pass of training reads one; `Classifier` sends them before validation
             broadcast_buffers=False,
         )
-    metrics = (
-        [] if config.logger.name == "none" else [partial(write_metrics, folder / "metrics.csv")]
-    )
     has_bar = sys.stderr.isatty() and not stderr.quiet
     lines = [] if has_bar else [partial(print_progress, epochs)]
-    epoch_end = EpochEnd(
-        folder, every_n_steps=config.checkpoint.every_n_steps, receivers=[*metrics, mirror, *lines]
-    )
+    epoch_end = EpochEnd(folder, every_n_steps=config.checkpoint.every_n_steps, receivers=lines)
     bars: list[Callback] = [RichProgressBar()] if has_bar else []
     if not has_bar and here.rank == 0:
         bars = [ProgressLines(config.data.batch_size)]
@@ -103,7 +94,7 @@ def build_trainer(
         precision=settings.precision,
         benchmark=settings.benchmark,
         max_epochs=epochs,
-        logger=False,
+        logger=list(loggers),
         callbacks=[*bars, *build_callbacks(config, folder), *more, epoch_end],
         plugins=[AtomicCheckpointIO()],
         num_sanity_val_steps=0,

@@ -20,6 +20,7 @@ from rectifiers.nn.networks.network import ImageNetwork
 from rectifiers.runtime.distributed import all_gather, start_any
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
+from rectifiers.tracking.payload import logged
 from rectifiers.training.optim import Schedule
 
 LOSS_STATES = ("mean_value", "weight")  # of torchmetrics' MeanMetric
@@ -195,6 +196,10 @@ class Classifier(pl.LightningModule):
             **{f"dead_units/{layer}": each.dead for layer, each in responses.items()},
         }
         self.history.append(row)
+        # Callbacks read these. Loggers get the row after its checkpoint, and not from Lightning,
+        # which would round it to single precision.
+        named = {name: number for name, number in logged(row).items() if name != "epoch"}
+        self.log_dict(named, logger=False)
         for name, parameter in self.network.named_parameters():
             if not all_finite(parameter):  # no later loss would show what the last update did
                 raise Diverged(self.global_step, name.rpartition(".")[0])

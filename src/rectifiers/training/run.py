@@ -8,13 +8,13 @@ from pathlib import Path
 import torch
 import yaml
 from pytorch_lightning.callbacks import Callback
+from pytorch_lightning.loggers import Logger
 
 from rectifiers.data.preprocess import save_preprocess
 from rectifiers.data.sources import Source
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import Found, Outcome, begin, find, run_folder, run_lock, was_started_by
-from rectifiers.runs.identity import science
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.record_parts import ProtocolResult
 from rectifiers.runtime.console import stderr
@@ -30,8 +30,7 @@ from rectifiers.runtime.distributed import (
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import NO_ROOM, refuse_link, write_text
 from rectifiers.runtime.signals import deferring_signals, stop_if_requested
-from rectifiers.tracking.client import Tracked
-from rectifiers.tracking.mirror import Mirror, mirrored
+from rectifiers.tracking.loggers import log_results
 from rectifiers.training import lightning
 from rectifiers.training.build import Run, build, inspect_source, open_source
 from rectifiers.training.checkpoints import (
@@ -41,7 +40,6 @@ from rectifiers.training.checkpoints import (
     first_line,
     load_weights,
     newest,
-    write_metrics,
 )
 from rectifiers.training.checks import (
     Choices,
@@ -50,6 +48,7 @@ from rectifiers.training.checks import (
     name_activation,
 )
 from rectifiers.training.lightning import isolated
+from rectifiers.training.loggers import check_packages, note_of, open_loggers
 from rectifiers.training.module import Diverged, refuse_other_network
 from rectifiers.training.preflight import announce, check_places, init_distributed
 from rectifiers.training.recording import protocol_result, training_record
@@ -79,6 +78,7 @@ def train(
     with deferring_signals(), translate_errors(config, here), ExitStack() as until_the_end:
         init_distributed(config, here)
         run_on_all_ranks(lambda: check_places(config))
+        run_on_all_ranks(lambda: check_packages(config))
         run_on_all_ranks(lambda: check_functions(config))
         source = open_together(config)
         config, folder, found = find_or_lock(
@@ -96,9 +96,11 @@ def train(
                 broadcast_from_rank_zero(lambda: begin_folder(run))
             else:
                 load_trained(run, found)
-            with mirrored(_tracked(run, choices)) as mirror:
+            with open_loggers(
+                config, folder, choices, run.provenance, is_rank_zero=here.rank == 0
+            ) as loggers:
                 if found is None:
-                    diverged = fit(run, mirror, callbacks)
+                    diverged = fit(run, loggers, callbacks)
                     results = {} if diverged else test(run, config.evaluation.protocols)
                     record = training_record(run, choices, overrides, diverged, results)
                 else:
@@ -107,8 +109,8 @@ def train(
                         update={"protocols": found.record.protocols | more}
                     )
                 record = broadcast_from_rank_zero(lambda: save_record(record, folder))
-                mirror.finished(record)  # the other ranks need not wait for what W&B takes
-    return Outcome(record, folder / "record.json", fresh=True, note=mirror.note)
+                log_results(loggers, record)  # the other ranks need not wait for what W&B takes
+    return Outcome(record, folder / "record.json", fresh=True, note=note_of(loggers))
 
 
 def open_together(config: RunConfig) -> Source:
@@ -173,7 +175,7 @@ def begin_folder(run: Run) -> None:
         ) from error
 
 
-def fit(run: Run, mirror: Mirror, callbacks: Sequence[Callback]) -> Diverged | None:
+def fit(run: Run, loggers: list[Logger], callbacks: Sequence[Callback]) -> Diverged | None:
     """Train to the end, from the last checkpoint where there is one; return where the loss stopped
     being finite."""
     config, folder, is_first = run.config, run.folder, run.here.rank == 0
@@ -182,20 +184,15 @@ def fit(run: Run, mirror: Mirror, callbacks: Sequence[Callback]) -> Diverged | N
         # masks do too. torch leaves out the CUDA graphs where an operation allows none.
         run.network.compile(options={"fallback_random": True, "triton.cudagraphs": config.fast})
     stop_if_requested("before its next step")
-    trainer = lightning.build_trainer(run, mirror.epochs, callbacks)
+    trainer = lightning.build_trainer(run, loggers, callbacks)
     start = broadcast_from_rank_zero(lambda: newest(folder))
     if start is not None and is_first:
         stderr.print(f"continuing from {start}", highlight=False, soft_wrap=True)
-    diverged = None
     try:
         lightning.fit(trainer, run.classifier, run.data, start)
-    except Diverged as found:
-        diverged = found
-    if config.logger.name != "none" and run.classifier.history and is_first:
-        write_metrics(
-            folder / "metrics.csv", run.classifier.history
-        )  # a kill may have come before its last line
-    return diverged
+    except Diverged as diverged:
+        return diverged
+    return None
 
 
 def load_trained(run: Run, found: Found) -> None:
@@ -259,13 +256,6 @@ def test_weights(config: RunConfig, path: Path) -> Results:
             refuse_other_network(run.network, weights)
             run.network.load_state_dict(weights)
             return test(run, config.evaluation.protocols)
-
-
-def _tracked(run: Run, choices: Choices) -> Tracked | None:
-    """What W&B gets at the start; None where it is not asked for, and on all processes but one."""
-    if run.config.logger.name != "wandb" or run.here.rank > 0:
-        return None
-    return Tracked(run.config.logger, run.folder, choices, science(run.config), run.provenance)
 
 
 @contextmanager

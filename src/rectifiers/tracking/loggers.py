@@ -1,0 +1,131 @@
+"""Lightning loggers that have each epoch once, however often a run was killed and resumed.
+
+Lightning hands a logger the numbers of an epoch once, and a kill can come before or after that.
+These loggers get all rows of the history after each epoch's checkpoint instead, and once more when
+a run resumes from a checkpoint."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pytorch_lightning import loggers
+
+from rectifiers.runs.record import TrainingRecord
+from rectifiers.runtime.files import write_text
+from rectifiers.tracking.payload import finite, logged, results
+
+Rows = Sequence[Mapping[str, Any]]
+METRICS = "metrics.csv"
+
+
+class RunLogger(loggers.Logger):
+    """A logger of all rows of a run, in the run's folder `save_dir`.
+
+    note: a sentence for the end of the output, where there is more to do.
+    """
+
+    note: str | None = None
+
+    def start(self, description: Mapping[str, Any], hyperparameters: dict[str, Any]) -> None:
+        """Begin; description: the run's name, group and tags."""
+        self.log_hyperparams(hyperparameters)
+
+    def log_history(self, rows: Rows) -> None:
+        """Log the epochs that are not logged yet; `rows` are those of all epochs so far."""
+        raise NotImplementedError
+
+    def log_results(self, results: Mapping[str, float], record: TrainingRecord) -> None:
+        """Log what the tests found, after all epochs."""
+        self.log_metrics(dict(results), record.epochs)
+
+    def close(self, exit_code: int) -> None:
+        """End; `exit_code` is that of the run."""
+        self.finalize("failed" if exit_code else "success")
+
+
+class CSVLogger(RunLogger):
+    """Writes `metrics.csv` anew after each epoch: one line an epoch, and in the last one the test
+    errors, too. Lightning's own deletes lines when a run resumes."""
+
+    def __init__(self, save_dir: str) -> None:
+        super().__init__()
+        self._path, self._rows = Path(save_dir) / METRICS, [dict[str, Any]()]
+        self._results: Mapping[str, float] = {}
+
+    name = version = property(lambda self: "")
+    save_dir = property(lambda self: str(self._path.parent))
+
+    def log_hyperparams(self, *arguments: Any, **options: Any) -> None:
+        """Nothing: `config.yaml` lies beside the file."""
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Nothing of what Lightning gathers by itself: the file follows from the history alone."""
+
+    def log_history(self, rows: Rows) -> None:
+        self._rows = [dict(row) for row in rows]
+        self._write()
+
+    def log_results(self, results: Mapping[str, float], record: TrainingRecord) -> None:
+        self._rows[-1] |= results
+        self._write()
+
+    def _write(self) -> None:
+        text = io.StringIO()
+        table = csv.DictWriter(text, list(dict.fromkeys(key for row in self._rows for key in row)))
+        table.writeheader()
+        table.writerows(self._rows)
+        write_text(self._path, text.getvalue())
+
+
+class TensorBoardLogger(RunLogger, loggers.TensorBoardLogger):
+    """Lightning's, in `<run>/tensorboard`; its axis is epochs.
+
+    The files of a run's earlier processes are removed, and all epochs written again: TensorBoard
+    would show those between a checkpoint and a kill twice."""
+
+    def __init__(self, save_dir: str) -> None:
+        super().__init__(save_dir, name="tensorboard", version="", default_hp_metric=False)
+        self._epochs = 0
+
+    def start(self, description: Mapping[str, Any], hyperparameters: dict[str, Any]) -> None:
+        for path in Path(self.log_dir).glob("events.out.tfevents.*"):
+            path.unlink()
+        with suppress(OSError):
+            (Path(self.log_dir) / self.NAME_HPARAMS_FILE).unlink()
+        super().start(description, hyperparameters)
+
+    def log_history(self, rows: Rows) -> None:
+        for row in rows[self._epochs :]:
+            self.log_metrics(finite(row), row["epoch"])
+        self._epochs = len(rows)
+        self.save()
+
+
+def log_history(
+    trained: Sequence[loggers.Logger], history: Rows, *, resuming: bool = False
+) -> None:
+    """Give loggers the rows of all epochs so far.
+
+    resuming: whether they are those of a checkpoint. A logger that is not ours gets each epoch when
+    it ends, and those of the checkpoint not again."""
+    rows = [logged(row) for row in history]
+    for logger in trained:
+        if isinstance(logger, RunLogger):
+            logger.log_history(rows)
+        elif not resuming:
+            logger.log_metrics(finite(rows[-1]), rows[-1]["epoch"])
+            logger.save()
+
+
+def log_results(trained: Sequence[loggers.Logger], record: TrainingRecord) -> None:
+    """Give loggers what the tests of a finished or diverged run found."""
+    if record.history:
+        log_history(trained, record.history, resuming=True)
+    for logger in trained:
+        if isinstance(logger, RunLogger):
+            logger.log_results(results(record), record)
+        else:
+            logger.log_metrics(results(record), record.epochs)

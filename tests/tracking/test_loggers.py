@@ -1,0 +1,256 @@
+"""The loggers of real runs: the record's numbers under their public names, and each epoch once."""
+
+import signal
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pytorch_lightning.callbacks import Callback, EarlyStopping
+from pytorch_lightning.loggers import Logger
+
+from conftest import TINY
+from processes import alone, finish, start, wait_for
+from rectifiers.runs import record as records
+from rectifiers.runs.record import TrainingRecord
+from rectifiers.runtime.errors import InputError
+from rectifiers.tracking.loggers import CSVLogger, log_results
+from rectifiers.training.checkpoints import EpochEnd
+from rectifiers.training.module import Classifier
+from rectifiers.training.run import train
+from tracking.reading import (
+    csv_rows,
+    tensorboard_scalars,
+    wandb_lines,
+    wandb_rows,
+    wandb_summary,
+)
+
+CHOICES = {"activation": "prelu", "init": "he", "model": "mlp", "data": "digits"}
+ALL = ("logger=many_loggers", "logger.wandb.mode=offline")
+
+
+def check_each_epoch_once(folder: Path, record: TrainingRecord) -> None:
+    """Check that all three loggers hold the record's numbers, each epoch once."""
+    epochs = list(range(1, record.epochs + 1))
+    errors = record.curve("val/top1_error_pct")
+    rows, scalars, sent = csv_rows(folder), tensorboard_scalars(folder), wandb_rows(folder)
+    assert [int(row["epoch"]) for row in rows] == epochs
+    assert [float(row["val/error_top1"]) for row in rows] == errors
+    assert [step for step, _ in scalars["val/error_top1"]] == epochs
+    single = [float(np.float32(error)) for error in errors]  # TensorBoard's precision
+    assert [value for _, value in scalars["val/error_top1"]] == single
+    assert [row["epoch"] for row in sent] == epochs
+    assert [row["val/error_top1"] for row in sent] == errors
+    summary = wandb_summary(folder)
+    for name, result in record.protocols.items():
+        tested = f"test/{name}/error_top1"
+        assert float(rows[-1][tested]) == summary[tested] == result.top1_error_pct
+        assert scalars[tested] == [(record.epochs, float(np.float32(result.top1_error_pct)))]
+
+
+@pytest.mark.process
+def test_three_loggers_hold_the_numbers_of_the_record(tiny) -> None:
+    outcome = train(tiny(*ALL, "tags=[trial]", "optim.epochs=2"), CHOICES)
+    folder, record = outcome.path.parent, outcome.record
+    check_each_epoch_once(folder, record)
+    first, last = csv_rows(folder)
+    assert not first["test/ten_view/error_top5"]
+    assert float(last["test/ten_view/error_top5"]) == record.protocols["ten_view"].top5_error_pct
+    for key in ("lr", "train/loss", "val/loss", "val/error_top5", "slope/fc_1"):
+        assert key in last
+        assert key in tensorboard_scalars(folder)
+        assert key in wandb_rows(folder)[-1]
+    run = next(line["run"] for line in wandb_lines(folder) if line["type"] == "run")
+    assert (run["run_id"], run["tags"]) == (record.run, ["prelu", "he", "mlp", "trial"])
+    config = run["config"]["update"]
+    assert config["provenance"]["git_sha"] == record.provenance.git_sha
+    assert config["config"]["model"]["hidden"] == 32
+    assert (config["activation"], config["seed"]) == ("prelu", 0)
+    assert "trial" in (folder / "tensorboard" / "hparams.yaml").read_text()
+    assert outcome.note is not None
+    assert "wandb sync " in outcome.note
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("moment", ["before the checkpoint", "before the loggers", "after them"])
+def test_an_interrupted_run_has_each_epoch_once(
+    tiny, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    options = (*ALL, "evaluation=center")
+    whole = EpochEnd.on_train_epoch_end
+
+    def interrupted(self: EpochEnd, trainer: Any, module: Any) -> None:
+        if len(module.history) == 2 and moment == "before the checkpoint":
+            raise KeyboardInterrupt
+        whole(self, trainer, module)
+        if len(module.history) == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(EpochEnd, "on_train_epoch_end", interrupted)
+        if moment == "before the loggers":
+            patched.setattr("rectifiers.training.checkpoints.log_history", lambda *_, **__: None)
+        with pytest.raises(KeyboardInterrupt):
+            train(tiny(*options), CHOICES)
+    outcome = train(tiny(*options), CHOICES)
+    check_each_epoch_once(outcome.path.parent, outcome.record)
+
+
+@pytest.mark.process
+def test_a_killed_run_has_each_epoch_once(tmp_path: Path) -> None:
+    small = (option for option in TINY if not option.startswith(("logger", "optim.epochs")))
+    command = alone(tmp_path, *small, *ALL, "optim.epochs=40", "evaluation=center")
+    for epochs in (1, 5):
+        process = start(command)
+        wait_for(
+            lambda epochs=epochs: any(
+                len(path.read_text().splitlines()) > epochs
+                for path in tmp_path.glob("runs/*/metrics.csv")
+            ),
+            process,
+        )
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    finish(command)
+    (path,) = tmp_path.glob("runs/*/record.json")
+    check_each_epoch_once(path.parent, records.load_training(path))
+
+
+def test_a_resumed_run_has_the_earlier_epochs_before_it_ends_another(
+    tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Classifier.on_train_epoch_start
+
+    def interrupted(module: Classifier) -> None:
+        if module.current_epoch == 2:
+            raise KeyboardInterrupt
+        whole(module)
+
+    config = tiny("logger=[csv,tensorboard]")
+    monkeypatch.setattr(Classifier, "on_train_epoch_start", interrupted)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            train(config, CHOICES)
+        (folder,) = (path for path in config.runs_dir.iterdir() if path.name[0] != ".")
+        assert [step for step, _ in tensorboard_scalars(folder)["lr"]] == [1, 2]
+        assert [row["epoch"] for row in csv_rows(folder)] == ["1", "2"]
+
+
+def test_a_test_that_is_added_later_is_logged_beside_the_others(tiny) -> None:
+    asked = ("logger=[csv,tensorboard]", "optim.epochs=1")
+    folder = train(tiny(*asked, "evaluation=center"), CHOICES).path.parent
+    assert "test/ten_view/error_top1" not in csv_rows(folder)[0]
+    train(tiny(*asked, "evaluation=[center,ten_view]"), CHOICES)
+    (row,) = csv_rows(folder)
+    scalars = tensorboard_scalars(folder)
+    for name in ("center", "ten_view"):
+        assert row[f"test/{name}/error_top1"]
+        assert len(scalars[f"test/{name}/error_top1"]) == 1
+    assert len(scalars["val/error_top1"]) == 1
+
+
+def test_by_default_metrics_csv_alone_is_written(tiny) -> None:
+    folder = train(tiny("optim.epochs=1"), CHOICES).path.parent
+    assert (folder / "metrics.csv").exists()
+    assert not (folder / "wandb").exists()
+    folder = train(tiny("optim.epochs=1", "seed=3", "logger=none"), CHOICES).path.parent
+    assert not (folder / "metrics.csv").exists()
+
+
+def test_results_without_an_epoch_make_a_row(tmp_path: Path) -> None:
+    logger = CSVLogger(str(tmp_path))
+    tested = {"center": SimpleNamespace(top1_error_pct=50.0, top5_error_pct=None)}
+    log_results([logger], SimpleNamespace(history=[], epochs=0, protocols=tested))  # type: ignore[arg-type]
+    assert csv_rows(tmp_path) == [{"test/center/error_top1": "50.0"}]
+
+
+def test_callbacks_read_the_numbers_of_the_history(tiny) -> None:
+    class Reads(Callback):
+        def on_train_end(self, trainer: Any, module: Any) -> None:
+            metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+            last = module.history[-1]
+            named = {"val/error_top1": "val/top1_error_pct", "train/loss": "train_loss", "lr": "lr"}
+            for name, key in named.items():
+                seen[name] = metrics[name] == pytest.approx(last[key], rel=1e-6)
+
+    seen: dict[str, bool] = {}
+    stopping = EarlyStopping("val/error_top1", patience=1, min_delta=100.0)
+    train(tiny("optim.epochs=2"), CHOICES, callbacks=[Reads(), stopping])
+    assert seen == {"val/error_top1": True, "train/loss": True, "lr": True}
+    assert stopping.wait_count == 1
+
+
+class Recorder(Logger):
+    """A logger of a user's own, chosen by `_target_`."""
+
+    calls: list[tuple[str, Any]]
+
+    def __init__(self, save_dir: str, suffix: str = "") -> None:
+        super().__init__()
+        Recorder.calls = [("save_dir", Path(save_dir).name + suffix)]
+
+    name = version = property(lambda self: "recorder")
+
+    def log_hyperparams(self, *arguments: Any, **options: Any) -> None:
+        self.calls.append(("config", arguments[0]["config"]["model"]["hidden"]))
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        self.calls.append((min(metrics), step))
+
+    def finalize(self, status: str) -> None:
+        self.calls.append(("end", status))
+
+
+def test_a_logger_of_the_users_own_gets_each_epoch_and_the_results(
+    tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny("optim.epochs=2", "evaluation=center")
+    target = {"_target_": "recorder_module.Recorder", "suffix": "!"}
+    config = config.replaced({"logger": {"own": target}})
+    monkeypatch.setitem(sys.modules, "recorder_module", SimpleNamespace(Recorder=Recorder))
+    outcome = train(config, CHOICES)
+    start, configured, *rest = Recorder.calls
+    assert (start, configured) == (("save_dir", f"{outcome.record.run}!"), ("config", 32))
+    assert [call for call in rest if call[0] != "end"] == [
+        ("active_share/fc_1", 1),
+        ("active_share/fc_1", 2),
+        ("test/center/error_top1", 2),
+    ]
+    assert rest[-1] == ("end", "success")
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "wandb"])
+def test_a_missing_package_names_its_extra(
+    tiny, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("rectifiers.training.loggers.find_spec", lambda _: None)
+    with pytest.raises(InputError, match=rf"logger={name} .*rectifiers\[{name}\]"):
+        train(tiny(f"logger={name}"), CHOICES)
+
+
+@pytest.mark.parametrize(
+    ("logger", "key"),
+    [
+        ({"name": "wandb", "project": "p"}, "logger.name"),
+        ({"wandb": {"_target_": "a.b", "mode": "sometimes"}}, "logger.wandb.mode=sometimes"),
+        ({"wandb": {"_target_": "a.b", "finish_timeout_s": 0}}, "logger.wandb.finish_timeout_s=0"),
+        ({"wandb": {"_target_": "a.b", "project": "a/b"}}, "logger.wandb.project=a/b"),
+    ],
+)
+def test_settings_of_loggers_are_checked_before_the_run(tiny, logger: Any, key: str) -> None:
+    with pytest.raises(InputError, match=key):
+        tiny().replaced({"logger": logger})
+
+
+def test_other_ranks_log_nothing(tiny) -> None:
+    from rectifiers.training.loggers import open_loggers
+
+    config = tiny("logger=[csv,tensorboard]")
+    with open_loggers(config, config.runs_dir, CHOICES, None, is_rank_zero=False) as loggers:  # type: ignore[arg-type]
+        for logger in loggers:
+            logger.log_metrics({"a": torch.tensor(1.0)}, 1)
+    assert not config.runs_dir.exists()

@@ -1,0 +1,427 @@
+"""The real W&B client against a stand-in for its server: what is sent, and that no failure of the
+server ends a run or delays it."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from conftest import CONF, ROOT, TINY, compose_config
+from processes import finish, together
+from rectifiers.runs import record as records
+from rectifiers.runs.config import RunConfig
+from rectifiers.runs.record import TrainingRecord
+from rectifiers.tracking import client
+from rectifiers.tracking.loggers import log_history, log_results
+from rectifiers.training.loggers import note_of, open_loggers, publish
+from rectifiers.training.run import train
+from tracking.reading import wandb_lines, wandb_rows, wandb_summary
+from tracking.stub import Stub, serving
+
+pytestmark = pytest.mark.process
+
+CHOICES = {"activation": "prelu", "init": "he", "model": "mlp", "data": "digits"}
+WANDB = ("logger=wandb", "logger.wandb.finish_timeout_s=20")
+TWELVE = list(range(1, 13))
+
+
+@pytest.fixture
+def record() -> TrainingRecord:
+    """A committed run of Table 2's PReLU on digits, cut to twelve epochs."""
+    committed = records.load_training(ROOT / "results" / "records" / "e6eb31a64f10.json")
+    return committed.model_copy(update={"history": committed.history[:12], "epochs": 12})
+
+
+@pytest.fixture
+def folder(tmp_path: Path, record: TrainingRecord) -> Path:
+    made = tmp_path / record.run
+    made.mkdir()
+    return made
+
+
+def settings(*overrides: str) -> RunConfig:
+    return compose_config(*WANDB, *overrides)
+
+
+def opened(
+    record: TrainingRecord, folder: Path, *overrides: str
+) -> AbstractContextManager[list[Any]]:
+    return open_loggers(settings(*overrides), folder, record.choices, record.provenance)
+
+
+def sent(record: TrainingRecord, folder: Path, *overrides: str) -> str | None:
+    return publish(settings(*overrides), folder, record)
+
+
+def cut_short(run: AbstractContextManager[list[Any]], history: Any, by: BaseException) -> None:
+    def body() -> None:
+        with run as loggers:
+            log_history(loggers, history)
+            raise by
+
+    with pytest.raises(type(by)):
+        body()
+
+
+def epochs_of(folder: Path) -> list[int]:
+    return [row["epoch"] for row in wandb_rows(folder)]
+
+
+def until(fact: Callable[[], bool]) -> None:
+    for _ in range(300):
+        if fact():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it did not come true in 30 s")
+
+
+def the_core() -> psutil.Process:
+    (core,) = [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if child.name().startswith(client.CORE)
+    ]
+    return core
+
+
+def test_an_online_run_holds_the_record(record: TrainingRecord, folder: Path, server: Stub) -> None:
+    assert sent(record, folder, "tags=[trial]") is None
+    run, summary = server.runs[record.run], server.summaries[record.run]
+    config = {key: item["value"] for key, item in json.loads(run["config"]).items()}
+    assert server.steps(record.run) == TWELVE
+    for step, row in zip(TWELVE, record.history, strict=True):
+        row_there = server.history[record.run][step]
+        assert row_there["val/error_top1"] == row["val/top1_error_pct"]
+        assert row_there["train/loss"] == row["train_loss"]
+    assert (run["project"], run["groupName"]) == ("rectifiers", "table2")
+    assert run["tags"] == ["prelu", "he", "small14", "trial"]
+    assert (config["activation"], config["init"], config["seed"]) == ("prelu", "he", 0)
+    assert config["provenance"]["git_sha"] == record.provenance.git_sha
+    for protocol, result in record.protocols.items():
+        assert summary[f"test/{protocol}/error_top1"] == result.top1_error_pct
+        assert summary[f"test/{protocol}/error_top5"] == result.top5_error_pct
+    assert summary["status"] == "finished"
+    assert server.exits[record.run] == 0
+
+
+def test_an_offline_run_holds_the_same_and_wandb_sync_sends_it(
+    record: TrainingRecord, folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as logged_out:
+        logged_out.delenv("WANDB_API_KEY")
+        logged_out.setenv("NETRC", os.devnull)
+        note = sent(record, folder)
+    assert note is not None
+    assert server.calls == []
+    assert epochs_of(folder) == TWELVE
+    protocols = record.protocols
+    assert wandb_summary(folder)["test/center/error_top1"] == protocols["center"].top1_error_pct
+    command = note.partition("to send it: ")[2].split()
+    assert command[:2] == ["wandb", "sync"]
+    wandb = Path(sys.executable).with_name("wandb")
+    subprocess.run([wandb, *command[1:]], check=True, capture_output=True, cwd=folder)
+    assert server.steps(record.run) == TWELVE
+    assert server.summaries[record.run]["status"] == "finished"
+    assert sent(record, folder) is None  # and ours does not send the rows again
+    assert server.steps(record.run) == TWELVE
+
+
+def test_a_restart_continues_the_same_run(
+    record: TrainingRecord, folder: Path, server: Stub
+) -> None:
+    cut_short(opened(record, folder), record.history[:5], SystemExit(75))
+    assert server.exits[record.run] == 75
+    with opened(record, folder) as loggers:  # epoch 5 again, as after a kill before its checkpoint
+        log_history(loggers, record.history[:4], resuming=True)
+        log_history(loggers, record.history[:5])
+        log_history(loggers, record.history[:6])
+        log_results(loggers, record)
+    assert server.steps(record.run) == TWELVE  # the stand-in refuses a step that it has
+    assert list(server.runs) == [record.run]
+    assert server.exits[record.run] == 0
+
+
+def test_an_offline_restart_leaves_one_complete_file(record: TrainingRecord, folder: Path) -> None:
+    for upto in (3, 7):
+        run = opened(record, folder, "logger.wandb.mode=offline")
+        cut_short(run, record.history[:upto], KeyboardInterrupt())
+    assert epochs_of(folder) == TWELVE[:7]
+    assert wandb_lines(folder)[-1]["exit"]["exit_code"] == 130
+
+
+def test_a_run_that_goes_on_offline_is_not_sent_twice(
+    record: TrainingRecord, folder: Path, server: Stub
+) -> None:
+    cut_short(opened(record, folder), record.history[:5], KeyboardInterrupt())
+    note = sent(record, folder, "logger.wandb.mode=offline")
+    assert note is not None
+    assert f"scripts/evaluate.py run={folder} logger=wandb" in note
+    assert sent(record, folder) is None
+    assert server.steps(record.run) == TWELVE
+    assert len([path for path in (folder / "wandb").glob("*run-*") if path.is_dir()]) == 1
+
+
+@pytest.mark.parametrize("failure", ["401", "403", "nonsense", "refused"])
+def test_an_unusable_server_leaves_the_run_complete_offline(
+    record: TrainingRecord,
+    folder: Path,
+    server: Stub,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: str,
+) -> None:
+    server.failure = failure
+    if failure == "refused":
+        monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    note = sent(record, folder)
+    assert note is not None
+    assert "wandb sync " in note
+    assert epochs_of(folder) == TWELVE
+
+
+@pytest.mark.parametrize("failure", ["silent", "500"])
+def test_a_server_that_does_not_answer_is_abandoned(
+    record: TrainingRecord,
+    folder: Path,
+    server: Stub,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: str,
+) -> None:
+    server.failure = failure
+    monkeypatch.setattr(client, "INIT_TIMEOUT_S", 2)
+    started = time.monotonic()
+    assert sent(record, folder) is not None
+    assert time.monotonic() - started < 60
+    assert epochs_of(folder) == TWELVE
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        "403",
+        "nonsense",
+        "gone",
+        *(pytest.param(failure, marks=pytest.mark.slow) for failure in ("500", "silent")),
+    ],
+)
+def test_a_server_that_fails_midway_delays_nothing_and_gets_the_rest_later(
+    record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch, failure: str
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
+    with serving() as server:
+        monkeypatch.setenv("WANDB_BASE_URL", server.url)
+        started = time.monotonic()
+        with opened(record, folder, "logger.wandb.finish_timeout_s=3") as loggers:
+            log_history(loggers, record.history[:4])
+            until(lambda: server.steps(record.run) == TWELVE[:4])
+            if failure == "gone":
+                server.shutdown()
+                server.server_close()
+            server.failure = failure
+            log_history(loggers, record.history[:8])
+            log_results(loggers, record)
+        assert time.monotonic() - started < 90
+        note = note_of(loggers)
+        assert note is not None
+        assert f"scripts/evaluate.py run={folder} logger=wandb" in note
+        history = server.history
+    with serving() as later:
+        later.history, later.runs = history, server.runs
+        monkeypatch.setenv("WANDB_BASE_URL", later.url)
+        assert sent(record, folder) is None
+        assert later.steps(record.run) == TWELVE
+        assert [later.history[record.run][step]["epoch"] for step in TWELVE] == TWELVE
+
+
+@pytest.mark.parametrize("moment", ["while it trains", "at its end"])
+def test_a_client_that_hangs_does_not_hang_the_run(
+    record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """As on a hung disk: the client's own process is stopped, and its time limits with it."""
+    monkeypatch.setattr(client, "ANSWER_S", 1)
+    started = time.monotonic()
+    wide = {f"response_mean/{layer}": 1 / 3 for layer in range(2000)}  # more than a pipe holds
+    history = [{**row, **wide} for row in record.history]
+    run = opened(record, folder, "logger.wandb.mode=offline", "logger.wandb.finish_timeout_s=1")
+    with run as loggers:
+        log_history(loggers, history[:1])
+        if moment == "while it trains":
+            the_core().suspend()
+        thread = threading.Thread(target=log_history, args=(loggers, history), daemon=True)
+        thread.start()
+        thread.join(30)
+        assert not thread.is_alive()
+        log_results(loggers, record)
+        if moment == "at its end":
+            the_core().suspend()
+    assert time.monotonic() - started < 60
+    assert "no answer for" in str(note_of(loggers))
+    assert "scripts/evaluate.py" in str(note_of(loggers))
+    children = psutil.Process().children(recursive=True)
+    assert not [child for child in children if child.name().startswith(client.CORE)]
+    assert sent(record, folder, "logger.wandb.mode=offline") is not None
+    assert epochs_of(folder) == TWELVE
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("WANDB_MODE", "foo"),
+        ("WANDB_BASE_URL", "foo"),
+        ("WANDB_FINISH_TIMEOUT", "abc"),
+        ("WANDB_RESUME", "bogus"),
+    ],
+)
+def test_a_variable_that_the_client_refuses_is_named(
+    record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    note = sent(record, folder)
+    assert note is not None
+    assert name.removeprefix("WANDB_").lower() in note
+
+
+def test_an_empty_variable_counts_as_unset(
+    record: TrainingRecord, folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "")
+    assert sent(record, folder) is None
+    assert server.steps(record.run) == TWELVE
+    assert os.environ["WANDB_MODE"] == ""
+
+
+def test_wandb_mode_disabled_writes_nothing(
+    record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert sent(record, folder) is None
+    assert not (folder / "wandb").exists()
+
+
+def test_a_rerun_is_another_run_in_wandb(
+    record: TrainingRecord, folder: Path, server: Stub
+) -> None:
+    sent(record, folder)
+    attic = folder.parent / "replaced"
+    attic.mkdir()
+    folder.rename(attic / f"{folder.name}-1")
+    folder.mkdir()
+    changed = record.model_copy(update={"history": record.history[:5], "epochs": 5})
+    assert sent(changed, folder) is None
+    assert server.steps(f"{record.run}-2") == [1, 2, 3, 4, 5]
+
+
+def test_neither_host_nor_paths_nor_the_key_are_sent_or_kept(
+    record: TrainingRecord, folder: Path, server: Stub
+) -> None:
+    sent(record, folder)
+    told = b"".join(server.files.values())
+    sent_there = told + json.dumps([server.runs, server.summaries]).encode()
+    for word in (str(folder), str(ROOT)):
+        assert word.encode() not in sent_there
+    assert b'"host"' not in told
+    for path in folder.rglob("*"):
+        assert not path.is_file() or b"k" * 40 not in path.read_bytes()
+
+
+def test_a_diverged_run_has_failed(tiny, server: Stub) -> None:
+    good = train(tiny("logger=wandb", "optim.epochs=1"), CHOICES).record
+    bad = train(tiny("logger=wandb", "optim.epochs=1", "optim.lr=1e20"), CHOICES).record
+    assert set(server.runs) == {good.run, bad.run}
+    assert (server.exits[good.run], server.exits[bad.run]) == (0, 1)
+    assert server.summaries[bad.run]["status"] == "diverged"
+
+
+def test_rank_zero_alone_logs_the_run_of_two_processes(server: Stub, tmp_path: Path) -> None:
+    small = (option for option in TINY if not option.startswith(("logger", "optim.epochs")))
+    options = (*small, "logger=many_loggers", "optim.epochs=2", "evaluation=[center]")
+    addresses = {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "k" * 40}
+    finish(together(2, tmp_path, *options), **addresses)
+    (path,) = (tmp_path / "runs").glob("*/record.json")
+    record = records.load_training(path)
+    assert record.compute["processes"] == 2
+    assert list(server.runs) == [record.run]
+    errors = [server.history[record.run][step]["val/error_top1"] for step in (1, 2)]
+    assert errors == record.curve("val/top1_error_pct")
+    assert len([place for place in path.parent.glob("wandb/*run-*") if place.is_dir()]) <= 2
+    assert len(list(path.parent.glob("tensorboard/events*"))) <= 2
+
+
+def test_evaluate_sends_a_run_that_was_not_logged(
+    call: Callable[..., CompletedProcess[str]], tiny, server: Stub
+) -> None:
+    config = tiny("optim.epochs=2")
+    record = train(config, CHOICES).record
+    evaluate = partial(call, "scripts/evaluate.py", f"runs_dir={config.runs_dir}")
+    done = evaluate(f"run={record.run}", "evaluation=center")
+    assert done.returncode == 0, done.stderr
+    assert server.calls == []
+    for _ in range(2):
+        done = evaluate(f"run={record.run}", "evaluation=center", "logger=wandb")
+        assert done.returncode == 0, done.stderr
+        assert server.steps(record.run) == [1, 2]
+    assert "test/ten_view/error_top1" in server.summaries[record.run]
+
+
+def test_the_sweep_file_has_overrides_that_the_command_line_knows() -> None:
+    sweep = yaml.safe_load((ROOT / "scripts" / "wandb_sweep.yaml").read_text())
+    assert (ROOT / sweep["program"]).is_file()
+    fixed = [part for part in sweep["command"] if "=" in part]
+    for name, asked in sweep["parameters"].items():
+        for value in asked.get("values", [asked.get("min")]):
+            compose_config(*fixed, f"{name}={value}")
+    assert sweep["metric"]["name"].startswith("val/")
+    assert (CONF / "logger" / "wandb.yaml").is_file()
+
+
+@pytest.mark.slow
+def test_an_agent_of_a_sweep_runs_a_trial_by_the_documented_command(
+    server: Stub, tmp_path: Path
+) -> None:
+    """A second trial of the same values trains nothing, but its sweep waits for its numbers."""
+    sweep = yaml.safe_load((ROOT / "scripts" / "wandb_sweep.yaml").read_text())
+    small = (
+        *(option for option in TINY if not option.startswith(("logger", "optim.epochs"))),
+        "optim.epochs=2",
+        f"runs_dir={tmp_path}/runs",
+        f"cache_dir={tmp_path}/cache",
+    )
+    sweep["command"][-1:-1] = small
+    server.sweep = yaml.safe_dump(sweep)
+    chosen = {"activation": "prelu_shared", "optim.lr": 0.05, "seed": 2}
+    arguments = {name: {"value": value} for name, value in chosen.items()}
+    trial = {"type": "run", "program": sweep["program"], "args": arguments}
+    server.trials = [{**trial, "run_id": name} for name in ("trial1", "trial2")]
+    wandb = Path(sys.executable).with_name("wandb")
+    path = os.pathsep.join((str(wandb.parent), os.environ["PATH"]))  # the agent calls `python`
+    done = subprocess.run(
+        [wandb, "agent", "--count", "2", "stub/swept/s1"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PATH": path, "WANDB_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"},
+    )
+    # an agent ends with 0 whatever its trials do
+    paths = list((tmp_path / "runs").glob("*/record.json"))
+    assert len(paths) == 1, done.stdout + done.stderr
+    record = records.load_training(paths[0])
+    assert record.choices["activation"] == "prelu_shared"
+    assert (record.science["optim"]["lr"], record.science["seed"]) == (0.05, 2)
+    assert list(server.runs) == ["trial1", "trial2"]
+    for name, told in server.runs.items():
+        assert (told["project"], told["sweep"]) == ("swept", "s1")
+        assert server.steps(name) == [1, 2]
+        measured = server.summaries[name][sweep["metric"]["name"]]
+        assert measured == record.curve("val/top1_error_pct")[-1]
