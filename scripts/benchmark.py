@@ -18,8 +18,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 from xml.sax.saxutils import escape
@@ -41,10 +40,8 @@ from rectifiers.results.figures import write_svg
 from rectifiers.results.generated import refuse_stale, stale_files, write_or_check
 from rectifiers.runs.provenance import is_changed
 from rectifiers.runtime.console import wide_stdout
-from rectifiers.runtime.distributed import start_in_own_session
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
-from rectifiers.runtime.processor import free_cores
 from rectifiers.runtime.programs import cli_errors
 from rectifiers.runtime.signals import INTERRUPTED
 
@@ -56,29 +53,22 @@ IMAGE = re.compile(
 KINDS = (".md", ".svg", ".html", ".json")  # of a card's files
 
 
-def run(arguments: list[str], jobs: int, results: Path, first: int) -> None:
-    """Run an entry in `jobs` processes and keep its results; a process that only helps begins with
-    task `first`."""
+def run(arguments: list[str], jobs: int | None, results: Path) -> None:
+    """Run an entry in `jobs` processes (None: one per free core) and keep its results."""
     sizes = [each.removeprefix("size=") for each in arguments if each.startswith("size=")] or [
         "quick"
     ]
     if sizes[-1] not in get_args(Size):
         raise InputError(f"size={sizes[-1]} is not known; give one of: {', '.join(get_args(Size))}")
-    if jobs < 1:
-        raise InputError(f"--jobs={jobs} is not usable; give a whole number at least 1")
     given = [each for each in arguments if not each.startswith("size=")]
     check_arguments(given, all_keys)
     entry = Entry.of(given)
-    if first:
-        work(entry, sizes[-1], first)
-        return
     if is_changed():
         print(
             "the code is not committed: the leaderboard will not take in what runs now",
             file=sys.stderr,
         )
-    with helped(arguments, jobs - 1):
-        found = work(entry, sizes[-1])
+    found = work(entry, sizes[-1], jobs)
     save(results / "benchmark", with_other_sizes(results, found))
     cards.save(results / "cards", measure(entry))
     entries = load_all(results / "benchmark")
@@ -130,24 +120,6 @@ def stale_card(path: Path, entries: Mapping[str, EntryResults]) -> list[Path]:
     if not drawn.is_file() or f">{escape(said)}<" not in drawn.read_text():
         return [drawn]
     return stale_files({path: card_texts(path, entries)[path]})
-
-
-@contextmanager
-def helped(arguments: list[str], helpers: int) -> Iterator[None]:
-    """Let other processes work on the same entry in the body; they end with it, or with this
-    process."""
-    command = [sys.executable, str(Path(__file__).absolute()), *arguments, "--first"]
-    running = [
-        start_in_own_session([*command, str(number)], os.environ)
-        for number in range(1, helpers + 1)
-    ]
-    try:
-        yield
-    finally:
-        for process in running:
-            process.terminate()
-        for process in running:
-            process.wait()
 
 
 def checked_entries(results: Path) -> dict[str, EntryResults]:
@@ -236,7 +208,6 @@ def main() -> None:
         default=RESULTS,
         help="the folder of results (default: the project's)",
     )
-    parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
     asked = parser.parse_intermixed_args()
     try:
         with cli_errors():
@@ -245,8 +216,7 @@ def main() -> None:
             elif asked.arguments == ["check"]:
                 check_all(asked.results)
             else:
-                jobs = free_cores() if asked.jobs is None else asked.jobs
-                run(asked.arguments, jobs, asked.results, asked.first)
+                run(asked.arguments, asked.jobs, asked.results)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on where it was", file=sys.stderr)
         sys.exit(INTERRUPTED)

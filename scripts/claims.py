@@ -1,5 +1,4 @@
-"""The claims' runs: what is missing is planned as a sweep and started; `scripts/report.py claims`
-tabulates.
+"""The claims' runs: what is missing is run; `scripts/report.py claims` tabulates.
 
 Examples:
   python scripts/claims.py list
@@ -11,8 +10,6 @@ Examples:
 
 import argparse
 import difflib
-import hashlib
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -22,13 +19,15 @@ from rich.table import Table
 
 from rectifiers.claims.claims import Claim, claim_exclusion_reason, claims, runs_of, search_runs
 from rectifiers.claims.records import load
-from rectifiers.cli.sweep import compose_job, plan
+from rectifiers.cli.composition import compose_job
+from rectifiers.runner import run_all
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.provenance import is_changed
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.programs import cli_errors
+from rectifiers.runtime.signals import INTERRUPTED
 
 RESULTS = Path(__file__).parents[1] / "results" / "claims"
 # of a claim's runs beside its arm: W&B is not asked for hundreds of runs of seconds, and one thread
@@ -111,29 +110,19 @@ def searched(claim: Claim, found: Sequence[TrainingRecord]) -> Runs:
 
 
 def run(wanted: list[Claim], asked: argparse.Namespace) -> None:
-    """Plan what is missing and hand this process over to scripts/sweep.py."""
+    """Run what is missing, the cheapest first; leave with status 1 where a run failed."""
     if is_changed():
         print(
             "the code is not committed: results/claims will not take in what runs now",
             file=sys.stderr,
         )
-    print("planning ...", file=sys.stderr)
     places = [] if asked.root is None else [f"data.root='{asked.root.absolute()}'"]
-    found = missing(
+    runs = missing(
         wanted, asked.runs, again=asked.again, search=asked.command == "search", places=places
     )
-    print(f"missing runs: {len(found)}", file=sys.stderr)
-    if not found:
-        return
-    sweep = (
-        Path("sweeps")
-        / f"claims-{hashlib.sha256(' '.join(sorted(found)).encode()).hexdigest()[:8]}"
-    )
-    plan(sweep, found.values())
-    launch = [sys.executable, str(Path(__file__).with_name("sweep.py")), "launch", str(sweep)]
-    sys.stdout.flush()
-    jobs = [] if asked.jobs is None else ["--jobs", str(asked.jobs)]
-    os.execv(sys.executable, [*launch, *jobs, "--together"])
+    print(f"missing runs: {len(runs)}", file=sys.stderr)
+    if run_all([tuple(overrides) for overrides in runs.values()], asked.jobs):
+        sys.exit(1)
 
 
 def print_list(wanted: Iterable[Claim]) -> None:
@@ -181,9 +170,12 @@ def main() -> None:
                 "--runs", type=Path, default=Path("runs"), help="the folder of runs (default: runs)"
             )
     asked = parser.parse_args()
-    with cli_errors():
-        wanted = chosen(asked.claim)
-        print_list(wanted) if asked.command == "list" else run(wanted, asked)
+    try:
+        with cli_errors():
+            wanted = chosen(asked.claim)
+            print_list(wanted) if asked.command == "list" else run(wanted, asked)
+    except KeyboardInterrupt:  # before the runs, or a second one
+        sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

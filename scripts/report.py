@@ -254,8 +254,7 @@ def wandb_report(project: str, entity: str | None, table: str | None, out: Path 
 def experiments() -> dict[Path, str]:
     """Return the text of experiments.yaml by its path, as conf/ says it: hashes, the protocols'
     settings by data, networks' sizes."""
-    from rectifiers.cli.composition import composed
-    from rectifiers.cli.sweep import compose_job
+    from rectifiers.cli.composition import compose_job, composed
     from rectifiers.training.size import network_size
 
     place = CONF / "experiment"

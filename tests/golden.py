@@ -31,7 +31,7 @@ from processes import record as record_path
 from rectifiers.claims import records as claim_records
 from rectifiers.claims.claims import claims
 from rectifiers.claims.judge import answer
-from rectifiers.cli.sweep import compose_job
+from rectifiers.cli.composition import compose_job
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runtime import processor

@@ -24,7 +24,6 @@ from torchvision.datasets import mnist
 
 from conftest import CONF, ROOT, TINY, compose_config
 from rectifiers.cli.composition import of_run
-from rectifiers.cli.sweep import plan
 from rectifiers.data import cifar10
 from rectifiers.data.sources import photos
 from rectifiers.runs.config import RunConfig
@@ -460,92 +459,6 @@ def test_a_run_on_a_folder_is_tested_without_naming_the_folder_again(
     assert done.returncode == 0, done.stderr
 
 
-@pytest.fixture(scope="module")
-def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("planned")
-    plan(
-        place / "sweep", [[*TINY, f"runs_dir={place}/runs", f"cache_dir={place}/cache", "seed=0,1"]]
-    )
-    return place / "sweep"
-
-
-@pytest.fixture
-def sweep(planned: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(planned, tmp_path / "sweep"))
-
-
-def changed(sweep: Path, *overrides: str) -> Path:
-    """The sweep with these overrides in its first job."""
-    kept = yaml.safe_load((sweep / "sweep.yaml").read_text())
-    next(iter(kept["jobs"].values()))["overrides"] += overrides
-    (sweep / "sweep.yaml").write_text(yaml.safe_dump(kept))
-    return sweep
-
-
-LAUNCHES = ("launch --together", "launch --print", "launch --cluster=local", "run")
-MODULE_OF_THE_SWEEP = "activation._target_=hostile_module.make"
-
-
-@pytest.mark.parametrize(
-    ("overrides", "sentence", "command"),
-    [
-        *(
-            ([MODULE_OF_THE_SWEEP], "trust it, add trust=[hostile_module]", command)
-            for command in LAUNCHES
-        ),
-        (
-            ["data._target_=os.system", "+data.command='touch MARKER'"],
-            "trust it, add trust=[os]",
-            "launch",
-        ),
-        (
-            [MODULE_OF_THE_SWEEP],
-            "if you know that code and trust it, add trust=[hostile_module]",
-            "launch",
-        ),
-        (["activation=../../OUTSIDE"], "is no option of conf/activation", "launch"),
-        (["hydra/launcher=slurm"], "hydra/launcher=slurm is not a key of a run", "launch"),
-        (["hydra.launcher.setup=['touch MARKER']"], "is not a key of a run", "launch"),
-        (["hydra.searchpath=[file:///OUTSIDE]"], "is not a key of a run", "launch"),
-        (["~activation"], "~activation is not a key of a run", "launch"),
-        (["activation@hydra.launcher=relu"], "is not a key of a run", "launch"),
-        (["runs_dir=${oc.env:SECRET}"], "has a reference", "launch"),
-        (["runs_dir=$\\{oc.env:SECRET\\}"], "has a reference", "launch"),
-        (["seed=${oc.env:SECRET}"], "has a reference", "launch"),
-        (["runs_dir='${oc.${seed}:SECRET}'"], "has a reference", "launch"),
-    ],
-    ids=lambda value: value[0].partition("=")[0] if isinstance(value, list) else "",
-)
-def test_a_sweep_that_reaches_beyond_the_configuration_is_not_launched(
-    call: Call,
-    sweep: Path,
-    marker: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    command: str,
-    overrides: list[str],
-    sentence: str,
-) -> None:
-    monkeypatch.setenv("SECRET", "5eCr37")
-    (tmp_path / "hostile_module.py").write_text(OWN_MODULE.format(marker=str(marker)))
-    monkeypatch.syspath_prepend(tmp_path)
-    changed(
-        sweep,
-        *(
-            each.replace("MARKER", str(marker)).replace("OUTSIDE", str(tmp_path))
-            for each in overrides
-        ),
-    )
-    done = call("scripts/sweep.py", *command.split()[:1], sweep, *command.split()[1:])
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1
-    assert sentence.replace("MARKER", str(marker)) in done.stderr
-    assert "5eCr37" not in done.stdout + done.stderr
-    assert not (sweep / "logs").exists()
-    for looking in ("status", "collect"):
-        assert "5eCr37" not in call("scripts/sweep.py", looking, sweep, "--json").stdout
-
-
 @pytest.mark.parametrize(
     "override",
     [
@@ -571,99 +484,22 @@ def test_a_sweep_that_reaches_beyond_the_configuration_is_not_launched(
         "~/activation=relu",
         "hydra.run.dir=/tmp",
         "+hydra.searchpath=[file:///tmp]",
-        "hydra/launcher=slurm",
+        "hydra/launcher=joblib",
         "--config-dir=/tmp",
         "activation",
         "",
     ],
 )
 def test_an_override_of_a_file_cannot_leave_the_configuration(override: str) -> None:
-    with pytest.raises(InputError, match=f"^{re.escape(f'sweep.yaml: {override}')} "):
-        check_overrides(["seed=1", override], Path("sweep.yaml"))
+    with pytest.raises(InputError, match=f"^{re.escape(f'entry.json: {override}')} "):
+        check_overrides(["seed=1", override], Path("entry.json"))
 
 
 def test_what_a_user_may_type_for_a_run_may_stand_in_a_file() -> None:
     options = ["activation=relu", "experiment=table2/prelu", "evaluation=[center,ten_view]"]
     settings = ["activation._target_=torch.nn.Softplus", "+activation.beta=2", "callbacks=null"]
     places = ["runs_dir='/tmp/some where/runs'", "data.root='../data'", "optim.lr=1e-2"]
-    check_overrides([*options, *settings, *places], Path("sweep.yaml"))
-
-
-@pytest.mark.process
-def test_a_sweep_is_launched_with_the_modules_that_the_user_trusts(
-    call: Call, sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "friendly_module.py").write_text(
-        "from torch import nn\ndef make(channels: int): return nn.ReLU()\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
-    changed(
-        sweep, "activation=relu", "activation._target_=friendly_module.make", "trainer.max_epochs=1"
-    )
-    done = call("scripts/sweep.py", "launch", sweep, "--print", "trust=[friendly_module]")
-    assert all(line.endswith("'trust=[friendly_module]'") for line in done.stdout.splitlines())
-    done = call("scripts/sweep.py", "launch", sweep, "--jobs", "2", "trust=[friendly_module]")
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("command", ["status", "collect", "launch", "run"])
-@pytest.mark.parametrize(
-    "content",
-    [
-        "code: c0de\njobs: {../../../evil: {cost: 1, overrides: [seed=0]}}",
-        "code: c0de\njobs: {0123456789ab: {cost: .nan, overrides: [seed=0]}}",
-        "code: c0de\njobs: {0123456789ab: {cost: 1, overrides: [[seed=0]]}}",
-        "code: c0de\njobs: {0123456789ab: {cost: 1, overrides: seed=0}}",
-        "code: c0de\njobs: {0123456789ab: {cost: 1}}",
-        "code: c0de\njobs: {0123456789ab: {cost: 1, overrides: []}, 0123456789ab: {cost: 1, "
-        "overrides: []}}",
-        "code: c0de\njobs: [1]",
-        "jobs: {}",
-        "!!python/object/apply:os.system ['touch MARKER']",
-        f"code: {'[' * BRACKETS}",
-        "- 1",
-        "",
-        "\x00",
-    ],
-    ids=range(13),
-)
-def test_a_sweep_that_is_no_plain_data_is_one_sentence(
-    call: Call, sweep: Path, marker: Path, command: str, content: str
-) -> None:
-    (sweep / "sweep.yaml").write_text(content.replace("MARKER", str(marker)))
-    done = call("scripts/sweep.py", command, sweep)
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith(f"error: {sweep} holds no sweep; make one with ")
-
-
-def test_a_log_that_is_a_symbolic_link_is_not_written_to(
-    call: Call, sweep: Path, tmp_path: Path
-) -> None:
-    victim = tmp_path / "victim"
-    victim.write_text("words")
-    (sweep / "logs").mkdir()
-    for name in (*yaml.safe_load((sweep / "sweep.yaml").read_text())["jobs"], "process-1"):
-        (sweep / "logs" / f"{name}.log").symlink_to(victim)
-    for how in ([], ["--together"]):
-        done = call("scripts/sweep.py", "launch", sweep, *how)
-        assert done.returncode == 1
-        assert "symbolic link" in done.stderr.splitlines()[-1]
-        assert "Traceback" not in done.stderr
-    assert victim.read_text() == "words"
-
-
-@pytest.mark.parametrize("command", ["launch", "run", "status"])
-def test_a_sweeps_folder_of_logs_that_is_a_symbolic_link_is_not_written_to(
-    call: Call, sweep: Path, tmp_path: Path, command: str
-) -> None:
-    (tmp_path / "victim").mkdir()
-    (sweep / "logs").symlink_to(tmp_path / "victim", target_is_directory=True)
-    done = call("scripts/sweep.py", command, sweep)
-    assert done.returncode == 1
-    assert done.stderr == f"error: {sweep}/logs is a symbolic link, which is not followed\n"
-    assert not list((tmp_path / "victim").iterdir())
+    check_overrides([*options, *settings, *places], Path("entry.json"))
 
 
 def nested(levels: int) -> str:

@@ -135,7 +135,7 @@ def size(sweep: str) -> int:
     for override in shlex.split(sweep, comments=True)[1:]:
         key, _, value = override.partition("=")
         for single in value.split(","):
-            if not key.startswith(("hydra/", "sweep")) and single != "wave":
+            if not key.startswith(("hydra", "hparams_search")) and single != "wave":
                 compose_config(f"{key}={single}")
         runs *= len(value.split(","))
     return runs

@@ -98,8 +98,8 @@ def test_an_installed_package_trains_outside_a_checkout(installed: Path, tmp_pat
 
 
 @pytest.mark.process
-def test_an_installed_package_sweeps_in_a_process_per_run(installed: Path, tmp_path: Path) -> None:
-    sweep = ("--multirun", "hydra/launcher=processes", *TINY, "trainer.max_epochs=1", "seed=0,1")
+def test_an_installed_package_sweeps_by_joblib(installed: Path, tmp_path: Path) -> None:
+    sweep = ("--multirun", "hydra/launcher=joblib", *TINY, "trainer.max_epochs=1", "seed=0,1")
     done = call(installed, tmp_path, *sweep)
     assert done.returncode == 0, done.stderr
     seeds = [

@@ -3,7 +3,7 @@ checked and ranked."""
 
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -12,25 +12,24 @@ import yaml
 
 from benchmark_made_up import card
 from benchmark_made_up import results as made_up
-from conftest import CONF, compose_config, load_script
+from conftest import CONF, compose_config
 from rectifiers.cli import benchmark as running
 from rectifiers.cli import benchmark_card
 from rectifiers.cli import benchmark_check as checking
 from rectifiers.cli.benchmark import Entry, check_task, work
 from rectifiers.cli.benchmark_check import check
-from rectifiers.cli.composition import Choices
+from rectifiers.cli.composition import compose_job
 from rectifiers.results.benchmark import card as cards
 from rectifiers.results.benchmark import definition
 from rectifiers.results.benchmark.definition import Benchmark, benchmark, task_hash
 from rectifiers.results.benchmark.entries import EntryResults, load, save
 from rectifiers.results.benchmark.standing import standing
-from rectifiers.runs.config import RunConfig
-from rectifiers.runs.folder import run_lock
-from rectifiers.runs.identity import science
-from rectifiers.runs.record import TrainingRecord
+from rectifiers.runner import Overrides
+from rectifiers.runs.identity import run_id, science
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import checked
 from rectifiers.runtime.signals import Stopped
+from rectifiers.training.run import train
 
 Call = Callable[..., CompletedProcess[str]]
 OVERRIDES = [
@@ -53,11 +52,18 @@ def small(tmp_path: Path, fitted: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     place = tmp_path / "tiny.yaml"
     place.write_text(yaml.safe_dump({**whole, "version": "tiny", "tasks": {"tiny": task}}))
     monkeypatch.setattr(definition, "PLACE", place)
-    for cached in (benchmark, running._configuration):
-        cached.cache_clear()
+    monkeypatch.setattr(running, "run_all", run_in_this_process)
+    benchmark.cache_clear()
     yield Entry.of(["activation=elu", f"runs_dir={tmp_path}/runs", f"cache_dir={fitted}"])
-    for cached in (benchmark, running._configuration):
-        cached.cache_clear()
+    benchmark.cache_clear()
+
+
+def run_in_this_process(
+    runs: Sequence[Overrides], processes: int | None = None
+) -> dict[Overrides, str]:
+    for run in runs:
+        train(*compose_job(run), run)
+    return {}
 
 
 def test_every_task_is_what_its_hash_says() -> None:
@@ -113,24 +119,24 @@ def test_what_a_task_fixes_is_not_the_entrys_to_choose(given: str) -> None:
 def test_an_entry_is_searched_judged_interrupted_gone_on_with_and_checked(
     small: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained: list[str] = []
-    train = running._train
+    calls: list[list[str]] = []
 
-    def counted(config: object, choices: object, typed: list[str]) -> object:
-        if len(trained) == 4:
-            monkeypatch.setattr(running, "_train", train)
-            raise Stopped(2, "between two runs")
-        trained.append(typed[-1])
-        return train(config, choices, typed)  # type: ignore[arg-type]
+    def interrupted(runs: Sequence[Overrides], processes: int | None) -> dict[Overrides, str]:
+        calls.append([run[-1] for run in runs])
+        run_in_this_process(runs if len(calls) == 1 else runs[:2])
+        if len(calls) == 2:
+            monkeypatch.setattr(running, "run_all", run_in_this_process)
+            raise Stopped(2, "with its runs")
+        return {}
 
-    monkeypatch.setattr(running, "_train", counted)
+    monkeypatch.setattr(running, "run_all", interrupted)
     with pytest.raises(Stopped):
         work(small, "quick")
-    assert trained == ["seed=1000", "seed=1000", "seed=0", "seed=1"]
+    assert calls == [["seed=1000"] * 2, [f"seed={seed}" for seed in range(5)]]
     found = work(small, "quick")
     own = standing(benchmark(), "tiny", found)
     assert (own.is_complete, sorted(own.judged), own.rate) == (True, [0, 1, 2, 3, 4], 0.1)
-    monkeypatch.setattr(running, "_train", None)
+    monkeypatch.setattr(running, "run_all", None)
     assert work(small, "quick") == found  # nothing is run again
     assert load(save(tmp_path, found)) == found
     monkeypatch.setattr(checking, "committed_code", lambda commit: found.origins[0].code)
@@ -159,23 +165,12 @@ def test_an_entry_is_searched_judged_interrupted_gone_on_with_and_checked(
         check(clean, "elu")
 
 
-def test_a_run_that_another_process_took_in_the_same_instant_is_waited_for(
+def test_failed_runs_are_counted_and_end_the_entry(
     small: Entry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken, train = list[str](), running._train
-
-    def outrun(config: RunConfig, choices: Choices, typed: list[str]) -> TrainingRecord:
-        if not taken:
-            taken.append(running._folder(config).name)
-            with run_lock(running._folder(config)):
-                return train(config, choices, typed)
-        return train(config, choices, typed)
-
-    monkeypatch.setattr(running, "_train", outrun)
-    monkeypatch.setattr(running, "WAIT_S", 0)
-    found = work(small, "quick")
-    assert standing(benchmark(), "tiny", found).is_complete
-    assert taken[0] in {run.run for run in found.runs}
+    monkeypatch.setattr(running, "run_all", lambda runs, _: dict.fromkeys(runs, "killed"))
+    with pytest.raises(InputError, match=r"^runs of elu that failed: 2, named above"):
+        work(small, "quick")
 
 
 def with_origin(found: EntryResults, **changes: object) -> EntryResults:
@@ -194,7 +189,7 @@ def run_at(entry: Entry, rate: float, seed: int) -> str:
     config = entry.configuration(benchmark().tasks["tiny"])[0].replaced(
         {"optim.lr": rate, "seed": seed}
     )
-    return running._folder(config).name
+    return run_id(science(config))
 
 
 def test_an_activation_that_nothing_learns_through_is_refused_with_the_reason(small: Entry) -> None:
@@ -316,18 +311,6 @@ def test_a_card_without_its_entry_is_refused(call: Call, tmp_path: Path) -> None
         done = call("scripts/benchmark.py", command, "--results", tmp_path)
         assert done.returncode == 1
         assert done.stderr.startswith(f"error: {kept} is the card of an entry that has no results")
-
-
-@pytest.mark.parametrize(("given", "jobs"), [([], 7), (["--jobs", "2"], 2), (["--jobs", "0"], 0)])
-def test_an_entry_gets_a_process_per_free_core_unless_told_how_many(
-    given: list[str], jobs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script, asked = load_script("benchmark"), list[int]()
-    monkeypatch.setattr(script, "free_cores", lambda: 7)
-    monkeypatch.setattr(script, "run", lambda arguments, jobs, *_: asked.append(jobs))
-    monkeypatch.setattr("sys.argv", ["benchmark.py", "activation=elu", *given])
-    script.main()
-    assert asked == [jobs]
 
 
 def test_a_card_keeps_what_was_measured_and_says_what_could_not_be(

@@ -1,7 +1,6 @@
 """A real SLURM of two nodes on this machine: the batch script, requeueing with an exact resume,
 submitit."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -109,42 +108,9 @@ def test_hydras_launcher_makes_a_job_of_every_run(
 ) -> None:
     places = [f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache"]
     small = [
-        "hydra/launcher=slurm",
-        "hydra.launcher.gpus_per_node=null",
-        "hydra.launcher.cpus_per_task=1",
+        "hydra/launcher=submitit_slurm",
+        "hydra.launcher.timeout_min=30",
     ]
     overrides = [*TINY, "trainer.max_epochs=1", "seed=0,1", *small, *places]
     call(environment, sys.executable, "train.py", "--multirun", *overrides)
     assert len(list(tmp_path.glob("runs/*/record.json"))) == 2
-
-
-def test_a_sweep_goes_through_submitit_and_a_job_that_makes_room_comes_back(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
-    places = [f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache"]
-    sweep = [sys.executable, "scripts/sweep.py"]
-    folder = f"{tmp_path}/sweep"
-
-    def states() -> list[str]:
-        answer = call(environment, *sweep, "status", folder, "--json")
-        return sorted(cell["state"] for cell in json.loads(answer))
-
-    call(environment, *sweep, "plan", folder, *SIZES, "trainer.max_epochs=120", "seed=0,1", *places)
-    asked = ["--cluster", "slurm", "--set", "timeout_min=30"]
-    answer = call(environment, *sweep, "launch", folder, *asked)
-    assert set(states()) <= {"queued", "running"}
-    assert not call(environment, *sweep, "launch", folder, *asked)
-    wait_for(lambda: list(tmp_path.glob("runs/*/metrics.csv")))
-    begun = next(tmp_path.glob("runs/*/metrics.csv")).parent
-    job = next(line.split()[0] for line in answer.splitlines() if begun.name in line)
-    call(environment, "scancel", "-s", "USR2", job)
-    wait_for(lambda: "PD" in call(environment, "squeue", "-h", "-j", job, "-o", "%t"))
-    assert not (begun / "record.json").exists()
-    output = next((tmp_path / "sweep" / "submitit").glob(f"{job}_*.err"))
-    assert "stopped by SIGUSR1 after step " in output.read_text()
-    wait_for(lambda: list(tmp_path.glob("runs/*/record.json")), 400)
-    assert states() == ["done", "queued"]
-    call(environment, "scontrol", "update", f"JobId={job}", "StartTime=now")
-    wait_for(lambda: (begun / "record.json").exists(), 400)
-    assert "continuing from" in output.read_text()
-    assert states() == ["done", "done"]

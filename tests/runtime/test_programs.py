@@ -10,7 +10,6 @@ import pytest
 
 import forkserver
 from conftest import ROOT
-from rectifiers.runtime.distributed import LAUNCHER, end_with_launcher
 from rectifiers.runtime.programs import cli_errors
 from sentences import sentence
 
@@ -19,7 +18,6 @@ PROGRAMS = (
     ("scripts/evaluate.py", "run=x"),
     ("scripts/analyse.py", "gain"),
     ("scripts/report.py", "show"),
-    ("scripts/sweep.py", "status", "sweep"),
     ("scripts/claims.py", "list"),
     ("scripts/prepare_imagenet.py", "verify"),
     ("scripts/verify_data.py",),
@@ -56,19 +54,6 @@ def test_a_working_folder_that_is_gone_is_one_sentence(
         (
             ("train.py", "cache_dir={place}/file/in", "runs_dir={place}/runs"),
             "cache_dir={place}/file/in cannot be written, for {place}/file is",
-        ),
-        (
-            ("scripts/sweep.py", "plan", LONG, "seed=0"),
-            f"the sweep's folder={LONG} cannot be used (File name",
-        ),
-        (("scripts/sweep.py", "status", LONG), f"{LONG} holds no sweep; make one with"),
-        (
-            ("scripts/sweep.py", "plan", "{place}/file", "seed=0"),
-            "the sweep's folder={place}/file cannot be written",
-        ),
-        (
-            ("scripts/sweep.py", "plan", "{place}/s", "seed=range(5,5)"),
-            "these overrides make no run, for one of them",
         ),
         (
             ("scripts/report.py", "wandb", "--out", "{place}"),
@@ -156,52 +141,24 @@ def test_a_full_disk_behind_stdout_ends_in_one_sentence() -> None:
 
 STARTS_ITSELF = """
 import os, subprocess, sys, time
-code = "import time; from rectifiers.runtime.distributed import end_with_launcher as e; e(); print(1, flush=True);"
-environment = {**os.environ, "%s": str(os.getpid() + int(sys.argv[1]))}
-subprocess.Popen([sys.executable, "-c", code + "time.sleep(600)"], env=environment)
+code = "import signal, sys, time; from rectifiers.runtime.distributed import end_with_parent as e;"
+code += "e(int(sys.argv[1]), signal.SIGTERM); print(1, flush=True); time.sleep(600)"
+subprocess.Popen([sys.executable, "-c", code, str(os.getpid() + int(sys.argv[1]))])
 time.sleep(600)
-"""  # noqa: E501
+"""
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("offset", [0, 1])  # 1: the launcher is another process, which is gone
-def test_a_process_ends_when_the_one_that_launched_it_is_killed(offset: int) -> None:
+@pytest.mark.parametrize("offset", [0, 1])  # 1: the parent is another process, which is gone
+def test_a_process_ends_when_its_parent_is_killed(offset: int) -> None:
     """The pipe closes when the last process that has it has ended."""
-    command = [sys.executable, "-c", STARTS_ITSELF % LAUNCHER, str(offset)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as launcher:
-        assert launcher.stdout
+    command = [sys.executable, "-c", STARTS_ITSELF, str(offset)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout
         if offset == 0:
-            assert launcher.stdout.readline() == "1\n"
-        launcher.kill()
-        launcher.communicate(timeout=60)
-
-
-AUTOGROUP = Path("/proc/self/autogroup")
-
-
-@pytest.mark.skipif(not AUTOGROUP.exists(), reason="needs a Linux kernel with autogroup")
-def test_a_session_of_its_own_is_as_nice_as_the_process_that_started_it() -> None:
-    nicer = f"""
-import os, sys
-from rectifiers.runtime.distributed import start_in_own_session
-os.nice(7)
-shows = "print(input(), open('{AUTOGROUP}').read())"
-child = start_in_own_session([sys.executable, "-c", shows], os.environ, stdin=-1, text=True)
-child.communicate("\\n")  # its standard input is read after its niceness was set
-"""
-    shown = subprocess.run(
-        [sys.executable, "-c", nicer], capture_output=True, text=True, check=True
-    ).stdout
-    assert shown.endswith("nice 7\n\n")
-
-
-def test_what_a_process_starts_itself_does_not_take_it_for_its_launcher(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv(LAUNCHER, str(os.getppid()))
-    monkeypatch.setattr(sys, "platform", "elsewhere")
-    end_with_launcher()
-    assert LAUNCHER not in os.environ
+            assert parent.stdout.readline() == "1\n"
+        parent.kill()
+        parent.communicate(timeout=60)
 
 
 @pytest.mark.process

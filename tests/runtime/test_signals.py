@@ -122,8 +122,8 @@ def test_the_resume_command_can_be_typed(monkeypatch: pytest.MonkeyPatch) -> Non
         "sys.argv", ["/somewhere/train.py", "evaluation=[center]", "runs_dir=my runs"]
     )
     assert launch_command(1, 1) == "python train.py 'evaluation=[center]' 'runs_dir=my runs'"
-    monkeypatch.setattr("sys.argv", [str(Path("scripts/sweep.py")), "run", "sweeps/x"])
-    assert launch_command(1, 1) == "python scripts/sweep.py run sweeps/x"
+    monkeypatch.setattr("sys.argv", [str(Path("scripts/claims.py")), "run", "signal"])
+    assert launch_command(1, 1) == "python scripts/claims.py run signal"
     monkeypatch.setattr("sys.argv", ["/venv/bin/rectifiers-train", "seed=1"])
     assert launch_command(1, 1) == "rectifiers-train seed=1"
     assert launch_command(1, 2).endswith(

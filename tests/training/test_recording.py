@@ -27,7 +27,7 @@ def test_a_record_keeps_what_was_typed_for_its_first_test(tiny) -> None:
         ("logger=wandb", []),
         ("logger.project=secret", []),
         ("rerun=true", []),
-        ("hydra/launcher=slurm", []),
+        ("hydra/launcher=submitit_slurm", []),
         ("hydra.sweep.dir=/home/somebody", []),
         ("data.root=/home/somebody/images", ["data.root=FOLDER"]),
     ],

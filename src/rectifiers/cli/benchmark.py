@@ -1,33 +1,26 @@
 """The benchmark's runs: what is missing of an entry is run, the search of the learning rate first.
 
-Runs are named by what they are, so that an interrupted entry goes on, and several processes can
-work on one."""
+Runs are named by what they are, so that an interrupted entry goes on."""
 
-import functools
-import time
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from rectifiers.cli.composition import COMPUTED, Choices, compose_with_choices, resolve
+from rectifiers.cli.composition import COMPUTED, Choices, compose_job
 from rectifiers.results.benchmark.definition import Benchmark, Size, Task, benchmark, task_hash
 from rectifiers.results.benchmark.entries import EntryResults, entry_name, result_of, results_of
 from rectifiers.results.benchmark.standing import best_rate
+from rectifiers.runner import Overrides, run_all
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.folder import RunLockedError, find, is_locked, run_folder
+from rectifiers.runs.folder import find
 from rectifiers.runs.identity import science
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.runtime.console import LineTimer, duration, stderr, without_progress
+from rectifiers.runtime.console import stderr, without_progress
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.signals import deferring_signals, stop_if_requested
 
 OF_ENTRY = ("activation", "init")  # the groups whose keys an entry may give
 WITHOUT_CHOICE = "activation=relu"  # what an initialiser alone is run with
 # what may be given besides
 PLACES = ("runs_dir", "cache_dir", "data.root", "trainer", *COMPUTED, "logger")
-WAIT_S = 0.5  # between looks at runs that another process has
 Place = tuple[float, int]  # of a run in a task: its learning rate and its seed
 
 
@@ -68,10 +61,14 @@ class Entry:
             own = [WITHOUT_CHOICE, *own]
         return cls(tuple(own), tuple(places))
 
-    def configuration(self, task: Task) -> tuple[RunConfig, Choices, tuple[str, ...]]:
-        """Return (configuration, choices, overrides) of its runs of a task, but for the rate and
-        the seed."""
-        return _configuration(self, task.overrides)
+    def overrides_of(self, task: Task) -> Overrides:
+        """Return the overrides of its runs of a task, but for the rate and the seed."""
+        fixed = (*benchmark().always, *task.overrides, "logger=none", "threads=1")
+        return (*fixed, *self.overrides, *self.places)
+
+    def configuration(self, task: Task) -> tuple[RunConfig, Choices]:
+        """Return (configuration, choices) of its runs of a task, but for the rate and the seed."""
+        return compose_job(self.overrides_of(task))
 
 
 def _is_place(key: str) -> bool:
@@ -79,33 +76,16 @@ def _is_place(key: str) -> bool:
     return is_within and (not key.startswith("trainer.") or key in COMPUTED)
 
 
-@functools.cache
-def _configuration(
-    entry: Entry, of_task: tuple[str, ...]
-) -> tuple[RunConfig, Choices, tuple[str, ...]]:
-    overrides = (
-        *benchmark().always,
-        *of_task,
-        "logger=none",
-        "threads=1",
-        *entry.overrides,
-        *entry.places,
-    )
-    config, choices = compose_with_choices(overrides)
-    return resolve(config), choices, overrides
-
-
 @dataclass
 class Progress:
-    """The runs of an entry on some tasks: what is there, what is refused, and what is next."""
+    """The runs of an entry on some tasks: those that are there, and the tasks that it is refused
+    on, with the reasons."""
 
     benchmark: Benchmark
     entry: Entry
     tasks: dict[str, Task]
     found: dict[str, dict[Place, TrainingRecord]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
-    timer: LineTimer = field(default_factory=LineTimer)
-    before: int = 0  # runs that were there when this began
 
     def places(self, name: str) -> list[Place]:
         """Return the runs of a task that are known: the search, and where that is whole, those that
@@ -119,59 +99,41 @@ class Progress:
         judged = [] if rate is None else [(rate, seed) for seed in range(self.benchmark.seeds)]
         return [*((rate, seed) for rate in task.rates), *judged]
 
-    def missing(self, name: str) -> Iterator[Place]:
-        """Yield the runs of a task that are not there, and note those that are; the search comes
-        first."""
-        own, seen = self.found.setdefault(name, {}), set[Place]()
-        while (
-            new := []
-            if name in self.refused
-            else [place for place in self.places(name) if place not in seen]
-        ):
-            for place in new:
-                seen.add(place)
-                if place not in own and (record := self.look(name, place)) is not None:
-                    own[place] = record
-                if place not in own:
-                    yield place
+    def missing(self) -> list[Overrides]:
+        """Note the runs that are there, and return the overrides of those that are known and are
+        not."""
+        missing = []
+        for name in self.tasks:
+            if name in self.refused:
+                continue
+            records = self.found.setdefault(name, {})
+            for _ in range(2):  # what is judged is known when the search is there
+                for place in self.places(name):
+                    if place not in records and (record := self.look(name, place)) is not None:
+                        records[place] = record
+            missing += [
+                self.run(name, place) for place in self.places(name) if place not in records
+            ]
+        return missing
 
-    def run(self, name: str, place: Place) -> tuple[RunConfig, Choices, list[str]]:
-        """Return the configuration, choices and overrides of one run."""
-        config, choices, overrides = self.entry.configuration(self.tasks[name])
+    def run(self, name: str, place: Place) -> Overrides:
+        """Return the overrides of one run."""
         rate, seed = place
-        typed = [*overrides, f"optim.lr={rate:g}", f"seed={seed}"]
-        return config.replaced({"optim.lr": rate, "seed": seed}), choices, typed
+        overrides = self.entry.overrides_of(self.tasks[name])
+        return (*overrides, f"optim.lr={rate:g}", f"seed={seed}")
 
     def look(self, name: str, place: Place) -> TrainingRecord | None:
         """Return the record of a run that is there already."""
-        found = find(self.run(name, place)[0])
-        return found.record if found is not None and found.is_complete else None
-
-    def count(self) -> tuple[int, int]:
-        """Return how many runs are there, of how many."""
-        own = {name: task for name, task in self.tasks.items() if name not in self.refused}
-        return sum(len(self.found.get(name, ())) for name in own), sum(
-            map(self.benchmark.runs_of, own.values())
-        )
+        result = find(compose_job(self.run(name, place))[0])
+        return result.record if result is not None and result.is_complete else None
 
     def announce(self) -> None:
-        """Print what is to be done, and what is done already."""
-        for name in self.tasks:
-            for _ in self.missing(name):  # notes what is there
-                pass
-        done, total = self.count()
-        self._say(f"{total} runs in all, of which {done} are done already")
-
-    def tell(self) -> None:
-        """Print how far it is, where a line is due."""
-        done, total = self.count()
-        self.before = self.before or done - 1
-        if self.timer.is_due():
-            left = (total - done) * (self.timer.clock() - self.timer.started) / (done - self.before)
-            self._say(f"{done} of {total} runs, {duration(left)} left")
-
-    def _say(self, text: str) -> None:
-        stderr.print(f"{self.entry.name}: {text}", highlight=False, soft_wrap=True, markup=False)
+        """Print how many runs there are in all, and how many are there."""
+        tasks = {name: task for name, task in self.tasks.items() if name not in self.refused}
+        done = sum(len(self.found.get(name, ())) for name in tasks)
+        total = sum(map(self.benchmark.runs_of, tasks.values()))
+        text = f"{self.entry.name}: {total} runs in all, of which {done} are done already"
+        stderr.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def results(self) -> EntryResults:
         """Return what there is as an entry's results."""
@@ -216,64 +178,30 @@ def refusal(config: RunConfig) -> str | None:
     return None
 
 
-def work(entry: Entry, size: Size, first: int = 0) -> EntryResults:
-    """Run what is missing of an entry, and return its results; runs that another process has are
-    waited for.
+def work(entry: Entry, size: Size, processes: int | None = None) -> EntryResults:
+    """Run what is missing of an entry, and return its results.
 
-    first: the task to begin with, so that several processes meet seldom.
+    processes: how many at a time; None: one per free core.
 
     Raises:
-        InputError: where the data of a task are not there.
+        InputError: where the data of a task are not there, or runs failed.
         Stopped: where a signal asked for it; the same call goes on.
     """
     progress = Progress(benchmark(), entry, benchmark().of_size(size))
     for name, task in progress.tasks.items():
-        config = entry.configuration(task)[0]
+        config, _ = entry.configuration(task)
         check_task(name, task, config)
         with without_progress():
             reason = refusal(config)
         if reason is not None:
             progress.refused[name] = reason
-    if not first:
-        progress.announce()
-    names = list(progress.tasks)
-    with deferring_signals():
-        while not _pass(progress, [*names[first:], *names[:first]]):
-            time.sleep(WAIT_S)
-            stop_if_requested("between two runs")
+    missing = progress.missing()
+    progress.announce()
+    while missing:  # the search, and then what is judged
+        if failures := run_all(missing, processes):
+            raise InputError(
+                f"runs of {entry.name} that failed: {len(failures)}, named above; the same "
+                "command makes them again"
+            )
+        missing = progress.missing()
     return progress.results()
-
-
-def _pass(progress: Progress, names: Sequence[str]) -> bool:
-    """Run what is missing and no other process has; return whether nothing is left, not even
-    elsewhere."""
-    is_done = True
-    for name in names:
-        for place in progress.missing(name):
-            is_done = False
-            config, choices, typed = progress.run(name, place)
-            if is_locked(_folder(config)):
-                continue
-            with suppress(
-                RunLockedError
-            ):  # by a process that looked in the same instant; the next pass finds what it made
-                progress.found[name][place] = _train(config, choices, typed)
-                progress.tell()
-                stop_if_requested("between two runs")
-    return is_done
-
-
-def _train(config: RunConfig, choices: Choices, overrides: Sequence[str]) -> TrainingRecord:
-    from rectifiers.training.run import train
-
-    with (
-        without_progress(),
-        warnings.catch_warnings(action="ignore"),
-    ):  # of a drift, which the card draws
-        return train(config, choices, overrides).record
-
-
-def _folder(config: RunConfig) -> Path:
-    folder = run_folder(config)
-    assert folder is not None  # a task's data are named by their hash, or by what makes them
-    return folder

@@ -76,7 +76,7 @@ def expected_name(entry: Entry, run: RunResult) -> str:
         InputError: where conf/ is not that of the benchmark's version.
     """
     task = benchmark().tasks[run.task]
-    config, *_ = entry.configuration(task)
+    config, _ = entry.configuration(task)
     check_task(run.task, task, config)
     return run_id(
         {**science(config), "seed": run.seed, "optim": {**science(config)["optim"], "lr": run.rate}}

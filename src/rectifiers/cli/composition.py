@@ -4,7 +4,7 @@ all else takes."""
 import functools
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from os import listdir
 from os.path import (
@@ -43,6 +43,9 @@ PLACES = ("runs_dir", "cache_dir", "data.root")
 BY_NAME = ("activation", "init", "preprocess")
 DOTTED_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 OF_DATA = ("data.root", "data.download")
+# The overrides by which the runs of a list differ most often; numbers alone, for all else is
+# checked as it is composed.
+JOB_OVERRIDE = re.compile(r"(seed|optim\.lr)=[0-9.e+-]+")
 
 
 def _over_root(numbers: Sequence[float], width: float) -> Any:
@@ -100,6 +103,39 @@ def compose_with_choices(overrides: Sequence[str]) -> tuple[DictConfig, Choices]
     with open_dict(config):
         del config["hydra"]
     return config, choices
+
+
+@functools.cache
+def compose_job(overrides: tuple[str, ...]) -> tuple[RunConfig, Choices]:
+    """Return (configuration, choices) that `train.py <overrides>` would have.
+
+    Composing takes 0.1 s, and many runs differ in the seed and the rate alone: what they share is
+    composed once, and not even copied.
+
+    Raises:
+        InputError: where an override cannot be composed, or a value cannot be used.
+    """
+    shared, choices = _compose_shared(
+        tuple(override for override in overrides if not JOB_OVERRIDE.fullmatch(override))
+    )
+    values = {
+        override.key_or_group: override.value()
+        for override in parse_overrides(list(filter(JOB_OVERRIDE.fullmatch, overrides)))
+    }
+    before = {key: OmegaConf.select(shared, key) for key in values}
+    try:
+        _update(shared, values)
+        return resolve(shared), choices
+    finally:
+        _update(shared, before)
+
+
+_compose_shared = functools.cache(compose_with_choices)
+
+
+def _update(config: DictConfig, values: Mapping[str, Any]) -> None:
+    for key, value in values.items():
+        OmegaConf.update(config, key, value)
 
 
 def _compose(overrides: Sequence[str]) -> DictConfig:

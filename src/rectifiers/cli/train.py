@@ -3,6 +3,7 @@ out."""
 
 import multiprocessing
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -37,7 +38,7 @@ from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
 from rectifiers.runs.sections import options
 from rectifiers.runtime.console import ignore_broken_pipe
-from rectifiers.runtime.distributed import World, resume_command, world
+from rectifiers.runtime.distributed import World, end_with_parent, resume_command, world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.programs import SHOW_ALL, cli_errors, print_error
@@ -45,7 +46,7 @@ from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 
 REPORT = "Error executing job with overrides"  # how the line begins that Hydra writes for an error
 # What Hydra itself may call, which 1.3 does not ask.
-HYDRA = VERSION_BASE or {"execution_whitelist": "rectifiers.cli.multirun.Progress"}
+HYDRA = VERSION_BASE or {"execution_whitelist": ""}
 AnyOutcome = Outcome[TrainingRecord] | Outcome[EnsembleRecord]
 
 
@@ -67,6 +68,8 @@ def launch(config: DictConfig) -> float:
     Raises:
         InputError: where the configuration cannot be run.
     """
+    if multiprocessing.current_process().name != "MainProcess":  # a worker of joblib
+        end_with_parent(os.getppid(), signal.SIGKILL)  # it would train on without its parent
     hydra_config, here = HydraConfig.get(), world()
     sweeping = hydra_config.mode == RunMode.MULTIRUN
     overrides = [

@@ -4,19 +4,18 @@ set aside.
 It needs no torch: what is done already is answered at once.
 """
 
-import fcntl
 import itertools
 import json
 import os
 import socket
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from filelock import FileLock, Timeout, lock_descriptor
+from filelock import FileLock, Timeout
 
 from rectifiers.evaluation.scores import scores_path
 from rectifiers.runs.config import RunConfig
@@ -107,8 +106,7 @@ def run_lock(folder: Path, patience_s: float = 1) -> Iterator[None]:
     filelock closes it in forked children (a loader's worker outlives its killed parent by seconds),
     and opens no symbolic link.
 
-    patience_s: how long to wait for it: `is_locked` has it for an instant, and a process that is
-    being ended for longer.
+    patience_s: how long to wait for it: a process that is being ended has it for a while.
 
     Raises:
         RunLockedError: where another process holds it; the message says where.
@@ -134,42 +132,6 @@ def run_lock(folder: Path, patience_s: float = 1) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def lock_for_child(folder: Path) -> int | None:
-    """Take the lock of `folder` and return a descriptor to start a process with, or None where the
-    lock is held.
-
-    The process holds the lock until it ends or closes the descriptor, from before its own code
-    runs."""
-    path = _lock_path(folder)
-    refuse_link(path.parent)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    except OSError as error:
-        raise InputError(f"{path} cannot be locked ({error.strerror}); remove it") from error
-    if lock_descriptor(file, blocking=False):
-        _write_holder(file)
-        return file
-    os.close(file)
-    return None
-
-
-def is_locked(folder: Path) -> bool:
-    """Return whether a process holds the run of `folder` now.
-
-    The lock that is asked for here is a shared one, which filelock does not have: two processes
-    that look do not see each other, and looking needs no right to write. Where there can be no
-    lock, nothing is held."""
-    with suppress(OSError), ExitStack() as stack:
-        file = os.open(_lock_path(folder), os.O_RDONLY | os.O_NOFOLLOW)
-        stack.callback(os.close, file)
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def _lock_path(folder: Path) -> Path:

@@ -1,5 +1,5 @@
-"""What a file may name: a configuration or an override that is read from a run, a sweep or an entry
-of the benchmark is data. It calls no foreign code and refers to nothing.
+"""What a file may name: a configuration or an override that is read from a run or an entry of the
+benchmark is data. It calls no foreign code and refers to nothing.
 
 Its functions are those that `conf/` names, or of modules that the user allows on the command line
 by `trust=[my_package]`. What the user types as `_target_` is the user's own word, and is not judged

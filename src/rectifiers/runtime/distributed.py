@@ -12,20 +12,15 @@ import shlex
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import Popen
 from typing import Any, TypeVar
 
 from rectifiers.runtime.errors import InputError
 
 CONSOLE_SCRIPT = "rectifiers-train"  # of an installed package, as pyproject.toml names it
 PR_SET_PDEATHSIG = 1  # of prctl(2)
-LAUNCHER = (
-    "RECTIFIERS_LAUNCHER"  # in the environment: the process that started this one and waits for it
-)
 T = TypeVar("T")
 
 
@@ -90,45 +85,23 @@ def launch_id(environment: Mapping[str, str] = os.environ) -> str | None:
     return hashlib.blake2b(common.encode(), digest_size=8).hexdigest()
 
 
-def start_in_own_session(
-    command: Sequence[str], environment: Mapping[str, str], **streams: Any
-) -> Popen:
-    """Start a program of ours in a session of its own, which ends when this process is gone.
-
-    With autogroup (sched(7)) Linux shares the processor among sessions, and a process's niceness
-    counts within its session alone; so the new session gets this process's niceness."""
-    process = Popen(
-        command, env={**environment, LAUNCHER: str(os.getpid())}, start_new_session=True, **streams
-    )
-    for _ in range(3):
-        try:
-            Path(f"/proc/{process.pid}/autogroup").write_text(str(os.nice(0)))
-        except BlockingIOError:  # a user may ask ten times a second
-            time.sleep(0.15)
-            continue
-        except OSError:  # another system, a kernel without it, or the process has ended
-            pass
-        break
-    return process
-
-
 def end_with_launcher() -> None:
-    """Let the system end this process when the torchrun or the sweep that started it is gone.
+    """Let the system kill this process when the torchrun that started it is gone.
 
-    A launcher that is killed cannot end its processes, and they would train on and keep the run
-    from being resumed. Those of torchrun are killed, too: a clean stop needs steps of all of them,
-    and the run goes on from its last checkpoint anyway. A sweep's job is asked to stop, which it
-    does with a checkpoint."""
-    launcher = os.environ.pop(LAUNCHER, None)  # it is not that of processes that start here
-    if sys.platform != "linux":
-        return
-    prctl = ctypes.CDLL(None).prctl
+    A torchrun that is killed cannot end its processes, and they would train on and keep the run
+    from being resumed. A clean stop needs steps of all of them, and the run goes on from its last
+    checkpoint anyway."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    elif launcher is not None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        if str(os.getppid()) != launcher:  # it is gone already
-            signal.raise_signal(signal.SIGTERM)
+        end_with_parent(os.getppid(), signal.SIGKILL)
+
+
+def end_with_parent(parent: int, number: int) -> None:
+    """Let the system send the signal `number` to this process when the process `parent`, which
+    started it, is gone; on Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
+        if os.getppid() != parent:  # it is gone already
+            signal.raise_signal(number)
 
 
 def join_process_group(here: World, backend: str, timeout_s: float) -> None:

@@ -43,10 +43,11 @@ def results(record: TrainingRecord) -> dict[str, float]:
 
 
 def group(choices: Mapping[str, Any]) -> str | None:
-    """Return the table of the run's experiment, or its sweep, or None."""
+    """Return the table of the run's experiment, or its search, or None."""
     if choices.get("experiment"):
         return str(choices["experiment"]).partition("/")[0]
-    return f"sweep {choices['sweep']}" if choices.get("sweep") else None
+    search = choices.get("hparams_search")
+    return f"search {search}" if search else None
 
 
 def description(config: RunConfig, choices: Mapping[str, Any]) -> dict[str, Any]:

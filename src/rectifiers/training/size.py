@@ -1,10 +1,26 @@
 """What a configured network is, without data and without weights of its own."""
 
+from rectifiers.data.sources import Source
 from rectifiers.nn.activations import relu
 from rectifiers.nn.networks.modules import ModuleNetwork
 from rectifiers.nn.networks.rows import depth, trace
 from rectifiers.runs.config import RunConfig
 from rectifiers.training.functions import import_function
+
+FORWARD_AND_BACKWARD = 3
+
+
+def training_cost(config: RunConfig, source: Source) -> int:
+    """Return the multiply-adds of a whole training on the images of `source`, forward and
+    backward."""
+    size = network_size(
+        config,
+        classes=len(source.classes),
+        channels=source.channels,
+        input_px=config.data.crop_px,
+    )
+    images = len(source.train.labels) * config.trainer.max_epochs
+    return FORWARD_AND_BACKWARD * size["multiply_adds"] * images
 
 
 def network_size(

@@ -1,0 +1,198 @@
+"""Many runs: those that have no complete record yet are trained by a pool of processes.
+
+    failures = run_all([("activation=relu", "seed=0"), ("activation=relu", "seed=1")], processes=2)
+
+A run is a tuple of overrides as for train.py. A worker trains one run after the other, since many
+runs are shorter than a start of Python. The same call goes on where it was interrupted.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from rectifiers.cli.composition import Choices, compose_job
+from rectifiers.runs.config import RunConfig
+from rectifiers.runs.folder import find, run_folder
+from rectifiers.runs.identity import canonical_json
+from rectifiers.runtime import processor
+from rectifiers.runtime.console import LineTimer, duration, without_progress
+from rectifiers.runtime.distributed import end_with_parent
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.signals import Stopped, deferring_signals, stop_if_requested
+
+Overrides = tuple[str, ...]
+STARTUP_COST_MACS = 50_000_000_000  # what fits into the 2 s that a run takes beside its training
+KILLED = "its process was killed, maybe for want of memory; the same command goes on"
+POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to be trained. cost: multiply-adds of its whole training, forward and backward."""
+
+    overrides: Overrides
+    config: RunConfig
+    choices: Choices
+    cost: int
+
+
+@dataclass
+class Progress:
+    """How far a list of runs is. trained_cost: of the jobs that were completed since the start."""
+
+    pending: list[Job] = field(default_factory=list)
+    running: dict[Future[str | None], tuple[ProcessPoolExecutor, Job]] = field(default_factory=dict)
+    failures: dict[Overrides, str] = field(default_factory=dict)
+    complete: int = 0
+    trained_cost: int = 0
+
+    def line(self, seconds: float) -> str:
+        """Return a line such as "3 of 12 done, 2 running, 1 failed, 12 min left", `seconds` after
+        the start."""
+        jobs = [*self.pending, *(job for _, job in self.running.values())]
+        total = len(jobs) + self.complete + len(self.failures)
+        running = f"{len(self.running)} running, {len(self.failures)} failed"
+        line = f"{self.complete} of {total} done, {running}"
+        if self.trained_cost:
+            left = seconds * sum(job.cost for job in jobs) / self.trained_cost
+            line = f"{line}, {duration(left)} left"
+        return line
+
+
+def run_all(runs: Sequence[Overrides], processes: int | None = None) -> dict[Overrides, str]:
+    """Train the runs that have no complete record, the cheapest first; return why others failed.
+
+    A run that diverged is complete. The reasons, a line each, are printed at the end, too.
+
+    processes: how many at a time; None: one per free core, and one where any trains on a GPU.
+
+    Raises:
+        InputError: for fewer than one process.
+        Stopped: where a signal asked for it. Each run has written a checkpoint, from which the same
+            call goes on.
+    """
+    if processes is not None and processes < 1:
+        raise InputError(f"--jobs={processes} is not usable; give a whole number at least 1")
+    progress = _plan(runs)
+    processes, threads = share_cores([job.config for job in progress.pending], processes)
+    if progress.pending:
+        shares = f"at a time: {processes}, threads of each: {threads} (or threads)"
+        print(f"runs to do: {len(progress.pending)}, {shares}", file=sys.stderr)
+    with deferring_signals():
+        _train_pending(progress, processes, threads)
+    common = set.intersection(*map(set, runs)) if len(runs) > 1 else set()
+    for overrides, reason in progress.failures.items():
+        label = " ".join(override for override in overrides if override not in common)
+        print(f"failed: {label}: {reason}", file=sys.stderr)
+    return progress.failures
+
+
+def share_cores(configs: Sequence[RunConfig], processes: int | None) -> tuple[int, int]:
+    """Return (processes at a time, threads of each) for runs on this machine.
+
+    A run gets one of the free cores: two runs of one thread each finish sooner than one run of two
+    threads after the other. On a GPU one run trains at a time."""
+    cores = processor.free_cores()
+    if processes is None:
+        on_gpu = any(config.trainer.accelerator == "gpu" for config in configs)
+        processes = 1 if on_gpu else cores
+    processes = max(1, min(processes, len(configs)))
+    return processes, max(1, cores // processes)
+
+
+def _plan(runs: Sequence[Overrides]) -> Progress:
+    """Return the runs to train in their order, and the reasons of those that cannot be."""
+    from rectifiers.training.build import open_source
+    from rectifiers.training.size import training_cost
+
+    sources: dict[str, Any] = {}
+    jobs: dict[object, Job] = {}
+    progress = Progress()
+    for overrides in runs:
+        try:
+            config, choices = compose_job(overrides)
+            if (result := find(config)) is not None and result.is_complete:
+                progress.complete += 1
+                continue
+            data = canonical_json(config.data.as_dict())
+            if data not in sources:
+                sources[data] = open_source(config)
+            cost = training_cost(config, sources[data]) + STARTUP_COST_MACS
+            jobs[run_folder(config) or overrides] = Job(overrides, config, choices, cost)
+        except InputError as error:
+            progress.failures[overrides] = str(error)
+    progress.pending = sorted(jobs.values(), key=lambda job: (job.cost, job.config.seed))
+    return progress
+
+
+def _train_pending(progress: Progress, processes: int, threads: int) -> None:
+    """Train all that is pending, in pools of one worker: one that is killed breaks no other."""
+    start = partial(
+        ProcessPoolExecutor,
+        max_workers=1,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_prepare_worker,
+        initargs=(threads, os.getpid()),
+    )
+    idle, timer = [start() for _ in range(processes)], LineTimer()
+    workers = list(idle)
+    try:
+        while progress.pending or progress.running:
+            while progress.pending and idle:
+                worker, job = idle.pop(), progress.pending.pop(0)
+                progress.running[worker.submit(_train, job)] = worker, job
+            for future in wait(progress.running, POLL_S, FIRST_COMPLETED).done:
+                worker, job = progress.running.pop(future)
+                reason = KILLED if future.exception() else future.result()
+                if reason is None:
+                    progress.complete += 1
+                    progress.trained_cost += job.cost
+                else:
+                    progress.failures[job.overrides] = reason
+                if reason is KILLED:
+                    worker = start()
+                    workers.append(worker)
+                idle.append(worker)
+            stop_if_requested("with its runs")
+            if timer.is_due():
+                print(progress.line(timer.clock() - timer.started), file=sys.stderr, flush=True)
+    except BaseException:
+        for process in multiprocessing.active_children():
+            process.terminate()  # it writes a checkpoint first
+        raise
+    finally:
+        for worker in workers:
+            worker.shutdown()
+
+
+def _prepare_worker(threads: int, parent: int) -> None:
+    """Make a new process a worker, before it imports torch."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which sends SIGTERM
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    end_with_parent(parent, signal.SIGTERM)
+
+
+def _train(job: Job) -> str | None:
+    """Train a run in a worker; return why it failed, in a line, or None."""
+    from rectifiers.training.run import train
+
+    try:
+        with without_progress(), warnings.catch_warnings(action="ignore"):
+            train(job.config, job.choices, job.overrides)
+    except InputError as error:
+        return str(error)
+    except Stopped:
+        signal.raise_signal(signal.SIGTERM)  # ends the worker: its pool may be gone
+    except (Exception, SystemExit) as error:
+        traceback.print_exc()
+        return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    return None

@@ -1,0 +1,252 @@
+"""Many runs by a pool of processes, and by Hydra's joblib launcher."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from conftest import TINY, compose_config, same_bits
+from processes import ENVIRONMENT, alone, start, wait_for
+from rectifiers import runner
+from rectifiers.cli.composition import compose_job, composed
+from rectifiers.runner import STARTUP_COST_MACS, Job, Overrides, Progress, run_all, share_cores
+from rectifiers.runs.config import RunConfig
+from rectifiers.runs.folder import run_folder, run_lock
+from rectifiers.runtime.errors import InputError
+from rectifiers.training.run import train
+
+TOO_LARGE = "data.batch_size=1000000"  # an error that only the run itself finds
+LONG = ("trainer.max_epochs=60", "checkpoint.every_n_steps=5")
+RUN_ALL = """
+import json, sys
+from rectifiers.runner import run_all
+sys.exit(bool(run_all([tuple(run) for run in json.loads(sys.argv[1])], processes=2)))
+"""
+
+
+def run_of(place: Path, *overrides: str) -> Overrides:
+    return (*TINY, f"runs_dir={place}/runs", f"cache_dir={place}/cache", *overrides)
+
+
+def folder_of(run: Overrides) -> Path:
+    folder = run_folder(compose_job(run)[0])
+    assert folder is not None
+    return folder
+
+
+def start_runner(*runs: Overrides) -> subprocess.Popen:
+    command = [sys.executable, "-c", RUN_ALL, json.dumps(runs)]
+    return start(command, new=True, start_new_session=True)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return torch.load(folder / "last.ckpt", weights_only=True)["state_dict"]
+
+
+@pytest.mark.process
+def test_failed_and_locked_runs_do_not_stop_the_others(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    short = "trainer.max_epochs=1"
+    done, good, locked, diverged, bad, unknown = runs = [
+        run_of(tmp_path, short, "seed=0"),
+        run_of(tmp_path, short, "seed=1"),
+        run_of(tmp_path, short, "seed=2"),
+        run_of(tmp_path, short, "optim.lr=1e6"),
+        run_of(tmp_path, short, TOO_LARGE),
+        run_of(tmp_path, short, "nonsense=1"),
+    ]
+    first = train(*compose_job(done), done).path
+    written = first.stat().st_mtime_ns
+    with run_lock(folder_of(locked)):
+        failures = run_all(runs, processes=1)
+    assert failures.keys() == {locked, bad, unknown}
+    told = capfd.readouterr().err
+    assert f"failed: seed=2: run {folder_of(locked).name} is in progress" in told
+    assert f"failed: {TOO_LARGE}: {TOO_LARGE} is more than the 1347 training images" in told
+    assert "failed: nonsense=1: nonsense is not known" in told
+    assert "runs to do: 4" in told  # three fail or diverge, one is good
+    for run, status in ((good, "finished"), (diverged, "diverged")):
+        assert json.loads((folder_of(run) / "record.json").read_text())["status"] == status
+    assert first.stat().st_mtime_ns == written
+    assert run_all([done, good, diverged]) == {}
+    assert "runs to do" not in capfd.readouterr().err
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
+def test_stopped_runs_continue_with_equal_bits(
+    tmp_path: Path, number: signal.Signals, status: int
+) -> None:
+    runs = [run_of(tmp_path, *LONG, f"seed={seed}") for seed in (0, 1)]
+    process = start_runner(*runs)
+    wait_for(lambda: len(list(tmp_path.glob("runs/*/last.ckpt"))) == 2, process)
+    children = psutil.Process(process.pid).children(recursive=True)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal does
+    else:
+        process.send_signal(number)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == status
+    assert told.count("stopped by") == 1
+    assert "Traceback" not in told
+    assert not psutil.wait_procs(children, timeout=5)[1]
+    assert not list(tmp_path.glob("runs/*/record.json"))
+    again = start_runner(*runs)
+    assert again.wait(timeout=200) == 0
+    straight = run_of(tmp_path / "straight", *LONG, "seed=0")
+    train(*compose_job(straight), straight)
+    assert same_bits(weights(folder_of(runs[0])), weights(folder_of(straight)))
+
+
+@pytest.mark.process
+def test_a_killed_worker_is_reported_for_its_run(tmp_path: Path) -> None:
+    killed = run_of(tmp_path, *LONG, "seed=0", "trainer.max_epochs=100000")
+    others = [run_of(tmp_path, "trainer.max_epochs=1", f"seed={seed}") for seed in (1, 2)]
+    process = start_runner(killed, *others)
+    folder = folder_of(killed)
+    wait_for(lambda: (folder / "last.ckpt").exists(), process)
+    os.kill(json.loads((folder.parent / ".locks" / folder.name).read_text())["pid"], 9)
+    _, told = process.communicate(timeout=100)
+    assert process.returncode == 1
+    assert "seed=0 trainer.max_epochs=100000: its process was killed" in told
+    assert told.count("failed: ") == 1
+    assert all((folder_of(run) / "record.json").exists() for run in others)
+
+
+@pytest.mark.process
+def test_workers_end_when_the_runner_is_killed(tmp_path: Path) -> None:
+    process = start_runner(run_of(tmp_path, "trainer.max_epochs=100000"))
+    wait_for(lambda: list(tmp_path.glob("runs/*/last.ckpt")), process)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    assert not psutil.wait_procs(children, timeout=20)[1]
+
+
+def test_fewer_than_one_process_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^--jobs=0 is not usable; give a whole number"):
+        run_all([("seed=0",)], processes=0)
+
+
+@pytest.fixture
+def config() -> RunConfig:
+    return compose_config(*TINY)
+
+
+def test_progress_counts_runs_and_extrapolates_by_cost(config: RunConfig) -> None:
+    jobs = [Job((str(n),), config, {}, n * STARTUP_COST_MACS) for n in (1, 2, 10)]
+    worker: Any = None
+    progress = Progress(pending=jobs[1:], running={Future(): (worker, jobs[0])}, complete=1)
+    assert progress.line(seconds=60) == "1 of 4 done, 1 running, 0 failed"
+    progress.trained_cost = STARTUP_COST_MACS
+    progress.failures = {("seed=9",): "it failed"}
+    assert progress.line(seconds=60) == "1 of 5 done, 1 running, 1 failed, 13 min left"
+
+
+def test_each_free_core_gets_a_run_and_a_gpu_one_run(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner.processor, "free_cores", lambda: 6)
+    cpu, gpu = [config] * 8, [config.replaced({"trainer.accelerator": "gpu"})] * 8
+    assert share_cores(cpu, None) == (6, 1)
+    assert share_cores(cpu[:2], None) == (2, 3)  # no core is left without work
+    assert share_cores([*cpu, gpu[0]], None) == (1, 6)
+    assert share_cores(gpu, 2) == (2, 3)
+    assert share_cores(cpu, 4) == (4, 1)
+    assert share_cores(cpu, 12) == (8, 1)
+
+
+@pytest.mark.parametrize("threads", [None, "5"])
+def test_the_environment_sets_a_workers_threads(
+    threads: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("signal.signal", "end_with_parent"):
+        monkeypatch.setattr(f"rectifiers.runner.{name}", lambda *_: None)
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    if threads:
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    runner._prepare_worker(3, os.getpid())
+    assert os.environ["OMP_NUM_THREADS"] == (threads or "3")
+
+
+def test_jobs_that_share_a_composition_are_what_train_would_compose() -> None:
+    """Also where another key follows the seed, as the split of digits8 does; and in any order."""
+    for seed, rate in ((3, ["optim.lr=0.003"]), (0, []), (7, ["optim.lr=1e-1"])):
+        overrides = ("data=digits8", *rate, "model=mlp", f"seed={seed}")
+        config, _ = compose_job(overrides)
+        assert config == composed(overrides)
+        assert config.data.options["split_seed"] == seed
+    assert config.optim.lr == 0.1
+    assert compose_job(("data=digits8", "model=mlp"))[0] == composed(("data=digits8", "model=mlp"))
+
+
+JOBLIB = ("--multirun", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+# libraries' own number of threads would stand in the way of the launcher's
+FREE_THREADS = {name: value for name, value in ENVIRONMENT.items() if name != "OMP_NUM_THREADS"}
+SHARED_CORES = [override for override in TINY if override != "threads=1"]
+
+
+@pytest.mark.process
+def test_joblib_runs_two_at_a_time_and_skips_what_is_done(tmp_path: Path) -> None:
+    places = alone(tmp_path)[2:]
+    command = [sys.executable, "train.py", *JOBLIB, *SHARED_CORES, *places, "trainer.max_epochs=2"]
+    command += ["data.batch_size=1000000,128", "seed=0,1"]
+    process = start(command, new=True, env=FREE_THREADS)
+    _, told = process.communicate(timeout=200)
+    assert process.returncode == 1
+    assert told.count(f"error: {TOO_LARGE} is more than the 1347 training images") >= 2
+    assert "Traceback" not in told
+    records = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/record.json")]
+    assert sorted(record["science"]["seed"] for record in records) == [0, 1]
+    threads = max(1, len(os.sched_getaffinity(0)) // 2)
+    assert {record["provenance"]["machine"]["threads"] for record in records} == {threads}
+    good = [part for part in command if "1000000" not in part]
+    process = start(good, new=True, env=FREE_THREADS)
+    out, told = process.communicate(timeout=200)
+    assert process.returncode == 0, told
+    assert out.count("This run exists already.") == 2
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, -15)])
+def test_a_signal_ends_joblibs_workers(tmp_path: Path, number: signal.Signals, status: int) -> None:
+    places = alone(tmp_path)[2:]
+    command = [sys.executable, "train.py", *JOBLIB, *TINY, *places, *LONG[1:], "seed=0,1"]
+    process = start([*command, "trainer.max_epochs=100000"], new=True, start_new_session=True)
+    wait_for(lambda: len(list(tmp_path.glob("runs/*/last.ckpt"))) == 2, process)
+    children = psutil.Process(process.pid).children(recursive=True)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal does
+    else:
+        process.send_signal(number)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == status, told
+    assert not psutil.wait_procs(children, timeout=5)[1]
+    assert "Traceback" not in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("overrides", "runs"),
+    [
+        (["hydra/launcher=submitit_local", "seed=0,1"], 2),
+        (["hparams_search=learning_rate", "hydra.sweeper.n_trials=3"], 3),
+    ],
+)
+def test_hydras_submitit_launcher_and_optuna_sweeper(
+    tmp_path: Path, overrides: list[str], runs: int
+) -> None:
+    command = [sys.executable, "train.py", "--multirun", *TINY, "trainer.max_epochs=1", *overrides]
+    process = start([*command, *alone(tmp_path)[2:]], new=True)
+    _, told = process.communicate(timeout=300)
+    assert process.returncode == 0, told
+    assert len(list(tmp_path.glob("runs/*/record.json"))) == runs
