@@ -318,7 +318,7 @@ def test_bad_data_gets_one_sentence_and_a_traceback_only_on_request(tmp_path: Pa
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (["optim.lr=abc"], "optim.lr=abc is not usable"),
+        (["optim.lr=abc"], "optim.lr=abc: should be"),
         (["activation=perlu"], "activation=perlu is not known"),
         (
             ["data.batch_size=33", "data=folder", "data.root=/nowhere"],
@@ -402,7 +402,7 @@ def test_nine_runs_of_a_sweep_each_in_its_folder_and_none_of_them_twice(tmp_path
 def test_a_run_that_fails_does_not_take_the_sweep_with_it(tmp_path: Path) -> None:
     done = train("--multirun", *TINY, *places(tmp_path), "optim.lr=abc,1e6,0.01", "activation=relu")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("error: optim.lr=abc is not usable")
+    assert done.stderr.splitlines()[-1].startswith("error: optim.lr=abc: should be")
     assert "HYDRA" not in done.stderr
     assert "Error executing" not in done.stderr
     statuses = sorted(
