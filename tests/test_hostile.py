@@ -20,7 +20,7 @@ from urllib.error import URLError
 import pytest
 import torch
 import yaml
-from torchvision.datasets import mnist
+from torchvision.datasets import imagenette, mnist
 
 from conftest import CONF, ROOT, TINY, compose_config
 from rectifiers.cli.composition import of_run
@@ -379,6 +379,7 @@ def downloads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(cifar10, "download_url", refuse)
     monkeypatch.setattr(mnist, "download_and_extract_archive", refuse)
+    monkeypatch.setattr(imagenette, "download_and_extract_archive", refuse)
     return asked
 
 
@@ -392,7 +393,12 @@ def with_source(name: str, **settings: Any) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-WRITING = ("sources.photos", "sources.fashion_mnist", "cifar10.cifar10")
+WRITING = (
+    "sources.photos",
+    "sources.fashion_mnist",
+    "cifar10.cifar10",
+    "imagenette.imagenette",
+)
 
 
 @pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])

@@ -30,6 +30,7 @@ NOT_SCIENCE = (
     "data.root",
     "data.download",
     "data.num_workers",
+    "data.size",  # of an archive: data.content names the photographs
     "data.store",  # the same pixels in another form
     "data.shard_bytes",
     "data.allow_unpinned",  # what is there has its own hash

@@ -1,0 +1,184 @@
+"""Imagenette from a folder or its official archive, with the hash of data=folder."""
+
+import hashlib
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from torchvision import datasets
+
+from conftest import compose_config
+from rectifiers.data import imagenette as module
+from rectifiers.data.imagenette import ARCHIVES, IMAGES, imagenette
+from rectifiers.data.sources import folder
+from rectifiers.runs.identity import science
+from rectifiers.runtime.errors import InputError
+from rectifiers.training.build import check_functions
+
+WNIDS = tuple(IMAGES)
+
+
+def write_photographs(root: Path) -> Path:
+    """Write two photographs of each class for training and one for validation."""
+    for label, wnid in enumerate(WNIDS):
+        for part, count in (("train", 2), ("val", 1)):
+            place = root / part / wnid
+            place.mkdir(parents=True)
+            for i in range(count):
+                name = f"ILSVRC2012_val_{i:08d}" if i else f"{wnid}_{len(part)}"
+                Image.new("RGB", (20, 16), (label, i, 9)).save(place / f"{name}.JPEG")
+    return root
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small set like Imagenette, which `imagenette` takes for it."""
+    monkeypatch.setattr(module, "IMAGES", dict.fromkeys(WNIDS, (2, 1)))
+    return write_photographs(tmp_path / "photographs")
+
+
+@pytest.fixture
+def archive(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The official archive of 160 px, in a folder of its own; `root` leaves."""
+    place = tmp_path / "archives"
+    place.mkdir()
+    with tarfile.open(place / "imagenette2-160.tgz", "w:gz") as file:
+        file.add(root, "imagenette2-160")
+    shutil.rmtree(root)
+    path = place / "imagenette2-160.tgz"
+    md5 = hashlib.md5(path.read_bytes()).hexdigest()
+    official = {**ARCHIVES, "160px": (path.name, md5)}
+    monkeypatch.setattr(module, "ARCHIVES", official)
+    url = datasets.Imagenette._ARCHIVES["160px"][0]
+    monkeypatch.setitem(datasets.Imagenette._ARCHIVES, "160px", (url, md5))
+    return path
+
+
+def test_the_archives_are_those_of_torchvision() -> None:
+    theirs = datasets.Imagenette._ARCHIVES
+    assert {size: (url.rpartition("/")[2], md5) for size, (url, md5) in theirs.items()} == ARCHIVES
+    assert list(datasets.Imagenette._WNID_TO_CLASS) == list(WNIDS) == sorted(WNIDS)
+    assert [sum(images) for images in zip(*IMAGES.values(), strict=True)] == [9469, 3925]
+
+
+def test_a_folder_has_the_hash_of_the_same_folder_of_images(root: Path) -> None:
+    source = imagenette(str(root))
+    assert source.digest == folder(str(root)).digest
+    assert source.classes == WNIDS
+    assert (len(source.train.labels), len(source.val.labels)) == (20, 10)
+
+
+def test_a_whole_archive_is_unpacked_where_that_is_allowed(archive: Path) -> None:
+    with pytest.raises(InputError, match=r"is not unpacked .* or give data\.download=true"):
+        imagenette(str(archive.parent), "160px")
+    assert list(archive.parent.iterdir()) == [archive]
+    source = imagenette(str(archive.parent), "160px", download=True)
+    again = imagenette(str(archive.parent), "160px")
+    assert len(source.train.labels) == 20
+    assert again.digest == source.digest
+
+
+@pytest.mark.parametrize("download", [False, True])
+def test_an_archive_with_another_md5_is_refused_and_left_as_it_is(
+    archive: Path, download: bool
+) -> None:
+    body = archive.read_bytes()
+    damaged = body[:-1] + bytes([body[-1] ^ 1])
+    archive.write_bytes(damaged)
+    with pytest.raises(InputError, match=r"160\.tgz is not the official archive, by its md5; rem"):
+        imagenette(str(archive.parent), "160px", download)
+    assert archive.read_bytes() == damaged
+    assert list(archive.parent.iterdir()) == [archive]
+
+
+def test_a_failed_download_is_reported_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere = ("http://127.0.0.1:9/imagenette2-320.tgz", ARCHIVES["320px"][1])
+    monkeypatch.setitem(datasets.Imagenette._ARCHIVES, "320px", nowhere)
+    with pytest.raises(InputError, match=r"could not be downloaded .*; put imagenette2-320\.tgz"):
+        imagenette(str(tmp_path), download=True)
+    with pytest.raises(InputError, match=r"is not there, and data\.download=false; point"):
+        imagenette(str(tmp_path))
+    with pytest.raises(InputError, match="is not a folder; create it"):
+        imagenette(str(tmp_path / "nowhere"))
+
+
+def one_of(root: Path, place: str) -> Path:
+    return next((root / place).iterdir())
+
+
+CHURCH = "n03028079"
+CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a class is missing": (
+        lambda root: [shutil.rmtree(root / part / CHURCH) for part in ("train", "val")],
+        f"it has no class {CHURCH}",
+    ),
+    "a class is missing in val": (
+        lambda root: shutil.rmtree(root / "val" / CHURCH),
+        f"val/{CHURCH} has 0 images and not 1",
+    ),
+    "a class too many": (
+        lambda root: shutil.copytree(root / "train" / CHURCH, root / "train" / "n99999999"),
+        "it has a class n99999999",
+    ),
+    "an image is missing": (
+        lambda root: one_of(root, f"train/{CHURCH}").unlink(),
+        f"train/{CHURCH} has 1 images and not 2",
+    ),
+    "an image of another class": (
+        lambda root: (root / "val" / CHURCH / f"{CHURCH}_3.JPEG").rename(
+            root / "val" / CHURCH / "n01440764_3.JPEG"
+        ),
+        "n01440764_3.JPEG has another name",
+    ),
+    "other images": (
+        lambda root: (root / "val" / CHURCH / f"{CHURCH}_3.JPEG").rename(
+            root / "val" / CHURCH / "a.jpg"
+        ),
+        "a.jpg has another name",
+    ),
+    "a third split": (lambda root: shutil.copytree(root / "val", root / "test"), "it has a test/"),
+}
+
+
+@pytest.mark.parametrize(("change", "reason"), CHANGES.values(), ids=CHANGES)
+def test_other_photographs_are_refused_in_one_sentence(
+    root: Path,
+    change: Callable[[Path], object],
+    reason: str,
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    change(root)
+    with pytest.raises(InputError, match="holds other images than Imagenette 2's") as refused:
+        imagenette(str(root))
+    assert reason in str(refused.value)
+    assert not recwarn.list
+
+
+def test_the_size_of_the_archive_is_not_part_of_the_run_id() -> None:
+    small, full = (
+        science(compose_config("data=imagenette", f"data.size={size}"))
+        for size in ("160px", "full")
+    )
+    assert small == full
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("data.size=224px", "data.size=224px"),
+        ("data.resize_px=111", "data.crop_px=112 is larger than data.resize_px=111"),
+        ("data.scale_jitter_px=[111,256]", r"data.scale_jitter_px=\[111, 256\]"),
+        ("data.dense_scales_px=[96,128]", r"scales \[96, 128\] .*from data.crop_px=112"),
+        ("data.view_scales_px=[96,128]", r"scales \[96, 128\] .*from data.crop_px=112"),
+    ],
+)
+def test_a_size_that_does_not_fit_is_refused(override: str, key: str) -> None:
+    with pytest.raises(InputError, match=key):
+        check_functions(
+            compose_config("data=imagenette", "evaluation=[dense_multi_scale,multi_view]", override)
+        )
