@@ -94,10 +94,10 @@ def in_tables() -> list[Record]:
 
 def write_tables(check: bool) -> Outcome:
     """Write results/TABLES.md, or say whether it is stale."""
-    found = in_tables()
-    path, text = RESULTS / "TABLES.md", tables.render_markdown(found)
+    records = in_tables()
+    path, text = RESULTS / "TABLES.md", tables.render_markdown(records)
     write_or_check({path: text}, check, "make table")
-    made = [asdict(table) for table in tables.document(found)]
+    made = [asdict(table) for table in tables.document(records)]
     return {"path": str(path), "written": not check, "tables": made}, "" if check else str(path)
 
 

@@ -8,12 +8,19 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from statistics import correlation, fmean
-from typing import Any
+from typing import Any, TypeVar
 
 from rectifiers.results.paper import table_1_slopes
 from rectifiers.runs.record import TrainingRecord
 
-Measure = Callable[..., float | None]
+F = TypeVar("F", bound=Callable[..., float | None])
+MEASURES: dict[str, Callable[..., float | None]] = {}
+
+
+def measure(function: F) -> F:
+    """Register a measure: a function of a record, and of the settings that a claim gives."""
+    MEASURES[function.__name__] = function
+    return function
 
 
 def has_diverged(record: TrainingRecord) -> bool:
@@ -30,6 +37,7 @@ def _guess(record: TrainingRecord, key: str) -> float | None:
     return math.log(classes) if key.endswith("loss") else None
 
 
+@measure
 def error(record: TrainingRecord, protocol: str = "center") -> float | None:
     """Return the top-1 error in percent."""
     if has_diverged(record):
@@ -37,6 +45,7 @@ def error(record: TrainingRecord, protocol: str = "center") -> float | None:
     return float(record.protocols[protocol].top1_error_pct)
 
 
+@measure
 def error_beyond(record: TrainingRecord, other: str, protocol: str) -> float | None:
     """Return by how many points the top-1 error by `protocol` exceeds that by the protocol `other`,
     of one network."""
@@ -44,12 +53,14 @@ def error_beyond(record: TrainingRecord, other: str, protocol: str) -> float | N
     return None if own is None or others is None else own - others
 
 
+@measure
 def final(record: TrainingRecord, key: str = "train_loss") -> float | None:
     """Return the last epoch's number: the mean training loss over that epoch, say."""
     value = None if has_diverged(record) else record.history[-1][key]
     return _guess(record, key) if value is None else float(value)
 
 
+@measure
 def mean_over(record: TrainingRecord, epochs: int, key: str = "train_loss") -> float | None:
     """Return the mean over the first epochs, how fast a curve falls in one number; lost epochs
     count as guessing."""
@@ -66,17 +77,20 @@ def _first_below(record: TrainingRecord, key: str, below: float) -> int | None:
     )
 
 
+@measure
 def reached(record: TrainingRecord, below: float, key: str = "train_loss") -> float:
     """Return 1 where an epoch's number was below, before a divergence too, else 0."""
     return float(_first_below(record, key, below) is not None)
 
 
+@measure
 def epochs_to(record: TrainingRecord, below: float, key: str = "train_loss") -> float:
     """Return the first epoch whose number is below; one more than there were where none is, which
     is a lower bound."""
     return float(_first_below(record, key, below) or record.science["optim"]["epochs"] + 1)
 
 
+@measure
 def diverged(record: TrainingRecord) -> float:
     """Return 1 where the loss stopped being finite, else 0."""
     return float(has_diverged(record))
@@ -87,6 +101,7 @@ def _units(record: TrainingRecord) -> dict[str, int]:
     return {entry.layer: entry.shape[0] for entry in record.init_report if entry.activation_after}
 
 
+@measure
 def dead_share(record: TrainingRecord) -> float | None:
     """Return the share of hidden units that are positive on no validation image, at the end."""
     if has_diverged(record):
@@ -98,37 +113,40 @@ def dead_share(record: TrainingRecord) -> float | None:
 def _responses(record: TrainingRecord, row: Mapping[str, Any]) -> list[tuple[float, float]] | None:
     """(mean, std) of every hidden layer, from the first; None where a number is missing or a layer
     is silent."""
-    found = [
-        (row[f"response_mean/{layer}"], row[f"response_std/{layer}"]) for layer in _units(record)
-    ]
-    return None if any(mean is None or not std for mean, std in found) else found
+    layers = _units(record)
+    pairs = [(row[f"response_mean/{layer}"], row[f"response_std/{layer}"]) for layer in layers]
+    return None if any(mean is None or not std for mean, std in pairs) else pairs
 
 
+@measure
 def mean_response(record: TrainingRecord) -> float | None:
     """Return |mean| / std of a layer's responses on the validation images, the mean over hidden
     layers, at the end."""
-    found = None if has_diverged(record) else _responses(record, record.history[-1])
-    return None if found is None else fmean(abs(mean) / std for mean, std in found)
+    pairs = None if has_diverged(record) else _responses(record, record.history[-1])
+    return None if pairs is None else fmean(abs(mean) / std for mean, std in pairs)
 
 
+@measure
 def signal_kept(record: TrainingRecord) -> float | None:
     """Return by what a layer multiplies the root mean square of the responses after the first
     epoch.
 
     The geometric mean from the first hidden layer to the last. In a run whose learning rate moves
     nothing that is the state of the initialisation."""
-    found = None if has_diverged(record) else _responses(record, record.history[0])
-    if found is None:
+    pairs = None if has_diverged(record) else _responses(record, record.history[0])
+    if pairs is None:
         return None
-    (m1, s1), *_, (m2, s2) = found
-    return float(((m2**2 + s2**2) / (m1**2 + s1**2)) ** (0.5 / (len(found) - 1)))
+    (m1, s1), *_, (m2, s2) = pairs
+    return float(((m2**2 + s2**2) / (m1**2 + s1**2)) ** (0.5 / (len(pairs) - 1)))
 
 
+@measure
 def mean_slope(record: TrainingRecord) -> float | None:
     """Return the learned slope, the mean over layers of the mean over channels."""
     return fmean(slope.mean for slope in record.slopes.values()) if record.slopes else None
 
 
+@measure
 def slope_trend(record: TrainingRecord, every: bool = False) -> float | None:
     """Return Spearman's rank correlation of learned slopes with their depth, over the conv layers
     or every layer."""
@@ -147,12 +165,14 @@ def _slopes(record: TrainingRecord, every: bool = False) -> dict[str, float]:
     }
 
 
+@measure
 def slope_of_first(record: TrainingRecord) -> float | None:
     """Return by how much the first conv layer's slope exceeds the mean of the others."""
     slopes = list(_slopes(record).values())
     return slopes[0] - fmean(slopes[1:]) if len(slopes) > 1 else None
 
 
+@measure
 def slope_before_pooling(record: TrainingRecord) -> float | None:
     """Return by how much the slope of a stage's last layer exceeds the mean of the stage's others;
     mean over stages.
@@ -162,10 +182,11 @@ def slope_before_pooling(record: TrainingRecord) -> float | None:
     stages: dict[str, list[float]] = {}
     for layer, slope in _slopes(record).items():
         stages.setdefault(layer.partition("_")[0], []).append(slope)
-    found = [slopes[-1] - fmean(slopes[:-1]) for slopes in stages.values() if len(slopes) > 1]
-    return fmean(found) if found else None
+    excess = [slopes[-1] - fmean(slopes[:-1]) for slopes in stages.values() if len(slopes) > 1]
+    return fmean(excess) if excess else None
 
 
+@measure
 def paper_correlation(record: TrainingRecord, shared: bool, every: bool = False) -> float | None:
     """Return Pearson's correlation of the learned slopes with Table 1's, shared or channel-wise.
 
@@ -173,57 +194,32 @@ def paper_correlation(record: TrainingRecord, shared: bool, every: bool = False)
     """
     ours, papers = _slopes(record, every), table_1_slopes(shared)
     layers = [layer for layer in ours if layer in papers]
-    is_constant = len({ours[layer] for layer in layers}) < 2
-    return (
-        None
-        if is_constant
-        else correlation([ours[layer] for layer in layers], [papers[layer] for layer in layers])
-    )
+    if len({ours[layer] for layer in layers}) < 2:  # constant
+        return None
+    return correlation([ours[layer] for layer in layers], [papers[layer] for layer in layers])
 
 
+@measure
 def images_per_second(record: TrainingRecord) -> float | None:
     """Return the training images a second of wall clock, on the machine that it ran on."""
     return record.images_per_second
 
 
-MEASURES: dict[str, Measure] = {
-    measure.__name__: measure
-    for measure in (
-        error,
-        error_beyond,
-        final,
-        mean_over,
-        reached,
-        epochs_to,
-        diverged,
-        dead_share,
-        mean_response,
-        signal_kept,
-        mean_slope,
-        slope_trend,
-        slope_of_first,
-        slope_before_pooling,
-        paper_correlation,
-        images_per_second,
-    )
-}
-
-
-def check(measure: str, settings: Mapping[str, Any]) -> None:
+def check(name: str, settings: Mapping[str, Any]) -> None:
     """Check that a measure is known, and that it takes these settings.
 
     Raises:
         ValueError: where it is not known, or does not take them.
     """
-    if measure not in MEASURES:
-        raise ValueError(f"measure={measure} is none of: {', '.join(MEASURES)}")
+    if name not in MEASURES:
+        raise ValueError(f"measure={name} is none of: {', '.join(MEASURES)}")
     try:
-        inspect.signature(MEASURES[measure]).bind({}, **settings)
+        inspect.signature(MEASURES[name]).bind({}, **settings)
     except TypeError as error:
-        raise ValueError(f"measure={measure} with {settings}: {error}") from error
+        raise ValueError(f"measure={name} with {settings}: {error}") from error
 
 
-def named(measure: str, settings: Mapping[str, Any]) -> str:
+def named(name: str, settings: Mapping[str, Any]) -> str:
     """Return a measure with its settings, as in `reached(below=0.5)`."""
-    given = ", ".join(f"{key}={value}" for key, value in settings.items())
-    return f"{measure}({given})" if given else measure
+    listed = ", ".join(f"{key}={value}" for key, value in settings.items())
+    return f"{name}({listed})" if listed else name

@@ -37,7 +37,7 @@ class Comparison:
 def paper_comparison(record: Record) -> list[Comparison]:
     """Return every row of the tables that this run is a part of; then its other protocols, with no
     paper's value."""
-    found: list[Comparison] = []
+    rows: list[Comparison] = []
     is_eligible = exclusion_reason(record) is None
     is_whole = is_eligible and setting(record) == PAPERS_SETTING
     for table in layout() if is_eligible else ():
@@ -47,12 +47,12 @@ def paper_comparison(record: Record) -> list[Comparison]:
                 name = f"{table['title'].partition(':')[0]}: {label_of(row, [record])}"
                 paper = {measure: paper_value(row, measure) for measure in ("top1", "top5")}
                 is_comparable = is_whole and row.get("comparable", True)
-                found += _errors(record, name, row["protocol"], result, paper, is_comparable)
-    in_tables = {comparison.protocol for comparison in found}
+                rows += _errors(record, name, row["protocol"], result, paper, is_comparable)
+    in_tables = {comparison.protocol for comparison in rows}
     for protocol, tested in sorted(record.protocols.items()):
         if protocol not in in_tables:
-            found += _errors(record, "", protocol, tested, {"top1": None, "top5": None}, False)
-    return found
+            rows += _errors(record, "", protocol, tested, {"top1": None, "top5": None}, False)
+    return rows
 
 
 def _errors(

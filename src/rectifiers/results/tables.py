@@ -61,19 +61,18 @@ def load(folder: Path) -> list[Record]:
     Raises:
         InputError: where two records are of one experiment, setting and seed.
     """
-    records = [run.record for run in read(sorted(folder.glob("*.json")))]
-    found = [record for record in records if exclusion_reason(record) is None]
-    seen: dict[tuple, str] = {}
-    for record in found:
+    loaded = [run.record for run in read(sorted(folder.glob("*.json")))]
+    records = [record for record in loaded if exclusion_reason(record) is None]
+    runs: dict[tuple[Any, ...], str] = {}
+    for record in records:
         key = (record.choices["experiment"], setting(record), record.seed)
-        if key in seen:
+        if key in runs:
             raise InputError(
                 f"{folder} has two records of {key[0]} on {key[1]} with seed {key[2]}, "
-                f"{seen[key]} and "
-                f"{record.run}; remove one"
+                f"{runs[key]} and {record.run}; remove one"
             )
-        seen[key] = record.run
-    return found
+        runs[key] = record.run
+    return records
 
 
 @functools.cache
@@ -82,9 +81,9 @@ def layout() -> list[dict[str, Any]]:
     return yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text())
 
 
-def render_markdown(found: Sequence[Record]) -> str:
+def render_markdown(records: Sequence[Record]) -> str:
     """Return the whole document as Markdown."""
-    return "\n".join([HEAD, *(table.markdown() for table in document(found))])
+    return "\n".join([HEAD, *(table.markdown() for table in document(records))])
 
 
 def document(records: Sequence[Record]) -> list[Table]:
