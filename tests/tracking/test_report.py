@@ -91,7 +91,7 @@ def test_no_records_and_no_project_say_what_to_do(found: list[dict[str, Any]]) -
         InputError, match=r"results/records holds no records; run an experiment, then .*collect"
     ):
         build([], entity="e", project="p")
-    with pytest.raises(InputError, match="--project=a/b: .* characters without"):
+    with pytest.raises(InputError, match=r"--project=a/b: .* characters without"):
         build(found, entity="e", project="a/b")
 
 

@@ -103,6 +103,8 @@ class TrainingRecord(_Common):
     drop_epochs: list[Positive]
     """Epochs after which the learning rate dropped."""
     epochs: Count
+    stopped_by: str | None = None
+    """The callback that ended the training before its last epoch, such as EarlyStopping."""
     history: list[Epoch]
     """Numbers of each epoch; null for a number that is not finite."""
     images: SplitSizes
@@ -121,7 +123,8 @@ class TrainingRecord(_Common):
         planned = self.science["optim"]["epochs"]
         if self.epochs != len(self.history):
             raise ValueError(f"epochs is {self.epochs}, and history has {len(self.history)}")
-        if self.epochs > planned or (self.status == "finished" and self.epochs < planned):
+        is_short = self.status == "finished" and self.epochs < planned
+        if self.epochs > planned or is_short != (self.stopped_by is not None):
             raise ValueError(f"epochs is {self.epochs} of {planned}, and status is {self.status}")
         for i, row in enumerate(self.history):
             missing = next((key for key in EVERY_EPOCH if row.get(key) is None), None)

@@ -247,6 +247,9 @@ class EpochEnd(Checkpoint):
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, EpochMeasure):
                 module.history[-1] |= callback.measure(module)
+        if trainer.should_stop and len(module.history) < (trainer.max_epochs or 0):
+            stopping = (c for c in trainer.callbacks if getattr(c, "stopped_epoch", 0))  # type: ignore[attr-defined]
+            module.stopped_by = type(next(stopping, None)).__name__
         trainer.save_checkpoint(self.folder / LAST)
         if trainer.is_global_zero:
             log_history(trainer.loggers, module.history)

@@ -73,6 +73,7 @@ class Classifier(pl.LightningModule):
         self.seed, self.run, self.codes = seed, run, [code]
         self.drop_epochs: list[int] = []
         self.history: list[dict[str, Any]] = []
+        self.stopped_by: str | None = None  # a callback that ended the training early
         self.unreadable: set[int] = (
             set()
         )  # indices of training images that could not be read and were replaced
@@ -97,6 +98,8 @@ class Classifier(pl.LightningModule):
 
     def on_train_start(self) -> None:
         self.schedule.restore(self._schedule_state)
+        if self.stopped_by is not None:  # it was killed between its last epoch and its record
+            self.trainer.should_stop = True
         if (
             self._epoch_so_far is not None
         ):  # Lightning calls no on_train_epoch_start within an epoch
@@ -216,6 +219,7 @@ class Classifier(pl.LightningModule):
             "codes": self.codes,
             "unread": self.unreadable_images(),
             "schedule": self.schedule.state_dict(),
+            "stopped_by": self.stopped_by,
             # of each process by itself, because sums in another order differ in their last digit
             "epoch_so_far": all_gather(self._epoch_state())
             if len(self.history) == self.current_epoch
@@ -260,6 +264,7 @@ class Classifier(pl.LightningModule):
         self.history = list(kept["history"])
         self._epoch_so_far = kept["epoch_so_far"]
         self._schedule_state = kept.get("schedule", {})
+        self.stopped_by = kept.get("stopped_by")
         self.drop_epochs = self.schedule.drop_epochs(self._val_errors())
         self.unreadable = set(kept["unread"])
         self.codes = kept["codes"] + [code for code in self.codes if code not in kept["codes"]]

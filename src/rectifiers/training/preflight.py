@@ -4,7 +4,7 @@ run."""
 import os
 from collections import Counter
 from collections.abc import Mapping
-from os.path import isdir  # unlike Path.is_dir: False of a name that is too long for a path
+from os.path import isdir, isfile  # unlike Path's: False of a name too long for a path
 from typing import Any
 
 import torch
@@ -74,6 +74,11 @@ def check_places(config: RunConfig) -> None:
     """Refuse folders that cannot be written, before the data are opened; a cache that is there may
     be read alone."""
     check_writable("runs_dir", config.runs_dir)
+    if config.ckpt_path is not None and not isfile(config.ckpt_path):
+        raise InputError(
+            f"ckpt_path={config.ckpt_path} is not a file; give a checkpoint, or leave it out to go "
+            "on from the run's newest"
+        )
     if not isdir(config.cache_dir):
         check_writable("cache_dir", config.cache_dir)
 

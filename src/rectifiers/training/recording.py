@@ -147,6 +147,7 @@ def training_record(
         },
         drop_epochs=run.classifier.drop_epochs,
         epochs=len(history),
+        stopped_by=None if diverged else run.classifier.stopped_by,
         history=[{key: finite(value) for key, value in row.items()} for row in history],
         images=SplitSizes(
             train=len(source.train.labels),

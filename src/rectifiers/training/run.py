@@ -185,7 +185,7 @@ def fit(run: Run, loggers: list[Logger], callbacks: Sequence[Callback]) -> Diver
         run.network.compile(options={"fallback_random": True, "triton.cudagraphs": config.fast})
     stop_if_requested("before its next step")
     trainer = lightning.build_trainer(run, loggers, callbacks)
-    start = broadcast_from_rank_zero(lambda: newest(folder))
+    start = broadcast_from_rank_zero(lambda: config.ckpt_path or newest(folder))
     if start is not None and is_first:
         stderr.print(f"continuing from {start}", highlight=False, soft_wrap=True)
     try:
