@@ -67,4 +67,4 @@ def test_lightning_runs_the_epoch_end_after_the_module_has_made_the_row(tiny) ->
     assert rows == [1, 2]
     assert [row["looked"] for row in outcome.record.history] == [1, 2]
     header = (outcome.path.parent / "metrics.csv").read_text().splitlines()[0]
-    assert header.endswith(",looked")
+    assert "looked" in header.split(",")

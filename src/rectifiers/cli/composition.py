@@ -277,7 +277,8 @@ def of_run(
     try:
         plain = read_yaml(folder / "config.yaml")
         check_plain(plain, folder / "config.yaml")
-        plain.pop("logger", None)  # where the run was logged; never used
+        if isinstance(plain, dict):
+            plain.pop("logger", None)  # where the run was logged; never used
         check_targets(plain, folder / "config.yaml", trust)
         if not all(isinstance(plain[section], dict) for section in ("trainer", "data", "optim")):
             raise ValueError("it is no configuration of a run")

@@ -201,8 +201,14 @@ class Classifier(pl.LightningModule):
         self.history.append(row)
         # Callbacks read these. Loggers get the row after its checkpoint, and not from Lightning,
         # which would round it to single precision.
-        named = {name: number for name, number in logged(row).items() if name != "epoch"}
-        self.log_dict(named, logger=False)
+        self.log_dict(
+            {
+                key: value
+                for key, value in logged(row).items()
+                if key != "epoch" and value is not None
+            },
+            logger=False,
+        )
         for name, parameter in self.network.named_parameters():
             if not all_finite(parameter):  # no later loss would show what the last update did
                 raise Diverged(self.global_step, name.rpartition(".")[0])
