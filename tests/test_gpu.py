@@ -24,7 +24,7 @@ from rectifiers.nn.networks.network import ActivationFactory, Network
 from rectifiers.nn.networks.rows import expand
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
-from rectifiers.training.optim import build_sgd
+from rectifiers.training.optim import build_optimizer, parameter_groups
 from rectifiers.training.run import train
 
 Tiny = Callable[..., RunConfig]
@@ -132,9 +132,8 @@ def test_a_step_never_waits_for_the_gpu_but_for_the_slopes(layout: str) -> None:
         torch.randn(8, 3, 224, 224, device="cuda"),
         torch.zeros(8, dtype=torch.long, device="cuda"),
     )
-    optimizer = build_sgd(
-        network, lr=0.01, momentum=0.9, weight_decay=5e-4, bias_lr_factor=1.0, fused=True
-    )
+    groups = parameter_groups(network, lr=0.01, weight_decay=5e-4)
+    optimizer = build_optimizer(torch.optim.SGD, groups, lr=0.01, momentum=0.9, fused=True)
 
     def step(mode: str) -> None:
         with asked_together(network.modules()):

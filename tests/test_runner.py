@@ -148,7 +148,7 @@ def test_progress_counts_runs_and_extrapolates_by_cost(config: RunConfig) -> Non
     assert progress.line(seconds=60) == "1 of 4 done, 1 running, 0 failed"
     progress.trained_cost = STARTUP_COST_MACS
     progress.failures = {("seed=9",): "it failed"}
-    assert progress.line(seconds=60) == "1 of 5 done, 1 running, 1 failed, 13 min left"
+    assert progress.line(seconds=60) == "1 of 5 done, 1 running, 1 failed, 0:13:00 left"
 
 
 def test_each_free_core_gets_a_run_and_a_gpu_one_run(

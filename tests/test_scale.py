@@ -18,7 +18,7 @@ def text() -> str:
 @pytest.fixture(params=["table5/a_prelu", "table5/c_prelu"])
 def counts(request: pytest.FixtureRequest) -> dict[str, int]:
     config = compose_config(f"experiment={request.param}")
-    assert (config.optim.global_batch, config.optim.epochs) == (128, 80)
+    assert (config.data.batch_size, config.trainer.max_epochs) == (128, 80)
     shapes = trace(expand(config.model.rows, width=1, classes=1000), channels=3, input_px=224)
     maps = {
         kind: sum(s.channels * s.side**2 for s in shapes if s.row.kind == kind)

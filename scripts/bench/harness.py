@@ -32,7 +32,7 @@ from rectifiers.runs.provenance import provenance
 from rectifiers.runtime.console import stderr, wide_stdout
 from rectifiers.runtime.files import write_text
 from rectifiers.runtime.memory import keep_freed_memory
-from rectifiers.training.optim import build_sgd
+from rectifiers.training.optim import build_optimizer, parameter_groups
 
 # of the benches that use a GPU where there is one
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -128,9 +128,8 @@ def paper_network(model: str, activation: ActivationFactory = PReLU) -> Network:
 
 def sgd(network: nn.Module, fused: bool = False) -> Optimizer:
     """Return the optimiser of a run."""
-    return build_sgd(
-        network, lr=1e-4, momentum=0.9, weight_decay=5e-4, bias_lr_factor=1.0, fused=fused
-    )
+    groups = parameter_groups(network, lr=1e-4, weight_decay=5e-4)
+    return build_optimizer(torch.optim.SGD, groups, lr=1e-4, momentum=0.9, fused=fused)
 
 
 def training_step(

@@ -11,7 +11,7 @@ from rectifiers.results.eligibility import known
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 
-SEARCH = Search(rates=(0.1, 0.01, 0.001), seeds=(1000,), overrides=("optim.epochs=1",))
+SEARCH = Search(rates=(0.1, 0.01, 0.001), seeds=(1000,), overrides=("trainer.max_epochs=1",))
 ARMS = {"relu": ["optim.lr=0.01"], "prelu": ["activation=prelu", "optim.lr=0.1"]}
 
 
@@ -30,7 +30,7 @@ def test_every_arm_is_run_at_every_rate_with_its_own_taken_out() -> None:
     assert SEARCH.arms(ARMS)["prelu at 0.001"] == [
         "activation=prelu",
         "optim.lr=0.001",
-        "optim.epochs=1",
+        "trainer.max_epochs=1",
     ]
     assert len(SEARCH.arms(ARMS)) == 6
 

@@ -195,14 +195,14 @@ REFUSED = [
         "seeds=0: should be greater than or equal to 1",
     ),
     (["propagation", "inputs=noise"], "inputs=noise: should be 'data' or 'gaussian'"),
-    (["propagation", "activaton=relu"], "activaton is not known; did you mean activation? "),
+    (["propagation", "activaton=relu"], "activaton is not known; did you mean activation?"),
     (
         ["propagation", "activation=perlu"],
         "activation=perlu is not known; did you mean activation=prelu? ",
     ),
     (
         ["propagation", "activation=null"],
-        "activation=null is not usable; leave it out, or give activation=<option> of",
+        "activation=null chooses nothing; choose activation=<option> of",
     ),
     (["propagation", "model"], "model is not key=value; "),
     (
@@ -227,7 +227,7 @@ REFUSED = [
 def test_bad_input_gets_one_sentence_and_nothing_is_written(
     call, tmp_path: Path, arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit, match="1"):
+    with pytest.raises(SystemExit, match=r"1|2"):
         call(*arguments)
     assert sentence in sentence_of(capsys.readouterr().err)
     assert not (tmp_path / "out").exists()

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from rectifiers.results.claims import arm_hash, claim_exclusion_reason, claims, runs_of
 
 from conftest import ROOT, compose_config, load_script
 from made_up import altered
+from rectifiers.claims import records as claim_records
+from rectifiers.claims.claims import arm_hash, claim_exclusion_reason, claims, runs_of
 from rectifiers.cli.composition import compose_job
-from rectifiers.results import claim_records
 from rectifiers.results.eligibility import exclusion_reason, known
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science

@@ -60,7 +60,7 @@ def test_a_head_comment_says_command_and_cost(experiment: str) -> None:
         return
     rows = expand(config.model.rows, width=1, classes=1000)
     macs = sum(shape.multiply_adds for shape in trace(rows, channels=3, input_px=224))
-    epochs = config.optim.epochs
+    epochs = config.trainer.max_epochs
     assert f"{macs:,} multiply-adds an image" in comment
     assert f"{epochs} epochs of 1,281,167 images" in comment
     said = re.search(r"(\d+) GPU-hours at a sustained 20 TFLOP/s", comment)

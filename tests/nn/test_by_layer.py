@@ -110,7 +110,7 @@ def test_a_record_says_which_layer_has_which() -> None:
             "activation.layers={fc_1: {prelu: {}, relu: {}}}",
             r"activation\.layers\.fc_1=.* is not usable; give one of",
         ),
-        ("activation.layers={fc_1: 3}", r"activation\.layers=.* is not usable"),
+        ("activation.layers={fc_1: 3}", r"activation\.layers\.fc_1=3: "),
         ("activation.default=gain", r"activation\.default=gain is not usable; give one of"),
     ],
 )

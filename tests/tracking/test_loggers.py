@@ -54,7 +54,7 @@ def check_each_epoch_once(folder: Path, record: TrainingRecord) -> None:
 
 @pytest.mark.process
 def test_three_loggers_hold_the_numbers_of_the_record(tiny) -> None:
-    outcome = train(tiny(*ALL, "tags=[trial]", "optim.epochs=2"), CHOICES)
+    outcome = train(tiny(*ALL, "tags=[trial]", "trainer.max_epochs=2"), CHOICES)
     folder, record = outcome.path.parent, outcome.record
     check_each_epoch_once(folder, record)
     first, last = csv_rows(folder)
@@ -102,8 +102,8 @@ def test_an_interrupted_run_has_each_epoch_once(
 
 @pytest.mark.process
 def test_a_killed_run_has_each_epoch_once(tmp_path: Path) -> None:
-    small = (option for option in TINY if not option.startswith(("logger", "optim.epochs")))
-    command = alone(tmp_path, *small, *ALL, "optim.epochs=40", "evaluation=center")
+    small = (option for option in TINY if not option.startswith(("logger", "trainer.max_epochs")))
+    command = alone(tmp_path, *small, *ALL, "trainer.max_epochs=40", "evaluation=center")
     for epochs in (1, 5):
         process = start(command)
         wait_for(
@@ -141,7 +141,7 @@ def test_a_resumed_run_has_the_earlier_epochs_before_it_ends_another(
 
 
 def test_a_test_that_is_added_later_is_logged_beside_the_others(tiny) -> None:
-    asked = ("logger=[csv,tensorboard]", "optim.epochs=1")
+    asked = ("logger=[csv,tensorboard]", "trainer.max_epochs=1")
     folder = train(tiny(*asked, "evaluation=center"), CHOICES).path.parent
     assert "test/ten_view/error_top1" not in csv_rows(folder)[0]
     train(tiny(*asked, "evaluation=[center,ten_view]"), CHOICES)
@@ -154,10 +154,10 @@ def test_a_test_that_is_added_later_is_logged_beside_the_others(tiny) -> None:
 
 
 def test_by_default_metrics_csv_alone_is_written(tiny) -> None:
-    folder = train(tiny("optim.epochs=1"), CHOICES).path.parent
+    folder = train(tiny("trainer.max_epochs=1"), CHOICES).path.parent
     assert (folder / "metrics.csv").exists()
     assert not (folder / "wandb").exists()
-    folder = train(tiny("optim.epochs=1", "seed=3", "logger=none"), CHOICES).path.parent
+    folder = train(tiny("trainer.max_epochs=1", "seed=3", "logger=none"), CHOICES).path.parent
     assert not (folder / "metrics.csv").exists()
 
 
@@ -179,7 +179,7 @@ def test_callbacks_read_the_numbers_of_the_history(tiny) -> None:
 
     seen: dict[str, bool] = {}
     stopping = EarlyStopping("val/error_top1", patience=1, min_delta=100.0)
-    train(tiny("optim.epochs=2"), CHOICES, callbacks=[Reads(), stopping])
+    train(tiny("trainer.max_epochs=2"), CHOICES, callbacks=[Reads(), stopping])
     assert seen == {"val/error_top1": True, "train/loss": True, "lr": True}
     assert stopping.wait_count == 1
 
@@ -208,7 +208,7 @@ class Recorder(Logger):
 def test_a_logger_of_the_users_own_gets_each_epoch_and_the_results(
     tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = tiny("optim.epochs=2", "evaluation=center")
+    config = tiny("trainer.max_epochs=2", "evaluation=center")
     target = {"_target_": "recorder_module.Recorder", "suffix": "!"}
     config = config.replaced({"logger": {"own": target}})
     monkeypatch.setitem(sys.modules, "recorder_module", SimpleNamespace(Recorder=Recorder))

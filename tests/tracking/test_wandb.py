@@ -336,16 +336,16 @@ def test_neither_host_nor_paths_nor_the_key_are_sent_or_kept(
 
 
 def test_a_diverged_run_has_failed(tiny, server: Stub) -> None:
-    good = train(tiny("logger=wandb", "optim.epochs=1"), CHOICES).record
-    bad = train(tiny("logger=wandb", "optim.epochs=1", "optim.lr=1e20"), CHOICES).record
+    good = train(tiny("logger=wandb", "trainer.max_epochs=1"), CHOICES).record
+    bad = train(tiny("logger=wandb", "trainer.max_epochs=1", "optim.lr=1e20"), CHOICES).record
     assert set(server.runs) == {good.run, bad.run}
     assert (server.exits[good.run], server.exits[bad.run]) == (0, 1)
     assert server.summaries[bad.run]["status"] == "diverged"
 
 
 def test_rank_zero_alone_logs_the_run_of_two_processes(server: Stub, tmp_path: Path) -> None:
-    small = (option for option in TINY if not option.startswith(("logger", "optim.epochs")))
-    options = (*small, "logger=many_loggers", "optim.epochs=2", "evaluation=[center]")
+    small = (option for option in TINY if not option.startswith(("logger", "trainer.max_epochs")))
+    options = (*small, "logger=many_loggers", "trainer.max_epochs=2", "evaluation=[center]")
     addresses = {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "k" * 40}
     finish(together(2, tmp_path, *options), **addresses)
     (path,) = (tmp_path / "runs").glob("*/record.json")
@@ -361,7 +361,7 @@ def test_rank_zero_alone_logs_the_run_of_two_processes(server: Stub, tmp_path: P
 def test_evaluate_sends_a_run_that_was_not_logged(
     call: Callable[..., CompletedProcess[str]], tiny, server: Stub
 ) -> None:
-    config = tiny("optim.epochs=2")
+    config = tiny("trainer.max_epochs=2")
     record = train(config, CHOICES).record
     evaluate = partial(call, "scripts/evaluate.py", f"runs_dir={config.runs_dir}")
     done = evaluate(f"run={record.run}", "evaluation=center")
@@ -392,8 +392,8 @@ def test_an_agent_of_a_sweep_runs_a_trial_by_the_documented_command(
     """A second trial of the same values trains nothing, but its sweep waits for its numbers."""
     sweep = yaml.safe_load((ROOT / "scripts" / "wandb_sweep.yaml").read_text())
     small = (
-        *(option for option in TINY if not option.startswith(("logger", "optim.epochs"))),
-        "optim.epochs=2",
+        *(option for option in TINY if not option.startswith(("logger", "trainer.max_epochs"))),
+        "trainer.max_epochs=2",
         f"runs_dir={tmp_path}/runs",
         f"cache_dir={tmp_path}/cache",
     )

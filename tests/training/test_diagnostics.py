@@ -90,7 +90,7 @@ def test_fisher_information_is_measured_after_every_epoch_and_changes_no_bit(tmp
     [
         ("model.depth=2", "two layers of weights"),
         ("model.hidden=200", "lower model.hidden"),
-        ("callbacks.fisher.images=0", "at least 1"),
+        ("callbacks.fisher.images=0", "equal to 1"),
     ],
 )
 def test_fisher_refuses_unsuitable_settings_before_the_training(given, words, tmp_path) -> None:

@@ -24,6 +24,7 @@ def stand_ins(events: list[Any], rank: int = 0) -> tuple[Any, Any]:
         callbacks=[Callback(), Measure()],
         is_global_zero=rank == 0,
         loggers=[],
+        should_stop=False,
         global_step=7,
         save_checkpoint=lambda path: events.append((path.name, dict(module.history[-1]))),
     )

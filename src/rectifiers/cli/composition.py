@@ -76,9 +76,11 @@ def resolve(config: DictConfig) -> RunConfig:
     try:
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
-        raise InputError(
+        refused = InputError(
             f"the configuration cannot be resolved: {' '.join(str(error).split())}"
-        ) from error
+        )
+        refused.status = 2
+        raise refused from error
     assert isinstance(plain, dict)
     try:
         # a claim is about runs
@@ -280,8 +282,8 @@ def of_run(
         if isinstance(plain, dict):
             plain.pop("logger", None)  # where the run was logged; never used
         check_targets(plain, folder / "config.yaml", trust)
-        if not all(isinstance(plain[section], dict) for section in ("trainer", "data", "optim")):
-            raise ValueError("it is no configuration of a run")
+        if not all(isinstance(plain.get(group), dict) for group in ("trainer", "data", "optim")):
+            raise ValueError("it is no configuration of a run, or one of an older version")
         own: Any = OmegaConf.create(plain)
     except (
         OSError,

@@ -67,7 +67,7 @@ def check_arguments(arguments: Iterable[str], config: Callable[[], Mapping[str, 
         if key.startswith("--") and equals and (near := _near(key[2:], known_keys(config()))):
             meant = " or ".join(f"{name}={value}" for name in near)
             reason = f"{argument} is not a flag; did you mean {meant}?"
-        elif key in GROUPS and key not in OPTIONAL and value in ("", "null"):
+        elif key in GROUPS and key not in OPTIONAL and equals and value in ("", "null"):
             reason = f"{argument} chooses nothing; choose {key}=<option> of: {options(key)}"
         if reason:
             refused = InputError(reason)

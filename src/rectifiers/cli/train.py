@@ -46,7 +46,7 @@ from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 
 REPORT = "Error executing job with overrides"  # how the line begins that Hydra writes for an error
 # What Hydra itself may call, which 1.3 does not ask.
-HYDRA = VERSION_BASE or {"execution_whitelist": ""}
+HYDRA = VERSION_BASE or {"execution_whitelist": ()}
 AnyOutcome = Outcome[TrainingRecord] | Outcome[EnsembleRecord]
 
 

@@ -225,7 +225,8 @@ def to_json(record: Record, indent: int | None = None) -> str:
     Raises:
         ValueError: where `parse` would refuse it.
     """
-    text = record.model_dump_json(indent=indent)
+    was_stopped = getattr(record, "stopped_by", None) is not None
+    text = record.model_dump_json(indent=indent, exclude=None if was_stopped else {"stopped_by"})
     parse(text)
     return text
 
