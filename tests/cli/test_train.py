@@ -126,6 +126,16 @@ def test_an_initialiser_needs_no_file() -> None:
     assert (init.target, init.bias) == ("rectifiers.initializers.he", 0.1)
 
 
+@pytest.mark.parametrize("plus", ["", "+"])
+def test_a_callback_and_its_settings_need_no_file(plus: str) -> None:
+    target = "pytorch_lightning.callbacks.EarlyStopping"
+    overrides = [f"+callbacks.mine._target_={target}", f"{plus}callbacks.mine.monitor=val/loss"]
+    callbacks = composed(overrides).callbacks
+    assert callbacks is not None
+    assert callbacks["mine"].target == target
+    assert callbacks["mine"].options == {"monitor": "val/loss"}
+
+
 @pytest.mark.process
 def test_a_run_writes_nothing_outside_its_folders(tmp_path: Path) -> None:
     place = tmp_path / "elsewhere"

@@ -167,11 +167,11 @@ def expand_names(overrides: Sequence[str]) -> list[str]:
                 ConfigStore.instance().store(group=key, name=name, node=node)
                 named.add(key)
         elif key.endswith("._target_"):
-            named.add(key.removesuffix("._target_"))
+            named.add(key.lstrip("+").removesuffix("._target_"))
     for each in overrides:
-        group, _, setting = each.partition("=")[0].rpartition(".")
+        group, _, setting = each.lstrip("+").partition("=")[0].rpartition(".")
         is_setting = group in named and setting.isidentifier() and setting != "_target_"
-        expanded.append(f"++{each}" if is_setting else each)
+        expanded.append(f"++{each.lstrip('+')}" if is_setting else each)
     return expanded
 
 
