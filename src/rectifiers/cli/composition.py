@@ -152,7 +152,7 @@ def expand_names(overrides: Sequence[str]) -> list[str]:
     `activation=my_package.my_function` chooses an option that is made here, and settings of a
     function that is named on the command line need no plus."""
     named, expanded = set(), []
-    keys = {each.partition("=")[0] for each in overrides}
+    keys = {each.partition("=")[0] for each in overrides if "=" in each}
     overrides = [
         each.replace("._target_=", "=", 1)
         if (group := each.partition("._target_=")[0]) in BY_NAME and group not in keys
