@@ -55,8 +55,9 @@ def test_the_findings_are_those_of_the_records() -> None:
     assert len(effects) == 17
     for effect, interval in effects:  # "lower by 2 (1 to 3)" is -2 (-3 to -1)
         low, high = interval.split(" to ")
-        signed = f" {effect} ({interval})", f" {negated(effect)} ({negated(high)} to {negated(low)})"
-        assert any(text in findings + claims for text in signed), effect
+        flipped = f"{negated(effect)} ({negated(high)} to {negated(low)})"
+        texts = f" {effect} ({interval})", f" {flipped}"
+        assert any(text in findings + claims for text in texts), effect
     counts = re.search(r"(\d+) contradicted, (\d+) inconclusive, .*?(\d+) supported", claims)
     judged = re.search(r"Of the (\d+) with a verdict", claims)
     assert counts
