@@ -71,6 +71,8 @@ REFUSED = [
     (["max_epochs=3"], ["max_epochs", "trainer.max_epochs?"]),
     (["optim.epochs=3"], ["optim.epochs", "trainer.max_epochs?"]),
     (["compute.devices=2"], ["compute.devices", "trainer.devices?"]),
+    (["logger.mode=offline"], ["logger.mode", "logger.wandb.mode?"]),
+    (["callbacks=revive_dead", "callbacks.after_epoch=3"], ["callbacks.<name>.after_epoch"]),
     (["--epochs=3"], ["--epochs=3", "trainer.max_epochs=3?"]),
     (["prelu"], ["prelu is not key=value", "activation=prelu?"]),
     (["activation=null"], ["activation=null", "prelu_shared"]),

@@ -233,7 +233,7 @@ class Search(Section):
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1)
     """Of the runs that choose, none of which is one of the claim's own."""
     overrides: tuple[str, ...] = ()
-    """What makes these runs shorter, such as optim.epochs=6."""
+    """What makes these runs shorter, such as trainer.max_epochs=6."""
     measure: str = "final"
     """What the lowest mean of is best; without it the last epoch's validation error."""
     settings: dict[str, Any] = Field(default=VAL_ERROR, alias="with")

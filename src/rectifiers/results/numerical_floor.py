@@ -1,8 +1,8 @@
 """How far a result moves by rounding, which run ids leave out.
 
 `scripts/numerical_floor.py` measures it: one configuration per data set and several seeds, run with
-other `compute.fused`, `compute.channels_last` and `compute.threads` and with the instruction sets
-of other processors. Rounding differs, training amplifies it, and the errors of one seed are as many
+other `optim.fused`, `channels_last` and `threads` and with the instruction sets of other
+processors. Rounding differs, training amplifies it, and the errors of one seed are as many
 draws of one number. The measurement is described and decides nothing: the interval of an effect
 over seeds contains what rounding does."""
 
