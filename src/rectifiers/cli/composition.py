@@ -171,6 +171,7 @@ def expand_names(overrides: Sequence[str]) -> list[str]:
     for each in overrides:
         group, _, setting = each.partition("=")[0].rpartition(".")
         is_setting = group in named and setting.isidentifier() and setting != "_target_"
+        is_setting &= each[0] not in "+~"
         expanded.append(f"++{each}" if is_setting else each)
     return expanded
 
