@@ -250,3 +250,20 @@ def test_a_run_that_diverges_says_where_and_ends_with_status_1(tmp_path: Path) -
     assert (
         "This run exists already. It diverged; a lower optim.lr makes another run." in again.stdout
     )
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("sweep", [[], ["--multirun", "seed=0,1"]])
+def test_devices_start_the_command_again_under_torchrun(tmp_path: Path, sweep: list[str]) -> None:
+    command = [sys.executable, "train.py", *sweep, *TINY, *places(tmp_path), "trainer=ddp_cpu"]
+    done = run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    records = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/record.json")]
+    assert [record["compute"]["processes"] for record in records] == [2] * (2 if sweep else 1)
+
+
+@pytest.mark.process
+def test_a_refusal_under_restarted_ranks_is_said_once(tmp_path: Path) -> None:
+    command = [sys.executable, "train.py", *places(tmp_path), "trainer.devices=2", "optim.lrr=1"]
+    done = run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
