@@ -32,7 +32,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rectifiers.analysis.settings import SETTINGS, split
-from rectifiers.cli.composition import Choices, all_keys, compose_with_choices, of_run, resolve
+from rectifiers.cli.composition import Choices, all_keys, compose_with_choices, resolve
+from rectifiers.cli.finished import of_run
 from rectifiers.cli.hints import check_arguments
 from rectifiers.results.figures import write_svg
 from rectifiers.runs.config import RunConfig

@@ -23,7 +23,7 @@ import yaml
 from torchvision.datasets import imagenette, mnist
 
 from conftest import CONF, ROOT, TINY, compose_config
-from rectifiers.cli.composition import of_run
+from rectifiers.cli.finished import of_run
 from rectifiers.data import cifar10
 from rectifiers.data.sources import photos
 from rectifiers.runs.config import RunConfig

@@ -13,7 +13,7 @@ import torch
 from conftest import load_script
 from rectifiers.analysis.responses import trained
 from rectifiers.analysis.setup import AnalysisSetup
-from rectifiers.cli.composition import of_run
+from rectifiers.cli.finished import of_run
 from rectifiers.data.preprocess import load_preprocess
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.run import train
