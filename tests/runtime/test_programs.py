@@ -127,7 +127,7 @@ def test_a_program_without_stderr_ends_with_its_status_and_writes_into_no_file(
     code += "runpy.run_path('train.py', run_name='__main__')"
     places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
     done = forkserver.run([sys.executable, "-c", code, *places, "optim.lr=abc"], cwd=ROOT)
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
 
 
 @pytest.mark.process
