@@ -19,8 +19,11 @@ Examples:
   python scripts/analyse.py gain activation=mish beside=[relu,prelu]
 
 Keys are those of train.py (model=small30 activation=prelu init=xavier data=digits seed=1), and each
-analysis' own: {own} Numbers (JSON) and figures (SVG) go to results/analyses/<name>-<hash of what
-was asked>/, or below out=<folder>. With --json the numbers are printed instead of a table.
+analysis' own:
+{own}
+
+Numbers (JSON) and figures (SVG) go to results/analyses/<name>-<hash of what was asked>/, or below
+out=<folder>. With --json the numbers are printed instead of a table.
 """
 
 import argparse

@@ -112,6 +112,7 @@ def test_a_refusal_imports_nothing_heavy(argument: str) -> None:
         (["activation._target_=torch.nn.ELU", "activation.alpha=2"], "torch.nn.ELU", {"alpha": 2}),
         (["activation=torch.nn.ELU", "activation.alpha=2"], "torch.nn.ELU", {"alpha": 2}),
         (["activation=torch.nn.functional.silu"], "torch.nn.functional.silu", {}),
+        (["activation._target_=torch.nn.ELU", "+activation.alpha=2"], "torch.nn.ELU", {"alpha": 2}),
     ],
 )
 def test_a_function_needs_no_file(
@@ -124,6 +125,20 @@ def test_a_function_needs_no_file(
 def test_an_initialiser_needs_no_file() -> None:
     init = composed(["init=rectifiers.initializers.he", "init.bias=0.1"]).init
     assert (init.target, init.bias) == ("rectifiers.initializers.he", 0.1)
+
+
+def test_smoke_has_no_settings_of_the_default_data() -> None:
+    assert composed(["debug=smoke"]).data.options.keys() == {"root", "download"}
+
+
+@pytest.mark.parametrize("plus", ["", "+"])
+def test_a_callback_and_its_settings_need_no_file(plus: str) -> None:
+    target = "pytorch_lightning.callbacks.EarlyStopping"
+    overrides = [f"+callbacks.mine._target_={target}", f"{plus}callbacks.mine.monitor=val/loss"]
+    callbacks = composed(overrides).callbacks
+    assert callbacks is not None
+    assert callbacks["mine"].target == target
+    assert callbacks["mine"].options == {"monitor": "val/loss"}
 
 
 @pytest.mark.process

@@ -141,7 +141,7 @@ def expand_names(overrides: Sequence[str]) -> list[str]:
     `activation=my_package.my_function` chooses an option that is made here, and settings of a
     function that is named on the command line need no plus."""
     named, expanded = set(), []
-    keys = {each.partition("=")[0] for each in overrides}
+    keys = {each.partition("=")[0] for each in overrides if "=" in each}
     overrides = [
         each.replace("._target_=", "=", 1)
         if (group := each.partition("._target_=")[0]) in BY_NAME and group not in keys
@@ -156,12 +156,11 @@ def expand_names(overrides: Sequence[str]) -> list[str]:
                 ConfigStore.instance().store(group=key, name=name, node=node)
                 named.add(key)
         elif key.endswith("._target_"):
-            named.add(key.removesuffix("._target_"))
+            named.add(key.lstrip("+").removesuffix("._target_"))
     for each in overrides:
-        group, _, setting = each.partition("=")[0].rpartition(".")
+        group, _, setting = each.lstrip("+").partition("=")[0].rpartition(".")
         is_setting = group in named and setting.isidentifier() and setting != "_target_"
-        is_setting &= each[0] not in "+~"
-        expanded.append(f"++{each}" if is_setting else each)
+        expanded.append(f"++{each.lstrip('+')}" if is_setting else each)
     return expanded
 
 
