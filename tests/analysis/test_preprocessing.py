@@ -14,7 +14,7 @@ from rectifiers.runtime.errors import InputError
 def made(tmp_path, *more: str, **settings):
     sizes = ("data.resize_px=8", "data.crop_px=8") if not more else ()
     config = compose_config("model=mlp", *sizes, f"cache_dir={tmp_path}", *more)
-    return analyse(config, **{"images": 9, "components": [1, 10, 64], "shown": 5, **settings})
+    return analyse(config, **{"components": [1, 10, 64], **settings})
 
 
 def test_all_components_rebuild_the_images_and_fewer_rebuild_less(tmp_path) -> None:
@@ -26,9 +26,9 @@ def test_all_components_rebuild_the_images_and_fewer_rebuild_less(tmp_path) -> N
     assert numbers["explained"]["1"] == pytest.approx(
         numbers["eigenvalues"][0] / sum(numbers["eigenvalues"])
     )
-    assert pictures["components"].shape == (5, 1, 8, 8)
+    assert pictures["components"].shape == (36, 1, 8, 8)
     gram = pictures["components"].flatten(1) @ pictures["components"].flatten(1).T
-    torch.testing.assert_close(gram, torch.eye(5, dtype=torch.float64))
+    torch.testing.assert_close(gram, torch.eye(36, dtype=torch.float64))
 
 
 def test_whitened_training_images_have_a_unit_covariance_where_the_variance_is_far_above_epsilon(

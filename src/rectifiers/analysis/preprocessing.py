@@ -1,31 +1,34 @@
 """What preprocessing makes of images: mean image, principal components, reconstructions, whitened
 images."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
+from rich.table import Table
 from torch import Tensor
 
+from rectifiers.analysis import plots
 from rectifiers.analysis.setup import AnalysisSetup
+from rectifiers.analysis.tables import table
 from rectifiers.data.preprocess import COVARIANCE_LIMIT, PixelMoments, eigenbasis
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 
 EPSILONS = {"pca": 1e-5, "zca": 1e-2}  # the course notes', and conf/preprocess/zca.yaml's
+IMAGES, COMPONENTS = 16, 36  # shown
 
 
-def analyse(
-    config: RunConfig, *, images: int, components: Sequence[int], shown: int
-) -> dict[str, Any]:
+def analyse(config: RunConfig, *, components: Sequence[int]) -> dict[str, Any]:
     """Return the numbers and the pictures, which are tensors below `pictures`: [N, C, H, W], of
     pixels from 0 to 1.
 
-    images: of the training split to show. components: numbers k of components to rebuild them from.
-    shown: components
-    to show. explained: the share of variance of the first k components. error: the root mean square
-    of what the reconstruction of the images lacks, in units of a white pixel.
+    components: numbers k of components to rebuild images from. explained: the share of variance of
+    the first k components. error: the root mean square of what the reconstruction of the images
+    lacks, in units of a white pixel.
 
     Raises:
         InputError: where an image has too many numbers for a covariance, or fewer than a k.
@@ -54,7 +57,7 @@ def analyse(
 
         moments = PixelMoments(batches)
         eigenvalues, rows = eigenbasis(moments)
-    pictures, _ = setup.images(images, config.seed)
+    pictures, _ = setup.images(IMAGES, config.seed)
     originals = pictures.double() / PixelMoments.WHITE
     coordinates = (originals - moments.mean).flatten(1) @ rows.T
     rebuilt = {
@@ -75,7 +78,7 @@ def analyse(
         "pictures": {
             "mean": moments.mean[None],
             "originals": originals,
-            "components": rows[:shown].view(-1, *moments.mean.shape),
+            "components": rows[:COMPONENTS].view(-1, *moments.mean.shape),
             **{f"from_{k}": images for k, images in rebuilt.items()},
             **{
                 f"{name}_whitened": whitened(coordinates, eigenvalues, rows, epsilon).view_as(
@@ -108,3 +111,45 @@ def tiles(pictures: Tensor, *, columns: int, each: bool) -> Tensor:
         top, left = i // columns * (height + 1), i % columns * (width + 1)
         sheet[top : top + height, left : left + width] = picture.permute(1, 2, 0)
     return sheet
+
+
+def report(numbers: dict[str, Any]) -> list[Table | str]:
+    """Return what k components keep."""
+    rows = [
+        {"components": int(k), "variance kept, %": 100 * share, "error": numbers["error"][k]}
+        for k, share in numbers["explained"].items()
+    ]
+    title = (
+        f"{numbers['dimensions']} numbers per image, {numbers['training_images']:,} training "
+        "images; error in white pixels"
+    )
+    text = (
+        f"99 % of the variance is in {numbers['components_for_99_pct']} components; the largest "
+        f"variance is {numbers['largest_over_mean']:.1f} times the mean of all"
+    )
+    return [table(title, rows), text]
+
+
+def plot(numbers: dict[str, Any]) -> Figure:
+    """Draw images and what becomes of them, and the first principal components."""
+    pictures = numbers["pictures"]
+    titles = {"mean": "mean image", "originals": "training images"}
+    titles["components"] = f"first {len(pictures['components'])} principal components"
+    for k, share in numbers["explained"].items():
+        titles[f"from_{k}"] = f"from {k} of {numbers['dimensions']} components ({share:.1%})"
+    for name, epsilon in EPSILONS.items():
+        titles[f"{name}_whitened"] = f"whitened, ε = {epsilon:g}"
+    across = min(3, len(titles))
+    down = math.ceil(len(titles) / across)
+    figure = plots.new_figure(3.2 * across, 3.4 * down, numbers["asked"]["data"])
+    for axes in figure.subplots(down, across, squeeze=False).flat:
+        axes.set_axis_off()
+    for axes, (name, title) in zip(figure.axes, titles.items(), strict=False):
+        sheet = tiles(
+            pictures[name],
+            columns=math.ceil(math.sqrt(len(pictures[name]))),
+            each=name == "components" or name.endswith("whitened"),  # these have no common range
+        )
+        axes.imshow(sheet.numpy().squeeze(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        axes.set_title(title, fontsize=9)
+    return figure

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from rectifiers.analysis.setup import finite
 from rectifiers.nn.nonlinearities import outputs, pieces
 from rectifiers.nn.quadrature import normal_mean
+from rectifiers.runs.record import finite
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory import mean_field
 from rectifiers.theory.stability import stability

@@ -6,7 +6,7 @@ from typing import Any
 from rectifiers.analysis import propagation
 from rectifiers.runs.config import RunConfig
 
-SEEDS, IMAGES = 5, 64
+SEEDS = 5
 
 
 def at_the_start(config: RunConfig) -> dict[str, Any]:
@@ -15,7 +15,7 @@ def at_the_start(config: RunConfig) -> dict[str, Any]:
 
     The theory counts what finite width does on average, where it is known; `width` names the units
     per layer."""
-    numbers = propagation.analyse(config, seeds=SEEDS, images=IMAGES, inputs="data")
+    numbers = propagation.analyse(config, seeds=SEEDS, inputs="data")
     layers = [
         {
             "measured": layer["response_second"],
@@ -31,5 +31,5 @@ def at_the_start(config: RunConfig) -> dict[str, Any]:
         "layers": layers,
         "width": numbers["layers"][1]["fan_in"],
         "seeds": SEEDS,
-        "images": IMAGES,
+        "images": propagation.IMAGES,
     }

@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from rectifiers.analysis.setup import AnalysisSetup, finite, generator
+from rectifiers.analysis.setup import AnalysisSetup, generator
 from rectifiers.runs.config import RunConfig
+from rectifiers.runs.record import finite
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import stop_if_requested
