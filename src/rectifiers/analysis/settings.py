@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import yaml
-from annotated_types import MinLen
 from pydantic import Field
 
 from rectifiers.runtime.errors import InputError
@@ -58,10 +57,12 @@ class Fisher(Section):
     inputs: Inputs = Field(
         "data", description="preprocessed training images, or N(0, 1), at the start alone"
     )
-    slopes: Annotated[tuple[Annotated[float, Range(ge=-10, le=10)], ...], MinLen(1)] = Field(
-        (0.0, 0.01, 0.1, 0.25, 0.5),
-        description="0: ReLU; fixed: LReLU, and PReLU",
-        examples=[[0, 0.01, 0.1, 0.25, 0.5]],
+    slopes: Annotated[tuple[Annotated[float, Range(ge=-10, le=10)], ...], Field(min_length=1)] = (
+        Field(
+            (0.0, 0.01, 0.1, 0.25, 0.5),
+            description="0: ReLU; fixed: LReLU, and PReLU",
+            examples=[[0, 0.01, 0.1, 0.25, 0.5]],
+        )
     )
     snapshots: Annotated[int, Range(ge=1, le=50)] = Field(
         3, description="along the training, its start and its end included; 1: the start alone"
@@ -70,8 +71,10 @@ class Fisher(Section):
 
 class Preprocessing(Section):
     images: Annotated[int, Range(ge=1, le=144)] = Field(16, description="shown")
-    components: Annotated[tuple[Annotated[int, Range(ge=1, le=4096)], ...], MinLen(1)] = Field(
-        (1, 4, 16, 64), description="of which images are made again", examples=[[1, 4, 16, 64]]
+    components: Annotated[tuple[Annotated[int, Range(ge=1, le=4096)], ...], Field(min_length=1)] = (
+        Field(
+            (1, 4, 16, 64), description="of which images are made again", examples=[[1, 4, 16, 64]]
+        )
     )
     shown: Annotated[int, Range(ge=1, le=400)] = Field(
         40, description="principal components as images"
