@@ -26,11 +26,12 @@ class Gain(Section):
     depth: Annotated[int, Range(ge=2, le=1000)] = Field(50, description="layers")
     units: Annotated[int, Range(ge=2, le=4096)] = Field(256, description="per layer")
     images: Images = Field(64, description="Gaussian inputs per network")
-    beside: Annotated[tuple[str, ...] | None, Words("a list of names")] = Field(
+    beside: Annotated[
+        tuple[str, ...] | None, Words('a list of names such as ["relu", "prelu"]')
+    ] = Field(
         None,
         description="what the chosen one is compared with, by name; null: everything of "
         "conf/activation",
-        examples=[["relu", "prelu"]],
     )
 
 
@@ -57,12 +58,11 @@ class Fisher(Section):
     inputs: Inputs = Field(
         "data", description="preprocessed training images, or N(0, 1), at the start alone"
     )
-    slopes: Annotated[tuple[Annotated[float, Range(ge=-10, le=10)], ...], Field(min_length=1)] = (
-        Field(
-            (0.0, 0.01, 0.1, 0.25, 0.5),
-            description="0: ReLU; fixed: LReLU, and PReLU",
-            examples=[[0, 0.01, 0.1, 0.25, 0.5]],
-        )
+    slopes: Annotated[
+        tuple[Annotated[float, Range(ge=-10, le=10)], ...],
+        Words("a value such as [0, 0.01, 0.1, 0.25, 0.5]"),
+    ] = Field(
+        (0.0, 0.01, 0.1, 0.25, 0.5), min_length=1, description="0: ReLU; fixed: LReLU, and PReLU"
     )
     snapshots: Annotated[int, Range(ge=1, le=50)] = Field(
         3, description="along the training, its start and its end included; 1: the start alone"
@@ -71,11 +71,9 @@ class Fisher(Section):
 
 class Preprocessing(Section):
     images: Annotated[int, Range(ge=1, le=144)] = Field(16, description="shown")
-    components: Annotated[tuple[Annotated[int, Range(ge=1, le=4096)], ...], Field(min_length=1)] = (
-        Field(
-            (1, 4, 16, 64), description="of which images are made again", examples=[[1, 4, 16, 64]]
-        )
-    )
+    components: Annotated[
+        tuple[Annotated[int, Range(ge=1, le=4096)], ...], Words("a value such as [1, 4, 16, 64]")
+    ] = Field((1, 4, 16, 64), min_length=1, description="of which images are made again")
     shown: Annotated[int, Range(ge=1, le=400)] = Field(
         40, description="principal components as images"
     )

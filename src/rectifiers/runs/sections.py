@@ -67,9 +67,8 @@ class Init(Target):
     first_layer_linear: bool = Field(
         description="whether the first layer, which has no activation before it, gets variance 1/n"
     )
-    fc_std: tuple[Positive, ...] | None = Field(
-        description="fixed standard deviations of the linear layers in order",
-        examples=[[0.01, 0.01, 0.001]],
+    fc_std: Annotated[tuple[Positive, ...] | None, Words("a value such as [0.01, 0.01, 0.001]")] = (
+        Field(description="fixed standard deviations of the linear layers in order")
     )
 
 
