@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import yaml
-from annotated_types import MinLen
 from pydantic import Field
 
 from rectifiers.runtime.errors import InputError
@@ -27,19 +26,15 @@ class Propagation(Section):
 class Gain(Section):
     seeds: Annotated[int, Range(ge=1, le=1000)] = Field(5, description="networks per activation")
     depth: Annotated[int, Range(ge=2, le=1000)] = Field(50, description="layers")
-    beside: Annotated[tuple[str, ...] | None, Words("a list of names")] = Field(
-        None,
-        description="what it is compared with, by name; null: all of conf/activation",
-        examples=[["relu", "prelu"]],
+    beside: Annotated[tuple[str, ...] | None, Words("a list such as [relu,prelu]")] = Field(
+        None, description="what it is compared with, by name; null: all of conf/activation"
     )
 
 
 class Fisher(Section):
     seeds: Annotated[int, Range(ge=2, le=1000)] = Field(5, description="runs per arm")
-    slopes: Annotated[tuple[Slope, ...], MinLen(1)] = Field(
-        (0.0, 0.01, 0.1, 0.25, 0.5),
-        description="0: ReLU; fixed: LReLU, and PReLU",
-        examples=[[0, 0.01, 0.1, 0.25, 0.5]],
+    slopes: Annotated[tuple[Slope, ...], Words("a list such as [0,0.1,0.5]")] = Field(
+        (0.0, 0.01, 0.1, 0.25, 0.5), min_length=1, description="0: ReLU; fixed: LReLU, and PReLU"
     )
     snapshots: Annotated[int, Range(ge=1, le=50)] = Field(
         3, description="along the training, its start and its end included; 1: the start alone"
@@ -47,8 +42,8 @@ class Fisher(Section):
 
 
 class Preprocessing(Section):
-    components: Annotated[tuple[Components, ...], MinLen(1)] = Field(
-        (1, 4, 16, 64), description="from which images are rebuilt", examples=[[1, 4, 16, 64]]
+    components: Annotated[tuple[Components, ...], Words("a list such as [1,4,16]")] = Field(
+        (1, 4, 16, 64), min_length=1, description="from which images are rebuilt"
     )
 
 

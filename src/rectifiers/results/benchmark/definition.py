@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from annotated_types import MinLen
 from pydantic import Field
 
 from rectifiers.runs.identity import run_id, without
@@ -29,7 +28,7 @@ class Task(Section):
     size: Size = Field(description="quick: minutes on two cores; full: for a GPU or a night")
     title: str = Field(description="what it asks, in words")
     overrides: tuple[str, ...] = Field(description="as typed after train.py, besides `always`")
-    rates: Annotated[tuple[Positive, ...], MinLen(2)] = Field(
+    rates: Annotated[tuple[Positive, ...], Field(min_length=2)] = Field(
         description="the learning rates that are searched"
     )
     reach: Positive | None = Field(
