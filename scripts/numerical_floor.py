@@ -23,8 +23,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import product
 from pathlib import Path
 
+from rectifiers.results.frame import code_of, machine_of
 from rectifiers.results.numerical_floor import DIVERGED, FILE, SUFFIX, rounding_table
-from rectifiers.results.origin import code_of, machine_of
 from rectifiers.runs import record as records
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.files import write_text
