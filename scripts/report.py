@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Group
 
 from rectifiers.claims import records as claim_records
 from rectifiers.claims import report as claims_report
@@ -28,16 +27,24 @@ from rectifiers.claims.claims import arm_hash, claim_exclusion_reason, claims, r
 from rectifiers.claims.judge import answer, check_rates
 from rectifiers.results import tables
 from rectifiers.results.benchmark import readme
-from rectifiers.results.comparison import compare
 from rectifiers.results.eligibility import CLAIM, PLACE, described, exclusion_reason, known
 from rectifiers.results.generated import filled, refuse_stale, stale_files, write_or_check
-from rectifiers.results.listing import Run, find, gather, select, usual_protocol
+from rectifiers.results.listing import (
+    Run,
+    compare,
+    comparison_table,
+    find,
+    gather,
+    runs_table,
+    select,
+    summaries,
+    usual_protocol,
+)
 from rectifiers.results.numerical_floor import rounding_table
-from rectifiers.results.terminal import comparison_table, runs_table, summaries
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import science
 from rectifiers.runs.record import Record, TrainingRecord
-from rectifiers.runtime.console import ignore_broken_pipe, wide_stdout
+from rectifiers.runtime.console import ignore_broken_pipe
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, write_text
 from rectifiers.runtime.programs import cli_errors
@@ -56,7 +63,7 @@ CHECKS = (
     "performance.py --check",
     "picture.py --check",
 )
-Outcome = tuple[Any, str | Group]  # of a command: plain data for --json, and the same in words
+Outcome = tuple[Any, str]  # of a command: plain data for --json, and the same in words
 
 
 def collect(runs: Path) -> Outcome:
@@ -359,8 +366,6 @@ def main() -> None:
     with ignore_broken_pipe():
         if as_json:
             print(json.dumps(outcome, indent=1))
-        elif isinstance(words, Group):
-            wide_stdout().print(words, highlight=False)
         elif words:
             print(words)
     if isinstance(outcome, dict) and outcome.get("stale"):

@@ -23,8 +23,8 @@ from rectifiers.claims.judge import (
 )
 from rectifiers.claims.measures import MEASURES, error, has_diverged
 from rectifiers.results.eligibility import SAME_IMAGES
+from rectifiers.results.frame import code_of, machine_of
 from rectifiers.results.layout import Line, Table
-from rectifiers.results.origin import code_of, machine_of
 from rectifiers.results.tables import layout
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError

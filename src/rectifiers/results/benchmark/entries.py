@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from rectifiers.claims.measures import dead_share, has_diverged
 from rectifiers.results.benchmark.definition import Benchmark
-from rectifiers.results.origin import machine_of
+from rectifiers.results.frame import machine_of
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.record_parts import Count, Number, Percent, Positive, Rate
 from rectifiers.runs.trust import check_overrides
