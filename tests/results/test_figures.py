@@ -27,10 +27,6 @@ def test_every_protocol_stands_in_the_figure_and_the_bytes_are_the_same_again(
     assert (tmp_path / "b.svg").read_text() == text
 
 
-def test_one_protocol_makes_no_figure() -> None:
-    assert error_against_cost(record("center")) is None
-
-
 def test_bars_are_the_interval_and_costs_are_on_a_logarithmic_axis(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
