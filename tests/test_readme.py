@@ -1,14 +1,12 @@
 """The README says what is: a screen of it, with a picture, a run and findings that follow from the
 records."""
 
-import csv
 import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from statistics import fmean
 
 import pytest
 
@@ -16,10 +14,6 @@ from conftest import ROOT, compose_config
 from rectifiers.runs.identity import run_id, science
 
 README = (ROOT / "README.md").read_text()
-
-
-def test_the_readme_is_of_one_sitting() -> None:
-    assert len(README.splitlines()) <= 200
 
 
 def test_the_first_result_is_of_the_run_that_make_train_makes() -> None:

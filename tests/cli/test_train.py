@@ -153,6 +153,13 @@ def test_a_run_writes_nothing_outside_its_folders(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "elsewhere", "runs"]
 
 
+def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
+    done = train(*TINY, *places(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.splitlines()[-1]).is_file()
+    assert "rerun=true" in train(*TINY, *places(tmp_path)).stdout
+
+
 @pytest.mark.process
 def test_bad_data_gets_one_sentence_and_a_traceback_only_on_request(tmp_path: Path) -> None:
     arguments = (*places(tmp_path), "data=folder", f"data.root={tmp_path}/nowhere")

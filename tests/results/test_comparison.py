@@ -61,21 +61,6 @@ def test_results_have_intervals_and_a_paired_test(pair: tuple[Record, Record]) -
     )  # as in TABLES.md, seed 0
 
 
-def test_a_run_beside_itself_does_not_differ(pair: tuple[Record, Record]) -> None:
-    compared = compare(pair[0], pair[0])
-    assert [compared[part] for part in ("configuration", "training", "provenance", "choices")] == [
-        {},
-        {},
-        {},
-        {},
-    ]
-    assert compared["results"]["dense"]["paired"] == {
-        "only_one_right": 0,
-        "only_other_right": 0,
-        "p": 1.0,
-    }
-
-
 @pytest.mark.parametrize(
     "change",
     [
