@@ -1,12 +1,14 @@
 """The README says what is: a screen of it, with a picture, a run and findings that follow from the
 records."""
 
+import csv
 import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 

@@ -1,6 +1,7 @@
 """scripts/report.py: every sub-command answers in words and in JSON."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys

@@ -19,6 +19,7 @@ from pytorch_lightning.callbacks import Callback
 from conftest import TINY, compose_config, numbers, same_bits
 from made_up import altered
 from photos import jpeg, photo
+from processes import alone, start, wait_for
 from rectifiers.data.datamodule import TrainDataset
 from rectifiers.evaluation.counters import Errors
 from rectifiers.evaluation.result import Result
