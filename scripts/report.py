@@ -25,8 +25,7 @@ from rectifiers.claims import records as claim_records
 from rectifiers.claims import report as claims_report
 from rectifiers.claims.claims import arm_hash, claim_exclusion_reason, claims, runs_of, search_runs
 from rectifiers.claims.judge import answer, check_rates
-from rectifiers.results import tables
-from rectifiers.results.benchmark import readme
+from rectifiers.results import readme, tables
 from rectifiers.results.eligibility import CLAIM, PLACE, described, exclusion_reason, known
 from rectifiers.results.generated import filled, refuse_stale, stale_files, write_or_check
 from rectifiers.results.listing import (
