@@ -8,7 +8,7 @@ from rectifiers.results.benchmark.definition import Benchmark, Size, Task
 from rectifiers.results.benchmark.entries import BASELINES, EntryResults
 from rectifiers.results.benchmark.ranking import Ranked, rank
 from rectifiers.results.benchmark.standing import Standing, incomplete, paired, scores, standing
-from rectifiers.results.layout import Estimate, Line, Table
+from rectifiers.results.layout import Line, Table
 
 HEAD = """# The rectifier benchmark
 
@@ -70,11 +70,11 @@ def render_markdown(
 
 
 def _linked(table: Table, with_card: Collection[str]) -> Table:
-    def cell(head: str, shown: str | Estimate) -> str | Estimate:
+    def cell(head: str, shown: str) -> str:
         has_card = head == "entry" and shown in with_card
         return f"[{shown}](../cards/{shown}.md)" if has_card else shown
 
-    lines = [Line([*map(cell, table.head, line.cells)], line.runs) for line in table.lines]
+    lines = [Line([*map(cell, table.head, line.cells)]) for line in table.lines]
     return replace(table, lines=lines)
 
 
