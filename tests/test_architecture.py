@@ -21,7 +21,7 @@ PACKAGES = {
     "results.benchmark": {"jinja2", "matplotlib", "rich"},
     "tracking": {"psutil", "pytorch_lightning", "wandb", "wandb_workspaces"},
     "training": {"pytorch_lightning", "torchmetrics"},
-    "analysis": {"matplotlib", "rich"},
+    "analysis": {"matplotlib", "rich", "torchvision"},
     "cli": {"hydra", "omegaconf", "rich"},
 }
 TOP_LEVEL = {"runner": "cli"}  # modules beside the packages, with the one that each belongs to
