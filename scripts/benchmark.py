@@ -50,7 +50,7 @@ LEADERBOARD = "python scripts/benchmark.py leaderboard"  # what writes all of th
 IMAGE = re.compile(
     r"^!\[.*\n\n", re.MULTILINE
 )  # a figure in Markdown, which a terminal does not show
-KINDS = (".md", ".svg", ".html", ".json")  # of a card's files
+KINDS = (".md", ".svg", ".json")  # of a card's files
 
 
 def run(arguments: list[str], jobs: int | None, results: Path) -> None:
@@ -88,38 +88,31 @@ def with_other_sizes(results: Path, found: EntryResults) -> EntryResults:
 
 
 def write_card(results: Path, entry: str, entries: Mapping[str, EntryResults]) -> Path:
-    """Write the card of an entry from its records: Markdown, figure and HTML; return the Markdown's
+    """Write the card of an entry from its records, Markdown and figure; return the Markdown's
     path."""
     card, path = cards.load(results / "cards" / f"{entry}.json"), results / "cards" / f"{entry}.md"
     said = description(card, entries[entry], entries)
     write_svg(
         figure(benchmark(), card, entries[entry], entries), path.with_suffix(".svg"), entry, said
     )
-    for each, text in card_texts(path, entries).items():
-        write_text(each, text)
+    write_text(path, card_text(path, entries))
     return path
 
 
-def card_texts(path: Path, entries: Mapping[str, EntryResults]) -> dict[Path, str]:
-    """Return what a card is to say as Markdown, whose path is given, and as HTML around the figure
-    that is there."""
+def card_text(path: Path, entries: Mapping[str, EntryResults]) -> str:
+    """Return what the card at `path` is to say as Markdown."""
     card = cards.load(path.with_suffix(".json"))
     read = cards.chapters(benchmark(), card, entries[path.stem], entries)
-    html = card_page.render_html(benchmark(), card, read, path.with_suffix(".svg").read_text())
-    return {
-        path: card_page.render_markdown(benchmark(), card, read),
-        path.with_suffix(".html"): html,
-    }
+    return card_page.render_markdown(benchmark(), card, read)
 
 
 def stale_card(path: Path, entries: Mapping[str, EntryResults]) -> list[Path]:
-    """Return the committed files of a card that are not what its records say; git leaves out its
-    HTML."""
+    """Return the committed files of a card that are not what its records say."""
     drawn = path.with_suffix(".svg")
     said = description(cards.load(path.with_suffix(".json")), entries[path.stem], entries)
     if not drawn.is_file() or f">{escape(said)}<" not in drawn.read_text():
         return [drawn]
-    return stale_files({path: card_texts(path, entries)[path]})
+    return stale_files({path: card_text(path, entries)})
 
 
 def checked_entries(results: Path) -> dict[str, EntryResults]:

@@ -18,7 +18,7 @@ PACKAGES = {
     "runs": {"filelock"},
     "results": {"matplotlib", "pandas", "rich"},
     "claims": {"jinja2", "matplotlib"},
-    "results.benchmark": {"jinja2", "matplotlib", "rich"},
+    "results.benchmark": {"matplotlib", "rich"},
     "tracking": {"psutil", "pytorch_lightning", "wandb", "wandb_workspaces"},
     "training": {"pytorch_lightning", "torchmetrics"},
     "analysis": {"matplotlib", "rich", "torchvision"},

@@ -83,23 +83,23 @@ def _chain(entry: Entry, depth: int) -> Any:
 
 
 def _paper(entry: Entry) -> dict[str, Any]:
-    from rectifiers.analysis.card.paper import on_paper
+    from rectifiers.analysis.card.paper import theory_section
     from rectifiers.analysis.card.trainability import Chain
 
     chain = Chain(entry.configuration(benchmark().tasks[DEEP])[0])
-    return on_paper(chain.activation, chain.weight_variance)
+    return theory_section(chain.activation, chain.weight_variance)
 
 
 def _start(entry: Entry) -> dict[str, Any]:
-    from rectifiers.analysis.card.start import at_the_start
+    from rectifiers.analysis.card.start import init_section
 
-    return at_the_start(entry.configuration(benchmark().tasks[DEEP])[0])
+    return init_section(entry.configuration(benchmark().tasks[DEEP])[0])
 
 
 def _trains(entry: Entry) -> dict[str, Any]:
-    from rectifiers.analysis.card.trainability import MAP_DEPTHS, RATE_DEPTHS, what_trains
+    from rectifiers.analysis.card.trainability import MAP_DEPTHS, RATE_DEPTHS, trainability_section
 
-    return what_trains(
+    return trainability_section(
         {depth: _chain(entry, depth) for depth in sorted({*MAP_DEPTHS, *RATE_DEPTHS})}
     )
 

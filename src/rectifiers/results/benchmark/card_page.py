@@ -1,13 +1,10 @@
-"""A card as Markdown and as one HTML file, from its chapters."""
+"""A card as Markdown, from its chapters."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from rectifiers.results.benchmark.card import Card, Chapter
 from rectifiers.results.benchmark.definition import Benchmark
 from rectifiers.results.layout import markdown
-
-HERE = Path(__file__).parent
 
 
 def facts(benchmark: Benchmark, card: Card) -> str:
@@ -36,21 +33,3 @@ def render_markdown(benchmark: Benchmark, card: Card, chapters: Sequence[Chapter
             rows = ([str(cell) for cell in line.cells] for line in table.lines)
             parts.append(markdown(table.head, rows).rstrip("\n"))
     return "\n\n".join(parts) + "\n"
-
-
-def render_html(benchmark: Benchmark, card: Card, chapters: Sequence[Chapter], svg: str) -> str:
-    """Return the card as one HTML file with its figure, which asks for nothing from anywhere."""
-    from jinja2 import (
-        Environment,
-        FileSystemLoader,
-        StrictUndefined,
-    )  # here and not above: only this needs it
-    from markupsafe import Markup
-
-    environment = Environment(
-        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined
-    )
-    figure = Markup(svg[svg.index("<svg") :])  # drawn here, from numbers
-    return environment.get_template("card.html.j2").render(
-        card=card, facts=facts(benchmark, card), chapters=chapters, figure=figure
-    )
