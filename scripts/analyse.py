@@ -22,7 +22,6 @@ out=<folder>. With --json the numbers are printed instead of a table.
 import argparse
 import json
 import sys
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,51 +67,31 @@ def analyse(name: str, arguments: list[str]) -> tuple[dict[str, Any], Path]:
     root = Path(out[-1].removeprefix("out=")) if out else RESULTS
     check_writable("out", root)
     overrides = [argument for argument in arguments if argument not in out]
-    compute = import_module(f"rectifiers.analysis.{name}").analyse
-    if name == "responses":
-        numbers = compute(finished_run(overrides), **settings)
-        asked = {"run": numbers["run"]}
-    else:
-        if name == "fisher":
-            overrides = [*defaults(overrides), *overrides]
-        check_arguments(overrides, all_keys)
-        composed, choices = compose_with_choices(overrides)
-        config = resolve(composed)
-        numbers = compute(config, **settings)
-        asked = describe(overrides, choices)
-        if name in ("gain", "phase"):  # which look at nothing else
-            asked = {"activation": config.activation.as_dict()}
+    if name == "fisher":
+        overridden = {override.partition("=")[0] for override in overrides}
+        overrides += [d for d in FISHER_DEFAULTS if d.partition("=")[0] not in overridden]
+    module = import_module(f"rectifiers.analysis.{name}")
+    config, choices = (finished_run if name == "responses" else configuration)(overrides)
+    asked = {group: choices.get(group) for group in GROUPS} | {"overrides": sorted(overrides)}
+    numbers = module.analyse(config, **settings)
     return {"analysis": name, "asked": {**asked, **settings}, **numbers}, root
 
 
-def finished_run(arguments: list[str]) -> RunConfig:
-    """Return the configuration of the run that `run=` names."""
+def configuration(overrides: list[str]) -> tuple[RunConfig, Choices]:
+    """Return the configuration that train.py would have, and the options that were chosen."""
+    check_arguments(overrides, all_keys)
+    config, choices = compose_with_choices(overrides)
+    return resolve(config), choices
+
+
+def finished_run(arguments: list[str]) -> tuple[RunConfig, Choices]:
+    """Return the configuration of the run that `run=` names, and the options that were chosen."""
     trust, arguments = split_trust(arguments)
     values = dict(argument.partition("=")[::2] for argument in arguments)
     if not values.get("run"):
         raise InputError("no run is given; call scripts/analyse.py responses run=<id or folder>")
-    return of_run(values.pop("run"), values, trust)[0]
-
-
-def defaults(overrides: list[str]) -> Iterator[str]:
-    """Yield the defaults of `fisher` whose keys are not overridden."""
-    overridden = {override.partition("=")[0] for override in overrides}
-    for default in FISHER_DEFAULTS:
-        if default.partition("=")[0] not in overridden:
-            yield default
-
-
-def describe(overrides: list[str], choices: Choices) -> dict[str, Any]:
-    """Return each group's option with the keys that were changed in it, and the other overrides."""
-    groups: dict[str, Any] = {group: choices[group] for group in GROUPS}
-    others = []
-    for override in overrides:
-        group, _, key = override.partition(".")
-        if group in GROUPS and "=" in key:
-            groups[group] += f" {key}"
-        elif override.partition("=")[0] not in GROUPS:
-            others.append(override)
-    return {**groups, "others": sorted(others)}
+    config, choices, _ = of_run(values.pop("run"), values, trust)
+    return config, choices
 
 
 def save(root: Path, numbers: dict[str, Any], figure: "Figure") -> list[Path]:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from conftest import compose_config
-from rectifiers.analysis.preprocessing import analyse, tiles, whitened
+from rectifiers.analysis.preprocessing import analyse, whitened
 from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.data.preprocess import PixelMoments, eigenbasis
 from rectifiers.runtime.errors import InputError
@@ -61,11 +61,3 @@ def test_images_of_imagenets_size_are_refused(tmp_path) -> None:
         made(tmp_path, "data.resize_px=256", "data.crop_px=224")
     with pytest.raises(InputError, match=r"components=65 is more than the 64 numbers of an image"):
         made(tmp_path, components=[65])
-
-
-def test_tiles_keep_every_picture_in_its_place() -> None:
-    pictures = torch.arange(5.0).view(5, 1, 1, 1).expand(5, 3, 2, 2)
-    sheet = tiles(pictures, columns=3, each=False)
-    assert sheet.shape == (5, 8, 3)
-    assert [float(sheet[0, x, 0]) for x in (0, 3, 6)] == [0, 0.25, 0.5]
-    assert [float(sheet[3, x, 0]) for x in (0, 3)] == [0.75, 1]

@@ -14,7 +14,7 @@ MISH = results("mish", [1.0, 2.0, 3.0, 4.0, 5.0])
 
 def test_card_has_every_chapter_and_its_numbers(tmp_path: Path) -> None:
     paths = card(MISH, RELU).write(tmp_path)
-    assert [path.name for path in paths] == ["mish.md", "mish.svg", "mish.html"]
+    assert [path.name for path in paths] == ["mish.md", "mish.svg"]
     text, page = paths[0].read_text(), paths[2].read_text()
     for part in (
         "| beats ReLU, probability | 0.79 (0.",
@@ -58,11 +58,3 @@ def test_parts_not_measured_give_the_reason(tmp_path: Path) -> None:
     assert text.count(f"Not measured: {reason}") == 4
     assert f"easy: {reason}." in text
     assert len(made.write(tmp_path)) == 3
-
-
-def test_html_escapes_what_a_user_gave() -> None:
-    script = "<script>alert(1)</script>"
-    entry = results("mish", [1.0] * 5, refused={"deep": script})
-    page = card(entry, paper=script).html("<svg></svg>")
-    assert "<script" not in page
-    assert "&lt;script" in page

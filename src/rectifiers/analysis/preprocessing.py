@@ -5,10 +5,10 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
 from matplotlib.figure import Figure
 from rich.table import Table
 from torch import Tensor
+from torchvision.utils import make_grid
 
 from rectifiers.analysis import plots
 from rectifiers.analysis.setup import AnalysisSetup
@@ -96,23 +96,6 @@ def whitened(coordinates: Tensor, eigenvalues: Tensor, rows: Tensor, epsilon: fl
     return coordinates / (eigenvalues + epsilon).sqrt() @ rows
 
 
-def tiles(pictures: Tensor, *, columns: int, each: bool) -> Tensor:
-    """Return [H, W, C] with `pictures` [N, C, h, w] side by side, scaled to 0..1, each by itself or
-    all alike."""
-    n, channels, height, width = pictures.shape
-    dims = (1, 2, 3) if each else (0, 1, 2, 3)
-    low, high = pictures.amin(dims, keepdim=True), pictures.amax(dims, keepdim=True)
-    scaled = (pictures - low) / (high - low).clamp_min(1e-12)
-    lines = -(-n // columns)
-    sheet = torch.ones(
-        lines * (height + 1) - 1, columns * (width + 1) - 1, channels, dtype=pictures.dtype
-    )
-    for i, picture in enumerate(scaled):
-        top, left = i // columns * (height + 1), i % columns * (width + 1)
-        sheet[top : top + height, left : left + width] = picture.permute(1, 2, 0)
-    return sheet
-
-
 def report(numbers: dict[str, Any]) -> list[Table | str]:
     """Return what k components keep."""
     rows = [
@@ -145,11 +128,10 @@ def plot(numbers: dict[str, Any]) -> Figure:
     for axes in figure.subplots(down, across, squeeze=False).flat:
         axes.set_axis_off()
     for axes, (name, title) in zip(figure.axes, titles.items(), strict=False):
-        sheet = tiles(
-            pictures[name],
-            columns=math.ceil(math.sqrt(len(pictures[name]))),
-            each=name == "components" or name.endswith("whitened"),  # these have no common range
-        )
-        axes.imshow(sheet.numpy().squeeze(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        columns = math.ceil(math.sqrt(len(pictures[name])))
+        alone = name == "components" or name.endswith("whitened")  # these have no common range
+        style: dict[str, Any] = {"padding": 1, "pad_value": 1, "normalize": True}
+        sheet = make_grid(pictures[name], columns, scale_each=alone, **style)
+        axes.imshow(sheet.permute(1, 2, 0).numpy(), interpolation="nearest")
         axes.set_title(title, fontsize=9)
     return figure

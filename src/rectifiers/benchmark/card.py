@@ -5,7 +5,6 @@ The measured parts are plain dictionaries of `rectifiers.analysis.card`. Each is
 as soon as it is done, so an interrupted card goes on."""
 
 import functools
-import html
 import json
 import math
 import os
@@ -57,24 +56,6 @@ SIGNAL = {
     "off": "from 1.1",
     "gradient": "log10 of the gradients left",
 }
-PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{title}: a card of the rectifier benchmark</title>
-<style>
-  body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto }}
-  table {{ border-collapse: collapse; margin: 1rem 0 }}
-  td, th {{ padding: .2rem .7rem; border-bottom: 1px solid #8886; text-align: right }}
-  td:first-child, th:first-child {{ text-align: left }}
-  svg {{ max-width: 100%; height: auto; background: white }}
-</style>
-<h1>{title}</h1>
-<p>{facts}</p>
-{figure}
-{chapters}
-</html>
-"""
 
 
 @dataclass(frozen=True)
@@ -123,27 +104,12 @@ class Card:
             parts += [f"## {chapter.title}", *chapter.text, *(t.rstrip("\n") for t in tables)]
         return "\n\n".join(parts) + "\n"
 
-    def html(self, svg: str) -> str:
-        """Return the card as one HTML file that loads nothing; `svg` is its figure."""
-        parts = []
-        for chapter in self.chapters():
-            parts.append(f"<h2>{html.escape(chapter.title)}</h2>")
-            parts += [f"<p>{html.escape(sentence)}</p>" for sentence in chapter.text]
-            parts += [table.to_html(index=False, border=0) for table in chapter.tables]
-        return PAGE.format(
-            title=html.escape(self.results.entry),
-            facts=html.escape(self.facts()),
-            figure=svg[svg.index("<svg") :],
-            chapters="\n".join(parts),
-        )
-
     def write(self, folder: Path) -> list[Path]:
-        """Write <entry>.md, .svg and .html into `folder`; return their paths."""
+        """Write <entry>.md and .svg into `folder`; return their paths."""
         name = self.results.entry
-        paths = [folder / f"{name}{suffix}" for suffix in (".md", ".svg", ".html")]
+        paths = [folder / f"{name}{suffix}" for suffix in (".md", ".svg")]
         write_text(paths[0], self.markdown())
         write_svg(figure(self), paths[1], name)
-        write_text(paths[2], self.html(paths[1].read_text()))
         return paths
 
 
@@ -182,24 +148,26 @@ def _cached(config: RunConfig, name: str, make: Callable[[], dict[str, Any]]) ->
 
 
 def _measure_paper(entry: Entry, config: RunConfig) -> dict[str, Any]:
-    from rectifiers.analysis.card.paper import on_paper
+    from rectifiers.analysis.card.paper import theory_section
     from rectifiers.analysis.card.trainability import Chain
 
     chain = Chain(config)
-    return on_paper(chain.activation, chain.weight_variance)
+    return theory_section(chain.activation, chain.weight_variance)
 
 
 def _measure_start(entry: Entry, config: RunConfig) -> dict[str, Any]:
-    from rectifiers.analysis.card.start import at_the_start
+    from rectifiers.analysis.card.start import init_section
 
-    return at_the_start(config)
+    return init_section(config)
 
 
 def _measure_trains(entry: Entry, config: RunConfig) -> dict[str, Any]:
-    from rectifiers.analysis.card.trainability import MAP_DEPTHS, RATE_DEPTHS, what_trains
+    from rectifiers.analysis.card.trainability import MAP_DEPTHS, RATE_DEPTHS, trainability_section
 
     depths = sorted({*MAP_DEPTHS, *RATE_DEPTHS})
-    return what_trains({depth: config.replaced({"model.depth": depth - 1}) for depth in depths})
+    return trainability_section(
+        {depth: config.replaced({"model.depth": depth - 1}) for depth in depths}
+    )
 
 
 def _measure_cost(entry: Entry, config: RunConfig) -> dict[str, Any]:

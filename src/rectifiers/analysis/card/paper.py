@@ -27,7 +27,7 @@ CURVE = 81  # points from -4 to 4
 CORRELATION_LAYERS = 100
 
 
-def on_paper(activation: nn.Module, weight_variance: float) -> dict[str, Any]:
+def theory_section(activation: nn.Module, weight_variance: float) -> dict[str, Any]:
     """Return the theory of wide chains with `activation` and weights of variance weight_variance /
     n, no biases.
 

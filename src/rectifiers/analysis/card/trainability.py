@@ -31,7 +31,7 @@ SEED = 0
 SMALLEST, LARGEST = 1e-6, 1e6  # of a variance at which a depth scale is asked for
 
 
-def what_trains(configs: Mapping[int, RunConfig]) -> dict[str, Any]:
+def trainability_section(configs: Mapping[int, RunConfig]) -> dict[str, Any]:
     """Return the loss after STEPS steps of chains of each depth, by gain and by learning rate.
 
     configs: by depth. A cell is the mean loss of the last steps, at the first of MAP_RATES that
