@@ -155,6 +155,13 @@ def test_a_run_writes_nothing_outside_its_folders(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "elsewhere", "runs"]
 
 
+def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
+    done = train(*TINY, *places(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.splitlines()[-1]).is_file()
+    assert "rerun=true" in train(*TINY, *places(tmp_path)).stdout
+
+
 @pytest.mark.process
 def test_bad_data_gets_one_sentence_and_a_traceback_only_on_request(tmp_path: Path) -> None:
     arguments = (*places(tmp_path), "data=folder", f"data.root={tmp_path}/nowhere")
@@ -267,3 +274,20 @@ def test_a_run_that_diverges_says_where_and_ends_with_status_1(tmp_path: Path) -
     assert (
         "This run exists already. It diverged; a lower optim.lr makes another run." in again.stdout
     )
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("sweep", [[], ["--multirun", "seed=0,1"]])
+def test_devices_start_the_command_again_under_torchrun(tmp_path: Path, sweep: list[str]) -> None:
+    command = [sys.executable, "train.py", *sweep, *TINY, *places(tmp_path), "trainer=ddp_cpu"]
+    done = run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    records = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/record.json")]
+    assert [record["compute"]["processes"] for record in records] == [2] * (2 if sweep else 1)
+
+
+@pytest.mark.process
+def test_a_refusal_under_restarted_ranks_is_said_once(tmp_path: Path) -> None:
+    command = [sys.executable, "train.py", *places(tmp_path), "trainer.devices=2", "optim.lrr=1"]
+    done = run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)

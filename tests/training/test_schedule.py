@@ -1,15 +1,19 @@
 """When the learning rate changes."""
 
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from pytorch_lightning.callbacks import Callback
 
-from conftest import compose_config
+from conftest import compose_config, same_bits
 from rectifiers.training.build import build_schedule
 from rectifiers.training.optim import Schedule, multistep, plateau
+from rectifiers.training.run import train
 
 STEPS = 3  # of an epoch
 
@@ -76,3 +80,51 @@ def test_a_drop_divides_by_the_factor() -> None:
 def test_no_rate_drops_after_the_last_epoch() -> None:
     overrides = ("scheduler=multistep", "scheduler.milestones=[2]", "trainer.max_epochs=2")
     assert build_schedule(compose_config(*overrides)).drop_epochs([50.0, 50.0]) == []
+
+
+class Rates(Callback):
+    """Keeps the rate of each step, and interrupts the training before step `stop`."""
+
+    def __init__(self, stop: int | None = None) -> None:
+        self.stop, self.rates = stop, dict[int, float]()
+
+    def on_before_optimizer_step(self, trainer: Any, module: Any, optimizer: Any) -> None:
+        self.rates[trainer.global_step] = optimizer.param_groups[0]["lr"]
+
+    def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.global_step == self.stop:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        ("scheduler=plateau", "scheduler.patience=1", "optim.lr=1e-9"),
+        ("scheduler=multistep", "scheduler.milestones=[1,3]", "scheduler.warmup_epochs=1"),
+        ("scheduler=cosine", "scheduler.warmup_epochs=1"),
+        ("optim=adamw", "scheduler=cosine"),
+    ],
+)
+def test_rates_after_a_kill_at_each_step_are_those_of_a_straight_run(
+    tiny, tmp_path: Path, scheduler: tuple[str, ...]
+) -> None:
+    common = (*scheduler, "data.batch_size=512", "trainer.max_epochs=4", "evaluation=center")
+    straight = Rates()
+    whole = train(tiny(*common, f"runs_dir={tmp_path}/straight"), {}, callbacks=[straight])
+    resumed: dict[int, float] = {}
+    for step in range(1, len(straight.rates)):
+        rates = Rates(stop=step)
+        with pytest.raises(KeyboardInterrupt):
+            train(tiny(*common, "checkpoint.every_n_steps=1"), {}, callbacks=[rates])
+        resumed |= rates.rates
+    last = Rates()
+    outcome = train(tiny(*common, "checkpoint.every_n_steps=1"), {}, callbacks=[last])
+    assert len(set(straight.rates.values())) > 2
+    assert resumed | last.rates == straight.rates
+    assert outcome.record.drop_epochs == whole.record.drop_epochs
+    states = [
+        torch.load(made.path.with_name("last.ckpt"), weights_only=True)["state_dict"]
+        for made in (whole, outcome)
+    ]
+    assert same_bits(*states)

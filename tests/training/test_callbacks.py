@@ -1,0 +1,107 @@
+"""Callbacks of Lightning and of the user, from the configuration."""
+
+import signal
+from pathlib import Path
+
+import pytest
+from pytorch_lightning.callbacks import Callback
+
+from conftest import TINY, same_bits
+from processes import alone, finish, start, wait_for
+from rectifiers.runs import record as records
+from rectifiers.runtime.errors import InputError
+from rectifiers.training.checkpoints import AtomicCheckpointIO
+from rectifiers.training.run import train
+
+STOPPING = (
+    "callbacks=early_stopping",
+    "callbacks.early_stopping.patience=2",
+    "optim.lr=1e-9",  # the error does not fall
+    "trainer.max_epochs=9",
+    "evaluation=center",
+)
+
+
+class Counter(Callback):
+    """A callback of a user's own."""
+
+    def __init__(self, start: int = 0) -> None:
+        self.start = start
+
+
+def state(path: Path) -> dict:
+    return AtomicCheckpointIO().load_checkpoint(path.with_name("last.ckpt"))["state_dict"]
+
+
+def test_early_stopping_ends_a_run_and_its_record_says_so(tiny) -> None:
+    record = train(tiny(*STOPPING), {}).record
+    assert (record.status, record.stopped_by, record.epochs) == ("finished", "EarlyStopping", 3)
+    assert records.load(tiny().runs_dir / record.run / "record.json") == record
+    assert train(tiny("trainer.max_epochs=1"), {}).record.stopped_by is None
+
+
+def test_a_run_killed_after_it_was_stopped_trains_no_further(
+    tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = train(tiny(*STOPPING, f"runs_dir={tmp_path}/whole"), {})
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("rectifiers.training.run.test", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(tiny(*STOPPING), {})
+    outcome = train(tiny(*STOPPING), {})
+    assert outcome.record.epochs == whole.record.epochs
+    assert outcome.record.stopped_by == "EarlyStopping"
+    assert same_bits(state(whole.path), state(outcome.path))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("options", [STOPPING, ("callbacks=model_checkpoint",)])
+def test_a_killed_run_with_callbacks_ends_with_the_same_bits(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    steps = ("checkpoint.every_n_steps=2", "data.batch_size=64", "threads=1")
+    paths = []
+    for place, is_killed in ((tmp_path / "whole", False), (tmp_path / "killed", True)):
+        command = alone(place, *TINY, *options, *steps)
+        if is_killed:
+            process = start(command)
+            wait_for(lambda place=place: list(place.glob("runs/*/last.ckpt")), process)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        finish(command)
+        paths += place.glob("runs/*/record.json")
+    assert same_bits(*map(state, paths))
+
+
+def test_model_checkpoint_keeps_the_best_weights_in_the_runs_folder(tiny) -> None:
+    outcome = train(tiny("callbacks=[model_checkpoint,early_stopping]", "logger=none"), {})
+    (kept,) = (outcome.path.parent / "checkpoints").iterdir()
+    assert kept.suffix == ".ckpt"
+
+
+def test_a_callback_of_the_users_own_is_built(tiny) -> None:
+    name = f"{Counter.__module__}.{Counter.__name__}"
+    config = tiny(f"+callbacks.mine._target_={name}", "+callbacks.mine.start=3")
+    assert config.callbacks["mine"].options == {"start": 3}
+
+
+def test_what_is_no_callback_is_refused(tiny) -> None:
+    with pytest.raises(InputError, match=r"callbacks\.mine\._target_=fractions.*gives Fraction"):
+        train(tiny("+callbacks.mine._target_=fractions.Fraction"), {})
+
+
+def test_ckpt_path_goes_on_from_a_checkpoint_of_the_same_run(tiny, tmp_path: Path) -> None:
+    whole = train(tiny("evaluation=center"), {})
+    last = whole.path.with_name("last.ckpt").rename(tmp_path / "kept.ckpt")
+    whole.path.unlink()
+    again = train(tiny("evaluation=center", f"ckpt_path={last}"), {})
+    assert again.record.history[-1]["train_loss"] == whole.record.history[-1]["train_loss"]
+    assert again.record.epochs == whole.record.epochs
+    with pytest.raises(InputError, match=f"is of run {whole.record.run} and not of"):
+        train(tiny("evaluation=center", "seed=1", f"ckpt_path={last}"), {})
+    with pytest.raises(InputError, match=r"ckpt_path=.*nowhere is not a file"):
+        train(tiny("seed=2", f"ckpt_path={tmp_path}/nowhere"), {})
