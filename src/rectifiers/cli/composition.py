@@ -29,7 +29,7 @@ from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder
 from rectifiers.runs.record import EnsembleRecord
-from rectifiers.runs.trust import check_plain, check_targets
+from rectifiers.runs.trust import DOTTED_NAME, check_plain, check_targets
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.extras import missing_extra
 from rectifiers.runtime.files import CONF, read_yaml, refuse_link
@@ -41,7 +41,6 @@ Choices = dict[str, str | None]  # the option that was chosen of each group
 PLACES = ("runs_dir", "cache_dir", "data.root")
 # The groups of which an option may be a function's dotted name.
 BY_NAME = ("activation", "init", "preprocess")
-DOTTED_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 OF_DATA = ("data.root", "data.download")
 # The overrides by which the runs of a list differ most often; numbers alone, for all else is
 # checked as it is composed.

@@ -55,13 +55,13 @@ def committed_fingerprint(commit: str) -> str | None:
     if packed.returncode != 0:
         return None
     with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
-        found = {Path(file.name): files.extractfile(file) for file in files if file.isfile()}
-        own = {
-            path.relative_to(place): file.read()
-            for path, file in found.items()
-            if path.suffix in KINDS and file
+        members = [file for file in files if file.isfile() and file.name.endswith(KINDS)]
+        sources = {
+            Path(file.name).relative_to(place): content.read()
+            for file in members
+            if (content := files.extractfile(file))
         }
-    return _fingerprint(own)
+    return _fingerprint(sources)
 
 
 def _fingerprint(files: Mapping[Path, bytes]) -> str:
@@ -100,14 +100,13 @@ def provenance(
 
     data_pinned: of prepared data, whether a `dvc.lock` names it.
     """
-    lock = CHECKOUT and CHECKOUT / "requirements.lock"
+    lock = (CHECKOUT or PACKAGE) / "requirements.lock"
+    has_lock = CHECKOUT is not None and lock.is_file()
     return Provenance(
         code=code_fingerprint(),
         git_sha=git("rev-parse", "HEAD", at=CHECKOUT) if CHECKOUT else None,
         git_dirty=is_changed(),
-        lock=hashlib.sha256(lock.read_bytes()).hexdigest()[:12]
-        if lock and lock.is_file()
-        else None,
+        lock=hashlib.sha256(lock.read_bytes()).hexdigest()[:12] if has_lock else None,
         data=data_hash,
         data_pinned=data_pinned,
         statistics=statistics_hash,
