@@ -95,7 +95,7 @@ def test_the_table_shows_every_error_and_what_was_chosen(monkeypatch: pytest.Mon
     by_name = runs("relu", None, 20.0, 40.0)
     monkeypatch.setattr(report, "search_runs", lambda *_: by_name)
     made = search_table([claim], [])
-    assert [list(line.cells) for line in made.lines] == [
+    assert [list(line) for line in made.rows] == [
         ["made_up", "relu", "val error, %", "1", "0.1: diverged, 0.01: 20, 0.001: 40", "0.01"],
         [
             "made_up",

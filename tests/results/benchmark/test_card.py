@@ -70,7 +70,7 @@ def test_a_baseline_is_not_compared_with_itself() -> None:
     assert "ReLU on easy" not in said.replace("PReLU", "")
     read = chapters(SMALL, card(), RELU, {"relu": RELU})
     (table,) = next(chapter for chapter in read if chapter.title == "How well").tables
-    assert [line.cells[3] for line in table.lines] == ["-", "-"]
+    assert [line[3] for line in table.rows] == ["-", "-"]
 
 
 def test_the_verdict_counts_seeds_that_train_and_those_that_diverged() -> None:

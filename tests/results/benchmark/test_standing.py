@@ -120,9 +120,9 @@ def test_an_entry_that_is_not_ranked_stands_in_the_tables_of_the_tasks_that_it_h
         update={"refused": {"deep": "it has no shortcuts"}}
     )
     over_all, easy, deep, _ = document(SMALL, {"mish": refused, "elu": results("elu", [2.0] * 5)})
-    assert [line.cells[1] for line in over_all.lines] == ["elu"]
-    assert [line.cells[0] for line in easy.lines] == ["mish", "elu"]
-    assert [line.cells[0] for line in deep.lines] == ["elu"]
+    assert [line[1] for line in over_all.rows] == ["elu"]
+    assert [line[0] for line in easy.rows] == ["mish", "elu"]
+    assert [line[0] for line in deep.rows] == ["elu"]
 
 
 def test_an_entry_that_a_task_refuses_is_not_ranked_and_says_why() -> None:

@@ -12,7 +12,7 @@ from rectifiers.results.benchmark.entries import BASELINES, LARGEST_BYTES, Entry
 from rectifiers.results.benchmark.leaderboard import difference, shown
 from rectifiers.results.benchmark.standing import Standing, scores, standing
 from rectifiers.results.benchmark.verdict import sentences
-from rectifiers.results.layout import Line, Table
+from rectifiers.results.layout import Table
 from rectifiers.runs.record_parts import Json
 from rectifiers.runs.trust import check_overrides
 from rectifiers.runtime.errors import InputError
@@ -111,12 +111,10 @@ def _paper(card: Card) -> Chapter:
     }
     tables = [
         Table(
-            "paper",
-            "",
             "",
             3,
             ("wide chains, no biases", ""),
-            [Line([k, _number(v)]) for k, v in named.items()],
+            [[k, _number(v)] for k, v in named.items()],
         )
     ]
     if found["signal"]:
@@ -128,16 +126,14 @@ def _paper(card: Card) -> Chapter:
             "correlation of two inputs",
         )
         rows = [
-            Line(
-                [
-                    depth,
-                    *map(_number, (row["kept"], row["off"], row["gradient"])),
-                    _number((found["correlations"] or {}).get(depth)),
-                ]
-            )
+            [
+                depth,
+                *map(_number, (row["kept"], row["off"], row["gradient"])),
+                _number((found["correlations"] or {}).get(depth)),
+            ]
             for depth, row in found["signal"].items()
         ]
-        tables.append(Table("signal", "", "", 3, head, rows))
+        tables.append(Table("", 3, head, rows))
     text = [f"Unknown beyond this: {found['unknown']}."] if found["unknown"] else []
     if found["phase"]:
         kept = {
@@ -165,7 +161,7 @@ def _start(card: Card) -> Chapter:
         numbers = (row["theory"], row["width_drift"], row["theory_gradient"])
         response, drift, gradient = map(_number, numbers)
         measured = [_interval(row["measured"]), _interval(row["gradient"])]
-        rows.append(Line([str(place + 1), measured[0], response, drift, measured[1], gradient]))
+        rows.append([str(place + 1), measured[0], response, drift, measured[1], gradient])
     head = (
         "layer",
         "log10 E[y²], measured",
@@ -179,7 +175,7 @@ def _start(card: Card) -> Chapter:
         f"images, {found['seeds']} "
         "draws with 95 % intervals; the last layer's gradient is 1. Theory is of infinite width."
     ]
-    return Chapter(title, text, [Table("start", "", "", 3, head, rows)])
+    return Chapter(title, text, [Table("", 3, head, rows)])
 
 
 def _interval(mean: Mapping[str, Any] | None) -> str:
@@ -200,14 +196,14 @@ def _trains(card: Card) -> Chapter:
         return "diverged" if loss is None else f"**{loss:.2f}**" if loss < below else f"{loss:.2f}"
 
     by_gain = [
-        Line([str(depth), *map(cell, row)])
+        [str(depth), *map(cell, row)]
         for depth, row in zip(found["depths"], found["losses"], strict=True)
     ]
     if found["depth_scales"]:
         scales = ["∞" if scale is None else f"{scale:.2g}" for scale in found["depth_scales"]]
-        by_gain.append(Line(["depth scale", *scales]))
+        by_gain.append(["depth scale", *scales])
     by_rate = [
-        Line([str(depth), *map(cell, row)])
+        [str(depth), *map(cell, row)]
         for depth, row in zip(found["rate_depths"], found["rate_losses"], strict=True)
     ]
     text = [
@@ -223,8 +219,8 @@ def _trains(card: Card) -> Chapter:
         title,
         text,
         [
-            Table("map", "", "", 3, ("layers \\ gain", *gains), by_gain),
-            Table("rates", "", "", 3, ("layers \\ learning rate", *rates), by_rate),
+            Table("", 3, ("layers \\ gain", *gains), by_gain),
+            Table("", 3, ("layers \\ learning rate", *rates), by_rate),
         ],
     )
 
@@ -239,16 +235,14 @@ def _how_well(
             continue
         if not where.is_complete:
             rows.append(
-                Line(
-                    [
-                        name,
-                        where.refused or f"incomplete, {where.missing} runs missing",
-                        "-",
-                        "-",
-                        "-",
-                        "-",
-                    ]
-                )
+                [
+                    name,
+                    where.refused or f"incomplete, {where.missing} runs missing",
+                    "-",
+                    "-",
+                    "-",
+                    "-",
+                ]
             )
             continue
         own = scores(benchmark, where)
@@ -256,9 +250,7 @@ def _how_well(
         beside = [_beside(benchmark, name, own, base) for base in others]
         lost = f"{sum(run.diverged for run in where.judged.values())} of {len(own)}"
         rate = f"{where.rate:g}{_at_border(task.rates, where)}"
-        rows.append(
-            Line([name, f"{shown(task, own)}{_spread(own, task.reach)}", rate, *beside, lost])
-        )
+        rows.append([name, f"{shown(task, own)}{_spread(own, task.reach)}", rate, *beside, lost])
     head = (
         "task",
         "error on test, %, or seeds that train",
@@ -271,7 +263,7 @@ def _how_well(
         "at theirs (He's gain); "
         "in brackets the least and the largest of the seeds."
     ]
-    return Chapter("How well", text, [Table("how well", "", "", 3, head, rows)])
+    return Chapter("How well", text, [Table("", 3, head, rows)])
 
 
 def _beside(
@@ -301,26 +293,20 @@ def _cost(benchmark: Benchmark, card: Card, results: EntryResults) -> Chapter:
             f"{ratio['median']:.2f} (quartiles {ratio['low']:.2f} to {ratio['high']:.2f}, "
             f"{ratio['rounds']} rounds)"
         )
-        rows.append(Line(["seconds per training step over ReLU's, interleaved", quartiles]))
-        rows.append(Line(["memory of a training step over ReLU's", f"{found['bytes_ratio']:.2f}"]))
+        rows.append(["seconds per training step over ReLU's, interleaved", quartiles])
+        rows.append(["memory of a training step over ReLU's", f"{found['bytes_ratio']:.2f}"])
     judged = [run for run in results.runs if run.seed < benchmark.seeds]
     if judged:
         rows.append(
-            Line(
-                [
-                    "judged runs that diverged",
-                    f"{sum(run.diverged for run in judged)} of {len(judged)}",
-                ]
-            )
+            [
+                "judged runs that diverged",
+                f"{sum(run.diverged for run in judged)} of {len(judged)}",
+            ]
         )
     dead = [
         run.dead_share for run in judged if run.task == "chain14" and run.dead_share is not None
     ]
     if dead:
         share = f"{100 * sum(dead) / len(dead):.1f} %"
-        rows.append(
-            Line(["units that are positive on no validation image at the end of chain14", share])
-        )
-    return Chapter(
-        "What it costs", _missing(card, "cost"), [Table("cost", "", "", 3, ("", ""), rows)]
-    )
+        rows.append(["units that are positive on no validation image at the end of chain14", share])
+    return Chapter("What it costs", _missing(card, "cost"), [Table("", 3, ("", ""), rows)])

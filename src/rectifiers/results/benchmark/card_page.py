@@ -33,8 +33,7 @@ def render_markdown(benchmark: Benchmark, card: Card, chapters: Sequence[Chapter
         parts.append(f"## {chapter.title}")
         parts += chapter.text
         for table in chapter.tables:
-            rows = ([str(cell) for cell in line.cells] for line in table.lines)
-            parts.append(markdown(table.head, rows).rstrip("\n"))
+            parts.append(markdown(table.head, table.rows).rstrip("\n"))
     return "\n\n".join(parts) + "\n"
 
 

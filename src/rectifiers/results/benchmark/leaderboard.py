@@ -8,7 +8,7 @@ from rectifiers.results.benchmark.definition import Benchmark, Size, Task
 from rectifiers.results.benchmark.entries import BASELINES, EntryResults
 from rectifiers.results.benchmark.ranking import Ranked, rank
 from rectifiers.results.benchmark.standing import Standing, incomplete, paired, scores, standing
-from rectifiers.results.layout import Line, Table
+from rectifiers.results.layout import Table
 
 HEAD = """# The rectifier benchmark
 
@@ -74,8 +74,8 @@ def _linked(table: Table, with_card: Collection[str]) -> Table:
         has_card = head == "entry" and shown in with_card
         return f"[{shown}](../cards/{shown}.md)" if has_card else shown
 
-    lines = [Line([*map(cell, table.head, line.cells)]) for line in table.lines]
-    return replace(table, lines=lines)
+    lines = [[*map(cell, table.head, line)] for line in table.rows]
+    return replace(table, rows=lines)
 
 
 def document(benchmark: Benchmark, entries: Mapping[str, EntryResults]) -> list[Table]:
@@ -94,8 +94,8 @@ def tables(benchmark: Benchmark, found: Board) -> list[Table]:
     made += [_of_task(name, task, found) for name, task in benchmark.of_size(found.size).items()]
     if found.unranked:
         head = ("entry", "incomplete, and not ranked")
-        lines = [Line([name, "; ".join(reasons)]) for name, reasons in found.unranked.items()]
-        made.append(Table("unranked", found.size, "Not ranked", 3, head, lines))
+        lines = [[name, "; ".join(reasons)] for name, reasons in found.unranked.items()]
+        made.append(Table("Not ranked", 3, head, lines))
     return made
 
 
@@ -109,7 +109,7 @@ def overall(found: Board) -> Table:
     lines = []
     for each in found.ranked:
         cells = [place(each, found.ranked), each.entry, str(each.mean_rank), str(each.improvement)]
-        lines.append(Line([*cells, str(len(each.beats))]))
+        lines.append([*cells, str(len(each.beats))])
     head = (
         "place",
         "entry",
@@ -117,7 +117,7 @@ def overall(found: Board) -> Table:
         "probability of improvement over the others (95 %)",
         "entries it beats",
     )
-    return Table("overall", found.size, TITLES[found.size], 2, head, lines)
+    return Table(TITLES[found.size], 2, head, lines)
 
 
 def _of_task(name: str, task: Task, found: Board) -> Table:
@@ -134,11 +134,11 @@ def _of_task(name: str, task: Task, found: Board) -> Table:
             difference(task, own, here[base]) if base in here and base != entry else "-"
             for base in BASELINES
         ]
-        lines.append(Line([entry, shown(task, own), f"{where.rate:g}", *beside]))
+        lines.append([entry, shown(task, own), f"{where.rate:g}", *beside])
     measure = "error on test, %" if task.reach is None else f"training loss below {task.reach:g}"
     note = "" if lines else "No entry is complete."
     head = ("entry", measure, "rate", *(f"minus {base} (95 %)" for base in BASELINES))
-    return Table("task", found.size, f"{name}: {task.title}", 3, head, lines, note)
+    return Table(f"{name}: {task.title}", 3, head, lines, note)
 
 
 def shown(task: Task, values: Sequence[float]) -> str:
