@@ -216,35 +216,16 @@ def test_an_interrupted_run_with_an_intervention_ends_with_the_same_bits(
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("option", "key"),
     [
-        (
-            ("callbacks=revive_dead",),
-            r"after_epoch=10 is not before the end of the run, trainer\.max_epochs=3",
-        ),
-        (
-            ("callbacks=redraw_layers", "callbacks.redraw_layers.after_epoch=0"),
-            r"callbacks\.redraw_layers\.after_epoch=0: ",
-        ),
-        (
-            ("callbacks=redraw_layers", "callbacks.redraw_layers.factor=1"),
-            r"callbacks\.redraw_layers\.factor=1: .*greater than 1",
-        ),
-        (
-            ("callbacks=greedy",),
-            r"max_epochs=3 is less than 2 hidden layers times callbacks\.greedy\.epochs_a_layer=5",
-        ),
-        (
-            ("callbacks=revive_dead", "callbacks.revive_dead.after_epoch=soon"),
-            r"callbacks\.revive_dead\.after_epoch=soon: ",
-        ),
+        ("revive_dead", r"after_epoch=10 .*trainer\.max_epochs=3"),
+        ("redraw_layers callbacks.redraw_layers.factor=1", r"callbacks\.redraw_layers\.factor=1"),
+        ("greedy", r"max_epochs=3 .*callbacks\.greedy\.epochs_a_layer=5"),
     ],
 )
-def test_interventions_refuse_unusable_settings_in_one_sentence(
-    tiny, given: tuple[str, ...], sentence: str
-) -> None:
-    with pytest.raises(InputError, match=sentence):
-        train(tiny(*RELU[:2], *given), {})
+def test_unusable_settings_of_interventions_are_named(tiny, option: str, key: str) -> None:
+    with pytest.raises(InputError, match=key):
+        train(tiny(*RELU[:2], *f"callbacks={option}".split()), {})
 
 
 def test_greedy_refuses_several_processes() -> None:

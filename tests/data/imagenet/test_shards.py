@@ -150,11 +150,8 @@ def test_a_damaged_validation_image_is_met_before_training_and_a_sound_split_rea
         lambda m: m.pop("files"),
         lambda m: m.update(format=1),
         lambda m: m["splits"].pop("val"),
-        lambda m: m.update(files=[]),
-        lambda m: m.update(classes=[1]),
-        lambda m: m["files"]["train/index.npy"].pop("sha256"),
         lambda m: m["files"].pop("train/index.npy"),
-        lambda m: m["files"].pop("val/shard-00000.bin"),
+        lambda m: m["files"].update({"../../evil": {"bytes": 1, "sha256": "0"}}),
         lambda m: m["files"]["val/index.npy"].update(bytes=math.inf),
         lambda m: m["files"].update(
             {"val/shard-\u0660\u0660\u0660\u0660\u0661.bin": {"bytes": 1, "sha256": "0"}}
@@ -207,12 +204,4 @@ def test_a_link_in_the_place_of_a_shard_shows_nothing_of_what_it_leads_to(
 def test_a_deeply_nested_manifest_is_reported_in_one_sentence(copied: Path) -> None:
     (copied / MANIFEST).write_text("[" * 100_000)
     with pytest.raises(InputError, match=r"manifest\.json cannot be read as a manifest"):
-        read_manifest(copied)
-
-
-def test_a_manifest_cannot_name_files_elsewhere(copied: Path) -> None:
-    manifest = json.loads((copied / MANIFEST).read_text())
-    manifest["files"]["../../evil"] = {"bytes": 1, "sha256": "0"}
-    (copied / MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(InputError, match="cannot be read as a manifest"):
         read_manifest(copied)
