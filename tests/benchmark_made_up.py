@@ -1,11 +1,11 @@
-"""A benchmark of two tasks of seconds, and results that are made up."""
+"""A benchmark of two quick tasks and a full one, and results that are made up."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from rectifiers.results.benchmark.card import Card
-from rectifiers.results.benchmark.definition import Benchmark
-from rectifiers.results.benchmark.entries import EntryResults, Origin, RunResult
+from rectifiers.benchmark.card import Card
+from rectifiers.benchmark.definition import Benchmark
+from rectifiers.benchmark.run import EntryResults, RunResult
 from rectifiers.runtime.schema import checked
 
 TASK = {
@@ -16,14 +16,6 @@ TASK = {
     "science": "5c1e",
     "data": "da7a",
 }
-ORIGIN = Origin(
-    code="c0de",
-    git_sha="0123456789",
-    git_dirty=False,
-    data="da7a",
-    machine="a processor",
-    torch="2",
-)
 SMALL = checked(
     Benchmark,
     {
@@ -37,26 +29,24 @@ SMALL = checked(
 
 
 def run(task: str, rate: float, seed: int, error_pct: float | None, loss: float = 1.0) -> RunResult:
-    """A run with this error on val and on 1,000 test images; None for one that diverged."""
+    """A run with this error on val and on test; None for one that diverged."""
     return RunResult(
         task=task,
         rate=rate,
         seed=seed,
         run="0" * 12,
-        origin=0,
-        diverged=error_pct is None,
+        data="da7a",
         val_error_pct=error_pct,
-        correct=None if error_pct is None else round(1000 - 10 * error_pct),
-        num_images=None if error_pct is None else 1000,
+        test_error_pct=error_pct,
         least_loss=loss,
-        dead_share=None,
-        parameters=10,
-        seconds=1.0,
     )
 
 
 def results(
-    name: str, errors: Sequence[float], losses: Sequence[float] = (1.0,) * 5
+    name: str,
+    errors: Sequence[float | None],
+    losses: Sequence[float] = (1.0,) * 5,
+    **changes: Any,
 ) -> EntryResults:
     """An entry that is complete on the quick tasks, with these errors on `easy` and losses on
     `deep`."""
@@ -67,14 +57,14 @@ def results(
     ]
     runs += [run("easy", 0.1, seed, error) for seed, error in enumerate(errors)]
     runs += [run("deep", 0.1, seed, 50.0, loss) for seed, loss in enumerate(losses)]
-    return EntryResults(
-        benchmark=SMALL.hash,
-        entry=name,
-        overrides=(f"activation={name}",),
-        refused={},
-        origins=(ORIGIN,),
-        runs=tuple(runs),
-    )
+    entry = {
+        "benchmark": SMALL.hash,
+        "entry": name,
+        "overrides": (f"activation={name}",),
+        "refused": {},
+        "runs": tuple(runs),
+    }
+    return EntryResults(**entry | changes)
 
 
 MEAN = {"n": 5, "mean": 0.1, "low": -0.2, "high": 0.4}
@@ -128,20 +118,11 @@ COST = {
 }
 
 
-def card(**changes: Any) -> Card:
-    """A card in which everything was measured, unless it says otherwise."""
-    start = {"layers": [LAYER] * 5, "width": 64, "seeds": 5, "images": 64}
-    whole = {
-        "benchmark": SMALL.hash,
-        "entry": "mish",
-        "overrides": ("activation=mish",),
-        "code": "c0de",
-        "git_sha": None,
-        "machine": "a processor",
-        "paper": PAPER,
-        "start": start,
-        "trains": TRAINS,
-        "cost": COST,
-        "failed": {},
-    }
-    return Card(**{**whole, **changes})
+START = {"layers": [LAYER] * 5, "width": 64, "seeds": 5, "images": 64}
+PARTS = {"paper": PAPER, "start": START, "trains": TRAINS, "cost": COST}
+
+
+def card(entry: EntryResults, *baselines: EntryResults, **failed: str) -> Card:
+    """A card of which everything was measured but what `failed`, for the reasons given."""
+    parts = {name: part for name, part in PARTS.items() if name not in failed}
+    return Card(entry, {base.entry: base for base in baselines}, parts, failed)

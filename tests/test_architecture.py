@@ -18,11 +18,11 @@ PACKAGES = {
     "runs": {"filelock"},
     "results": {"matplotlib", "pandas", "rich"},
     "claims": {"jinja2", "matplotlib"},
-    "results.benchmark": {"jinja2", "matplotlib", "rich"},
     "tracking": {"psutil", "pytorch_lightning", "wandb", "wandb_workspaces"},
     "training": {"pytorch_lightning", "torchmetrics"},
-    "analysis": {"matplotlib", "rich"},
+    "analysis": {"matplotlib", "rich", "torchvision"},
     "cli": {"hydra", "omegaconf", "rich"},
+    "benchmark": {"matplotlib", "pandas"},
 }
 TOP_LEVEL = {"runner": "cli"}  # modules beside the packages, with the one that each belongs to
 HOMED = set().union(*PACKAGES.values()) | {"dvc"}

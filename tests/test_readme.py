@@ -36,6 +36,24 @@ def test_the_picture_shows_the_records(call) -> None:
     }
 
 
+def negated(number: str) -> str:
+    return number[1:] if number.startswith("-") else f"-{number}"
+
+
+def test_the_findings_are_those_of_the_records() -> None:
+    shown = README.partition("## Findings")[2].partition("\n## ")[0]
+    findings, claims = (
+        (ROOT / "results" / name).read_text() for name in ("FINDINGS.md", "CLAIMS.md")
+    )
+    effects = re.findall(r"(-?[\d.]+)[^()\d]*\((-?[\d.]+ to -?[\d.]+)\)", " ".join(shown.split()))
+    assert effects
+    for effect, interval in effects:  # "lower by 2 (1 to 3)" is -2 (-3 to -1)
+        low, high = interval.split(" to ")
+        flipped = f"{negated(effect)} ({negated(high)} to {negated(low)})"
+        texts = f" {effect} ({interval})", f" {flipped}"
+        assert any(text in findings + claims for text in texts), effect
+
+
 @pytest.mark.slow
 def test_make_train_learns_the_digits(tmp_path: Path) -> None:
     """The README's own run. Other processors round differently, so the claim is its size: well

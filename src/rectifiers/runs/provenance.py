@@ -2,13 +2,8 @@
 or a secret."""
 
 import hashlib
-import io
 import os
 import platform
-import re
-import subprocess
-import tarfile
-from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -34,39 +29,9 @@ def code_fingerprint() -> str:
     """Return 12 hex digits of the package's source files: two equal ones ran the same code,
     committed or not."""
     paths = (path for kind in KINDS for path in PACKAGE.rglob(f"*{kind}"))
-    return _fingerprint({path.relative_to(PACKAGE): path.read_bytes() for path in paths})
-
-
-def committed_fingerprint(commit: str) -> str | None:
-    """Return the fingerprint of the source files as a commit of the checkout has them; None where
-    either is not there.
-
-    Raises:
-        ValueError: where `commit` is no name of a commit.
-    """
-    if not re.fullmatch("[0-9a-f]{7,40}", commit):
-        raise ValueError(f"{commit!r} names no commit")
-    if CHECKOUT is None:
-        return None
-    place = PACKAGE.relative_to(CHECKOUT)
-    packed = subprocess.run(
-        ["git", "-C", str(CHECKOUT), "archive", commit, str(place)], capture_output=True
-    )
-    if packed.returncode != 0:
-        return None
-    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
-        found = {Path(file.name): files.extractfile(file) for file in files if file.isfile()}
-        own = {
-            path.relative_to(place): file.read()
-            for path, file in found.items()
-            if path.suffix in KINDS and file
-        }
-    return _fingerprint(own)
-
-
-def _fingerprint(files: Mapping[Path, bytes]) -> str:
+    bodies = {path.relative_to(PACKAGE): path.read_bytes() for path in paths}
     content = hashlib.sha256()
-    for path, body in sorted(files.items()):
+    for path, body in sorted(bodies.items()):
         content.update(f"{path.as_posix()} {len(body)}\n".encode() + body)
     return content.hexdigest()[:12]
 

@@ -1,0 +1,1 @@
+"""The rectifier benchmark: tasks, entries, ranks and cards. docs/benchmark.md is its protocol."""

@@ -1,0 +1,152 @@
+"""What a version of the benchmark is: its tasks with their grids of learning rates, its seeds, and
+the hash that names all of it; and what an entry chooses."""
+
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from annotated_types import MinLen
+from pydantic import Field
+
+from rectifiers.cli.composition import COMPUTED, compose_job
+from rectifiers.runner import Overrides
+from rectifiers.runs.config import RunConfig
+from rectifiers.runs.identity import run_id, science, without
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.ranges import Count, Positive, Range
+from rectifiers.runtime.schema import Section, checked
+
+DEFINITION = Path(__file__).with_name("v1.yaml")
+VARIED = ("activation", "init", "seed", "optim.lr")  # what a task's hash leaves out
+ENTRY_GROUPS = ("activation", "init")  # whose keys an entry may choose
+# what may be given besides: none of it moves a number
+PLACES = ("runs_dir", "cache_dir", "data.root", "trainer", *COMPUTED, "logger")
+Size = Literal["quick", "full"]
+
+
+class Task(Section):
+    """A network, its data and its training, on which every entry gets the same budget."""
+
+    size: Size = Field(description="quick: minutes on two cores; full: for a GPU or a night")
+    title: str = Field(description="what it asks, in words")
+    overrides: tuple[str, ...] = Field(description="as typed after train.py, besides `always`")
+    rates: Annotated[tuple[Positive, ...], MinLen(2)] = Field(
+        description="the learning rates that are searched"
+    )
+    reach: Positive | None = Field(
+        None,
+        description="the training loss, in nats, below which a run counts as trained; null: the "
+        "error counts",
+    )
+    science: str = Field(description="hash of the configuration without what varies")
+    data: str = Field(description="hash of the images")
+
+
+class Benchmark(Section):
+    """A version of the benchmark; a number belongs to the one whose `hash` its entry names."""
+
+    version: str
+    seeds: Annotated[int, Range(ge=5, le=1000)] = Field(
+        description="judged runs per task, of seeds 0, 1, ..."
+    )
+    search_seed: Count = Field(description="of the runs that choose the learning rate")
+    always: tuple[str, ...] = Field(description="as typed after train.py, for all tasks")
+    tasks: dict[str, Task]
+
+    @property
+    def hash(self) -> str:
+        """12 hex digits of all that can change a number."""
+        return run_id(self.model_dump(mode="json", exclude={"tasks": {"__all__": {"title"}}}))
+
+    def of_size(self, size: Size) -> dict[str, Task]:
+        """Return the tasks of a size, by name."""
+        return {name: task for name, task in self.tasks.items() if task.size == size}
+
+
+@functools.cache
+def benchmark() -> Benchmark:
+    """Return the present version."""
+    return checked(Benchmark, yaml.safe_load(DEFINITION.read_text()))
+
+
+def task_hash(config: RunConfig) -> str:
+    """Return the hash of what a task fixes of its runs' configuration."""
+    return run_id(without(science(config), VARIED))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is judged: overrides of the activation and the initialiser; and places of its runs."""
+
+    overrides: Overrides
+    places: Overrides = ()
+
+    @classmethod
+    def of(cls, arguments: Sequence[str]) -> "Entry":
+        """Return the entry of a command line; an initialiser alone is taken with ReLU.
+
+        Raises:
+            InputError: for a key that the protocol does not leave to an entry.
+        """
+        overrides, places = [], []
+        for argument in arguments:
+            key, equals, _ = argument.partition("=")
+            if equals and key.removeprefix("+").partition(".")[0] in ENTRY_GROUPS:
+                overrides.append(argument)
+            elif equals and _is_place(key):
+                places.append(argument)
+            else:
+                raise InputError(
+                    f"{argument} cannot be chosen: tasks fix all but the activation and the "
+                    "initialiser; give activation=, init= and their settings, or a place: "
+                    f"{', '.join(PLACES)}"
+                )
+        if not any(override.startswith("activation=") for override in overrides):
+            overrides = ["activation=relu", *overrides]
+        return cls(tuple(overrides), tuple(places))
+
+    @property
+    def name(self) -> str:
+        """`mish`, `relu+orthogonal`, `X-slope=0.1`: the activation and, unless it is He's, the
+        initialiser. What no file name can hold becomes an underscore."""
+        names = {"init": "he"}
+        settings: dict[str, list[str]] = {"activation": [], "init": []}
+        for override in self.overrides:
+            key, _, value = override.removeprefix("+").partition("=")
+            group, _, setting = key.partition(".")
+            if setting == "_target_":
+                names[group] = value.rpartition(".")[2]
+            elif setting:
+                settings[group].append(f"-{setting}={value}")
+            else:
+                names[group] = value
+        activation, init = ("".join([names[g], *sorted(settings[g])]) for g in ENTRY_GROUPS)
+        return re.sub(r"[^\w.=+-]", "_", activation if init == "he" else f"{activation}+{init}")
+
+    def task_overrides(self, task: Task) -> Overrides:
+        """Return the overrides of its runs of a task, but for the rate and the seed."""
+        fixed = (*benchmark().always, *task.overrides, "logger=none", "threads=1")
+        return (*fixed, *self.overrides, *self.places)
+
+    def config(self, task: Task) -> RunConfig:
+        """Return the configuration of its runs of a task, but for the rate and the seed.
+
+        Raises:
+            InputError: where conf/ is not that of the benchmark's version.
+        """
+        config = compose_job(self.task_overrides(task))[0]
+        if (composed := task_hash(config)) != task.science:
+            raise InputError(
+                f"the task '{task.title}' comes to {composed}, and {benchmark().version} has "
+                f"{task.science}: conf/ has changed; restore it, or make another version"
+            )
+        return config
+
+
+def _is_place(key: str) -> bool:
+    is_within = any(key == place or key.startswith(f"{place}.") for place in PLACES)
+    return is_within and (not key.startswith("trainer.") or key in COMPUTED)

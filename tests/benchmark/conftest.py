@@ -1,0 +1,11 @@
+import pytest
+
+from benchmark_made_up import SMALL
+from rectifiers.benchmark import card, ranking, run
+
+
+@pytest.fixture
+def small_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the benchmark be that of `benchmark_made_up`."""
+    for module in (card, ranking, run):
+        monkeypatch.setattr(module, "benchmark", lambda: SMALL)

@@ -1,0 +1,60 @@
+"""A card says what was measured, and why a part was not."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmark_made_up import PARTS, card, results
+
+pytestmark = pytest.mark.usefixtures("small_benchmark")
+
+RELU = results("relu", [5.0, 6.0, 5.5, 5.2, 6.1], [1.0, 3.0, 1.0, 1.0, 1.0])
+MISH = results("mish", [1.0, 2.0, 3.0, 4.0, 5.0])
+
+
+def test_card_has_every_chapter_and_its_numbers(tmp_path: Path) -> None:
+    paths = card(MISH, RELU).write(tmp_path)
+    assert [path.name for path in paths] == ["mish.md", "mish.svg"]
+    text, page = paths[0].read_text(), paths[2].read_text()
+    for part in (
+        "| beats ReLU, probability | 0.79 (0.",
+        "| judged runs that diverged | 0 of 10 |",
+        "| slope of the variance map | 1.08 |",
+        "| 1000 | 0 | - | 25 | - |",
+        "| 1 | 0.1 (-0.2 to 0.4) | 0 | -0.1 | gone | 0 |",
+        "| 8 | diverged | 1.99 |",  # by gain
+        "| depth scale | 1.2 | ∞ |",
+        "| 6 | 0.40 | diverged |",  # by learning rate
+        "| easy | 3.00 [1.00 to 5.00] | 0.1, an end of the grid | -2.56 (",
+        "| deep | 5 of 5 seeds | 0.1, an end of the grid | +1 seeds | - |",
+        "| 1.80 (quartiles 1.60 to 1.90, 15 rounds) |",
+    ):
+        assert part in text
+    assert page.count("<h2>") == text.count("\n## ") == 6
+    assert "default-src 'none'" in page
+    assert "<svg" in page
+    assert "src=" not in page
+
+
+def test_baseline_is_not_compared_with_itself() -> None:
+    text = card(RELU).markdown()
+    assert "| easy | 5.56 [5.00 to 6.10] | 0.1, an end of the grid | - | - |" in text
+    assert "beats ReLU" not in text
+
+
+def test_incomplete_task_is_not_judged() -> None:
+    entry = results("mish", [], runs=MISH.runs[:-1])
+    text = card(entry, RELU).markdown()
+    assert "deep: 1 run missing." in text
+    assert "| deep |" not in text
+    assert "| 1 tasks |" in text
+
+
+def test_parts_not_measured_give_the_reason(tmp_path: Path) -> None:
+    reason = "activation Step() has a derivative of 0 almost everywhere"
+    entry = results("mish", [], runs=(), refused={"easy": reason, "deep": reason})
+    made = card(entry, RELU, **dict.fromkeys(PARTS, reason))
+    text = made.markdown()
+    assert text.count(f"Not measured: {reason}") == 4
+    assert f"easy: {reason}." in text
+    assert len(made.write(tmp_path)) == 3

@@ -1,0 +1,312 @@
+"""`scripts/benchmark.py`: an entry from its name to its results, interrupted and gone on with,
+checked and ranked."""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+import yaml
+
+from benchmark_made_up import PARTS, SMALL, results, run
+from conftest import CONF, compose_config
+from made_up import diverged, epoch, result, training
+from rectifiers.benchmark import card as cards
+from rectifiers.benchmark import definition
+from rectifiers.benchmark import run as running
+from rectifiers.benchmark.definition import Benchmark, Entry, benchmark, task_hash
+from rectifiers.benchmark.run import EntryResults, best_rate, load, result_of, run_entry, save
+from rectifiers.cli.composition import compose_job
+from rectifiers.runner import Overrides
+from rectifiers.runs.identity import run_id, science
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.schema import checked
+from rectifiers.runtime.signals import Stopped
+from rectifiers.training.run import train
+
+Call = Callable[..., CompletedProcess[str]]
+OVERRIDES = [
+    "data=digits8",
+    "data.split_seed=0",
+    "model=mlp",
+    "model.depth=1",
+    "model.hidden=4",
+    "trainer.max_epochs=1",
+]
+THRESHOLD = [
+    "activation=torch",
+    "activation.name=Threshold",
+    "activation.settings={threshold:1000,value:0}",
+]
+
+
+@pytest.fixture
+def tiny_entry(tmp_path: Path, fitted: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Entry]:
+    """An entry of a benchmark of one task, whose seven runs take seconds."""
+    whole = yaml.safe_load(definition.DEFINITION.read_text())
+    config = compose_config(*whole["always"], *OVERRIDES)
+    task = {**whole["tasks"]["chain14"], "overrides": OVERRIDES, "rates": [0.01, 0.1]}
+    task["science"] = task_hash(config)
+    place = tmp_path / "tiny.yaml"
+    place.write_text(yaml.safe_dump({**whole, "version": "tiny", "tasks": {"tiny": task}}))
+    monkeypatch.setattr(definition, "DEFINITION", place)
+    monkeypatch.setattr(running, "run_all", run_in_this_process)
+    benchmark.cache_clear()
+    yield Entry.of(["activation=elu", f"runs_dir={tmp_path}/runs", f"cache_dir={fitted}"])
+    benchmark.cache_clear()
+
+
+def run_in_this_process(
+    runs: Sequence[Overrides], processes: int | None = None
+) -> dict[Overrides, str]:
+    for overrides in runs:
+        train(*compose_job(overrides), overrides)
+    return {}
+
+
+def test_every_task_is_what_its_hash_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = Entry.of(["activation=mish", "init=xavier"])
+    for task in benchmark().tasks.values():
+        assert entry.config(task).activation.target == "rectifiers.activations.mish"
+        with pytest.raises(InputError, match="conf/ has changed"):
+            entry.config(task.model_copy(update={"overrides": ("model=mlp",)}))
+
+
+def test_benchmark_hash_covers_all_but_titles() -> None:
+    plain = benchmark().model_dump(mode="json")
+    first = next(iter(plain["tasks"]))
+
+    def changed(key: str, value: object) -> str:
+        task = {**plain["tasks"][first], key: value}
+        return checked(Benchmark, {**plain, "tasks": {**plain["tasks"], first: task}}).hash
+
+    assert changed("title", "other words") == benchmark().hash
+    assert changed("rates", [0.5, 1.0]) != benchmark().hash
+    assert checked(Benchmark, {**plain, "seeds": 6}).hash != benchmark().hash
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        (["activation=mish"], "mish"),
+        (["init=lsuv"], "relu+lsuv"),
+        (["init=he", "activation=prelu", "activation.slope=0.1"], "prelu-slope=0.1"),
+        (["activation._target_=my.module.X"], "X"),
+        (["activation=relu", "init=he_scaled", "init.beta=2"], "relu+he_scaled-beta=2"),
+        (["activation=relu", "activation.settings={a:1/2}"], "relu-settings=_a_1_2_"),
+    ],
+)
+def test_entry_is_named_by_what_it_chooses(overrides: list[str], name: str) -> None:
+    assert Entry.of(overrides).name == name
+
+
+@pytest.mark.parametrize(
+    "override", ["optim.lr=1", "data=digits", "seed=3", "trainer.precision=64-true", "relu"]
+)
+def test_entry_cannot_choose_what_tasks_fix(override: str) -> None:
+    with pytest.raises(InputError, match=rf"^{override} cannot be chosen.* give activation="):
+        Entry.of([override])
+
+
+def test_record_is_kept_as_what_ranks_need() -> None:
+    history = [epoch(1), epoch(2) | {"train_loss": 0.25}, epoch(3) | {"val/top1_error_pct": 12.5}]
+    settings = {**training().science, "optim": {"epochs": 3, "lr": 0.1}}
+    record = training(science=settings, history=history, protocols={"center": result(45, 50)})
+    row, lost = result_of(record, "easy"), result_of(diverged(science=settings), "easy")
+    assert (row.val_error_pct, row.least_loss, row.test_error_pct) == (12.5, 0.25, 10.0)
+    assert (lost.diverged, lost.val_error_pct) == (True, None)
+    assert lost.score(SMALL.tasks["easy"]) == 90.0  # guessing
+    losses = [run("deep", 0.1, 0, 50.0, loss).score(SMALL.tasks["deep"]) for loss in (1.9, 2.0)]
+    assert losses == [0.0, 100.0]
+
+
+@pytest.mark.usefixtures("small_benchmark")
+@pytest.mark.parametrize(
+    ("errors", "rate"),
+    [({0.01: 20.0, 0.1: 20.0}, 0.01), ({0.01: None, 0.1: 90.0}, 0.1), ({0.01: 20.0}, None)],
+)
+def test_best_rate_needs_the_whole_search(
+    errors: dict[float, float | None], rate: float | None
+) -> None:
+    runs = [run("easy", lr, 1000, error) for lr, error in errors.items()]
+    assert best_rate("easy", [*runs, run("easy", 0.1, 0, 0.0)]) == rate
+
+
+def test_interrupted_entry_goes_on(
+    tiny_entry: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[list[str]] = []
+
+    def interrupted(runs: Sequence[Overrides], processes: int | None) -> dict[Overrides, str]:
+        calls.append([overrides[-1] for overrides in runs])
+        run_in_this_process(runs if len(calls) == 1 else runs[:2])
+        if len(calls) == 2:
+            raise Stopped(2, "with its runs")
+        return {}
+
+    monkeypatch.setattr(running, "run_all", interrupted)
+    with pytest.raises(Stopped):
+        run_entry(tiny_entry, "quick")
+    assert calls == [["seed=1000"] * 2, [f"seed={seed}" for seed in range(5)]]
+    monkeypatch.setattr(running, "run_all", run_in_this_process)
+    entry = run_entry(tiny_entry, "quick")
+    assert (entry.gap("tiny"), entry.rate("tiny"), len(entry.judged("tiny"))) == (None, 0.1, 5)
+    monkeypatch.setattr(running, "run_all", None)
+    assert run_entry(tiny_entry, "quick") == entry  # nothing is run again
+    assert run_entry(tiny_entry, "full") == entry  # runs of other tasks stay
+    assert load(save(tmp_path / "results", entry)) == entry
+    for change, message in objectionable(tiny_entry, entry).items():
+        path = save(tmp_path / "results", entry)
+        path.write_text(json.dumps(json.loads(path.read_text()) | json.loads(change)))
+        with pytest.raises(InputError, match=message):
+            load(path)
+    mish = save(tmp_path / "results", entry).rename(tmp_path / "results" / "mish.json")
+    with pytest.raises(InputError, match="its entry is elu; name entry and file so"):
+        load(mish)
+
+
+def objectionable(tiny_entry: Entry, entry: EntryResults) -> dict[str, str]:
+    """What may be wrong with an entry's file: changes of it as JSON, and the message."""
+    config = tiny_entry.config(benchmark().tasks["tiny"])
+    other = run_id(science(config.replaced({"optim.lr": 0.01, "seed": 3})))
+    *rows, last = entry.model_dump(mode="json")["runs"]
+
+    def changed(**changes: object) -> str:
+        return json.dumps({"runs": [*rows, last | changes]})
+
+    return {
+        changed(rate=0.02): "has another configuration",
+        changed(run=other, rate=0.01, seed=3): "neither of the search nor of the rate",
+        changed(data="other"): "is of the data other, not of the task's",
+        changed(task="another"): "has no such task",
+        changed(seed=0): "stands twice",
+        changed(val_error_pct=None): "one error is null",
+        changed(test_error_pct=101.0): "less than or equal to 100",
+        '{"overrides": ["init=he"]}': "not an activation and an initialiser",
+        '{"overrides": ["activation=elu", "runs_dir=/tmp"]}': "not an activation",
+        '{"benchmark": "v0"}': "it is of the benchmark v0, and this is tiny",
+        '{"entry": "mish"}': "its entry is elu",
+        '{"more": 1}': "is no usable entry",
+    }
+
+
+def test_failed_runs_end_the_entry(tiny_entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "run_all", lambda runs, _: dict.fromkeys(runs, "killed"))
+    with pytest.raises(InputError, match=r"^runs of elu that failed: 2, named above"):
+        run_entry(tiny_entry, "quick")
+
+
+def test_activation_without_gradient_is_refused_with_the_reason(
+    tiny_entry: Entry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = Entry.of([*tiny_entry.places, *THRESHOLD])
+    refused = run_entry(entry, "quick")
+    assert "has a derivative of 0" in refused.refused["tiny"]
+    assert not refused.runs
+    monkeypatch.setattr(cards, "DEEP", "tiny")
+    parts, failed = cards.measure(entry)
+    assert not parts
+    assert "has a derivative of 0" in failed["cost"]
+
+
+def test_card_measures_nothing_twice(tiny_entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def maker(name: str) -> Callable[..., dict[str, object]]:
+        def make(*arguments: object) -> dict[str, object]:
+            calls.append(name)
+            if name == "start":
+                raise InputError("it has no shortcuts")
+            return {"part": name}
+
+        return make
+
+    monkeypatch.setattr(cards, "DEEP", "tiny")
+    monkeypatch.setattr(cards, "MAKERS", {name: maker(name) for name in PARTS})
+    parts, failed = cards.measure(tiny_entry)
+    assert parts == {name: {"part": name} for name in ("paper", "trains", "cost")}
+    assert failed == {"start": "it has no shortcuts"}
+    assert cards.measure(tiny_entry) == (parts, failed)
+    assert calls == ["paper", "start", "trains", "cost", "start"]
+
+
+def test_script_writes_entry_card_and_leaderboard(
+    tiny_entry: Entry, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cards, "measure", lambda entry: (PARTS, {}))
+    folder, places = tmp_path / "results" / "benchmark", tiny_entry.places
+    options = ["--results", tmp_path / "results", "--jobs", 1]
+    done = call("scripts/benchmark.py", "activation=elu", *places, *options)
+    assert "elu: 7 runs to do, 0 of 7 are complete" in done.stderr
+    files = [f"{folder}/elu{suffix}" for suffix in (".json", ".md", ".svg")]
+    assert done.stdout.splitlines()[-4:] == files
+    assert "What trains" in done.stdout
+    assert "](elu.svg)" in (folder / "elu.md").read_text()
+    assert call("scripts/benchmark.py", "check", *options).returncode == 0
+    assert call("scripts/benchmark.py", "leaderboard", *options).returncode == 0
+    assert "| 1 | elu |" in (folder / "LEADERBOARD.md").read_text()
+    done = call("scripts/benchmark.py", "activation=elu", *places, *options)
+    assert "elu: 0 runs to do, 7 of 7 are complete" in done.stderr
+    before = sorted(folder.rglob("*"))
+    missing = ["activation=relu", "activation._target_=not.there"]
+    done = call("scripts/benchmark.py", *missing, *places, *options)
+    assert done.returncode == 1
+    assert "cannot be imported (No module named 'not')" in done.stderr.splitlines()[-1]
+    assert sorted(folder.rglob("*")) == before
+    done = call("scripts/benchmark.py", "activation=elu", "size=huge", *options)
+    assert done.stderr == "error: size=huge is not known; give one of: quick, full\n"
+
+
+@pytest.mark.parametrize("command", ["check", "leaderboard", "activation=mish"])
+@pytest.mark.parametrize(
+    "override",
+    [
+        "init.bias=${oc.env:SECRET}",
+        "init.bias=$\\{oc.env:SECRET\\}",
+        "activation=../../OUTSIDE",
+        "hydra.searchpath=[file:///OUTSIDE]",
+    ],
+)
+def test_overrides_of_a_file_read_nothing_beyond_conf(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, override: str, command: str
+) -> None:
+    monkeypatch.setenv("SECRET", "5eCr37")
+    (tmp_path / "OUTSIDE.yaml").write_text("_target_: rectifiers.activations.relu\n")
+    outside = os.path.relpath(tmp_path / "OUTSIDE", CONF / "activation")
+    overrides = ("activation=relu", override.replace("../../OUTSIDE", outside))
+    folder = tmp_path / "results" / "benchmark"
+    save(folder, results("relu", [1] * 5, overrides=overrides, benchmark=benchmark().hash))
+    done = call("scripts/benchmark.py", command, "--results", tmp_path / "results")
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith(f"error: {folder}/relu.json: {overrides[1]} ")
+    assert "5eCr37" not in done.stdout + done.stderr
+    assert [path.name for path in folder.rglob("*") if path.is_file()] == ["relu.json"]
+
+
+@pytest.mark.parametrize("command", ["check", "leaderboard"])
+@pytest.mark.parametrize("hostile", ["damaged", "link", "pipe", "of another benchmark"])
+def test_hostile_entry_is_one_line(call: Call, tmp_path: Path, command: str, hostile: str) -> None:
+    path = save(tmp_path / "benchmark", results("relu", [1] * 5))
+    if hostile == "damaged":
+        path.write_text('{"\x1b[2J": 1}')
+    elif hostile != "of another benchmark":
+        path.unlink()
+        path.symlink_to("/etc/passwd") if hostile == "link" else os.mkfifo(path)
+    done = call("scripts/benchmark.py", command, "--results", tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {path}")
+    assert len(done.stderr.splitlines()) == 1
+    assert "\x1b" not in done.stderr
+    assert not (tmp_path / "benchmark" / "LEADERBOARD.md").exists()
+
+
+@pytest.mark.parametrize("command", ["check", "leaderboard"])
+def test_without_entries_one_line_says_so(call: Call, tmp_path: Path, command: str) -> None:
+    done = call("scripts/benchmark.py", command, "--results", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == 1
+    assert done.stdout.startswith(f"{tmp_path}/benchmark has no entries of {benchmark().version}; ")
+    assert not list(tmp_path.iterdir())
