@@ -23,19 +23,6 @@ def test_the_first_result_is_of_the_run_that_make_train_makes() -> None:
     assert f"runs/{name}/record.json" in shown
 
 
-def test_the_blocks_are_what_the_committed_records_say(call) -> None:
-    done = call("scripts/report.py", "readme", "--check")
-    assert done.returncode == 0, done.stderr
-
-
-def test_the_picture_shows_the_records(call) -> None:
-    done = call("scripts/picture.py", "--check")
-    assert done.returncode == 0, done.stderr
-    assert set(re.findall(r"docs/images/[\w-]+\.svg", README)) == {
-        path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "images").glob("*.svg")
-    }
-
-
 def negated(number: str) -> str:
     return number[1:] if number.startswith("-") else f"-{number}"
 

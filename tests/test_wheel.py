@@ -97,18 +97,6 @@ def test_an_installed_package_trains_outside_a_checkout(installed: Path, tmp_pat
     assert [provenance[key] for key in ("git_sha", "git_dirty", "lock")] == [None, None, None]
 
 
-@pytest.mark.process
-def test_an_installed_package_sweeps_by_joblib(installed: Path, tmp_path: Path) -> None:
-    sweep = ("--multirun", "hydra/launcher=joblib", *TINY, "trainer.max_epochs=1", "seed=0,1")
-    done = call(installed, tmp_path, *sweep)
-    assert done.returncode == 0, done.stderr
-    seeds = [
-        json.loads(path.read_text())["science"]["seed"]
-        for path in (tmp_path / "runs").glob("*/record.json")
-    ]
-    assert sorted(seeds) == [0, 1]
-
-
 # What torch and numpy bring along; anything else would be a dependency of ours.
 ALONE = """
 import sys
