@@ -21,7 +21,7 @@ ENTRY = (
 )
 
 
-def test_the_configuration_lies_in_an_installed_package_and_beside_src_in_a_checkout(
+def test_the_configuration_is_located_beside_the_code(
     tmp_path: Path,
 ) -> None:
     package = tmp_path / "src" / "rectifiers"
@@ -67,7 +67,7 @@ def call(site: Path, place: Path, *arguments: str) -> subprocess.CompletedProces
 
 
 @pytest.mark.process
-def test_the_wheel_holds_the_package_the_whole_configuration_and_the_console_script(
+def test_the_wheel_holds_code_and_configuration(
     installed: Path,
 ) -> None:
     def files(folder: Path) -> set[str]:

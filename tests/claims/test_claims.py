@@ -404,7 +404,7 @@ def test_claims_are_ordered_by_verdict_and_chance_is_counted(made_up: Any) -> No
     assert places == sorted(places)
 
 
-def test_the_claims_of_conf_are_whole_and_their_runs_known() -> None:
+def test_the_claims_of_conf_are_complete() -> None:
     noted = yaml.safe_load(
         (ROOT / "src" / "rectifiers" / "results" / "experiments.yaml").read_text()
     )["claims"]

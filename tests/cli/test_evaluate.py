@@ -48,7 +48,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 
 @pytest.mark.process
-def test_a_finished_run_is_tested_by_its_name_or_its_folder(evaluate_py, finished: Outcome) -> None:
+def test_a_run_is_tested_by_name_or_folder(evaluate_py, finished: Outcome) -> None:
     folder = finished.path.parent
     checkpoint = (folder / "last.ckpt").read_bytes()
     done = evaluate_py(
@@ -131,9 +131,7 @@ class Scored(torch.nn.Module):
         return self.network(self.preprocess(images))
 
 
-def test_kept_scores_are_found_again_and_never_of_another_test(
-    evaluate_py, finished: Outcome
-) -> None:
+def test_kept_scores_are_of_the_same_test(evaluate_py, finished: Outcome) -> None:
     folder = finished.path.parent
     kept = folder / "scores" / "center.npz"
     assert not kept.exists()

@@ -79,9 +79,7 @@ def test_diff_in_words_and_as_json(said: Any) -> None:
     assert re.split(r" {2,}", line)[2:] == ["2.89 (1.70 to 4.88)", "+1.11", "6 / 1", "0.12"]
 
 
-def test_an_own_run_stands_beside_the_committed_record_of_its_name(
-    said: Any, tmp_path: Path
-) -> None:
+def test_local_and_committed_runs_stand_side_by_side(said: Any, tmp_path: Path) -> None:
     record = records.load(tmp_path / "results" / "records" / f"{FIRST}.json")
     changes = {"protocols.ten_view": result(441, 450, split="test"), "codes": ["0123456789ab"]}
     records.write(tmp_path / "runs" / FIRST / "record.json", altered(record, changes))

@@ -70,7 +70,7 @@ def test_a_file_that_is_cut_short_is_noticed(kind: str, share: float) -> None:
         (WHOLE["PNG"].replace(b"IHDR\x00", b"IHDR\x01"), "cannot identify image file"),
     ],
 )
-def test_what_is_no_usable_image_is_refused_by_its_header(body: bytes, reason: str) -> None:
+def test_unusable_images_are_refused_by_header(body: bytes, reason: str) -> None:
     assert re.search(reason, unreadable_reason(body) or "")
 
 
@@ -119,9 +119,7 @@ def look(root: Path, *, skip_bad: bool = False) -> Source:
     return folder(str(root)).inspected(root.parent / "cache", skip_bad=skip_bad)
 
 
-def test_a_second_look_opens_no_file_and_gives_the_same_hash(
-    photos: Path, opened: list[str]
-) -> None:
+def test_a_second_look_opens_no_file(photos: Path, opened: list[str]) -> None:
     first = look(photos).digest
     assert len(opened) == 16
     assert first == folder(str(photos)).digest
@@ -163,7 +161,7 @@ def test_a_changed_added_or_removed_file_changes_the_hash(
     assert second == folder(str(photos)).digest
 
 
-def test_a_file_that_has_just_changed_is_looked_at_again(
+def test_a_recent_file_is_inspected_again(
     photos: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(images, "SETTLED_NS", 3600 * 10**9)
@@ -190,7 +188,7 @@ def test_a_damaged_memory_is_made_again(
     assert opened == []
 
 
-def test_a_new_class_changes_the_hash_of_files_that_did_not_change(photos: Path) -> None:
+def test_a_new_class_changes_the_hash(photos: Path) -> None:
     (photos / "val" / "a").rename(photos / "val" / "z")
     (photos / "train" / "a").rename(photos / "train" / "z")
     look(photos)
@@ -229,7 +227,7 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("part", "damage"), [("train", lambda body: b""), ("val", lambda body: body[:-30])]
 )
-def test_an_image_that_cannot_be_read_is_met_before_training(
+def test_unreadable_images_are_met_before_training(
     photos: Path, part: str, damage: Callable[[bytes], bytes], no_training: None
 ) -> None:
     for name in ("1.jpg", "2.jpg"):

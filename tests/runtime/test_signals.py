@@ -119,7 +119,7 @@ def test_ignored_signals_stay_ignored() -> None:
 @pytest.mark.parametrize(
     "other", [None, KeyError("a thread"), InputError("last.ckpt could not be written")]
 )
-def test_a_killed_worker_is_a_sentence_wherever_torch_raises_its_error(
+def test_a_killed_worker_is_one_line(
     other: Exception | None,
 ) -> None:
     @deferring_signals()

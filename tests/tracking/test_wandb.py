@@ -152,7 +152,7 @@ def test_a_restart_continues_the_same_run(
     assert server.exits[record.run] == 0
 
 
-def test_a_run_that_goes_on_offline_is_not_sent_twice(
+def test_a_run_resumed_offline_is_sent_once(
     record: TrainingRecord, folder: Path, server: Stub
 ) -> None:
     cut_short(opened(record, folder), record.history[:5], KeyboardInterrupt())
@@ -272,7 +272,7 @@ def test_a_rerun_is_another_run_in_wandb(
     assert server.steps(f"{record.run}-2") == [1, 2, 3, 4, 5]
 
 
-def test_neither_host_nor_paths_nor_the_key_are_sent_or_kept(
+def test_host_paths_and_key_are_never_sent(
     record: TrainingRecord, folder: Path, server: Stub
 ) -> None:
     sent(record, folder)
@@ -309,7 +309,7 @@ def test_evaluate_sends_a_run_that_was_not_logged(
     assert "test/ten_view/error_top1" in server.summaries[record.run]
 
 
-def test_the_sweep_file_has_overrides_that_the_command_line_knows() -> None:
+def test_the_sweep_file_has_known_overrides() -> None:
     sweep = yaml.safe_load((ROOT / "scripts" / "wandb_sweep.yaml").read_text())
     assert (ROOT / sweep["program"]).is_file()
     fixed = [part for part in sweep["command"] if "=" in part]

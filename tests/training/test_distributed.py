@@ -138,7 +138,7 @@ def test_ranks_end_when_their_launcher_is_killed(tmp_path: Path) -> None:
         pass
 
 
-def test_a_rank_that_is_still_starting_ends_with_its_launcher(tmp_path: Path) -> None:
+def test_a_starting_rank_ends_with_its_launcher(tmp_path: Path) -> None:
     """torch's import takes seconds, and two ranks find each other without torchrun."""
     torchrun = start(together(2, tmp_path, *PLAIN, "trainer.max_epochs=2000"))
     wait_for(lambda: len(launched(torchrun)) == 2, torchrun)
@@ -391,7 +391,7 @@ runpy.run_path("train.py", run_name="__main__")
 """
 
 
-def test_a_signal_to_one_rank_while_it_tests_stops_both(tmp_path: Path) -> None:
+def test_a_signal_while_testing_stops_both_ranks(tmp_path: Path) -> None:
     command = alone(tmp_path, *PLAIN, "trainer.max_epochs=1")
     cut = ranks(*[[sys.executable, "-c", ASKED_IN_THE_TEST, *command[2:]]] * 2)
     assert [done.returncode for done in cut] == [75, 75], cut
@@ -438,7 +438,7 @@ runpy.run_path("train.py", run_name="__main__")
 
 
 @pytest.mark.slow
-def test_a_restart_does_not_run_again_what_was_run_again(tmp_path: Path) -> None:
+def test_a_restart_does_not_rerun_twice(tmp_path: Path) -> None:
     options = (*PLAIN, "trainer.max_epochs=1", "rerun=true")
     finish(together(2, tmp_path, *options))
     command = together(2, tmp_path, *options, restarts=2)

@@ -46,7 +46,7 @@ def parts(rule: Any = he) -> tuple[Any, Any]:
     return module, SimpleNamespace(datamodule=data, optimizers=[optimizer], images=images)
 
 
-def test_dead_units_get_new_weights_that_change_no_score_at_first() -> None:
+def test_revived_units_change_no_score_at_first() -> None:
     module, trainer = parts()
     head = module.network.head
     with torch.no_grad():
@@ -194,7 +194,7 @@ class Cut(BaseException):
     ],
 )
 @pytest.mark.parametrize("after", [12, 25])
-def test_an_interrupted_run_with_an_intervention_ends_with_the_same_bits(
+def test_interrupted_interventions_end_with_equal_bits(
     tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], after: int
 ) -> None:
     asked = (*RELU, *given, "checkpoint.every_n_steps=4")

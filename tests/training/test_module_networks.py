@@ -76,7 +76,7 @@ def bias_per_element(channels: int) -> nn.Module:
 @pytest.mark.parametrize(
     "activation", ["crelu", "glu", "relu activation._target_=test_module_networks.bias_per_element"]
 )
-def test_activations_that_are_no_functions_of_one_number_are_trained(
+def test_activations_of_several_numbers_are_trained(
     tmp_path: Path, activation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parent)

@@ -296,7 +296,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 @pytest.mark.parametrize(
     ("after", "workers"), [(1, 0), (3, 0), (5, 0), pytest.param(2, 2, marks=pytest.mark.process)]
 )
-def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(
+def test_a_resumed_run_has_equal_bits(
     tiny, whole: Outcome, tmp_path: Path, monkeypatch, after: int, workers: int
 ) -> None:
     options = (*DROPS, f"data.num_workers={workers}")

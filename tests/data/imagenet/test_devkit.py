@@ -40,7 +40,7 @@ def kit(
     return path
 
 
-def test_a_label_is_the_position_among_sorted_wnids_and_not_the_id(tmp_path: Path) -> None:
+def test_a_label_is_the_position_among_wnids(tmp_path: Path) -> None:
     devkit = read_devkit(kit(tmp_path / "kit.tar.gz"), 3, 4)
     assert devkit.wnids == ("n00000001", "n00000002", "n00000003")
     assert devkit.words == ("word n00000001", "word n00000002", "word n00000003")
