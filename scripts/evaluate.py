@@ -51,7 +51,7 @@ def test(arguments: list[str]) -> None:
         )
     if len(names) == 1 and isfile(names[0]) and Path(names[0]).name != "record.json":
         config = composed([override(key, value) for key, value in given.items()])
-        from rectifiers.training.run import test_weights
+        from rectifiers.training.train import test_weights
 
         results = test_weights(config, Path(names[0]))
         if world().rank == 0:
@@ -59,7 +59,7 @@ def test(arguments: list[str]) -> None:
         return
     runs = [of_run(name, given, trust) for name in names]
     if len(runs) == 1:
-        from rectifiers.training.run import train
+        from rectifiers.training.train import train
 
         outcome: AnyOutcome = train(*runs[0])
         if not outcome.fresh and runs[0][0].logger.targets() and world().rank == 0:

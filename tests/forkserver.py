@@ -104,7 +104,7 @@ def _load() -> None:
     from hydra.core.plugins import Plugins
 
     import rectifiers.cli.train
-    import rectifiers.training.run  # noqa: F401
+    import rectifiers.training.train  # noqa: F401
 
     Plugins.instance()
     torch.set_num_threads(1)

@@ -21,7 +21,7 @@ from rectifiers.nn.networks.rows import expand
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.training.optim import build_optimizer, parameter_groups
-from rectifiers.training.run import train
+from rectifiers.training.train import train
 
 Tiny = Callable[..., RunConfig]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

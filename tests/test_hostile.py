@@ -30,7 +30,7 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.trust import check_overrides, check_targets
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.run import Outcome, train
+from rectifiers.training.train import Outcome, train
 
 Call = Callable[..., CompletedProcess[str]]
 

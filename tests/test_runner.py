@@ -21,7 +21,7 @@ from rectifiers.runner import STARTUP_COST_MACS, Job, Overrides, Progress, run_a
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder, run_lock
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.run import train
+from rectifiers.training.train import train
 
 TOO_LARGE = "data.batch_size=1000000"  # an error that only the run itself finds
 LONG = ("trainer.max_epochs=60", "checkpoint.every_n_steps=5")

@@ -183,7 +183,7 @@ def _prepare_worker(threads: int, parent: int) -> None:
 
 def _train(job: Job) -> str | None:
     """Train a run in a worker; return why it failed, in a line, or None."""
-    from rectifiers.training.run import train
+    from rectifiers.training.train import train
 
     try:
         with without_progress(), warnings.catch_warnings(action="ignore"):

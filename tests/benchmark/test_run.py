@@ -24,7 +24,7 @@ from rectifiers.runs.identity import run_id, science
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import checked
 from rectifiers.runtime.signals import Stopped
-from rectifiers.training.run import train
+from rectifiers.training.train import train
 
 Call = Callable[..., CompletedProcess[str]]
 OVERRIDES = [

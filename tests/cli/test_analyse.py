@@ -17,7 +17,7 @@ from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.cli.finished import of_run
 from rectifiers.data.preprocess import load_preprocess
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.run import train
+from rectifiers.training.train import train
 from sentences import sentence as sentence_of
 
 SMALL = (

@@ -19,7 +19,7 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.errors import InputError
 from rectifiers.training import build, functions
 from rectifiers.training.checkpoints import load_weights
-from rectifiers.training.run import Outcome, train
+from rectifiers.training.train import Outcome, train
 from sentences import sentence as sentence_of
 
 SIZES = (

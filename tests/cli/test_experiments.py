@@ -10,7 +10,7 @@ import forkserver
 from conftest import CONF, ROOT, compose_config
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
-from rectifiers.training.run import train
+from rectifiers.training.train import train
 
 EXPERIMENTS = sorted(  # claims have tests of their own
     p.relative_to(CONF / "experiment").with_suffix("").as_posix()

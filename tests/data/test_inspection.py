@@ -19,8 +19,8 @@ from rectifiers.data.sources import Source, folder
 from rectifiers.data.splits import FolderSplit, read_rgb
 from rectifiers.runtime.errors import InputError
 from rectifiers.training import build
-from rectifiers.training import run as running
-from rectifiers.training.run import train
+from rectifiers.training import train as running
+from rectifiers.training.train import train
 
 
 def encoded(image: Image.Image, kind: str) -> bytes:

@@ -24,7 +24,7 @@ BAR_MB, BAR_S = 300, 2  # a worker; opening
 PROGRAM = """
 import gc, json, multiprocessing, resource, sys, time
 from pathlib import Path
-import rectifiers.training.run
+import rectifiers.training.train
 from rectifiers.data.imagenet.source import imagenet
 from rectifiers.data.datamodule import ImageData, TrainDataset, CenterDataset
 from rectifiers.data.transforms import Geometry

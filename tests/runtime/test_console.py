@@ -9,7 +9,7 @@ from rich.console import Console
 from conftest import compose_config
 from rectifiers.runtime import console
 from rectifiers.runtime.console import progress_bar
-from rectifiers.training.run import train
+from rectifiers.training.train import train
 
 
 @pytest.fixture

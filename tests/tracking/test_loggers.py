@@ -15,7 +15,7 @@ from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.checkpoints import EpochEnd
 from rectifiers.training.module import Classifier
-from rectifiers.training.run import train
+from rectifiers.training.train import train
 from tracking.reading import (
     csv_rows,
     tensorboard_scalars,

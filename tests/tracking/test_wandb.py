@@ -25,7 +25,7 @@ from rectifiers.runs.record import TrainingRecord
 from rectifiers.tracking import client
 from rectifiers.tracking.loggers import log_history, log_results
 from rectifiers.training.loggers import note_of, open_loggers, publish
-from rectifiers.training.run import train
+from rectifiers.training.train import train
 from tracking.reading import wandb_rows, wandb_summary
 from tracking.stub import Stub, serving
 

@@ -11,7 +11,7 @@ from processes import alone, finish, start, wait_for
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.checkpoints import AtomicCheckpointIO
-from rectifiers.training.run import train
+from rectifiers.training.train import train
 
 STOPPING = (
     "callbacks=early_stopping",
@@ -49,7 +49,7 @@ def test_a_run_killed_after_it_was_stopped_trains_no_further(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("rectifiers.training.run.test", killed)
+        patched.setattr("rectifiers.training.train.test", killed)
         with pytest.raises(KeyboardInterrupt):
             train(tiny(*STOPPING), {})
     outcome = train(tiny(*STOPPING), {})

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from conftest import compose_config
-from rectifiers.training.run import train
+from rectifiers.training.train import train
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.theory.fisher import MEASURES
 from rectifiers.training.checkpoints import AtomicCheckpointIO
 from rectifiers.training.diagnostics import BINS, Signals, Weights, ZigzagMeasure, distribution
-from rectifiers.training.run import train
+from rectifiers.training.train import train
 
 
 def test_a_distribution_covers_all_numbers() -> None:

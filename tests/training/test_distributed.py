@@ -425,7 +425,7 @@ def test_a_signal_to_torchrun_stops_all_ranks(tmp_path: Path, asked: signal.Sign
 # train.py, of which rank 1 dies when all is written, once
 DIES_AT_THE_END = """
 import os, runpy
-from rectifiers.training import run
+from rectifiers.training import train as run
 train = run.train
 def dies(*arguments):
     outcome = train(*arguments)

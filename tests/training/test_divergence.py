@@ -7,7 +7,7 @@ from torch import nn
 
 from rectifiers.training.checkpoints import LAST, AtomicCheckpointIO
 from rectifiers.training.module import Classifier, all_finite, first_bad_layer
-from rectifiers.training.run import train
+from rectifiers.training.train import train
 
 
 def chain() -> nn.Sequential:

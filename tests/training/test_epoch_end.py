@@ -10,7 +10,7 @@ from pytorch_lightning.callbacks import Callback
 
 from rectifiers.runtime.signals import Stopped, deferring_signals
 from rectifiers.training.checkpoints import EpochEnd, EpochMeasure
-from rectifiers.training.run import train
+from rectifiers.training.train import train
 
 
 class Measure(EpochMeasure):

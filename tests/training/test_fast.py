@@ -14,7 +14,7 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.training import preflight
 from rectifiers.training.lightning import isolated
 from rectifiers.training.preflight import check_hardware
-from rectifiers.training.run import train
+from rectifiers.training.train import train
 
 Tiny = Callable[..., RunConfig]
 

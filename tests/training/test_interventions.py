@@ -18,7 +18,7 @@ from rectifiers.nn.sites import initialize
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.checkpoints import EpochEnd
 from rectifiers.training.interventions import Greedy, RedrawLayers, ReviveDead, dead_units
-from rectifiers.training.run import Outcome, train
+from rectifiers.training.train import Outcome, train
 
 RELU = ("activation=relu", "model.dropout=0", "optim.weight_decay=0.01", "evaluation=[center]")
 

@@ -13,7 +13,7 @@ from pytorch_lightning.callbacks import Callback
 
 from rectifiers.runtime.signals import STOP_SIGNALS, deferring_signals
 from rectifiers.training.lightning import LOGGERS, fit, quiet
-from rectifiers.training.run import train
+from rectifiers.training.train import train
 
 
 def test_lightning_has_the_private_name_that_is_replaced() -> None:

@@ -11,8 +11,8 @@ from rectifiers.nn import activations as A
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.checks import check_functions
-from rectifiers.training.run import train
 from rectifiers.training.size import network_size
+from rectifiers.training.train import train
 
 RESNET = (
     "data=digits8",

@@ -7,7 +7,7 @@ import pytest
 
 from rectifiers.training import lightning
 from rectifiers.training.checkpoints import ProgressLines
-from rectifiers.training.run import train
+from rectifiers.training.train import train
 
 
 @pytest.mark.parametrize("seconds_per_reading", [0.001, 7.0])

@@ -3,7 +3,7 @@
 import pytest
 
 from rectifiers.training.recording import without_places
-from rectifiers.training.run import train
+from rectifiers.training.train import train
 
 
 def test_a_record_keeps_what_was_typed_for_its_first_test(tiny) -> None:

@@ -13,7 +13,7 @@ from pytorch_lightning.callbacks import Callback
 from conftest import compose_config, same_bits
 from rectifiers.training.build import build_schedule
 from rectifiers.training.optim import Schedule, multistep, plateau
-from rectifiers.training.run import train
+from rectifiers.training.train import train
 
 STEPS = 3  # of an epoch
 

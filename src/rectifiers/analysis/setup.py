@@ -26,7 +26,7 @@ from rectifiers.training.build import (
     open_source,
 )
 from rectifiers.training.diagnostics import Signals, Weights
-from rectifiers.training.run import train
+from rectifiers.training.train import train
 
 
 class AnalysisSetup:

@@ -189,7 +189,7 @@ def _run(
         # alone 18 s), and many times beside two.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         from rectifiers.data.samplers import check_share
-        from rectifiers.training.run import train
+        from rectifiers.training.train import train
 
         with _on_all_ranks():
             check_share(config.data.batch_size, here.size)

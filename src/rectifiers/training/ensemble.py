@@ -18,7 +18,7 @@ from rectifiers.runtime.distributed import broadcast_from_rank_zero
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import refuse_link
 from rectifiers.runtime.signals import deferring_signals, stop_if_requested
-from rectifiers.training.run import Choices, Outcome, train
+from rectifiers.training.train import Choices, Outcome, train
 
 
 def ensemble(

@@ -12,7 +12,7 @@ from rectifiers.data.imagenet import source as source
 from rectifiers.data.imagenet.source import imagenet
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.build import open_source
-from rectifiers.training.run import train
+from rectifiers.training.train import train
 
 SHRUNK = (
     "data=imagenet",

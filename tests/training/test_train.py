@@ -27,7 +27,7 @@ from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.checkpoints import AtomicCheckpointIO, EpochEnd
 from rectifiers.training.diagnostics import Signals
-from rectifiers.training.run import Outcome, train
+from rectifiers.training.train import Outcome, train
 
 CHOICES = {"activation": "prelu", "init": "he", "model": "mlp", "data": "digits"}
 
