@@ -7,7 +7,8 @@ Settings (key=value):
   trust         [<module>,...]: needed by a run whose functions conf/ does not name
   data.download true: data may be written to data.root=, which must be given then
   logger=wandb  sends all of the run to W&B that it lacks; likewise logger=tensorboard
-  runs_dir, cache_dir, data.root, compute and their keys are those of train.py
+  trainer=gpu, data.num_workers, threads, data.root, runs_dir, cache_dir: as for train.py; what the
+                run is cannot be changed. Several processes are started by torchrun
 
 Examples:
   python scripts/evaluate.py run=b7cc5f7113d3 evaluation=dense_multi_scale
@@ -25,7 +26,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rectifiers.cli.composition import all_keys, composed, of_run, override
+from rectifiers.cli.composition import all_keys, composed
+from rectifiers.cli.finished import of_run, override
 from rectifiers.cli.hints import check_arguments
 from rectifiers.cli.train import AnyOutcome
 from rectifiers.results.console import errors_table, print_record

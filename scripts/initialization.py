@@ -14,6 +14,7 @@ in training mode without dropout, over 8 seeds.
 import json
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -24,7 +25,6 @@ from torch import Tensor, nn
 from rectifiers import PReLU, initialize
 from rectifiers.nn.initialization import table
 from rectifiers.results.generated import write_or_check
-from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 from rectifiers.runtime.programs import cli_errors
@@ -51,12 +51,7 @@ def torch_default(model: nn.Module, images: Tensor, seed: int) -> None:
 def kaiming(model: nn.Module, images: Tensor, seed: int) -> None:
     """He's gain for ReLU, the square root of 2, everywhere."""
     for name, weight in model.named_parameters():
-        if (
-            weight.dim() > 1
-            and "embedding" not in name
-            and "scale" not in name
-            and "token" not in name
-        ):
+        if weight.dim() > 1 and not any(word in name for word in ("embedding", "scale", "token")):
             nn.init.kaiming_normal_(weight)
 
 
@@ -68,7 +63,7 @@ def ours(model: nn.Module, images: Tensor, seed: int) -> None:
 METHODS = {"torch's default": torch_default, "Kaiming, gain √2": kaiming, "rectifiers": ours}
 
 
-def built(name: str, activation: str, seed: int) -> nn.Module:
+def build(name: str, activation: str, seed: int) -> nn.Module:
     """Return a network with another activation in every place, as its constructor leaves the
     weights."""
     torch.manual_seed(seed)
@@ -84,41 +79,30 @@ def built(name: str, activation: str, seed: int) -> nn.Module:
 
 
 @torch.no_grad()
-def measure(model: nn.Module, block: str, images: Tensor) -> list[float]:
-    """Return the mean squares of the block's input, its output, and the scores."""
-    found: list[Tensor] = []
-    handle = model.get_submodule(block).register_forward_hook(
-        lambda _, given, out: found.extend([given[0], out])
+def measure(name: str, activation: str, method: str, seed: int) -> list[float]:
+    """Return the mean squares of the last block's input, of its output, and of the scores."""
+    block, px = BLOCKS[name]
+    model = build(name, activation, seed)
+    images = torch.randn(IMAGES, 3, px, px, generator=torch.Generator().manual_seed(seed))
+    METHODS[method](model, images, seed)
+    signals: list[Tensor] = []
+    model.get_submodule(block).register_forward_hook(
+        lambda _, inputs, output: signals.extend([inputs[0], output])
     )
-    scores = model(images)
-    handle.remove()
-    return [float(x.double().square().mean()) for x in (*found, scores)]
+    signals.append(model(images))
+    return [float(x.double().square().mean()) for x in signals]
 
 
 def main(names: list[str]) -> None:
     results = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    with progress_bar(
-        "measurements", len(names) * len(ACTIVATIONS) * len(METHODS) * SEEDS
-    ) as advance:
-        for name in names:
-            block, px = BLOCKS[name]
-            results[name] = []
-            for activation in ACTIVATIONS:
-                for method, fill in METHODS.items():
-                    values = []
-                    for seed in range(SEEDS):
-                        model = built(name, activation, seed)
-                        images = torch.randn(
-                            IMAGES, 3, px, px, generator=torch.Generator().manual_seed(seed)
-                        )
-                        fill(model, images, seed)
-                        values.append(measure(model, block, images))
-                        advance(1)
-                    results[name].append(
-                        {"activation": activation, "init": method, "values": values}
-                    )
-            write_text(KEPT, json.dumps(results, indent=1) + "\n")
-            write_text(PAGE, page(results))
+    for name in names:
+        results[name] = []
+        for activation, method in product(ACTIVATIONS, METHODS):
+            print(f"{name}, {activation}, {method}", file=sys.stderr)
+            values = [measure(name, activation, method, seed) for seed in range(SEEDS)]
+            results[name].append({"activation": activation, "init": method, "values": values})
+        write_text(KEPT, json.dumps(results, indent=1) + "\n")
+        write_text(PAGE, page(results))
     print(page(results))
 
 

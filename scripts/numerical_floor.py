@@ -1,16 +1,12 @@
-"""How far one result moves under changes that a run's name leaves out:
-`results/numerical_floor.csv`.
+"""Measure how far rounding moves one result: `results/numerical_floor.csv`.
 
-For each data set that results are claimed on, the runs of a few seeds in 24 variants each: SGD
-fused or not, maps channels last or first, one or two threads, and the instructions of older
-processors in place of this one's. Each is a process `train.py` with a folder of its own, `--jobs`
-at a time; what is finished is not run again, so an interrupted measurement continues. The table
-takes what is finished, for a spread of fewer is as good an estimate, if a wider one; of variants
-that round alike it takes one, and of other data it keeps what it has.
+The runs of four seeds are trained in 24 variants each: SGD fused or not, maps channels last or
+first, one or two threads, and the instruction sets of older processors. Each variant has a folder
+of runs of its own. What is finished is not run again, so an interrupted measurement continues.
 
-python scripts/numerical_floor.py digits8
-python scripts/numerical_floor.py cifar10 --root data/cifar10 --jobs 2
-python scripts/numerical_floor.py cifar10 --finished     tabulate what is finished, and run nothing
+Examples:
+  python scripts/numerical_floor.py digits8
+  python scripts/numerical_floor.py cifar10 --root data/cifar10
 """
 
 import argparse
@@ -19,20 +15,18 @@ import io
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import product
 from pathlib import Path
 
+from rectifiers.results.frame import code_of, machine_of
 from rectifiers.results.numerical_floor import DIVERGED, FILE, SUFFIX, rounding_table
-from rectifiers.results.origin import code_of, machine_of
 from rectifiers.runs import record as records
-from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.files import write_text
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "results" / FILE
 ERRORS = ("center", "ten_view")
-RUNS = {  # by data: PReLU's runs in what is claimed on them
+RUNS = {  # by data: PReLU's runs of a claim or a table
     "digits8": ("experiment=claim/learned_slope", "activation=prelu"),
     "digits": ("experiment=table2/prelu", "data=digits"),
     "cifar10": ("experiment=claim/cifar_table2", "activation=prelu", "optim.lr=0.02"),
@@ -51,101 +45,52 @@ INSTRUCTIONS = {  # of torch's own kernels, oneDNN and MKL
         "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
     },
 }
-Variant = tuple[str, int, bool, bool]
-# instructions, threads, channels last, fused
+Variant = tuple[str, int, bool, bool]  # instructions, threads, channels last, fused
 VARIANTS: tuple[Variant, ...] = tuple(product(INSTRUCTIONS, (1, 2), (True, False), (True, False)))
 
 
 def name_of(variant: Variant) -> str:
-    """Return what tells a variant from the others, as it stands in the table."""
+    """Return the variant as it stands in the table."""
     instructions, threads, channels_last, fused = variant
     maps = "channels-last" if channels_last else "channels-first"
-    return (
-        f"{instructions}, {threads} thread{'s'[: threads - 1]}, {maps}, "
-        f"{'fused' if fused else 'foreach'}"
-    )
-
-
-def train(data: str, seed: int, variant: Variant, runs: Path, root: Path | None) -> None:
-    """Run a variant of a seed in a process of its own, unless its record is there."""
-    if any(record.seed == seed for record in records_of(data, variant, runs)):
-        return
-    print(f"{data}, seed {seed}: {name_of(variant)}", file=sys.stderr, flush=True)
-    instructions, threads, channels_last, fused = variant
-    overrides = [
-        *RUNS[data],
-        f"seed={seed}",
-        "logger=none",
-        f"runs_dir='{folder_of(data, variant, runs)}'",
-    ]
-    overrides += f"threads={threads} channels_last={channels_last} optim.fused={fused}".split()
-    overrides += [] if root is None else [f"data.root='{root.absolute()}'"]
-    environment = {**os.environ, **INSTRUCTIONS[instructions], "OMP_WAIT_POLICY": "PASSIVE"}
-    command = [sys.executable, str(ROOT / "train.py"), *overrides]
-    ended = subprocess.run(command, env=environment, cwd=ROOT, stdout=sys.stderr)
-    if not any(
-        record.seed == seed for record in records_of(data, variant, runs)
-    ):  # one that diverged has a record
-        raise subprocess.CalledProcessError(ended.returncode, command)
-
-
-def train_all(data: str, runs: Path, root: Path | None, jobs: int) -> None:
-    """Run every variant of every seed; where one fails, those that have not begun are not begun."""
-    pool = ThreadPoolExecutor(jobs)
-    wanted = product(VARIANTS, SEEDS)
-    try:
-        for done in as_completed(
-            [pool.submit(train, data, seed, variant, runs, root) for variant, seed in wanted]
-        ):
-            done.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+    count = f"{threads} thread{'s'[: threads - 1]}"
+    return f"{instructions}, {count}, {maps}, {'fused' if fused else 'foreach'}"
 
 
 def folder_of(data: str, variant: Variant, runs: Path) -> Path:
     return runs / data / name_of(variant).replace(", ", "_").replace(" ", "_")
 
 
-def records_of(data: str, variant: Variant, runs: Path) -> list[TrainingRecord]:
-    """Return the finished runs of a variant, in the order of their seeds."""
-    found = (
-        records.load_training(path) for path in folder_of(data, variant, runs).glob("*/record.json")
-    )
-    return sorted(found, key=lambda record: record.seed)
+def train(data: str, seed: int, variant: Variant, runs: Path, root: Path | None) -> None:
+    """Run a variant of a seed in a process of its own; a run with a record ends at once."""
+    instructions, threads, channels_last, fused = variant
+    overrides = [*RUNS[data], f"seed={seed}", "logger=none", f"threads={threads}"]
+    overrides += [f"channels_last={channels_last}", f"optim.fused={fused}"]
+    overrides += [f"runs_dir='{folder_of(data, variant, runs)}'"]
+    overrides += [] if root is None else [f"data.root='{root.absolute()}'"]
+    environment = {**os.environ, **INSTRUCTIONS[instructions], "OMP_WAIT_POLICY": "PASSIVE"}
+    command = [sys.executable, str(ROOT / "train.py"), *overrides]
+    subprocess.run(command, env=environment, cwd=ROOT, stdout=sys.stderr)
 
 
 def rows(data: str, runs: Path) -> list[dict[str, str]]:
-    """Return a row per finished variant: its run and origin, errors in percent, and the last
-    epoch's training loss.
+    """Return a row per finished run: its variant, origin, errors in percent and last training loss.
 
-    Variants of a seed with the loss of an earlier one went its way, as one thread and two do in
-    small networks. One that diverged has no errors, and no loss that could be that of another."""
-    found = [
-        {
-            "data": data,
-            "seed": str(record.seed),
-            "variant": name_of(variant),
-            "run": record.run,
-            "code": code_of(record),
-            "machine": machine_of(record),
-            **{
-                f"{name}{SUFFIX}": str(record.protocols[name].top1_error_pct)
-                if name in record.protocols
-                else ""
-                for name in ERRORS
-            },
-            "train_loss": str(record.history[-1]["train_loss"])
-            if record.status == "finished"
-            else DIVERGED,
-        }
-        for variant in VARIANTS
-        for record in records_of(data, variant, runs)
-    ]
-    first = {
-        (row["seed"], row["variant"] if row["train_loss"] == DIVERGED else row["train_loss"]): row
-        for row in reversed(found)
-    }
-    return sorted(first.values(), key=lambda row: (int(row["seed"]), found.index(row)))
+    Of a seed's variants with one loss, which round alike, the first one is kept."""
+    table: dict[tuple[str, str], dict[str, str]] = {}  # by seed, and loss or variant
+    for variant in VARIANTS:
+        for path in folder_of(data, variant, runs).glob("*/record.json"):
+            record = records.load_training(path)
+            row = {"data": data, "seed": str(record.seed), "variant": name_of(variant)}
+            row |= {"run": record.run, "code": code_of(record), "machine": machine_of(record)}
+            for name in ERRORS:
+                result = record.protocols.get(name)
+                row[f"{name}{SUFFIX}"] = str(result.top1_error_pct) if result else ""
+            is_finished = record.status == "finished"
+            row["train_loss"] = str(record.history[-1]["train_loss"]) if is_finished else DIVERGED
+            key = row["train_loss"] if is_finished else row["variant"]
+            table.setdefault((row["seed"], key), row)
+    return sorted(table.values(), key=lambda row: int(row["seed"]))
 
 
 def main() -> None:
@@ -154,28 +99,21 @@ def main() -> None:
     )
     parser.add_argument("data", choices=RUNS, help="the data to measure it on")
     parser.add_argument("--root", type=Path, help="data.root of the runs")
-    parser.add_argument(
-        "--runs", type=Path, default=Path("runs") / "numerical_floor", help="the folder of its runs"
-    )
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
-    parser.add_argument(
-        "--finished", action="store_true", help="tabulate what is finished, and run nothing"
-    )
-    asked = parser.parse_args()
-    if asked.jobs < 1:
-        parser.error(f"--jobs {asked.jobs} runs nothing; give 1 or more")
-    runs = asked.runs.absolute()
-    if not asked.finished:
-        train_all(asked.data, runs, asked.root, asked.jobs)
-    found = rows(asked.data, runs)
-    if not found:
-        sys.exit(f"nothing of {asked.data} is finished in {runs}; run it without --finished")
+    folder = Path("runs") / "numerical_floor"
+    parser.add_argument("--runs", type=Path, default=folder, help="the folder of its runs")
+    options = parser.parse_args()
+    runs = options.runs.absolute()
+    for variant, seed in product(VARIANTS, SEEDS):
+        train(options.data, seed, variant, runs, options.root)
+    measured = rows(options.data, runs)
+    if not measured:
+        sys.exit(f"error: no run of {options.data} finished in {runs}; see the messages above")
     with TABLE.open(newline="") as file:
-        kept = [row for row in csv.DictReader(file) if row["data"] != asked.data]
+        measured += [row for row in csv.DictReader(file) if row["data"] != options.data]
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(found[0]), lineterminator="\n")
+    writer = csv.DictWriter(text, list(measured[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(sorted([*kept, *found], key=lambda row: list(RUNS).index(row["data"])))
+    writer.writerows(sorted(measured, key=lambda row: list(RUNS).index(row["data"])))
     write_text(TABLE, text.getvalue())
     print(rounding_table(TABLE.parent), end="")
 

@@ -20,23 +20,31 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Group
 
 from rectifiers.claims import records as claim_records
 from rectifiers.claims import report as claims_report
 from rectifiers.claims.claims import arm_hash, claim_exclusion_reason, claims, runs_of, search_runs
 from rectifiers.claims.judge import answer, check_rates
+from rectifiers.claims.report import FIGURES
 from rectifiers.results import readme, tables
-from rectifiers.results.comparison import compare
 from rectifiers.results.eligibility import CLAIM, PLACE, described, exclusion_reason, known
 from rectifiers.results.generated import filled, refuse_stale, stale_files, write_or_check
-from rectifiers.results.listing import Run, find, gather, select, usual_protocol
+from rectifiers.results.listing import (
+    Run,
+    compare,
+    comparison_table,
+    find,
+    gather,
+    runs_table,
+    select,
+    summaries,
+    usual_protocol,
+)
 from rectifiers.results.numerical_floor import rounding_table
-from rectifiers.results.terminal import comparison_table, runs_table, summaries
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import science
 from rectifiers.runs.record import Record, TrainingRecord
-from rectifiers.runtime.console import ignore_broken_pipe, wide_stdout
+from rectifiers.runtime.console import ignore_broken_pipe
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, write_text
 from rectifiers.runtime.programs import cli_errors
@@ -55,7 +63,7 @@ CHECKS = (
     "performance.py --check",
     "picture.py --check",
 )
-Outcome = tuple[Any, str | Group]  # of a command: plain data for --json, and the same in words
+Outcome = tuple[Any, str]  # of a command: plain data for --json, and the same in words
 
 
 def collect(runs: Path) -> Outcome:
@@ -96,8 +104,9 @@ def write_tables(check: bool) -> Outcome:
     records = in_tables()
     path, text = RESULTS / "TABLES.md", tables.render_markdown(records)
     write_or_check({path: text}, check, "make table")
-    made = [asdict(table) for table in tables.document(records)]
-    return {"path": str(path), "written": not check, "tables": made}, "" if check else str(path)
+    outcome: dict[str, Any] = {"path": str(path), "written": not check}
+    outcome["tables"] = [asdict(table) for table in tables.document(records)]
+    return outcome, "" if check else str(path)
 
 
 def write_claims(check: bool) -> Outcome:
@@ -105,43 +114,35 @@ def write_claims(check: bool) -> Outcome:
     figure per claim; or say which are stale."""
     from rectifiers.claims import figures
 
-    registered = experiments()
+    texts = experiments()
     if not check:
-        write_or_check(registered, check, "make claims")
+        write_or_check(texts, check, "make claims")
         known.cache_clear()
-    folder, path = RESULTS / "claims", RESULTS / "CLAIMS.md"
+    folder, path, drawings = RESULTS / "claims", RESULTS / "CLAIMS.md", RESULTS / FIGURES
     records = claim_records.load(folder)
-    reason = check_claims(records)
+    problem = check_claims(records)
     results = [answer(claim, records) for claim in claims()]
-    texts = {
-        **registered,
-        path: claims_report.claims_page(results, records),
-        RESULTS / "FINDINGS.md": claims_report.findings_page(results),
-    }
+    texts[path] = claims_report.claims_page(results, records)
+    texts[RESULTS / "FINDINGS.md"] = claims_report.findings_page(results)
     for claim in (claim for claim in claims() if claim.tests):
         texts[folder / f"{claim.name}.csv"] = claims_report.runs_csv(claim, records)
-    place = RESULTS / claims_report.FIGURES
-    drawn = {
-        place / f"{result.claim.name}.svg": result
-        for result in results
-        if claims_report.has_figure(result)
-    }
+    drawn = {drawings / f"{r.claim.name}.svg": r for r in results if claims_report.has_figure(r)}
     if check:
         stale = stale_files(texts, folder.glob("*.csv"))
         stale += [svg for svg, result in drawn.items() if figures.is_stale(result, svg)]
-        refuse_stale([*stale, *sorted(set(place.glob("*.svg")) - drawn.keys())], "make claims")
-        if reason:
-            raise InputError(reason)
+        refuse_stale([*stale, *sorted(set(drawings.glob("*.svg")) - drawn.keys())], "make claims")
+        if problem:
+            raise InputError(problem)
     else:
-        if reason:
-            print(reason, file=sys.stderr)
+        if problem:
+            print(problem, file=sys.stderr)
         write_or_check(texts, check, "make claims")
         for svg, result in drawn.items():
             figures.write(result, svg)
     verdicts = {result.claim.name: str(result.verdict) for result in results}
-    made = [asdict(table) for table in claims_report.tables(results)]
-    written = {"path": str(path), "written": not check, "verdicts": verdicts, "tables": made}
-    return written, "" if check else str(path)
+    tables = [asdict(table) for table in claims_report.tables(results)]
+    outcome = {"path": str(path), "written": not check, "verdicts": verdicts, "tables": tables}
+    return outcome, "" if check else str(path)
 
 
 def check_claims(records: Sequence[TrainingRecord]) -> str:
@@ -167,7 +168,7 @@ def check_claims(records: Sequence[TrainingRecord]) -> str:
 def write_readme(check: bool) -> Outcome:
     """Fill the blocks of README.md and of the page on statistics from the results, or say whether
     they are stale."""
-    path, statistics = ROOT / "README.md", ROOT / "docs" / "explanation" / "statistics.md"
+    path, statistics = ROOT / "README.md", ROOT / "docs/explanation/statistics.md"
     texts = {
         path: readme.render(path.read_text(), RESULTS),
         statistics: filled(statistics.read_text(), "rounding", f"\n{rounding_table(RESULTS)}\n"),
@@ -188,15 +189,10 @@ def check_all() -> Outcome:
         return done.stderr.strip().removeprefix("error: ") or "it fails" if done.returncode else ""
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        stale = {
-            command: error
-            for command, error in zip(CHECKS, threads.map(run, CHECKS), strict=True)
-            if error
-        }
-    said = [f"{command}: {error}" for command, error in stale.items()] or [
-        "every committed file is what the records say"
-    ]
-    return {"stale": stale}, "\n".join(said)
+        errors = dict(zip(CHECKS, threads.map(run, CHECKS), strict=True))
+    stale = {command: error for command, error in errors.items() if error}
+    lines = [f"{command}: {error}" for command, error in stale.items()]
+    return {"stale": stale}, "\n".join(lines) or "every committed file is what the records say"
 
 
 def check_runs(runs: Path) -> None:
@@ -233,19 +229,15 @@ def diff(runs: Path, A: str, B: str) -> Outcome:  # noqa: N803 as --help shows t
 
 def wandb_report(project: str, entity: str | None, table: str | None, out: Path | None) -> Outcome:
     """Save the W&B report of what is collected, or write its document to a file."""
-    from rectifiers.tracking.report import (
-        build,
-        save,
-        specification,
-    )  # here and not above: it takes seconds to import
+    from rectifiers.tracking import report  # here and not above: it takes seconds to import
 
-    found = tables.load(RESULTS / "records")
+    records = tables.load(RESULTS / "records")
     if out is None:
-        kept = Path(".cache") / "wandb_reports.json"
-        place = save(found, entity=entity, project=project, group=table, kept=kept)
+        ids = Path(".cache") / "wandb_reports.json"
+        place = report.save(records, entity=entity, project=project, group=table, kept=ids)
     else:
-        report = build(found, entity=entity or "entity", project=project, group=table)
-        write_text(out, json.dumps(specification(report), indent=1) + "\n")
+        built = report.build(records, entity=entity or "entity", project=project, group=table)
+        write_text(out, json.dumps(report.specification(built), indent=1) + "\n")
         place = str(out)
     return {"path": place}, place
 
@@ -256,44 +248,25 @@ def experiments() -> dict[Path, str]:
     from rectifiers.cli.composition import compose_job, composed
     from rectifiers.training.size import network_size
 
-    place = CONF / "experiment"
-    names = sorted(
-        path.relative_to(place).with_suffix("").as_posix() for path in place.rglob("*.yaml")
-    )
-    data = sorted(path.stem for path in (CONF / "data").glob("*.yaml"))
-    models = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
-    sized = ("data=imagenet", "init.fc_std=null")  # stds are of three linear layers
-    noted: dict[str, Any] = {
-        "experiments": {
-            name: described(science(composed([f"experiment={name}"])))
-            for name in names
-            if not name.startswith(CLAIM)
-        },
-        "claims": {
-            claim.name: {
-                arm: arm_hash(
-                    science(compose_job((f"experiment={CLAIM}{claim.name}", *overrides))[0])
-                )
-                for arm, overrides in {**claim.arms, **claim.searched()}.items()
-            }
-            for claim in claims()
-            if claim.arms
-        },
-        "settings": {
-            name: {
-                p: each.as_dict()
-                for p, each in composed([f"data={name}", ALL]).evaluation.protocols.items()
-            }
-            for name in data
-        },
-        "networks": {
-            name: network_size(
-                composed([*sized, f"model={name}"]), classes=1000, channels=3, input_px=224
-            )
-            for name in models
-        },
-    }
-    return {PLACE: yaml.safe_dump(noted, sort_keys=True)}
+    registry: dict[str, Any] = {"experiments": {}, "claims": {}, "settings": {}, "networks": {}}
+    for path in sorted((CONF / "experiment").rglob("*.yaml")):
+        name = path.relative_to(CONF / "experiment").with_suffix("").as_posix()
+        if not name.startswith(CLAIM):
+            registry["experiments"][name] = described(science(composed([f"experiment={name}"])))
+    for claim in (claim for claim in claims() if claim.arms):
+        registry["claims"][claim.name] = {}
+        for arm, overrides in {**claim.arms, **claim.searched()}.items():
+            config, _ = compose_job((f"experiment={CLAIM}{claim.name}", *overrides))
+            registry["claims"][claim.name][arm] = arm_hash(science(config))
+    for path in sorted((CONF / "data").glob("*.yaml")):
+        protocols = composed([f"data={path.stem}", ALL]).evaluation.protocols
+        registry["settings"][path.stem] = {n: p.as_dict() for n, p in protocols.items()}
+    for path in sorted((CONF / "model").glob("*.yaml")):
+        # init.fc_std is of networks with three linear layers
+        config = composed(["data=imagenet", "init.fc_std=null", f"model={path.stem}"])
+        size = network_size(config, classes=1000, channels=3, input_px=224)
+        registry["networks"][path.stem] = size
+    return {PLACE: yaml.safe_dump(registry, sort_keys=True)}
 
 
 def options() -> argparse.ArgumentParser:
@@ -326,15 +299,13 @@ def options() -> argparse.ArgumentParser:
     for side in "AB":
         comparing.add_argument(side, help="a run's name, its beginning, or a record's path")
     add("collect", collect, of_runs=True)
-    written = {
-        "tables": write_tables,
-        "claims": write_claims,
-        "readme": write_readme,
-    }
-    for name, function in written.items():
-        add(name, function).add_argument(
-            "--check", action="store_true", help="only say whether it is stale"
-        )
+    for name, function in (
+        ("tables", write_tables),
+        ("claims", write_claims),
+        ("readme", write_readme),
+    ):
+        help_text = "only say whether it is stale"
+        add(name, function).add_argument("--check", action="store_true", help=help_text)
     add("check", check_all)
     reporting = add("wandb", wandb_report)
     reporting.add_argument(
@@ -351,15 +322,13 @@ def options() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    given = vars(options().parse_args())
-    function, as_json = given.pop("function"), given.pop("json")
+    arguments = vars(options().parse_args())
+    function, as_json = arguments.pop("function"), arguments.pop("json")
     with cli_errors():
-        outcome, words = function(**given)
+        outcome, words = function(**arguments)
     with ignore_broken_pipe():
         if as_json:
             print(json.dumps(outcome, indent=1))
-        elif isinstance(words, Group):
-            wide_stdout().print(words, highlight=False)
         elif words:
             print(words)
     if isinstance(outcome, dict) and outcome.get("stale"):

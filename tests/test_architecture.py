@@ -20,7 +20,7 @@ PACKAGES = {
     "claims": {"jinja2", "matplotlib"},
     "tracking": {"psutil", "pytorch_lightning", "wandb", "wandb_workspaces"},
     "training": {"pytorch_lightning", "torchmetrics"},
-    "analysis": {"matplotlib", "rich"},
+    "analysis": {"matplotlib", "rich", "torchvision"},
     "cli": {"hydra", "omegaconf", "rich"},
     "benchmark": {"matplotlib", "pandas"},
 }

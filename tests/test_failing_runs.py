@@ -14,10 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import torch
 
 from photos import write_folder
-from processes import alone, finish, launched, start, wait_for, weights
+from processes import alone, launched, start, wait_for
 from sentences import sentence
 
 LONGEST_S = 60  # far more than a run takes that fails, and far less than forever
@@ -48,7 +47,7 @@ OF_SHARDS = (
     "logger=none",
 )
 
-with_and_without_workers = pytest.mark.parametrize("workers", [0, 2])
+parts_and_workers = pytest.mark.parametrize(("part", "workers"), [("train", 2), ("val", 0)])
 
 
 @pytest.fixture
@@ -87,8 +86,7 @@ def training(place: Path, *overrides: str) -> subprocess.Popen:
     return process
 
 
-@with_and_without_workers
-@pytest.mark.parametrize("part", ["train", "val"])
+@parts_and_workers
 def test_an_empty_image_ends_the_run(tmp_path: Path, root: Path, part: str, workers: int) -> None:
     (root / part / "b" / "2.jpg").write_bytes(b"")
     said = refused(alone(tmp_path, *SMALL, f"data.root={root}", f"data.num_workers={workers}"))
@@ -96,19 +94,7 @@ def test_an_empty_image_ends_the_run(tmp_path: Path, root: Path, part: str, work
 
 
 @pytest.mark.process
-@with_and_without_workers
-@pytest.mark.parametrize("part", ["train", "val"])
-def test_an_image_that_cannot_be_decoded_ends_the_run(
-    tmp_path: Path, root: Path, part: str, workers: int
-) -> None:
-    (root / part / "b" / "2.jpg").write_bytes(deceptive_png())
-    said = refused(alone(tmp_path, *SMALL, f"data.root={root}", f"data.num_workers={workers}"))
-    assert "2.jpg cannot be read as an image" in said
-
-
-@pytest.mark.process
-@with_and_without_workers
-@pytest.mark.parametrize("part", ["train", "val"])
+@parts_and_workers
 def test_a_flipped_byte_in_a_shard_ends_the_run(
     tmp_path: Path, prepared: Path, part: str, workers: int
 ) -> None:
@@ -123,8 +109,7 @@ def test_a_flipped_byte_in_a_shard_ends_the_run(
 
 
 @pytest.mark.process
-@with_and_without_workers
-@pytest.mark.parametrize("part", ["train", "val"])
+@parts_and_workers
 def test_an_image_that_disappears_ends_the_run(
     tmp_path: Path, root: Path, part: str, workers: int
 ) -> None:
@@ -134,11 +119,8 @@ def test_an_image_that_disappears_ends_the_run(
 
 
 @pytest.mark.process
-@with_and_without_workers
-def test_ctrl_c_ends_the_run_and_the_processes_that_read(
-    tmp_path: Path, root: Path, workers: int
-) -> None:
-    process = training(tmp_path, *SMALL, LONG, f"data.root={root}", f"data.num_workers={workers}")
+def test_ctrl_c_ends_the_run_and_its_workers(tmp_path: Path, root: Path) -> None:
+    process = training(tmp_path, *SMALL, LONG, f"data.root={root}", "data.num_workers=2")
     for pid in (*launched(process), process.pid):  # a terminal sends it to all
         with suppress(
             ProcessLookupError
@@ -191,24 +173,21 @@ def failing_data(val_fraction, split_seed):
 
 
 @pytest.mark.process
-@with_and_without_workers
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("override", "said", "workers"),
     [
-        (
-            ("data=digits", "callbacks=ranks", "callbacks.ranks._target_=of_the_user.Fails"),
-            "in the callback",
-        ),
-        (("data=digits", "data._target_=of_the_user.failing_data"), "in the data"),
+        ("callbacks=ranks callbacks.ranks._target_=of_the_user.Fails", "in the callback", 0),
+        ("data._target_=of_the_user.failing_data", "in the data", 2),
     ],
 )
 def test_an_exception_in_code_of_the_user_ends_the_run(
-    tmp_path: Path, overrides: tuple[str, ...], said: str, workers: int
+    tmp_path: Path, override: str, said: str, workers: int
 ) -> None:
     (tmp_path / "of_the_user.py").write_text(CODE_OF_THE_USER)
     command = alone(
         tmp_path,
-        *overrides,
+        "data=digits",
+        *override.split(),
         "model=mlp",
         "trainer.max_epochs=1",
         "logger=none",
@@ -223,35 +202,8 @@ def test_an_exception_in_code_of_the_user_ends_the_run(
     )
 
 
-# ---- the other programs that read data ----
-
-
 @pytest.mark.process
-@with_and_without_workers
-def test_a_damaged_image_ends_the_testing_of_weights(
-    tmp_path: Path, root: Path, workers: int
-) -> None:
-    finish(alone(tmp_path, *SMALL, f"data.root={root}"))
-    torch.save(
-        {key.removeprefix("network."): value for key, value in weights(tmp_path).items()},
-        tmp_path / "net.pt",
-    )
-    (root / "val" / "b" / "2.jpg").write_bytes(deceptive_png())
-    of_weights = [
-        f"run={tmp_path}/net.pt",
-        *SMALL[:5],
-        f"data.root={root}",
-        f"cache_dir={tmp_path}",
-    ]
-    said = refused(
-        [sys.executable, "scripts/evaluate.py", *of_weights, f"data.num_workers={workers}"]
-    )
-    assert "2.jpg cannot be read" in said
-
-
-@pytest.mark.process
-@with_and_without_workers
-def test_a_damaged_image_ends_an_analysis(tmp_path: Path, root: Path, workers: int) -> None:
+def test_a_damaged_image_ends_an_analysis(tmp_path: Path, root: Path) -> None:
     (root / "train" / "b" / "2.jpg").write_bytes(deceptive_png())
     given = [
         "preprocessing",
@@ -260,5 +212,5 @@ def test_a_damaged_image_ends_an_analysis(tmp_path: Path, root: Path, workers: i
         f"cache_dir={tmp_path}",
         f"out={tmp_path}/out",
     ]
-    said = refused([sys.executable, "scripts/analyse.py", *given, f"data.num_workers={workers}"])
+    said = refused([sys.executable, "scripts/analyse.py", *given, "data.num_workers=2"])
     assert "2.jpg cannot be read" in said

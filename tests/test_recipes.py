@@ -127,28 +127,3 @@ def test_commands_and_recipes_run_as_they_are_printed(copy: Path, command: str) 
         )
     if "small6" in command:
         assert record["network"]["depth"] == 6
-
-
-def size(sweep: str) -> int:
-    """Return of how many runs a sweep is, after composing each of its values."""
-    runs = 1
-    for override in shlex.split(sweep, comments=True)[1:]:
-        key, _, value = override.partition("=")
-        for single in value.split(","):
-            if not key.startswith(("hydra", "hparams_search")) and single != "wave":
-                compose_config(f"{key}={single}")
-        runs *= len(value.split(","))
-    return runs
-
-
-def test_sweeps_are_of_as_many_runs_as_the_text_beside_them_says() -> None:
-    sizes = {sweep: size(sweep) for sweep in SWEEPS}
-    assert (
-        sizes["--multirun activation=relu,prelu,gelu init=he,xavier seed=0,1,2"] == 18
-    )  # README: "eighteen"
-    assert (
-        sizes["--multirun activation=relu,prelu seed=0,1,2 trainer.max_epochs=5"] == 6
-    )  # A first run: "six"
-    assert (
-        sizes["--multirun activation=relu,prelu,prelu_shared seed=0,1,2 trainer.max_epochs=5"] == 9
-    )  # A sweep: "nine"

@@ -109,19 +109,6 @@ def test_an_installed_package_sweeps_by_joblib(installed: Path, tmp_path: Path) 
     assert sorted(seeds) == [0, 1]
 
 
-@pytest.mark.process
-def test_an_installed_package_explains_itself_by_the_name_that_is_typed(
-    installed: Path, tmp_path: Path
-) -> None:
-    done = call(installed, tmp_path, "--help")
-    assert "  rectifiers-train activation=prelu init=he\n" in done.stdout
-    assert "train.py" not in done.stdout
-    refused = call(installed, tmp_path, "activaton=relu")
-    assert refused.returncode == 1
-    assert "activaton is not known; did you mean activation? " in refused.stderr
-    assert not (tmp_path / "runs").exists()
-
-
 # What torch and numpy bring along; anything else would be a dependency of ours.
 ALONE = """
 import sys

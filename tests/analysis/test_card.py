@@ -9,7 +9,7 @@ from torch import nn
 from conftest import compose_config
 from rectifiers.analysis.card import cost as costs
 from rectifiers.analysis.card import start, trainability
-from rectifiers.analysis.card.paper import on_paper
+from rectifiers.analysis.card.paper import theory_section
 from rectifiers.nn.activations import gain
 from rectifiers.nn.nonlinearities import CReLU
 from rectifiers.runs.config import RunConfig
@@ -27,7 +27,7 @@ def chain(*overrides: str, depth: int = 3) -> RunConfig:
 
 
 def test_relu_with_he_is_neutral_and_critical_and_keeps_every_signal() -> None:
-    found = on_paper(nn.ReLU(), 2.0)
+    found = theory_section(nn.ReLU(), 2.0)
     assert (
         found["fixed_point"],
         found["chi_1"],
@@ -52,7 +52,7 @@ def test_relu_with_he_is_neutral_and_critical_and_keeps_every_signal() -> None:
 
 
 def test_relu_with_half_of_its_variance_loses_a_factor_of_two_per_layer() -> None:
-    found = on_paper(nn.ReLU(), 1.0)
+    found = theory_section(nn.ReLU(), 1.0)
     assert found["signal"]["10"]["kept"] == pytest.approx(9 * math.log10(0.5))
     assert found["signal"]["10"]["gradient"] == pytest.approx(9 * math.log10(0.5))
     assert found["signal"]["100"]["kept"] is None  # too small to be followed
@@ -61,15 +61,15 @@ def test_relu_with_half_of_its_variance_loses_a_factor_of_two_per_layer() -> Non
 
 @pytest.mark.process
 def test_gelu_drifts_off_a_wrong_signal_and_tanh_comes_back_to_its_own() -> None:
-    gelu, tanh = (on_paper(each, gain(each) ** 2) for each in (nn.GELU(), nn.Tanh()))
+    gelu, tanh = (theory_section(each, gain(each) ** 2) for each in (nn.GELU(), nn.Tanh()))
     assert gelu["fixed_point_word"] == "repels"
     assert gelu["signal"]["30"]["off"] > 2 * math.log10(1.1)
     assert abs(tanh["signal"]["30"]["off"]) < 1e-4
-    assert tanh["flat_share"] < on_paper(nn.ReLU(), 2.0)["flat_share"]
+    assert tanh["flat_share"] < theory_section(nn.ReLU(), 2.0)["flat_share"]
 
 
 def test_what_is_no_function_of_one_number_says_so() -> None:
-    found = on_paper(CReLU(), 1.0)
+    found = theory_section(CReLU(), 1.0)
     assert found["unknown"] == "it is no function of one number, so no map of correlations is known"
     assert found["gain"] == pytest.approx(math.sqrt(2))
 
@@ -100,7 +100,9 @@ def test_the_map_has_a_cell_per_depth_and_gain_and_the_rates_beside_it(monkeypat
         "GAINS": (1.0, 1e20),
     }.items():
         monkeypatch.setattr(trainability, name, value)
-    found = trainability.what_trains({d: chain(f"cache_dir={fitted}", depth=d - 1) for d in (3, 4)})
+    found = trainability.trainability_section(
+        {d: chain(f"cache_dir={fitted}", depth=d - 1) for d in (3, 4)}
+    )
     ((kept, lost),) = found["losses"]
     assert kept is not None
     assert lost is None
@@ -108,7 +110,7 @@ def test_the_map_has_a_cell_per_depth_and_gain_and_the_rates_beside_it(monkeypat
 
 
 def test_the_start_is_measured_beside_the_theory(fitted) -> None:
-    found = start.at_the_start(
+    found = start.init_section(
         chain("activation=relu", "init=lecun", f"cache_dir={fitted}", depth=5)
     )
     assert (len(found["layers"]), found["width"]) == (6, 16)

@@ -6,14 +6,19 @@ import math
 import pytest
 
 from conftest import compose_config
-from rectifiers.analysis.phase import analyse
+from rectifiers.analysis import phase
 from rectifiers.nn import activations as A
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory import mean_field as M
 
 
-def diagram(activation: str, points: int = 6) -> dict:
-    return analyse(compose_config(f"activation={activation}"), points=points, bias_variance=0.5)
+@pytest.fixture(autouse=True)
+def few_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phase, "POINTS", 5)
+
+
+def diagram(activation: str) -> dict:
+    return phase.analyse(compose_config(f"activation={activation}"))
 
 
 @pytest.mark.process
@@ -42,7 +47,7 @@ def test_edge_of_chaos_is_critical_at_its_fixed_points() -> None:
 
 @pytest.mark.process
 def test_he_point_is_on_the_edge_for_rectifiers_alone() -> None:
-    relu, tanh, sigmoid = (diagram(name, points=2)["he"] for name in ("relu", "tanh", "sigmoid"))
+    relu, tanh, sigmoid = (diagram(name)["he"] for name in ("relu", "tanh", "sigmoid"))
     assert relu["weight_variance"] == pytest.approx(2)
     assert (relu["phase"], tanh["phase"], sigmoid["phase"]) == ("critical", "chaotic", "ordered")
     assert relu["correlation_scale"] is None
@@ -53,7 +58,7 @@ def test_he_point_is_on_the_edge_for_rectifiers_alone() -> None:
 
 
 def test_beyond_he_point_a_rectifier_has_no_fixed_point() -> None:
-    numbers = diagram("relu", points=5)
+    numbers = diagram("relu")
     assert numbers["weight_variances"] == pytest.approx([1, 2, 3, 4, 5])
     assert numbers["chi"][1] == [pytest.approx(0.5), None, None, None, None]
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from conftest import compose_config
-from rectifiers.analysis.preprocessing import analyse, tiles, whitened
+from rectifiers.analysis.preprocessing import analyse, whitened
 from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.data.preprocess import PixelMoments, eigenbasis
 from rectifiers.runtime.errors import InputError
@@ -14,7 +14,7 @@ from rectifiers.runtime.errors import InputError
 def made(tmp_path, *more: str, **settings):
     sizes = ("data.resize_px=8", "data.crop_px=8") if not more else ()
     config = compose_config("model=mlp", *sizes, f"cache_dir={tmp_path}", *more)
-    return analyse(config, **{"images": 9, "components": [1, 10, 64], "shown": 5, **settings})
+    return analyse(config, **{"components": [1, 10, 64], **settings})
 
 
 def test_all_components_rebuild_the_images_and_fewer_rebuild_less(tmp_path) -> None:
@@ -26,9 +26,9 @@ def test_all_components_rebuild_the_images_and_fewer_rebuild_less(tmp_path) -> N
     assert numbers["explained"]["1"] == pytest.approx(
         numbers["eigenvalues"][0] / sum(numbers["eigenvalues"])
     )
-    assert pictures["components"].shape == (5, 1, 8, 8)
+    assert pictures["components"].shape == (36, 1, 8, 8)
     gram = pictures["components"].flatten(1) @ pictures["components"].flatten(1).T
-    torch.testing.assert_close(gram, torch.eye(5, dtype=torch.float64))
+    torch.testing.assert_close(gram, torch.eye(36, dtype=torch.float64))
 
 
 def test_whitened_training_images_have_a_unit_covariance_where_the_variance_is_far_above_epsilon(
@@ -61,11 +61,3 @@ def test_images_of_imagenets_size_are_refused(tmp_path) -> None:
         made(tmp_path, "data.resize_px=256", "data.crop_px=224")
     with pytest.raises(InputError, match=r"components=65 is more than the 64 numbers of an image"):
         made(tmp_path, components=[65])
-
-
-def test_tiles_keep_every_picture_in_its_place() -> None:
-    pictures = torch.arange(5.0).view(5, 1, 1, 1).expand(5, 3, 2, 2)
-    sheet = tiles(pictures, columns=3, each=False)
-    assert sheet.shape == (5, 8, 3)
-    assert [float(sheet[0, x, 0]) for x in (0, 3, 6)] == [0, 0.25, 0.5]
-    assert [float(sheet[3, x, 0]) for x in (0, 3)] == [0.75, 1]

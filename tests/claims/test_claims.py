@@ -12,11 +12,11 @@ from conftest import ROOT
 from made_up import LAYER, NETWORK, SCIENCE, altered, epoch, result, training
 from rectifiers.claims import claims as module
 from rectifiers.claims import judge
-from rectifiers.claims.claims import Claim, Region, arm_hash, claim_exclusion_reason, claims
+from rectifiers.claims.claims import Claim, arm_hash, claim_exclusion_reason, claims
 from rectifiers.claims.figures import figure, write
 from rectifiers.claims.judge import answer
 from rectifiers.claims.measures import MEASURES
-from rectifiers.claims.report import FIGURES, claims_page, in_order, time_spent
+from rectifiers.claims.report import FIGURES, claims_page, in_order
 from rectifiers.results.paper import table_1_slopes
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
@@ -132,36 +132,6 @@ def test_a_run_that_diverged_has_the_error_of_guessing(made_up: Any) -> None:
     assert found.tests[0].diverged == {"better": 1, "worse": 0}
     whole[:5] = [altered(run, LOST) for run in whole[:5]]
     assert answer(made_up(), whole).verdict == "contradicted"
-
-
-def test_mean_with_guesses_stands_beside_pairs_that_trained(
-    made_up: Any,
-) -> None:
-    whole = runs([b + c for b, c in zip(BASE, (1.0, 1.2, 0.9, 1.1, 1.0), strict=True)], BASE)
-    whole[5] = altered(whole[5], LOST)  # the worse arm's first run
-    found = answer(made_up(), whole)
-    (tested,) = found.tests
-    assert tested.finding.verdict == "inconclusive"
-    assert (
-        tested.finding.effect < 0 < tested.trained.mean.mean
-    )  # the run that diverged turns the sign
-    assert (tested.trained.mean.mean, tested.trained.mean.n) == (pytest.approx(1.05), 4)
-    text = claims_page([found])
-    assert "| 5 (diverged: better 0 of 5, worse 1 of 5) |" in text
-    pair = "the same where no run diverged: error, better minus worse (7.55 and 6.5)"
-    assert f"| {pair} | 4 | 1.05 (0.845 to 1.26) | - | described, not judged |" in text
-    (test,) = yaml.safe_load(DESCRIBED)["tests"]
-    for part in ({"leave_out_diverged": True}, {"measure": "diverged"}):
-        other = answer(made_up(tests=[test | part]), whole)
-        assert ("described, not judged |" in claims_page([other])) == ("measure" in part)
-    assert "described, not judged |" not in claims_page([answer(made_up(), runs(BASE, BASE))])
-
-
-def test_where_every_pair_diverged_there_is_nothing_to_describe(made_up: Any) -> None:
-    whole = [altered(run, LOST) for run in runs(BASE, BASE)]
-    assert "better minus worse | 0 | - | - | described, not judged |" in claims_page(
-        [answer(made_up(), whole)]
-    )
 
 
 def test_what_a_claim_describes_is_of_the_runs_that_trained_of_its_arms_and_others(
@@ -407,16 +377,6 @@ def test_a_test_that_is_not_usable_is_one_sentence(
         made_up(tests=[test | {key: value}])
 
 
-def test_a_ratio_has_bounds_above_zero_and_a_share_one_arm(made_up: Any) -> None:
-    (test,) = yaml.safe_load(DESCRIBED)["tests"]
-    with pytest.raises(
-        InputError, match=r"a ratio is above 0, and its bounds are supported below -0\.2"
-    ):
-        made_up(tests=[test | {"minus": None, "over": "worse"}])
-    with pytest.raises(InputError, match="of a yes or no of one arm"):
-        made_up(tests=[test | {"measure": "diverged", "statistic": "share"}])
-
-
 def test_a_claim_that_is_new_asks_to_be_noted(
     made_up: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -485,40 +445,6 @@ def test_the_document_tells_what_speaks_against_first_and_how_many_are_chance(ma
     assert "inconclusive (seeds to decide: " in text
 
 
-def test_what_follows_from_theory_is_a_check_and_is_not_counted(made_up: Any) -> None:
-    whole = runs([b - 1 for b in BASE], BASE)
-    text = claims_page([answer(made_up(is_check=True), whole), answer(made_up(), whole)])
-    assert "1 claims: 0 contradicted, 0 inconclusive, 0 no effect that matters, 1 supported" in text
-    assert "1 more (made_up) follow from theory" in text
-    assert (
-        text.index("## Verdicts")
-        < text.index("| supported |")
-        < text.index("## Checks")
-        < text.rindex("| supported |")
-    )
-
-
-def test_a_claim_may_ask_for_other_seeds_than_the_first(made_up: Any) -> None:
-    moved = made_up(first_seed=20)
-    assert list(moved.all_seeds()) == [20, 21, 22, 23, 24]
-    assert answer(moved, runs([b - 1 for b in BASE], BASE)).verdict == "not run"
-
-
-def test_the_time_that_runs_took_is_summed_by_data() -> None:
-    made = [
-        training(wall_s=s, choices={"data": data})
-        for s, data in ((5400.0, "digits8"), (360.0, "cifar10"))
-    ]
-    assert time_spent(made) == (
-        "2 runs, with those of the searches, took 1.6 hours by the wall clock, in one thread "
-        "each and mostly beside "
-        "other work: 0.1 on cifar10, 1.5 on digits8; without runs that were made twice, first "
-        "designs that are not "
-        "kept, and those of the measurement of rounding and the benchmark."
-    )
-    assert time_spent([]) == ""
-
-
 def test_the_claims_of_conf_are_whole_and_their_runs_known() -> None:
     noted = yaml.safe_load(
         (ROOT / "src" / "rectifiers" / "results" / "experiments.yaml").read_text()
@@ -535,21 +461,6 @@ def test_the_claims_of_conf_are_whole_and_their_runs_known() -> None:
         assert set(claim.arms) <= used, claim.name
     for claim in claims():
         assert claim.tests or claim.not_run
-
-
-def test_every_claims_images_are_split_by_the_seed_of_the_run() -> None:
-    """What is split otherwise answers no claim, which its runs would learn too late."""
-    chosen = {
-        path.stem: yaml.safe_load(path.read_text())["data"]
-        for path in (ROOT / "conf" / "data").glob("*.yaml")
-    }
-    for path in (ROOT / "conf" / "experiment" / "claim").glob("*.yaml"):
-        described = yaml.safe_load(path.read_text())
-        (data,) = (
-            each["override /data"] for each in described["defaults"] if "override /data" in each
-        )
-        splits = {**chosen[data], **described.get("data", {})}.get("split_seed", "${seed}")
-        assert splits == "${seed}", path.name
 
 
 def test_a_claims_figure_shows_every_seed_and_the_effect(made_up: Any, tmp_path: Path) -> None:
@@ -584,16 +495,3 @@ def test_regions_that_are_none_or_share_a_part_are_refused(
     test = yaml.safe_load(DESCRIBED)["tests"][0] | regions
     with pytest.raises(InputError, match=r"share nothing|is not usable"):
         made_up(tests=[test])
-
-
-@pytest.mark.parametrize(
-    ("region", "expected"),
-    [
-        (Region("above", (1.0,)), [(1.0, 5.0)]),
-        (Region("below", (1.0,)), [(-5.0, 1.0)]),
-        (Region("within", (-1.0, 1.0)), [(-1.0, 1.0)]),
-        (Region("outside", (-1.0, 1.0)), [(-5.0, -1.0), (1.0, 5.0)]),
-    ],
-)
-def test_what_supports_is_shaded(region: Region, expected: Any) -> None:
-    assert region.spans(-5.0, 5.0) == expected

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from rectifiers.claims.claims import claims
-from rectifiers.claims.judge import ClaimResult, Description, Verdict, answer, judge
+from rectifiers.claims.judge import ClaimResult, Verdict, answer, judge
 from rectifiers.claims.report import chosen, findings_page
-from rectifiers.results.statistics import mean_of
 from rectifiers.runtime.errors import InputError
 
 
@@ -84,32 +83,6 @@ def test_whatever_else_is_contradicted_has_a_line(unrun: list[ClaimResult]) -> N
         "contradicted.** "
     )
     assert "tanh minus relu: -1 (-1.09 to -0.912)" in lines[0]
-
-
-def test_a_difference_stands_behind_the_means_of_its_arms_and_counts_what_diverged(
-    unrun: list[ClaimResult],
-) -> None:
-    asked = next(each for each in unrun if each.claim.name == "cifar_table2")
-    tested = asked.tests[0]
-    finding = judge([-15.0, -17.0, -16.0, -16.0, -16.0], 5, "mean", tested.test.criterion)
-    measured = [(28.0, 43.0), (30.0, 47.0), (29.0, 45.0)]
-    trained = Description(
-        tested.test.model_copy(update={"says": "where both trained"}),
-        mean_of([-15.0, -17.0]),
-        measured[:2],
-    )
-    diverged = {"prelu": 0, "relu": 1}
-    found = replace(
-        tested, finding=finding, diverged=diverged, seeds=5, measured=measured, trained=trained
-    )
-    unrun[unrun.index(asked)] = ClaimResult(asked.claim, Verdict.INCONCLUSIVE, [found])
-    page = findings_page(unrun)
-    counted = "n = 5 (diverged: prelu 0 of 5, relu 1 of 5)"
-    assert f"ten views, prelu minus relu (29 and 45): -16 (-16.9 to -15.1), {counted}: " in page
-    assert (
-        "[where both trained, prelu minus relu (29 and 45): -16 (-28.7 to -3.29), n = 2: "
-        "described, not" in page
-    )
 
 
 def test_a_chosen_claim_that_does_not_exist_is_one_sentence(unrun: list[ClaimResult]) -> None:

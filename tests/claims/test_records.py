@@ -8,12 +8,11 @@ import pytest
 
 from conftest import ROOT
 from made_up import altered
-from rectifiers.claims.claims import arm_hash, claims
+from rectifiers.claims.claims import claims
 from rectifiers.claims.figures import is_stale
 from rectifiers.claims.judge import answer
 from rectifiers.claims.records import add, load, owner
 from rectifiers.claims.report import runs_csv
-from rectifiers.results.eligibility import known
 from rectifiers.runs.record import TrainingRecord, parse, to_json
 from rectifiers.runtime.errors import InputError
 
@@ -72,14 +71,6 @@ def test_a_rerun_by_another_claim_stays_in_its_file(tmp_path: Path) -> None:
     assert load(tmp_path) == [rerun]
 
 
-def test_owner_without_experiment_is_the_first_claim_with_the_arm() -> None:
-    arms = known()["claims"]
-    for record in RECORDS[::200]:
-        arm = arm_hash(record.science)
-        with_arm = [claim for claim in arms if arm in arms[claim].values()]
-        assert owner(altered(record, {"choices.experiment": None})) == min(with_arm)
-
-
 def test_a_failed_add_leaves_every_file_as_it_was(tmp_path: Path) -> None:
     one, two = signal_records(2)
     add(tmp_path, [one, two])
@@ -110,14 +101,6 @@ def test_an_unusable_line_is_skipped_and_never_overwritten(
     with pytest.raises(InputError, match=r"signal\.jsonl\.xz holds what is no record"):
         add(tmp_path, [two])
     assert path.read_bytes() == damaged
-
-
-def test_of_many_unusable_lines_twenty_are_named(tmp_path: Path, capsys) -> None:
-    (tmp_path / "signal.jsonl.xz").write_bytes(lzma.compress(b"{}\n" * 1500))
-    assert load(tmp_path) == []
-    warnings = capsys.readouterr().err.splitlines()
-    assert len(warnings) == 21
-    assert "1,480" in warnings[-1]
 
 
 def test_a_table_has_each_run_with_its_origin_and_the_measures_of_the_tests() -> None:

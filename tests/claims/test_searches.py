@@ -3,10 +3,8 @@
 import pytest
 
 from made_up import diverged, epoch, training
-from rectifiers.claims import report
-from rectifiers.claims.claims import Claim, Search, claims, name_of, parse
+from rectifiers.claims.claims import Search, claims, name_of, parse
 from rectifiers.claims.judge import best_rate, check_rates, search_mean
-from rectifiers.claims.report import search_table
 from rectifiers.results.eligibility import known
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
@@ -87,25 +85,6 @@ def test_an_arm_with_another_rate_than_its_search_found_is_one_sentence() -> Non
         match=r"claim/made_up: arm relu is to have optim.lr=0.1, which .* and has 0.01; give",
     ):
         check_rates("made_up", SEARCH, ARMS, runs("relu", 10.0, 20.0, 40.0))
-
-
-def test_the_table_shows_every_error_and_what_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    arms = {arm: tuple(overrides) for arm, overrides in ARMS.items()}
-    claim = Claim(name="made_up", statement="x", source="x", arms=arms, search=SEARCH, not_run="x")
-    by_name = runs("relu", None, 20.0, 40.0)
-    monkeypatch.setattr(report, "search_runs", lambda *_: by_name)
-    made = search_table([claim], [])
-    assert [list(line.cells) for line in made.lines] == [
-        ["made_up", "relu", "val error, %", "1", "0.1: diverged, 0.01: 20, 0.001: 40", "0.01"],
-        [
-            "made_up",
-            "prelu",
-            "val error, %",
-            "1",
-            "0.1: not run, 0.01: not run, 0.001: not run",
-            "-",
-        ],
-    ]
 
 
 @pytest.mark.parametrize(

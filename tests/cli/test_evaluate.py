@@ -236,36 +236,3 @@ def test_what_cannot_be_tested_is_one_sentence(
     done = evaluate_py(*arguments)
     assert done.returncode == 1
     assert sentence_of(done.stderr).startswith(sentence)
-
-
-def test_the_beginning_of_a_runs_name_is_enough_where_it_is_of_one_run(
-    evaluate_py, finished: Outcome, tmp_path: Path
-) -> None:
-    runs = finished.path.parent.parent
-    done = evaluate_py(f"run={finished.record.run[:8]}", f"runs_dir={runs}", "evaluation=center")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == str(finished.path)
-    for name in ("ab1", "ab2"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "record.json").touch()
-    (tmp_path / "abc").mkdir()  # which was never finished
-    done = evaluate_py("run=ab", f"runs_dir={tmp_path}")
-    assert (
-        sentence_of(done.stderr) == "run=ab begins the names of 2 runs, ab1, ab2; give more of it"
-    )
-
-
-def test_a_damaged_checkpoint_is_one_sentence(
-    evaluate_py, finished: Outcome, tmp_path: Path
-) -> None:
-    folder = finished.path.parent
-    content = (folder / "last.ckpt").read_bytes()
-    try:
-        (folder / "last.ckpt").write_bytes(content[: len(content) // 2])
-        done = evaluate_py(f"run={folder}", "evaluation=ten_view")
-    finally:
-        (folder / "last.ckpt").write_bytes(content)
-    assert done.returncode == 1
-    assert sentence_of(done.stderr).startswith(
-        f"{folder / 'last.ckpt'} cannot be read as a checkpoint"
-    )

@@ -1,7 +1,6 @@
 """The paper's rows: one definition a run, costs that follow from the networks, each run end to end
 at a small size."""
 
-import re
 import sys
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 
 import forkserver
 from conftest import CONF, ROOT, compose_config
-from rectifiers.nn.networks.rows import expand, trace
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
 from rectifiers.training.run import train
@@ -42,30 +40,6 @@ def test_one_definition_of_a_run_serves_all_that_quote_it() -> None:
     for quoting, defining in SAME_RUN.items():
         assert name(f"experiment={quoting}") == name(f"experiment={defining}"), quoting
     assert len({name(f"experiment={own}") for own in OWN}) == len(OWN)
-
-
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_a_head_comment_says_command_and_cost(experiment: str) -> None:
-    comment = (CONF / "experiment" / f"{experiment}.yaml").read_text()
-    assert f"python train.py experiment={experiment} data.root=" in comment
-    assert f"sbatch scripts/slurm/train.sbatch experiment={experiment} data.root=" in comment
-    config = compose_config(f"experiment={experiment}")
-    assert config.model.width == 1
-    assert (config.preprocess.scale, config.init.fc_std) == (255, (0.01, 0.01, 0.001))
-    if experiment == ENSEMBLE:
-        assert set(config.members) < SAME_RUN.keys()
-        return
-    if experiment in SAME_RUN:
-        assert f"The run is that of {SAME_RUN[experiment]}," in comment
-        return
-    rows = expand(config.model.rows, width=1, classes=1000)
-    macs = sum(shape.multiply_adds for shape in trace(rows, channels=3, input_px=224))
-    epochs = config.trainer.max_epochs
-    assert f"{macs:,} multiply-adds an image" in comment
-    assert f"{epochs} epochs of 1,281,167 images" in comment
-    said = re.search(r"(\d+) GPU-hours at a sustained 20 TFLOP/s", comment)
-    assert said
-    assert int(said[1]) == pytest.approx(6 * macs * 1281167 * epochs / 20e12 / 3600, abs=0.5)
 
 
 @pytest.mark.process

@@ -1,8 +1,7 @@
 """scripts/report.py: every sub-command answers in words and in JSON."""
 
 import json
-import lzma
-import os
+import re
 import shutil
 import subprocess
 import sys
@@ -70,20 +69,14 @@ def test_show_prints_a_line_a_run(said: Any) -> None:
     assert line.split() == [FIRST, "table2/prelu", "prelu", "0", "1.78", "0.90", "to", "3.47"]
 
 
-def test_show_by_another_protocol(said: Any) -> None:
-    answer = json.loads(said("show", "protocol=dense", f"run={FIRST}", "--json"))
-    assert [line["protocol"] for line in answer] == ["dense"]
-    assert answer[0]["top1_error_pct"] == pytest.approx(100 * 37 / 450)
-
-
 def test_diff_in_words_and_as_json(said: Any) -> None:
     text, answer = said("diff", "e6", "0c"), json.loads(said("diff", "e6", "0c", "--json"))
     assert answer["runs"] == [FIRST, "0c255a4692ea"]
     assert f"{FIRST}: code 9ca19b9840f9 on AMD EPYC, 1 thread" in text
     assert all(key in text for key in answer["configuration"])
     assert "provenance: no difference" in text
-    (line,) = (line for line in text.splitlines() if line.startswith(" ten_view"))
-    assert line.split() == ["ten_view", "1.78", "2.89", "+1.11", "6", "/", "1", "0.12"]
+    (line,) = (line for line in text.splitlines() if line.startswith("ten_view"))
+    assert re.split(r" {2,}", line)[2:] == ["2.89 (1.70 to 4.88)", "+1.11", "6 / 1", "0.12"]
 
 
 def test_an_own_run_stands_beside_the_committed_record_of_its_name(
@@ -111,55 +104,6 @@ def test_json_of_what_is_written(said: Any, tmp_path: Path) -> None:
     collected = json.loads(said("collect", "--json"))
     assert collected["copied"] == []
     assert list(collected["left_out"]) == ["runs/broken/record.json"]
-
-
-BAD = {
-    "nan": ('"wall_s": ', '"wall_s": NaN, "x": '),
-    "infinity": ('"lr": ', '"lr": Infinity, "x": '),
-    "deep": ('"compute": ', f'"x": {"[" * 800 + "]" * 800}, "compute": '),
-    "brackets": ('"compute": ', f'"compute": {"[" * 200_000}'),
-    "type": ('"epochs": 75', '"epochs": "75"'),
-    "counts": ('"top1_error_pct": ', '"top1_error_pct": 1'),
-    "top5": ('"top5_correct": ', '"top5_correct": 1'),
-    "mask": ('"correct_mask": "f', '"correct_mask": "7'),
-    "short_mask": ('"correct_mask": "f', '"correct_mask": "'),
-    "name": ('"seed": 0', '"seed": 9'),
-    "history": ('"epochs": 75', '"epochs": 74'),
-    "schema": ('"schema_version": 3', '"schema_version": 2'),
-    "field": ('"images": ', '"train_images": '),
-    "cut": ('"wall_s"', ""),
-}
-
-
-@pytest.mark.parametrize("command", ["show", "collect", "tables", "claims"])
-def test_bad_records_of_every_kind_are_left_out_and_named(
-    report: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    command: str,
-) -> None:
-    text = (tmp_path / "results" / "records" / f"{FIRST}.json").read_text()
-    for kind, (old, new) in BAD.items():
-        bad = text.partition(old)[0] if kind == "cut" else text.replace(old, new, 1)
-        assert bad != text, kind
-        place = (
-            tmp_path / "results" / "records" if command == "tables" else tmp_path / "runs" / kind
-        )
-        place.mkdir(parents=True, exist_ok=True)
-        (place / (f"{kind}.json" if command == "tables" else "record.json")).write_text(bad)
-    if command == "claims":
-        lines = [bad.replace("\n", "") for bad in (text.replace(*pair, 1) for pair in BAD.values())]
-        (tmp_path / "results" / "claims").mkdir()
-        packed = lzma.compress("\n".join(lines).encode())
-        (tmp_path / "results" / "claims" / "signal.jsonl.xz").write_bytes(packed)
-    call(report, monkeypatch, command)
-    said = [
-        line for line in capsys.readouterr().err.splitlines() if "is not a usable record (" in line
-    ]
-    assert len(said) == len(BAD)
-    if command != "claims":
-        assert all(any(f"/{kind}" in line for line in said) for kind in BAD)
 
 
 @pytest.mark.process
@@ -221,18 +165,6 @@ def test_bad_arguments_are_one_sentence(
     assert sentence(capsys.readouterr().err).startswith(said)
 
 
-@pytest.mark.process
-@pytest.mark.parametrize("command", [["scripts/report.py", "show"], ["train.py", "--help"]])
-def test_a_reader_that_has_seen_enough_gets_no_traceback(command: list[str]) -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = subprocess.run(
-        [sys.executable, *command], cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True
-    )
-    os.close(writer)
-    assert (done.returncode, done.stderr) == (1, "")
-
-
 def test_a_record_cannot_command_the_terminal(said: Any, tmp_path: Path) -> None:
     record = records.load(ROOT / "results" / "records" / f"{FIRST}.json")
     hostile = altered(record, {"choices.activation": "[red]x[/red]\x1b[2J\x07", "science.seed": 9})
@@ -241,14 +173,3 @@ def test_a_record_cannot_command_the_terminal(said: Any, tmp_path: Path) -> None
     assert "[red]x[/red]" in text
     assert "\x1b" not in text
     assert "\x07" not in text
-
-
-@pytest.mark.process
-def test_showing_and_comparing_do_without_torch() -> None:
-    code = "import runpy, sys; sys.argv = ['report.py', 'diff', 'e6eb31a64f10', 'a9dd9bfaa3d0']; "
-    code += (
-        "runpy.run_path('scripts/report.py', run_name='__main__'); assert 'torch' not in "
-        "sys.modules"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

@@ -112,6 +112,7 @@ def test_a_refusal_imports_nothing_heavy(argument: str) -> None:
         (["activation._target_=torch.nn.ELU", "activation.alpha=2"], "torch.nn.ELU", {"alpha": 2}),
         (["activation=torch.nn.ELU", "activation.alpha=2"], "torch.nn.ELU", {"alpha": 2}),
         (["activation=torch.nn.functional.silu"], "torch.nn.functional.silu", {}),
+        (["activation._target_=torch.nn.ELU", "+activation.alpha=2"], "torch.nn.ELU", {"alpha": 2}),
     ],
 )
 def test_a_function_needs_no_file(
@@ -126,6 +127,20 @@ def test_an_initialiser_needs_no_file() -> None:
     assert (init.target, init.bias) == ("rectifiers.initializers.he", 0.1)
 
 
+def test_smoke_has_no_settings_of_the_default_data() -> None:
+    assert composed(["debug=smoke"]).data.options.keys() == {"root", "download"}
+
+
+@pytest.mark.parametrize("plus", ["", "+"])
+def test_a_callback_and_its_settings_need_no_file(plus: str) -> None:
+    target = "pytorch_lightning.callbacks.EarlyStopping"
+    overrides = [f"+callbacks.mine._target_={target}", f"{plus}callbacks.mine.monitor=val/loss"]
+    callbacks = composed(overrides).callbacks
+    assert callbacks is not None
+    assert callbacks["mine"].target == target
+    assert callbacks["mine"].options == {"monitor": "val/loss"}
+
+
 @pytest.mark.process
 def test_a_run_writes_nothing_outside_its_folders(tmp_path: Path) -> None:
     place = tmp_path / "elsewhere"
@@ -136,6 +151,13 @@ def test_a_run_writes_nothing_outside_its_folders(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert list(place.iterdir()) == []
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "elsewhere", "runs"]
+
+
+def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
+    done = train(*TINY, *places(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.splitlines()[-1]).is_file()
+    assert "rerun=true" in train(*TINY, *places(tmp_path)).stdout
 
 
 @pytest.mark.process
@@ -250,3 +272,20 @@ def test_a_run_that_diverges_says_where_and_ends_with_status_1(tmp_path: Path) -
     assert (
         "This run exists already. It diverged; a lower optim.lr makes another run." in again.stdout
     )
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("sweep", [[], ["--multirun", "seed=0,1"]])
+def test_devices_start_the_command_again_under_torchrun(tmp_path: Path, sweep: list[str]) -> None:
+    command = [sys.executable, "train.py", *sweep, *TINY, *places(tmp_path), "trainer=ddp_cpu"]
+    done = run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    records = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/record.json")]
+    assert [record["compute"]["processes"] for record in records] == [2] * (2 if sweep else 1)
+
+
+@pytest.mark.process
+def test_a_refusal_under_restarted_ranks_is_said_once(tmp_path: Path) -> None:
+    command = [sys.executable, "train.py", *places(tmp_path), "trainer.devices=2", "optim.lrr=1"]
+    done = run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from torchvision import datasets
 
@@ -161,16 +160,6 @@ def test_the_archive_is_what_torchvision_reads(
     }
     assert len(found) == 20
     assert found == expected
-
-
-def test_the_images_are_read_once(
-    images: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root, cache = str(write_folder(images, tmp_path / "there")), tmp_path / "cache"
-    first = cifar10(root, cache_dir=str(cache))
-    monkeypatch.setattr(module, "_read_images", lambda root: pytest.fail("read again"))
-    again = cifar10(root, cache_dir=str(cache))
-    assert torch.equal(first.train.images, again.train.images)
 
 
 def test_a_damaged_cache_is_made_again(images: Images, tmp_path: Path) -> None:
@@ -337,16 +326,3 @@ def test_a_folder_of_other_files_is_refused_and_nothing_is_downloaded_into_it(
     ):
         cifar10(str(place), download)
     assert downloads == []
-
-
-@pytest.mark.parametrize("root", [None, "data", "empty"])
-def test_the_archive_is_downloaded_into_the_default_or_an_empty_folder(
-    tmp_path: Path, downloads: list[Path], root: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("data", "other").mkdir(parents=True)
-    Path("empty").mkdir()
-    Path("empty", ".DS_Store").touch()
-    with pytest.raises(InputError, match="could not be downloaded"):
-        cifar10(root, download=True)
-    assert downloads == [Path(root or "data")]

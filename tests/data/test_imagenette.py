@@ -94,19 +94,6 @@ def test_an_archive_with_another_md5_is_refused_and_left_as_it_is(
     assert list(archive.parent.iterdir()) == [archive]
 
 
-def test_a_failed_download_is_reported_in_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nowhere = ("http://127.0.0.1:9/imagenette2-320.tgz", ARCHIVES["320px"][1])
-    monkeypatch.setitem(datasets.Imagenette._ARCHIVES, "320px", nowhere)
-    with pytest.raises(InputError, match=r"could not be downloaded .*; put imagenette2-320\.tgz"):
-        imagenette(str(tmp_path), download=True)
-    with pytest.raises(InputError, match=r"is not there, and data\.download=false; point"):
-        imagenette(str(tmp_path))
-    with pytest.raises(InputError, match="is not a folder; create it"):
-        imagenette(str(tmp_path / "nowhere"))
-
-
 def one_of(root: Path, place: str) -> Path:
     return next((root / place).iterdir())
 

@@ -2,7 +2,7 @@ import re
 
 from rich.console import Console
 
-from made_up import NETWORK, SCIENCE, altered, diverged, result, training
+from made_up import NETWORK, SCIENCE, diverged, result, training
 from rectifiers.results.console import bar, print_record
 from rectifiers.runs.record import Record
 
@@ -43,53 +43,11 @@ def test_every_number_stands_with_its_n_interval_and_the_papers_beside_it() -> N
     assert "2,200 training images a second" in text
 
 
-def test_shared_slopes_stand_beside_the_papers_shared_column() -> None:
-    record = altered(training(**WHOLE), {"slopes.conv1.channels": 1, "slopes.other.channels": 1})
-    assert row(printed(record), "conv1")[:3] == ["conv1", "0.300", "0.681"]
-
-
 def test_a_slope_is_a_bar_and_the_papers_a_mark_on_the_same_scale() -> None:
     assert bar(0.25, 0.5, 0.0, 0.5) == "=" * 18 + " " * 18 + "o"
     assert bar(0.5, 0.25, 0.0, 0.5) == "=" * 18 + "o" + "=" * 17
     assert bar(-0.25, None, -0.25, 0.5) == ""
     assert bar(0.0, 0.0, 0.0, 0.0) == "o"
-
-
-def test_the_14_layers_fit_a_terminal_of_80_columns_and_30_lines() -> None:
-    names = [
-        "conv1",
-        *(f"conv2_{i}" for i in range(1, 5)),
-        *(f"conv3_{i}" for i in range(1, 7)),
-        "fc1",
-        "fc2",
-    ]
-    slopes = {name: {"mean": 0.25 + i / 7, **SLOPE} for i, name in enumerate(names)}
-    protocols = {"center": result(441, 450), "ten_view": result(440, 450)}
-    lines = printed(training(**WHOLE | {"slopes": slopes, "protocols": protocols})).splitlines()
-    assert len(lines) < 30  # one is left for the record's path
-    assert [line.split()[0] for line in lines[-13:]] == names
-    assert "…" not in "".join(lines)
-    assert max(map(len, lines)) <= 80
-
-
-def test_what_is_not_there_is_not_made_up() -> None:
-    nothing = dict.fromkeys(("protocols.center.top5_correct", "protocols.center.top5_error_pct"))
-    text = printed(altered(training(**WHOLE), nothing | {"slopes": {}}))
-    assert row(text, "center")[3] == "-"
-    assert "conv1" not in text
-
-
-def test_a_run_is_printed_with_its_code_and_machine() -> None:
-    record = altered(
-        training(**WHOLE), {"codes": ["0123456789ab"], "provenance.machine.threads": 2}
-    )
-    assert "code 0123456789ab on a processor, 2 threads\n" in printed(record)
-    known = altered(record, {"provenance.machine.instructions": "AVX2"})
-    assert "code 0123456789ab on a processor (AVX2), 2 threads\n" in printed(known)
-    codes = {"codes": ["0123456789ab", "ba9876543210"], "provenance.machine.device": "NVIDIA H100"}
-    assert "code 0123456789ab+ba9876543210 on NVIDIA H100, 2 threads\n" in printed(
-        altered(record, codes)
-    )
 
 
 def test_a_diverged_run_says_where() -> None:

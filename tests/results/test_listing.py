@@ -1,30 +1,17 @@
 """Runs are found, chosen and named."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from conftest import ROOT
 from made_up import altered
-from rectifiers.results.listing import find, gather, select, usual_protocol
+from rectifiers.results.listing import find, gather, select
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
 
 RECORDS = ROOT / "results" / "records"
 FOUND = gather(RECORDS)
-
-
-def test_all_committed_records_are_read() -> None:
-    assert len(FOUND) == len(list(RECORDS.glob("*.json")))
-
-
-def test_a_file_that_is_no_record_is_named_and_hides_none(tmp_path: Path, capsys) -> None:
-    shutil.copy(RECORDS / "e6eb31a64f10.json", tmp_path)
-    (tmp_path / "broken.json").write_text("{")
-    assert [each.record.run for each in gather(tmp_path)] == ["e6eb31a64f10"]
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"left out: {tmp_path / 'broken.json'} is not a usable record (")
 
 
 def test_an_own_run_comes_before_a_committed_record_of_its_name_unless_they_are_equal(
@@ -93,8 +80,3 @@ def test_a_run_is_named_by_its_beginning_or_its_path() -> None:
         find(FOUND, "6")
     with pytest.raises(InputError, match=r"e6eb31a64f1b is not a run.*; did you mean e6eb31a64f10"):
         find(FOUND, "e6eb31a64f1b")
-
-
-def test_the_papers_protocol_is_shown_unless_no_run_has_it() -> None:
-    assert usual_protocol(FOUND) == "ten_view"
-    assert usual_protocol([]) is None

@@ -2,21 +2,25 @@
 it."""
 
 import copy
-import io
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from conftest import ROOT
 from made_up import altered
-from rectifiers.results.comparison import compare
 from rectifiers.results.eligibility import exclusion_reason
-from rectifiers.results.listing import Run, facts, usual_protocol
+from rectifiers.results.listing import (
+    Run,
+    compare,
+    comparison_table,
+    facts,
+    runs_table,
+    summaries,
+    usual_protocol,
+)
 from rectifiers.results.tables import document
-from rectifiers.results.terminal import comparison_table, runs_table, summaries
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.record import Record
@@ -41,17 +45,14 @@ def places(node: Any, at: tuple = ()) -> Iterator[tuple]:
 
 def show_everywhere(base: Record, record: Record) -> None:
     """Make everything that is made of a record."""
-    found, silent = (
-        Run(record, ROOT / "results" / "records" / "x.json"),
-        Console(file=io.StringIO()),
-    )
-    protocol = usual_protocol([found])
-    rows = summaries([found], protocol)
+    run = Run(record, ROOT / "results" / "records" / "x.json")
+    protocol = usual_protocol([run])
+    rows = summaries([run], protocol)
     json.dumps(rows, allow_nan=False)
-    silent.print(runs_table(rows, protocol))
+    runs_table(rows, protocol)
     facts(record)
     json.dumps(compare(base, record), allow_nan=False)
-    silent.print(comparison_table(compare(base, record)))
+    comparison_table(compare(base, record))
     document([record] if exclusion_reason(record) is None else [])
     payload.results(record)
 

@@ -1,14 +1,12 @@
 """How far rounding alone moves a result."""
 
 import csv
-import subprocess
 from pathlib import Path
 
-import pytest
 from scipy import stats
 
 from conftest import ROOT, compose_config, load_script
-from made_up import SCIENCE, diverged
+from made_up import SCIENCE, diverged, training
 from rectifiers.results.numerical_floor import DIVERGED, FILE, NETWORKS, rounding_table
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
@@ -38,32 +36,25 @@ def test_table_has_the_spread_within_seeds_by_data_and_protocol(tmp_path: Path) 
     ]
 
 
-def test_a_variant_that_diverged_is_finished_and_one_without_a_record_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script, variant = load_script("numerical_floor"), ("native", 1, True, True)
-    ended = subprocess.CompletedProcess([], 1)
-    monkeypatch.setattr(script.subprocess, "run", lambda *_, **__: ended)
-    with pytest.raises(subprocess.CalledProcessError):
-        script.train("digits8", 3, variant, tmp_path, None)
-
-    def diverge(*_: object, **__: object) -> subprocess.CompletedProcess:
-        for name, fused in (
-            ("one", True),
-            ("other", False),
-        ):  # two runs that diverge did not go one way
-            folder = script.folder_of("digits8", ("native", 1, True, fused), tmp_path) / name
-            folder.mkdir(parents=True)
-            lost = diverged(science=SCIENCE | {"seed": 3})
-            records.write(folder / "record.json", lost)
-        return ended
-
-    monkeypatch.setattr(script.subprocess, "run", diverge)
-    script.train("digits8", 3, variant, tmp_path, None)
+def test_diverged_variants_are_kept_and_equal_losses_are_one_row(tmp_path: Path) -> None:
+    script = load_script("numerical_floor")
+    science = SCIENCE | {"seed": 3}
+    for threads, fused, made in (
+        (1, True, diverged(science=science)),
+        (1, False, diverged(science=science)),
+        (2, True, training(science=science)),
+        (2, False, training(science=science)),
+    ):
+        folder = script.folder_of("digits8", ("native", threads, True, fused), tmp_path)
+        records.write(folder / "run" / "record.json", made)
     rows = script.rows("digits8", tmp_path)
-    assert [(row["seed"], row["center_error_pct"], row["train_loss"]) for row in rows] == [
-        ("3", "", "diverged")
-    ] * 2
+    assert [row["variant"].split(", ", 1)[1] for row in rows] == [
+        "1 thread, channels-last, fused",
+        "1 thread, channels-last, foreach",
+        "2 threads, channels-last, fused",
+    ]
+    assert [row["train_loss"] == DIVERGED for row in rows] == [True, True, False]
+    assert {(row["seed"], row["center_error_pct"]) for row in rows[:2]} == {("3", "")}
 
 
 def test_every_measured_variant_is_of_one_configuration_of_its_data_and_rounds_otherwise() -> None:

@@ -1,15 +1,11 @@
-import math
-
 import pytest
 from scipy import stats
 
 from rectifiers.results.statistics import (
     Mean,
-    Spread,
     error_interval_pct,
     mcnemar,
     mean_of,
-    spread_of,
 )
 
 
@@ -40,8 +36,3 @@ def test_mcnemar_is_the_exact_binomial_test_of_the_disagreements() -> None:
     assert p == pytest.approx(stats.binomtest(2, 11, 0.5).pvalue)
     assert mcnemar([True], [True]) == (0, 0, 1.0)
     assert mcnemar([True, False], [False, True]) == (1, 1, 1.0)
-
-
-def test_the_spread_of_groups_is_their_pooled_standard_deviation() -> None:
-    assert spread_of([[1.0, 2.0, 3.0, 6.0]]) == Spread(4, 1, math.sqrt(14 / 3))
-    assert spread_of([[1.0, 3.0], [10.0, 14.0], [5.0]]) == Spread(5, 3, math.sqrt((2 + 8) / 2))

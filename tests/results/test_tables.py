@@ -3,9 +3,7 @@
 import functools
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import pytest
@@ -14,9 +12,7 @@ from conftest import ROOT, compose_config
 from made_up import altered, diverged, ensemble, epoch, result, training
 from made_up import errors as counts
 from rectifiers.claims.records import load as load_claims
-from rectifiers.claims.report import for_tables
-from rectifiers.results import layout
-from rectifiers.results.eligibility import exclusion_reason, setting
+from rectifiers.results.eligibility import exclusion_reason
 from rectifiers.results.tables import load, render_markdown
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
@@ -79,11 +75,6 @@ def test_a_row_has_the_papers_value_ours_with_interval_and_n_and_the_difference(
     assert "on imagenet" not in document
 
 
-def test_every_name_of_one_run_finds_its_rows() -> None:
-    document = render_markdown([record("table1/prelu", 0, 32.0)])
-    assert row(document, "PReLU, channel-wise, top-1").endswith("| 32.64 | 32.00 (n = 1) | -0.64 |")
-
-
 @pytest.mark.parametrize(
     ("data", "labels"), [("imagenet", ("256", "480")), ("digits", ("36", "68"))]
 )
@@ -124,14 +115,6 @@ def test_arms_are_compared_by_seed_and_by_image(data: str) -> None:
     assert (
         "500/0 6.1e-151; 500/0 6.1e-151" if data == "imagenet" else "10/0 0.002; 10/0 0.002"
     ) in own
-
-
-def test_the_papers_own_setting_is_compared_by_seed_too() -> None:
-    found = [record("table2/relu", s, 33 + s) for s in (0, 1)]
-    found += [record("table2/prelu", s, 32 + s) for s in (0, 1)]
-    document = render_markdown(found)
-    assert "### Table 2 on the paper's setting" in document
-    assert "| -1.00 (-1.00 to -1.00, n = 2) |" in row(document, "PReLU, channel-wise | ten_view")
 
 
 @pytest.mark.parametrize(
@@ -207,18 +190,6 @@ def test_diverged_runs_are_counted_and_not_averaged(data: str) -> None:
         assert row(render_markdown([gone]), "ReLU, top-1").endswith("| 33.82 | (1 diverged) | - |")
 
 
-def test_a_p_too_small_for_a_float_is_not_printed_as_zero() -> None:
-    document = render_markdown([record("table2/relu", 0, 90.0), record("table2/prelu", 0, 10.0)])
-    assert row(document, "PReLU, channel-wise | ten_view").endswith("| 40000/0 below 1e-300 |")
-
-
-def test_a_run_of_no_experiment_has_a_setting_too() -> None:
-    own = altered(record("table2/relu", 0, 30.0), {"choices.experiment": None})
-    assert setting(own).startswith(
-        "imagenet (width 1, 224 px, 75 epochs of 1,281,167 images, chosen and tested"
-    )
-
-
 def test_runs_of_both_protocols_stand_in_no_table_together() -> None:
     papers = [record("table2/relu", s, 30.0, data="digits") for s in (0, 1)]
     results = {"ten_view": papers[0].protocols["ten_view"].model_dump() | {"split": "test"}}
@@ -279,14 +250,6 @@ def test_an_ensemble_has_its_row_and_is_not_subtracted_from_a_test_set() -> None
     assert "| 4.94 | 12.00 (n = 1) | - |" in render_markdown([whole])
 
 
-def test_numbers_of_the_text_have_rows_too() -> None:
-    document = render_markdown([record("text/xavier14", 0, 34.0)])
-    assert row(document, "14 layers, Xavier (1/n), top-1").endswith(
-        "| 33.90 | 34.00 (n = 1) | +0.10 |"
-    )
-    assert row(document, "30 layers, Xavier (1/n), top-1").endswith("| - | not run | - |")
-
-
 @pytest.mark.process
 def test_the_committed_tables_are_what_the_committed_records_say() -> None:
     code = (
@@ -328,83 +291,6 @@ def test_collect_copies_what_belongs_and_names_the_rest(
     ]
 
 
-def test_a_folder_that_is_none_is_one_sentence(call) -> None:
-    done = call("scripts/report.py", "collect", "--runs", "nowhere")
-    assert done.returncode == 1
-    assert (
-        done.stderr == "error: --runs=nowhere is not a folder; give the one that holds the runs\n"
-    )
-
-
-def test_a_bad_record_is_left_out_of_the_tables_and_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole = record("table2/relu", 0, 30.0)
-    records.write(tmp_path / "a.json", whole)
-    (tmp_path / "b.json").write_text(
-        (tmp_path / "a.json").read_text().replace('"ece": 0.1', '"ece": NaN')
-    )
-    assert load(tmp_path) == [whole]
-    assert capsys.readouterr().err.startswith(
-        f"left out: {tmp_path / 'b.json'} is not a usable record ("
-    )
-
-
-def test_a_row_of_a_scale_that_a_run_does_not_have_is_left_empty() -> None:
-    run = record("table6/a_relu", 0, 24.0, data="digits", protocol="dense_multi_scale")
-    assert "ReLU, 36 |" not in render_markdown([run])
-
-
-def test_runs_of_claims_stand_in_tables_under_the_experiments_that_they_are_at_another_size() -> (
-    None
-):
-    found = for_tables(load_claims(ROOT / "results" / "claims"))
-    arms = [(record.choices["experiment"], record.science["optim"]["lr"]) for record in found]
-    assert Counter(arms) == {
-        ("table2/relu", 0.01): 5,
-        ("table2/leaky_relu", 0.02): 5,
-        ("table2/prelu", 0.02): 5,
-        ("table2/prelu_shared", 0.005): 5,
-    }
-    (where,) = {setting(record) for record in found}
-    assert (
-        where == "cifar10 (small14_32, each arm at its own rate, width 0.25, 32 px, 8 epochs of "
-        "45,000 images)"
-    )
-    document = render_markdown(found)
-    assert f"### Table 1 on {where}" in document
-    errors = [
-        run.protocols["ten_view"].top1_error_pct
-        for run in found
-        if run.choices["activation"] == "relu"
-    ]
-    relu = row(document.partition("### Table 2 on cifar10")[2], "ReLU ")
-    assert relu.startswith(f"| ReLU | ten_view | {fmean(errors):.2f} (")
-    fixed = row(document.partition("### Table 2 on cifar10")[2], "LReLU, 0.25 ")
-    assert fixed.startswith("| LReLU, 0.25 (1 diverged) | ten_view | ")
-    assert fixed.count("n = 4)") == 2
-    centers = [
-        run.protocols["center"].top1_error_pct
-        for run in found
-        if run.choices["activation"] == "leaky_relu" and run.protocols
-    ]
-    assert (
-        row(document, "table2/leaky_relu | center")
-        .split(" | ")[3]
-        .startswith(f"{fmean(centers):.2f} (")
-    )
-
-
 def test_a_claims_run_stands_in_no_table_by_itself() -> None:
     found = load_claims(ROOT / "results" / "claims")[0]
     assert exclusion_reason(found) == "it is of a claim"
-
-
-def test_an_underscore_at_the_border_of_a_word_begins_no_emphasis() -> None:
-    table = layout.markdown(
-        ("key", "n"), [("_target_ of `_x_`", "1"), ("_target_ or mean_response", "2")]
-    )
-    assert table.splitlines()[2:] == [
-        r"| \_target\_ of `_x_` | 1 |",
-        r"| \_target\_ or mean_response | 2 |",
-    ]

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 from torch import nn
 
 from conftest import CONF, compose_config, crossed
@@ -166,165 +165,64 @@ def test_a_bad_value_names_key_and_remedy(overrides: str, key: str, remedy: str)
     assert remedy in str(refused.value)
 
 
-def test_keys_of_the_preparation_are_checked() -> None:
-    for override, sentence in (
-        ("data.store=zip", r"data\.store=zip: "),
-        (
-            "data.shard_bytes=0",
-            r"data\.shard_bytes=0: ",
-        ),
-        (
-            "data.allow_unpinned=1",
-            r"data\.allow_unpinned=1: ",
-        ),
-    ):
-        with pytest.raises(InputError, match=sentence):
-            compose_config("data=imagenet", override)
-
-
-def test_readings_and_bad_images_are_chosen_by_name() -> None:
-    for key, wrong, known in (
-        ("color_scale", "variance", "eigenvalues, roots"),
-        ("bad_images", "ignore", "error, skip"),
-    ):
-        compose_config("data=imagenet", f"data.{key}={known.split(', ')[1]}")
-        with pytest.raises(InputError, match=rf"data\.{key}={wrong}: "):
-            compose_config("data=imagenet", f"data.{key}={wrong}")
-    geometry = compose_config("data=imagenet", "data.color_scale=roots").data
-    assert (geometry.color_sigma, geometry.color_scale) == (0.1, "roots")
-
-
-def test_bounds_depend_on_where_a_value_comes_from() -> None:
-    compose_config(
-        "scheduler=multistep",
-        "scheduler.milestones=[75]",
-        "init.bias=torch_default",
-        "optim.lr=1e30",
-    )
-
-
 def import_function(group: str, settings: dict[str, object]) -> object:
     return functions.import_function(group, checked(Target, settings))
 
 
-def test_settings_that_a_function_does_not_take_are_named_with_those_it_takes() -> None:
-    with pytest.raises(
-        InputError, match=r"activation\.slope is not known; .*prelu takes: initial_slope"
-    ):
+# an option of a group, and a value of one of its settings that its function refuses
+SETTINGS = [
+    ("activation=prelu", "initial_slope", "abc"),
+    ("activation=maxout", "pieces", 2.5),
+    ("activation=snake", "a", 0),
+    ("activation=dks", "function", "relu"),
+    ("activation=tat_leaky_relu", "similarity", 1),
+    ("init=sparse", "k", 0),
+    ("init=sparse", "std", 1e31),
+    ("init=gaussian", "std", -1),
+    ("init=he_scaled", "beta", 0),
+    ("init=constant", "value", float("nan")),
+    ("preprocess=zca", "epsilon", -1),
+    ("data=folder", "root", 7),
+    ("data=cifar10", "download", 1),
+    ("data=digits", "split_seed", 2**32),
+    ("data=digits", "val_fraction", 1),
+    ("data=imagenet", "store", "zip"),
+    ("data=imagenet", "shard_bytes", 0),
+    ("data=imagenet", "color_scale", "variance"),
+    ("data=imagenet", "bad_images", "ignore"),
+]
+
+
+@pytest.mark.parametrize(("option", "key", "value"), SETTINGS)
+def test_a_bad_setting_names_its_key(option: str, key: str, value: object) -> None:
+    group = option.partition("=")[0]
+
+    def set_key() -> None:
+        config = compose_config(option).replaced({f"{group}.{key}": value})
+        functions.import_function(group, config.targets()[group])
+
+    with pytest.raises(InputError, match=rf"{group}\.{key}="):
+        set_key()
+
+
+@pytest.mark.parametrize(
+    ("target", "remedy"),
+    [
+        ("nowhere.at.all", "No module named 'nowhere'"),
+        ("rectifiers.activations.nothing", "give the dotted name of a function"),
+        ("rectifiers..x", "give the dotted name of a function"),
+        ("rectifiers.__name__", "give the dotted name of a function"),
+        ("torch.nn.LeakyRelu", r"did you mean torch\.nn\.LeakyReLU\?$"),
+    ],
+)
+def test_a_target_that_is_no_function_is_named(target: str, remedy: str) -> None:
+    with pytest.raises(InputError, match=f"_target_=.*{remedy}"):
+        import_function("activation", {"_target_": target})
+
+
+def test_an_unknown_setting_names_those_that_exist() -> None:
+    with pytest.raises(InputError, match=r"activation\.slope is not known; .*initial_slope"):
         import_function("activation", {"_target_": "rectifiers.activations.prelu", "slope": 1})
-    for group, option, setting, sentence in (
-        (
-            "activation",
-            "prelu",
-            "initial_slope=abc",
-            r"activation\.initial_slope=abc: ",
-        ),
-        (
-            "activation",
-            "maxout",
-            "pieces=2.5",
-            r"activation\.pieces=2\.5: ",
-        ),
-        (
-            "activation",
-            "snake",
-            "a=0",
-            r"activation\.a=0: ",
-        ),
-        (
-            "activation",
-            "dks",
-            "depth=0",
-            r"activation\.depth=0: ",
-        ),
-        (
-            "activation",
-            "dks",
-            "slope=1",
-            r"activation\.slope=1: ",
-        ),
-        (
-            "activation",
-            "dks",
-            "function=relu",
-            r"activation\.function=relu: ",
-        ),
-        (
-            "activation",
-            "tat_leaky_relu",
-            "similarity=1",
-            r"activation\.similarity=1: ",
-        ),
-        (
-            "init",
-            "sparse",
-            "std=x",
-            r"init\.std=x: ",
-        ),
-        (
-            "init",
-            "sparse",
-            "std=1.0e+31",
-            r"init\.std=1e\+31: ",
-        ),
-        ("init", "sparse", "k=0", r"init\.k=0: "),
-        ("init", "gaussian", "std=.nan", r"init\.std=NaN: "),
-        ("init", "gaussian", "std=-1", r"init\.std=-1: "),
-        ("init", "he_scaled", "beta=0", r"init\.beta=0: "),
-        ("init", "constant", "value=.nan", r"init\.value=NaN: "),
-        (
-            "preprocess",
-            "zca",
-            "epsilon=-1",
-            r"preprocess\.epsilon=-1: ",
-        ),
-        ("data", "folder", "root=7", r"data\.root=7: "),
-        (
-            "data",
-            "cifar10",
-            "download=1",
-            r"data\.download=1: ",
-        ),
-        (
-            "data",
-            "digits",
-            "split_seed=-1",
-            r"data\.split_seed=-1: ",
-        ),
-        ("data", "digits", "split_seed=4294967296", r"4294967295$"),
-        (
-            "data",
-            "digits",
-            "val_fraction=1",
-            r"data\.val_fraction=1: ",
-        ),
-    ):
-        key, _, value = setting.partition("=")
-        config = compose_config(f"{group}={option}").replaced(
-            {f"{group}.{key}": yaml.safe_load(value)}
-        )
-        with pytest.raises(InputError, match=sentence):
-            functions.import_function(group, config.targets()[group])
-    with pytest.raises(InputError, match=r"activation\.x is not known; .*relu takes: no settings"):
-        import_function("activation", {"_target_": "rectifiers.activations.relu", "x": 1})
-    for target, reason in {
-        "nowhere.at.all": r"cannot be imported \(No module named 'nowhere'\)",
-        "rectifiers.activations.nothing": r"cannot be imported \(.* has no attribute 'nothing'\)",
-        "rectifiers..x": r"cannot be imported \(.*\)",
-        "rectifiers.__name__": "is not a function that Python can describe",
-    }.items():
-        with pytest.raises(
-            InputError, match=rf"_target_=.* {reason}; give the dotted name of a function"
-        ):
-            import_function("init", {"_target_": target})
-    for target, meant in (
-        ("torch.nn.LeakyRelu", "torch.nn.LeakyReLU"),
-        ("rectifiers.activation.relu", None),
-    ):
-        with pytest.raises(
-            InputError, match=f"did you mean {meant}\\?$" if meant else "give the dotted name"
-        ):
-            import_function("activation", {"_target_": target})
 
 
 @pytest.mark.parametrize(
@@ -399,51 +297,28 @@ class SoftmaxWithMoments(Softmax):
 
 
 @pytest.mark.parametrize(
-    ("target", "init", "sentence"),
+    ("target", "init", "reason"),
     [
-        (
-            "runs.test_configs.Step",
-            "he",
-            r"Step\(\) has a derivative of 0 almost everywhere, .* another activation$",
-        ),
-        ("runs.test_configs.Step", "gaussian", r"Step\(\) has a derivative of 0 almost everywhere"),
-        (
-            "runs.test_configs.Rounded",
-            "gaussian",
-            r"Rounded\(\) has a derivative of 0 almost everywhere",
-        ),
+        ("runs.test_configs.Step", "he", "derivative of 0 almost everywhere"),
+        ("runs.test_configs.Rounded", "gaussian", "derivative of 0 almost everywhere"),
         ("runs.test_configs.StraightThrough", "gaussian", None),
-        (
-            "runs.test_configs.Log",
-            "gaussian",
-            r"Log\(\) is not finite for all z ~ N\(0, 1\); give one",
-        ),
-        (
-            "runs.test_configs.Softmax",
-            "he",
-            r"Softmax\(dim=1\) mixes .* a method `moments\(\)` .* init=gaussian$",
-        ),
-        ("runs.test_configs.Softmax", "he_backward", r"Softmax\(dim=1\) mixes"),
+        ("runs.test_configs.Log", "gaussian", "is not finite"),
+        ("runs.test_configs.Softmax", "he", r"mixes .*moments\(\)"),
         ("runs.test_configs.Softmax", "gaussian", None),
         ("runs.test_configs.SoftmaxWithMoments", "he", None),
-        ("runs.test_configs.OverPositions", "he", r"OverPositions\(\) mixes"),
-        (
-            "torch.nn.Flatten",
-            "gaussian",
-            r"Flatten.* makes \[8, 1024\] of \[8, 16, 8, 8\], .* keeps the number",
-        ),
-        ("torch.nn.GLU", "gaussian", r"GLU.* makes \[8, 16, 8, 4\] of"),
-        ("torch.nn.BatchNorm1d", "he", r"BatchNorm1d.* cannot be applied to \[8, 16, 8, 8\] \("),
+        ("runs.test_configs.OverPositions", "he", "mixes"),
+        ("torch.nn.Flatten", "gaussian", "keeps the number"),
+        ("torch.nn.BatchNorm1d", "he", "cannot be applied"),
         ("torch.nn.RReLU", "he", None),
         ("rectifiers.activations.maxout", "he", None),
     ],
 )
-def test_an_activation_that_cannot_be_trained_as_it_is_started_is_refused_without_data(
-    target: str, init: str, sentence: str | None
+def test_an_untrainable_activation_is_refused_without_data(
+    target: str, init: str, reason: str | None
 ) -> None:
     config = compose_config("activation=relu", f"init={init}", "model=small14", "data=digits")
     config = config.replaced({"activation._target_": target})
-    with pytest.raises(InputError, match=f"activation {sentence}") if sentence else nullcontext():
+    with pytest.raises(InputError, match=f"activation .*{reason}") if reason else nullcontext():
         checks.check_functions(config)
 
 
@@ -478,31 +353,17 @@ def no_rule(weight, layer, generator):
 
 
 @pytest.mark.parametrize(
-    ("group", "target", "sentence"),
+    ("group", "target", "remedy"),
     [
-        ("activation", "math.gcd", r"math\.gcd gives \d+; it must return a torch module"),
-        ("activation", "os.getcwd", r"os\.getcwd gives '.*'; it must return a torch module"),
-        (
-            "activation",
-            "torch.nn.functional.batch_norm",
-            r"norm needs input, which is not given; write a",
-        ),
-        ("activation", "torch.nn.GroupNorm", r"GroupNorm needs num_groups, which is not given"),
-        (
-            "init",
-            "rectifiers.activations.relu",
-            r"cannot be called with \(weight, layer, generator\)",
-        ),
-        (
-            "init",
-            "runs.test_configs.no_rule",
-            r"no_rule returns None for fc_1; it must return the std",
-        ),
+        ("activation", "os.getcwd", "it must return a torch module"),
+        ("activation", "torch.nn.GroupNorm", "needs num_groups"),
+        ("init", "rectifiers.activations.relu", r"\(weight, layer, generator\)"),
+        ("init", "runs.test_configs.no_rule", "it must return the std"),
     ],
 )
-def test_a_target_of_the_wrong_kind_is_named(group: str, target: str, sentence: str) -> None:
+def test_a_target_of_the_wrong_kind_is_named(group: str, target: str, remedy: str) -> None:
     config = compose_config("activation=relu", "model=mlp", *SMALL).replaced(
         {f"{group}._target_": target}
     )
-    with pytest.raises(InputError, match=rf"{group}\._target_=.*{sentence}"):
+    with pytest.raises(InputError, match=rf"{group}\._target_=.*{remedy}"):
         build.build_network(config, digits(), None)

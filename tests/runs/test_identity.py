@@ -1,7 +1,7 @@
 import pytest
 
 from conftest import compose_config
-from rectifiers.runs.identity import canonical_json, run_id, science, without
+from rectifiers.runs.identity import run_id, science, without
 
 
 def name(*overrides: str) -> str:
@@ -91,12 +91,6 @@ def test_what_cannot_does_not(override: str) -> None:
     assert name(override) == name()
 
 
-def test_runs_from_before_there_was_a_protocol_or_a_padding_keep_their_names() -> None:
-    found = science(compose_config("data.protocol=paper", "data.val_per_class=9"))
-    assert not {"protocol", "val_per_class", "pad_px"} & found["data"].keys()
-    assert {"protocol", "val_per_class"} <= science(compose_config())["data"].keys()
-
-
 def test_the_fastest_way_is_one_run_whatever_else_is_asked_of_the_hardware() -> None:
     fast = name("trainer=gpu", "fast=true")
     assert fast == name("trainer=ddp", "fast=true", "trainer.precision=bf16-mixed", "compile=false")
@@ -132,13 +126,6 @@ def test_names_are_stable_across_versions() -> None:
         == run_id({"a": [True, None, "x", 0.1], "b": 1})
         == "39b6637e2999"
     )
-
-
-def test_equal_settings_have_one_spelling() -> None:
-    assert canonical_json({"b": 1.0, "a": (1, 2.5)}) == '{"a":[1,2.5],"b":1}'
-    assert canonical_json(True) != canonical_json(1)
-    with pytest.raises(ValueError, match="JSON"):
-        canonical_json(float("nan"))
 
 
 def test_leaving_keys_out_touches_neither_the_original_nor_what_is_not_there() -> None:

@@ -58,14 +58,6 @@ def test_a_lock_that_is_a_symbolic_link_is_neither_followed_nor_truncated(tmp_pa
     assert victim.read_text() == "words"
 
 
-def test_a_folder_of_locks_that_is_a_symbolic_link_is_not_written_to(tmp_path: Path) -> None:
-    (tmp_path / "victim").mkdir()
-    (tmp_path / ".locks").symlink_to(tmp_path / "victim", target_is_directory=True)
-    with pytest.raises(InputError, match="symbolic link"), run_lock(tmp_path / "run"):
-        pass
-    assert not list((tmp_path / "victim").iterdir())
-
-
 @pytest.mark.parametrize("missing", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
 def test_a_file_system_without_locks_gives_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: int

@@ -21,17 +21,6 @@ def test_versions_lock_and_machine_are_recorded() -> None:
     assert found.machine.threads == 3
 
 
-def test_processors_of_one_name_differ_by_their_instructions(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "AVX2")
-    older = provenance("data", "statistics", "cpu", 1).machine
-    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "AVX512")
-    newer = provenance("data", "statistics", "cpu", 1).machine
-    assert (older.instructions, newer.instructions) == ("AVX2", "AVX512")
-    assert older.cpu == newer.cpu
-
-
 def test_a_folder_that_is_no_checkout_has_no_sha(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setattr("rectifiers.runs.provenance.CHECKOUT", tmp_path)
     found = provenance("data", "statistics", "cpu", 1)

@@ -1,16 +1,9 @@
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import forkserver
-from conftest import ROOT
 from made_up import (
     LAYER,
     SCIENCE,
@@ -80,140 +73,48 @@ BRACKETS = "[" * 200_000
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "sentence"),
+    ("key", "value", "named"),
     [
-        ("schema_version", "1", "schema_version is 1, and this code reads 3"),
-        ("kind", '"sweep"', "'sweep' found using 'kind' does not match"),
-        ("init_report", "{}", r"init_report[:=]"),
-        ("status", '"half"', r"status[:=]"),
-        ("run", "null", r"run[:=]"),
-        ("run", '"../up"', r"run is '\.\./up', and its science has the name [0-9a-f]{12}"),
-        ("science.seed", "5", r"run is '[0-9a-f]{12}', and its science has the name"),
-        ("epochs", "true", r"epochs[:=]"),
-        ("epochs", "2", "epochs is 2, and history has 3"),
-        ("science.optim.epochs", "4", "its science has the name"),
-        ("history", "[]", "epochs is 3, and history has 0"),
-        ("history.1.epoch", "3", "history.1 .* is not of epoch 2"),
-        ("history.1.lr", "null", "history.1 has no lr"),
-        (
-            "history.0.train_loss",
-            '"low"',
-            r"history.0.train_loss[:=]",
-        ),
-        (
-            "history.0.train_loss",
-            "true",
-            r"history.0.train_loss[:=]",
-        ),
-        (
-            "history.0.train_loss",
-            "1e200",
-            r"history.0.train_loss[:=]",
-        ),
-        (
-            "diverged",
-            '{"step": 1, "layer": "fc"}',
-            "diverged does not fit status, which is finished",
-        ),
-        ("science.data", "{}", "science: data.crop_px is None, not of type int"),
-        ("science.seed", "-1", "science: seed is -1"),
-        ("slopes.conv1", '{"mean": 0.2}', r"slopes.conv1.std[:=]"),
-        ("slopes.conv1.median", "0.2", r"slopes.conv1.median[:=]"),
-        ("protocols.center", "{}", r"protocols.center.num_images[:=]"),
-        (
-            "protocols.center.num_images",
-            "0",
-            r"protocols.center.num_images[:=]",
-        ),
-        (
-            "protocols.center.num_images",
-            "6",
-            "protocols.center: top1_error_pct is 40.0, but 3 of 6 images are correct",
-        ),
-        ("protocols.center.top1_correct", "9", "protocols.center: top1_correct is 9 of 5 images"),
-        (
-            "protocols.center.top1_correct",
-            "2",
-            "protocols.center: top1_error_pct is 40.0, but 2 of 5 images",
-        ),
-        (
-            "protocols.center.top1_error_pct",
-            "40.1",
-            "protocols.center: top1_error_pct is 40.1, but 3 of 5 images",
-        ),
-        (
-            "protocols.center.top5_error_pct",
-            "1.0",
-            "protocols.center: top5_error_pct is 1.0, but 5 of 5 images",
-        ),
-        (
-            "protocols.center.top5_correct",
-            "null",
-            "protocols.center: one of top5_correct and top5_error_pct is null",
-        ),
-        (
-            "protocols.center.by_scale.36.top1_correct",
-            "1",
-            r"protocols\.center\.by_scale\.36: top1_error_pct is 60",
-        ),
-        (
-            "protocols.center.correct_mask",
-            '"xy"',
-            r"protocols.center.correct_mask[:=]",
-        ),
-        (
-            "protocols.center.correct_mask",
-            '"e"',
-            "protocols.center: correct_mask has 1 digits for 5 images",
-        ),
-        (
-            "protocols.center.correct_mask",
-            '"e000"',
-            "protocols.center: correct_mask has 4 digits for 5 images",
-        ),
-        (
-            "protocols.center.correct_mask",
-            '"f0"',
-            "correct_mask marks other images than the 3 of top1_correct",
-        ),
-        (
-            "protocols.center.correct_mask",
-            '"c1"',
-            "correct_mask marks other images than the 3 of top1_correct",
-        ),
-        ("wall_s", "NaN", "expected value at line 1"),
-        ("wall_s", "1e999", r"wall_s[:=]"),
-        ("slopes.conv1.mean", "NaN", "expected value at line 1"),
-        ("history.0.train_loss", "Infinity", "expected value at line 1"),
-        (
-            "protocols.center.settings",
-            '{"scale": 1e999}',
-            "protocols.center.settings: out of range float",
-        ),
-        ("science.optim.lr", "-1e999", "out of range float"),
-        ("images.train", "1" + "0" * 400, r"images.train[:=]"),
-        ("compute", DEEP, "recursion limit exceeded"),
-        ("science.init", DEEP, "recursion limit exceeded"),
-        ("compute", BRACKETS, "recursion limit exceeded"),
+        ("schema_version", "1", "schema_version"),
+        ("kind", '"sweep"', "kind"),
+        ("status", '"half"', "status"),
+        ("run", '"../up"', "run is"),
+        ("science.seed", "5", "its science has the name"),
+        ("science.data", "{}", r"data\.crop_px"),
+        ("epochs", "2", "history has 3"),
+        ("history.1.epoch", "3", r"history\.1"),
+        ("history.1.lr", "null", r"history\.1 has no lr"),
+        ("history.0.train_loss", "1e200", r"history\.0\.train_loss"),
+        ("diverged", '{"step": 1, "layer": "fc"}', "diverged does not fit status"),
+        ("slopes.conv1.median", "0.2", r"slopes\.conv1\.median"),
+        ("protocols.center.num_images", "6", "but 3 of 6 images are correct"),
+        ("protocols.center.top1_error_pct", "40.1", "but 3 of 5 images"),
+        ("protocols.center.top5_correct", "null", "top5_correct and top5_error_pct"),
+        ("protocols.center.by_scale.36.top1_correct", "1", r"by_scale\.36"),
+        ("protocols.center.correct_mask", '"e000"', "correct_mask has 4 digits"),
+        ("protocols.center.correct_mask", '"f0"', "correct_mask marks other images"),
+        ("wall_s", "NaN", "expected value"),
+        ("protocols.center.settings", '{"scale": 1e999}', "out of range float"),
+        ("images.train", "1" + "0" * 400, r"images\.train"),
+        ("science.init", DEEP, "recursion limit"),
+        ("compute", BRACKETS, "recursion limit"),
     ],
 )
-def test_what_is_no_record_is_refused_in_one_sentence(
-    tmp_path: Path, key: str, value: str, sentence: str
+def test_what_is_no_record_is_refused_in_one_line(
+    tmp_path: Path, key: str, value: str, named: str
 ) -> None:
     path = tmp_path / "record.json"
     path.write_text(put(WHOLE, key, value))
-    with pytest.raises(InputError, match=sentence) as refusal:
+    with pytest.raises(InputError, match=named) as refusal:
         records.load(path)
     told = str(refusal.value)
     assert told.startswith(f"{path} is not a usable record (")
-    assert told.endswith("); remove it, or give rerun=true")
+    assert "rerun=true" in told
     assert "\n" not in told
     assert len(told) < len(str(path)) + 250
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", "null", "3", '{"schema_version": 3}', "\x00", "{}x"]
-)
+@pytest.mark.parametrize("text", ["", "[]", '{"schema_version": 3}', "\x00"])
 def test_a_file_that_holds_something_else_is_named_with_the_remedy(
     tmp_path: Path, text: str
 ) -> None:
@@ -309,11 +210,6 @@ def test_a_number_that_no_record_can_hold_is_kept_as_none(
     assert records.finite(number) == kept
 
 
-def test_a_mask_is_read_from_the_highest_bit() -> None:
-    record = training(protocols={"center": result(2, 5) | {"correct_mask": "a0"}})
-    assert record.protocols["center"].is_correct() == [True, False, True, False, False]
-
-
 def test_the_shell_line_is_what_was_typed() -> None:
     record = training(overrides=["activation=prelu", "data.split_seed=${seed}"])
     assert record.command == "python train.py activation=prelu 'data.split_seed=${seed}'"
@@ -326,38 +222,3 @@ def test_the_shell_line_is_what_was_typed() -> None:
     )
     runs = ",".join(member.run for member in whole.members)
     assert whole.command == f"python scripts/evaluate.py 'run=[{runs}]' 'evaluation=[center]'"
-
-
-def test_committed_records_bear_their_runs_names() -> None:
-    for path in sorted((ROOT / "results" / "records").glob("*.json")):
-        assert records.load(path).run == path.stem
-
-
-WRITER = """
-import sys
-from pathlib import Path
-from rectifiers.runtime.files import write_text
-print("ready", flush=True)
-n = 0
-while True:
-    n += 1
-    write_text(Path(sys.argv[1]), f"{n} " * 20000)
-"""
-
-
-@pytest.mark.process
-def test_a_kill_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    for attempt in range(6):
-        process = forkserver.Popen(
-            [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE
-        )
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(0.02 + 0.013 * attempt)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        if path.exists():
-            words = path.read_text().split()
-            assert len(words) == 20000
-            assert len(set(words)) == 1

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from conftest import compose_config, load_script
-from rectifiers.data.imagenet.archives import Expected
+from conftest import compose_config
 from rectifiers.runtime import console
-from rectifiers.runtime.console import duration, progress_bar
+from rectifiers.runtime.console import progress_bar
 from rectifiers.training.run import train
 
 
@@ -45,11 +44,6 @@ def test_lines_come_after_half_a_minute_and_every_minute(output: io.StringIO) ->
     ]
 
 
-def test_short_work_prints_nothing(output: io.StringIO) -> None:
-    advance_by_the_second(29)
-    assert output.getvalue() == ""
-
-
 def test_only_the_first_of_several_processes_prints(
     output: io.StringIO, monkeypatch: pytest.MonkeyPatch, at_every_advance: None
 ) -> None:
@@ -68,24 +62,6 @@ def test_only_the_first_of_several_processes_prints(
     assert len(output.getvalue().splitlines()) == 1
 
 
-def test_a_terminal_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = io.StringIO()
-    monkeypatch.setattr(console, "stderr", Console(file=shown, force_terminal=True, width=120))
-    with progress_bar("testing", 400) as advance:
-        advance(30)
-    assert "30/400" in shown.getvalue()
-
-
-def test_bytes_are_shown_in_their_units(output: io.StringIO, at_every_advance: None) -> None:
-    with progress_bar("reading", 15 * 10**10, "bytes") as advance:
-        advance(10**9)
-    assert output.getvalue().startswith("reading: 1.0 GB of 150.0 GB, 0:00:0")
-
-
-def test_a_duration_is_hours_minutes_and_seconds() -> None:
-    assert [duration(s) for s in (-3, 119.6, 11100)] == ["0:00:00", "0:02:00", "3:05:00"]
-
-
 def test_fitting_the_preprocessing_and_testing_print_lines(
     tmp_path: Path, output: io.StringIO, at_every_advance: None
 ) -> None:
@@ -100,18 +76,3 @@ def test_fitting_the_preprocessing_and_testing_print_lines(
     train(compose_config(*small, f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache"), {})
     assert "fitting the preprocessing: 1,077 of 1,077 images" in output.getvalue()
     assert "testing ten_view: 450 of 450 images" in output.getvalue()
-
-
-def test_the_stages_of_imagenet_print_lines(
-    miniature: Expected, tmp_path: Path, output: io.StringIO, at_every_advance: None
-) -> None:
-    script = load_script("prepare_imagenet")
-    settings = script.Settings(
-        root=str(tmp_path / "it"), store="plain", shard_bytes=10**6, resize_px=20, crop_px=16
-    )
-    script.verify_all(miniature, None)
-    script.run_prepare(miniature, settings, 1)
-    script.run_statistics(settings, tmp_path / "statistics", 1)
-    lines = output.getvalue().splitlines()
-    for work in ("reading ILSVRC2012_img_train.tar", "storing", "checking", "statistics"):
-        assert any(line.startswith(f"{work}: ") for line in lines), work

@@ -23,11 +23,6 @@ def test_missing_package_is_one_line_with_its_extra(capsys: pytest.CaptureFixtur
     assert "EXTRAS=imagenet" in line
 
 
-def test_unknown_package_keeps_its_traceback() -> None:
-    with pytest.raises(ModuleNotFoundError), cli_errors():
-        raise ModuleNotFoundError("No module named 'mine'", name="mine")
-
-
 @pytest.mark.parametrize(("option", "extra"), PLUGINS.items())
 def test_missing_plugin_is_named_with_its_extra(option: str, extra: str) -> None:
     error = ConfigCompositionException(f"In 'hydra/config': Could not find '{option}'")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import forkserver
 from conftest import ROOT
 from rectifiers.runtime.programs import cli_errors
 from sentences import sentence
@@ -82,14 +81,6 @@ def test_a_place_that_cannot_be_used_is_one_sentence(
     assert sentence(done.stderr).startswith(said.format(place=tmp_path))
 
 
-def test_places_are_judged_before_the_data_are_opened(call, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    missing = ("data=folder", f"data.root={tmp_path}")
-    for key in ("runs_dir", "cache_dir"):
-        done = call("train.py", *missing, f"{key}={tmp_path}/file/in")
-        assert sentence(done.stderr).startswith(f"{key}={tmp_path}/file/in cannot be ")
-
-
 def test_a_seed_that_is_too_large_is_named_itself(call) -> None:
     for data in ("digits", "digits8"):
         done = call("train.py", f"data={data}", f"seed={2**40}")
@@ -114,20 +105,6 @@ def test_a_full_disk_and_other_errors_of_files_are_sentences(
         assert sentence(capsys.readouterr().err).startswith(said)
     with pytest.raises(OSError, match="no file"), cli_errors():
         raise OSError(errno.ECONNRESET, "no file")
-
-
-@pytest.mark.process
-def test_a_program_without_stderr_ends_with_its_status_and_writes_into_no_file(
-    tmp_path: Path,
-) -> None:
-    code = (
-        "import os, runpy, sys; os.close(2); sys.stderr = None; sys.argv = ['train.py', "
-        "*sys.argv[1:]]; "
-    )
-    code += "runpy.run_path('train.py', run_name='__main__')"
-    places = (f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache")
-    done = forkserver.run([sys.executable, "-c", code, *places, "optim.lr=abc"], cwd=ROOT)
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
 
 
 @pytest.mark.process

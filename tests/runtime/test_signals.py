@@ -13,7 +13,6 @@ from conftest import numbers, same_bits
 from rectifiers.data import sources
 from rectifiers.data.datamodule import ImageData
 from rectifiers.runs import record as records
-from rectifiers.runtime.distributed import launch_command
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import Stopped, deferring_signals
 from rectifiers.training import recording, run
@@ -78,7 +77,7 @@ def test_a_signal_at_any_stage_stops_the_run_and_the_same_command_ends_with_the_
         signal.signal(asked, former)
     assert stopped.value.code == (130 if asked == signal.SIGINT else 75)
     (message,) = [line for line in capfd.readouterr().err.splitlines() if "stopped by" in line]
-    assert message.startswith(f"stopped by {asked.name} {where}; go on with: ")
+    assert message.startswith(f"stopped by {asked.name} {where}; ")
     again = run.train(tiny(*options), {})
     assert again.fresh == (stage != "record")
     states = [
@@ -115,20 +114,6 @@ def test_ignored_signals_stay_ignored() -> None:
             signal.raise_signal(signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, former)
-
-
-def test_the_resume_command_can_be_typed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "sys.argv", ["/somewhere/train.py", "evaluation=[center]", "runs_dir=my runs"]
-    )
-    assert launch_command(1, 1) == "python train.py 'evaluation=[center]' 'runs_dir=my runs'"
-    monkeypatch.setattr("sys.argv", [str(Path("scripts/claims.py")), "run", "signal"])
-    assert launch_command(1, 1) == "python scripts/claims.py run signal"
-    monkeypatch.setattr("sys.argv", ["/venv/bin/rectifiers-train", "seed=1"])
-    assert launch_command(1, 1) == "rectifiers-train seed=1"
-    assert launch_command(1, 2).endswith(
-        "torchrun --standalone --nproc-per-node=2 --no-python rectifiers-train seed=1"
-    )
 
 
 @pytest.mark.parametrize(

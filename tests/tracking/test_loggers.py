@@ -1,6 +1,5 @@
 """The loggers of real runs: the record's numbers under their public names, and each epoch once."""
 
-import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,12 +11,8 @@ import torch
 from pytorch_lightning.callbacks import Callback, EarlyStopping
 from pytorch_lightning.loggers import Logger
 
-from conftest import TINY
-from processes import alone, finish, start, wait_for
-from rectifiers.runs import record as records
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
-from rectifiers.tracking.loggers import CSVLogger, log_results
 from rectifiers.training.checkpoints import EpochEnd
 from rectifiers.training.module import Classifier
 from rectifiers.training.run import train
@@ -100,26 +95,6 @@ def test_an_interrupted_run_has_each_epoch_once(
     check_each_epoch_once(outcome.path.parent, outcome.record)
 
 
-@pytest.mark.process
-def test_a_killed_run_has_each_epoch_once(tmp_path: Path) -> None:
-    small = (option for option in TINY if not option.startswith(("logger", "trainer.max_epochs")))
-    command = alone(tmp_path, *small, *ALL, "trainer.max_epochs=40", "evaluation=center")
-    for epochs in (1, 5):
-        process = start(command)
-        wait_for(
-            lambda epochs=epochs: any(
-                len(path.read_text().splitlines()) > epochs
-                for path in tmp_path.glob("runs/*/metrics.csv")
-            ),
-            process,
-        )
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    finish(command)
-    (path,) = tmp_path.glob("runs/*/record.json")
-    check_each_epoch_once(path.parent, records.load_training(path))
-
-
 def test_a_resumed_run_has_the_earlier_epochs_before_it_ends_another(
     tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,13 +134,6 @@ def test_by_default_metrics_csv_alone_is_written(tiny) -> None:
     assert not (folder / "wandb").exists()
     folder = train(tiny("trainer.max_epochs=1", "seed=3", "logger=none"), CHOICES).path.parent
     assert not (folder / "metrics.csv").exists()
-
-
-def test_results_without_an_epoch_make_a_row(tmp_path: Path) -> None:
-    logger = CSVLogger(str(tmp_path))
-    tested = {"center": SimpleNamespace(top1_error_pct=50.0, top5_error_pct=None)}
-    log_results([logger], SimpleNamespace(history=[], epochs=0, protocols=tested))  # type: ignore[arg-type]
-    assert csv_rows(tmp_path) == [{"test/center/error_top1": "50.0"}]
 
 
 def test_callbacks_read_the_numbers_of_the_history(tiny) -> None:

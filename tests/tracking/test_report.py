@@ -86,15 +86,6 @@ def test_a_group_without_records_is_named(found: list[dict[str, Any]]) -> None:
         build(found, entity="e", project="p", group="table9")
 
 
-def test_no_records_and_no_project_say_what_to_do(found: list[dict[str, Any]]) -> None:
-    with pytest.raises(
-        InputError, match=r"results/records holds no records; run an experiment, then .*collect"
-    ):
-        build([], entity="e", project="p")
-    with pytest.raises(InputError, match=r"--project=a/b: .* characters without"):
-        build(found, entity="e", project="a/b")
-
-
 def test_a_report_is_saved_and_updated_in_place(
     found: list[dict[str, Any]], server: Stub, tmp_path: Path
 ) -> None:
@@ -109,20 +100,3 @@ def test_a_report_is_saved_and_updated_in_place(
     assert "CreateProject" in server.operations()
     save(found, **asked)  # type: ignore[arg-type]
     assert list(server.views) == [name]
-
-
-@pytest.mark.parametrize("failure", ["401", "nonsense", "refused"])
-def test_an_unusable_server_is_one_sentence(
-    found: list[dict[str, Any]],
-    server: Stub,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    failure: str,
-) -> None:
-    server.failure = failure
-    if failure == "refused":
-        monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
-    with pytest.raises(
-        InputError, match=r"no report was saved \(.+\); --out=<file> writes the document to a file"
-    ):
-        save(found, entity=None, project="ours", group=None, kept=tmp_path / "reports.json")

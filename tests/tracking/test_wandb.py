@@ -19,7 +19,6 @@ import pytest
 import yaml
 
 from conftest import CONF, ROOT, TINY, compose_config
-from processes import finish, together
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import TrainingRecord
@@ -27,7 +26,7 @@ from rectifiers.tracking import client
 from rectifiers.tracking.loggers import log_history, log_results
 from rectifiers.training.loggers import note_of, open_loggers, publish
 from rectifiers.training.run import train
-from tracking.reading import wandb_lines, wandb_rows, wandb_summary
+from tracking.reading import wandb_rows, wandb_summary
 from tracking.stub import Stub, serving
 
 pytestmark = pytest.mark.process
@@ -153,14 +152,6 @@ def test_a_restart_continues_the_same_run(
     assert server.exits[record.run] == 0
 
 
-def test_an_offline_restart_leaves_one_complete_file(record: TrainingRecord, folder: Path) -> None:
-    for upto in (3, 7):
-        run = opened(record, folder, "logger.wandb.mode=offline")
-        cut_short(run, record.history[:upto], KeyboardInterrupt())
-    assert epochs_of(folder) == TWELVE[:7]
-    assert wandb_lines(folder)[-1]["exit"]["exit_code"] == 130
-
-
 def test_a_run_that_goes_on_offline_is_not_sent_twice(
     record: TrainingRecord, folder: Path, server: Stub
 ) -> None:
@@ -187,22 +178,6 @@ def test_an_unusable_server_leaves_the_run_complete_offline(
     note = sent(record, folder)
     assert note is not None
     assert "wandb sync " in note
-    assert epochs_of(folder) == TWELVE
-
-
-@pytest.mark.parametrize("failure", ["silent", "500"])
-def test_a_server_that_does_not_answer_is_abandoned(
-    record: TrainingRecord,
-    folder: Path,
-    server: Stub,
-    monkeypatch: pytest.MonkeyPatch,
-    failure: str,
-) -> None:
-    server.failure = failure
-    monkeypatch.setattr(client, "INIT_TIMEOUT_S", 2)
-    started = time.monotonic()
-    assert sent(record, folder) is not None
-    assert time.monotonic() - started < 60
     assert epochs_of(folder) == TWELVE
 
 
@@ -292,23 +267,6 @@ def test_a_variable_that_the_client_refuses_is_named(
     assert name.removeprefix("WANDB_").lower() in note
 
 
-def test_an_empty_variable_counts_as_unset(
-    record: TrainingRecord, folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WANDB_MODE", "")
-    assert sent(record, folder) is None
-    assert server.steps(record.run) == TWELVE
-    assert os.environ["WANDB_MODE"] == ""
-
-
-def test_wandb_mode_disabled_writes_nothing(
-    record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WANDB_MODE", "disabled")
-    assert sent(record, folder) is None
-    assert not (folder / "wandb").exists()
-
-
 def test_a_rerun_is_another_run_in_wandb(
     record: TrainingRecord, folder: Path, server: Stub
 ) -> None:
@@ -341,21 +299,6 @@ def test_a_diverged_run_has_failed(tiny, server: Stub) -> None:
     assert set(server.runs) == {good.run, bad.run}
     assert (server.exits[good.run], server.exits[bad.run]) == (0, 1)
     assert server.summaries[bad.run]["status"] == "diverged"
-
-
-def test_rank_zero_alone_logs_the_run_of_two_processes(server: Stub, tmp_path: Path) -> None:
-    small = (option for option in TINY if not option.startswith(("logger", "trainer.max_epochs")))
-    options = (*small, "logger=many_loggers", "trainer.max_epochs=2", "evaluation=[center]")
-    addresses = {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "k" * 40}
-    finish(together(2, tmp_path, *options), **addresses)
-    (path,) = (tmp_path / "runs").glob("*/record.json")
-    record = records.load_training(path)
-    assert record.compute["processes"] == 2
-    assert list(server.runs) == [record.run]
-    errors = [server.history[record.run][step]["val/error_top1"] for step in (1, 2)]
-    assert errors == record.curve("val/top1_error_pct")
-    assert len([place for place in path.parent.glob("wandb/*run-*") if place.is_dir()]) <= 2
-    assert len(list(path.parent.glob("tensorboard/events*"))) <= 2
 
 
 def test_evaluate_sends_a_run_that_was_not_logged(

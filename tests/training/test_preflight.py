@@ -9,25 +9,16 @@ from rectifiers.training.preflight import check_hardware, warn_of_stale_addresse
 
 
 @pytest.mark.parametrize(
-    ("overrides", "here", "command"),
+    ("overrides", "here"),
     [
-        (["trainer.devices=4"], SINGLE_PROCESS, r"torchrun --standalone --nproc-per-node=4 "),
-        (
-            ["trainer.num_nodes=2", "trainer.devices=8"],
-            SINGLE_PROCESS,
-            r"torchrun --nnodes=2 .*--nproc-per-node=8 train\.py",
-        ),
-        (
-            ["trainer.devices=3"],
-            World(1, 4, 1, 2),
-            r"asks for 3 processes, and 4 on 2 nodes were started; type: ",
-        ),
+        (["trainer.devices=4"], SINGLE_PROCESS),
+        (["trainer.num_nodes=2", "trainer.devices=8"], SINGLE_PROCESS),
+        (["trainer.devices=3"], World(1, 4, 1, 2)),
     ],
 )
-def test_other_processes_than_were_started_get_the_command(
-    overrides: list[str], here: World, command: str
-) -> None:
-    with pytest.raises(InputError, match=command):
+def test_other_processes_than_were_started_are_refused(overrides: list[str], here: World) -> None:
+    place = rf"{overrides[-1]} .* nodes={here.nodes} with {here.size // here.nodes} each"
+    with pytest.raises(InputError, match=place):
         check_hardware(compose_config(*overrides), here)
 
 

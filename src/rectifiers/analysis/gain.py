@@ -10,12 +10,17 @@ from typing import Any
 
 import torch
 import yaml
+from matplotlib.figure import Figure
+from rich.table import Table
 from torch import nn
 
-from rectifiers.analysis.setup import finite, generator, mean_and_interval
+from rectifiers.analysis import plots
+from rectifiers.analysis.setup import generator, mean_and_interval
+from rectifiers.analysis.tables import table
 from rectifiers.nn.activations import moments
 from rectifiers.nn.nonlinearities import pieces
 from rectifiers.runs.config import RunConfig
+from rectifiers.runs.record import finite
 from rectifiers.runs.sections import Target
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
@@ -25,16 +30,12 @@ from rectifiers.theory.stability import stability
 from rectifiers.training.functions import import_function
 
 Factory = Callable[[int], nn.Module]
+UNITS, IMAGES = 256, 64  # of a chain that is measured, and its Gaussian inputs
+STABILITY = {"attracts": "#3a7d44", "neutral": plots.THEORY, "repels": plots.MAPS}
 
 
 def analyse(
-    config: RunConfig,
-    *,
-    seeds: int,
-    depth: int,
-    units: int,
-    images: int,
-    beside: Sequence[str] | None = None,
+    config: RunConfig, *, seeds: int, depth: int, beside: Sequence[str] | None = None
 ) -> dict[str, Any]:
     """Return `gains` of the activation of `config`, and of those in conf/activation that `beside`
     names, or of all.
@@ -42,8 +43,8 @@ def analyse(
     Raises:
         InputError: where `beside` names one that is not there.
     """
-    own = config.activation
-    import_function("activation", own)  # what was asked for has to work, and the others may not
+    chosen = config.activation
+    import_function("activation", chosen)  # what was asked for has to work, and the others may not
     files = sorted((CONF / "activation").glob("*.yaml"))
     if unknown := sorted({*(beside or ())} - {path.stem for path in files}):
         raise InputError(
@@ -53,16 +54,19 @@ def analyse(
     known = {path.stem: _settings(path) for path in files}
     if beside is not None:
         known = {
-            name: given for name, given in known.items() if name in beside or given == own.as_dict()
+            name: settings
+            for name, settings in known.items()
+            if name in beside or settings == chosen.as_dict()
         }
-    if own.as_dict() not in known.values():
-        known[f"{own.target.rpartition('.')[2]} (yours)"] = own.as_dict()
+    if chosen.as_dict() not in known.values():
+        known[f"{chosen.target.rpartition('.')[2]} (yours)"] = chosen.as_dict()
     # Late, so that an activation that cannot be made, or whose file is not finished, fails by
     # itself.
     factories = {
-        name: lambda n, given=given: _activation(given, depth)(n) for name, given in known.items()
+        name: lambda n, settings=settings: _activation(settings, depth)(n)
+        for name, settings in known.items()
     }
-    return gains(factories, seeds=seeds, depth=depth, units=units, images=images)
+    return gains(factories, seeds=seeds, depth=depth)
 
 
 def _settings(path: Path) -> Any:
@@ -72,16 +76,18 @@ def _settings(path: Path) -> Any:
     return None
 
 
-def _activation(given: Any, depth: int) -> Factory:
-    if not isinstance(given, dict):
+def _activation(settings: Any, depth: int) -> Factory:
+    if not isinstance(settings, dict):
         raise InputError(
             "its file holds no settings; write `_target_: <the dotted name of a function>`"
         )
-    return import_function("activation", checked(Target, given, "activation.").at_depth(depth - 1))
+    return import_function(
+        "activation", checked(Target, settings, "activation.").at_depth(depth - 1)
+    )
 
 
 def gains(
-    activations: Mapping[str, Factory], *, seeds: int, depth: int, units: int, images: int
+    activations: Mapping[str, Factory], *, seeds: int, depth: int, units: int = UNITS
 ) -> dict[str, Any]:
     """Return a row for each of `activations`: its gains, the stability of the fixed point, and a
     deep net's fate.
@@ -98,9 +104,7 @@ def gains(
     with progress_bar("measuring", seeds * len(activations), "networks") as advance:
         for name, factory in activations.items():
             try:
-                rows.append(
-                    {"activation": name, **_row(factory, range(seeds), depth, units, images)}
-                )
+                rows.append({"activation": name, **_row(factory, seeds, depth, units)})
             except Exception as error:  # a user's unfinished activation may raise anything
                 kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
                 failed[name] = kind + " ".join(str(error).split())
@@ -108,12 +112,12 @@ def gains(
     return {"rows": rows, "failed": failed}
 
 
-def _row(factory: Factory, seeds: range, depth: int, units: int, images: int) -> dict[str, Any]:
+def _row(factory: Factory, seeds: int, depth: int, units: int) -> dict[str, Any]:
     activation = factory(units)
     known, fate = moments(activation), stability(activation, depth, units=units)
     ends = [
-        chain(factory, fate.gain, depth=depth, units=units, images=images, seed=seed)
-        for seed in seeds
+        chain(factory, fate.gain, depth=depth, units=units, seed=seed)
+        for seed in range(seeds)
         if fate.gain
     ]
     return {
@@ -147,7 +151,7 @@ def _summary(values: list[float | None]) -> dict[str, Any] | None:
 
 
 def chain(
-    factory: Factory, gain: float, *, depth: int, units: int, images: int, seed: int
+    factory: Factory, gain: float, *, depth: int, units: int, seed: int
 ) -> tuple[float | None, float | None]:
     """Return log10 of E[y_L^2] and of E[dy_1^2] / E[dy_L^2] in a chain of `depth` layers without
     biases, in double.
@@ -155,7 +159,7 @@ def chain(
     The inputs, N(0, 1), and the last gradients are drawn by `seed` too; the first layer has Var[w]
     = 1/n, so that E[y_1^2] = 1. None for what became 0 or more than a double holds."""
     stream = generator("chain", seed)
-    x = torch.randn(images, units, dtype=torch.float64, generator=stream)
+    x = torch.randn(IMAGES, units, dtype=torch.float64, generator=stream)
     responses = []
     with torch.enable_grad():
         for layer in range(depth):
@@ -172,3 +176,69 @@ def chain(
     forward = float(last.detach().square().mean())
     backward = float(first_gradient.square().mean() / last_gradient.square().mean())
     return tuple(math.log10(e) if 0 < e < math.inf else None for e in (forward, backward))  # type: ignore[return-value]
+
+
+def report(numbers: dict[str, Any]) -> list[Table | str]:
+    """Return a line per activation, and those that repel or cannot be used."""
+    rows = []
+    for row in numbers["rows"]:
+        forward, backward = row["forward"], row["backward"]
+        drift = row["predicted_drift"]
+        rows.append(
+            {
+                "activation": row["activation"],
+                "1/E[f²]": row["forward_gain2"],
+                "1/E[f'²]": row["backward_gain2"],
+                "χ": row["chi"],
+                "map slope": row["map_slope"],
+                "fixed point": row["fixed_point"],
+                "E[y²] predicted": None if drift is None else (drift, row["predicted_spread"]),
+                "E[y²]": forward and (forward["mean"], forward["spread"]),
+                "E[Δy²] predicted": row["predicted_backward"],
+                "E[Δy²]": backward and (backward["mean"], backward["spread"]),
+            }
+        )
+    title = (
+        f"gains; and log10 of what {numbers['asked']['depth']} layers with 1/E[f²] make of a "
+        "signal, mean ± std over draws"
+    )
+    repelling = [row["activation"] for row in rows if row["fixed point"] == "repels"]
+    lines = [f"{name} cannot be measured: {error}" for name, error in numbers["failed"].items()]
+    if repelling:
+        lines.append(
+            f"the fixed point repels, so deep plain networks leave it: {', '.join(repelling)}; "
+            "use few layers, normalisation, or a rectifier"
+        )
+    return [table(title, rows), *lines]
+
+
+def plot(numbers: dict[str, Any]) -> Figure:
+    """Draw the slope of each activation's variance map, and what is left of signals after many
+    layers."""
+    rows = [row for row in numbers["rows"] if row["forward_gain2"] is not None]
+    rows.sort(key=lambda row: row["map_slope"])
+    places = range(len(rows))
+    figure = plots.new_figure(10.5, 0.32 * len(rows) + 1.6)
+    slopes, forward, backward = figure.subplots(1, 3, sharey=True)
+    colors = [STABILITY[row["fixed_point"]] for row in rows]
+    slopes.barh(places, plots.column(rows, "map_slope"), color=colors)
+    slopes.axvline(1, color="black", lw=0.8)
+    slopes.set(xlabel="slope of the variance map: above 1 it repels")
+    slopes.set_yticks(places, [row["activation"] for row in rows])
+    response = f"log10 E[y²] after {numbers['asked']['depth']} layers"
+    for axes, moment, predicted, label in (
+        (forward, "forward", "predicted_drift", response),
+        (backward, "backward", "predicted_backward", "log10 E[Δy²] at the first, last = 1"),
+    ):
+        for place, row in zip(places, rows, strict=True):
+            values = row[moment]["values"] if row[moment] else []
+            axes.plot(values, [place] * len(values), "o", ms=4, color=plots.MEASURED, alpha=0.6)
+        predictions = plots.column(rows, predicted)
+        spreads = [2 * (row["predicted_spread"] or 0) for row in rows]
+        xerr = spreads if moment == "forward" else None
+        style: dict[str, Any] = {"fmt": "|", "ms": 10, "color": plots.THEORY, "capsize": 3}
+        axes.errorbar(predictions, places, xerr=xerr, **style)
+        axes.axvline(0, color="black", lw=0.8)
+        plots.label_axes(axes, grid="x", xlabel=label)
+    figure.suptitle("dots: draws; bars: predicted, ± 2 std for the width", fontsize=10)
+    return figure

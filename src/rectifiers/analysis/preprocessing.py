@@ -1,31 +1,34 @@
 """What preprocessing makes of images: mean image, principal components, reconstructions, whitened
 images."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
+from matplotlib.figure import Figure
+from rich.table import Table
 from torch import Tensor
+from torchvision.utils import make_grid
 
+from rectifiers.analysis import plots
 from rectifiers.analysis.setup import AnalysisSetup
+from rectifiers.analysis.tables import table
 from rectifiers.data.preprocess import COVARIANCE_LIMIT, PixelMoments, eigenbasis
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 
 EPSILONS = {"pca": 1e-5, "zca": 1e-2}  # the course notes', and conf/preprocess/zca.yaml's
+IMAGES, COMPONENTS = 16, 36  # shown
 
 
-def analyse(
-    config: RunConfig, *, images: int, components: Sequence[int], shown: int
-) -> dict[str, Any]:
+def analyse(config: RunConfig, *, components: Sequence[int]) -> dict[str, Any]:
     """Return the numbers and the pictures, which are tensors below `pictures`: [N, C, H, W], of
     pixels from 0 to 1.
 
-    images: of the training split to show. components: numbers k of components to rebuild them from.
-    shown: components
-    to show. explained: the share of variance of the first k components. error: the root mean square
-    of what the reconstruction of the images lacks, in units of a white pixel.
+    components: numbers k of components to rebuild images from. explained: the share of variance of
+    the first k components. error: the root mean square of what the reconstruction of the images
+    lacks, in units of a white pixel.
 
     Raises:
         InputError: where an image has too many numbers for a covariance, or fewer than a k.
@@ -54,7 +57,7 @@ def analyse(
 
         moments = PixelMoments(batches)
         eigenvalues, rows = eigenbasis(moments)
-    pictures, _ = setup.images(images, config.seed)
+    pictures, _ = setup.images(IMAGES, config.seed)
     originals = pictures.double() / PixelMoments.WHITE
     coordinates = (originals - moments.mean).flatten(1) @ rows.T
     rebuilt = {
@@ -75,7 +78,7 @@ def analyse(
         "pictures": {
             "mean": moments.mean[None],
             "originals": originals,
-            "components": rows[:shown].view(-1, *moments.mean.shape),
+            "components": rows[:COMPONENTS].view(-1, *moments.mean.shape),
             **{f"from_{k}": images for k, images in rebuilt.items()},
             **{
                 f"{name}_whitened": whitened(coordinates, eigenvalues, rows, epsilon).view_as(
@@ -93,18 +96,42 @@ def whitened(coordinates: Tensor, eigenvalues: Tensor, rows: Tensor, epsilon: fl
     return coordinates / (eigenvalues + epsilon).sqrt() @ rows
 
 
-def tiles(pictures: Tensor, *, columns: int, each: bool) -> Tensor:
-    """Return [H, W, C] with `pictures` [N, C, h, w] side by side, scaled to 0..1, each by itself or
-    all alike."""
-    n, channels, height, width = pictures.shape
-    dims = (1, 2, 3) if each else (0, 1, 2, 3)
-    low, high = pictures.amin(dims, keepdim=True), pictures.amax(dims, keepdim=True)
-    scaled = (pictures - low) / (high - low).clamp_min(1e-12)
-    lines = -(-n // columns)
-    sheet = torch.ones(
-        lines * (height + 1) - 1, columns * (width + 1) - 1, channels, dtype=pictures.dtype
+def report(numbers: dict[str, Any]) -> list[Table | str]:
+    """Return what k components keep."""
+    rows = [
+        {"components": int(k), "variance kept, %": 100 * share, "error": numbers["error"][k]}
+        for k, share in numbers["explained"].items()
+    ]
+    title = (
+        f"{numbers['dimensions']} numbers per image, {numbers['training_images']:,} training "
+        "images; error in white pixels"
     )
-    for i, picture in enumerate(scaled):
-        top, left = i // columns * (height + 1), i % columns * (width + 1)
-        sheet[top : top + height, left : left + width] = picture.permute(1, 2, 0)
-    return sheet
+    text = (
+        f"99 % of the variance is in {numbers['components_for_99_pct']} components; the largest "
+        f"variance is {numbers['largest_over_mean']:.1f} times the mean of all"
+    )
+    return [table(title, rows), text]
+
+
+def plot(numbers: dict[str, Any]) -> Figure:
+    """Draw images and what becomes of them, and the first principal components."""
+    pictures = numbers["pictures"]
+    titles = {"mean": "mean image", "originals": "training images"}
+    titles["components"] = f"first {len(pictures['components'])} principal components"
+    for k, share in numbers["explained"].items():
+        titles[f"from_{k}"] = f"from {k} of {numbers['dimensions']} components ({share:.1%})"
+    for name, epsilon in EPSILONS.items():
+        titles[f"{name}_whitened"] = f"whitened, ε = {epsilon:g}"
+    across = min(3, len(titles))
+    down = math.ceil(len(titles) / across)
+    figure = plots.new_figure(3.2 * across, 3.4 * down, numbers["asked"]["data"])
+    for axes in figure.subplots(down, across, squeeze=False).flat:
+        axes.set_axis_off()
+    for axes, (name, title) in zip(figure.axes, titles.items(), strict=False):
+        columns = math.ceil(math.sqrt(len(pictures[name])))
+        alone = name == "components" or name.endswith("whitened")  # these have no common range
+        style: dict[str, Any] = {"padding": 1, "pad_value": 1, "normalize": True}
+        sheet = make_grid(pictures[name], columns, scale_each=alone, **style)
+        axes.imshow(sheet.permute(1, 2, 0).numpy(), interpolation="nearest")
+        axes.set_title(title, fontsize=9)
+    return figure

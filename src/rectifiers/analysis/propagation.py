@@ -9,16 +9,22 @@ from statistics import fmean
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
+from rich.table import Table
 from torch import Tensor, nn
 
-from rectifiers.analysis.setup import AnalysisSetup, finite, mean_and_interval
+from rectifiers.analysis import plots
+from rectifiers.analysis.setup import AnalysisSetup, generator, mean_and_interval
+from rectifiers.analysis.tables import interval, table
 from rectifiers.nn.networks.network import Network
 from rectifiers.nn.networks.rows import Row
 from rectifiers.nn.sites import Site
 from rectifiers.runs.config import RunConfig
+from rectifiers.runs.record import finite
 from rectifiers.runtime.console import progress_bar
-from rectifiers.runtime.errors import InputError
 from rectifiers.theory.propagation import Step, WidthEffect, predict, window_means
+
+IMAGES = 64  # per network
 
 
 @dataclass(frozen=True)
@@ -122,34 +128,26 @@ def effects(
     return of_layers
 
 
-def analyse(config: RunConfig, *, seeds: int, images: int, inputs: str) -> dict[str, Any]:
+def analyse(config: RunConfig, *, seeds: int, inputs: str) -> dict[str, Any]:
     """Return every layer's moments, measured and predicted, and what they come to.
 
     Moments are log10, means over networks with 95 % intervals; None where one of them was zero,
-    which has no logarithm, or more than a double holds.
-
-    Raises:
-        InputError: for one image and batch normalisation.
-    """
-    norm = config.model.norm
-    if images == 1 and norm == "batch":
-        raise InputError(
-            "images=1 leaves model.norm=batch nothing to normalise over; give images=2 or more"
-        )
+    which has no logarithm, or more than a double holds."""
     setup = AnalysisSetup(config)
     measured, causes, powers = [], [], []
     with progress_bar("measuring", seeds, "networks") as advance:
         for seed in range(config.seed, config.seed + seeds):
             network, report = setup.network(seed)
-            x = setup.inputs(inputs, images, seed)
+            x = network_inputs(setup, inputs, seed)
             powers.append(_power(x))
-            measured.append(measure_signal(network, x, setup.score_gradient(len(x), seed)))
+            gradient = score_gradient(len(x), len(setup.source.classes), seed)
+            measured.append(measure_signal(network, x, gradient))
             stds = [layer.std_asked for layer in report]
             causes.append(effects(network.sites(), stds, measured[-1]))
             advance(1)
     steps = (
         predict(network.sites(), network.shapes, stds, torch.stack(powers).mean(0))
-        if norm == "none"
+        if config.model.norm == "none"
         else None
     )
     shapes = [shape for shape in network.shapes if shape.row.weighted]
@@ -176,6 +174,24 @@ def analyse(config: RunConfig, *, seeds: int, images: int, inputs: str) -> dict[
         "total": _total(measured, steps),
         "activation": report[0].activation_after,
     }
+
+
+def network_inputs(setup: AnalysisSetup, kind: str, seed: int) -> Tensor:
+    """Return IMAGES inputs of the network, float64: preprocessed training images, or N(0, 1) in
+    their shape."""
+    if kind == "data":
+        return setup.preprocess(setup.images(IMAGES, seed)[0]).double()
+    flat, side = setup.preprocess.flat_output, setup.config.data.crop_px
+    shape = (setup.source.channels, side, side) if flat is None else (flat,)
+    return torch.randn(IMAGES, *shape, dtype=torch.float64, generator=generator("inputs", seed))
+
+
+def score_gradient(count: int, classes: int, seed: int) -> Tensor:
+    """Return N(0, 1) as the gradient of the scores, float64 [count, classes].
+
+    The gradient of a loss would depend on the weights, and vanish where large scores saturate the
+    softmax. Eq. 13 is about neither, and says the same for gradients of any size."""
+    return torch.randn(count, classes, dtype=torch.float64, generator=generator("gradient", seed))
 
 
 def _power(inputs: Tensor) -> Tensor:
@@ -232,3 +248,82 @@ def _total(
         "forward": change("second", "response", 0, -1) | _width(steps[-1].width if steps else None),
         "backward": change("gradient_second", "gradient", -1, 0),
     }
+
+
+def report(numbers: dict[str, Any]) -> list[Table]:
+    """Return every layer's second moments beside the theory's, and what changes from end to
+    end."""
+    rows = []
+    for layer in numbers["layers"]:
+        theory = layer["theory"] or {}
+        rows.append(
+            {
+                "layer": layer["layer"],
+                "n": layer["fan_in"],
+                "n̂": layer["fan_out"],
+                "std": layer["std"],
+                "map": layer["map_px"],
+                "E[y²]": interval(layer["response_second"]),
+                "Eq. 9": theory.get("response"),
+                "9 on maps": theory.get("response_on_maps"),
+                "E[Δy²]": interval(layer["gradient_second"]),
+                "Eq. 13": theory.get("gradient"),
+                "13 on maps": theory.get("gradient_on_maps"),
+            }
+        )
+    total = numbers["total"]
+    changes = []
+    for direction in ("forward", "backward"):
+        change = total[direction]
+        row = {
+            "direction": direction,
+            "measured": interval(change["measured"]),
+            "Eq. 9, 13": change["theory"],
+            "on maps": change["on_maps"],
+            "width": None,
+            "borders": None,
+            "pooling": None,
+        }
+        if direction == "forward":
+            if change["width_drift"] is not None:
+                row["width"] = (change["width_drift"], change["width_spread"])
+            for name, key in (("borders", "border"), ("pooling", "pooling")):
+                row[name] = float(
+                    sum(layer["effects"][key] or 0 for layer in numbers["layers"][1:])
+                )
+        changes.append(row)
+    return [
+        table("log10 of E[y²] and E[Δy²]: mean ± half of its 95 % interval", rows),
+        table(
+            f"log10 of the change over {total['steps']} layers, and what width, borders and "
+            "maximum pooling add",
+            changes,
+        ),
+    ]
+
+
+def plot(numbers: dict[str, Any]) -> Figure:
+    """Draw E[y²] and E[Δy²] of every layer: measured, Eq. 9 and 13, and the same on maps with
+    borders."""
+    layers, asked = numbers["layers"], numbers["asked"]
+    names, places = [layer["layer"] for layer in layers], range(len(layers))
+    inputs = "Gaussian input" if asked["inputs"] == "gaussian" else f"images of {asked['data']}"
+    width = max(8.0, 2 + 0.32 * len(layers))
+    figure = plots.new_figure(width, 4.6, f"{plots.network_title(asked)}, {inputs}")
+    sides = (
+        ("responses, forward (Eq. 9)", "response", "log10 E[y²]"),
+        ("gradients, backward (Eq. 13)", "gradient", "log10 E[Δy²], last layer = 1"),
+    )
+    for axes, (title, moment, label) in zip(figure.subplots(1, 2), sides, strict=True):
+        if layers[0]["theory"] is not None:
+            theory = [layer["theory"] for layer in layers]
+            axes.plot(places, plots.column(theory, moment), color=plots.THEORY, label="theory")
+            on_maps = plots.column(theory, f"{moment}_on_maps")
+            known = "theory with borders, strides, pooling"
+            axes.plot(places, on_maps, "--", color=plots.MAPS, label=known)
+        means = [layer[f"{moment}_second"] for layer in layers]
+        plots.draw_intervals(
+            axes, places, means, color=plots.MEASURED, label="measured, mean and 95 %"
+        )
+        plots.label_axes(axes, names, title=title, ylabel=label)
+    return figure

@@ -5,14 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
+from rich.table import Table
 from torch import Tensor
 
+from rectifiers.analysis import plots
 from rectifiers.analysis.setup import AnalysisSetup
+from rectifiers.analysis.tables import table
 from rectifiers.data.preprocess import Preprocess, load_preprocess
 from rectifiers.evaluation.responses import ResponseMeter, Responses
 from rectifiers.nn.networks.network import ImageNetwork
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.record import TrainingRecord
+from rectifiers.runs.folder import run_folder
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.build import initial_network
@@ -20,17 +24,18 @@ from rectifiers.training.checkpoints import LAST, AtomicCheckpointIO
 from rectifiers.training.module import refuse_other_network
 
 PREFIX = "network."  # of the network's weights in a checkpoint of the module
-BY_EPOCH = ("response_mean", "response_std", "active_share", "dead_units")
+QUARTILES = ("least", "quarter", "median", "three_quarters", "most")
 
 
-def analyse(config: RunConfig, record: TrainingRecord, folder: Path) -> dict[str, Any]:
-    """Return every layer's mean, std, positive share and dead units after the last epoch, over the
-    centre views of the training split; its slopes over channels; and what each epoch measured on
-    the validation split.
+def analyse(config: RunConfig) -> dict[str, Any]:
+    """Return of a finished run every layer's mean, std, positive share and dead units after the
+    last epoch, over the centre views of the training split; and its slopes over channels.
 
     Raises:
         InputError: where the run's checkpoint or its preprocessing is gone or damaged.
     """
+    folder = run_folder(config)
+    assert folder is not None  # it is a finished run's
     if not (folder / LAST).exists():
         raise InputError(
             f"{folder / LAST} is gone, so there is no network to measure; give rerun=true to "
@@ -41,7 +46,7 @@ def analyse(config: RunConfig, record: TrainingRecord, folder: Path) -> dict[str
     network = trained(setup, preprocess, folder)
     slopes = network.slopes()
     return {
-        "run": record.run,
+        "run": folder.name,
         "images": len(setup.source.train.labels),
         "layers": [
             {
@@ -55,14 +60,6 @@ def analyse(config: RunConfig, record: TrainingRecord, folder: Path) -> dict[str
                 "slopes": _distribution(slopes[name]) if name in slopes else None,
             }
             for name, layer in responses_of(network, preprocess, setup).items()
-        ],
-        "history": [
-            {
-                key: value
-                for key, value in row.items()
-                if key == "epoch" or key.partition("/")[0] in BY_EPOCH
-            }
-            for row in record.history
         ],
     }
 
@@ -102,12 +99,66 @@ def _distribution(slopes: Tensor) -> dict[str, Any]:
     quantiles = torch.quantile(
         exact, torch.tensor([0, 0.25, 0.5, 0.75, 1], dtype=torch.float64)
     ).tolist()
-    names = ("least", "quarter", "median", "three_quarters", "most")
     return {
         "channels": exact.numel(),
         "mean": float(exact.mean()),
         "std": float(exact.std(correction=0)),
-        **dict(zip(names, quantiles, strict=True)),
+        **dict(zip(QUARTILES, quantiles, strict=True)),
         "negative": int((exact < 0).sum()),
         "above_one": int((exact > 1).sum()),
     }
+
+
+def report(numbers: dict[str, Any]) -> list[Table]:
+    """Return a line per layer, with its slopes where the network learns some."""
+    rows = []
+    for layer in numbers["layers"]:
+        row = {
+            "layer": layer["layer"],
+            "mean": layer["mean"],
+            "std": layer["std"],
+            "mean / std": layer["mean_over_std"],
+            "above 0, %": 100 * layer["active_share"],
+            "dead": layer["dead"],
+            "units": layer["units"],
+        }
+        if any(other["slopes"] for other in numbers["layers"]):
+            slopes = layer["slopes"] or {}
+            row["slope"] = (slopes["mean"], slopes["std"]) if slopes else None
+            row |= {name.replace("_", " "): slopes.get(name) for name in QUARTILES}
+        rows.append(row)
+    title = f"run {numbers['run']}: responses to all {numbers['images']:,} training images"
+    return [table(title, rows)]
+
+
+def plot(numbers: dict[str, Any]) -> Figure:
+    """Draw mean and spread of every layer, its active and dead shares, and its slopes over
+    channels."""
+    layers = numbers["layers"]
+    names, places = [layer["layer"] for layer in layers], range(len(layers))
+    with_slopes = [layer for layer in layers if layer["slopes"]]
+    panels = 3 if with_slopes else 2
+    title = f"run {numbers['run']}, all {numbers['images']:,} training images"
+    figure = plots.new_figure(panels * max(4.0, 1 + 0.2 * len(layers)), 4.2, title)
+    means, shares, *rest = figure.subplots(1, panels)
+    stds = plots.column(layers, "std")
+    means.errorbar(
+        places, plots.column(layers, "mean"), stds, fmt="o", color=plots.MEASURED, capsize=3
+    )
+    means.axhline(0, color="black", lw=0.8)
+    plots.label_axes(means, names, title="responses: mean and std", ylabel="f(y)")
+    active = [100 * layer["active_share"] for layer in layers]
+    dead = [100 * layer["dead"] / layer["units"] for layer in layers]
+    shares.bar(places, active, color=plots.MEASURED, label="responses above 0")
+    shares.bar(places, dead, width=0.4, color=plots.MAPS, label="units never above 0 (dead)")
+    plots.label_axes(shares, names, title="active and dead", ylabel="%", ylim=(0, 100))
+    for axes in rest:
+        boxes = []
+        for layer in with_slopes:
+            ends = zip(("whislo", "q1", "med", "q3", "whishi"), QUARTILES, strict=True)
+            boxes.append({box: layer["slopes"][name] for box, name in ends} | {"fliers": []})
+        axes.bxp(boxes, positions=range(len(boxes)), widths=0.6)
+        axes.axhline(0.25, color=plots.MAPS, lw=0.8, ls="--", label="0.25, the paper's start")
+        slopes = [layer["layer"] for layer in with_slopes]
+        plots.label_axes(axes, slopes, title="slopes over channels: quartiles and range")
+    return figure

@@ -1,7 +1,6 @@
 """What an analysis looks at: the network, the images and the preprocessing that a configuration
 names."""
 
-import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -66,25 +65,6 @@ class AnalysisSetup:
         batch = crops.__getitems__(sorted(order[:count].tolist()))
         return batch.images, batch.labels
 
-    def inputs(self, kind: str, count: int, seed: int) -> Tensor:
-        """Return `count` inputs of the network, float64: preprocessed training images, or N(0, 1)
-        in their shape."""
-        if kind == "data":
-            return self.preprocess(self.images(count, seed)[0]).double()
-        flat, side = self.preprocess.flat_output, self.config.data.crop_px
-        shape = (self.source.channels, side, side) if flat is None else (flat,)
-        return torch.randn(count, *shape, dtype=torch.float64, generator=generator("inputs", seed))
-
-    def score_gradient(self, count: int, seed: int) -> Tensor:
-        """Return N(0, 1) as the gradient of the scores, float64 [count, classes].
-
-        The gradient of a loss would depend on the weights, and vanish where large scores saturate
-        the softmax. Eq. 13 is about neither, and says the same for gradients of any size."""
-        classes = len(self.source.classes)
-        return torch.randn(
-            count, classes, dtype=torch.float64, generator=generator("gradient", seed)
-        )
-
 
 def generator(*parts: str | int) -> torch.Generator:
     """Return the analyses' own stream of random numbers for `parts`."""
@@ -95,13 +75,8 @@ def observe_training(config: RunConfig, observer: Signals | Weights) -> Training
     """Train `config` once more while `observer` looks on, in a folder that is removed; return the
     record."""
     with tempfile.TemporaryDirectory() as place:
-        own = config.replaced({"runs_dir": place, "rerun": False, "logger": {}})
-        return train(own, {}, callbacks=[observer]).record
-
-
-def finite(number: float) -> float | None:
-    """Return `number`, or None where JSON cannot hold it."""
-    return number if math.isfinite(number) else None
+        config = config.replaced({"runs_dir": place, "rerun": False, "logger": {}})
+        return train(config, {}, callbacks=[observer]).record
 
 
 def mean_and_interval(values: Sequence[float]) -> dict[str, Any]:

@@ -1,10 +1,9 @@
 """One card: what an activation and an initialiser are worth, by theory, at the start, in small
-chains and on the tasks, as Markdown, as one HTML file, and in a figure.
+chains and on the tasks, as Markdown with a figure.
 
 The measured parts are plain dictionaries of `rectifiers.analysis.card`. Each is kept in `cache_dir`
 as soon as it is done, so an interrupted card goes on."""
 
-import html
 import json
 import math
 import os
@@ -59,24 +58,6 @@ SIGNAL = {
     "off": "from 1.1",
     "gradient": "log10 of the gradients left",
 }
-PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{title}: a card of the rectifier benchmark</title>
-<style>
-  body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto }}
-  table {{ border-collapse: collapse; margin: 1rem 0 }}
-  td, th {{ padding: .2rem .7rem; border-bottom: 1px solid #8886; text-align: right }}
-  td:first-child, th:first-child {{ text-align: left }}
-  svg {{ max-width: 100%; height: auto; background: white }}
-</style>
-<h1>{title}</h1>
-<p>{facts}</p>
-{figure}
-{chapters}
-</html>
-"""
 
 
 @dataclass(frozen=True)
@@ -125,27 +106,12 @@ class Card:
             parts += [f"## {chapter.title}", *chapter.text, *(t.rstrip("\n") for t in tables)]
         return "\n\n".join(parts) + "\n"
 
-    def html(self, svg: str) -> str:
-        """Return the card as one HTML file that loads nothing; `svg` is its figure."""
-        parts = []
-        for chapter in self.chapters():
-            parts.append(f"<h2>{html.escape(chapter.title)}</h2>")
-            parts += [f"<p>{html.escape(sentence)}</p>" for sentence in chapter.text]
-            parts += [table.to_html(index=False, border=0) for table in chapter.tables]
-        return PAGE.format(
-            title=html.escape(self.results.entry),
-            facts=html.escape(self.facts()),
-            figure=svg[svg.index("<svg") :],
-            chapters="\n".join(parts),
-        )
-
     def write(self, folder: Path) -> list[Path]:
-        """Write <entry>.md, .svg and .html into `folder`; return their paths."""
+        """Write <entry>.md and .svg into `folder`; return their paths."""
         name = self.results.entry
-        paths = [folder / f"{name}{suffix}" for suffix in (".md", ".svg", ".html")]
+        paths = [folder / f"{name}{suffix}" for suffix in (".md", ".svg")]
         write_text(paths[0], self.markdown())
         write_svg(figure(self), paths[1], name)
-        write_text(paths[2], self.html(paths[1].read_text()))
         return paths
 
 
@@ -190,12 +156,14 @@ def _measure(name: str, entry: Entry, config: RunConfig) -> dict[str, Any]:
 
     if name == "paper":
         chain = trainability.Chain(config)
-        return paper.on_paper(chain.activation, chain.weight_variance)
+        return paper.theory_section(chain.activation, chain.weight_variance)
     if name == "start":
-        return start.at_the_start(config)
+        return start.init_section(config)
     if name == "trains":
         depths = {*trainability.MAP_DEPTHS, *trainability.RATE_DEPTHS}
-        return trainability.what_trains({depth: _chain(entry, depth) for depth in sorted(depths)})
+        return trainability.trainability_section(
+            {depth: _chain(entry, depth) for depth in sorted(depths)}
+        )
     task, relu = benchmark().tasks[TIMED], Entry((f"activation={cost.BASELINE}",), entry.places)
     return cost.cost({"entry": entry.config(task), cost.BASELINE: relu.config(task)})
 

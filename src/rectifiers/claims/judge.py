@@ -198,14 +198,12 @@ def _measured(comparison: Comparison, pairs: Pairs) -> tuple[list[tuple[float, .
 class TestResult:
     """A test with its finding.
 
-    runs: those that answered it. diverged: how many runs of each arm did, of `seeds`. left_out: the
-    pairs that do not count. measured: of every pair that counts, the measure of `of` and of what it
-    is held against. trained: the same without the runs that diverged, where a mean counts them as
-    guessing."""
+    diverged: how many runs of each arm did, of `seeds`. left_out: the pairs that do not count.
+    measured: of every pair that counts, the measure of `of` and of what it is compared with.
+    trained: the same without the runs that diverged, where a mean counts them as guessing."""
 
     test: Test
     finding: Finding
-    runs: Sequence[str] = ()
     diverged: Mapping[str, int] = field(default_factory=dict)
     seeds: int = 0
     left_out: int = 0
@@ -261,26 +259,23 @@ def _test_result(test: Test, planned: int, runs: Runs) -> TestResult:
         counted = [pair for pair in pairs if not any(map(has_diverged, pair))]
     left_out = len(pairs) - len(counted)
     measured, values = _measured(test, counted)
+    criterion = test.criterion
     if test.over:
-        values = list(map(math.log, values))
-    criterion = test.criterion.in_logs() if test.over else test.criterion
+        values, criterion = list(map(math.log, values)), criterion.in_logs()
     finding = judge(values, planned - left_out, test.statistic, criterion)
     if pairs and finding.verdict is Verdict.NOT_RUN:
         finding = Finding(Verdict.TOO_FEW)
     if test.over and values:
         effect, low, high = map(_exp, (finding.effect, finding.low, finding.high))
         finding = replace(finding, effect=effect, low=low, high=high)
-    by_arm = list(zip(*pairs, strict=True)) or [()] * len(test.arms())
     diverged = {
-        arm: sum(map(has_diverged, records))
-        for arm, records in zip(test.arms(), by_arm, strict=True)
+        arm: sum(has_diverged(pair[i]) for pair in pairs) for i, arm in enumerate(test.arms())
     }
     counts_guesses = any(diverged.values()) and not test.leave_out_diverged
     trained = None
     if counts_guesses and test.statistic == "mean" and not test.over:
         trained = describe(test.model_copy(update={"says": WITHOUT_DIVERGED}), pairs)
-    used = [record.run for records in by_arm for record in records]
-    return TestResult(test, finding, used, diverged, len(pairs), left_out, measured, trained)
+    return TestResult(test, finding, diverged, len(pairs), left_out, measured, trained)
 
 
 def _exp(value: float) -> float:

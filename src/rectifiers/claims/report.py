@@ -23,8 +23,8 @@ from rectifiers.claims.judge import (
 )
 from rectifiers.claims.measures import MEASURES, error, has_diverged
 from rectifiers.results.eligibility import SAME_IMAGES
+from rectifiers.results.frame import code_of, machine_of
 from rectifiers.results.layout import Line, Table
-from rectifiers.results.origin import code_of, machine_of
 from rectifiers.results.tables import layout
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
@@ -152,7 +152,7 @@ def tables(results: Sequence[ClaimResult]) -> list[Table]:
         end = [scale(result), f"`{COMMAND} {claim.name}`"]
         for test in result.tests:
             lines = checks if claim.is_check else verdicts
-            lines.append(Line([*start, *_test_cells(test), *end], test.runs))
+            lines.append(Line([*start, *_test_cells(test), *end]))
             if test.trained:
                 lines.append(_description_line(test.trained))
             start, end = [""] * 4, [""] * 2
@@ -203,8 +203,7 @@ def search_table(all_claims: Sequence[Claim], records: Sequence[TrainingRecord])
             best = best_rate(search, arm, runs)
             cells = [claim.name, arm, search.measured_by(), str(len(search.seeds))]
             cells += [", ".join(means), "-" if best is None else f"{best:g}"]
-            names = [record.run for by_seed in by_rate.values() for record in by_seed.values()]
-            lines.append(Line(cells, names))
+            lines.append(Line(cells))
     head = ("claim", "arm", "chosen by", "seeds", "mean by learning rate", "chosen")
     return Table("searches", "", "Searches of learning rates", 2, head, lines)
 

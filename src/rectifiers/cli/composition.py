@@ -4,14 +4,8 @@ all else takes."""
 import functools
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from os import listdir
-from os.path import (
-    isdir,
-    isfile,
-)  # unlike those of Path: False of a name that is too long for a path
-from pathlib import Path
 from typing import Any
 
 import hydra
@@ -25,14 +19,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from rectifiers.cli.hints import explain
-from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.folder import run_folder
-from rectifiers.runs.record import EnsembleRecord
-from rectifiers.runs.trust import check_plain, check_targets
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.extras import missing_extra
-from rectifiers.runtime.files import CONF, read_yaml, refuse_link
+from rectifiers.runtime.files import CONF
 
 # Hydra 1.3 asks which version's defaults it shall use; 1.4 deprecates the argument.
 VERSION_BASE: dict[str, Any] = {"version_base": "1.3"} if hydra.__version__ < "1.4" else {}
@@ -64,7 +54,6 @@ COMPUTED = (
     *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "data.num_workers"),
     *("threads", "compile", "channels_last", "timeout_s"),
 )
-FREE = ("evaluation", "trainer", "logger", *COMPUTED, *PLACES, "data.download")
 
 
 def resolve(config: DictConfig) -> RunConfig:
@@ -152,7 +141,7 @@ def expand_names(overrides: Sequence[str]) -> list[str]:
     `activation=my_package.my_function` chooses an option that is made here, and settings of a
     function that is named on the command line need no plus."""
     named, expanded = set(), []
-    keys = {each.partition("=")[0] for each in overrides}
+    keys = {each.partition("=")[0] for each in overrides if "=" in each}
     overrides = [
         each.replace("._target_=", "=", 1)
         if (group := each.partition("._target_=")[0]) in BY_NAME and group not in keys
@@ -167,12 +156,11 @@ def expand_names(overrides: Sequence[str]) -> list[str]:
                 ConfigStore.instance().store(group=key, name=name, node=node)
                 named.add(key)
         elif key.endswith("._target_"):
-            named.add(key.removesuffix("._target_"))
+            named.add(key.lstrip("+").removesuffix("._target_"))
     for each in overrides:
-        group, _, setting = each.partition("=")[0].rpartition(".")
+        group, _, setting = each.lstrip("+").partition("=")[0].rpartition(".")
         is_setting = group in named and setting.isidentifier() and setting != "_target_"
-        is_setting &= each[0] not in "+~"
-        expanded.append(f"++{each}" if is_setting else each)
+        expanded.append(f"++{each.lstrip('+')}" if is_setting else each)
     return expanded
 
 
@@ -215,131 +203,3 @@ def choices_of(hydra: Any) -> Choices:
 def composed(overrides: Sequence[str]) -> RunConfig:
     """Return the configuration that train.py would have."""
     return resolve(compose_with_choices(overrides)[0])
-
-
-def _folder_of(name: str, runs: Path) -> Path:
-    """Return a run's folder, by its name in `runs`, the beginning of that, or the path of the
-    folder or its record."""
-    for place in (runs / name, Path(name), Path(name).parent):
-        if isfile(place / "record.json"):
-            return place.resolve()
-    begun = [each for each in (listdir(runs) if isdir(runs) else ()) if each.startswith(name)]
-    found = sorted(each for each in begun if isfile(runs / each / "record.json"))
-    if len(found) == 1:
-        return (runs / found[0]).resolve()
-    if found:
-        raise InputError(
-            f"run={name} begins the names of {len(found)} runs, {', '.join(found[:5])}; give "
-            "more of it"
-        )
-    raise InputError(
-        f"run={name} is not a finished run: there is no {runs / name / 'record.json'}; python "
-        "scripts/report.py show "
-        "prints what there is, and runs_dir= says where"
-    )
-
-
-def of_run(
-    name: str, given: dict[str, str], trust: Collection[str] = ()
-) -> tuple[RunConfig, Choices, list[str] | None]:
-    """Return (a run's own configuration with what may differ in a test put in, its choices, its
-    overrides).
-
-    name: the run's name or the beginning of it, or the path of its folder.
-
-    The folder is data that anybody may have made: it says what the network is, and not which code
-    is run (but for the modules of `trust`) or where anything is written or sent: without `logger=`
-    nothing goes to W&B.
-
-    Raises:
-        InputError: where there is no such run, or its configuration asks for more.
-    """
-    for key in given:
-        is_free = any(key == free or key.startswith(f"{free}.") for free in FREE)
-        if not is_free or (key.startswith("trainer.") and key not in COMPUTED):
-            raise InputError(
-                f"{key} belongs to the run and cannot be changed in a test; give only: "
-                f"{', '.join(FREE)}"
-            )
-    may_download = _is_true("data.download", given.get("data.download", "false"))
-    if may_download and "data.root" not in given:
-        raise InputError(
-            "data.download=true needs data.root=<the folder to write to>, for a run does not say "
-            "where anything is written"
-        )
-    folder = _folder_of(name, Path(given.get("runs_dir", "runs")))
-    for place in (folder / name for name in ("scores", "wandb", "tensorboard")):  # written to
-        refuse_link(place)
-    record = records.load(folder / "record.json")
-    if isinstance(record, EnsembleRecord):
-        raise InputError(
-            f"run={name} is an ensemble; give its runs: {','.join(m.run for m in record.members)}"
-        )
-    if record.status != "finished":
-        raise InputError(f"run={name} {record.status}; there is nothing to test")
-    try:
-        plain = read_yaml(folder / "config.yaml")
-        check_plain(plain, folder / "config.yaml")
-        if isinstance(plain, dict):
-            plain.pop("logger", None)  # where the run was logged; never used
-        check_targets(plain, folder / "config.yaml", trust)
-        if not all(isinstance(plain.get(group), dict) for group in ("trainer", "data", "optim")):
-            raise ValueError("it is no configuration of a run, or one of an older version")
-        own: Any = OmegaConf.create(plain)
-    except (
-        OSError,
-        TypeError,
-        ValueError,
-        KeyError,
-        AttributeError,
-        OmegaConfBaseException,
-    ) as error:
-        raise InputError(
-            f"{folder / 'config.yaml'} cannot be read ({error}); train it again by train.py "
-            "with rerun=true"
-        ) from error
-    asked, _ = compose_with_choices(
-        [override(key, value) for key, value in given.items() if key not in OF_DATA]
-    )
-    with open_dict(own):
-        own.evaluation, own.runs_dir, own.rerun = asked.evaluation, str(folder.parent), False
-        for key in COMPUTED:
-            OmegaConf.update(own, key, OmegaConf.select(asked, key))
-        own.cache_dir = asked.cache_dir
-        is_logged = any(key.partition(".")[0] == "logger" for key in given)
-        own.logger = asked.logger if is_logged else {}
-        if "download" in own.data or may_download:
-            own.data.download = may_download
-        if "data.root" in given:
-            own.data.root = given["data.root"]
-        elif own.data.get("root") is not None and not isdir(str(own.data.root)):
-            raise InputError(
-                f"data.root={own.data.root}, where the run had its data, is no folder here; "
-                "give data.root="
-            )
-    try:
-        OmegaConf.resolve(own)
-    except OmegaConfBaseException as error:
-        raise InputError(
-            f"{folder / 'config.yaml'} lacks what the protocol needs "
-            f"({str(error).splitlines()[0]}); it was made by "
-            "older code: give the protocol's scales by hand"
-        ) from error
-    config = resolve(own)
-    if run_folder(config) != folder:
-        raise InputError(
-            f"{folder} does not bear the name of its configuration; give the folder that the "
-            "run was made in"
-        )
-    return config, record.choices, record.overrides
-
-
-def _is_true(key: str, text: str) -> bool:
-    if text not in ("true", "false"):
-        raise InputError(f"{key}={text} is not usable; give true or false")
-    return text == "true"
-
-
-def override(key: str, value: str) -> str:
-    """One of Hydra's; a path is quoted, whatever is in it."""
-    return f"{key}='{value}'" if key in PLACES else f"{key}={value}"

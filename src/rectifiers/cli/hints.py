@@ -70,9 +70,7 @@ def check_arguments(arguments: Iterable[str], config: Callable[[], Mapping[str, 
         elif key in GROUPS and key not in OPTIONAL and equals and value in ("", "null"):
             reason = f"{argument} chooses nothing; choose {key}=<option> of: {options(key)}"
         if reason:
-            refused = InputError(reason)
-            refused.status, refused.on_all_ranks = 2, True
-            raise refused
+            raise InputError(reason, status=2, on_all_ranks=True)
 
 
 def explain(error: Exception, config: Mapping[str, Any]) -> str:

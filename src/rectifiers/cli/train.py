@@ -38,7 +38,7 @@ from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
 from rectifiers.runs.sections import options
 from rectifiers.runtime.console import ignore_broken_pipe
-from rectifiers.runtime.distributed import World, end_with_parent, resume_command, world
+from rectifiers.runtime.distributed import World, end_with_parent, world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.programs import SHOW_ALL, cli_errors, print_error
@@ -259,10 +259,7 @@ def _refusals_in_words(arguments: list[str]) -> Iterator[None]:
         raise refused from error
     except KeyboardInterrupt:  # outside of a run, or a second one
         if world().rank == 0:
-            print(
-                f"interrupted; what has a checkpoint goes on from it with: {resume_command()}",
-                file=sys.stderr,
-            )
+            print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
         sys.exit(INTERRUPTED)
 
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rectifiers.results.eligibility import setting
-from rectifiers.results.origin import code_of, machine_of
 from rectifiers.results.statistics import error_interval_pct
 from rectifiers.runs.record import Record, TrainingRecord
 
@@ -57,3 +56,18 @@ def _run(record: Record) -> dict[str, Any]:
         "status": record.status,
         "record": record,
     }
+
+
+def code_of(record: Record) -> str:
+    """Return the fingerprint of the source that trained, 12 hex digits; of several, in the order of
+    their epochs."""
+    return "+".join(record.codes)
+
+
+def machine_of(record: Record) -> str:
+    """Return the processor with its instructions, where known, or the GPU, with the threads of
+    torch."""
+    machine = record.provenance.machine
+    processor = f"{machine.cpu} ({machine.instructions})" if machine.instructions else machine.cpu
+    device = processor if machine.device == "cpu" else machine.device
+    return f"{device}, {machine.threads} thread{'s' * (machine.threads != 1)}"

@@ -1,56 +1,29 @@
-"""Tables as data, whose cells know their numbers and whose lines their runs, and the same as
-Markdown."""
+"""Tables as data, and the same as Markdown."""
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rectifiers.results.statistics import Mean, mean_of
+from rectifiers.results.statistics import mean_of
 
-BORDERING = re.compile(
-    r"(?<!\w)_|_(?!\w)"
-)  # an underscore where Markdown begins or ends an emphasis
+BORDERING = re.compile(r"(?<!\w)_|_(?!\w)")  # an underscore that begins or ends an emphasis
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A measured number as a table shows it: a mean over runs to `digits` decimals; `lost` runs
-    diverged."""
-
-    mean: Mean
-    digits: int = 2
-    sign: str = ""
-    lost: int = 0
-
-    def value(self) -> str:
-        """Return the mean alone."""
-        return f"{self.mean.mean:{self.sign}.{self.digits}f}"
-
-    def spread(self) -> str:
-        """Return the interval, or nothing for a single run."""
-        low, high = self.mean.low, self.mean.high
-        if low is None or high is None:
-            return ""
-        return f"{low:{self.sign}.{self.digits}f} to {high:{self.sign}.{self.digits}f}"
-
-    def __str__(self) -> str:
-        spread = ", ".join(part for part in (self.spread(), f"n = {self.mean.n}") if part)
-        return f"{self.value()} ({spread})" + (f" ({self.lost} diverged)" if self.lost else "")
-
-
-def estimate(
-    values: Sequence[float], digits: int = 2, sign: str = "", absent: str = "-"
-) -> "str | Estimate":
-    """Return the estimate of measured values, or `absent` where there are none."""
-    return Estimate(mean_of(values), digits, sign) if values else absent
+def estimate(values: Sequence[float], digits: int = 2, sign: str = "", absent: str = "-") -> str:
+    """Return the mean of values over runs with its interval and n, as in `34.00 (31.52 to 36.48,
+    n = 3)`; `absent` where there are none."""
+    if not values:
+        return absent
+    mean, style = mean_of(values), f"{sign}.{digits}f"
+    spread = "" if mean.low is None else f"{mean.low:{style}} to {mean.high:{style}}, "
+    return f"{mean.mean:{style}} ({spread}n = {mean.n})"
 
 
 @dataclass(frozen=True)
 class Line:
-    """A row of a table, and the runs that its numbers were measured by."""
+    """A row of a table."""
 
-    cells: Sequence[str | Estimate]
-    runs: Sequence[str] = ()
+    cells: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -72,9 +45,7 @@ class Table:
         """Return heading, table and note."""
         parts = [f"{'#' * self.level} {self.title}\n"]
         if self.head:
-            parts.append(
-                markdown(self.head, ([str(cell) for cell in line.cells] for line in self.lines))
-            )
+            parts.append(markdown(self.head, (line.cells for line in self.lines)))
         if self.note:
             parts.append(f"{self.note}\n")
         return "\n".join(parts)

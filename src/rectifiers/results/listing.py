@@ -1,20 +1,30 @@
-"""Runs on disk, chosen by what they are."""
+"""Runs on disk: found, filtered, listed, and two of them compared."""
 
 import difflib
+import json
+import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os.path import isfile  # unlike Path.is_file: False of a name that is too long for a path
 from pathlib import Path
 from typing import Any
 
-from rectifiers.results.comparison import flat
+from rectifiers.results.frame import code_of, frame, machine_of
+from rectifiers.results.statistics import error_interval_pct, mcnemar
 from rectifiers.runs import record as records
-from rectifiers.runs.record import Record
+from rectifiers.runs.record import Record, TrainingRecord
+from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
 
 USUAL_PROTOCOL = "ten_view"  # of the paper's tables
+MISSING = "(not there)"
+MIXED = "one was tested on the images that chose (data.protocol=paper), the other on unseen images"
+RUN_KEYS = ("wall_s", "images_per_second", "epochs", "drop_epochs", "status")
+COLUMNS = ("experiment", "model", "activation", "init", "data", "seed", "optim.lr", "epochs")
+ORIGIN = {"split": "tested on", "origin": "origin", "code": "code", "machine": "machine"}
+MIXED_NOTE = "tested on val: these images chose the learning rate's drops; do not compare with test"
 
 
 @dataclass(frozen=True)
@@ -26,12 +36,12 @@ class Run:
 
     @property
     def origin(self) -> str:
-        """`own` for a run whose folder is here, `committed` for a record alone."""
+        """`own` for a run whose folder exists, `committed` for a record alone."""
         return "own" if self.path.name == "record.json" else "committed"
 
 
 def read(paths: Iterable[Path]) -> list[Run]:
-    """Return the records of files; one that holds none is left out, with a sentence on stderr."""
+    """Return the records of files; an unusable file is left out with a message on stderr."""
     runs = []
     for path in paths:
         try:
@@ -42,11 +52,10 @@ def read(paths: Iterable[Path]) -> list[Run]:
 
 
 def gather(*folders: Path) -> list[Run]:
-    """Return the runs of folders that hold `*.json` or `*/record.json`, sorted by what they are.
+    """Return the runs of folders that hold `*.json` or `*/record.json`, sorted by their choices.
 
-    One name can have two results, an own one and a committed one, by other code or on another
-    machine: both are kept, the own one first. A committed record that is equal to the own one is
-    left out."""
+    An own run stands before a committed record of its name; an equal committed record is left
+    out."""
     runs = []
     for folder in folders:
         runs += read(sorted([*folder.glob("*.json"), *folder.glob("*/record.json")]))
@@ -62,10 +71,8 @@ def _order(run: Run) -> tuple[Any, ...]:
 
 
 def find(runs: Sequence[Run], name: str) -> Run:
-    """Return the run of a name, of the beginning of one, or of a record's path.
-
-    A name that is of an own run and of a committed record is the own run's; the other one has a
-    path.
+    """Return the run of a name, of the beginning of one, or of a record's path; of an own run and a
+    committed record of one name, the own run.
 
     Raises:
         InputError: where there is none, or several.
@@ -74,23 +81,29 @@ def find(runs: Sequence[Run], name: str) -> Run:
     if path.suffix == ".json" or isfile(path / "record.json"):
         path = path / "record.json" if path.is_dir() else path
         return Run(records.load(path), path)
-    by_name = {run.record.run: run for run in reversed(runs)}  # of two the first, the own one
+    by_name = {run.record.run: run for run in reversed(runs)}  # the own run replaces the committed
     names = [run for run in reversed(by_name) if name and run.startswith(name)]
     if len(names) == 1:
         return by_name[names[0]]
     if names:
-        raise InputError(
-            f"{name} begins the names of {len(names)} runs, {', '.join(names[:5])}; give more "
-            "digits"
-        )
+        first = ", ".join(names[:5])
+        raise InputError(f"{name} begins the names of {len(names)} runs, {first}; give more digits")
     near = difflib.get_close_matches(name, by_name, n=3, cutoff=0.5)
-    meant = f"did you mean {' or '.join(near)}?" if near else "scripts/report.py show lists all"
-    raise InputError(f"{name} is not a run, nor the path of a record; {meant}")
+    hint = f"did you mean {' or '.join(near)}?" if near else "scripts/report.py show lists all"
+    raise InputError(f"{name} is not a run, nor the path of a record; {hint}")
+
+
+def flat(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the leaves of a nested mapping by dotted key; lists are leaves."""
+    leaves: dict[str, Any] = {}
+    for key, value in node.items():
+        is_leaf = not isinstance(value, Mapping)
+        leaves |= {f"{prefix}{key}": value} if is_leaf else flat(value, f"{prefix}{key}.")
+    return leaves
 
 
 def facts(record: Record) -> dict[str, Any]:
-    """Return what a run can be chosen by: its name and status, the choices, and the keys of its
-    science."""
+    """Return what a run can be filtered by: name, status, protocols, choices, keys of science."""
     names = {"run": record.run, "status": record.status, "protocol": sorted(record.protocols)}
     return {**flat(record.science), **record.choices, **names}
 
@@ -101,41 +114,40 @@ def select(runs: Sequence[Run], filters: Iterable[str]) -> list[Run]:
     Raises:
         InputError: for a key that no run has, or a value that no run has there.
     """
-    selected = [(run, facts(run.record)) for run in runs]
-    every = [keys for _, keys in selected]
+    keys_of = {id(run): facts(run.record) for run in runs}
+    selected = list(runs)
     for text in filters:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise InputError(f"{text} is not a filter; give key=value, as in activation=prelu")
-        values = [keys[key] for keys in every if key in keys]
+        values = [keys[key] for keys in keys_of.values() if key in keys]
         if runs and not values:
-            raise InputError(_unknown(key, sorted(set().union(*every))))
+            raise InputError(_unknown(key, sorted(set().union(*keys_of.values()))))
         options = [value] if any(_fits(x, value) for x in values) else value.split(",")
         for option in options:
             if runs and not any(_fits(x, option) for x in values):
                 known = sorted({name for x in values for name in _texts(x)})
                 raise InputError(f"no run has {key}={option}; there are: {', '.join(known[:20])}")
-        selected = [
-            (run, keys)
-            for run, keys in selected
-            if key in keys and any(_fits(keys[key], option) for option in options)
-        ]
-    return [run for run, _ in selected]
+        matching = []
+        for run in selected:
+            keys = keys_of[id(run)]
+            if key in keys and any(_fits(keys[key], option) for option in options):
+                matching.append(run)
+        selected = matching
+    return selected
 
 
 def _unknown(key: str, known: Sequence[str]) -> str:
     near = [name for name in known if name.rpartition(".")[2] == key]
     near = near or difflib.get_close_matches(key, known, n=3)
-    meant = f"did you mean {' or '.join(near)}?" if near else f"the keys are: {', '.join(known)}"
-    return f"{key} is not a key of these runs; {meant}"
+    hint = f"did you mean {' or '.join(near)}?" if near else f"the keys are: {', '.join(known)}"
+    return f"{key} is not a key of these runs; {hint}"
 
 
 def _texts(value: Any) -> list[str]:
-    if value is None:
-        return ["null"]
-    if isinstance(value, bool):
-        return [str(value).lower()]
-    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
+    if isinstance(value, list):
+        return [str(item) for item in value]
+    return [value if isinstance(value, str) else json.dumps(value)]
 
 
 def _fits(value: Any, text: str) -> bool:
@@ -144,9 +156,8 @@ def _fits(value: Any, text: str) -> bool:
             return float(text) == value
         except ValueError:
             return False
-    return text in _texts(value) or (
-        isinstance(value, list) and text == str(value).replace(" ", "")
-    )
+    is_whole_list = isinstance(value, list) and text == str(value).replace(" ", "")
+    return is_whole_list or text in _texts(value)
 
 
 def usual_protocol(runs: Sequence[Run]) -> str | None:
@@ -156,3 +167,151 @@ def usual_protocol(runs: Sequence[Run]) -> str | None:
     if USUAL_PROTOCOL in counts:
         return USUAL_PROTOCOL
     return max(sorted(counts), key=counts.__getitem__, default=None)
+
+
+def summaries(runs: Sequence[Run], protocol: str | None) -> list[dict[str, Any]]:
+    """Return one row per run, as plain data: what it is, and its error by `protocol`."""
+    rows = frame([run.record for run in runs], protocol)
+    rows = rows.drop(columns=["record", "result", "setting", "images"])
+    rows["protocol"] = protocol
+    rows["origin"] = [run.origin for run in runs]
+    rows["path"] = [os.path.relpath(run.path) for run in runs]
+    return rows.astype(object).where(rows.notna(), None).to_dict("records")
+
+
+def runs_table(rows: Sequence[Mapping[str, Any]], protocol: str | None) -> str:
+    """Return the summaries of runs as a table; what all of them share stands above it."""
+    columns = (*COLUMNS, *ORIGIN)
+    shared = {k: rows[0][k] for k in columns if rows and all(r[k] == rows[0][k] for r in rows)}
+    varying = [key for key in columns if key not in shared]
+    choices = [f"{key}={shared[key]}" for key in COLUMNS if shared.get(key) is not None]
+    origin = [f"{ORIGIN[key]} {shared[key]}" for key in ORIGIN if shared.get(key) is not None]
+    head = f"{len(rows)} run{'s' * (len(rows) != 1)}  {' '.join(choices)}".rstrip()
+    parts = [printable(text) for text in (head, ", ".join(origin)) if text]
+    if rows:
+        lines = []
+        for row in rows:
+            cells = ["-" if row[key] is None else row[key] for key in ("run", *varying)]
+            error, interval = "-" if row["status"] == "finished" else row["status"], "-"
+            if row["top1_error_pct"] is not None:
+                error = f"{row['top1_error_pct']:.2f}"
+                interval = f"{row['low_pct']:.2f} to {row['high_pct']:.2f}"
+            lines.append([*cells, error, interval])
+        names = [ORIGIN.get(key, key) for key in varying]
+        head_cells = ["run", *names, f"{protocol} %", "95 % interval"]
+        parts.append(f"\n{text_table(head_cells, lines)}")
+    if {"val", "test"} <= {row["split"] for row in rows}:
+        parts.append(MIXED_NOTE)
+    return "\n".join(parts)
+
+
+def text_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return a table for a terminal: numbers to the right, all else to the left.
+
+    No cell can colour or command the terminal."""
+    cells = [list(head), *([_cell(value) for value in row] for row in rows)]
+    columns = []
+    for column in zip(*cells, strict=True):
+        width = max(map(len, column))
+        is_number = all(cell[:1].isdigit() or cell[:1] in "+-" for cell in column[1:])
+        pad = str.rjust if is_number else str.ljust
+        columns.append([pad(cell, width) for cell in (column[0], "-" * width, *column[1:])])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
+
+
+def _cell(value: Any) -> str:
+    if not isinstance(value, str):
+        value = f"{value:.6g}" if isinstance(value, float) else json.dumps(value)
+    return printable(value)
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return (value in one, value in the other) of every key that differs, sorted by key."""
+    keys = sorted(one.keys() | other.keys())
+    pairs = {key: (one.get(key, MISSING), other.get(key, MISSING)) for key in keys}
+    return {key: (a, b) for key, (a, b) in pairs.items() if a != b}
+
+
+def unpaired_reason(one: Record, other: Record, protocol: str) -> str | None:
+    """Return why two runs' answers by a protocol cannot be compared image by image, or None."""
+    first, second = one.protocols[protocol], other.protocols[protocol]
+    if first.split != second.split:
+        return MIXED
+    is_same_data = one.provenance.data == other.provenance.data
+    return None if is_same_data and first.num_images == second.num_images else "other images"
+
+
+def compare(one: Record, other: Record) -> dict[str, Any]:
+    """Return all that differs between two runs, as plain data.
+
+    `results` holds, for each protocol that both were tested by: the two errors in percent with
+    their intervals (Wilson, 95 %), the difference (other minus one, in points; None where only one
+    is of `data.protocol=paper`), and McNemar's test where both have the same images.
+    """
+    pair = (one, other)
+    shared = sorted(one.protocols.keys() & other.protocols.keys())
+    provenance = [flat(record.provenance.model_dump()) for record in pair]
+    return {
+        "runs": [record.run for record in pair],
+        "origins": [{"code": code_of(r), "machine": machine_of(r)} for r in pair],
+        "choices": differences(one.choices, other.choices),
+        "configuration": differences(flat(one.science), flat(other.science)),
+        "training": differences(*map(_training_facts, pair)),
+        "provenance": differences(*provenance),
+        "results": {name: _compare_results(one, other, name) for name in shared},
+        "only_one_has": sorted(one.protocols.keys() ^ other.protocols.keys()),
+    }
+
+
+def _training_facts(record: Record) -> dict[str, Any]:
+    sizes = {}
+    if isinstance(record, TrainingRecord):
+        sizes = flat({"images": record.images.model_dump()})
+    return {key: getattr(record, key, None) for key in RUN_KEYS} | sizes
+
+
+def _compare_results(one: Record, other: Record, protocol: str) -> dict[str, Any]:
+    pair = one.protocols[protocol], other.protocols[protocol]
+    errors = [result.top1_error_pct for result in pair]
+    reason, paired = unpaired_reason(one, other, protocol), None
+    if reason is None:
+        first, second, p = mcnemar(*(result.is_correct() for result in pair))
+        paired = {"only_one_right": first, "only_other_right": second, "p": p}
+    return {
+        "top1_error_pct": errors,
+        "interval_pct": [error_interval_pct(r.top1_errors, r.num_images) for r in pair],
+        "num_images": [result.num_images for result in pair],
+        "difference": None if reason == MIXED else errors[1] - errors[0],
+        "top5_error_pct": [result.top5_error_pct for result in pair],
+        "nll": [result.nll for result in pair],
+        "paired": paired,
+        "unpaired_reason": reason,
+        "same_settings": pair[0].settings == pair[1].settings,
+    }
+
+
+def comparison_table(comparison: Mapping[str, Any]) -> str:
+    """Return what `compare` returns as tables for a terminal."""
+    runs = comparison["runs"]
+    parts = []
+    for run, origin in zip(runs, comparison["origins"], strict=True):
+        parts.append(printable(f"{run}: code {origin['code']} on {origin['machine']}"))
+    for part in ("configuration", "training", "provenance"):
+        rows = [[key, *pair] for key, pair in comparison[part].items()]
+        parts.append(f"\n{text_table([part, *runs], rows)}" if rows else f"\n{part}: no difference")
+    rows = []
+    for name, result in comparison["results"].items():
+        pairs = zip(result["top1_error_pct"], result["interval_pct"], strict=True)
+        errors = [f"{error:.2f} ({low:.2f} to {high:.2f})" for error, (low, high) in pairs]
+        difference = "-" if result["difference"] is None else f"{result['difference']:+.2f}"
+        test = (result["unpaired_reason"], "-")
+        if only := result["paired"]:
+            test = (f"{only['only_one_right']} / {only['only_other_right']}", f"{only['p']:.2g}")
+        label = name if result["same_settings"] else f"{name} (other settings)"
+        rows.append([label, *errors, difference, *test])
+    if rows:
+        head = ["top-1 error, %", *runs, "difference", "only one right", "McNemar p"]
+        parts.append(f"\n{text_table(head, rows)}")
+    if names := ", ".join(comparison["only_one_has"]):
+        parts.append(printable(f"\ntested in one of them only: {names}"))
+    return "\n".join(parts)

@@ -1,17 +1,14 @@
 """How far a result moves by rounding, which run ids leave out.
 
-`scripts/numerical_floor.py` measures it: one configuration per data set and several seeds, run with
-other `compute.fused`, `compute.channels_last` and `compute.threads` and with the instruction sets
-of other processors. Rounding differs, training amplifies it, and the errors of one seed are as many
-draws of one number. The measurement is described and decides nothing: the interval of an effect
-over seeds contains what rounding does."""
+`scripts/numerical_floor.py` measures it: one configuration per data set and several seeds, trained
+with other `optim.fused`, `channels_last`, `threads` and instruction sets. The errors of one seed
+are as many draws of one number. The measurement is described and decides nothing: the interval of
+an effect over seeds contains what rounding does."""
 
-import csv
-from collections import Counter
+from math import sqrt
 from pathlib import Path
 
 from rectifiers.results.layout import markdown
-from rectifiers.results.statistics import spread_of
 
 FILE = "numerical_floor.csv"  # below results/
 SUFFIX = "_error_pct"
@@ -24,21 +21,20 @@ NETWORKS = {  # that the runs of each data set have
 
 
 def rounding_table(results: Path) -> str:
-    """Return the standard deviation of errors within a seed as a Markdown table, one row per
+    """Return the pooled standard deviation of errors within a seed as a Markdown table, one row per
     network and protocol."""
-    with (results / FILE).open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    diverged = Counter(row["data"] for row in rows if row["train_loss"] == DIVERGED)
-    errors: dict[tuple[str, str], dict[str, list[float]]] = {}  # data, protocol -> by seed
-    for row in rows:
-        for key, value in row.items():
-            if key.endswith(SUFFIX) and value:
-                by_seed = errors.setdefault((row["data"], key.removesuffix(SUFFIX)), {})
-                by_seed.setdefault(row["seed"], []).append(float(value))
+    import pandas as pd  # here and not above: it takes a second
+
+    runs = pd.read_csv(results / FILE)
+    columns = [name for name in runs if name.endswith(SUFFIX)]
+    errors = runs.melt(["data", "seed"], columns, "protocol", "error").dropna()
     lines = []
-    for (data, protocol), by_seed in errors.items():
-        spread = spread_of(list(by_seed.values()))
-        counts = (str(spread.n), str(spread.groups), f"{spread.sd:.2f}", str(diverged[data]))
-        lines.append([f"{NETWORKS[data]} on {data}, `{protocol}`", *counts])
+    for (data, protocol), group in errors.groupby(["data", "protocol"], sort=False):
+        seeds = group.groupby("seed").error
+        squares = ((group.error - seeds.transform("mean")) ** 2).sum()
+        sd = sqrt(squares / (len(group) - seeds.ngroups))
+        name = f"{NETWORKS[data]} on {data}, `{protocol.removesuffix(SUFFIX)}`"
+        diverged = (runs[runs.data == data].train_loss == DIVERGED).sum()
+        lines.append([name, str(len(group)), str(seeds.ngroups), f"{sd:.2f}", str(diverged)])
     head = ("network, data, protocol", "runs", "seeds", "sd within a seed, points", "diverged")
     return markdown(head, lines)

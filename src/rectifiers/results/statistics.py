@@ -32,19 +32,15 @@ class Mean:
 def t_quantile(degrees: int, level: float) -> float:
     """Return how many standard errors Student's two-sided interval of `level` reaches to either
     side."""
-    from scipy.special import (
-        stdtrit,
-    )  # here and not above: --help and a finished run's table do without scipy
+    from scipy.special import stdtrit  # here and not above: a finished run's table needs no scipy
 
     return float(stdtrit(degrees, (1 + level) / 2))
 
 
 def t_interval(values: Sequence[float], level: float) -> tuple[float, float]:
     """Return Student's interval of the mean of at least two values."""
-    mean, half = (
-        fmean(values),
-        t_quantile(len(values) - 1, level) * stdev(values) / math.sqrt(len(values)),
-    )
+    standard_error = stdev(values) / math.sqrt(len(values))
+    mean, half = fmean(values), t_quantile(len(values) - 1, level) * standard_error
     return mean - half, mean + half
 
 
@@ -52,23 +48,6 @@ def mean_of(values: Sequence[float]) -> Mean:
     """Return the mean of at least one value with its interval."""
     low, high = t_interval(values, 0.95) if len(values) > 1 else (None, None)
     return Mean(len(values), fmean(values), low, high)
-
-
-@dataclass(frozen=True)
-class Spread:
-    """How far n numbers lie apart that ought to be one in each of several groups: their pooled
-    standard deviation."""
-
-    n: int
-    groups: int
-    sd: float
-
-
-def spread_of(groups: Sequence[Sequence[float]]) -> Spread:
-    """Return the spread of groups of which at least one has two values."""
-    n = sum(map(len, groups))
-    squares = sum((value - fmean(values)) ** 2 for values in groups for value in values)
-    return Spread(n, len(groups), math.sqrt(squares / (n - len(groups))))
 
 
 def mcnemar(one: Sequence[bool], other: Sequence[bool]) -> tuple[int, int, float]:

@@ -10,7 +10,7 @@ import yaml
 
 from rectifiers.results.eligibility import PAPERS_SETTING, exclusion_reason, known, setting
 from rectifiers.results.frame import frame
-from rectifiers.results.layout import Estimate, Line, Table, estimate
+from rectifiers.results.layout import Line, Table, estimate
 from rectifiers.results.listing import read
 from rectifiers.results.paper import published, table_1_slopes
 from rectifiers.results.statistics import mcnemar, mean_of
@@ -31,16 +31,8 @@ TABLE_3 = {
     "VGG-19": ("vgg19", "vgg_19"),
     **{x: (f"model_{x.lower()}", f"model_{x}") for x in "ABC"},
 }
-FIGURES = {
-    "Figure 2: the 22-layer model with ReLU": (
-        {"He": "figure2/he", "Xavier (1/n)": "figure2/xavier"},
-        3,
-    ),
-    "Figure 3: the 30-layer model with ReLU": (
-        {"He": "figure3/he", "Xavier (1/n)": "figure3/xavier"},
-        9,
-    ),
-}
+FIGURES = {"Figure 2: the 22-layer model with ReLU": 3, "Figure 3: the 30-layer model with ReLU": 9}
+FIGURE_ARMS = {"He": "he", "Xavier (1/n)": "xavier"}
 MEASURES = ("ece", "nll", "brier")
 SMALLEST_P = 1e-300  # smaller ones lose their digits, and then are 0
 HEAD = """# Tables
@@ -108,9 +100,7 @@ def _origins(runs: "DataFrame") -> Table:
     """Every run with the code and the machine that made it, which its name does not tell."""
     head = ("experiment", "setting", "seed", "run", "code", "machine")
     runs = runs.drop_duplicates("run").sort_values(["experiment", "setting", "seed"])
-    lines = [
-        Line(list(map(str, row)), [row.run]) for row in runs[list(head)].itertuples(index=False)
-    ]
+    lines = [Line(list(map(str, row))) for row in runs[list(head)].itertuples(index=False)]
     return Table("origins", "", "The runs behind these tables", 2, head, lines)
 
 
@@ -118,10 +108,6 @@ def _of(row: Row, group: "DataFrame") -> "DataFrame":
     """The runs of a row's experiments in the order of their seeds, whatever became of them."""
     runs = group[group.experiment.isin(row["experiments"])]
     return runs.sort_values("seed", kind="stable")
-
-
-def _names(runs: "DataFrame") -> list[str]:
-    return list(runs.run.unique())
 
 
 def answers(row: Row, group: "DataFrame") -> "DataFrame":
@@ -176,19 +162,18 @@ def paper_value(row: Row, which: str) -> float | None:
 def _beside_paper(title: str, rows: Sequence[Row], group: "DataFrame") -> Table:
     lines = []
     for row in rows:
-        runs, lost, names = answers(row, group), _lost(row, group), _names(_of(row, group))
+        runs, lost = answers(row, group), _lost(row, group)
         for which in ("top1", "top5"):
             paper = paper_value(row, which)
-            ours: str | Estimate = f"({lost} diverged)" if lost else "not run"
-            difference = "-"
+            ours, difference = f"({lost} diverged)" if lost else "not run", "-"
             if len(runs):
                 errors = [getattr(result, f"{which}_error_pct") for result in runs.result]
-                ours = Estimate(mean_of(errors), lost=lost)
+                ours = estimate(errors) + (f" ({lost} diverged)" if lost else "")
                 if paper is not None and row.get("comparable", True):
-                    difference = f"{ours.mean.mean - paper:+.2f}"
+                    difference = f"{mean_of(errors).mean - paper:+.2f}"
             label = f"{label_of(row, list(runs.record))}, {which.replace('top', 'top-')}"
             printed = "-" if paper is None else f"{paper:.2f}"
-            lines.append(Line([label, row["protocol"], printed, ours, difference], names))
+            lines.append(Line([label, row["protocol"], printed, ours, difference]))
     head = ("ImageNet val", "protocol", "paper", "ours", "difference")
     return Table("errors", PAPERS_SETTING, title, 2, head, lines)
 
@@ -210,8 +195,7 @@ def _own(title: str, name: str, rows: Sequence[Row], group: "DataFrame") -> Tabl
             both = runs.merge(others, on=["seed", "images"], suffixes=("", "_other"))
             pairs = list(zip(both.result, both.result_other, strict=True))
         difference = estimate([a.top1_error_pct - b.top1_error_pct for a, b in pairs], sign="+")
-        cells = [label, row["protocol"], error, difference, _mcnemar(pairs)]
-        lines.append(Line(cells, _names(_of(row, group))))
+        lines.append(Line([label, row["protocol"], error, difference, _mcnemar(pairs)]))
     against = {row["against"] for row in rows if "against" in row and len(answers(row, group))}
     minus = f"minus {' or '.join(sorted(against))}, paired by seed"
     minus = minus if against else "paired difference"
@@ -248,7 +232,7 @@ def _protocols(name: str, group: "DataFrame") -> Table:
     for (experiment, cost, protocol), runs in ordered:
         measures = [estimate(list(runs[measure].dropna()), 4) for measure in MEASURES]
         cells = [experiment, protocol, f"{int(cost):,}", estimate(list(runs.top1_error_pct))]
-        lines.append(Line([*cells, *measures], _names(runs)))
+        lines.append(Line([*cells, *measures]))
     measured = ("multiply-adds an image", "top-1 error", "calibration error", "NLL", "Brier score")
     head = ("experiment", "protocol", *measured)
     return Table("protocols", name, f"Protocols and their cost on {name}", 2, head, lines)
@@ -265,22 +249,20 @@ def slopes(groups: Groups) -> list[Table]:
     paper = {kind: table_1_slopes(kind == "channel-shared") for kind in TABLE_1}
     head = ["layer", *(f"{kind}, {whose}" for kind in TABLE_1 for whose in ("paper", "ours"))]
     for name, group in groups.items():
-        own_setting = name == PAPERS_SETTING
+        is_paper = name == PAPERS_SETTING
         finished = group[group.status == "finished"]
         runs = {kind: _trainings(finished, *names) for kind, names in TABLE_1.items()}
+        if not is_paper and not any(runs.values()):
+            continue
         lines = []
-        for layer in paper["channel-wise"] if any(runs.values()) or own_setting else ():
-            cells: list[str | Estimate] = [layer]
-            names = []
+        for layer in paper["channel-wise"]:
+            cells = [layer]
             for kind, records in runs.items():
-                with_layer = [record for record in records if layer in record.slopes]
-                means = [record.slopes[layer].mean for record in with_layer]
+                means = [record.slopes[layer].mean for record in records if layer in record.slopes]
                 cells += [f"{paper[kind][layer]:.3f}", estimate(means, 3, absent="not run")]
-                names += [record.run for record in with_layer]
-            lines.append(Line(cells, names))
-        title = "Table 1: learned slopes" if own_setting else f"Table 1 on {name}"
-        if lines:
-            tables.append(Table("slopes", name, title, 2 if own_setting else 3, head, lines))
+            lines.append(Line(cells))
+        title = "Table 1: learned slopes" if is_paper else f"Table 1 on {name}"
+        tables.append(Table("slopes", name, title, 2 if is_paper else 3, head, lines))
     return tables
 
 
@@ -289,17 +271,12 @@ def networks() -> Table:
     lines = []
     for label, (option, key) in TABLE_3.items():
         ours, paper = known()["networks"][option], published()["table_3_architectures"][key]
-        operations = [f"{paper['complexity']['value']:.2f}", f"{ours['multiply_adds'] / 1e10:.4f}"]
-        layers = [str(paper["depth_conv_plus_fc"]["value"]), str(ours["depth"])]
-        lines.append(Line([label, *layers, *operations, f"{ours['parameters']:,}"]))
-    head = (
-        "",
-        "layers, paper",
-        "ours",
-        "10^10 operations, paper",
-        "10^10 multiply-adds, ours",
-        "parameters, ours",
-    )
+        cells = [label, str(paper["depth_conv_plus_fc"]["value"]), str(ours["depth"])]
+        cells += [f"{paper['complexity']['value']:.2f}", f"{ours['multiply_adds'] / 1e10:.4f}"]
+        lines.append(Line([*cells, f"{ours['parameters']:,}"]))
+    layers = ("layers, paper", "ours")
+    operations = ("10^10 operations, paper", "10^10 multiply-adds, ours")
+    head = ("", *layers, *operations, "parameters, ours")
     return Table("networks", PAPERS_SETTING, "Table 3: the large models at 224 px", 2, head, lines)
 
 
@@ -307,19 +284,18 @@ def curves(groups: Groups) -> list[Table]:
     """Figures 2 and 3: the error of the centre view after each epoch; the paper plots it and prints
     no numbers."""
     tables = []
-    for title, (arms, epochs) in FIGURES.items():
+    head = ("epoch", *(f"{arm}, top-1 error" for arm in FIGURE_ARMS))
+    for title, epochs in FIGURES.items():
         figure = title.partition(":")[0].lower().replace(" ", "")
-        head = ("epoch", *(f"{arm}, top-1 error" for arm in arms))
         for name, group in groups.items():
-            runs = [_trainings(group, experiment) for experiment in arms.values()]
-            own_setting = name == PAPERS_SETTING
-            heading, level = (
-                (title, 2) if own_setting else (f"{title.partition(':')[0]} on {name}", 3)
-            )
+            runs = [_trainings(group, f"{figure}/{arm}") for arm in FIGURE_ARMS.values()]
+            is_paper = name == PAPERS_SETTING
+            heading = title if is_paper else f"{title.partition(':')[0]} on {name}"
+            level = 2 if is_paper else 3
             if any(runs):
                 lines = [_epoch(epoch, runs) for epoch in range(epochs)]
                 tables.append(Table("curves", name, heading, level, head, lines))
-            elif own_setting:
+            elif is_paper:
                 note = (
                     f"Not run. [Claims](CLAIMS.md) with {figure} in their name ask it of "
                     "smaller networks and images."
@@ -329,8 +305,8 @@ def curves(groups: Groups) -> list[Table]:
 
 
 def _epoch(epoch: int, arms: Sequence[Sequence[TrainingRecord]]) -> Line:
-    trained = [[run for run in runs if run.epochs > epoch] for runs in arms]
-    errors = [
-        estimate([run.curve("val/top1_error_pct")[epoch] for run in runs]) for runs in trained
-    ]
-    return Line([str(epoch + 1), *errors], [run.run for runs in trained for run in runs])
+    cells = [str(epoch + 1)]
+    for runs in arms:
+        curves = [run.curve("val/top1_error_pct") for run in runs if run.epochs > epoch]
+        cells.append(estimate([curve[epoch] for curve in curves]))
+    return Line(cells)

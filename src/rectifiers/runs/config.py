@@ -6,9 +6,10 @@ functions named by `_target_` take beside the keys here is checked against their
 
 import functools
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from rectifiers.runs.sections import (
     NEED_NO_ROWS,
@@ -27,31 +28,34 @@ from rectifiers.runs.sections import (
     Trainer,
     options,
 )
-from rectifiers.runs.texts import Folder
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.ranges import Range
 from rectifiers.runtime.schema import Section, Words, checked
 
 
+def _not_empty(path: Any) -> Any:
+    if path == "":
+        raise ValueError("empty")
+    return path
+
+
+Folder = Annotated[
+    Path, BeforeValidator(_not_empty), Words("a folder's path, quoted where it is a number")
+]
+
+
 class RunConfig(Section):
     """All that makes a run: resolved and checked once, never changed. `replaced` and its like
     return another one."""
 
-    seed: Annotated[int, Range(ge=0, le=2**32 - 1)] = Field(
-        description="weights, data order, augmentation and dropout each get their own stream of it"
-    )
-    rerun: bool = Field(
-        description="whether to run again although the run exists; the old one goes to "
-        "runs/replaced"
-    )
-    runs_dir: Folder = Field(description="a run's folder is <runs_dir>/<hash of what it is>")
-    cache_dir: Folder = Field(
-        description="fitted preprocessing, by a hash of its inputs, and the hashes of image files"
-    )
-    activation: Target = Field(
-        description="What stands after each layer with weights but the last."
-    )
+    # weights, data order, augmentation and dropout each get their own stream of it
+    seed: Annotated[int, Range(ge=0, le=2**32 - 1)]
+    rerun: bool  # whether to run again although the run exists; the old one goes to runs/replaced
+    runs_dir: Folder  # a run's folder is <runs_dir>/<hash of what it is>
+    # fitted preprocessing, by a hash of its inputs, and the hashes of image files
+    cache_dir: Folder
+    activation: Target  # what stands after each layer with weights but the last
     init: Init
     model: Model
     preprocess: Preprocess
@@ -62,41 +66,25 @@ class RunConfig(Section):
     evaluation: Evaluation
     logger: Loggers = Field(default_factory=lambda: Loggers.model_validate({}))
     checkpoint: Checkpoint
-    callbacks: Annotated[dict[str, Target] | None, Words("callbacks=<option>")] = Field(
-        None,
-        description="What is done to the network while it trains, or measured: ours and "
-        "Lightning's callbacks, by name.",
-    )
-    tags: tuple[str, ...] = Field((), description="words that loggers keep beside the run")
-    ckpt_path: Folder | None = Field(
-        None, description="a checkpoint of this very run to go on from; null: its newest"
-    )
-    threads: Annotated[int, Range(ge=1, le=4096)] | None = Field(
-        None, description="threads of torch; null: its own choice"
-    )
-    compile: bool = Field(False, description="whether torch.compile compiles the network")
-    channels_last: bool = Field(
-        True, description="order of maps in memory; the same numbers but for rounding"
-    )
-    activation_checkpointing: bool = Field(
-        False,
-        description="whether maps are computed again in the backward pass instead of kept; the "
-        "same bits",
-    )
-    fast: bool = Field(
-        False,
-        description="bfloat16, TF32, channels last, fused optimiser, trainer.benchmark, and a "
-        "compiled network in CUDA graphs, whatever the other keys say; part of what a run is. "
-        "GPUs with bfloat16 only",
-    )
-    timeout_s: Annotated[float, Range(gt=0, le=86400)] = Field(
-        600,
-        description="seconds that a process waits for another one, or for images, before the run "
-        "ends",
-    )
+    # what is done to the network while it trains, or measured: callbacks of ours and Lightning's
+    callbacks: Annotated[dict[str, Target] | None, Words("callbacks=<option>")] = None
+    tags: tuple[str, ...] = ()  # words that loggers keep beside the run
+    ckpt_path: Folder | None = None  # a checkpoint of this very run to go on from; null: its newest
+    # threads of torch; null: its own choice
+    threads: Annotated[int, Range(ge=1, le=4096)] | None = None
+    compile: bool = False  # whether torch.compile compiles the network
+    channels_last: bool = True  # order of maps in memory; the same numbers but for rounding
+    # whether maps are computed again in the backward pass instead of kept; the same bits
+    activation_checkpointing: bool = False
+    # bfloat16, TF32, channels last, fused optimiser, trainer.benchmark, and a compiled network in
+    # CUDA graphs, whatever the other keys say; part of what a run is. GPUs with bfloat16 only
+    fast: bool = False
+    # seconds that a process waits for another one, or for images, before the run ends
+    timeout_s: Annotated[float, Range(gt=0, le=86400)] = 600
+    # experiments whose runs are averaged, instead of a run of its own
     members: Annotated[
         tuple[str, ...] | None, Words("experiments such as [table6/a_relu,table6/a_prelu]")
-    ] = Field(None, description="experiments whose runs are averaged, instead of a run of its own")
+    ] = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> "RunConfig":

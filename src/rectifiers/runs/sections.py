@@ -4,10 +4,9 @@ means."""
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
 
 from rectifiers.nn.networks.rows import Row, expand
-from rectifiers.runs.texts import Project
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.ranges import LARGEST, LARGEST_PX, Count, NonNegative, Positive, Range, Real
@@ -16,9 +15,8 @@ from rectifiers.runtime.schema import Section, Words
 Pixels = Annotated[int, Range(ge=1, le=LARGEST_PX)]
 Store = Literal["tiled", "plain"]
 ShardBytes = Annotated[int, Range(ge=1, le=2**40)]
-NEED_NO_ROWS = (
-    "rectifiers.training.diagnostics.fisher",
-)  # which says itself what it cannot look at
+NEED_NO_ROWS = ("rectifiers.training.diagnostics.fisher",)  # it says what it cannot look at
+FORBIDDEN_IN_PROJECTS = "/\\#?%:"  # by W&B
 WORKERS_FOR_A_GPU = 8
 # Arguments of Lightning's Trainer that `train` sets, because a guarantee depends on them.
 OWN_TRAINER_ARGUMENTS = {
@@ -38,11 +36,24 @@ OWN_TRAINER_HINTS = {
 SOME_CLASSES = 2  # to look at rows before the data says how many there are
 
 
+def _check_project(name: str) -> str:
+    if not name.isprintable() or not 0 < len(name) <= 128 or set(name) & set(FORBIDDEN_IN_PROJECTS):
+        raise ValueError("not a name that W&B takes")
+    return name
+
+
+Project = Annotated[
+    str,
+    AfterValidator(_check_project),
+    Words(f"1 to 128 characters without {' '.join(FORBIDDEN_IN_PROJECTS)}"),
+]
+
+
 class Target(Section):
     """A function by its dotted name, and the settings that it is called with."""
 
     model_config = ConfigDict(extra="allow")
-    target: str = Field(alias="_target_", description="the function's dotted name")
+    target: str = Field(alias="_target_")  # the function's dotted name
 
     @property
     def options(self) -> dict[str, Any]:
@@ -61,16 +72,11 @@ class Target(Section):
 class Init(Target):
     """How weights and biases start."""
 
-    bias: Real | Literal["torch_default"] = Field(
-        description="of every bias; torch_default: uniform up to 1/sqrt(n)"
-    )
-    first_layer_linear: bool = Field(
-        description="whether the first layer, which has no activation before it, gets variance 1/n"
-    )
-    fc_std: tuple[Positive, ...] | None = Field(
-        description="fixed standard deviations of the linear layers in order",
-        examples=[[0.01, 0.01, 0.001]],
-    )
+    bias: Real | Literal["torch_default"]  # of every bias; torch_default: uniform up to 1/sqrt(n)
+    # whether the first layer, which has no activation before it, gets variance 1/n
+    first_layer_linear: bool
+    # fixed standard deviations of the linear layers in order
+    fc_std: Annotated[tuple[Positive, ...] | None, Words("a value such as [0.01, 0.01, 0.001]")]
 
 
 class Model(Section):
@@ -78,23 +84,17 @@ class Model(Section):
     `_target_` builds."""
 
     model_config = ConfigDict(extra="allow")
+    # the layers; see `rectifiers.nn.networks.rows`
     rows: Annotated[
         tuple[Mapping[str, Any], ...] | None, Words("a list of rows as in conf/model/<name>.yaml")
-    ] = Field(None, description="the layers; see `rectifiers.nn.networks.rows`")
-    target: str | None = Field(
-        None,
-        alias="_target_",
-        description="a function (activation, classes, channels, input_px) -> module, instead",
-    )
-    width: Annotated[float, Range(gt=0, le=64)] = Field(description="factor on filters and units")
-    norm: Literal["none", "batch", "fixup"] = Field(
-        description="batch: batch normalisation before each activation; fixup: Fixup's scalar "
-        "biases and multipliers, "
-        "in residual networks"
-    )
-    dropout: Annotated[float, Range(ge=0, lt=1)] = Field(
-        description="share of units dropped, where the rows say so"
-    )
+    ] = None
+    # a function (activation, classes, channels, input_px) -> module, instead
+    target: str | None = Field(None, alias="_target_")
+    width: Annotated[float, Range(gt=0, le=64)]  # factor on filters and units
+    # batch: batch normalisation before each activation; fixup: Fixup's scalar biases and
+    # multipliers, in residual networks
+    norm: Literal["none", "batch", "fixup"]
+    dropout: Annotated[float, Range(ge=0, lt=1)]  # share of units dropped, where the rows say so
 
     @model_validator(mode="after")
     def _check_kind(self) -> Self:
@@ -135,76 +135,44 @@ class Model(Section):
 class Preprocess(Target):
     """What is done to pixels, fitted to the training split."""
 
-    scale: Literal["unit_rms"] | Positive = Field(
-        description="factor on the result, pixels from 0 to 1; unit_rms: divide by one root mean "
-        "square"
-    )
+    # factor on the result, pixels from 0 to 1; unit_rms: divide by one root mean square
+    scale: Literal["unit_rms"] | Positive
 
 
 class Data(Target):
     """The images, and how they are cut and varied."""
 
-    protocol: Literal["held_out", "paper"] = Field(
-        "paper",
-        description="held_out: a part of the training images chooses, and the held-out images test "
-        "once; paper: the "
-        "held-out images do both",
-    )
-    val_per_class: Count | None = Field(
-        None, description="training images of each class that choose, under held_out; null: a tenth"
-    )
-    resize_px: Pixels = Field(description="shorter side of an image, in pixels")
-    crop_px: Count = Field(description="side of the square that the network sees, in pixels")
-    pad_px: Annotated[int, Range(ge=0, le=LARGEST_PX)] = Field(
-        0, description="black pixels added to each side of a training image before the crop"
-    )
-    flip: bool = Field(description="whether half of the training images are mirrored")
-    scale_jitter_px: Annotated[tuple[Pixels, Pixels] | None, Words("a range such as [256,512]")] = (
-        Field(
-            description="range that the shorter side is drawn from in training, instead of "
-            "resize_px"
-        )
-    )
-    color_sigma: Annotated[float, Range(ge=0, le=10)] = Field(
-        description="standard deviation of the RGB shift in training; 0.1 in the paper"
-    )
-    color_scale: Literal["eigenvalues", "roots"] = Field(
-        "eigenvalues",
-        description="what the numbers of the RGB shift multiply; roots: standard deviations",
-    )
-    dense_scales_px: tuple[Pixels, ...] = Field(
-        description="shorter sides that dense testing at several scales uses"
-    )
-    view_scales_px: tuple[Pixels, ...] = Field(
-        description="shorter sides that multi-view testing uses"
-    )
-    width: float = Field(description="what model.width is unless it is given")
-    batch_size: Annotated[int, Range(ge=1, le=1_000_000)] = Field(
-        description="images of a step, over all processes"
-    )
-    num_workers: Annotated[int, Range(ge=0, le=1024)] = Field(
-        0,
-        description="processes that load images, for each process that trains; 0: it loads them "
-        "itself",
-    )
-    patience: Count = Field(5, description="what scheduler.patience is unless it is given")
-    content: str | None = Field(
-        None,
-        description="hash of the data; null: filled in when the run starts, and part of its name",
-    )
-    bad_images: Literal["error", "skip"] = Field(
-        "error",
-        description="skip: the next image replaces an unreadable one of training, and the record "
-        "says so",
-    )
-    store: Store = Field(
-        "tiled",
-        description="form of prepared images; tiled: JPEGs with restart markers, decoded faster",
-    )
-    shard_bytes: ShardBytes = Field(2**30, description="size of a file of prepared images")
-    allow_unpinned: bool = Field(
-        False, description="whether to train on prepared data that no dvc.lock names"
-    )
+    # held_out: a part of the training images chooses, and the held-out images test once; paper: the
+    # held-out images do both
+    protocol: Literal["held_out", "paper"] = "paper"
+    # training images of each class that choose, under held_out; null: a tenth
+    val_per_class: Count | None = None
+    resize_px: Pixels  # shorter side of an image, in pixels
+    crop_px: Count  # side of the square that the network sees, in pixels
+    # black pixels added to each side of a training image before the crop
+    pad_px: Annotated[int, Range(ge=0, le=LARGEST_PX)] = 0
+    flip: bool  # whether half of the training images are mirrored
+    # range that the shorter side is drawn from in training, instead of resize_px
+    scale_jitter_px: Annotated[tuple[Pixels, Pixels] | None, Words("a range such as [256,512]")]
+    # standard deviation of the RGB shift in training; 0.1 in the paper
+    color_sigma: Annotated[float, Range(ge=0, le=10)]
+    # what the numbers of the RGB shift multiply; roots: standard deviations
+    color_scale: Literal["eigenvalues", "roots"] = "eigenvalues"
+    dense_scales_px: tuple[Pixels, ...]  # shorter sides that dense testing at several scales uses
+    view_scales_px: tuple[Pixels, ...]  # shorter sides that multi-view testing uses
+    width: float  # what model.width is unless it is given
+    batch_size: Annotated[int, Range(ge=1, le=1_000_000)]  # images of a step, over all processes
+    # processes that load images, for each process that trains; 0: it loads them itself
+    num_workers: Annotated[int, Range(ge=0, le=1024)] = 0
+    patience: Count = 5  # what scheduler.patience is unless it is given
+    # hash of the data; null: filled in when the run starts, and part of its name
+    content: str | None = None
+    # skip: the next image replaces an unreadable one of training, and the record says so
+    bad_images: Literal["error", "skip"] = "error"
+    # form of prepared images; tiled: JPEGs with restart markers, decoded faster
+    store: Store = "tiled"
+    shard_bytes: ShardBytes = 2**30  # size of a file of prepared images
+    allow_unpinned: bool = False  # whether to train on prepared data that no dvc.lock names
 
     @property
     def awaits_content(self) -> bool:
@@ -231,35 +199,26 @@ class Data(Target):
 class Optim(Target):
     """The optimiser: a class of `torch.optim`, on parameter groups of our own."""
 
-    lr: Positive = Field(description="learning rate of the first epoch, or of the end of warm-up")
-    weight_decay: NonNegative = Field(
-        description="decay of the weights of conv and linear layers alone"
-    )
-    slope_weight_decay: NonNegative = Field(
-        0.0, description="decay of learned slopes, which the paper leaves without"
-    )
-    bias_lr_factor: Positive = Field(description="factor on the learning rate of biases")
-    fused: bool = Field(
-        True, description="one pass over each weight; the same numbers but for rounding"
-    )
+    lr: Positive  # learning rate of the first epoch, or of the end of warm-up
+    weight_decay: NonNegative  # decay of the weights of conv and linear layers alone
+    slope_weight_decay: NonNegative = 0.0  # decay of learned slopes, which the paper leaves without
+    bias_lr_factor: Positive  # factor on the learning rate of biases
+    fused: bool = True  # one pass over each weight; the same numbers but for rounding
 
 
 class Scheduler(Target):
     """How the learning rate changes: `plateau` and `multistep` of ours, or a class of
     `torch.optim.lr_scheduler`, stepped after each epoch."""
 
-    warmup_epochs: Annotated[int, Range(ge=0, le=100_000)] = Field(
-        0, description="epochs in which the learning rate rises to optim.lr, step by step"
-    )
-    drop_factor: Annotated[float, Range(gt=1, le=LARGEST)] = Field(
-        10.0, description="what a drop divides the learning rate by"
-    )
-    max_drops: Annotated[int, Range(ge=0)] | None = Field(None, description="drops at most")
-    patience: Count | None = Field(
-        None, description="epochs without a new lowest error before a drop"
-    )
+    # epochs in which the learning rate rises to optim.lr, step by step
+    warmup_epochs: Annotated[int, Range(ge=0, le=100_000)] = 0
+    # what a drop divides the learning rate by
+    drop_factor: Annotated[float, Range(gt=1, le=LARGEST)] = 10.0
+    max_drops: Annotated[int, Range(ge=0)] | None = None  # drops at most
+    patience: Count | None = None  # epochs without a new lowest error before a drop
+    # epochs after which the learning rate drops
     milestones: Annotated[tuple[Count, ...] | None, Words("ascending epochs such as [30,60]")] = (
-        Field(None, description="epochs after which the learning rate drops")
+        None
     )
 
     @field_validator("milestones")
@@ -277,24 +236,16 @@ class Trainer(Section):
     """Arguments of Lightning's Trainer."""
 
     model_config = ConfigDict(extra="allow")
-    accelerator: Literal["cpu", "gpu"] = Field(description="what trains and tests")
-    devices: Count | Literal["auto"] = Field(
-        description="processes per machine; auto: as many as GPUs, or as torchrun or srun started"
-    )
-    num_nodes: Count | Literal["auto"] = Field(
-        description="machines; auto: as many as torchrun or srun started"
-    )
-    precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"] = Field(
-        description="of numbers; part of what a run is. 16-mixed works on a GPU only"
-    )
-    max_epochs: Annotated[int, Range(ge=1, le=100_000)] = Field(
-        description="passes over the training images"
-    )
-    benchmark: bool = Field(
-        False,
-        description="whether cuDNN tries its algorithms on the first batch of each shape and keeps "
-        "the fastest; the same numbers but for rounding. GPUs only",
-    )
+    accelerator: Literal["cpu", "gpu"]  # what trains and tests
+    # processes per machine; auto: as many as GPUs, or as torchrun or srun started
+    devices: Count | Literal["auto"]
+    num_nodes: Count | Literal["auto"]  # machines; auto: as many as torchrun or srun started
+    # of numbers; part of what a run is. 16-mixed works on a GPU only
+    precision: Literal["32-true", "bf16-mixed", "16-mixed", "64-true"]
+    max_epochs: Annotated[int, Range(ge=1, le=100_000)]  # passes over the training images
+    # whether cuDNN tries its algorithms on the first batch of each shape and keeps the fastest; the
+    # same numbers but for rounding. GPUs only
+    benchmark: bool = False
 
     @property
     def more(self) -> dict[str, Any]:
@@ -319,10 +270,8 @@ class Evaluation(Section):
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Target]
-    keep_scores: bool = Field(
-        description="each image's scores are kept in <run>/scores/<protocol>.npz; four bytes per "
-        "image and class"
-    )
+    # each image's scores are kept in <run>/scores/<protocol>.npz; four bytes per image and class
+    keep_scores: bool
 
     @property
     def protocols(self) -> dict[str, Target]:
@@ -351,20 +300,15 @@ class Evaluation(Section):
 class Wandb(Target):
     """Weights & Biases."""
 
-    project: Project = Field("rectifiers", description="the project in Weights & Biases")
-    entity: str | None = Field(None, description="whose project it is; null: the account's own")
-    group: str | None = Field(
-        None, description="of runs; null: the experiment's table, or the name of the sweep"
-    )
-    mode: Literal["auto", "offline", "online"] = Field(
-        "auto", description="auto: online after wandb login, else offline"
-    )
-    log_model: Literal["all"] | bool = Field(
-        False, description="whether W&B gets the checkpoints of a ModelCheckpoint, as in Lightning"
-    )
-    finish_timeout_s: Annotated[float, Range(gt=0, le=86400)] = Field(
-        60.0, description="seconds to wait at the end for W&B to take what is left"
-    )
+    project: Project = "rectifiers"  # the project in Weights & Biases
+    entity: str | None = None  # whose project it is; null: the account's own
+    group: str | None = None  # of runs; null: the experiment's table, or the name of the sweep
+    # auto: online after wandb login, else offline
+    mode: Literal["auto", "offline", "online"] = "auto"
+    # whether W&B gets the checkpoints of a ModelCheckpoint, as in Lightning
+    log_model: Literal["all"] | bool = False
+    # seconds to wait at the end for W&B to take what is left
+    finish_timeout_s: Annotated[float, Range(gt=0, le=86400)] = 60.0
 
     @property
     def options(self) -> dict[str, Any]:
@@ -377,7 +321,7 @@ class Loggers(Section):
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Target]
-    wandb: Wandb | None = Field(None, description="Weights & Biases")
+    wandb: Wandb | None = None  # Weights & Biases
 
     def targets(self) -> dict[str, Target]:
         """Return the loggers by name."""
@@ -387,9 +331,7 @@ class Loggers(Section):
 class Checkpoint(Section):
     """When last.ckpt is written."""
 
-    every_n_steps: Count | None = Field(
-        description="steps between checkpoints within an epoch; null: at its end alone"
-    )
+    every_n_steps: Count | None  # steps between checkpoints within an epoch; null: at its end alone
 
 
 def options(group: str) -> str:

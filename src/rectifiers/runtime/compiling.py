@@ -15,16 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
-FLAGS = (
-    "-std=gnu11",
-    "-O3",
-    "-Wall",
-    "-Wextra",
-    "-ffp-contract=off",
-    "-fvisibility=hidden",
-    "-fPIC",
-    "-shared",
-)
+FLAGS = "-std=gnu11 -O3 -Wall -Wextra -ffp-contract=off -fvisibility=hidden -fPIC -shared"
 
 
 @dataclass(frozen=True)
@@ -60,7 +51,15 @@ class Library:
         links = [f"-l{link}" for link in self.links]
         try:
             done = subprocess.run(
-                [*compiler, *FLAGS, stamp, *map(str, self.sources()), "-o", str(part), *links],
+                [
+                    *compiler,
+                    *FLAGS.split(),
+                    stamp,
+                    *map(str, self.sources()),
+                    "-o",
+                    str(part),
+                    *links,
+                ],
                 capture_output=True,
                 text=True,
                 timeout=300,
@@ -68,14 +67,9 @@ class Library:
             if done.returncode == 0:
                 part.replace(self.path)
                 return None
-            lines = [
-                line for line in done.stderr.splitlines() if "error" in line
-            ] or done.stderr.splitlines()
-            return (
-                f"{compiler[0]} says: {lines[0]}"
-                if lines
-                else f"{compiler[0]} ends with {done.returncode}"
-            )
+            lines = done.stderr.splitlines() or [f"status {done.returncode}"]
+            reason = next((line for line in lines if "error" in line), lines[0])
+            return f"{compiler[0]} says: {reason}"
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
         finally:
@@ -105,11 +99,10 @@ KERNELS = Library(
 
 def compile_all() -> list[str]:
     """Compile every library; return a sentence for each one that failed."""
-    reasons = [(library, library.compile()) for library in (JPEG, KERNELS)]
     return [
-        f"{each.folder.name} was not built ({reason}); {each.fallback}."
-        for each, reason in reasons
-        if reason
+        f"{library.folder.name} was not built ({reason}); {library.fallback}."
+        for library in (JPEG, KERNELS)
+        if (reason := library.compile())
     ]
 
 

@@ -8,18 +8,16 @@ import ctypes
 import datetime
 import hashlib
 import os
-import shlex
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rectifiers.runtime.errors import InputError
 
-CONSOLE_SCRIPT = "rectifiers-train"  # of an installed package, as pyproject.toml names it
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 T = TypeVar("T")
 
@@ -115,8 +113,8 @@ def join_process_group(here: World, backend: str, timeout_s: float) -> None:
 
     if here.size == 1 or dist.is_initialized():
         return
-    own = {"RANK": here.rank, "WORLD_SIZE": here.size, "LOCAL_RANK": here.local_rank}
-    os.environ.update({name: str(value) for name, value in own.items()})
+    os.environ["RANK"], os.environ["WORLD_SIZE"] = str(here.rank), str(here.size)
+    os.environ["LOCAL_RANK"] = str(here.local_rank)
     os.environ.setdefault("GROUP_RANK", str(here.rank // (here.size // here.nodes)))
     if "MASTER_ADDR" not in os.environ:  # torchrun sets it; srun only lists the nodes
         from pytorch_lightning.plugins.environments import SLURMEnvironment
@@ -129,17 +127,12 @@ def join_process_group(here: World, backend: str, timeout_s: float) -> None:
     )
     try:
         dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_s))
-    except (
-        RuntimeError,
-        ValueError,
-    ) as error:  # torch raises RuntimeError for failures of the network
+    except (RuntimeError, ValueError) as error:  # torch's RuntimeError: the network failed
         address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise InputError(
-            f"the {here.size} processes did not meet at {address} "
-            f"({str(error).splitlines()[0]}); set MASTER_ADDR and "
-            "MASTER_PORT to an address of the first node that all others reach, and "
-            "GLOO_SOCKET_IFNAME or "
-            "NCCL_SOCKET_IFNAME to its interface"
+            f"the {here.size} processes did not meet at {address} ({str(error).splitlines()[0]}); "
+            "set MASTER_ADDR and MASTER_PORT to an address of the first node, and "
+            "GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME to its interface"
         ) from error
 
 
@@ -170,9 +163,7 @@ def all_reduce(tensor: Any, op: str) -> Any:
     import torch.distributed as dist
 
     tensor = tensor.contiguous()
-    dist.all_reduce(
-        tensor, {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}[op]
-    )
+    dist.all_reduce(tensor, getattr(dist.ReduceOp, op.upper()))
     return tensor
 
 
@@ -236,13 +227,11 @@ def run_on_all_ranks(make: Callable[[], T]) -> T:
 
     result, own = _attempt(make)
     errors = all_gather(own and _as_shared_error(dist.get_rank(), own))
-    rank, first = next(
-        ((rank, error) for rank, error in enumerate(errors) if error is not None), (0, None)
-    )
-    if first is None:
+    if not any(errors):
         return result
     if isinstance(own, Exception) and not isinstance(own, InputError):
         raise own  # with its traceback
+    rank, first = next((rank, error) for rank, error in enumerate(errors) if error is not None)
     if isinstance(first, InputError) and first.on_all_ranks and len(set(map(str, errors))) > 1:
         first.args = (f"rank {rank}: {first}",)
     raise first
@@ -261,9 +250,7 @@ def _as_shared_error(rank: int, error: BaseException) -> BaseException:
     if isinstance(error, SystemExit):
         return error
     if isinstance(error, InputError):
-        shared = InputError(str(error))
-        shared.on_all_ranks = True
-        return shared
+        return InputError(str(error), on_all_ranks=True)
     reason = (str(error).splitlines() or [""])[0]
     return InputError(
         f"rank {rank} failed ({type(error).__name__}: {reason}); its own lines say where"
@@ -281,42 +268,8 @@ def check_agreement(facts: Mapping[str, Any]) -> None:
         for name in dict.fromkeys((*first, *theirs)):
             ours, other = first.get(name, "none"), theirs.get(name, "none")
             if ours != other:
-                error = InputError(
-                    f"rank {rank} has another {name} than rank 0 ({other} and {ours}); start "
-                    "all processes from "
-                    "the same code, with the same command and the same data"
+                raise InputError(
+                    f"rank {rank} has another {name} than rank 0 ({other} and {ours}); start all "
+                    "processes from the same code, with the same command and the same data",
+                    on_all_ranks=True,
                 )
-                error.on_all_ranks = True
-                raise error
-
-
-def launch_command(nodes: int, devices: int, arguments: Sequence[str] | None = None) -> str:
-    """Return the shell command that runs this program in `devices` processes on each of `nodes`
-    machines.
-
-    arguments: the program's; by default those that it was started with.
-    """
-    program = Path(sys.argv[0])
-    installed = program.name == CONSOLE_SCRIPT
-    name = f"scripts/{program.name}" if program.parent.name == "scripts" else "train.py"
-    typed = shlex.join(
-        [CONSOLE_SCRIPT if installed else name, *(sys.argv[1:] if arguments is None else arguments)]
-    )
-    if nodes == devices == 1:
-        return typed if installed else f"python {typed}"
-    where = (
-        "--standalone"
-        if nodes == 1
-        else f"--nnodes={nodes} --rdzv-backend=c10d --rdzv-endpoint=<first node>:29500"
-    )
-    starter = f"torchrun {where} --nproc-per-node={devices}{' --no-python' if installed else ''}"
-    launch = f"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 {starter} {typed}"
-    return launch + ("" if nodes == 1 else " (on every node, or scripts/slurm/train.sbatch)")
-
-
-def resume_command() -> str:
-    """Return the shell command that continues what this process was started for."""
-    here = world()
-    if "SLURM_JOB_ID" in os.environ or "submitit" in sys.argv[0]:
-        return "the same job"
-    return launch_command(here.nodes, here.size // here.nodes)

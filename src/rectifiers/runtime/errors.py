@@ -3,15 +3,15 @@
 
 class InputError(Exception):
     """The input cannot be used. The message is one sentence with the key, the value and the
-    remedy."""
+    remedy.
 
-    # whether all processes of a run raise it, so that they can go on to the next run together
-    on_all_ranks = False
-    # of the process that it ends; 2 for a command line that cannot be read, as programs have it
-    status = 1
+    on_all_ranks: whether all processes of a run raise it, so that they can go on to the next run
+    together; status: of the process that it ends, 2 for a command line that cannot be read.
+    """
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, *, on_all_ranks: bool = False, status: int = 1) -> None:
         # A DataLoader's worker sends an error as its whole traceback; only the sentence is for the
         # user.
         _, marker, sentence = message.rpartition(f"{type(self).__name__}: ")
         super().__init__(sentence.strip() if marker else message)
+        self.on_all_ranks, self.status = on_all_ranks, status

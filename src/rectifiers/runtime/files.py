@@ -38,9 +38,8 @@ def check_writable(key: str, folder: Path) -> None:
         InputError: where the folder, or else the nearest one above it, is none that can be written.
     """
     try:
-        nearest = next(
-            place for place in (folder.absolute(), *folder.absolute().parents) if _exists(place)
-        )
+        places = (folder.absolute(), *folder.absolute().parents)
+        nearest = next(place for place in places if _exists(place))
     except OSError as error:
         raise InputError(
             f"{key}={folder} cannot be used ({error.strerror}); give another"
@@ -66,9 +65,8 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a file beside `path` for writing and move it there at the end: a kill leaves the old
     file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(
-        f"{path.name}.{socket.gethostname()}.{os.getpid()}.part"
-    )  # the folder may be shared
+    # of this host and process: the folder may be shared
+    part = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}.part")
     try:
         with open(part, "wb") as file:
             yield file
@@ -93,9 +91,8 @@ def read_bytes(path: Path, largest: int) -> bytes:
         OSError: where it is something else, or cannot be read.
     """
     try:
-        file = os.open(
-            path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-        )  # opening a pipe would wait for its writer
+        # without O_NONBLOCK, opening a pipe would wait for its writer
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "it is a symbolic link, which is not followed") from error
@@ -163,11 +160,9 @@ def check_zip(path: Path) -> None:
     with zipfile.ZipFile(path) as parts:
         if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
             raise zipfile.BadZipFile("a part is compressed, and may unpack to any size")
-        # torch takes a part with such an attribute for a folder, and returns whatever its memory
-        # holds for the content
-        wrong = parts.testzip() or next(
-            (part.filename for part in parts.infolist() if part.external_attr), None
-        )
+        # torch takes a part with attributes for a folder, and returns uninitialised memory for it
+        folders = (part.filename for part in parts.infolist() if part.external_attr)
+        wrong = parts.testzip() or next(folders, None)
     if wrong is not None:
         raise zipfile.BadZipFile(f"the checksum of {wrong} does not fit")
 

@@ -16,10 +16,8 @@ def name() -> str:
 def vendor() -> str:
     """Return who made the processor, such as "GenuineIntel" or "AuthenticAMD", as far as the system
     says so."""
-    described = (
-        platform.processor()
-    )  # on Windows "Intel64 Family 6 Model 85 Stepping 7, GenuineIntel"
-    return _field("vendor_id") or described.rpartition(", ")[2]
+    # on Windows "Intel64 Family 6 Model 85 Stepping 7, GenuineIntel"
+    return _field("vendor_id") or platform.processor().rpartition(", ")[2]
 
 
 def instructions() -> str:

@@ -35,9 +35,8 @@ def cli_errors() -> Iterator[None]:
         if error.filename is None and error.errno not in NO_ROOM:
             raise  # not about a file of the user's
         remedy = "make room" if error.errno in NO_ROOM else "give another, or mend it"
-        name = (
-            error.filename2 or error.filename or "a file"
-        )  # the second: what a file was to be moved to
+        # the second name: what a file was to be moved to
+        name = error.filename2 or error.filename or "a file"
         leave(InputError(f"{name} cannot be used ({error.strerror}); {remedy}"))
 
 
@@ -72,9 +71,7 @@ def print_error(error: InputError) -> None:
     with suppress(InputError):  # the launcher's variables may be what is wrong
         if error.on_all_ranks and world().rank > 0:
             return
-    with suppress(
-        OSError
-    ):  # nobody reads it, or its disk is full; the status says that there is one
+    with suppress(OSError):  # nobody reads it, or its disk is full; the status tells
         print(f"error: {error}", file=sys.stderr, flush=True)
 
 

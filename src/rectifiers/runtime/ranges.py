@@ -1,13 +1,27 @@
-"""Ranges of numbers, for annotations that `schema` checks."""
+"""Ranges of numbers, for annotations that `schema` checks. The library imports them without
+pydantic."""
 
-from typing import Annotated
-
-from annotated_types import Interval as Range
-
-__all__ = ["LARGEST", "Count", "NonNegative", "Positive", "Range", "Real"]
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
 
 LARGEST = 1e30  # of a number that float32 has to hold
 LARGEST_PX = 8192  # of an image's shorter side
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """In an annotation of an int or a float: the bounds that pydantic checks."""
+
+    gt: float | None = None
+    ge: float | None = None
+    lt: float | None = None
+    le: float | None = None
+
+    def __get_pydantic_core_schema__(self, kind: Any, handler: Callable[[Any], Any]) -> Any:
+        bounds = {name: bound for name, bound in asdict(self).items() if bound is not None}
+        return handler(kind) | bounds
+
 
 Real = Annotated[float, Range(ge=-LARGEST, le=LARGEST)]
 Positive = Annotated[float, Range(gt=0, le=LARGEST)]

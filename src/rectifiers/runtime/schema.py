@@ -7,7 +7,7 @@ import re
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -22,12 +22,6 @@ from pydantic.fields import FieldInfo
 from rectifiers.runtime.errors import InputError
 
 LONGEST_VALUE = 80  # characters of a value in a message
-BOUNDS = {
-    "minimum": "at least",
-    "exclusiveMinimum": "above",
-    "maximum": "at most",
-    "exclusiveMaximum": "below",
-}
 
 
 @dataclass(frozen=True)
@@ -67,7 +61,7 @@ def checked(section: type[S], values: Mapping[str, Any], at: str = "") -> S:
     except ValidationError as error:
         path, reason = describe_error(error, values)
         if error.errors()[0]["type"] == "extra_forbidden" and len(path) == 1:
-            raise InputError(unknown_key(at + path[0], keys(section))) from None
+            raise InputError(_unknown_key(at + path[0], keys(section))) from None
         remedy = _remedy(keys(section), path)
         raise InputError(f"{at}{reason}{f' (give {remedy})' if remedy else ''}") from None
 
@@ -115,16 +109,12 @@ def _remedy(fields: Mapping[str, FieldInfo], path: Iterable[str]) -> str:
     for part in path:
         if part not in fields:
             break
-        text = _own_words(fields[part]) or text
-        section = subsection(fields[part])
-        fields = keys(section) if section else {}
+        field = fields[part]
+        text = next((item.text for item in field.metadata if isinstance(item, Words)), text)
+        kinds = (field.annotation, *typing.get_args(field.annotation))
+        sections = (k for k in kinds if isinstance(k, type) and issubclass(k, Section))
+        fields = next(map(keys, sections), {})
     return text
-
-
-def _own_words(field: FieldInfo) -> str:
-    words = [item.text for item in field.metadata if isinstance(item, Words)]
-    examples = [f"a value such as {json.dumps(example)}" for example in field.examples or ()]
-    return next(iter([*words, *examples]), "")
 
 
 def check_call(function: Callable[..., Any], options: Mapping[str, Any], at: str) -> None:
@@ -160,15 +150,7 @@ def keys(section: type[Section]) -> dict[str, FieldInfo]:
     return {field.alias or name: field for name, field in section.model_fields.items()}
 
 
-def subsection(field: FieldInfo) -> type[Section] | None:
-    """Return the section that a key holds, or None where it holds a value."""
-    for kind in (field.annotation, *typing.get_args(field.annotation)):
-        if isinstance(kind, type) and issubclass(kind, Section):
-            return kind
-    return None
-
-
-def unknown_key(key: str, known: Iterable[str]) -> str:
+def _unknown_key(key: str, known: Iterable[str]) -> str:
     """Return the message for a dotted key whose last part is not among `known`."""
     place, _, name = key.rpartition(".")
     near = difflib.get_close_matches(name, known, n=1)
@@ -177,24 +159,3 @@ def unknown_key(key: str, known: Iterable[str]) -> str:
         f"{key} is not known; {listed} keys {'of ' + place if place else 'here'} are: "
         f"{', '.join(sorted(known))}"
     )
-
-
-def expected(field: FieldInfo) -> str:
-    """Return what a key takes: "integer at least 1, or null", "one of: none, batch"."""
-    kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
-    return _own_words(field) or _described(TypeAdapter(kind).json_schema())
-
-
-def _described(schema: Mapping[str, Any]) -> str:
-    """Return a JSON schema in words."""
-    if "anyOf" in schema:
-        return ", or ".join(map(_described, schema["anyOf"]))
-    if "enum" in schema:
-        return f"one of: {', '.join(schema['enum'])}"
-    if "const" in schema:
-        return str(schema["const"])
-    items = schema.get("items") or next(iter(schema.get("prefixItems", ())), None)
-    if items:
-        return f"list of {_described(items)}"
-    limits = [f"{words} {schema[bound]}" for bound, words in BOUNDS.items() if bound in schema]
-    return f"{schema.get('type', 'anything')} {' and '.join(limits)}".rstrip()

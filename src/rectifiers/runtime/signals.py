@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from rectifiers.runtime.console import stderr
-from rectifiers.runtime.distributed import all_reduce_max, resume_command, world
+from rectifiers.runtime.distributed import all_reduce_max, world
 from rectifiers.runtime.errors import InputError
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ def deferring_signals() -> Iterator[None]:
     """Defer SIGTERM, SIGUSR1 and Ctrl-C to the next `stop_if_requested` in the body, or to its end.
 
     Acting in the handler itself would leave other processes waiting in a collective. When the run
-    stops, rank 0 prints the command that continues it. Ignored signals stay ignored. Nested
+    stops, rank 0 says where. Ignored signals stay ignored. Nested
     contexts, and contexts outside the main thread (which alone receives signals), do nothing.
 
     Raises:
@@ -77,7 +77,7 @@ def deferring_signals() -> Iterator[None]:
             raise Stopped(_pending, "at its end")
     except Stopped as stop:
         if world().rank == 0:
-            message = f"stopped by {stop.signal.name} {stop.where}; go on with: {resume_command()}"
+            message = f"stopped by {stop.signal.name} {stop.where}; the same command goes on there"
             stderr.print(message, highlight=False, soft_wrap=True, markup=False)
         raise
     finally:
@@ -148,21 +148,19 @@ def _translate_worker_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        context = (
-            error.__context__
-        )  # torch's error comes at any line, and other code may raise another one for it
+        context = error.__context__  # other code may raise its own error for torch's
         if not isinstance(error, RuntimeError) and isinstance(context, RuntimeError):
             error = context
-        said = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
-        if said[0].startswith("DataLoader worker (pid"):
-            what = f"a process that loads images was killed ({said[0]})"
-        elif " in DataLoader worker " in said[0] and NO_SHARED_MEMORY.search(said[-1]):
-            what = f"a process that loads images could not be given shared memory ({said[-1]})"
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+        if lines[0].startswith("DataLoader worker (pid"):
+            what = f"was killed ({lines[0]})"
+        elif " in DataLoader worker " in lines[0] and NO_SHARED_MEMORY.search(lines[-1]):
+            what = f"could not be given shared memory ({lines[-1]})"
         else:
             raise
         raise InputError(
-            f"{what}; make room in memory and in /dev/shm, or lower data.num_workers, and give "
-            "the same command again"
+            f"a process that loads images {what}; make room in memory and in /dev/shm, or lower "
+            "data.num_workers, and give the same command again"
         ) from error
 
 
@@ -172,9 +170,8 @@ def _kill_workers() -> None:
     They ignore SIGTERM, with which Python ends such children at exit before it waits for them, for
     ever."""
     workers = multiprocessing.active_children()
-    former = signal.signal(
-        signal.SIGCHLD, signal.SIG_DFL
-    )  # torch's handler raises an error for a killed worker
+    # torch's handler raises an error for a killed worker
+    former = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         for worker in workers:
             worker.kill()

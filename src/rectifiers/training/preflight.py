@@ -15,20 +15,13 @@ from rectifiers.runs.identity import without
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runtime import processor
 from rectifiers.runtime.console import stderr
-from rectifiers.runtime.distributed import (
-    World,
-    all_gather,
-    check_agreement,
-    join_process_group,
-    launch_command,
-)
+from rectifiers.runtime.distributed import World, all_gather, check_agreement, join_process_group
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import check_writable
 
 
 def check_hardware(config: RunConfig, here: World) -> None:
-    """Refuse hardware that is not there and processes that were not started; the message has the
-    command to type."""
+    """Refuse hardware that is not there and processes that were not started."""
     trainer = config.trainer
     if trainer.accelerator == "gpu" and not torch.cuda.is_available():
         raise InputError(
@@ -53,16 +46,12 @@ def check_hardware(config: RunConfig, here: World) -> None:
     started = here.size // here.nodes
     nodes, devices = trainer.num_nodes, trainer.devices
     if nodes not in ("auto", 1, here.nodes) or devices not in ("auto", 1, started):
-        nodes = here.nodes if nodes == "auto" else nodes
-        devices = started if devices == "auto" else devices
-        error = InputError(
-            f"trainer.num_nodes={nodes} trainer.devices={devices} asks for {nodes * devices} "
-            f"processes, and {here.size} on {here.nodes} "
-            f"{'node was' if here.nodes == 1 else 'nodes were'} started; type: "
-            f"{launch_command(nodes, devices)}"
+        raise InputError(
+            f"trainer.num_nodes={nodes} trainer.devices={devices} asks for other processes than "
+            f"were started: nodes={here.nodes} with {started} each; start as many on every node "
+            "by scripts/slurm/train.sbatch, srun or torchrun, or leave the two keys out",
+            on_all_ranks=True,
         )
-        error.on_all_ranks = True
-        raise error
     if trainer.accelerator == "gpu" and started > torch.cuda.device_count():
         raise InputError(
             f"{started} processes on this node share {torch.cuda.device_count()} GPUs; start "

@@ -3,15 +3,12 @@
 import gzip
 import io
 import tarfile
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.io import savemat
 
-from conftest import load_script
-from rectifiers.data.imagenet.archives import Expected
 from rectifiers.data.imagenet.devkit import read_devkit
 from rectifiers.runtime.errors import InputError
 
@@ -48,14 +45,6 @@ def test_a_label_is_the_position_among_sorted_wnids_and_not_the_id(tmp_path: Pat
     assert devkit.wnids == ("n00000001", "n00000002", "n00000003")
     assert devkit.words == ("word n00000001", "word n00000002", "word n00000003")
     assert devkit.val_labels == (2, 0, 1, 2)  # the trap would give (0, 1, 2, 0)
-
-
-def test_the_ids_of_the_miniature_differ_from_its_labels(miniature: Expected) -> None:
-    devkit = read_devkit(miniature.archives["devkit"].path, 6, 24)
-    ids = load_script("make_miniature").ID_OF
-    assert list(devkit.wnids) == sorted(ids)
-    assert all(ids[wnid] != label + 1 for label, wnid in enumerate(devkit.wnids))
-    assert Counter(devkit.val_labels) == dict.fromkeys(range(6), 4)
 
 
 @pytest.mark.parametrize(

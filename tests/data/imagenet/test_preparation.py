@@ -7,11 +7,7 @@ import os
 import random
 import re
 import shutil
-import signal
-import subprocess
-import sys
 import tarfile
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +17,6 @@ import pytest
 import yaml
 from PIL import Image
 
-import forkserver
 from conftest import ROOT, load_script
 from rectifiers.data import jpeg
 from rectifiers.data.imagenet import preparation, store
@@ -87,33 +82,14 @@ def test_the_bytes_are_the_pinned_ones(prepared: Path) -> None:
     assert different_files(prepared) == []
 
 
-def test_the_manifest_lists_oddities_and_their_treatment(prepared: Path) -> None:
+def test_the_manifest_counts_oddities_and_their_treatment(prepared: Path) -> None:
     manifest = json.loads((prepared / "manifest.json").read_text())
-    odd = {
-        key: (facts["count"], list(facts["stored"].values()))
-        for key, facts in manifest["oddities"].items()
-    }
-    assert odd == {
-        "cmyk": (2, ["pixels"] * 2),
-        "not_jpeg": (1, ["pixels"]),
-        "greyscale": (3, ["kept"] * 3),
-        "broken_exif": (1, ["kept"]),
-        "progressive": (1, ["kept"]),
-        "chroma_444": (1, ["kept"]),
-        "not_tiled": (0, []),
-    }
-    assert list(manifest["oddities"]["not_jpeg"]["stored"]) == [
-        "train/n01776313/n01776313_190.JPEG"
-    ]
-    assert {way: facts["count"] for way, facts in manifest["ways"].items()} == {
-        "kept": 93,
-        "tiled": 0,
-        "pixels": 3,
-    }
-    assert all(
-        facts["is"] for facts in (*manifest["oddities"].values(), *manifest["ways"].values())
-    )
-    assert manifest["classes"][0] == {"wnid": "n01440764", "words": "stripes 4"}
+    odd = {key: set(facts["stored"].values()) for key, facts in manifest["oddities"].items()}
+    assert odd["cmyk"] == odd["not_jpeg"] == {"pixels"}
+    assert odd["greyscale"] == odd["broken_exif"] == odd["progressive"] == {"kept"}
+    assert manifest["oddities"]["greyscale"]["count"] == 3
+    ways = {way: facts["count"] for way, facts in manifest["ways"].items()}
+    assert ways == {"kept": 93, "tiled": 0, "pixels": 3}
 
 
 @pytest.mark.skipif(jpeg.unavailable_reason() is not None, reason="tiling is the C library's")
@@ -138,26 +114,10 @@ def test_the_manifest_of_a_tiled_store_counts_how_each_file_was_stored(
     assert all((tiled.train.image(i) == plain.train.image(i)).all() for i in range(72))
 
 
-def test_a_common_oddity_is_counted_and_its_first_images_named(
-    miniature: Expected, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(preparation, "MOST_NAMED", 2)
-    prepare(miniature, tmp_path / "it", **OPTIONS)
-    here, whole = (
-        json.loads((root / "manifest.json").read_text()) for root in (tmp_path / "it", prepared)
-    )
-    assert here["oddities"]["greyscale"]["count"] == 3
-    assert (
-        list(here["oddities"]["greyscale"]["stored"])
-        == list(whole["oddities"]["greyscale"]["stored"])[:2]
-    )
-
-
-@pytest.mark.parametrize("threads", [1, 3])
 def test_the_number_of_threads_changes_no_byte(
-    threads: int, miniature: Expected, prepared: Path, tmp_path: Path
+    miniature: Expected, prepared: Path, tmp_path: Path
 ) -> None:
-    prepare(miniature, tmp_path / "it", **OPTIONS | {"threads": threads})
+    prepare(miniature, tmp_path / "it", **OPTIONS | {"threads": 3})
     assert tree(tmp_path / "it") == tree(prepared)
     assert os.listdir(tmp_path) == ["it"]
 
@@ -253,41 +213,6 @@ def test_root_appears_only_when_it_is_complete(
         assert os.listdir(root.parent) == ["it"]
 
 
-@pytest.mark.process
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_preparation_continues_after_sigkill(
-    seed: int, miniature: Expected, prepared: Path, tmp_path: Path
-) -> None:
-    """The program itself, killed three times while it works, and then left alone."""
-    root = tmp_path / "it"
-    program = (
-        "import sys; sys.path.insert(0, 'tests')\n"
-        "from pathlib import Path\n"
-        "from dataclasses import replace\n"
-        "from rectifiers.data.imagenet.archives import read_expected\n"
-        "from rectifiers.data.imagenet.preparation import prepare\n"
-        "e = read_expected(Path('pipelines/miniature/archives.yaml'))\n"
-        f"f = Path({str(miniature.archives['train'].path.parent)!r})\n"
-        "e = replace(e, archives={k: replace(a, path=f / a.path.name) for k, a in "
-        "e.archives.items()})\n"
-        "print('ready', flush=True)\n"
-        f"prepare(e, Path({str(root)!r}), store='plain', shard_bytes=131072, threads=2)\n"
-    )
-    draw = random.Random(seed)
-    for kill in (True, True, True, False):
-        process = forkserver.Popen(
-            [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE
-        )
-        assert process.stdout
-        process.stdout.readline()
-        if kill:
-            time.sleep(draw.uniform(0.01, 0.25))
-            process.send_signal(signal.SIGKILL)
-        assert process.wait() == 0 or kill
-        process.stdout.close()
-    assert tree(root) == tree(prepared)
-
-
 def test_another_plan_starts_from_the_beginning(
     miniature: Expected, prepared: Path, tmp_path: Path, monkeypatch
 ) -> None:
@@ -304,20 +229,6 @@ def test_another_plan_starts_from_the_beginning(
     )  # and takes the place of what was there
     assert json.loads((root / "manifest.json").read_text())["shard_bytes"] == 50000
     assert os.listdir(tmp_path) == ["it"]
-
-
-def test_files_that_a_kill_left_half_written_do_not_enter_the_data(
-    miniature: Expected, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root, part = tmp_path / "it", tmp_path / "it.part"
-    with monkeypatch.context() as patch:
-        killed_at(patch, 60)
-        with pytest.raises(Kill):
-            prepare(miniature, root, **OPTIONS)
-    for place in ("plan.json", "store/manifest.json", "store/train/index.npy"):
-        (part / f"{place}.other-host.1.part").write_bytes(b"half")
-    prepare(miniature, root, **OPTIONS)
-    assert tree(root) == tree(prepared)
 
 
 def test_finished_data_are_rebuilt_only_when_damaged(
@@ -352,32 +263,21 @@ def test_a_change_of_the_work_in_progress_is_noticed(
         prepare(miniature, root, **OPTIONS)
 
 
-@pytest.mark.parametrize(
-    ("shard", "change"), [(0, lambda body: body + b"x"), (3, lambda body: body[:-1])]
-)
-def test_a_shard_that_grew_or_shrank_is_refused(
-    shard: int,
-    change: Callable[[bytes], bytes],
-    miniature: Expected,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_shard_that_grew_is_refused(
+    miniature: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the last step and the check: no checksum of an image sees bytes behind the last
     one."""
-    write, path = (
-        preparation.np.save,
-        tmp_path / "it.part" / "store" / "train" / store.shard_name(shard),
-    )
+    write = preparation.np.save
+    path = tmp_path / "it.part" / "store" / "train" / store.shard_name(0)
 
     def saves(file, index, **options):
         write(file, index, **options)
         if "train" in file.name:
-            path.write_bytes(change(path.read_bytes()))
+            path.write_bytes(path.read_bytes() + b"x")
 
     monkeypatch.setattr(preparation.np, "save", saves)
-    with pytest.raises(
-        InputError, match=rf"{path.name} is not what was written there; remove .*it\.part"
-    ):
+    with pytest.raises(InputError, match=rf"{path.name} is not what .*remove .*it\.part"):
         prepare(miniature, tmp_path / "it", **OPTIONS)
 
 
@@ -395,9 +295,6 @@ def test_two_preparations_of_one_folder_exclude_each_other(
     os.close(held)
 
 
-# ---- archives that do not hold what they should ----
-
-
 def rebuilt(
     miniature: Expected, tmp_path: Path, role: str, change: Callable[[dict[str, bytes]], object]
 ) -> Expected:
@@ -411,14 +308,6 @@ def rebuilt(
     return replace(
         miniature, archives={**miniature.archives, role: Archive(path, file_md5(path), None)}
     )
-
-
-def without_an_image(members: dict[str, bytes]) -> None:
-    make = load_script("make_miniature")
-    with tarfile.open(fileobj=io.BytesIO(members["n01440764.tar"])) as tar:
-        inner = {info.name: tar.extractfile(info).read() for info in tar}  # type: ignore[union-attr]
-    inner.popitem()
-    members["n01440764.tar"] = make.tar(inner)
 
 
 def with_an_image(name: str, body: bytes) -> Callable[[dict[str, bytes]], object]:
@@ -444,36 +333,12 @@ def wide_png(width: int) -> bytes:
 
 FIRST = "n01440764.tar"
 CHANGES = [
-    ("train", lambda m: m.pop("n01440764.tar"), "does not hold the classes of the devkit"),
-    ("train", lambda m: m.update({"n99999999.tar": b""}), "is one more than the 6 files"),
-    (
-        "train",
-        lambda m: m.update({FIRST: m["n01776313.tar"]}),
-        r"n01440764\.tar: 'n01776313_\d+\.JPEG' is not named",
-    ),
-    (
-        "train",
-        lambda m: m.update({FIRST: m[FIRST][:9000]}),
-        r"n01440764\.tar.* (is cut short|unexpected end of data)",
-    ),
-    ("train", without_an_image, r"n01440764\.tar holds 11 images, and a class has 12 to 12"),
-    (
-        "train",
-        with_an_image("._n01440764_1.JPEG", b"Mac OS X"),
-        r"'\._n01440764_1\.JPEG' is not named",
-    ),
+    ("train", lambda m: m.pop(FIRST), "does not hold the classes of the devkit"),
+    ("train", lambda m: m.update({FIRST: m[FIRST][:9000]}), r"is cut short|unexpected end of data"),
     ("train", with_an_image("n01440764_\u0661.JPEG", b""), "is not named as its files are"),
-    (
-        "train",
-        with_an_image("n01440764_1.JPEG", wide_png(70000)),
-        r"4_1\.JPEG has the width 70,000, and .*65,535",
-    ),
-    ("val", lambda m: m.popitem(), r"holds 23 images and must hold 24"),
-    (
-        "val",
-        lambda m: m.update({m.popitem()[0]: b"no image"}),
-        r"_val_\d+\.JPEG cannot be read as an image",
-    ),
+    ("train", with_an_image("n01440764_1.JPEG", wide_png(70000)), "has the width 70,000"),
+    ("val", lambda m: m.popitem(), "holds 23 images and must hold 24"),
+    ("val", lambda m: m.update({m.popitem()[0]: b"none"}), "cannot be read as an image"),
 ]
 
 
@@ -488,47 +353,12 @@ def test_an_unexpected_archive_leaves_nothing_incomplete(
     assert not (tmp_path / "it.part").exists()
 
 
-def test_an_image_that_the_index_cannot_hold_is_refused_before_it_is_stored(
-    miniature: Expected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = rebuilt(
-        miniature, tmp_path, "train", with_an_image("n01440764_1.JPEG", wide_png(70000))
-    )
-    monkeypatch.setattr(
-        store.ShardWriter, "add", lambda self, body: pytest.fail(f"stored {len(body)} bytes")
-    )
-    with pytest.raises(InputError, match="has the width 70,000"):
-        prepare(expected, tmp_path / "it", **OPTIONS)
-
-
-def test_more_shards_than_the_index_can_number_are_refused(tmp_path: Path) -> None:
-    with (
-        store.ShardWriter(tmp_path, (65535, 5), 10) as shards,
-        pytest.raises(InputError, match="has the shard 65,536"),
-    ):
-        shards.add(bytes(9))
-
-
 def test_a_linked_root_is_written_at_its_target(miniature: Expected, tmp_path: Path) -> None:
     (tmp_path / "large").mkdir()
     (tmp_path / "it").symlink_to(tmp_path / "large", target_is_directory=True)
     prepare(miniature, tmp_path / "it", **OPTIONS)
     assert (tmp_path / "large" / "manifest.json").is_file()
     assert (tmp_path / "it").is_symlink()
-
-
-def test_a_total_that_is_wrong_is_refused(miniature: Expected, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"holds 72 images and must hold 73"):
-        prepare(replace(miniature, train_images=73), tmp_path / "it", **OPTIONS)
-    with pytest.raises(
-        InputError, match=r"the ground truth gives n01440764 4 images and must give 5"
-    ):
-        prepare(replace(miniature, class_val_images=5), tmp_path / "it", **OPTIONS)
-    assert not (tmp_path / "it").exists()
-    assert not (tmp_path / "it.part").exists()
-
-
-# ---- the program ----
 
 
 def test_the_program_reports_a_missing_archive_in_one_sentence(call, tmp_path: Path) -> None:
@@ -542,25 +372,3 @@ def test_the_program_reports_a_missing_archive_in_one_sentence(call, tmp_path: P
         r"error: data/raw/miniature/ILSVRC2012_img_train\.tar is missing; put the .*\n", done.stderr
     )
     assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("data: {root: x}", r"data\.store: field required"),
-        (
-            "data: {root: x, store: zip, shard_bytes: 1, PX}",
-            r"data\.store=zip: should be 'tiled' or 'plain'",
-        ),
-        (
-            "data: {root: x, store: plain, shard_bytes: 0, PX}",
-            r"data\.shard_bytes=0: .* 1",
-        ),
-    ],
-)
-def test_unusable_settings_are_reported_in_one_sentence(
-    text: str, sentence: str, tmp_path: Path
-) -> None:
-    (tmp_path / "s.yaml").write_text(text.replace("PX", "resize_px: 9, crop_px: 9"))
-    with pytest.raises(InputError, match=sentence):
-        load_script("prepare_imagenet").read_settings(tmp_path / "s.yaml")

@@ -1,7 +1,6 @@
 """Reading a prepared folder: any image by its index, from any process, and a sentence where it is
 not what it was."""
 
-import errno
 import json
 import math
 import os
@@ -38,12 +37,6 @@ def rewrite(root: Path, **columns: int) -> None:
     for name, value in columns.items():
         index[name][0] = value
     np.save(root / "train" / "index.npy", index)
-
-
-def test_labels_are_plain_numbers_in_the_order_of_classes(prepared: Path) -> None:
-    split = opened(prepared)
-    assert list(split.labels) == [label for label in range(6) for _ in range(12)]
-    assert type(split.labels[3]) is int
 
 
 def test_the_images_bytes_fill_the_shards(prepared: Path) -> None:
@@ -149,21 +142,6 @@ def test_a_damaged_validation_image_is_met_before_training_and_a_sound_split_rea
             InputError, match=r"^image 7 of .*val \(shard-00000.* is not what was written there"
         ):
             imagenet(str(copied)).inspected(tmp_path / "cache", skip_bad=skip_bad)
-
-
-def test_a_failing_disk_is_reported_in_one_sentence(
-    prepared: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> bytes:
-        raise OSError(errno.EIO, "Input/output error")
-
-    split = opened(prepared)
-    monkeypatch.setattr(os, "pread", fail)
-    with pytest.raises(
-        InputError,
-        match=r"shard-00000\.bin cannot be read \(.*Input/output error\); see make verify",
-    ):
-        split.encoded(0)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from rectifiers.analysis.setup import finite
 from rectifiers.nn.nonlinearities import outputs, pieces
 from rectifiers.nn.quadrature import normal_mean
+from rectifiers.runs.record import finite
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory import mean_field
 from rectifiers.theory.stability import stability
@@ -27,7 +27,7 @@ CURVE = 81  # points from -4 to 4
 CORRELATION_LAYERS = 100
 
 
-def on_paper(activation: nn.Module, weight_variance: float) -> dict[str, Any]:
+def theory_section(activation: nn.Module, weight_variance: float) -> dict[str, Any]:
     """Return the theory of wide chains with `activation` and weights of variance weight_variance /
     n, no biases.
 

@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from rectifiers.analysis.setup import AnalysisSetup, finite, generator
+from rectifiers.analysis.setup import AnalysisSetup, generator
 from rectifiers.runs.config import RunConfig
+from rectifiers.runs.record import finite
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import stop_if_requested
@@ -30,7 +31,7 @@ SEED = 0
 SMALLEST, LARGEST = 1e-6, 1e6  # of a variance at which a depth scale is asked for
 
 
-def what_trains(configs: Mapping[int, RunConfig]) -> dict[str, Any]:
+def trainability_section(configs: Mapping[int, RunConfig]) -> dict[str, Any]:
     """Return the loss after STEPS steps of chains of each depth, by gain and by learning rate.
 
     configs: by depth. A cell is the mean loss of the last steps, at the first of MAP_RATES that

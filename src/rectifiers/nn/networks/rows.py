@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from annotated_types import MinLen
-from pydantic import StringConstraints
+from pydantic import Field, StringConstraints
 
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Count, Range
@@ -35,7 +34,7 @@ class _Conv(_Given):
     conv: Count
     kernel: Count
     stride: Count = 1
-    padding: Padding | Annotated[tuple[Padding, ...], MinLen(1)] = 0
+    padding: Padding | Annotated[tuple[Padding, ...], Field(min_length=1)] = 0
     repeat: Count = 1
 
 
@@ -46,7 +45,7 @@ class _MaxPool(_Given):
 
 
 class _Pyramid(_Given):
-    pyramid: Annotated[tuple[Count, ...], MinLen(1), Words("levels such as [6, 3, 2, 1]")]
+    pyramid: Annotated[tuple[Count, ...], Field(min_length=1), Words("levels such as [6, 3, 2, 1]")]
 
 
 class _Linear(_Given):
