@@ -1,7 +1,5 @@
 """The measurements of speed, and the page that is made of them."""
 
-import json
-import re
 from pathlib import Path
 from types import ModuleType
 
@@ -20,17 +18,6 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = ROOT / "scripts" / "bench"
     monkeypatch.syspath_prepend(folder)
     return folder
-
-
-def test_page_is_made_of_the_results_of_all_benches(bench: Path) -> None:
-    performance = load_script("performance")
-    assert (ROOT / "docs" / "results" / "performance.md").read_text() == performance.document()
-    names = {path.stem for path in bench.glob("*.py")} - {"harness"}
-    on_cpus, on_gpus = re.findall(r"for question in ([^;]+);", (ROOT / "Makefile").read_text())
-    assert names == performance.SECTIONS.keys() == set(on_cpus.split())
-    assert set(on_gpus.split()) == names - {"pipeline"}
-    for path in performance.RESULTS.glob("*.json"):
-        assert json.loads(path.read_text())["questions"].keys() <= names
 
 
 @pytest.fixture

@@ -180,7 +180,7 @@ def failing_data(val_fraction, split_seed):
         ("data._target_=of_the_user.failing_data", "in the data", 2),
     ],
 )
-def test_an_exception_in_code_of_the_user_ends_the_run(
+def test_an_exception_in_user_code_ends_the_run(
     tmp_path: Path, override: str, said: str, workers: int
 ) -> None:
     (tmp_path / "of_the_user.py").write_text(CODE_OF_THE_USER)

@@ -4,10 +4,6 @@ there as well.
 How fast a GPU is, is no test: `make bench-gpu` measures it.
 """
 
-import os
-import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from conftest import ROOT, TINY, compose_config
+from conftest import TINY, compose_config
 from processes import finish, record, together, weights
 from rectifiers.nn.kernels import PReLU, asked_together, prelu
 from rectifiers.nn.kernels.operator import _PReLU, has_kernel
@@ -50,27 +46,6 @@ def _device_is_there(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(autouse=True)
 def _kernels_for_small_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prelu, "MIN_NUMBERS", 0)
-
-
-@pytest.mark.process
-def test_the_targets_for_gpus_end_with_one_sentence_where_there_is_none() -> None:
-    makefile = (ROOT / "Makefile").read_text()
-    assert re.findall(r"^(\S+):.*\n\t@\$\(NEEDS_GPU\)$", makefile, flags=re.MULTILINE) == [
-        "test-gpu",
-        "bench-gpu",
-    ]
-    check = re.search(r"^NEEDS_GPU = \$\(BIN\)/python -c '(.*)'$", makefile, flags=re.MULTILINE)
-    assert check
-    done = subprocess.run(
-        [sys.executable, "-c", check[1].replace("$@", "test-gpu")],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-    )
-    assert done.returncode == 1
-    assert done.stderr == (
-        "error: torch sees no GPU, which make test-gpu is for; call it on a machine that has one\n"
-    )
 
 
 def outputs_and_gradients(module: nn.Module, x: Tensor, dy: Tensor) -> list[Tensor]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, compose_config, load_script
+from conftest import ROOT, compose_config
 
 DOCUMENTS = {
     path.relative_to(ROOT).as_posix(): path.read_text()
@@ -25,21 +25,6 @@ COMMANDS = sorted(
 SWEEPS = [command for command in COMMANDS if "--multirun" in command]
 FILES = re.findall(r"^```(?:python|yaml)\n# (\S+)\n(.*?)^```", TEXT, flags=re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```.*?^```$", flags=re.MULTILINE | re.DOTALL)
-
-
-@pytest.mark.parametrize("command", re.findall(r"<!-- report\.py (.*) -->", TEXT))
-def test_what_the_terminal_shows_is_what_it_prints(
-    command: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert f"$ python scripts/report.py {command}\n" in TEXT
-    monkeypatch.setattr(sys, "argv", ["report.py", *shlex.split(command), "--runs", str(tmp_path)])
-    load_script("report").main()
-    printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines()).strip("\n")
-    shown = TEXT.partition(f"<!-- report.py {command} -->\n```\n")[2].partition("\n```")[0]
-    assert printed == shown
 
 
 def test_make_targets_that_are_named_exist() -> None:

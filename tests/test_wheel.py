@@ -21,7 +21,7 @@ ENTRY = (
 )
 
 
-def test_the_configuration_lies_in_an_installed_package_and_beside_src_in_a_checkout(
+def test_the_configuration_is_located_beside_the_code(
     tmp_path: Path,
 ) -> None:
     package = tmp_path / "src" / "rectifiers"
@@ -67,7 +67,7 @@ def call(site: Path, place: Path, *arguments: str) -> subprocess.CompletedProces
 
 
 @pytest.mark.process
-def test_the_wheel_holds_the_package_the_whole_configuration_and_the_console_script(
+def test_the_wheel_holds_code_and_configuration(
     installed: Path,
 ) -> None:
     def files(folder: Path) -> set[str]:
@@ -95,18 +95,6 @@ def test_an_installed_package_trains_outside_a_checkout(installed: Path, tmp_pat
     provenance = json.loads(path.read_text())["provenance"]
     assert provenance["code"] == code_fingerprint()  # the code of the wheel is the checkout's
     assert [provenance[key] for key in ("git_sha", "git_dirty", "lock")] == [None, None, None]
-
-
-@pytest.mark.process
-def test_an_installed_package_sweeps_by_joblib(installed: Path, tmp_path: Path) -> None:
-    sweep = ("--multirun", "hydra/launcher=joblib", *TINY, "trainer.max_epochs=1", "seed=0,1")
-    done = call(installed, tmp_path, *sweep)
-    assert done.returncode == 0, done.stderr
-    seeds = [
-        json.loads(path.read_text())["science"]["seed"]
-        for path in (tmp_path / "runs").glob("*/record.json")
-    ]
-    assert sorted(seeds) == [0, 1]
 
 
 # What torch and numpy bring along; anything else would be a dependency of ours.

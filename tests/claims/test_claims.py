@@ -111,7 +111,7 @@ def test_arms_are_paired_by_seed(made_up: Any, change: list[float], verdict: str
     assert found.tests[0].finding.effect == pytest.approx(sum(change) / 5)
 
 
-def test_seeds_that_one_arm_lacks_are_no_verdict_and_others_than_planned_do_not_count(
+def test_planned_seeds_alone_count_in_both_arms(
     made_up: Any,
 ) -> None:
     claim = made_up()
@@ -123,7 +123,7 @@ def test_seeds_that_one_arm_lacks_are_no_verdict_and_others_than_planned_do_not_
     assert answer(claim, [*whole, *elsewhere]).tests[0].finding.effect == pytest.approx(-1)
 
 
-def test_a_run_that_diverged_has_the_error_of_guessing(made_up: Any) -> None:
+def test_a_diverged_run_has_the_error_of_guessing(made_up: Any) -> None:
     whole = runs([b - 1 for b in BASE], BASE)
     whole[0] = altered(whole[0], LOST)
     found = answer(made_up(), whole)
@@ -134,7 +134,7 @@ def test_a_run_that_diverged_has_the_error_of_guessing(made_up: Any) -> None:
     assert answer(made_up(), whole).verdict == "contradicted"
 
 
-def test_what_a_claim_describes_is_of_the_runs_that_trained_of_its_arms_and_others(
+def test_descriptions_leave_diverged_runs_out(
     made_up: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     described = [
@@ -155,39 +155,28 @@ def test_what_a_claim_describes_is_of_the_runs_that_trained_of_its_arms_and_othe
     assert (own.mean.mean, own.mean.n) == (pytest.approx(0.4), 5)
     assert (another.mean.mean, another.mean.n) == (pytest.approx(8 - (5 + 7 + 6 + 9) / 4), 4)
     assert answer(claim, whole).verdict == without.verdict
-    row = (
-        "error, other/another minus worse (8 and 6.75) | 4 | 1.25 (-1.47 to 3.97) | - | "
-        "described, not judged |"
-    )
-    assert row in claims_page([answer(claim, whole)])
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "named"),
     [
-        ({"of": "nobody"}, "describes an arm nobody, which no claim has; give <claim>/<arm>"),
-        ({"minus": "table2/nobody"}, "describes an arm table2/nobody"),
-        ({"over": "relu"}, "a description has over; give minus"),
-        ({"measure": "luck"}, "measure=luck is none of"),
-        ({"supported": {"above": 0}}, "supported=.*Extra inputs"),
+        ({"of": "nobody"}, "an arm nobody.*<claim>/<arm>"),
+        ({"over": "relu"}, "give minus"),
+        ({"measure": "luck"}, "measure=luck"),
     ],
 )
-def test_a_description_that_is_not_usable_is_one_sentence(
-    change: dict[str, Any], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_unusable_description_is_named(
+    change: dict[str, Any], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("table2", "mean_response"):
-        described = yaml.safe_load((module.PLACE / f"{name}.yaml").read_text())
-        if name == "table2":
-            described["claim"]["descriptions"] = [
-                {"says": "x", "measure": "error", "of": "relu"} | change
-            ]
-        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(described))
+    described = yaml.safe_load((module.PLACE / "table2.yaml").read_text())
+    described["claim"]["descriptions"] = [{"says": "x", "measure": "error", "of": "relu"} | change]
+    (tmp_path / "table2.yaml").write_text(yaml.safe_dump(described))
     monkeypatch.setattr(module, "PLACE", tmp_path)
-    with pytest.raises(InputError, match=f"claim/table2.*{sentence}"):
+    with pytest.raises(InputError, match=f"claim/table2.*{named}"):
         claims.__wrapped__()
 
 
-def test_a_measure_that_a_run_does_not_have_is_no_verdict_unless_what_diverged_may_be_left_out(
+def test_missing_measures_allow_no_verdict_unless_left_out(
     made_up: Any,
 ) -> None:
     (test,) = yaml.safe_load(DESCRIBED)["tests"]
@@ -317,7 +306,7 @@ def test_slopes_are_compared_with_table_1_by_stage_and_layer() -> None:
     assert MEASURES["paper_correlation"](turned, shared=False) == pytest.approx(-1)
 
 
-def test_slopes_are_compared_with_every_layer_of_table_1_where_that_is_asked() -> None:
+def test_slopes_are_compared_with_all_of_table_1() -> None:
     papers = table_1_slopes(shared=True)
     ours = papers | {"fc2": 0.6}
     whole = training(
@@ -335,46 +324,40 @@ def kept_slopes(means: dict[str, float]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "named"),
     [
-        ({"arms": {"better": []}}, "it tests an arm worse, which it does not have"),
-        ({"seeds": 4}, "4 seeds are too few for an interval; give 5"),
-        ({"seeds": "ten"}, "seeds='ten' is not usable"),
-        ({"first_seed": -1}, "first_seed=-1 is not usable .*greater than or equal to 0"),
+        ({"arms": {"better": []}}, "an arm worse"),
+        ({"seeds": 4}, "give 5"),
+        ({"first_seed": -1}, "first_seed=-1"),
         ({"tests": []}, "has no tests"),
-        ({"tests": ["x"]}, "tests.0='x' is not usable"),
-        ({"tests": [{"says": "x"}]}, r"tests.0.measure.*Field required"),
-        ({"statemnt": "x"}, "statemnt=.*Extra inputs"),
+        ({"statemnt": "x"}, "statemnt"),
     ],
 )
-def test_a_claim_that_is_not_whole_is_one_sentence(
-    made_up: Any, change: dict[str, Any], sentence: str
-) -> None:
-    with pytest.raises(InputError, match=rf"claim/made_up.*{sentence}"):
+def test_an_incomplete_claim_is_named(made_up: Any, change: dict[str, Any], named: str) -> None:
+    with pytest.raises(InputError, match=rf"claim/made_up.*{named}"):
         made_up(**change)
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "sentence"),
+    ("change", "named"),
     [
-        ("supported", {"within": [1, -1]}, "takes 2 ascending"),
-        ("supported", {"outside": [-1, 1]}, "give one of: above, below, within"),
-        ("contradicted", {"above": "much"}, "takes 1 ascending"),
-        ("measure", "luck", "measure=luck is none of"),
-        ("statistic", "mode", "statistic='mode' is not usable .*'share'"),
-        ("over", "better", "either minus or over"),
-        ("of", ["better"], r"of=\['better'\] is not usable"),
-        ("with", {"protocl": "full"}, "unexpected keyword argument 'protocl'"),
-        ("statistic", "share", "is of a yes or no of one arm; give one of reached, diverged"),
-        ("minsu", "better", "minsu=.*Extra inputs"),
+        ({"supported": {"within": [1, -1]}}, "2 ascending"),
+        ({"supported": {"outside": [-1, 1]}}, "above, below, within"),
+        ({"supported": {"within": [1, float("inf")]}}, "supported.*is not usable"),
+        ({"supported": {"below": -0.2}, "contradicted": {"above": -5}}, "share nothing"),
+        ({"measure": "luck"}, "measure=luck"),
+        ({"statistic": "mode"}, "statistic='mode'.*'share'"),
+        ({"over": "better"}, "minus or over"),
+        ({"minus": None, "over": "worse"}, "a ratio is above 0"),
+        ({"with": {"protocl": "full"}}, "protocl"),
+        ({"statistic": "share"}, "give one of reached, diverged"),
+        ({"measure": "diverged", "statistic": "share"}, "of one arm"),
     ],
 )
-def test_a_test_that_is_not_usable_is_one_sentence(
-    made_up: Any, key: str, value: Any, sentence: str
-) -> None:
+def test_an_unusable_test_is_named(made_up: Any, change: dict[str, Any], named: str) -> None:
     (test,) = yaml.safe_load(DESCRIBED)["tests"]
-    with pytest.raises(InputError, match=rf"claim/made_up.*{sentence}"):
-        made_up(tests=[test | {key: value}])
+    with pytest.raises(InputError, match=rf"claim/made_up.*{named}"):
+        made_up(tests=[test | change])
 
 
 def test_a_claim_that_is_new_asks_to_be_noted(
@@ -388,7 +371,7 @@ def test_a_claim_that_is_new_asks_to_be_noted(
         answer(claim, [])
 
 
-def test_records_of_other_settings_or_of_uncommitted_code_answer_nothing(made_up: Any) -> None:
+def test_records_of_other_settings_answer_nothing(made_up: Any) -> None:
     made_up()
     good = record("better", 1, 5.0)
     assert claim_exclusion_reason(good) is None
@@ -403,49 +386,25 @@ def test_records_of_other_settings_or_of_uncommitted_code_answer_nothing(made_up
         assert why in str(claim_exclusion_reason(bad))
 
 
-def test_the_document_tells_what_speaks_against_first_and_how_many_are_chance(made_up: Any) -> None:
+def test_claims_are_ordered_by_verdict_and_chance_is_counted(made_up: Any) -> None:
     claim, whole = made_up(), runs([b - 1 for b in BASE], BASE)
+    mixed = [b + c for b, c in zip(BASE, (-1, 1, 0.5, -0.5, 0.1), strict=True)]
     answers = [
         answer(claim, whole),
         answer(claim, []),
         answer(claim, runs(BASE, BASE)),
-        answer(
-            claim, runs([b + c for b, c in zip(BASE, (-1, 1, 0.5, -0.5, 0.1), strict=True)], BASE)
-        ),
+        answer(claim, runs(mixed, BASE)),
         answer(claim, runs([b + 1 for b in BASE], BASE)),
     ]
     order = ["contradicted", "inconclusive", "no effect that matters", "supported", "not run"]
     assert [each.verdict for each in in_order(answers)] == order
     text = claims_page(answers)
-    assert (
-        "5 claims: 1 contradicted, 1 inconclusive, 1 no effect that matters, 1 supported, 0 "
-        "too few runs, 1 not run" in text
-    )
     assert "at most 0.1 would be found supported by chance" in text  # 4 at 2.5 %
-    assert "at most 0.1 contradicted if all held" in text
-    (test,) = yaml.safe_load(DESCRIBED)["tests"]
-    same = test | {"supported": {"within": [-9, 9]}, "contradicted": {"outside": [-9, 9]}}
-    both = answer(made_up(tests=[test, same]), whole)
-    assert "at most 0.5 would be found supported" in claims_page(
-        [both] * 10
-    )  # if only `same` did not hold: 5 %
-    (line,) = (line for line in text.splitlines() if line.startswith("| contradicted"))
-    scale = "digits8, mlp of 3 layers, 1,000 parameters, 3 epochs of 1,347 images"
-    criterion = "supported below -0.2, contradicted above 0"
-    for part in (
-        "The better arm is better",
-        "nowhere",
-        "1 (1 to 1)",
-        criterion,
-        scale,
-        "claims.py run made_up",
-    ):
-        assert part in line
-    assert claims_page(answers) == text
-    assert "inconclusive (seeds to decide: " in text
+    places = [text.index(f"| {verdict} |") for verdict in order[:4]]
+    assert places == sorted(places)
 
 
-def test_the_claims_of_conf_are_whole_and_their_runs_known() -> None:
+def test_the_claims_of_conf_are_complete() -> None:
     noted = yaml.safe_load(
         (ROOT / "src" / "rectifiers" / "results" / "experiments.yaml").read_text()
     )["claims"]
@@ -477,21 +436,3 @@ def test_a_claims_figure_shows_every_seed_and_the_effect(made_up: Any, tmp_path:
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     assert f"({FIGURES}/made_up.svg)" in claims_page([found])
     assert "## Figures" not in claims_page([answer(made_up(), [])])
-
-
-@pytest.mark.parametrize(
-    "regions",
-    [
-        {"supported": {"below": -0.2}, "contradicted": {"above": -5}},
-        {"supported": {"within": [-1, 1]}, "contradicted": {"above": 0}},
-        {"supported": {"above": True}},
-        {"supported": {"above": float("nan")}},
-        {"supported": {"within": [1, float("inf")]}},
-    ],
-)
-def test_regions_that_are_none_or_share_a_part_are_refused(
-    made_up: Any, regions: dict[str, Any]
-) -> None:
-    test = yaml.safe_load(DESCRIBED)["tests"][0] | regions
-    with pytest.raises(InputError, match=r"share nothing|is not usable"):
-        made_up(tests=[test])

@@ -17,7 +17,7 @@ def unrun() -> list[ClaimResult]:
     return [answer(claim, []) for claim in claims()]
 
 
-def test_the_chosen_claims_stand_in_their_order_with_their_commands(
+def test_chosen_claims_stand_in_order_with_their_commands(
     unrun: list[ClaimResult],
 ) -> None:
     page = findings_page(unrun)
@@ -85,6 +85,6 @@ def test_whatever_else_is_contradicted_has_a_line(unrun: list[ClaimResult]) -> N
     assert "tanh minus relu: -1 (-1.09 to -0.912)" in lines[0]
 
 
-def test_a_chosen_claim_that_does_not_exist_is_one_sentence(unrun: list[ClaimResult]) -> None:
+def test_an_unknown_chosen_claim_is_named(unrun: list[ClaimResult]) -> None:
     with pytest.raises(InputError, match=r"findings.yaml names figure3, which is not a claim"):
         findings_page([each for each in unrun if each.claim.name != "figure3"])

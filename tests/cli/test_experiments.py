@@ -36,7 +36,7 @@ def name(*overrides: str) -> str:
 
 
 @pytest.mark.process
-def test_one_definition_of_a_run_serves_all_that_quote_it() -> None:
+def test_quoted_experiments_are_the_same_run() -> None:
     for quoting, defining in SAME_RUN.items():
         assert name(f"experiment={quoting}") == name(f"experiment={defining}"), quoting
     assert len({name(f"experiment={own}") for own in OWN}) == len(OWN)
@@ -44,9 +44,7 @@ def test_one_definition_of_a_run_serves_all_that_quote_it() -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("experiment", OWN)
-def test_every_experiment_runs_end_to_end_at_the_smoke_size(
-    experiment: str, tmp_path: Path
-) -> None:
+def test_every_experiment_runs_at_smoke_size(experiment: str, tmp_path: Path) -> None:
     config = compose_config(
         f"experiment={experiment}",
         "debug=smoke",

@@ -95,7 +95,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Clone:
 
 
 @pytest.mark.process
-def test_a_bare_repro_gives_the_pinned_bytes_and_a_second_one_does_nothing(made: Clone) -> None:
+def test_repro_gives_the_pinned_bytes_once(made: Clone) -> None:
     assert (made.root / "dvc.lock").read_bytes() == (ROOT / "dvc.lock").read_bytes()
     again = made.good("dvc", "repro")
     assert again.count("didn't change, skipping") == 4
@@ -146,17 +146,13 @@ def test_the_statistics_too_are_those_that_are_pinned(whole: Path) -> None:
 
 VICTIMS = [
     "data/raw/miniature/ILSVRC2012_img_train.tar",
-    "data/raw/miniature/ILSVRC2012_devkit_t12.tar.gz",
     "data/prepared/miniature/train/shard-00002.bin",
-    "data/prepared/miniature/val/index.npy",
-    "data/prepared/miniature/manifest.json",
     "data/statistics/miniature/mean.npy",
-    "data/statistics/miniature/statistics.json",
 ]
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_a_flipped_byte_is_found_and_named_though_time_and_size_stay(
+def test_a_flipped_byte_is_found_and_named(
     victim: str, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, cached = whole / victim, tmp_path / "cache" / "files" / "md5" / "00" / "11"
@@ -191,7 +187,7 @@ def test_the_cache_is_where_dvc_has_it(made: Clone, tmp_path: Path) -> None:
     assert VERIFY.cache(tmp_path) == tmp_path / ".dvc" / "cache"  # no checkout of DVC's
 
 
-def test_a_missing_file_is_named_with_what_brings_it_back(whole: Path) -> None:
+def test_a_missing_file_is_named_with_its_remedy(whole: Path) -> None:
     path = whole / "data/statistics/miniature/mean.npy"
     path.rename(path.with_suffix(".away"))
     big = whole / "pipelines" / "imagenet" / "dvc.lock"
@@ -210,7 +206,7 @@ def test_a_missing_file_is_named_with_what_brings_it_back(whole: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_damaged_archive_is_made_again_and_a_wrong_generator_does_not_pass(
+def test_a_wrong_generator_does_not_pass(
     tmp_path: Path,
 ) -> None:
     here = clone(tmp_path / "clone")
@@ -224,9 +220,7 @@ def test_a_damaged_archive_is_made_again_and_a_wrong_generator_does_not_pass(
 
 
 @pytest.mark.slow
-def test_prepared_shards_go_through_a_remote_to_a_fresh_clone_that_trains(
-    made: Clone, tmp_path: Path
-) -> None:
+def test_a_fresh_clone_trains_on_pulled_shards(made: Clone, tmp_path: Path) -> None:
     store = tmp_path / "store"
     made.good("dvc", "remote", "add", "--default", "store", str(store))
     made.good("dvc", "remote", "modify", "store", "verify", "true")

@@ -1,8 +1,8 @@
 """Damages JPEG files, indexes and shards at random and reads them as training does; run by
 test_fuzz.py.
 
-`fuzz_reader.py PREPARED WORK COUNT SEED [LIBRARY]`: COUNT mutants of each kind, made from a
-prepared folder, which lies there as it was, in WORK; LIBRARY: the C library to read by. A mutant
+`fuzz_reader.py PREPARED WORK COUNT SEED`: COUNT mutants of each kind, made from a
+prepared folder, which lies there as it was, in WORK. A mutant
 that takes a minute ends the process with its stack, a crash does too, and so does any error but
 InputError. Prints what came out, as JSON."""
 
@@ -28,7 +28,6 @@ from rectifiers.data.imagenet.shards import ShardSplit
 from rectifiers.data.imagenet.source import imagenet
 from rectifiers.data.imagenet.store import INDEX, read_manifest
 from rectifiers.data.transforms import Geometry, Plan, Reader, apply_plan, center_plan
-from rectifiers.runtime.compiling import Library
 from rectifiers.runtime.errors import InputError
 
 GEOMETRY = Geometry(40, 32, flip=False)
@@ -158,11 +157,9 @@ class Damaged:
         return "refused" if outcomes["refused"] else "read"
 
 
-def main(prepared: Path, work: Path, count: int, seed: int, library: Path | None) -> None:
+def main(prepared: Path, work: Path, count: int, seed: int) -> None:
     faulthandler.enable()
-    if library is not None:
-        Library.path = property(lambda _: library)  # type: ignore[assignment]
-        assert jpeg.unavailable_reason() is None, jpeg.unavailable_reason()
+    assert jpeg.unavailable_reason() is None, jpeg.unavailable_reason()
     kinds: dict[str, Callable[[np.random.Generator], str]] = {
         "image": Images(prepared, work).read,
         "index": Damaged(prepared, work, "train/index.npy", head=128).read,
@@ -182,5 +179,4 @@ def main(prepared: Path, work: Path, count: int, seed: int, library: Path | None
 
 
 if __name__ == "__main__":
-    places, numbers, library = map(Path, sys.argv[1:3]), map(int, sys.argv[3:5]), sys.argv[5:]
-    main(*places, *numbers, Path(library[0]) if library else None)
+    main(*map(Path, sys.argv[1:3]), *map(int, sys.argv[3:5]))

@@ -64,7 +64,7 @@ def test_the_archives_are_those_of_torchvision() -> None:
     assert [sum(images) for images in zip(*IMAGES.values(), strict=True)] == [9469, 3925]
 
 
-def test_a_folder_has_the_hash_of_the_same_folder_of_images(root: Path) -> None:
+def test_a_folder_has_the_hash_of_data_folder(root: Path) -> None:
     source = imagenette(str(root))
     assert source.digest == folder(str(root)).digest
     assert source.classes == WNIDS
@@ -82,9 +82,7 @@ def test_a_whole_archive_is_unpacked_where_that_is_allowed(archive: Path) -> Non
 
 
 @pytest.mark.parametrize("download", [False, True])
-def test_an_archive_with_another_md5_is_refused_and_left_as_it_is(
-    archive: Path, download: bool
-) -> None:
+def test_an_archive_with_another_md5_is_refused(archive: Path, download: bool) -> None:
     body = archive.read_bytes()
     damaged = body[:-1] + bytes([body[-1] ^ 1])
     archive.write_bytes(damaged)
@@ -94,39 +92,22 @@ def test_an_archive_with_another_md5_is_refused_and_left_as_it_is(
     assert list(archive.parent.iterdir()) == [archive]
 
 
-def one_of(root: Path, place: str) -> Path:
-    return next((root / place).iterdir())
-
-
 CHURCH = "n03028079"
 CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a class is missing": (
-        lambda root: [shutil.rmtree(root / part / CHURCH) for part in ("train", "val")],
-        f"it has no class {CHURCH}",
-    ),
-    "a class is missing in val": (
-        lambda root: shutil.rmtree(root / "val" / CHURCH),
-        f"val/{CHURCH} has 0 images and not 1",
-    ),
+    "a class is missing": (lambda root: shutil.rmtree(root / "val" / CHURCH), "0 images and not 1"),
     "a class too many": (
         lambda root: shutil.copytree(root / "train" / CHURCH, root / "train" / "n99999999"),
-        "it has a class n99999999",
+        "n99999999",
     ),
     "an image is missing": (
-        lambda root: one_of(root, f"train/{CHURCH}").unlink(),
-        f"train/{CHURCH} has 1 images and not 2",
+        lambda root: next((root / "train" / CHURCH).iterdir()).unlink(),
+        "1 images and not 2",
     ),
     "an image of another class": (
-        lambda root: (root / "val" / CHURCH / f"{CHURCH}_3.JPEG").rename(
+        lambda root: next((root / "val" / CHURCH).iterdir()).rename(
             root / "val" / CHURCH / "n01440764_3.JPEG"
         ),
         "n01440764_3.JPEG has another name",
-    ),
-    "other images": (
-        lambda root: (root / "val" / CHURCH / f"{CHURCH}_3.JPEG").rename(
-            root / "val" / CHURCH / "a.jpg"
-        ),
-        "a.jpg has another name",
     ),
     "a third split": (lambda root: shutil.copytree(root / "val", root / "test"), "it has a test/"),
 }
@@ -146,7 +127,7 @@ def test_other_photographs_are_refused_in_one_sentence(
     assert not recwarn.list
 
 
-def test_the_size_of_the_archive_is_not_part_of_the_run_id() -> None:
+def test_the_archives_size_is_not_hashed() -> None:
     small, full = (
         science(compose_config("data=imagenette", f"data.size={size}"))
         for size in ("160px", "full")
@@ -159,9 +140,7 @@ def test_the_size_of_the_archive_is_not_part_of_the_run_id() -> None:
     [
         ("data.size=224px", "data.size=224px"),
         ("data.resize_px=111", "data.crop_px=112 is larger than data.resize_px=111"),
-        ("data.scale_jitter_px=[111,256]", r"data.scale_jitter_px=\[111, 256\]"),
         ("data.dense_scales_px=[96,128]", r"scales \[96, 128\] .*from data.crop_px=112"),
-        ("data.view_scales_px=[96,128]", r"scales \[96, 128\] .*from data.crop_px=112"),
     ],
 )
 def test_a_size_that_does_not_fit_is_refused(override: str, key: str) -> None:

@@ -47,7 +47,7 @@ def test_whole_images_are_accepted(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(WHOLE.keys() - {"with bytes appended"}))
-@pytest.mark.parametrize("share", [0, 0.01, 0.5, 0.9])
+@pytest.mark.parametrize("share", [0, 0.9])
 def test_a_file_that_is_cut_short_is_noticed(kind: str, share: float) -> None:
     body = WHOLE[kind][: int(len(WHOLE[kind]) * share)]
     assert unreadable_reason(body)
@@ -70,11 +70,11 @@ def test_a_file_that_is_cut_short_is_noticed(kind: str, share: float) -> None:
         (WHOLE["PNG"].replace(b"IHDR\x00", b"IHDR\x01"), "cannot identify image file"),
     ],
 )
-def test_what_is_no_usable_image_is_refused_by_its_header(body: bytes, reason: str) -> None:
+def test_unusable_images_are_refused_by_header(body: bytes, reason: str) -> None:
     assert re.search(reason, unreadable_reason(body) or "")
 
 
-def test_a_png_with_a_wrong_byte_anywhere_is_decoded_to_see_whether_it_can_be_read() -> None:
+def test_a_png_is_decoded_to_find_damage() -> None:
     body = WHOLE["PNG"]
     noticed = 0
     for place in range(8, len(body), 97):
@@ -119,9 +119,7 @@ def look(root: Path, *, skip_bad: bool = False) -> Source:
     return folder(str(root)).inspected(root.parent / "cache", skip_bad=skip_bad)
 
 
-def test_a_second_look_opens_no_file_and_gives_the_same_hash(
-    photos: Path, opened: list[str]
-) -> None:
+def test_a_second_look_opens_no_file(photos: Path, opened: list[str]) -> None:
     first = look(photos).digest
     assert len(opened) == 16
     assert first == folder(str(photos)).digest
@@ -148,8 +146,9 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("part", ["train", "val"])
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize(
+    ("part", "change"), zip(["train", "val"] * 3, CHANGES.values(), strict=False), ids=CHANGES
+)
 def test_a_changed_added_or_removed_file_changes_the_hash(
     photos: Path, opened: list[str], part: str, change: Callable[[Path], object]
 ) -> None:
@@ -162,7 +161,7 @@ def test_a_changed_added_or_removed_file_changes_the_hash(
     assert second == folder(str(photos)).digest
 
 
-def test_a_file_that_has_just_changed_is_looked_at_again(
+def test_a_recent_file_is_inspected_again(
     photos: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(images, "SETTLED_NS", 3600 * 10**9)
@@ -173,13 +172,7 @@ def test_a_file_that_has_just_changed_is_looked_at_again(
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [
-        lambda body: b"",
-        lambda body: body[:-20],
-        lambda body: b"[" * 100_000,
-        lambda body: b"[1]",
-    ],
+    "damage", [lambda body: body[:-20], lambda body: b"[" * 100_000, lambda body: b"[1]"]
 )
 def test_a_damaged_memory_is_made_again(
     photos: Path, opened: list[str], damage: Callable[[bytes], bytes]
@@ -195,7 +188,7 @@ def test_a_damaged_memory_is_made_again(
     assert opened == []
 
 
-def test_a_new_class_changes_the_hash_of_files_that_did_not_change(photos: Path) -> None:
+def test_a_new_class_changes_the_hash(photos: Path) -> None:
     (photos / "val" / "a").rename(photos / "val" / "z")
     (photos / "train" / "a").rename(photos / "train" / "z")
     look(photos)
@@ -231,11 +224,10 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "build", lambda *_: pytest.fail("the run was built"))
 
 
-@pytest.mark.parametrize("part", ["train", "val"])
 @pytest.mark.parametrize(
-    "damage", [lambda body: b"", lambda body: body[:-30], lambda body: b"<html>"]
+    ("part", "damage"), [("train", lambda body: b""), ("val", lambda body: body[:-30])]
 )
-def test_an_image_that_cannot_be_read_is_met_before_training(
+def test_unreadable_images_are_met_before_training(
     photos: Path, part: str, damage: Callable[[bytes], bytes], no_training: None
 ) -> None:
     for name in ("1.jpg", "2.jpg"):
@@ -252,7 +244,7 @@ def test_an_image_that_cannot_be_read_is_met_before_training(
             train(config, {})
 
 
-def test_with_skip_a_bad_training_image_is_named_at_the_start_and_one_of_validation_is_refused(
+def test_skipping_is_for_training_images_alone(
     photos: Path,
 ) -> None:
     (photos / "train" / "b" / "2.jpg").write_bytes(b"")

@@ -76,7 +76,7 @@ def test_answers_on_other_images_are_not_paired(
     assert compare(pair[0], other)["results"]["dense"]["paired"] is None
 
 
-def test_errors_of_images_that_chose_and_of_others_have_no_difference(
+def test_validation_and_test_errors_have_no_difference(
     pair: tuple[Record, Record],
 ) -> None:
     as_the_paper = {

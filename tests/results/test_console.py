@@ -31,7 +31,7 @@ def row(text: str, first: str) -> list[str]:
     return re.split(r" {2,}", line.strip())
 
 
-def test_every_number_stands_with_its_n_interval_and_the_papers_beside_it() -> None:
+def test_numbers_stand_with_interval_and_paper() -> None:
     text = printed(training(**WHOLE))
     assert row(text, "center") == ["center", "2.00", "1.06 to 3.76", "0.00", "450 of val"]
     assert row(text, "conv1")[:4] == ["conv1", "0.300", "0.050", "0.596"]
@@ -43,7 +43,7 @@ def test_every_number_stands_with_its_n_interval_and_the_papers_beside_it() -> N
     assert "2,200 training images a second" in text
 
 
-def test_a_slope_is_a_bar_and_the_papers_a_mark_on_the_same_scale() -> None:
+def test_slopes_are_bars_with_the_papers_mark() -> None:
     assert bar(0.25, 0.5, 0.0, 0.5) == "=" * 18 + " " * 18 + "o"
     assert bar(0.5, 0.25, 0.0, 0.5) == "=" * 18 + "o" + "=" * 17
     assert bar(-0.25, None, -0.25, 0.5) == ""

@@ -57,7 +57,7 @@ def test_diverged_variants_are_kept_and_equal_losses_are_one_row(tmp_path: Path)
     assert {(row["seed"], row["center_error_pct"]) for row in rows[:2]} == {("3", "")}
 
 
-def test_every_measured_variant_is_of_one_configuration_of_its_data_and_rounds_otherwise() -> None:
+def test_every_variant_has_one_configuration_and_rounds_differently() -> None:
     measured = list(csv.DictReader((ROOT / "results" / FILE).open()))
     runs = {
         "digits8": ("experiment=claim/learned_slope", "activation=prelu"),

@@ -1,7 +1,6 @@
 """Tables from records made up so that every number is known."""
 
 import functools
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -61,7 +60,7 @@ def row(document: str, start: str) -> str:
     return next(line for line in document.splitlines() if line.startswith(f"| {start}"))
 
 
-def test_a_row_has_the_papers_value_ours_with_interval_and_n_and_the_difference() -> None:
+def test_a_row_compares_our_error_with_the_papers() -> None:
     errors = (33.0, 34.0, 35.0)  # mean 34, std 1, t = 4.303: +- 2.48
     document = render_markdown([record("table2/relu", i, e) for i, e in enumerate(errors)])
     assert (
@@ -127,7 +126,7 @@ def test_arms_are_compared_by_seed_and_by_image(data: str) -> None:
         ("protocols.ten_view", result(450, 500)),
     ],
 )
-def test_what_is_smaller_than_the_paper_is_not_held_against_it(key: str, value: Any) -> None:
+def test_smaller_runs_are_not_compared_with_the_paper(key: str, value: Any) -> None:
     whole = [record("table2/relu", s, 10.0) for s in (0, 1)]
     same = {"protocols.ten_view.settings": whole[0].protocols["ten_view"].settings}
     smaller = [altered(each, {key: value} | same) for each in whole]
@@ -235,7 +234,7 @@ def test_slopes_sizes_and_curves_stand_beside_the_papers() -> None:
     assert row(document.partition("## Figure 3")[2], "2 |") == "| 2 | 95.00 (n = 1) | - |"
 
 
-def test_an_ensemble_has_its_row_and_is_not_subtracted_from_a_test_set() -> None:
+def test_an_ensemble_has_its_row() -> None:
     parts = [
         record(f"table6/a_{name}", 0, 24.0, protocol="dense_multi_scale")
         for name in ("relu", "prelu")
@@ -248,17 +247,6 @@ def test_an_ensemble_has_its_row_and_is_not_subtracted_from_a_test_set() -> None
         "| dense_multi_scale | - | 24.00 (n = 1) | - |"
     )
     assert "| 4.94 | 12.00 (n = 1) | - |" in render_markdown([whole])
-
-
-@pytest.mark.process
-def test_the_committed_tables_are_what_the_committed_records_say() -> None:
-    code = (
-        "import sys; sys.argv = ['report', 'tables', '--check']; sys.path.insert(0, "
-        "'scripts'); import report; "
-    )
-    code += "report.main(); assert 'torch' not in sys.modules and 'hydra' not in sys.modules"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 def test_every_committed_record_belongs_into_a_table() -> None:

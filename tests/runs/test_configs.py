@@ -240,9 +240,7 @@ def test_an_unknown_setting_names_those_that_exist() -> None:
         ("runs.test_configs.of_units", "LeakyReLU(negative_slope=32)"),
     ],
 )
-def test_an_activation_has_its_own_settings_and_channels_only_where_it_asks_for_them(
-    target: str, made: str
-) -> None:
+def test_activations_get_channels_where_they_ask(target: str, made: str) -> None:
     factory = import_function("activation", {"_target_": target})
     assert describe(factory(32)).startswith(made)
 

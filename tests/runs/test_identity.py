@@ -91,14 +91,14 @@ def test_what_cannot_does_not(override: str) -> None:
     assert name(override) == name()
 
 
-def test_the_fastest_way_is_one_run_whatever_else_is_asked_of_the_hardware() -> None:
+def test_fast_runs_are_one_run_on_any_hardware() -> None:
     fast = name("trainer=gpu", "fast=true")
     assert fast == name("trainer=ddp", "fast=true", "trainer.precision=bf16-mixed", "compile=false")
     assert fast != name("trainer=gpu", "trainer.precision=bf16-mixed", "compile=true")
     assert "fast" not in science(compose_config())["compute"]
 
 
-def test_where_data_lies_is_not_science_but_what_it_holds_is() -> None:
+def test_content_of_data_counts_and_not_its_place() -> None:
     here = name("data=folder", "data.content=abc", "data.root=here")
     assert here == name("data=folder", "data.content=abc", "data.root=there")
     assert here != name("data=folder", "data.content=abd", "data.root=here")
@@ -116,7 +116,7 @@ def test_how_data_were_prepared_is_not_science() -> None:
         assert name("data=imagenet", "data.content=abc", override) == plain
 
 
-def test_xavier_forward_and_lecun_are_one_rule_and_one_run() -> None:
+def test_xavier_forward_and_lecun_are_one_run() -> None:
     assert name("init=xavier_forward") == name("init=lecun")
 
 
@@ -128,7 +128,7 @@ def test_names_are_stable_across_versions() -> None:
     )
 
 
-def test_leaving_keys_out_touches_neither_the_original_nor_what_is_not_there() -> None:
+def test_without_leaves_the_original_alone() -> None:
     config = {"a": {"b": {"c": 1, "d": 2}, "e": None}, "f": 3}
     assert without(config, ("a.b.c", "a.x.y", "a.e.z", "g")) == {
         "a": {"b": {"d": 2}, "e": None},

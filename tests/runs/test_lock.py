@@ -45,7 +45,7 @@ def test_a_killed_holders_child_does_not_hold_the_run(tmp_path: Path) -> None:
         os.kill(child, signal.SIGKILL)
 
 
-def test_a_lock_that_is_a_symbolic_link_is_neither_followed_nor_truncated(tmp_path: Path) -> None:
+def test_a_lock_never_follows_a_symbolic_link(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("words")
     (tmp_path / ".locks").mkdir()

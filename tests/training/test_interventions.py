@@ -46,7 +46,7 @@ def parts(rule: Any = he) -> tuple[Any, Any]:
     return module, SimpleNamespace(datamodule=data, optimizers=[optimizer], images=images)
 
 
-def test_dead_units_get_new_weights_that_change_no_score_at_first() -> None:
+def test_revived_units_change_no_score_at_first() -> None:
     module, trainer = parts()
     head = module.network.head
     with torch.no_grad():
@@ -194,7 +194,7 @@ class Cut(BaseException):
     ],
 )
 @pytest.mark.parametrize("after", [12, 25])
-def test_an_interrupted_run_with_an_intervention_ends_with_the_same_bits(
+def test_interrupted_interventions_end_with_equal_bits(
     tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], after: int
 ) -> None:
     asked = (*RELU, *given, "checkpoint.every_n_steps=4")
@@ -216,35 +216,16 @@ def test_an_interrupted_run_with_an_intervention_ends_with_the_same_bits(
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("option", "key"),
     [
-        (
-            ("callbacks=revive_dead",),
-            r"after_epoch=10 is not before the end of the run, trainer\.max_epochs=3",
-        ),
-        (
-            ("callbacks=redraw_layers", "callbacks.redraw_layers.after_epoch=0"),
-            r"callbacks\.redraw_layers\.after_epoch=0: ",
-        ),
-        (
-            ("callbacks=redraw_layers", "callbacks.redraw_layers.factor=1"),
-            r"callbacks\.redraw_layers\.factor=1: .*greater than 1",
-        ),
-        (
-            ("callbacks=greedy",),
-            r"max_epochs=3 is less than 2 hidden layers times callbacks\.greedy\.epochs_a_layer=5",
-        ),
-        (
-            ("callbacks=revive_dead", "callbacks.revive_dead.after_epoch=soon"),
-            r"callbacks\.revive_dead\.after_epoch=soon: ",
-        ),
+        ("revive_dead", r"after_epoch=10 .*trainer\.max_epochs=3"),
+        ("redraw_layers callbacks.redraw_layers.factor=1", r"callbacks\.redraw_layers\.factor=1"),
+        ("greedy", r"max_epochs=3 .*callbacks\.greedy\.epochs_a_layer=5"),
     ],
 )
-def test_interventions_refuse_unusable_settings_in_one_sentence(
-    tiny, given: tuple[str, ...], sentence: str
-) -> None:
-    with pytest.raises(InputError, match=sentence):
-        train(tiny(*RELU[:2], *given), {})
+def test_unusable_settings_of_interventions_are_named(tiny, option: str, key: str) -> None:
+    with pytest.raises(InputError, match=key):
+        train(tiny(*RELU[:2], *f"callbacks={option}".split()), {})
 
 
 def test_greedy_refuses_several_processes() -> None:

@@ -3,6 +3,7 @@
 import csv
 import os
 import random
+import shutil
 import signal
 import threading
 import time
@@ -13,13 +14,11 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from PIL import Image
 from pytorch_lightning.callbacks import Callback
 
 from conftest import TINY, compose_config, numbers, same_bits
 from made_up import altered
-from photos import jpeg, photo
-from processes import alone, start, wait_for
+from photos import write_folder
 from rectifiers.data.datamodule import TrainDataset
 from rectifiers.evaluation.counters import Errors
 from rectifiers.evaluation.result import Result
@@ -76,7 +75,7 @@ def test_a_run_leaves_its_whole_story(tiny) -> None:
     assert record.images_per_second > 0
 
 
-def test_a_finished_run_is_tested_on_images_that_chose_nothing(tiny) -> None:
+def test_held_out_images_test_a_finished_run(tiny) -> None:
     record = train(tiny("data.protocol=held_out"), CHOICES).record
     assert record.images.model_dump() == {"train": 1077, "val": 270, "test": 450}
     assert {(result.split, result.num_images) for result in record.protocols.values()} == {
@@ -91,9 +90,7 @@ def test_a_finished_run_is_tested_on_images_that_chose_nothing(tiny) -> None:
     assert papers.provenance.statistics != record.provenance.statistics
 
 
-def test_a_run_bears_the_name_of_the_module_that_was_given_instead_of_the_options(
-    tiny, capsys
-) -> None:
+def test_a_run_names_the_module_given_by_target(tiny, capsys) -> None:
     own = tiny("activation=relu", "trainer.max_epochs=1").replaced(
         {"activation._target_": "torch.nn.LeakyReLU"}
     )
@@ -131,7 +128,7 @@ def test_what_exists_is_not_run_again(tiny) -> None:
     assert first.path.stat().st_mtime_ns == stamp
 
 
-def test_rerun_keeps_the_old_run_and_gives_the_same_bits(tiny) -> None:
+def test_rerun_archives_the_old_run_with_equal_bits(tiny) -> None:
     first = train(tiny(), CHOICES)
     kept = weights(first)
     second = train(tiny("rerun=true"), CHOICES)
@@ -147,7 +144,7 @@ def test_rerun_keeps_the_old_run_and_gives_the_same_bits(tiny) -> None:
     ]
 
 
-def test_a_protocol_asked_for_later_is_added_without_training(tiny) -> None:
+def test_a_later_protocol_is_added_without_training(tiny) -> None:
     first = train(tiny("evaluation=[center]"), CHOICES)
     kept = weights(first)
     second = train(tiny("evaluation=[ten_view]"), CHOICES)
@@ -160,7 +157,7 @@ def test_a_protocol_asked_for_later_is_added_without_training(tiny) -> None:
     assert whole["protocols"] == numbers(second.record)["protocols"]
 
 
-def test_a_protocol_added_later_leaves_what_is_said_of_the_training(tiny) -> None:
+def test_an_added_protocol_leaves_the_training_facts(tiny) -> None:
     first = train(tiny("evaluation=[center]"), CHOICES)
     changing = ("record.json", "metrics.csv")  # which have the results
     files = {p.name: p.read_bytes() for p in first.path.parent.iterdir() if p.name not in changing}
@@ -223,37 +220,25 @@ def test_a_rerun_that_cannot_be_built_moves_nothing(tiny, monkeypatch: pytest.Mo
     assert first.path.exists()
 
 
-@pytest.mark.parametrize(
-    ("content", "error"),
-    [
-        ({}, r"last\.ckpt cannot be read as a checkpoint"),
-        ([1], r"last\.ckpt cannot be read as a checkpoint"),
-        ({"state_dict": {}, "rectifiers": {}}, r"last\.ckpt cannot be read as a checkpoint"),
-        (
-            "other network",
-            "the weights are of another network: network.head.fc_1.bias is not in it there",
-        ),
-    ],
-)
-def test_a_checkpoint_that_is_none_is_one_sentence(tiny, content: object, error: str) -> None:
+def test_an_unusable_checkpoint_is_refused_and_kept(tiny) -> None:
     first = train(tiny(), CHOICES)
     last = first.path.parent / "last.ckpt"
-    if content == "other network":
-        AtomicCheckpointIO().save_checkpoint(
-            {**torch.load(last, weights_only=True), "state_dict": {}}, last
-        )
-        (last.parent / "previous.ckpt").unlink()
-    else:
-        torch.save(content, last)
+    whole = torch.load(last, weights_only=True)
     first.path.unlink()
-    with pytest.raises(InputError, match=error):
+    last.write_bytes(last.read_bytes()[:1000])
+    with pytest.raises(
+        InputError, match=r"last\.ckpt cannot be read as a checkpoint .*; remove it"
+    ):
+        train(tiny(), CHOICES)
+    assert last.stat().st_size == 1000
+    AtomicCheckpointIO().save_checkpoint({**whole, "state_dict": {}}, last)
+    (last.parent / "previous.ckpt").unlink(missing_ok=True)
+    with pytest.raises(InputError, match="the weights are of another network"):
         train(tiny(), CHOICES)
 
 
 @pytest.mark.process
-def test_reported_errors_are_of_the_precision_of_the_training(
-    tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tests_run_at_the_precision_of_training(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = []
 
     def spy(network: torch.nn.Module, *_: object, **__: object) -> Result:
@@ -264,19 +249,16 @@ def test_reported_errors_are_of_the_precision_of_the_training(
         )
 
     monkeypatch.setattr("rectifiers.training.recording.evaluate", spy)
-    for precision in ("32-true", "bf16-mixed", "64-true"):
+    for precision in ("bf16-mixed", "64-true"):
         train(tiny(f"trainer.precision={precision}", "evaluation=[center]"), CHOICES)
         train(
             tiny(f"trainer.precision={precision}", "evaluation=[ten_view]"), CHOICES
         )  # from the checkpoint
-    assert kinds == [torch.float32] * 2 + [torch.bfloat16] * 2 + [torch.float64] * 2
+    assert kinds == [torch.bfloat16] * 2 + [torch.float64] * 2
 
 
-@pytest.mark.parametrize("model", [(), ("model.norm=batch",)])
-def test_the_same_seed_gives_the_same_bits_with_no_and_with_two_workers(
-    tiny, tmp_path: Path, model: tuple
-) -> None:
-    model = (*model, "trainer.max_epochs=2")
+def test_workers_change_no_bit_and_seeds_do(tiny, tmp_path: Path) -> None:
+    model = ("model.norm=batch", "trainer.max_epochs=2")
     alone = train(tiny(*model), CHOICES)
     helped = train(tiny("data.num_workers=2", f"runs_dir={tmp_path}/other", *model), CHOICES)
     assert helped.record.run == alone.record.run
@@ -311,9 +293,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return outcome
 
 
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.process)])
-@pytest.mark.parametrize("after", [1, 2, 3, 5])
-def test_a_run_cut_and_continued_equals_one_that_was_not(
+@pytest.mark.parametrize(
+    ("after", "workers"), [(1, 0), (3, 0), (5, 0), pytest.param(2, 2, marks=pytest.mark.process)]
+)
+def test_a_resumed_run_has_equal_bits(
     tiny, whole: Outcome, tmp_path: Path, monkeypatch, after: int, workers: int
 ) -> None:
     options = (*DROPS, f"data.num_workers={workers}")
@@ -335,20 +318,7 @@ def test_a_run_cut_and_continued_equals_one_that_was_not(
     assert numbers(whole.record) == numbers(continued.record)
 
 
-@pytest.mark.process
-def test_ctrl_c_stops_at_once_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    process = start(alone(tmp_path, *TINY, "trainer.max_epochs=400"))
-    wait_for(lambda: list(tmp_path.glob("runs/*/metrics.csv")), process)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "stopped by SIGINT after step " in err
-    assert "Traceback" not in err
-    assert not list(tmp_path.glob("runs/*/record.json"))
-    assert list(tmp_path.glob("runs/*/last.ckpt"))
-
-
-def test_a_loss_that_is_not_finite_is_recorded_with_layer_and_step(tiny) -> None:
+def test_divergence_is_recorded_with_layer_and_step(tiny) -> None:
     outcome = train(tiny("optim.lr=1e6", "activation=relu"), CHOICES)
     assert outcome.record.status == "diverged"
     where = outcome.record.diverged
@@ -405,7 +375,7 @@ def test_a_drop_divides_every_groups_rate_by_the_factor(tiny) -> None:
     )
 
 
-def test_a_run_goes_on_from_a_checkpoint_of_older_code_and_names_both(tiny) -> None:
+def test_a_record_names_the_code_of_both_parts(tiny) -> None:
     first = train(tiny(), CHOICES)
     first.path.unlink()
     last = first.path.parent / "last.ckpt"
@@ -416,25 +386,17 @@ def test_a_run_goes_on_from_a_checkpoint_of_older_code_and_names_both(tiny) -> N
     assert train(tiny(), CHOICES).record.codes == ["000000000000", code_fingerprint()]
 
 
-@pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
-def test_precision_is_another_run_and_works(tiny, precision: str) -> None:
-    plain, other = train(tiny(), CHOICES), train(tiny(f"trainer.precision={precision}"), CHOICES)
-    assert other.record.run != plain.record.run
-    assert other.record.protocols["center"].top1_error_pct < 60
-    dtype = torch.float64 if precision == "64-true" else torch.float32
-    assert {v.dtype for v in weights(other).values() if v.is_floating_point()} - {
-        torch.float64
-    } <= {torch.float32}
-    assert weights(other)["network.head.fc_1.weight"].dtype == dtype
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("64-true", torch.float64), ("bf16-mixed", torch.float32)]
+)
+def test_a_run_trains_at_any_precision(tiny, precision: str, dtype: torch.dtype) -> None:
+    outcome = train(tiny(f"trainer.precision={precision}"), CHOICES)
+    assert outcome.record.protocols["center"].top1_error_pct < 60
+    assert weights(outcome)["network.head.fc_1.weight"].dtype == dtype
 
 
-def test_data_that_is_not_what_the_configuration_pins_is_refused(tiny, tmp_path: Path) -> None:
-    for place in (
-        tmp_path / "photos" / part / group for part in ("train", "val") for group in "ab"
-    ):
-        place.mkdir(parents=True)
-        for i in range(8):
-            Image.new("RGB", (12, 12), (i, 0, 0)).save(place / f"{i}.png")
+def test_data_with_another_hash_are_refused(tiny, tmp_path: Path) -> None:
+    write_folder(tmp_path / "photos")
     options = (
         "data=folder",
         f"data.root={tmp_path}/photos",
@@ -444,7 +406,7 @@ def test_data_that_is_not_what_the_configuration_pins_is_refused(tiny, tmp_path:
     first = train(tiny(*options), CHOICES)
     pin = first.record.science["data"]["content"]
     assert not train(tiny(*options, f"data.content={pin}"), CHOICES).fresh
-    Image.new("RGB", (12, 12), (9, 9, 9)).save(tmp_path / "photos" / "train" / "a" / "0.png")
+    shutil.copy(tmp_path / "photos/train/b/1.jpg", tmp_path / "photos/train/a/0.jpg")
     with pytest.raises(
         InputError, match=rf"data\.content={pin} is not the hash of the data, which is"
     ):
@@ -466,7 +428,7 @@ def test_hardware_that_is_not_there_is_a_sentence(tiny) -> None:
 
 
 @pytest.mark.process
-def test_a_vector_preprocess_needs_a_network_that_takes_vectors(tiny, tmp_path: Path) -> None:
+def test_a_vector_preprocess_needs_a_vector_network(tiny, tmp_path: Path) -> None:
     reduced = train(tiny("preprocess=pca_reduce", "preprocess.k=20"), CHOICES)
     assert reduced.record.init_report[0].fan_in == 20
     with pytest.raises(
@@ -497,10 +459,7 @@ def process_state() -> dict:
     }
 
 
-@pytest.mark.parametrize(
-    "logger",
-    ["csv", *(pytest.param(name, marks=pytest.mark.process) for name in ("none", "wandb"))],
-)
+@pytest.mark.parametrize("logger", ["csv", pytest.param("wandb", marks=pytest.mark.process)])
 def test_a_run_leaves_the_process_as_it_found_it(tiny, logger: str) -> None:
     train(
         tiny("trainer.max_epochs=1", "seed=9"), CHOICES
@@ -534,22 +493,13 @@ def test_float32_is_float32_while_a_run_lasts(tiny, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.filterwarnings("ignore:.*takes its place")
-def test_a_training_image_that_is_skipped_by_choice_stands_in_the_record(
-    tiny, tmp_path: Path
-) -> None:
-    for part in ("train", "val"):
-        for group in "ab":
-            (tmp_path / "photos" / part / group).mkdir(parents=True)
-            for i in range(4):
-                (tmp_path / "photos" / part / group / f"{i}.jpg").write_bytes(
-                    jpeg(photo(20, 24, i))
-                )
+def test_skipped_training_images_stand_in_the_record(tiny, tmp_path: Path) -> None:
+    write_folder(tmp_path / "photos")
     (tmp_path / "photos" / "train" / "a" / "1.jpg").write_bytes(b"broken")
     asked = (
         "data=folder",
         f"data.root={tmp_path}/photos",
         "data.batch_size=8",
-        "data.color_sigma=0.1",
     )
     with pytest.raises(InputError, match=r"1\.jpg cannot be read as an image"):
         train(tiny(*asked), {})
@@ -559,12 +509,13 @@ def test_a_training_image_that_is_skipped_by_choice_stands_in_the_record(
     ]
 
 
-def test_a_process_that_loads_images_and_hangs_ends_the_run_with_a_sentence(
-    tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hanging_loader_ends_the_run(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TrainDataset, "__getitems__", lambda self, items: time.sleep(60))
     with pytest.raises(InputError, match=r"timeout_s=1 went by .* the same command goes on"):
         train(tiny("data.num_workers=1", "timeout_s=1"), CHOICES)
+
+
+MINI = ("model=mini", "data=digits8", "optim=plain", "evaluation=[center]", "logger=none")
 
 
 class Built(Callback):
@@ -587,19 +538,11 @@ def test_the_step_is_fused_where_that_is_asked_for(tiny, fused: bool) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("last_before", "last"), [(False, True), (True, False), (True, True)])
-def test_a_run_in_double_precision_goes_on_with_maps_in_any_order(
+@pytest.mark.parametrize(("last_before", "last"), [(False, True), (True, True)])
+def test_a_run_resumes_with_maps_in_any_order(
     tmp_path: Path, last_before: bool, last: bool
 ) -> None:
-    options = (
-        "model=mini",
-        "model.width=0.5",
-        "data=digits8",
-        "optim=plain",
-        "evaluation=[center]",
-        "logger=none",
-        "trainer.max_epochs=2",
-    )
+    options = (*MINI, "model.width=0.5", "trainer.max_epochs=2")
     precise = (
         "trainer.precision=64-true",
         f"cache_dir={tmp_path}/cache",
@@ -623,15 +566,8 @@ def test_a_run_in_double_precision_goes_on_with_maps_in_any_order(
 
 
 @pytest.mark.process
-def test_maps_that_are_computed_again_are_the_same_bits(tmp_path: Path) -> None:
-    options = (
-        "model=mini",
-        "data=digits8",
-        "optim=plain",
-        "trainer.max_epochs=1",
-        "evaluation=[center]",
-        "logger=none",
-    )
+def test_activation_checkpointing_keeps_the_bits(tmp_path: Path) -> None:
+    options = (*MINI, "trainer.max_epochs=1")
     states: list[dict[str, torch.Tensor]] = []
     for again in ("false", "true"):
         more = (f"activation_checkpointing={again}", f"runs_dir={tmp_path}/{again}")
@@ -645,20 +581,13 @@ def test_maps_that_are_computed_again_are_the_same_bits(tmp_path: Path) -> None:
             AtomicCheckpointIO().load_checkpoint(outcome.path.parent / "last.ckpt")["state_dict"]
         )
     assert same_bits(*states)
-    with pytest.raises(InputError, match=r"count every batch twice .* give compute\.activation"):
+    with pytest.raises(InputError, match="count every batch twice"):
         train(compose_config(*options, *more, "model.norm=batch"), {})
 
 
 @pytest.mark.process
-def test_maps_with_channels_last_in_memory_are_the_same_run(tmp_path: Path) -> None:
-    options = (
-        "model=mini",
-        "data=digits8",
-        "optim=plain",
-        "trainer.max_epochs=1",
-        "evaluation=[center]",
-        "logger=none",
-    )
+def test_channels_last_is_the_same_run(tmp_path: Path) -> None:
+    options = (*MINI, "trainer.max_epochs=1")
     # in double precision: 21 steps make more of a rounding of single precision than a test can
     # allow
     states = []

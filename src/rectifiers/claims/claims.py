@@ -20,6 +20,7 @@ import math
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -53,7 +54,7 @@ class Region:
     bounds: tuple[float, ...]
 
     def spans(self, left: float = -math.inf, right: float = math.inf) -> list[tuple[float, float]]:
-        """Return what of the line from `left` to `right` lies in the region."""
+        """Return the parts of the line from `left` to `right` that lie in the region."""
         first, last = self.bounds[0], self.bounds[-1]
         return {
             "above": [(first, right)],
@@ -111,11 +112,8 @@ class Criterion:
 
     def is_disjoint(self) -> bool:
         """Return whether no effect lies in both regions."""
-        return not any(
-            max(a, c) < min(b, d)
-            for a, b in self.supported.spans()
-            for c, d in self.contradicted.spans()
-        )
+        pairs = product(self.supported.spans(), self.contradicted.spans())
+        return not any(max(a, c) < min(b, d) for (a, b), (c, d) in pairs)
 
     def in_logs(self) -> "Criterion":
         """Return the criterion of the logarithm of an effect that is a ratio."""
@@ -186,12 +184,12 @@ class Comparison(Section):
     def effect(self, measured: Sequence[float]) -> float | None:
         """Return one seed's effect; None for a ratio that has no logarithm, by which ratios are
         averaged."""
-        value, *others = measured
-        if not others:
-            return value
+        if len(measured) == 1:
+            return measured[0]
+        value, other = measured
         if self.over:
-            return value / others[0] if value > 0 and others[0] > 0 else None
-        return value - others[0]
+            return value / other if value > 0 and other > 0 else None
+        return value - other
 
 
 class Test(Comparison):
@@ -219,7 +217,7 @@ class Test(Comparison):
                 f"{', '.join(YES_OR_NO)}, without minus and over"
             )
         if not self.criterion.is_disjoint():
-            raise ValueError(f"what is {self.criterion} can be both; share nothing")
+            raise ValueError(f"{self.criterion}: the regions overlap; give ones that share nothing")
         if self.over and min(self.criterion.bounds()) <= 0:
             raise ValueError(f"a ratio is above 0, and its bounds are {self.criterion}")
         return self
@@ -233,7 +231,7 @@ class Search(Section):
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=1)
     """Of the runs that choose, none of which is one of the claim's own."""
     overrides: tuple[str, ...] = ()
-    """What makes these runs shorter, such as optim.epochs=6."""
+    """What makes these runs shorter, such as trainer.max_epochs=6."""
     measure: str = "final"
     """What the lowest mean of is best; without it the last epoch's validation error."""
     settings: dict[str, Any] = Field(default=VAL_ERROR, alias="with")

@@ -284,24 +284,28 @@ def _exp(value: float) -> float:
 
 def search_mean(search: Search, runs: Mapping[int, TrainingRecord]) -> float | None:
     """Return the mean over the search's seeds of what it chooses by; infinity where a run diverged,
-    None where one lacks."""
+    None where one is missing."""
     if not set(search.seeds) <= runs.keys():
         return None
-    records = [runs[seed] for seed in search.seeds]
-    values = [MEASURES[search.measure](record, **search.settings) for record in records]
-    if any(map(has_diverged, records)) or None in values:
-        return math.inf
-    return fmean(value for value in values if value is not None)
+    values = []
+    for record in (runs[seed] for seed in search.seeds):
+        value = MEASURES[search.measure](record, **search.settings)
+        if value is None or has_diverged(record):
+            return math.inf
+        values.append(value)
+    return fmean(values)
 
 
 def best_rate(search: Search, arm: str, runs: Runs) -> float | None:
     """Return the rate with the lowest mean, the lower one of equals; None while a run is
     missing."""
-    means = {
-        rate: search_mean(search, runs.get(name_of(arm, rate), {})) for rate in sorted(search.rates)
-    }
-    known = {rate: mean for rate, mean in means.items() if mean is not None}
-    return min(known, key=known.__getitem__) if len(known) == len(means) else None
+    means = {}
+    for rate in sorted(search.rates):
+        mean = search_mean(search, runs.get(name_of(arm, rate), {}))
+        if mean is None:
+            return None
+        means[rate] = mean
+    return min(means, key=means.__getitem__)
 
 
 def check_rates(claim: str, search: Search, arms: Mapping[str, Sequence[str]], runs: Runs) -> None:
@@ -314,8 +318,8 @@ def check_rates(claim: str, search: Search, arms: Mapping[str, Sequence[str]], r
         best = best_rate(search, arm, runs)
         rates = [float(x.removeprefix(RATE)) for x in overrides if x.startswith(RATE)]
         if best is not None and rates[:1] != [best]:
+            rate = rates[0] if rates else "none of its own"
             raise InputError(
                 f"claim/{claim}: arm {arm} is to have {RATE}{best:g}, which its search found best, "
-                f"and has {rates[0] if rates else 'none of its own'}; give that, and run the claim "
-                "again"
+                f"and has {rate}; give that, and run the claim again"
             )

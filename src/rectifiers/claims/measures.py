@@ -47,10 +47,9 @@ def error(record: TrainingRecord, protocol: str = "center") -> float | None:
 
 @measure
 def error_beyond(record: TrainingRecord, other: str, protocol: str) -> float | None:
-    """Return by how many points the top-1 error by `protocol` exceeds that by the protocol `other`,
-    of one network."""
-    own, others = error(record, protocol), error(record, other)
-    return None if own is None or others is None else own - others
+    """Return by how many points a network's top-1 error by `protocol` exceeds that by `other`."""
+    first, second = error(record, protocol), error(record, other)
+    return None if first is None or second is None else first - second
 
 
 @measure
@@ -72,9 +71,8 @@ def mean_over(record: TrainingRecord, epochs: int, key: str = "train_loss") -> f
 
 
 def _first_below(record: TrainingRecord, key: str, below: float) -> int | None:
-    return next(
-        (epoch for epoch, value in enumerate(record.curve(key), start=1) if value < below), None
-    )
+    epochs = (i for i, value in enumerate(record.curve(key), start=1) if value < below)
+    return next(epochs, None)
 
 
 @measure
@@ -157,12 +155,10 @@ def slope_trend(record: TrainingRecord, every: bool = False) -> float | None:
 
 
 def _slopes(record: TrainingRecord, every: bool = False) -> dict[str, float]:
-    """The learned slopes of the conv layers, or of every layer, in their order, each the mean over
-    channels."""
+    """The learned slopes of the conv layers, or of every layer, by depth; means over channels."""
     layers = [entry.layer for entry in record.init_report if entry.layer in record.slopes]
-    return {
-        layer: record.slopes[layer].mean for layer in layers if every or layer.startswith("conv")
-    }
+    layers = [layer for layer in layers if every or layer.startswith("conv")]
+    return {layer: record.slopes[layer].mean for layer in layers}
 
 
 @measure
@@ -188,10 +184,8 @@ def slope_before_pooling(record: TrainingRecord) -> float | None:
 
 @measure
 def paper_correlation(record: TrainingRecord, shared: bool, every: bool = False) -> float | None:
-    """Return Pearson's correlation of the learned slopes with Table 1's, shared or channel-wise.
-
-    It is over the conv layers, or over every layer of Table 1.
-    """
+    """Return Pearson's correlation of the learned slopes with Table 1's, shared or channel-wise,
+    over the conv layers or every layer."""
     ours, papers = _slopes(record, every), table_1_slopes(shared)
     layers = [layer for layer in ours if layer in papers]
     if len({ours[layer] for layer in layers}) < 2:  # constant

@@ -29,15 +29,8 @@ MOST_NAMED = 20  # unusable lines
 LARGEST_BYTES = 2**28  # of one file, unpacked
 SEED_FIELDS = {"seeds": 0, "first_seed": 0}  # of a claim, with their defaults
 CRITERION_FIELDS = (  # of a test
-    "measure",
-    "with",
-    "of",
-    "minus",
-    "over",
-    "statistic",
-    "supported",
-    "contradicted",
-    "leave_out_diverged",
+    *("measure", "with", "of", "minus", "over", "statistic"),
+    *("supported", "contradicted", "leave_out_diverged"),
 )
 Read = Callable[[str, str], str | None]  # commit, path -> text
 
@@ -94,9 +87,8 @@ def _lines(path: Path) -> list[bytes]:
             raise lzma.LZMAError(f"it is cut, or holds more than {LARGEST_BYTES:,} bytes")
         return content.splitlines()
     except (OSError, lzma.LZMAError) as error:
-        raise InputError(
-            f"{path} is not a usable file of records ({error}); take the committed one"
-        ) from error
+        message = f"{path} is not a usable file of records ({error}); take the committed one"
+        raise InputError(message) from error
 
 
 def add(folder: Path, new: Iterable[Record]) -> list[Path]:
@@ -115,9 +107,8 @@ def add(folder: Path, new: Iterable[Record]) -> list[Path]:
         try:
             committed[claim] = {record.run: record for record in map(records.parse, _lines(path))}
         except ValueError as error:
-            raise InputError(
-                f"{path} holds what is no record ({error}); take the committed one"
-            ) from error
+            message = f"{path} holds what is no record ({error}); take the committed one"
+            raise InputError(message) from error
         claim_of.update(dict.fromkeys(committed[claim], claim))
     changed: dict[str, dict[str, Record]] = {}
     for record in new:
@@ -126,10 +117,8 @@ def add(folder: Path, new: Iterable[Record]) -> list[Path]:
             changed.setdefault(claim, dict(committed.get(claim, {})))[record.run] = record
     packed: dict[Path, bytes] = {}
     for claim, by_run in changed.items():
-        lines = [records.to_json(record) + "\n" for _, record in sorted(by_run.items())]
-        packed[folder / f"{claim}{SUFFIX}"] = lzma.compress(
-            "".join(lines).encode(), preset=XZ_PRESET
-        )
+        lines = "".join(records.to_json(record) + "\n" for _, record in sorted(by_run.items()))
+        packed[folder / f"{claim}{SUFFIX}"] = lzma.compress(lines.encode(), preset=XZ_PRESET)
     for path, content in packed.items():
         with atomic_file(path) as file:
             file.write(content)
@@ -176,13 +165,13 @@ def check_criteria(
             rows, then = read(commit, table), _criterion_of(claim, commit, read)
             if rows is None or then in (None, present):
                 continue
-            for row in csv.DictReader(rows.splitlines()):
-                if row.get("run") in seed_of:
-                    raise InputError(
-                        f"claim/{claim.name} was answered in commit {commit[:8]} by its seed "
-                        f"{seed_of[row['run']]} under another criterion or number of seeds, and a "
-                        f"run that is made again is no new one: {remedy}"
-                    )
+            names = [row.get("run") for row in csv.DictReader(rows.splitlines())]
+            for seed in (seed_of[name] for name in names if name in seed_of):
+                raise InputError(
+                    f"claim/{claim.name} was answered in commit {commit[:8]} by its seed {seed} "
+                    "under another criterion or number of seeds, and a run that is made again is "
+                    f"no new one: {remedy}"
+                )
     return unknown
 
 

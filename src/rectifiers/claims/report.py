@@ -4,6 +4,7 @@ the runs of each claim, and a figure of each."""
 import csv
 import io
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -24,7 +25,7 @@ from rectifiers.claims.judge import (
 from rectifiers.claims.measures import MEASURES, error, has_diverged
 from rectifiers.results.eligibility import SAME_IMAGES
 from rectifiers.results.frame import code_of, machine_of
-from rectifiers.results.layout import Line, Table
+from rectifiers.results.layout import Table
 from rectifiers.results.tables import layout
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
@@ -63,22 +64,18 @@ def runs_csv(claim: Claim, records: Iterable[TrainingRecord]) -> str:
 
     A measure is left empty where it does not exist, or where no test asks the arm for it.
     """
-    measures = list(dict.fromkeys(test.measure_name() for test in claim.tests))
+    names = list(dict.fromkeys(test.measure_name() for test in claim.tests))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    head = ["seed", "arm", "run", "code", "machine", *measures, "top1_error_pct", "diverged"]
-    writer.writerow(head)
+    writer.writerow(["seed", "arm", "run", "code", "machine", *names, "top1_error_pct", "diverged"])
     for arm, runs in runs_of(claim, records).items():
         tests = {test.measure_name(): test for test in claim.tests if arm in test.arms()}
         for seed, record in sorted(runs.items()):
-            values = {
-                name: MEASURES[test.measure](record, **test.settings)
-                for name, test in tests.items()
-            }
-            where = [seed, arm, record.run, code_of(record), machine_of(record)]
-            # a claim need not ask for the centre
-            centre = error(record) if has_diverged(record) or "center" in record.protocols else None
-            writer.writerow([*where, *map(values.get, measures), centre, has_diverged(record)])
+            values = {n: MEASURES[t.measure](record, **t.settings) for n, t in tests.items()}
+            row = [seed, arm, record.run, code_of(record), machine_of(record)]
+            row += [values.get(name) for name in names]
+            is_tested = has_diverged(record) or "center" in record.protocols
+            writer.writerow([*row, error(record) if is_tested else None, has_diverged(record)])
     return text.getvalue()
 
 
@@ -106,7 +103,7 @@ def claims_page(results: Sequence[ClaimResult], records: Sequence[TrainingRecord
         spent=time_spent(records),
         supported=sum(max(t.test.criterion.chance() for t in r.tests) for r in judged),
         contradicted=sum(0.025 * len(result.tests) for result in judged),
-        tables=[*tables(results), *([searches] if searches.lines else [])],
+        tables=[*tables(results), *([searches] if searches.rows else [])],
         drawn=[result.claim for result in in_order(results) if has_figure(result)],
         folder=FIGURES,
     )
@@ -114,13 +111,12 @@ def claims_page(results: Sequence[ClaimResult], records: Sequence[TrainingRecord
 
 def time_spent(runs: Sequence[TrainingRecord]) -> str:
     """Return how long runs took in one sentence; nothing where there are none."""
-    hours: dict[str, float] = {}
-    for run in runs:
-        data = str(run.choices.get("data"))
-        hours[data] = hours.get(data, 0) + run.wall_s / 3600
-    by_data = ", ".join(f"{spent:.1f} on {data}" for data, spent in sorted(hours.items()))
     if not runs:
         return ""
+    hours: dict[str, float] = defaultdict(float)
+    for run in runs:
+        hours[str(run.choices.get("data"))] += run.wall_s / 3600
+    by_data = ", ".join(f"{spent:.1f} on {data}" for data, spent in sorted(hours.items()))
     return (
         f"{len(runs):,} runs, with those of the searches, took {sum(hours.values()):.1f} hours by "
         f"the wall clock, in one thread each and mostly beside other work: {by_data}; without runs "
@@ -142,52 +138,50 @@ def has_figure(result: ClaimResult) -> bool:
 
 def tables(results: Sequence[ClaimResult]) -> list[Table]:
     """Return the tables of verdicts, of checks, of arms, and of what was not run."""
-    verdicts, checks, arms, left = (list[Line]() for _ in range(4))
+    verdicts, checks, arms, not_run = (list[Sequence[str]]() for _ in range(4))
     for result in in_order(results):
         claim = result.claim
         if not claim.tests:
-            left.append(Line([claim.name, claim.statement, claim.source, claim.not_run]))
+            not_run.append([claim.name, claim.statement, claim.source, claim.not_run])
             continue
         start = [str(result.verdict), claim.name, claim.statement, claim.source]
         end = [scale(result), f"`{COMMAND} {claim.name}`"]
         for test in result.tests:
             lines = checks if claim.is_check else verdicts
-            lines.append(Line([*start, *_test_cells(test), *end]))
+            lines.append([*start, *_test_cells(test), *end])
             if test.trained:
                 lines.append(_description_line(test.trained))
             start, end = [""] * 4, [""] * 2
         verdicts += map(_description_line, result.descriptions)
         name, note = claim.name, claim.note
         for arm, overrides in claim.arms.items():
-            arms.append(Line([name, arm, f"`{' '.join(overrides) or '-'}`", note]))
+            arms.append([name, arm, f"`{' '.join(overrides) or '-'}`", note])
             name = note = ""
-    head = (
-        *("verdict", "claim", "statement", "source", "tested", "n", "effect (95 %)", "criterion"),
-        *("found", "scale", "command"),
-    )
+    head = ["verdict", "claim", "statement", "source", "tested", "n", "effect (95 %)"]
+    head += ["criterion", "found", "scale", "command"]
     arm_head = ("claim", "arm", "besides `experiment=claim/<claim>`", "note")
     return [
-        Table("claims", "", "Verdicts", 2, head, verdicts),
-        Table("claim checks", "", "Checks", 2, head, checks),
-        Table("claim arms", "", "Arms", 2, arm_head, arms),
-        Table("claims not run", "", "Not run", 2, ("claim", "statement", "source", "why"), left),
+        Table("Verdicts", 2, head, verdicts),
+        Table("Checks", 2, head, checks),
+        Table("Arms", 2, arm_head, arms),
+        Table("Not run", 2, ("claim", "statement", "source", "why"), not_run),
     ]
 
 
 def _test_cells(result: TestResult) -> list[str]:
     test, finding = result.test, result.finding
-    what = f"{test.says}: {test.measure_name()}, {compared(result)}"
-    what += "" if test.statistic == "mean" else f" ({test.statistic})"
+    label = f"{test.says}: {test.measure_name()}, {compared(result)}"
+    label += "" if test.statistic == "mean" else f" ({test.statistic})"
     criterion = str(test.criterion)
-    return [what, counts(result), effect_of(finding), criterion, verdict_of(finding)]
+    return [label, counts(result), effect_of(finding), criterion, verdict_of(finding)]
 
 
-def _description_line(description: Description) -> Line:
+def _description_line(description: Description) -> Sequence[str]:
     comparison = description.comparison
     arms = with_means(comparison, description.measured)
-    what = f"{comparison.says}: {comparison.measure_name()}, {arms}"
+    label = f"{comparison.says}: {comparison.measure_name()}, {arms}"
     numbers = [str(description.n()), mean_of_description(description)]
-    return Line([*[""] * 4, what, *numbers, "-", NOT_JUDGED, "", ""])
+    return [*[""] * 4, label, *numbers, "-", NOT_JUDGED, "", ""]
 
 
 def search_table(all_claims: Sequence[Claim], records: Sequence[TrainingRecord]) -> Table:
@@ -203,9 +197,9 @@ def search_table(all_claims: Sequence[Claim], records: Sequence[TrainingRecord])
             best = best_rate(search, arm, runs)
             cells = [claim.name, arm, search.measured_by(), str(len(search.seeds))]
             cells += [", ".join(means), "-" if best is None else f"{best:g}"]
-            lines.append(Line(cells))
+            lines.append(cells)
     head = ("claim", "arm", "chosen by", "seeds", "mean by learning rate", "chosen")
-    return Table("searches", "", "Searches of learning rates", 2, head, lines)
+    return Table("Searches of learning rates", 2, head, lines)
 
 
 def _mean(mean: float | None) -> str:
@@ -226,12 +220,9 @@ def findings_page(results: Sequence[ClaimResult]) -> str:
     """
     by_name = {result.claim.name: result for result in in_order(results)}
     named = [name for first, below in chosen().items() for name in (first, *below)]
-    for name in named:
-        if name not in by_name:
-            raise InputError(
-                f"{CHOSEN.name} names {name}, which is not a claim; give one of "
-                "conf/experiment/claim"
-            )
+    for name in (name for name in named if name not in by_name):
+        place = "conf/experiment/claim"
+        raise InputError(f"{CHOSEN.name} names {name}, which is not a claim; give one of {place}")
     others = [result for name, result in by_name.items() if name not in named]
     parts = [HEAD]
     for i, (name, below) in enumerate(chosen().items(), start=1):
@@ -242,9 +233,9 @@ def findings_page(results: Sequence[ClaimResult]) -> str:
         lines = [finding_line("-", result) for result in others if result.verdict is verdict]
         parts.append(f"## {verdict.capitalize()}\n\n" + ("\n".join(lines) or "None.") + "\n")
     parts.append("## Not run\n\nWhat is still to be run, or cannot be.\n")
-    left = [result.claim for result in others if result.verdict is Verdict.NOT_RUN]
-    reasons = (f"{claim.not_run or f'`{COMMAND} {claim.name}`'}" for claim in left)
-    lines = [f"- {claim.statement}: {why}\n" for claim, why in zip(left, reasons, strict=True)]
+    lines = []
+    for claim in (result.claim for result in others if result.verdict is Verdict.NOT_RUN):
+        lines.append(f"- {claim.statement}: {claim.not_run or f'`{COMMAND} {claim.name}`'}\n")
     return "\n".join([*parts, "".join(lines) or "None.\n"])
 
 
@@ -267,10 +258,10 @@ def _test_words(result: TestResult, verdict: Verdict) -> str:
     words += f": {verdict_of(result.finding)}".removeprefix(f": {verdict}")
     if result.trained is None:
         return words
-    trained = result.trained
-    arms = with_means(trained.comparison, trained.measured)
-    mean = f"{mean_of_description(trained)}, n = {trained.n()}"
-    return f"{words} [{trained.comparison.says}, {arms}: {mean}: {NOT_JUDGED}]"
+    comparison = result.trained.comparison
+    arms = with_means(comparison, result.trained.measured)
+    mean = f"{mean_of_description(result.trained)}, n = {result.trained.n()}"
+    return f"{words} [{comparison.says}, {arms}: {mean}: {NOT_JUDGED}]"
 
 
 def scale(result: ClaimResult, short: bool = False) -> str:

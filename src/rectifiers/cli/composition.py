@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rectifiers.cli.hints import explain
 from rectifiers.runs.config import RunConfig
+from rectifiers.runs.trust import DOTTED_NAME
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.extras import missing_extra
 from rectifiers.runtime.files import CONF
@@ -31,7 +32,6 @@ Choices = dict[str, str | None]  # the option that was chosen of each group
 PLACES = ("runs_dir", "cache_dir", "data.root")
 # The groups of which an option may be a function's dotted name.
 BY_NAME = ("activation", "init", "preprocess")
-DOTTED_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 OF_DATA = ("data.root", "data.download")
 # The overrides by which the runs of a list differ most often; numbers alone, for all else is
 # checked as it is composed.

@@ -51,6 +51,13 @@ OLD_KEYS = RENAMED | {
     "compute.threads": "threads",
     "compute.timeout_s": "timeout_s",
     "compute.workers": "data.num_workers",
+    "logger.entity": "logger.wandb.entity",
+    "logger.finish_timeout_s": "logger.wandb.finish_timeout_s",
+    "logger.group": "logger.wandb.group",
+    "logger.log_checkpoint": "logger.wandb.log_model",
+    "logger.mode": "logger.wandb.mode",
+    "logger.project": "logger.wandb.project",
+    "optim.drop_epochs_from": "scheduler.milestones",
     "sweep": "hparams_search",
 }
 
@@ -118,6 +125,9 @@ def _of_key(key: str, known: Sequence[str]) -> str:
     beside = [name for name in known if name.rpartition(".")[0] == place]
     if near:
         return f"{key} is not known; did you mean {' or '.join(near)}?"
+    if place == "callbacks":
+        name = key.rpartition(".")[2]
+        return f"{key} is not known; a callback's key follows its name: callbacks.<name>.{name}"
     if place == "trainer":
         name = key.rpartition(".")[2]
         if name in OWN_TRAINER_ARGUMENTS:

@@ -17,27 +17,18 @@ BAR = 36  # characters; a line has 80
 
 
 def print_record(record: Record, console: Console) -> None:
-    """Print what a run found, and by which code on which machine: errors, size, effort, slopes
-    beside the paper's.
-
-    Of an ensemble: its errors, and which runs it is made of.
-    """
+    """Print the result of a run: code, machine, errors, size, effort, and slopes beside the
+    paper's; of an ensemble its runs and errors."""
     origin = Text(f"code {code_of(record)} on {machine_of(record)}")
     if isinstance(record, EnsembleRecord):
         runs = ", ".join(member.run for member in record.members)
         head = Text(f"ensemble {record.run} of {runs}", style="bold")
         console.print(head, origin, errors_table(record.protocols))
         return
-    choices = record.choices
-    title = " ".join(
-        f"{group}={choices[group]}"
-        for group in ("model", "activation", "init", "data")
-        if group in choices
-    )
-    parts: list[Any] = [
-        Text(f"run {record.run}  {title}  seed={record.seed}", style="bold"),
-        origin,
-    ]
+    groups = [name for name in ("model", "activation", "init", "data") if name in record.choices]
+    title = " ".join(f"{name}={record.choices[name]}" for name in groups)
+    head = Text(f"run {record.run}  {title}  seed={record.seed}", style="bold")
+    parts: list[Any] = [head, origin]
     if record.diverged:
         where = f"diverged at step {record.diverged.step}, first seen at {record.diverged.layer}"
         parts.append(Text(where, style="red"))
@@ -50,23 +41,20 @@ def print_record(record: Record, console: Console) -> None:
 
 
 def errors_table(protocols: Mapping[str, ProtocolResult]) -> Table:
-    """One line a protocol: errors in percent with their interval, and how many images of which
-    split were tested."""
+    """Return one line per protocol: errors in percent with their interval, and the images."""
     numbers = ("top-1 error %", "95 % interval", "top-5 error %", "images")
     table = _table("protocol", *(Column(name, justify="right") for name in numbers))
     for name in sorted(protocols):
         result = protocols[name]
         low, high = error_interval_pct(result.top1_errors, result.num_images)
         top5 = "-" if result.top5_error_pct is None else f"{result.top5_error_pct:.2f}"
-        images = f"{result.num_images:,} of {result.split}"
-        table.add_row(
-            name, f"{result.top1_error_pct:.2f}", f"{low:.2f} to {high:.2f}", top5, images
-        )
+        errors = (f"{result.top1_error_pct:.2f}", f"{low:.2f} to {high:.2f}", top5)
+        table.add_row(name, *errors, f"{result.num_images:,} of {result.split}")
     return table
 
 
 def effort(record: TrainingRecord) -> str:
-    """What the network is and what the training cost, in a few lines."""
+    """Return the network's size and the cost of training in a few lines."""
     network, planned = record.network, record.science["optim"]["epochs"]
     weights = network.parameters - network.slopes
     slopes = f" + {network.slopes:,} slopes" if network.slopes else ""
@@ -85,39 +73,27 @@ def effort(record: TrainingRecord) -> str:
 
 
 def slopes_table(slopes: Mapping[str, Slopes]) -> Table:
-    """One line a layer: the learned slope as number and bar, and Table 1's for the layer of that
-    name."""
+    """Return one line per layer: the learned slope as number and bar, and that of Table 1."""
     shared = all(slope.channels == 1 for slope in slopes.values())
     paper = table_1_slopes(shared)
-    values = [slope.mean for slope in slopes.values()] + [
-        paper[layer] for layer in slopes if layer in paper
-    ]
+    values = [slope.mean for slope in slopes.values()]
+    values += [paper[layer] for layer in slopes if layer in paper]
     low, high = min(0.0, *values), max(values)
     drawn = Column(f"= here, o paper, from {low:.2g} to {high:.2g}", no_wrap=True)
-    numbers = ["slope"] if shared else ["mean slope", "std"]
-    table = _table(
-        "layer", *(Column(name, justify="right") for name in (*numbers, "paper's")), drawn
-    )
+    numbers = ("slope", "paper's") if shared else ("mean slope", "std", "paper's")
+    table = _table("layer", *(Column(name, justify="right") for name in numbers), drawn)
     for layer, slope in slopes.items():
-        own = [slope.mean] if shared else [slope.mean, slope.std]
-        printed = f"{paper[layer]:.3f}" if layer in paper else "-"
-        table.add_row(
-            layer,
-            *(f"{value:.3f}" for value in own),
-            printed,
-            bar(slope.mean, paper.get(layer), low, high),
-        )
+        cells = [f"{slope.mean:.3f}"] if shared else [f"{slope.mean:.3f}", f"{slope.std:.3f}"]
+        cells.append(f"{paper[layer]:.3f}" if layer in paper else "-")
+        table.add_row(layer, *cells, bar(slope.mean, paper.get(layer), low, high))
     return table
 
 
-def bar(own: float, paper: float | None, low: float, high: float) -> str:
-    """Return a bar from `low` to `own`, and a mark at the paper's value, where BAR characters reach
-    to `high`.
-
-    Of ASCII, which every terminal and every file shows.
-    """
+def bar(slope: float, paper: float | None, low: float, high: float) -> str:
+    """Return a bar of ASCII from `low` to `slope`, and a mark at the paper's value; BAR characters
+    reach to `high`."""
     per_character = (high - low) / BAR or 1.0
-    drawn = list(("=" * round((own - low) / per_character)).ljust(BAR + 1))
+    drawn = list(("=" * round((slope - low) / per_character)).ljust(BAR + 1))
     if paper is not None:
         drawn[round((paper - low) / per_character)] = "o"
     return "".join(drawn).rstrip()

@@ -37,21 +37,14 @@ BY_RUN = ("seed", "data.content", "data.protocol", "data.val_per_class", "optim.
 @functools.cache
 def known() -> dict[str, Any]:
     """Return `experiments.yaml`: experiments' `arm` and `whole`, claims' arms, protocols' settings
-    by data, and
-
-    networks' sizes.
-    """
+    by data, and networks' sizes."""
     return yaml.safe_load(PLACE.read_text())
-
-
-def _hash_without(science: dict[str, Any], keys: tuple[str, ...]) -> str:
-    return run_id(without(science, keys))
 
 
 def described(science: dict[str, Any]) -> dict[str, str]:
     """Return the two hashes of a run's science: what is compared (`arm`), and that at the size it
     was run (`whole`)."""
-    return {"arm": _hash_without(science, SIZE), "whole": _hash_without(science, BY_RUN)}
+    return {"arm": run_id(without(science, SIZE)), "whole": run_id(without(science, BY_RUN))}
 
 
 def exclusion_reason(record: Record) -> str | None:
@@ -86,20 +79,18 @@ def exclusion_reason(record: Record) -> str | None:
 
 def setting(record: Record) -> str:
     """Return the data, and in what the run is smaller than the paper's."""
-    own = record.trainings[0]
-    science, experiment = own.science, known()["experiments"].get(own.choices.get("experiment"))
+    run = record.trainings[0]
+    science, hashes = run.science, described(run.science)
+    experiment = known()["experiments"].get(run.choices.get("experiment"), hashes | {"whole": ""})
     data = record.choices.get("data") or "data of no option"
-    width, epochs = science["model"]["width"], science["optim"]["epochs"]
-    hashes = described(science)
-    whole = experiment is not None and hashes["whole"] == experiment["whole"]
-    papers_images = SplitSizes(train=TRAIN_IMAGES, val=VAL_IMAGES, test=None)
-    if data == PAPERS_DATA and whole and own.images == papers_images:
+    is_whole = hashes["whole"] == experiment["whole"]
+    paper_images = SplitSizes(train=TRAIN_IMAGES, val=VAL_IMAGES, test=None)
+    if data == PAPERS_DATA and is_whole and run.images == paper_images:
         return PAPERS_SETTING
-    papers = f", {SAME_IMAGES}" if own.images.test is None else ""
-    of_claim = experiment is not None and hashes["arm"] != experiment["arm"]
-    network = f"{record.choices['model']}, each arm at its own rate, " if of_claim else ""
-    return (
-        f"{data} ({network}width {width:g}, {science['data']['crop_px']} px, {epochs} "
-        f"epoch{'s' * (epochs != 1)} of "
-        f"{own.images.train:,} images{papers})"
-    )
+    is_claim = hashes["arm"] != experiment["arm"]
+    network = f"{record.choices['model']}, each arm at its own rate, " if is_claim else ""
+    width, epochs = science["model"]["width"], science["optim"]["epochs"]
+    length = f"{epochs} epoch{'s' * (epochs != 1)} of {run.images.train:,} images"
+    protocol = f", {SAME_IMAGES}" if run.images.test is None else ""
+    px = science["data"]["crop_px"]
+    return f"{data} ({network}width {width:g}, {px} px, {length}{protocol})"

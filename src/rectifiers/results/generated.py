@@ -26,25 +26,21 @@ def write_or_check(texts: Mapping[Path, str], check: bool, command: str) -> None
 def stale_files(texts: Mapping[Path, str], existing: Iterable[Path] = ()) -> list[Path]:
     """Return the files that do not have these texts, and the existing ones that are none of
     them."""
-    changed = [
-        path for path, text in texts.items() if not path.is_file() or path.read_text() != text
-    ]
+    changed = [p for p, text in texts.items() if not p.is_file() or p.read_text() != text]
     return [*changed, *sorted(set(existing) - texts.keys())]
 
 
 def refuse_stale(stale: Iterable[Path], command: str) -> None:
-    """Raise an InputError that names the files, and the command that writes them, where there are
-    any."""
+    """Raise an InputError that names the files and the command, where there are any."""
     if named := ", ".join(map(str, stale)):
         raise InputError(f"not what the records say: {named}; run {command}")
 
 
 def filled(document: str, name: str, text: str) -> str:
-    """Return `document` with `text` in its block `name`: between `<!-- name -->` and the next `<!--
-    end -->`."""
+    """Return `document` with `text` between `<!-- name -->` and the next `<!-- end -->`."""
     pattern = f"(<!-- {re.escape(name)} -->\n).*?({END})"
     changed, count = re.subn(
-        pattern, lambda found: found[1] + text + found[2], document, flags=re.DOTALL
+        pattern, lambda match: match[1] + text + match[2], document, flags=re.S
     )
     if count != 1:
         raise InputError(

@@ -20,32 +20,20 @@ def estimate(values: Sequence[float], digits: int = 2, sign: str = "", absent: s
 
 
 @dataclass(frozen=True)
-class Line:
-    """A row of a table."""
-
-    cells: Sequence[str]
-
-
-@dataclass(frozen=True)
 class Table:
-    """A titled table; `level` is its heading's in TABLES.md. Without lines it says `note` alone.
+    """A titled table; `level` is that of its heading. Without a head it is its note alone."""
 
-    kind, setting: what a reader of many tables sorts them by, such as `slopes` on the paper's
-    setting."""
-
-    kind: str
-    setting: str
     title: str
     level: int
     head: Sequence[str] = ()
-    lines: Sequence[Line] = ()
+    rows: Sequence[Sequence[str]] = ()
     note: str = ""
 
     def markdown(self) -> str:
         """Return heading, table and note."""
         parts = [f"{'#' * self.level} {self.title}\n"]
         if self.head:
-            parts.append(markdown(self.head, (line.cells for line in self.lines)))
+            parts.append(markdown(self.head, self.rows))
         if self.note:
             parts.append(f"{self.note}\n")
         return "\n".join(parts)

@@ -10,7 +10,7 @@ import yaml
 
 from rectifiers.results.eligibility import PAPERS_SETTING, exclusion_reason, known, setting
 from rectifiers.results.frame import frame
-from rectifiers.results.layout import Line, Table, estimate
+from rectifiers.results.layout import Table, estimate
 from rectifiers.results.listing import read
 from rectifiers.results.paper import published, table_1_slopes
 from rectifiers.results.statistics import mcnemar, mean_of
@@ -100,8 +100,8 @@ def _origins(runs: "DataFrame") -> Table:
     """Every run with the code and the machine that made it, which its name does not tell."""
     head = ("experiment", "setting", "seed", "run", "code", "machine")
     runs = runs.drop_duplicates("run").sort_values(["experiment", "setting", "seed"])
-    lines = [Line(list(map(str, row))) for row in runs[list(head)].itertuples(index=False)]
-    return Table("origins", "", "The runs behind these tables", 2, head, lines)
+    lines = [list(map(str, row)) for row in runs[list(head)].itertuples(index=False)]
+    return Table("The runs behind these tables", 2, head, lines)
 
 
 def _of(row: Row, group: "DataFrame") -> "DataFrame":
@@ -173,9 +173,9 @@ def _beside_paper(title: str, rows: Sequence[Row], group: "DataFrame") -> Table:
                     difference = f"{mean_of(errors).mean - paper:+.2f}"
             label = f"{label_of(row, list(runs.record))}, {which.replace('top', 'top-')}"
             printed = "-" if paper is None else f"{paper:.2f}"
-            lines.append(Line([label, row["protocol"], printed, ours, difference]))
+            lines.append([label, row["protocol"], printed, ours, difference])
     head = ("ImageNet val", "protocol", "paper", "ours", "difference")
-    return Table("errors", PAPERS_SETTING, title, 2, head, lines)
+    return Table(title, 2, head, lines)
 
 
 def _own(title: str, name: str, rows: Sequence[Row], group: "DataFrame") -> Table:
@@ -195,7 +195,7 @@ def _own(title: str, name: str, rows: Sequence[Row], group: "DataFrame") -> Tabl
             both = runs.merge(others, on=["seed", "images"], suffixes=("", "_other"))
             pairs = list(zip(both.result, both.result_other, strict=True))
         difference = estimate([a.top1_error_pct - b.top1_error_pct for a, b in pairs], sign="+")
-        lines.append(Line([label, row["protocol"], error, difference, _mcnemar(pairs)]))
+        lines.append([label, row["protocol"], error, difference, _mcnemar(pairs)])
     against = {row["against"] for row in rows if "against" in row and len(answers(row, group))}
     minus = f"minus {' or '.join(sorted(against))}, paired by seed"
     minus = minus if against else "paired difference"
@@ -207,7 +207,7 @@ def _own(title: str, name: str, rows: Sequence[Row], group: "DataFrame") -> Tabl
     note = (
         f"Tested on {images} images. Trained by code {codes} (commit {', '.join(sorted(commits))})."
     )
-    return Table("errors", name, title, 3, head, lines, note)
+    return Table(title, 3, head, lines, note)
 
 
 def _mcnemar(pairs: Sequence[tuple[Errors, Errors]]) -> str:
@@ -232,10 +232,10 @@ def _protocols(name: str, group: "DataFrame") -> Table:
     for (experiment, cost, protocol), runs in ordered:
         measures = [estimate(list(runs[measure].dropna()), 4) for measure in MEASURES]
         cells = [experiment, protocol, f"{int(cost):,}", estimate(list(runs.top1_error_pct))]
-        lines.append(Line([*cells, *measures]))
+        lines.append([*cells, *measures])
     measured = ("multiply-adds an image", "top-1 error", "calibration error", "NLL", "Brier score")
     head = ("experiment", "protocol", *measured)
-    return Table("protocols", name, f"Protocols and their cost on {name}", 2, head, lines)
+    return Table(f"Protocols and their cost on {name}", 2, head, lines)
 
 
 def _trainings(group: "DataFrame", *experiments: str) -> list[TrainingRecord]:
@@ -260,9 +260,9 @@ def slopes(groups: Groups) -> list[Table]:
             for kind, records in runs.items():
                 means = [record.slopes[layer].mean for record in records if layer in record.slopes]
                 cells += [f"{paper[kind][layer]:.3f}", estimate(means, 3, absent="not run")]
-            lines.append(Line(cells))
+            lines.append(cells)
         title = "Table 1: learned slopes" if is_paper else f"Table 1 on {name}"
-        tables.append(Table("slopes", name, title, 2 if is_paper else 3, head, lines))
+        tables.append(Table(title, 2 if is_paper else 3, head, lines))
     return tables
 
 
@@ -273,11 +273,11 @@ def networks() -> Table:
         ours, paper = known()["networks"][option], published()["table_3_architectures"][key]
         cells = [label, str(paper["depth_conv_plus_fc"]["value"]), str(ours["depth"])]
         cells += [f"{paper['complexity']['value']:.2f}", f"{ours['multiply_adds'] / 1e10:.4f}"]
-        lines.append(Line([*cells, f"{ours['parameters']:,}"]))
+        lines.append([*cells, f"{ours['parameters']:,}"])
     layers = ("layers, paper", "ours")
     operations = ("10^10 operations, paper", "10^10 multiply-adds, ours")
     head = ("", *layers, *operations, "parameters, ours")
-    return Table("networks", PAPERS_SETTING, "Table 3: the large models at 224 px", 2, head, lines)
+    return Table("Table 3: the large models at 224 px", 2, head, lines)
 
 
 def curves(groups: Groups) -> list[Table]:
@@ -294,19 +294,19 @@ def curves(groups: Groups) -> list[Table]:
             level = 2 if is_paper else 3
             if any(runs):
                 lines = [_epoch(epoch, runs) for epoch in range(epochs)]
-                tables.append(Table("curves", name, heading, level, head, lines))
+                tables.append(Table(heading, level, head, lines))
             elif is_paper:
                 note = (
                     f"Not run. [Claims](CLAIMS.md) with {figure} in their name ask it of "
                     "smaller networks and images."
                 )
-                tables.append(Table("curves", name, heading, level, note=note))
+                tables.append(Table(heading, level, note=note))
     return tables
 
 
-def _epoch(epoch: int, arms: Sequence[Sequence[TrainingRecord]]) -> Line:
+def _epoch(epoch: int, arms: Sequence[Sequence[TrainingRecord]]) -> Sequence[str]:
     cells = [str(epoch + 1)]
     for runs in arms:
         curves = [run.curve("val/top1_error_pct") for run in runs if run.epochs > epoch]
         cells.append(estimate([curve[epoch] for curve in curves]))
-    return Line(cells)
+    return cells

@@ -87,7 +87,7 @@ class RunConfig(Section):
     ] = None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> "RunConfig":
+    def of(cls, values: Mapping[str, Any]) -> "RunConfig":
         """Return a resolved, plain configuration as a typed one.
 
         Raises:
@@ -95,11 +95,11 @@ class RunConfig(Section):
                 remedy.
         """
         for group in GROUPS:
-            if not given.get(group):
+            if not values.get(group):
                 raise InputError(
                     f"{group} is not chosen; give {group}=<option> of: {options(group)}"
                 )
-        return checked(cls, _fill_in(given))
+        return checked(cls, _fill_in(values))
 
     def with_content(self, digest: str) -> "RunConfig":
         """Return the configuration of a run on data with this hash."""
@@ -196,29 +196,29 @@ class RunConfig(Section):
                 )
 
 
-def _fill_in(given: Mapping[str, Any]) -> Mapping[str, Any]:
+def _fill_in(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Put in what follows from other keys: null is a choice by accelerator, and `fast` sets five
     keys."""
-    trainer, data, optim = given.get("trainer"), given.get("data"), given.get("optim")
+    trainer, data, optim = values.get("trainer"), values.get("data"), values.get("optim")
     if not (
         isinstance(trainer, Mapping) and isinstance(data, Mapping) and isinstance(optim, Mapping)
     ):
-        return given
+        return values
     is_cpu = trainer.get("accelerator") == "cpu"
-    given = dict(given)
-    if given.get("channels_last") is None:
-        given["channels_last"] = is_cpu
+    values = dict(values)
+    if values.get("channels_last") is None:
+        values["channels_last"] = is_cpu
     if "num_workers" in data and data["num_workers"] is None:
-        given["data"] = {**data, "num_workers": 0 if is_cpu else WORKERS_FOR_A_GPU}
-    if given.get("fast") is not True:
-        return given
+        values["data"] = {**data, "num_workers": 0 if is_cpu else WORKERS_FOR_A_GPU}
+    if values.get("fast") is not True:
+        return values
     if trainer.get("precision") not in ("32-true", "bf16-mixed"):
         raise InputError(
             f"fast=true computes in bf16-mixed, and trainer.precision={trainer['precision']} "
             "asks for another; leave one of them out"
         )
     return {
-        **given,
+        **values,
         "compile": True,
         "channels_last": True,
         "optim": {**optim, "fused": True},

@@ -94,7 +94,7 @@ def science(config: RunConfig) -> dict[str, Any]:
     plain = config.as_dict()
     if plain["data"].get("protocol", "paper") == "paper":
         plain["data"].pop("val_per_class", None)  # which it has no use for
-    defaults = [key for key, value in LATER.items() if _value(plain, key) == value]
+    defaults = [key for key, value in LATER.items() if value_at(plain, key) == value]
     kept = without(plain, (*NOT_SCIENCE, *defaults))
     kept["callbacks"] = _first_callbacks(kept.get("callbacks") or {})
     for settings in kept.values():
@@ -155,7 +155,8 @@ def without(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     return kept
 
 
-def _value(config: dict[str, Any], key: str) -> Any:
+def value_at(config: dict[str, Any], key: str) -> Any:
+    """Return the value of a dotted key; None where it is not there."""
     node: Any = config
     for part in key.split("."):
         node = node.get(part) if isinstance(node, dict) else None

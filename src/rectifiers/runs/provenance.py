@@ -65,14 +65,13 @@ def provenance(
 
     data_pinned: of prepared data, whether a `dvc.lock` names it.
     """
-    lock = CHECKOUT and CHECKOUT / "requirements.lock"
+    lock = (CHECKOUT or PACKAGE) / "requirements.lock"
+    has_lock = CHECKOUT is not None and lock.is_file()
     return Provenance(
         code=code_fingerprint(),
         git_sha=git("rev-parse", "HEAD", at=CHECKOUT) if CHECKOUT else None,
         git_dirty=is_changed(),
-        lock=hashlib.sha256(lock.read_bytes()).hexdigest()[:12]
-        if lock and lock.is_file()
-        else None,
+        lock=hashlib.sha256(lock.read_bytes()).hexdigest()[:12] if has_lock else None,
         data=data_hash,
         data_pinned=data_pinned,
         statistics=statistics_hash,

@@ -150,9 +150,8 @@ class TrainingRecord(_Common):
     @property
     def command(self) -> str | None:
         """The shell line that makes the run; None where it was not made by one."""
-        return (
-            None if self.overrides is None else shlex.join(["python", "train.py", *self.overrides])
-        )
+        typed = self.overrides
+        return None if typed is None else shlex.join(["python", "train.py", *typed])
 
 
 EVERY_EPOCH = ("epoch", "lr", "seconds", "images_per_second", "val/top1_error_pct")
@@ -188,10 +187,9 @@ class EnsembleRecord(_Common):
     @property
     def command(self) -> str:
         """The shell line that makes the ensemble from its runs."""
-        runs, tests = (",".join(names) for names in ([m.run for m in self.members], self.protocols))
-        return shlex.join(
-            ["python", "scripts/evaluate.py", f"run=[{runs}]", f"evaluation=[{tests}]"]
-        )
+        runs, tests = ",".join(member.run for member in self.members), ",".join(self.protocols)
+        typed = ["scripts/evaluate.py", f"run=[{runs}]", f"evaluation=[{tests}]"]
+        return shlex.join(["python", *typed])
 
 
 Record = TrainingRecord | EnsembleRecord
@@ -199,8 +197,8 @@ RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator=
 
 
 def _check_name(run: str, science: dict[str, Any]) -> None:
-    if run != (own := run_id(science)):
-        raise ValueError(f"run is {reprlib.repr(run)}, and its science has the name {own}")
+    if run != (name := run_id(science)):
+        raise ValueError(f"run is {reprlib.repr(run)}, and its science has the name {name}")
 
 
 def _check_tested(images: SplitSizes, protocols: Mapping[str, ProtocolResult]) -> None:
@@ -239,17 +237,17 @@ def parse(text: str | bytes) -> Record:
     """
     if len(text) > LARGEST_BYTES:
         raise ValueError(f"it is larger than {LARGEST_BYTES:,} bytes")
-    found = from_json(text, allow_inf_nan=False)
+    values = from_json(text, allow_inf_nan=False)
     json.loads(text, object_pairs_hook=_check_keys)  # from_json takes the last of equal keys
-    version = found.get("schema_version") if isinstance(found, dict) else SCHEMA_VERSION
+    version = values.get("schema_version") if isinstance(values, dict) else SCHEMA_VERSION
     if version != SCHEMA_VERSION:
         raise ValueError(
             f"schema_version is {reprlib.repr(version)}, and this code reads {SCHEMA_VERSION}"
         )
     try:
-        return RECORD.validate_python(found)
+        return RECORD.validate_python(values)
     except ValidationError as error:
-        raise ValueError(describe_error(error, found)[1]) from None
+        raise ValueError(describe_error(error, values)[1]) from None
 
 
 def _check_keys(pairs: list[tuple[str, Any]]) -> None:
@@ -290,9 +288,9 @@ def load_training(path: Path) -> TrainingRecord:
         InputError: where the file cannot be read or is not such a record.
     """
     record = load(path)
-    if isinstance(record, TrainingRecord):
-        return record
-    raise InputError(
-        f"{path} is an ensemble's record and not a training's; give one of its runs: "
-        f"{record.science}"
-    )
+    if isinstance(record, EnsembleRecord):
+        runs = ", ".join(member.run for member in record.members)
+        raise InputError(
+            f"{path} is an ensemble's record and not a training's; give one of its runs: {runs}"
+        )
+    return record

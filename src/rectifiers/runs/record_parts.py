@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from rectifiers.runs.identity import value_at
 from rectifiers.runtime.schema import Section
 
 LARGEST = 1e150  # the square of a number can still be represented
@@ -19,34 +20,26 @@ def _json(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _training_science(value: dict[str, Any]) -> dict[str, Any]:
-    for key, kinds in SCIENCE.items():
-        node: Any = value
-        for part in key.split("."):
-            node = node.get(part) if isinstance(node, dict) else None
-        if not isinstance(node, kinds) or isinstance(node, bool):
-            raise ValueError(
-                f"{key} is {reprlib.repr(node)}, not of type "
-                f"{' or '.join(kind.__name__ for kind in kinds)}"
-            )
+    for key, kind in SCIENCE.items():
+        node = value_at(value, key)
+        if not isinstance(node, kind) or isinstance(node, bool):
+            name = getattr(kind, "__name__", kind)
+            raise ValueError(f"{key} is {reprlib.repr(node)}, not of type {name}")
     if not 0 <= value["seed"] < 2**63:
         raise ValueError(f"seed is {reprlib.repr(value['seed'])}, not from 0 to 2^63 - 1")
     return value
 
 
-SCIENCE: dict[str, tuple[type, ...]] = {
-    "seed": (int,),
-    "data.crop_px": (int,),
-    "model.width": (int, float),
-    "optim.epochs": (int,),
-    "init": (dict,),
-    "activation": (dict,),
-    "preprocess": (dict,),
+SCIENCE: dict[str, Any] = {
+    "seed": int,
+    "data.crop_px": int,
+    "model.width": int | float,
+    "optim.epochs": int,
+    **dict.fromkeys(("init", "activation", "preprocess"), dict),
 }
 
 Json = Annotated[dict[str, Any], AfterValidator(_json)]
-Science = Annotated[
-    dict[str, Any], AfterValidator(_training_science)
-]  # its hash is what refuses NaN
+Science = Annotated[dict[str, Any], AfterValidator(_training_science)]  # its hash refuses NaN
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Positive = Annotated[int, Field(gt=0, lt=2**63)]
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
@@ -71,8 +64,7 @@ class SplitSizes(Section):
         return "val" if self.test is None else "test"
 
     def check_split(self, science: dict[str, Any]) -> None:
-        """Raise a ValueError where these are not the splits of the protocol that `science`
-        names."""
+        """Raise a ValueError where `science` names a protocol of other splits."""
         if (science["data"].get("protocol", "paper") == "paper") != (self.test is None):
             raise ValueError(
                 f"images.test is {self.test}, which is not of data.protocol in science"
@@ -147,19 +139,15 @@ class ProtocolResult(Errors):
 
     @model_validator(mode="after")
     def _check_mask(self) -> "ProtocolResult":
-        n, padding = self.num_images, -self.num_images % 4
+        n, padding, correct = self.num_images, -self.num_images % 4, self.top1_correct
         if len(self.correct_mask) * 4 != n + padding:
             raise ValueError(f"correct_mask has {len(self.correct_mask)} digits for {n} images")
         bits = int(self.correct_mask, 16)
-        if bits.bit_count() != self.top1_correct or bits & ((1 << padding) - 1):
-            raise ValueError(
-                f"correct_mask marks other images than the {self.top1_correct} of top1_correct"
-            )
+        if bits.bit_count() != correct or bits & ((1 << padding) - 1):
+            raise ValueError(f"correct_mask marks other images than the {correct} of top1_correct")
         for scale, errors in self.by_scale.items():
             if errors.num_images != n:
-                raise ValueError(
-                    f"by_scale.{scale} is of {errors.num_images} images and not of {n}"
-                )
+                raise ValueError(f"by_scale.{scale} is of {errors.num_images} images, not of {n}")
         return self
 
     def is_correct(self) -> list[bool]:

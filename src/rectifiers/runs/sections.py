@@ -254,15 +254,15 @@ class Trainer(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _check_own(cls, given: Any) -> Any:
-        for key in OWN_TRAINER_ARGUMENTS & given.keys():
+    def _check_own(cls, values: Any) -> Any:
+        for key in OWN_TRAINER_ARGUMENTS & values.keys():
             raise InputError(
                 f"trainer.{key} cannot be given, because train.py sets it itself; leave it out"
                 f"{OWN_TRAINER_HINTS.get(key, '')}"
             )
-        if given.get("precision") in (32, 64, "32", "64"):
-            return {**given, "precision": f"{given['precision']}-true"}
-        return given
+        if values.get("precision") in (32, 64, "32", "64"):
+            return {**values, "precision": f"{values['precision']}-true"}
+        return values
 
 
 class Evaluation(Section):
@@ -279,22 +279,14 @@ class Evaluation(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _check_protocols(cls, given: Any) -> Any:
-        protocols = {
-            name: settings for name, settings in given.items() if name not in cls.model_fields
-        }
-        if not protocols:
-            raise InputError(
-                f"evaluation is not chosen; give evaluation=<option> of: {options('evaluation')}"
-            )
-        for name, settings in protocols.items():
-            if not isinstance(settings, Mapping):
-                raise InputError(
-                    f"evaluation.{name}={settings} is not usable; give "
-                    "evaluation=[<option>,...] of: "
-                    f"{options('evaluation')}"
-                )
-        return given
+    def _check_protocols(cls, values: Any) -> Any:
+        protocols = values.keys() - cls.model_fields.keys()
+        wrong = sorted(name for name in protocols if not isinstance(values[name], Mapping))
+        if wrong or not protocols:
+            what = f".{wrong[0]}={values[wrong[0]]} is no protocol" if wrong else " is not chosen"
+            known = options("evaluation")
+            raise InputError(f"evaluation{what}; give evaluation=[<option>,...] of: {known}")
+        return values
 
 
 class Wandb(Target):

@@ -146,12 +146,12 @@ def _group(key: str) -> str | None:
 @functools.cache
 def _functions_of_conf() -> frozenset[tuple[str | None, str]]:
     """Return every function that `conf/` names, with the group that it is named for."""
-    found = set()
+    functions = set()
     for path in CONF.rglob("*.yaml"):
         text = path.read_text()
         if "_target_:" not in text:
             continue
         for key, value in _leaves(yaml.safe_load(text), path.relative_to(CONF).parts[0]):
             if key.endswith("._target_"):
-                found.add((_group(key), value))
-    return frozenset(found)
+                functions.add((_group(key), value))
+    return frozenset(functions)

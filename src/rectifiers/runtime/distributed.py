@@ -102,7 +102,7 @@ def end_with_parent(parent: int, number: int) -> None:
             signal.raise_signal(number)
 
 
-def join_process_group(here: World, backend: str, timeout_s: float) -> None:
+def join_process_group(place: World, backend: str, timeout_s: float) -> None:
     """Initialise torch's process group, unless it is; a collective that waits longer than
     `timeout_s` is an error.
 
@@ -111,11 +111,11 @@ def join_process_group(here: World, backend: str, timeout_s: float) -> None:
     """
     import torch.distributed as dist
 
-    if here.size == 1 or dist.is_initialized():
+    if place.size == 1 or dist.is_initialized():
         return
-    os.environ["RANK"], os.environ["WORLD_SIZE"] = str(here.rank), str(here.size)
-    os.environ["LOCAL_RANK"] = str(here.local_rank)
-    os.environ.setdefault("GROUP_RANK", str(here.rank // (here.size // here.nodes)))
+    os.environ["RANK"], os.environ["WORLD_SIZE"] = str(place.rank), str(place.size)
+    os.environ["LOCAL_RANK"] = str(place.local_rank)
+    os.environ.setdefault("GROUP_RANK", str(place.rank // (place.size // place.nodes)))
     if "MASTER_ADDR" not in os.environ:  # torchrun sets it; srun only lists the nodes
         from pytorch_lightning.plugins.environments import SLURMEnvironment
 
@@ -130,7 +130,7 @@ def join_process_group(here: World, backend: str, timeout_s: float) -> None:
     except (RuntimeError, ValueError) as error:  # torch's RuntimeError: the network failed
         address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise InputError(
-            f"the {here.size} processes did not meet at {address} ({str(error).splitlines()[0]}); "
+            f"the {place.size} processes did not meet at {address} ({str(error).splitlines()[0]}); "
             "set MASTER_ADDR and MASTER_PORT to an address of the first node, and "
             "GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME to its interface"
         ) from error
@@ -225,13 +225,13 @@ def run_on_all_ranks(make: Callable[[], T]) -> T:
         return make()
     import torch.distributed as dist
 
-    result, own = _attempt(make)
-    errors = all_gather(own and _as_shared_error(dist.get_rank(), own))
+    result, error = _attempt(make)
+    errors = all_gather(error and _as_shared_error(dist.get_rank(), error))
     if not any(errors):
         return result
-    if isinstance(own, Exception) and not isinstance(own, InputError):
-        raise own  # with its traceback
-    rank, first = next((rank, error) for rank, error in enumerate(errors) if error is not None)
+    if isinstance(error, Exception) and not isinstance(error, InputError):
+        raise error  # with its traceback
+    rank, first = next((rank, other) for rank, other in enumerate(errors) if other is not None)
     if isinstance(first, InputError) and first.on_all_ranks and len(set(map(str, errors))) > 1:
         first.args = (f"rank {rank}: {first}",)
     raise first

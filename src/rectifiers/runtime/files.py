@@ -127,12 +127,12 @@ class _PlainLoader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-        found = super().construct_mapping(node, deep)
-        if len(found) < len(node.value):
+        mapping = super().construct_mapping(node, deep)
+        if len(mapping) < len(node.value):
             raise yaml.YAMLError(
                 f"a key stands twice in the mapping of line {node.start_mark.line + 1}"
             )
-        return found
+        return mapping
 
 
 def read_yaml(path: Path) -> Any:

@@ -32,8 +32,8 @@ def free_cores() -> int:
     """Return how many cores this process may use and, by the load of the last minute, nobody else
     does; at least 1."""
     cores = os.cpu_count() or 1
-    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
-    return max(1, min(own, cores - round(os.getloadavg()[0])))
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
+    return max(1, min(usable, cores - round(os.getloadavg()[0])))
 
 
 def _field(key: str) -> str:

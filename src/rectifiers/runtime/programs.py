@@ -57,9 +57,9 @@ def _open_streams() -> None:
 def _enter_working_folder() -> None:
     """Let modules of the folder that a program is called from be imported, after all others."""
     try:
-        here = os.getcwd()
-        if here not in sys.path:
-            sys.path.append(here)
+        folder = os.getcwd()
+        if folder not in sys.path:
+            sys.path.append(folder)
     except OSError as error:
         raise InputError(
             f"the working folder cannot be used ({error.strerror}); cd to one that exists"

@@ -129,9 +129,9 @@ def check_call(function: Callable[..., Any], options: Mapping[str, Any], at: str
     parameters = inspect.signature(function).parameters
     for name in options:
         if name not in parameters:
-            own = ", ".join(name for name, p in parameters.items() if p.default is not p.empty)
+            taken = ", ".join(name for name, p in parameters.items() if p.default is not p.empty)
             target = f"{function.__module__}.{function.__qualname__}"
-            raise InputError(f"{at}{name} is not known; {target} takes: {own or 'no settings'}")
+            raise InputError(f"{at}{name} is not known; {target} takes: {taken or 'no settings'}")
     hints = typing.get_type_hints(function, include_extras=True)
     fields: Any = {name: (_or_any(hints.get(name, Any)), ...) for name in options}
     checked(create_model("Options", __base__=Section, **fields), options, at)

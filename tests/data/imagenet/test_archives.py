@@ -51,7 +51,7 @@ def listed(content: bytes, most: int = 3, most_bytes: int = 1000) -> list[archiv
     )
 
 
-def test_members_are_sorted_and_have_the_offsets_of_their_bytes() -> None:
+def test_members_are_sorted_with_their_offsets() -> None:
     content = tar_of(("a2.JPEG", b"two"), ("a10.JPEG", b"ten"), ("a1.JPEG", b"one"))
     members = listed(content)
     assert [m.name for m in members] == ["a1.JPEG", "a10.JPEG", "a2.JPEG"]

@@ -62,9 +62,7 @@ def unpacked(miniature: Expected, tmp_path_factory: pytest.TempPathFactory) -> P
     return base
 
 
-def test_the_prepared_data_are_the_unpacked_folder_image_by_image(
-    prepared: Path, unpacked: Path
-) -> None:
+def test_prepared_images_are_those_of_the_folder(prepared: Path, unpacked: Path) -> None:
     here, there = imagenet(str(prepared)), folder(str(unpacked))
     assert here.classes == there.classes
     assert here.digest == there.digest
@@ -93,7 +91,7 @@ def test_the_manifest_counts_oddities_and_their_treatment(prepared: Path) -> Non
 
 
 @pytest.mark.skipif(jpeg.unavailable_reason() is not None, reason="tiling is the C library's")
-def test_the_manifest_of_a_tiled_store_counts_how_each_file_was_stored(
+def test_a_tiled_store_has_the_same_pixels(
     miniature: Expected, prepared: Path, tmp_path: Path
 ) -> None:
     """Broken EXIF does not outlive tiling; pixels, order and hashes are those of the plain
@@ -122,9 +120,7 @@ def test_the_number_of_threads_changes_no_byte(
     assert os.listdir(tmp_path) == ["it"]
 
 
-def test_a_shard_is_full_where_one_more_image_would_not_fit(
-    miniature: Expected, tmp_path: Path
-) -> None:
+def test_shards_are_filled_up_to_their_size(miniature: Expected, tmp_path: Path) -> None:
     prepare(miniature, tmp_path / "it", **OPTIONS | {"shard_bytes": 20000})
     index = np.load(tmp_path / "it" / "train" / "index.npy")
     sizes = {

@@ -63,7 +63,7 @@ def test_a_split_can_be_pickled_to_other_processes(prepared: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(here, there, strict=True))
 
 
-def test_a_missing_or_truncated_file_is_reported_in_one_sentence(copied: Path) -> None:
+def test_a_missing_or_truncated_file_is_named(copied: Path) -> None:
     split = opened(copied)
     shard = copied / "train" / "shard-00000.bin"
     body = shard.read_bytes()
@@ -85,9 +85,7 @@ def test_a_missing_or_truncated_file_is_reported_in_one_sentence(copied: Path) -
     "columns",
     [{"shard": 4}, {"label": 6}, {"offset": 2**64 - 1}, {"offset": 106004}, {"length": 2**32 - 1}],
 )
-def test_an_index_that_points_out_of_the_shards_is_refused(
-    columns: dict[str, int], copied: Path
-) -> None:
+def test_an_index_beyond_the_shards_is_refused(columns: dict[str, int], copied: Path) -> None:
     rewrite(copied, **columns)
     with pytest.raises(InputError, match=r"index\.npy does not fit the shards beside it"):
         opened(copied)
@@ -118,7 +116,7 @@ def test_a_damaged_image_is_named_by_its_index(copied: Path) -> None:
         split.image(7)
 
 
-def test_a_damaged_validation_image_is_met_before_training_and_a_sound_split_read_once(
+def test_damaged_validation_images_are_met_before_training(
     copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(images, "SETTLED_NS", -1)
@@ -150,11 +148,8 @@ def test_a_damaged_validation_image_is_met_before_training_and_a_sound_split_rea
         lambda m: m.pop("files"),
         lambda m: m.update(format=1),
         lambda m: m["splits"].pop("val"),
-        lambda m: m.update(files=[]),
-        lambda m: m.update(classes=[1]),
-        lambda m: m["files"]["train/index.npy"].pop("sha256"),
         lambda m: m["files"].pop("train/index.npy"),
-        lambda m: m["files"].pop("val/shard-00000.bin"),
+        lambda m: m["files"].update({"../../evil": {"bytes": 1, "sha256": "0"}}),
         lambda m: m["files"]["val/index.npy"].update(bytes=math.inf),
         lambda m: m["files"].update(
             {"val/shard-\u0660\u0660\u0660\u0660\u0661.bin": {"bytes": 1, "sha256": "0"}}
@@ -180,18 +175,14 @@ def test_an_unreadable_manifest_is_reported_in_one_sentence(change, copied: Path
         ("val/shard-00000.bin", r"val/shard-00000\.bin is missing"),
     ],
 )
-def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(
-    name: str, sentence: str, copied: Path
-) -> None:
+def test_a_pipe_is_not_waited_for(name: str, sentence: str, copied: Path) -> None:
     (copied / name).unlink()
     os.mkfifo(copied / name)
     with pytest.raises(InputError, match=sentence):
         imagenet(root=str(copied))
 
 
-def test_a_link_in_the_place_of_a_shard_shows_nothing_of_what_it_leads_to(
-    copied: Path, tmp_path: Path
-) -> None:
+def test_a_link_to_a_secret_shows_nothing(copied: Path, tmp_path: Path) -> None:
     """Data may be links, as DVC makes them; what counts is that the bytes are those that were
     written."""
     shard = copied / "train" / "shard-00000.bin"
@@ -207,12 +198,4 @@ def test_a_link_in_the_place_of_a_shard_shows_nothing_of_what_it_leads_to(
 def test_a_deeply_nested_manifest_is_reported_in_one_sentence(copied: Path) -> None:
     (copied / MANIFEST).write_text("[" * 100_000)
     with pytest.raises(InputError, match=r"manifest\.json cannot be read as a manifest"):
-        read_manifest(copied)
-
-
-def test_a_manifest_cannot_name_files_elsewhere(copied: Path) -> None:
-    manifest = json.loads((copied / MANIFEST).read_text())
-    manifest["files"]["../../evil"] = {"bytes": 1, "sha256": "0"}
-    (copied / MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(InputError, match="cannot be read as a manifest"):
         read_manifest(copied)
