@@ -1,18 +1,18 @@
 """One card: what an activation and an initialiser are worth, by theory, at the start, in small
-chains and on the tasks, as Markdown, as one HTML file, and in a figure.
+chains and on the tasks, as Markdown with a figure.
 
 The measured parts are plain dictionaries of `rectifiers.analysis.card`. Each is kept in `cache_dir`
 as soon as it is done, so an interrupted card goes on."""
 
-import functools
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -20,6 +20,7 @@ from rectifiers.benchmark import ranking
 from rectifiers.benchmark.definition import Entry, benchmark
 from rectifiers.benchmark.ranking import BASELINES, difference_text, score_text, scores_of
 from rectifiers.benchmark.run import MAX_BYTES, EntryResults, refusal
+from rectifiers.cli.composition import compose_job
 from rectifiers.results.figures import write_svg
 from rectifiers.results.layout import markdown
 from rectifiers.runs.config import RunConfig
@@ -31,6 +32,7 @@ from rectifiers.runtime.files import read_bytes, write_text
 from rectifiers.runtime.processor import name as processor_name
 from rectifiers.runtime.signals import deferring_signals, stop_if_requested
 
+PARTS = ("paper", "start", "trains", "cost")  # what is measured besides the runs
 DEEP, TIMED = "deep50", "chain14"  # the tasks whose network starts, and whose steps are timed
 TITLES = {"relu": "ReLU", "prelu": "PReLU"}
 MEASURED, THEORY, DERIVATIVE = "#1b6ca8", "#444444", "#c8553d"
@@ -125,82 +127,69 @@ def measure(entry: Entry) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     config = entry.config(benchmark().tasks[DEEP])
     with deferring_signals(), isolated(config):
         reason = refusal(config)
-        for name, make in MAKERS.items():
+        for name in PARTS:
             try:
                 if reason is not None:
                     raise InputError(reason)
-                parts[name] = _cached(config, name, functools.partial(make, entry, config))
+                parts[name] = _cached(name, entry, config)
             except InputError as error:
                 failed[name] = printable(str(error))
             stop_if_requested("while the card was measured")
     return parts, failed
 
 
-def _cached(config: RunConfig, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return a part from the cache, whose key is the entry's settings and the code, or make it."""
+def _cached(name: str, entry: Entry, config: RunConfig) -> dict[str, Any]:
+    """Return a part from the cache, whose key is the entry's settings and the code, or measure
+    it."""
     groups = {"entry": config.activation.as_dict(), "init": config.init.as_dict()}
     key = run_id({**groups, "code": code_fingerprint()})
     path = config.cache_dir / "cards" / f"{name}-{key}.json"
     if not path.is_file():
-        write_text(path, json.dumps(make(), allow_nan=False))
+        write_text(path, json.dumps(_measure(name, entry, config), allow_nan=False))
     part: dict[str, Any] = json.loads(read_bytes(path, MAX_BYTES))
     return part
 
 
-def _measure_paper(entry: Entry, config: RunConfig) -> dict[str, Any]:
-    from rectifiers.analysis.card.paper import theory_section
-    from rectifiers.analysis.card.trainability import Chain
+def _measure(name: str, entry: Entry, config: RunConfig) -> dict[str, Any]:
+    """Return a part of an entry's card; `config` is that of the deep task."""
+    from rectifiers.analysis.card import cost, paper, start, trainability
 
-    chain = Chain(config)
-    return theory_section(chain.activation, chain.weight_variance)
-
-
-def _measure_start(entry: Entry, config: RunConfig) -> dict[str, Any]:
-    from rectifiers.analysis.card.start import init_section
-
-    return init_section(config)
-
-
-def _measure_trains(entry: Entry, config: RunConfig) -> dict[str, Any]:
-    from rectifiers.analysis.card.trainability import MAP_DEPTHS, RATE_DEPTHS, trainability_section
-
-    depths = sorted({*MAP_DEPTHS, *RATE_DEPTHS})
-    return trainability_section(
-        {depth: config.replaced({"model.depth": depth - 1}) for depth in depths}
-    )
+    if name == "paper":
+        chain = trainability.Chain(config)
+        return paper.theory_section(chain.activation, chain.weight_variance)
+    if name == "start":
+        return start.init_section(config)
+    if name == "trains":
+        depths = {*trainability.MAP_DEPTHS, *trainability.RATE_DEPTHS}
+        return trainability.trainability_section(
+            {depth: _chain(entry, depth) for depth in sorted(depths)}
+        )
+    task, relu = benchmark().tasks[TIMED], Entry((f"activation={cost.BASELINE}",), entry.places)
+    return cost.cost({"entry": entry.config(task), cost.BASELINE: relu.config(task)})
 
 
-def _measure_cost(entry: Entry, config: RunConfig) -> dict[str, Any]:
-    from rectifiers.analysis.card.cost import BASELINE, cost
-
-    task, relu = benchmark().tasks[TIMED], Entry((f"activation={BASELINE}",), entry.places)
-    return cost({"entry": entry.config(task), BASELINE: relu.config(task)})
-
-
-MAKERS = {
-    "paper": _measure_paper,
-    "start": _measure_start,
-    "trains": _measure_trains,
-    "cost": _measure_cost,
-}
+def _chain(entry: Entry, depth: int) -> RunConfig:
+    """Return the configuration of a chain of `depth` layers, otherwise as the deep task has it."""
+    task = benchmark().tasks[DEEP]
+    overrides = entry.run_overrides(task, task.rates[0], seed=0)
+    others = (override for override in overrides if not override.startswith("model.depth="))
+    return compose_job((*others, f"model.depth={depth - 1}"))[0]
 
 
 def _headline(card: Card) -> Chapter:
     """The probabilities of improvement over the baselines, and what limits them."""
-    results, rows, text = card.results, [], []
+    results, rows = card.results, []
     for base in (base for base in card.baselines if base != results.entry):
         if (pair := ranking.improvement(results, card.baselines[base])) is not None:
-            rows.append([f"beats {TITLES[base]}, probability", str(pair[1]), pair[1].verdict])
-            rows[-1].append(f"{pair[0]} tasks")
-    judged = [run for task in results.tasks() for run in results.judged(task)]
-    if judged:
+            tasks, chance = pair
+            label = f"probability to beat {TITLES[base]} (95 %)"
+            rows.append([label, str(chance), chance.verdict, str(tasks)])
+    text = [] if rows else ["No results of ReLU or PReLU to compare with: run these, too."]
+    text += [f"{task}: {gap}." for task in results.tasks() if (gap := results.gap(task))]
+    if judged := [run for task in results.tasks() for run in results.judged(task)]:
         lost = f"{sum(run.diverged for run in judged)} of {len(judged)}"
-        rows.append(["judged runs that diverged", lost, "-", "-"])
-    for task in results.tasks():
-        if gap := results.gap(task):
-            text.append(f"{task}: {gap}.")
-    table = pd.DataFrame(rows, columns=["", "(95 %)", "which is", "over"])
-    return Chapter("Headline", text or ["All of its tasks are complete."], [table])
+        rows.append(["judged runs that diverged", lost, "-", str(len(results.tasks()))])
+    return Chapter("Headline", text, [pd.DataFrame(rows, columns=["", "", "verdict", "tasks"])])
 
 
 def _tasks(card: Card) -> Chapter:
@@ -323,6 +312,13 @@ def figure(card: Card) -> Figure:
     if part := parts.get("trains"):
         title, below = f"loss after {part['steps']} steps (x: trains)", part["trained_below"]
         _plot_cells(axes[3], part["losses"], part["depths"], part["gains"], below)
+        if part["depth_scales"]:
+            scales = [math.inf if scale is None else scale for scale in part["depth_scales"]]
+            depths, ends = np.log2(part["depths"]), (-0.5, len(part["depths"]) - 0.5)
+            x = np.log2(np.maximum(np.multiply(DEPTH_SCALES, scales), 1e-9))
+            y = np.interp(x, depths, range(len(depths)), *ends)
+            axes[3].plot(range(len(y)), y, color="white", label=f"{DEPTH_SCALES} depth scales")
+            axes[3].legend(fontsize=8, facecolor=THEORY, labelcolor="white", loc="upper right")
         axes[3].set(title=title, xlabel="gain, times the initialiser's", ylabel="layers")
         _plot_cells(axes[4], part["rate_losses"], part["rate_depths"], part["rates"], below)
         axes[4].set(title="the same by learning rate", xlabel="learning rate", ylabel="layers")

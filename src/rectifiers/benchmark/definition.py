@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 
 import yaml
 from annotated_types import MinLen
-from pydantic import Field
 
 from rectifiers.cli.composition import COMPUTED, compose_job
 from rectifiers.runner import Overrides
@@ -31,30 +30,23 @@ Size = Literal["quick", "full"]
 class Task(Section):
     """A network, its data and its training, on which every entry gets the same budget."""
 
-    size: Size = Field(description="quick: minutes on two cores; full: for a GPU or a night")
-    title: str = Field(description="what it asks, in words")
-    overrides: tuple[str, ...] = Field(description="as typed after train.py, besides `always`")
-    rates: Annotated[tuple[Positive, ...], MinLen(2)] = Field(
-        description="the learning rates that are searched"
-    )
-    reach: Positive | None = Field(
-        None,
-        description="the training loss, in nats, below which a run counts as trained; null: the "
-        "error counts",
-    )
-    science: str = Field(description="hash of the configuration without what varies")
-    data: str = Field(description="hash of the images")
+    size: Size  # quick: minutes on two cores; full: for a GPU or a night
+    title: str  # what it asks, in words
+    overrides: tuple[str, ...]  # as typed after train.py, besides `always`
+    rates: Annotated[tuple[Positive, ...], MinLen(2)]  # the learning rates that are searched
+    # training loss, nats, below which a run counts as trained; null: the error counts
+    reach: Positive | None = None
+    science: str  # hash of the configuration without what varies
+    data: str  # hash of the images
 
 
 class Benchmark(Section):
     """A version of the benchmark; a number belongs to the one whose `hash` its entry names."""
 
     version: str
-    seeds: Annotated[int, Range(ge=5, le=1000)] = Field(
-        description="judged runs per task, of seeds 0, 1, ..."
-    )
-    search_seed: Count = Field(description="of the runs that choose the learning rate")
-    always: tuple[str, ...] = Field(description="as typed after train.py, for all tasks")
+    seeds: Annotated[int, Range(ge=5, le=1000)]  # judged runs per task, of seeds 0, 1, ...
+    search_seed: Count  # of the runs that choose the learning rate
+    always: tuple[str, ...]  # as typed after train.py, for all tasks
     tasks: dict[str, Task]
 
     @property
@@ -127,18 +119,18 @@ class Entry:
         activation, init = ("".join([names[g], *sorted(settings[g])]) for g in ENTRY_GROUPS)
         return re.sub(r"[^\w.=+-]", "_", activation if init == "he" else f"{activation}+{init}")
 
-    def task_overrides(self, task: Task) -> Overrides:
-        """Return the overrides of its runs of a task, but for the rate and the seed."""
+    def run_overrides(self, task: Task, rate: float, seed: int) -> Overrides:
+        """Return the overrides of one run."""
         fixed = (*benchmark().always, *task.overrides, "logger=none", "threads=1")
-        return (*fixed, *self.overrides, *self.places)
+        return (*fixed, *self.overrides, *self.places, f"optim.lr={rate:g}", f"seed={seed}")
 
     def config(self, task: Task) -> RunConfig:
-        """Return the configuration of its runs of a task, but for the rate and the seed.
+        """Return the configuration of its runs of a task, at one rate and seed.
 
         Raises:
             InputError: where conf/ is not that of the benchmark's version.
         """
-        config = compose_job(self.task_overrides(task))[0]
+        config = compose_job(self.run_overrides(task, task.rates[0], seed=0))[0]
         if (composed := task_hash(config)) != task.science:
             raise InputError(
                 f"the task '{task.title}' comes to {composed}, and {benchmark().version} has "

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from rectifiers.benchmark.definition import ENTRY_GROUPS, Entry, Size, Task, benchmark
 from rectifiers.claims.measures import has_diverged
-from rectifiers.runner import Overrides, run_all
+from rectifiers.runner import run_all
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import find
 from rectifiers.runs.identity import run_id, science
@@ -151,8 +151,9 @@ def run_entry(entry: Entry, size: Size, processes: int | None = None) -> EntryRe
     complete = sum(run.task in tasks for run in results)
     text = f"{entry.name}: {total - complete} runs to do, {complete} of {total} are complete"
     stderr.print(text, highlight=False, soft_wrap=True, markup=False)
-    while missing := _missing_overrides(entry, tasks, results):
-        if failures := run_all(missing, processes):
+    while missing := {name: runs for name in tasks if (runs := missing_runs(name, results))}:
+        jobs = [entry.run_overrides(tasks[name], *run) for name in missing for run in missing[name]]
+        if failures := run_all(jobs, processes):
             raise InputError(
                 f"runs of {entry.name} that failed: {len(failures)}, named above; the same "
                 "command makes them again"
@@ -165,16 +166,6 @@ def run_entry(entry: Entry, size: Size, processes: int | None = None) -> EntryRe
         refused=refused,
         runs=tuple(results),
     )
-
-
-def _missing_overrides(
-    entry: Entry, tasks: dict[str, Task], results: list[RunResult]
-) -> list[Overrides]:
-    return [
-        (*entry.task_overrides(task), f"optim.lr={rate:g}", f"seed={seed}")
-        for name, task in tasks.items()
-        for rate, seed in missing_runs(name, results)
-    ]
 
 
 def refusal(config: RunConfig) -> str | None:
