@@ -690,3 +690,27 @@ def test_statistics_that_are_none_are_one_sentence_or_fitted_again(
         "scripts/evaluate.py", f"run={folder}", "evaluation=ten_view"
     )  # which does not read that file
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("group", "target", "is_usable"),
+    [
+        ("optim", "torch.optim.Adam", True),
+        ("scheduler", "torch.optim.lr_scheduler.StepLR", True),
+        ("activation", "torch.nn.GELU", True),
+        ("optim", "torch.nn.GELU", False),
+        ("optim", "torch.optim.lr_scheduler.StepLR", False),
+        ("optim", "torch.hub.load", False),
+        ("scheduler", "torch.load", False),
+        ("scheduler", "rectifiers.tracking.wandb_logger.WandbLogger", False),
+    ],
+)
+def test_classes_of_torch_are_usable_for_their_group_alone(
+    group: str, target: str, is_usable: bool
+) -> None:
+    config = {group: {"_target_": target}}
+    if is_usable:
+        check_targets(config, Path("config.yaml"), ())
+    else:
+        with pytest.raises(InputError, match=r"is no function that conf/"):
+            check_targets(config, Path("config.yaml"), ())

@@ -185,7 +185,7 @@ REFUSED = [
     (["propagation", "optim.lr=-1"], "optim.lr=-1: should be greater than 0"),
     (
         ["fisher", "slopes=0.25"],
-        "slopes=0.25: should be a valid array (give a value such as [0, 0.01",
+        "slopes=0.25: should be a valid array",
     ),
     (
         ["fisher", "slopes=[a]"],

@@ -21,7 +21,16 @@ from rectifiers.runtime.files import CONF
 
 DOTTED_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 # The groups whose options name functions.
-FUNCTIONS = ("activation", "init", "model", "preprocess", "data", "evaluation", "callbacks")
+FUNCTIONS = (
+    *("activation", "init", "model", "preprocess", "data", "optim", "scheduler", "evaluation"),
+    *("callbacks", "logger"),
+)
+# The modules of torch whose classes any file may name for a group.
+OF_TORCH = {
+    ("activation", "torch.nn"),
+    ("optim", "torch.optim"),
+    ("scheduler", "torch.optim.lr_scheduler"),
+}
 
 
 def split_trust(arguments: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
@@ -115,7 +124,7 @@ def _untrusted_module(group: str | None, target: str, trust: Collection[str]) ->
     module, _, name = target.rpartition(".")
     if (group, target) in _functions_of_conf():
         return None
-    if module == "torch.nn" and group == "activation" and _is_torch_module(name):
+    if _is_of_torch(group, module, name):
         return None
     if not _is_within(module, trust):
         return module
@@ -130,11 +139,20 @@ def _is_within(module: str, packages: Collection[str]) -> bool:
     return any(f"{module}.".startswith(f"{package}.") for package in packages)
 
 
-def _is_torch_module(name: str) -> bool:
-    from torch import nn
+def _is_of_torch(group: str | None, module: str, name: str) -> bool:
+    """Whether a target is a module of `torch.nn` for an activation, or a class that `torch.optim`
+    defines for an optimiser or a scheduler."""
+    if (group, module) not in OF_TORCH:
+        return False
+    from torch import nn, optim
 
-    kind = getattr(nn, name, None)
-    return isinstance(kind, type) and issubclass(kind, nn.Module)
+    place, base = {
+        "activation": (nn, nn.Module),
+        "optim": (optim, optim.Optimizer),
+        "scheduler": (optim.lr_scheduler, optim.lr_scheduler.LRScheduler),
+    }[str(group)]
+    kind = getattr(place, name, None)
+    return isinstance(kind, type) and issubclass(kind, base)
 
 
 def _group(key: str) -> str | None:
