@@ -39,8 +39,8 @@ def t_quantile(degrees: int, level: float) -> float:
 
 def t_interval(values: Sequence[float], level: float) -> tuple[float, float]:
     """Return Student's interval of the mean of at least two values."""
-    standard_error = stdev(values) / math.sqrt(len(values))
-    mean, half = fmean(values), t_quantile(len(values) - 1, level) * standard_error
+    n, mean = len(values), fmean(values)
+    half = t_quantile(n - 1, level) * stdev(values) / math.sqrt(n)
     return mean - half, mean + half
 
 
