@@ -285,7 +285,7 @@ class Evaluation(Section):
         if wrong or not protocols:
             what = f".{wrong[0]}={values[wrong[0]]} is no protocol" if wrong else " is not chosen"
             known = options("evaluation")
-            raise InputError(f"evaluation{what}; give evaluation=[<option>,...] of: {known}")
+            raise InputError(f"evaluation{what}; give evaluation=<option> of: {known}")
         return values
 
 
