@@ -182,7 +182,7 @@ def test_a_pipe_is_not_waited_for(name: str, sentence: str, copied: Path) -> Non
         imagenet(root=str(copied))
 
 
-def test_a_link_to_a_secret_shows_nothing(copied: Path, tmp_path: Path) -> None:
+def test_a_link_elsewhere_shows_nothing(copied: Path, tmp_path: Path) -> None:
     """Data may be links, as DVC makes them; what counts is that the bytes are those that were
     written."""
     shard = copied / "train" / "shard-00000.bin"
