@@ -68,9 +68,12 @@ def check_arguments(arguments: Iterable[str], config: Callable[[], Mapping[str, 
     Raises:
         InputError: for the first one, with status 2.
     """
+    arguments = list(arguments)
     for argument in arguments:
         key, equals, value = argument.partition("=")
         reason = ""
+        if argument in ("--cfg", "-c") and {"--multirun", "-m"} & set(arguments):
+            reason = f"{argument} shows one configuration; leave out --multirun"
         if key.startswith("--") and equals and (near := _near(key[2:], known_keys(config()))):
             meant = " or ".join(f"{name}={value}" for name in near)
             reason = f"{argument} is not a flag; did you mean {meant}?"

@@ -116,9 +116,9 @@ def check_folder(config: RunConfig) -> None:
     """
     root, download = config.data.options.get("root"), config.data.options.get("download")
     if root is not None and not download and not isdir(str(root)):
-        raise InputError(
-            f"data.root={root} is not a folder; create it, or leave it out to use the default"
-        )
+        prepared = config.data.target.startswith("rectifiers.data.imagenet.")
+        remedy = "prepare it by dvc repro pipelines/imagenet/dvc.yaml" if prepared else "create it"
+        raise InputError(f"data.root={root} is not a folder; {remedy}, or give another")
 
 
 def restart_with_ranks(config: RunConfig, here: World) -> None:
