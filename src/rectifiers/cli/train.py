@@ -80,6 +80,7 @@ def launch(config: DictConfig) -> float:
         with deferring_signals():
             with _on_all_ranks():
                 resolved, choices = resolve(config), choices_of(hydra_config)
+            if here.size == 1:  # among several, one rank alone may lack it: they agree later
                 check_folder(resolved)
             restart_with_ranks(resolved, here)
             if resolved.members is not None:
