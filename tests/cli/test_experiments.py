@@ -1,6 +1,7 @@
 """The paper's rows: one definition a run, costs that follow from the networks, each run end to end
 at a small size."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import forkserver
 from conftest import CONF, ROOT, compose_config
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
+from rectifiers.training.size import network_size
 from rectifiers.training.train import train
 
 EXPERIMENTS = sorted(  # claims have tests of their own
@@ -40,6 +42,32 @@ def test_quoted_experiments_are_the_same_run() -> None:
     for quoting, defining in SAME_RUN.items():
         assert name(f"experiment={quoting}") == name(f"experiment={defining}"), quoting
     assert len({name(f"experiment={own}") for own in OWN}) == len(OWN)
+
+
+def head(experiment: str) -> str:
+    return (CONF / "experiment" / f"{experiment}.yaml").read_text().partition("defaults:")[0]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_commands_of_a_head_compose(experiment: str) -> None:
+    commands = re.findall(r"(?:train\.py|train\.sbatch) (.*?)(?: {3,}.*)?\n", head(experiment))
+    assert len(commands) == 2
+    for command in commands:
+        overrides = command.replace("<ImageNet>", ".").split()
+        assert overrides[0] == f"experiment={experiment}"
+        assert compose_config(*overrides).trainer.accelerator == "gpu"
+
+
+@pytest.mark.parametrize("experiment", OWN)
+def test_cost_of_a_head_follows_from_its_network(experiment: str) -> None:
+    text = " ".join(head(experiment).replace("\n#", " ").split())
+    printed = re.search(r"Cost: ([\d,]+) multiply-adds an image, .*? (\d+) epochs of", text)
+    assert printed is not None
+    config = compose_config(f"experiment={experiment}")
+    size = network_size(config, classes=1000, channels=3, input_px=config.data.crop_px)
+    assert int(printed[1].replace(",", "")) == size["multiply_adds"]
+    assert int(printed[2]) == config.trainer.max_epochs
 
 
 @pytest.mark.process

@@ -47,7 +47,7 @@ class RunLogger(loggers.Logger):
 
 
 class CSVLogger(RunLogger):
-    """Writes `metrics.csv` anew after each epoch: one line an epoch, and in the last one the test
+    """Rewrites `metrics.csv` after each epoch: one line an epoch, and in the last one the test
     errors, too. Lightning's own deletes lines when a run resumes."""
 
     def __init__(self, save_dir: str) -> None:
