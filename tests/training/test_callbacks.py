@@ -4,13 +4,15 @@ import signal
 from pathlib import Path
 
 import pytest
+from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback
 
-from conftest import TINY, same_bits
+from conftest import TINY, compose_config, same_bits
 from processes import alone, finish, start, wait_for
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.checkpoints import AtomicCheckpointIO
+from rectifiers.training.checks import BY_LAYER, LOGGED, check_functions
 from rectifiers.training.train import train
 
 STOPPING = (
@@ -105,3 +107,44 @@ def test_ckpt_path_goes_on_from_a_checkpoint_of_the_same_run(tiny, tmp_path: Pat
         train(tiny("evaluation=center", "seed=1", f"ckpt_path={last}"), {})
     with pytest.raises(InputError, match=r"ckpt_path=.*nowhere is not a file"):
         train(tiny("seed=2", f"ckpt_path={tmp_path}/nowhere"), {})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key", "remedy"),
+    [
+        (["callbacks.early_stopping.patience=x"], "callbacks.early_stopping.patience=x", "integer"),
+        (["callbacks.early_stopping.monitor=val/eror"], "monitor=val/eror", "val/error_top1"),
+        (["+trainer.clip=1"], "trainer.clip", "leave it out"),
+        (
+            ["scheduler._target_=torch.optim.lr_scheduler.StepLR"],
+            "missing a required argument: 'step_size'",
+            "give scheduler.step_size",
+        ),
+    ],
+)
+def test_bad_settings_are_refused_before_the_data_are_opened(
+    overrides: list[str], key: str, remedy: str
+) -> None:
+    config = compose_config("callbacks=early_stopping", *overrides)
+    with pytest.raises(InputError) as refused:
+        check_functions(config)
+    assert key in str(refused.value)
+    assert remedy in str(refused.value)
+
+
+def test_the_users_own_callback_may_log_what_another_monitors() -> None:
+    own = f"+callbacks.mine._target_={Counter.__module__}.{Counter.__name__}"
+    monitored = "callbacks.early_stopping.monitor=mine/number"
+    check_functions(compose_config("callbacks=early_stopping", monitored, own))
+
+
+def test_what_may_be_monitored_is_what_is_logged(tiny) -> None:
+    seen: set[str] = set()
+
+    class Look(Callback):
+        def on_train_end(self, trainer: Trainer, module: LightningModule) -> None:
+            seen.update(trainer.callback_metrics)
+
+    train(tiny("trainer.max_epochs=1", "evaluation=center"), {}, callbacks=[Look()])
+    assert set(LOGGED) <= seen
+    assert {name for name in seen if "/" in name and not name.startswith(BY_LAYER)} <= set(LOGGED)

@@ -39,6 +39,9 @@ SYNONYMS = {
 }
 # Keys of earlier versions, with what they are now.
 OLD_KEYS = RENAMED | {
+    "optim.drop_epochs": "scheduler=multistep scheduler.milestones",
+    "optim.drop_epochs_from": "scheduler=multistep scheduler.milestones",
+    "scheduler.milestones": "scheduler=multistep scheduler.milestones",
     "compute": "trainer",
     "compute.accelerator": "trainer.accelerator",
     "compute.activation_checkpointing": "activation_checkpointing",
@@ -57,7 +60,6 @@ OLD_KEYS = RENAMED | {
     "logger.log_checkpoint": "logger.wandb.log_model",
     "logger.mode": "logger.wandb.mode",
     "logger.project": "logger.wandb.project",
-    "optim.drop_epochs_from": "scheduler.milestones",
     "sweep": "hparams_search",
 }
 

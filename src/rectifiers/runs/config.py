@@ -68,7 +68,8 @@ class RunConfig(Section):
     checkpoint: Checkpoint
     # what is done to the network while it trains, or measured: callbacks of ours and Lightning's
     callbacks: Annotated[dict[str, Target] | None, Words("callbacks=<option>")] = None
-    tags: tuple[str, ...] = ()  # words that loggers keep beside the run
+    # words that loggers keep beside the run
+    tags: Annotated[tuple[str, ...], Words("a list such as [trial]")] = ()
     ckpt_path: Folder | None = None  # a checkpoint of this very run to go on from; null: its newest
     # threads of torch; null: its own choice
     threads: Annotated[int, Range(ge=1, le=4096)] | None = None

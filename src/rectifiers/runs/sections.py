@@ -203,6 +203,7 @@ class Optim(Target):
     weight_decay: NonNegative  # decay of the weights of conv and linear layers alone
     slope_weight_decay: NonNegative = 0.0  # decay of learned slopes, which the paper leaves without
     bias_lr_factor: Positive  # factor on the learning rate of biases
+    momentum: Annotated[float, Range(ge=0, lt=1)] | None = None  # where the optimiser has one
     fused: bool = True  # one pass over each weight; the same numbers but for rounding
 
 

@@ -132,7 +132,8 @@ def check_call(function: Callable[..., Any], options: Mapping[str, Any], at: str
             taken = ", ".join(name for name, p in parameters.items() if p.default is not p.empty)
             target = f"{function.__module__}.{function.__qualname__}"
             raise InputError(f"{at}{name} is not known; {target} takes: {taken or 'no settings'}")
-    hints = typing.get_type_hints(function, include_extras=True)
+    called: Any = function.__init__ if inspect.isclass(function) else function
+    hints = typing.get_type_hints(called, include_extras=True)
     fields: Any = {name: (_or_any(hints.get(name, Any)), ...) for name in options}
     checked(create_model("Options", __base__=Section, **fields), options, at)
 

@@ -352,10 +352,11 @@ def build_optimizer(config: RunConfig, network: nn.Module) -> Optimizer:
         bias_lr_factor=settings.bias_lr_factor,
         slope_weight_decay=settings.slope_weight_decay,
     )
+    kind = import_function("optim", settings)
+    if settings.momentum is not None:
+        kind = partial(kind, momentum=settings.momentum)
     try:
-        return optim.build_optimizer(
-            import_function("optim", settings), groups, lr=settings.lr, fused=settings.fused
-        )
+        return optim.build_optimizer(kind, groups, lr=settings.lr, fused=settings.fused)
     except (TypeError, ValueError) as error:
         raise InputError(f"optim._target_={settings.target} cannot be built: {error}") from error
 

@@ -1,11 +1,13 @@
 """What is tried before the data are opened: the functions of a configuration, its activation."""
 
+import inspect
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
 import yaml
+from pytorch_lightning import Trainer
 from torch import Generator, Tensor, nn
 
 from rectifiers.evaluation.protocols import NEEDS_MAPS, Dense
@@ -20,6 +22,10 @@ from rectifiers.runtime.files import CONF
 from rectifiers.training.functions import import_function
 
 Choices = Mapping[str, str | None]  # the option that was chosen of each group
+KNOWN_CALLBACKS = ("pytorch_lightning.", "rectifiers.")
+# What the module logs after each epoch; `<name>/<layer>` for each layer.
+LOGGED = ("val/error_top1", "val/error_top5", "val/loss", "train/loss", "lr")
+BY_LAYER = ("slope/", "response_mean/", "response_std/", "active_share/", "dead_units/")
 MAP_SIDES = (8, 8)  # px, of the maps that an activation is tried on
 
 
@@ -29,6 +35,7 @@ def check_functions(config: RunConfig) -> None:
     Raises:
         InputError: for the first one that cannot be used.
     """
+    check_trainer(config)
     loggers = {f"logger.{name}": logger for name, logger in config.logger.targets().items()}
     for key, target in (config.targets() | loggers).items():
         function = import_function(key, target)
@@ -45,6 +52,29 @@ def check_functions(config: RunConfig) -> None:
         if not any(row.kind == "conv" for row in config.model.layers(SOME_CLASSES)):
             raise InputError(f"{key.replace('.', '=')} is not usable: {NEEDS_MAPS}")
     check_activation(config)
+
+
+def check_trainer(config: RunConfig) -> None:
+    """Check the arguments of Lightning's Trainer, and the numbers that its callbacks monitor.
+
+    Raises:
+        InputError: for an argument that it does not take, and for a number that nothing logs.
+    """
+    for key in config.trainer.more:
+        if key not in inspect.signature(Trainer).parameters:
+            raise InputError(
+                f"trainer.{key} is not an argument of Lightning's Trainer; leave it out"
+            )
+    callbacks = config.callbacks or {}
+    if any(not target.target.startswith(KNOWN_CALLBACKS) for target in callbacks.values()):
+        return  # a callback of the user's may log the number
+    for name, target in callbacks.items():
+        monitor = target.options.get("monitor")
+        if monitor is not None and monitor not in LOGGED and not monitor.startswith(BY_LAYER):
+            raise InputError(
+                f"callbacks.{name}.monitor={monitor} is not logged; give one of: "
+                f"{', '.join(LOGGED)}"
+            )
 
 
 def check_activation(config: RunConfig) -> None:

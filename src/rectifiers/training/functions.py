@@ -3,6 +3,7 @@
 import difflib
 import inspect
 import pkgutil
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -68,9 +69,11 @@ def import_function(key: str, target: Target) -> Callable[..., Any]:
     try:
         inspect.signature(configured).bind(*names)
     except TypeError as error:
+        missing = re.search(r"missing a required argument: '(\w+)'", str(error))
+        remedy = f"give {key}.{missing[1]}" if missing else "give a function that takes them"
         raise InputError(
             f"{key}._target_={target.target} cannot be called with ({', '.join(names)}): {error}; "
-            "give a function that takes them"
+            f"{remedy}"
         ) from error
     return configured
 

@@ -5,7 +5,6 @@ The Trainer has one process, or its place among several that were started from o
 """
 
 import datetime
-import inspect
 import logging
 import os
 import random
@@ -30,7 +29,6 @@ from pytorch_lightning.strategies import DDPStrategy, Strategy
 from rectifiers.data.datamodule import ImageData
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import stderr
-from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.memory import keep_freed_memory
 from rectifiers.training.build import Run, build_callbacks
 from rectifiers.training.checkpoints import (
@@ -83,9 +81,6 @@ def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] 
         "enable_progress_bar": has_bar,
         "enable_model_summary": False,
     } | settings.more
-    for key in arguments:
-        if key not in inspect.signature(pl.Trainer).parameters:
-            raise InputError(f"trainer.{key} is not an argument of Lightning's Trainer")
     trainer = pl.Trainer(
         accelerator=settings.accelerator,
         devices=here.size // here.nodes,

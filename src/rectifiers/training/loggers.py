@@ -29,8 +29,8 @@ def check_packages(config: RunConfig) -> None:
     for name in config.logger.targets():
         if name in EXTRAS and find_spec(name) is None:
             raise InputError(
-                f"logger={name} needs {name}, which is not installed; pip install "
-                f"'rectifiers[{name}]', or choose logger=csv"
+                f"logger={name} needs {name}, which is not installed; call make setup "
+                f"EXTRAS={name}, or choose logger=csv"
             )
 
 
