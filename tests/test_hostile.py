@@ -701,6 +701,7 @@ def test_statistics_that_are_none_are_one_sentence_or_fitted_again(
         ("optim", "torch.nn.GELU", False),
         ("optim", "torch.optim.lr_scheduler.StepLR", False),
         ("optim", "torch.hub.load", False),
+        ("optim", "torch.hub.SGD", False),
         ("scheduler", "torch.load", False),
         ("scheduler", "rectifiers.tracking.wandb_logger.WandbLogger", False),
     ],

@@ -81,6 +81,20 @@ def test_failed_and_locked_runs_do_not_stop_the_others(
     assert "runs to do" not in capfd.readouterr().err
 
 
+def stop(
+    process: subprocess.Popen[str], number: signal.Signals
+) -> tuple[list[psutil.Process], str]:
+    """Send a signal to a process, and Ctrl-C to its whole group as a terminal does; return (its
+    children before, what it printed on stderr)."""
+    children = psutil.Process(process.pid).children(recursive=True)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
+    _, told = process.communicate(timeout=60)
+    return children, told
+
+
 @pytest.mark.process
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
 def test_stopped_runs_continue_with_equal_bits(
@@ -89,12 +103,7 @@ def test_stopped_runs_continue_with_equal_bits(
     runs = [run_of(tmp_path, *LONG, f"seed={seed}") for seed in (0, 1)]
     process = start_runner(*runs)
     wait_for(lambda: len(list(tmp_path.glob("runs/*/last.ckpt"))) == 2, process)
-    children = psutil.Process(process.pid).children(recursive=True)
-    if number == signal.SIGINT:
-        os.killpg(process.pid, number)  # as a terminal does
-    else:
-        process.send_signal(number)
-    _, told = process.communicate(timeout=60)
+    children, told = stop(process, number)
     assert process.returncode == status
     assert told.count("stopped by") == 1
     assert "Traceback" not in told
@@ -223,12 +232,7 @@ def test_a_signal_ends_joblibs_workers(tmp_path: Path, number: signal.Signals, s
     command = [sys.executable, "train.py", *JOBLIB, *TINY, *places, *LONG[1:], "seed=0,1"]
     process = start([*command, "trainer.max_epochs=100000"], new=True, start_new_session=True)
     wait_for(lambda: len(list(tmp_path.glob("runs/*/last.ckpt"))) == 2, process)
-    children = psutil.Process(process.pid).children(recursive=True)
-    if number == signal.SIGINT:
-        os.killpg(process.pid, number)  # as a terminal does
-    else:
-        process.send_signal(number)
-    _, told = process.communicate(timeout=60)
+    children, told = stop(process, number)
     assert process.returncode == status, told
     assert not psutil.wait_procs(children, timeout=5)[1]
     assert "Traceback" not in told

@@ -136,31 +136,31 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
 
 
 def expand_names(overrides: Sequence[str]) -> list[str]:
-    """Return overrides in which functions may be named without a file in conf/.
+    """Return overrides in which a function may be named without a file in conf/.
 
-    `activation=my_package.my_function` chooses an option that is made here, and settings of a
-    function that is named on the command line need no plus."""
-    named, expanded = set(), []
-    keys = {each.partition("=")[0] for each in overrides if "=" in each}
-    overrides = [
-        each.replace("._target_=", "=", 1)
-        if (group := each.partition("._target_=")[0]) in BY_NAME and group not in keys
-        else each
-        for each in overrides
-    ]
-    for each in overrides:
-        key, _, value = each.partition("=")
+    `activation=my_package.my_function`, or `activation._target_=my_package.my_function` alone,
+    chooses an option that is stored here. Settings of a function that is named on the command line
+    get the plus that Hydra asks for."""
+    chosen = {override.partition("=")[0] for override in overrides if "=" in override}
+    named: set[str] = set()
+    renamed = []
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        place, _, last = key.lstrip("+").rpartition(".")
+        if last == "_target_":
+            named.add(place)
+            if place in BY_NAME and place not in chosen:
+                key = place
         if key in BY_NAME:
             for name in filter(DOTTED_NAME.fullmatch, value.split(",")):
-                node = {"_target_": name}
-                ConfigStore.instance().store(group=key, name=name, node=node)
+                ConfigStore.instance().store(group=key, name=name, node={"_target_": name})
                 named.add(key)
-        elif key.endswith("._target_"):
-            named.add(key.lstrip("+").removesuffix("._target_"))
-    for each in overrides:
-        group, _, setting = each.lstrip("+").partition("=")[0].rpartition(".")
-        is_setting = group in named and setting.isidentifier() and setting != "_target_"
-        expanded.append(f"++{each.lstrip('+')}" if is_setting else each)
+        renamed.append(f"{key}{equals}{value}")
+    expanded = []
+    for override in renamed:
+        place, _, setting = override.lstrip("+").partition("=")[0].rpartition(".")
+        is_setting = place in named and setting.isidentifier() and setting != "_target_"
+        expanded.append(f"++{override.lstrip('+')}" if is_setting else override)
     return expanded
 
 
