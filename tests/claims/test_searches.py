@@ -85,17 +85,30 @@ def test_a_rate_other_than_the_best_is_refused() -> None:
         check_rates("made_up", SEARCH, ARMS, runs("relu", 10.0, 20.0, 40.0))
 
 
+def test_an_arm_is_the_best_of_what_it_was_chosen_from() -> None:
+    slope_01 = {"slope_01": ("activation=leaky_relu",)}
+    search = SEARCH.model_copy(update={"others": {"relu": slope_01}})
+    assert search.arms(ARMS)["slope_01 at 0.1"][:2] == ["activation=leaky_relu", "optim.lr=0.1"]
+    assert len(search.arms(ARMS)) == 9
+    relu, better = runs("relu", 30.0, 20.0, 40.0), runs("slope_01", 19.0, 30.0, 40.0)
+    check_rates("made_up", search, ARMS, relu | runs("slope_01", 21.0, 30.0, 40.0))
+    check_rates("made_up", search, ARMS, relu | runs("slope_01", 19.0))  # two are missing
+    with pytest.raises(InputError, match=r"claim/made_up: slope_01 is better than arm relu"):
+        check_rates("made_up", search, ARMS, relu | better)
+
+
 @pytest.mark.parametrize(
     "given",
     [
         {"rates": [0.1, -1], "seeds": [1]},
         {"rates": [1, 2], "seeds": [3, 3]},
         {"rates": [1, 2], "seeds": [3], "measure": "luck"},
+        {"rates": [1, 2], "seeds": [3], "others": {"relu": {"slope_01": ["seed"]}}},
     ],
 )
 def test_a_search_that_is_not_usable_is_one_sentence(given: dict[str, object]) -> None:
     claim = {"statement": "x", "source": "x", "not_run": "x", "search": given}
-    with pytest.raises(InputError, match=r"claim/made_up: search.* is not usable"):
+    with pytest.raises(InputError, match=r"claim/made_up: .*search"):
         parse("made_up", claim)
 
 

@@ -235,6 +235,8 @@ class Search(Section):
     measure: str = "final"
     """What the lowest mean of is best; without it the last epoch's validation error."""
     settings: dict[str, Any] = Field(default=VAL_ERROR, alias="with")
+    others: Mapping[str, Mapping[str, tuple[str, ...]]] = Field(default={})
+    """By arm, what was searched beside it and lost, such as other slopes: arms by name."""
 
     @model_validator(mode="after")
     def _check(self) -> "Search":
@@ -244,13 +246,21 @@ class Search(Section):
         return self
 
     def arms(self, arms: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-        """Return the runs' overrides by name: each of a claim's `arms` at each rate."""
+        """Return the runs' overrides by name: each of a claim's `arms`, and each that lost to one,
+        at each rate."""
         named_runs = {}
-        for arm, overrides in arms.items():
+        for arm, overrides in self.with_others(arms).items():
             others = [override for override in overrides if not override.startswith(RATE)]
             for rate in self.rates:
                 named_runs[name_of(arm, rate)] = [*others, f"{RATE}{rate:g}", *self.overrides]
         return named_runs
+
+    def with_others(self, arms: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+        """Return a claim's `arms`, each followed by those that it was chosen from."""
+        searched: dict[str, Sequence[str]] = {}
+        for arm, overrides in arms.items():
+            searched |= {arm: overrides, **self.others.get(arm, {})}
+        return searched
 
     def measured_by(self) -> str:
         """Return what it chooses by, in words."""
@@ -291,6 +301,9 @@ class Claim(Section):
         for arm in (arm for test in self.tests for arm in test.arms()):
             if arm not in self.arms:
                 raise ValueError(f"it tests an arm {arm}, which it does not have")
+        for arm in self.search.others if self.search else ():
+            if arm not in self.arms:
+                raise ValueError(f"its search has others of an arm {arm}, which it does not have")
         if not self.tests and not self.not_run:
             raise ValueError("it has no tests; give one or more")
         fewest = max((FEWEST[test.statistic] for test in self.tests), default=0)

@@ -296,24 +296,42 @@ def search_mean(search: Search, runs: Mapping[int, TrainingRecord]) -> float | N
     return fmean(values)
 
 
-def best_rate(search: Search, arm: str, runs: Runs) -> float | None:
-    """Return the rate with the lowest mean, the lower one of equals; None while a run is
-    missing."""
+def _means(search: Search, arm: str, runs: Runs) -> dict[float, float]:
+    """The arm's mean by rate, in ascending order; empty while a run is missing."""
     means = {}
     for rate in sorted(search.rates):
         mean = search_mean(search, runs.get(name_of(arm, rate), {}))
         if mean is None:
-            return None
+            return {}
         means[rate] = mean
-    return min(means, key=means.__getitem__)
+    return means
+
+
+def best_rate(search: Search, arm: str, runs: Runs) -> float | None:
+    """Return the rate with the lowest mean, the lower one of equals; None while a run is
+    missing."""
+    means = _means(search, arm, runs)
+    return min(means, key=means.__getitem__) if means else None
+
+
+def best_mean(search: Search, arm: str, runs: Runs) -> float | None:
+    """Return the lowest mean over the rates; None while a run is missing."""
+    return min(_means(search, arm, runs).values(), default=None)
 
 
 def check_rates(claim: str, search: Search, arms: Mapping[str, Sequence[str]], runs: Runs) -> None:
-    """Check that every arm has the rate that its search found best, as far as its runs are there.
+    """Check that every arm has the rate that its search found best, and is itself the best of what
+    it was chosen from, as far as the runs are there.
 
     Raises:
-        InputError: for the first arm that has another one.
+        InputError: for the first arm of which that does not hold.
     """
+    for arm, others in search.others.items():
+        means = {name: best_mean(search, name, runs) for name in (arm, *others)}
+        found = [mean for mean in means.values() if mean is not None]
+        if len(found) == len(means) and means[arm] != min(found):
+            better = next(name for name, mean in means.items() if mean == min(found))
+            raise InputError(f"claim/{claim}: {better} is better than arm {arm}; exchange them")
     for arm, overrides in arms.items():
         best = best_rate(search, arm, runs)
         rates = [float(x.removeprefix(RATE)) for x in overrides if x.startswith(RATE)]

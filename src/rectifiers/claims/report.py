@@ -191,7 +191,7 @@ def search_table(all_claims: Sequence[Claim], records: Sequence[TrainingRecord])
         if (search := claim.search) is None:
             continue
         runs = search_runs(claim, records)
-        for arm in claim.arms:
+        for arm in search.with_others(claim.arms):
             by_rate = {rate: runs.get(name_of(arm, rate), {}) for rate in search.rates}
             means = [f"{rate:g}: {_mean(search_mean(search, r))}" for rate, r in by_rate.items()]
             best = best_rate(search, arm, runs)
