@@ -8,8 +8,8 @@ UV := PATH="$$PATH:$(abspath $(BIN))" uv
 INSTALL := $(UV) pip install --quiet --python $(BIN)/python --build-constraints requirements.lock
 READY := $(VENV)/.train
 COMPILE := src/rectifiers/runtime/compiling.py
-NATIVE := src/rectifiers/data/jpeg src/rectifiers/nn/kernels
-LIBRARY := src/rectifiers/nn/kernels/library.so
+NATIVE := src/rectifiers/data/jpeg src/rectifiers/prelu
+LIBRARY := src/rectifiers/prelu/library.so
 
 # $@ is the target's name
 NEEDS_GPU = $(BIN)/python -c 'import sys, torch; torch.cuda.is_available() or sys.exit("error: torch sees no GPU, which make $@ is for; call it on a machine that has one")'

@@ -19,7 +19,7 @@ class CompileHook(BuildHookInterface):
         for warning in compiling["compile_all"]():
             self.app.display_warning(warning)
         made = [
-            each.path for each in (compiling["JPEG"], compiling["KERNELS"]) if each.path.exists()
+            each.path for each in (compiling["JPEG"], compiling["PRELU"]) if each.path.exists()
         ]
         if made:
             build_data["artifacts"] += [str(path.relative_to(self.root)) for path in made]

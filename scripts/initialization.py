@@ -23,7 +23,7 @@ import torchvision
 from torch import Tensor, nn
 
 from rectifiers import PReLU, initialize
-from rectifiers.nn.initialization import table
+from rectifiers.initialization import table
 from rectifiers.results.generated import write_or_check
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text

@@ -11,7 +11,9 @@ SRC = ROOT / "src" / "rectifiers"
 # Each package with the libraries that it alone, or with the others that name them, may import.
 PACKAGES = {
     "runtime": {"pytorch_lightning", "rich"},
-    "nn": {"timm", "triton"},
+    "prelu": {"triton"},
+    "library": set(),
+    "models": {"timm"},
     "theory": set(),
     "data": {"filelock", "pytorch_lightning", "sklearn", "torchvision", "PIL"},
     "evaluation": {"torchmetrics", "torchvision"},
@@ -24,7 +26,8 @@ PACKAGES = {
     "cli": {"hydra", "omegaconf", "rich"},
     "benchmark": {"matplotlib", "pandas"},
 }
-TOP_LEVEL = {"runner": "cli"}  # modules beside the packages, with the one that each belongs to
+# Modules beside the packages, with the one that each belongs to.
+TOP_LEVEL = {path.stem: "library" for path in SRC.glob("[!_]*.py")} | {"runner": "cli"}
 HOMED = set().union(*PACKAGES.values()) | {"dvc"}
 WITHOUT_TORCH = ("runtime", "runs", "results", "claims", "cli")
 HEAVY = {

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from conftest import TINY, compose_config
 from processes import finish, record, together, weights
-from rectifiers.nn.kernels import PReLU, asked_together, prelu
-from rectifiers.nn.kernels.operator import _PReLU, has_kernel
-from rectifiers.nn.networks.network import ActivationFactory, Network
-from rectifiers.nn.networks.rows import expand
+from rectifiers.models.network import ActivationFactory, Network
+from rectifiers.models.rows import expand
+from rectifiers.prelu import PReLU, asked_together, prelu
+from rectifiers.prelu.operator import _PReLU, has_kernel
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.training.optim import build_optimizer, parameter_groups

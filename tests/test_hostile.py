@@ -87,7 +87,7 @@ OWN_MODULE = "import pathlib\npathlib.Path({marker!r}).touch()\n"
     [
         ("data", "os.system", {"command": "touch MARKER"}, "os"),
         ("activation", "hostile_module.make", {}, "hostile_module"),
-        ("init", "rectifiers.nn.initializers.os.system", {}, "rectifiers.nn.initializers.os"),
+        ("init", "rectifiers.initializers.os.system", {}, "rectifiers.initializers.os"),
         ("init", "rectifiers.initializers.importlib", {}, "rectifiers.initializers"),
         (
             "preprocess",

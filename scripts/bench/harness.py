@@ -25,9 +25,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from rectifiers.cli.composition import composed
-from rectifiers.nn.kernels import PReLU
-from rectifiers.nn.networks.network import ActivationFactory, Network
-from rectifiers.nn.networks.rows import Row, expand
+from rectifiers.models.network import ActivationFactory, Network
+from rectifiers.models.rows import Row, expand
+from rectifiers.prelu import PReLU
 from rectifiers.runs.provenance import provenance
 from rectifiers.runtime.console import stderr, wide_stdout
 from rectifiers.runtime.files import write_text

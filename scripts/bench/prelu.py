@@ -28,10 +28,10 @@ from harness import (
 from torch import Tensor, nn
 
 from rectifiers.cli.composition import composed
-from rectifiers.nn.kernels import PReLU, cpu
-from rectifiers.nn.networks.modules import ActivationFactory
-from rectifiers.nn.networks.network import Network
-from rectifiers.nn.networks.residual import resnet
+from rectifiers.models.modules import ActivationFactory
+from rectifiers.models.network import Network
+from rectifiers.models.resnet import resnet
+from rectifiers.prelu import PReLU, cpu
 
 BATCH = 128 if DEVICE == "cuda" else 16
 SHAPES = {  # of one image: channels, then positions

@@ -13,7 +13,7 @@ import harness
 import torch
 from harness import CLOCK, DEVICE, DTYPES, SIDE, Way, paper_network, ratios
 
-from rectifiers.nn.networks.rows import trace
+from rectifiers.models.rows import trace
 
 MODEL, BATCH = ("model_a", 128) if DEVICE == "cuda" else ("small14", 8)
 

@@ -9,15 +9,15 @@ from typing import Any
 __version__ = "0.3.0"
 
 PUBLIC = {
-    "activations": "nn.activations",
-    "initializers": "nn.initializers",
-    "PReLU": "nn.kernels:PReLU",
-    "Moments": "nn.activations:Moments",
-    "moments": "nn.activations:moments",
-    "gain": "nn.activations:gain",
-    "he_normal_": "nn.initialization:he_normal_",
-    "initialize": "nn.initialization:initialize",
-    "propagation": "nn.initialization:propagation",
+    "activations": "activations",
+    "initializers": "initializers",
+    "PReLU": "prelu:PReLU",
+    "Moments": "activations:Moments",
+    "moments": "activations:moments",
+    "gain": "activations:gain",
+    "he_normal_": "initialization:he_normal_",
+    "initialize": "initialization:initialize",
+    "propagation": "initialization:propagation",
     "stability": "theory.stability:stability",
     "InputError": "runtime.errors:InputError",
 }

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from rectifiers import activations as A
 from rectifiers.analysis import gain
 from rectifiers.analysis.gain import chain, gains
-from rectifiers.nn import activations as A
 from rectifiers.runtime.errors import InputError
 
 # gain^2 = 1 / E[f^2] and the slope of the variance map, worked out beforehand by adaptive

@@ -6,8 +6,8 @@ import math
 import pytest
 
 from conftest import compose_config
+from rectifiers import activations as A
 from rectifiers.analysis import phase
-from rectifiers.nn import activations as A
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory import mean_field as M
 

@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from conftest import compose_config
+from rectifiers import activations as A
+from rectifiers import initializers as I
 from rectifiers.analysis.propagation import analyse, effects, measure_signal, report
 from rectifiers.analysis.setup import AnalysisSetup
-from rectifiers.nn import activations as A
-from rectifiers.nn import initializers as I
-from rectifiers.nn.networks.network import Network
-from rectifiers.nn.networks.rows import expand
-from rectifiers.nn.sites import initialize
+from rectifiers.models.network import Network
+from rectifiers.models.rows import expand
+from rectifiers.sites import initialize
 from rectifiers.theory.propagation import predict
 
 FALSE_ALARM = 1e-4  # of each statistical test, if other seeds were drawn

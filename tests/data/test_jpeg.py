@@ -18,7 +18,7 @@ from conftest import ROOT, require
 from photos import jpeg, photo
 from rectifiers.data import jpeg as decoder
 from rectifiers.runtime import compiling
-from rectifiers.runtime.compiling import JPEG, KERNELS, Library
+from rectifiers.runtime.compiling import JPEG, PRELU, Library
 
 pytestmark = pytest.mark.skipif(
     decoder.unavailable_reason() is not None,
@@ -416,7 +416,7 @@ def test_a_library_that_is_older_than_its_sources_is_not_used(
 def test_the_build_needs_only_a_compiler_and_names_what_is_missing(tmp_path: Path) -> None:
     require("cc")
     place = tmp_path / "data" / "jpeg"
-    for library in (JPEG, KERNELS):
+    for library in (JPEG, PRELU):
         own = tmp_path / library.folder.relative_to(compiling.PACKAGE)
         own.mkdir(parents=True)
         for path in [*library.sources(), *library.folder.glob("*.h")]:

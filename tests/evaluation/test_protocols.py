@@ -17,8 +17,8 @@ from rectifiers.evaluation.protocols import (
     multi_view,
     ten_view,
 )
-from rectifiers.nn.networks.network import Network
-from rectifiers.nn.networks.rows import multiply_adds
+from rectifiers.models.network import Network
+from rectifiers.models.rows import multiply_adds
 from rectifiers.runtime.errors import InputError
 from rectifiers.training import build
 

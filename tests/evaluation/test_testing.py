@@ -12,8 +12,8 @@ from rectifiers.evaluation.counters import Errors
 from rectifiers.evaluation.protocols import center, dense, ten_view
 from rectifiers.evaluation.result import Result
 from rectifiers.evaluation.testing import evaluate, same_shape_batches
-from rectifiers.nn.networks.network import Network
-from rectifiers.nn.networks.rows import expand
+from rectifiers.models.network import Network
+from rectifiers.models.rows import expand
 
 CPU = torch.device("cpu")
 

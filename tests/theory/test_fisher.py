@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from torch.func import functional_call, hessian
 
 from conftest import compose_config
+from rectifiers import activations as A
+from rectifiers import initializers as I
 from rectifiers.analysis.fisher import analyse, ideal
-from rectifiers.nn import activations as A
-from rectifiers.nn import initializers as I
-from rectifiers.nn.networks.network import Network
-from rectifiers.nn.networks.rows import expand
-from rectifiers.nn.sites import initialize
+from rectifiers.models.network import Network
+from rectifiers.models.rows import expand
 from rectifiers.runtime.errors import InputError
+from rectifiers.sites import initialize
 from rectifiers.theory.fisher import (
     DAMPINGS,
     angle,

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from rectifiers import activations as A
+from rectifiers import initializers as I
 from rectifiers.cli.composition import composed
-from rectifiers.nn import activations as A
-from rectifiers.nn import initializers as I
-from rectifiers.nn.networks.network import Network
-from rectifiers.nn.networks.rows import expand, trace
-from rectifiers.nn.sites import initialize
+from rectifiers.models.network import Network
+from rectifiers.models.rows import expand, trace
+from rectifiers.sites import initialize
 
 SCALE = 60.0
 SHARES = {

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rectifiers.nn import activations as A
-from rectifiers.nn.activations import moments
+from rectifiers import activations as A
+from rectifiers.activations import moments
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory import mean_field as M
 from rectifiers.theory.stability import stability

@@ -9,14 +9,14 @@ import torch
 from scipy import integrate
 from torch import Tensor, nn
 
+from rectifiers import activations as A
+from rectifiers import initializers as I
+from rectifiers.activations import moments
 from rectifiers.analysis.propagation import measure_signal
-from rectifiers.nn import activations as A
-from rectifiers.nn import initializers as I
-from rectifiers.nn.activations import moments
-from rectifiers.nn.networks.network import Network
-from rectifiers.nn.networks.rows import expand
-from rectifiers.nn.sites import initialize
+from rectifiers.models.network import Network
+from rectifiers.models.rows import expand
 from rectifiers.runtime.errors import InputError
+from rectifiers.sites import initialize
 from rectifiers.theory.propagation import predict
 from rectifiers.theory.stability import fluctuation, moments_at, width_effect
 

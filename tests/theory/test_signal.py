@@ -7,12 +7,12 @@ from functools import partial
 import pytest
 import torch
 
-from rectifiers.nn import activations as A
-from rectifiers.nn import initializers as I
-from rectifiers.nn import sites
-from rectifiers.nn.networks.network import Network
-from rectifiers.nn.networks.rows import expand
-from rectifiers.nn.sites import initialize
+from rectifiers import activations as A
+from rectifiers import initializers as I
+from rectifiers import sites
+from rectifiers.models.network import Network
+from rectifiers.models.rows import expand
+from rectifiers.sites import initialize
 
 DEPTH, WIDTH, SEEDS = 50, 256, range(8)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from conftest import compose_config
-from rectifiers.nn.networks.network import ImageNetwork
+from rectifiers.models.network import ImageNetwork
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.distributed import SINGLE_PROCESS
 from rectifiers.runtime.errors import InputError

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from conftest import compose_config, numbers, same_bits
-from rectifiers.nn import activations as A
-from rectifiers.nn.initializers import he, lecun
-from rectifiers.nn.networks.network import Network
-from rectifiers.nn.networks.rows import expand
-from rectifiers.nn.sites import initialize
+from rectifiers import activations as A
+from rectifiers.initializers import he, lecun
+from rectifiers.models.network import Network
+from rectifiers.models.rows import expand
 from rectifiers.runtime.errors import InputError
+from rectifiers.sites import initialize
 from rectifiers.training.checkpoints import EpochEnd
 from rectifiers.training.interventions import Greedy, RedrawLayers, ReviveDead, dead_units
 from rectifiers.training.train import Outcome, train

@@ -9,11 +9,11 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from conftest import compose_config
+from rectifiers import activations as A
 from rectifiers.data.datamodule import Batch
 from rectifiers.data.preprocess import Preprocess
-from rectifiers.nn import activations as A
-from rectifiers.nn.networks.network import Network
-from rectifiers.nn.networks.rows import expand
+from rectifiers.models.network import Network
+from rectifiers.models.rows import expand
 from rectifiers.training.build import build_optimizer, build_schedule
 from rectifiers.training.module import Classifier, Diverged
 

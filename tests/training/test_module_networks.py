@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from conftest import compose_config
-from rectifiers.nn import activations as A
+from rectifiers import activations as A
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.checks import check_functions

@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from rectifiers.nn import activations as A
-from rectifiers.nn.networks.network import Network
-from rectifiers.nn.networks.rows import expand
+from rectifiers import activations as A
+from rectifiers.models.network import Network
+from rectifiers.models.rows import expand
 from rectifiers.training.optim import build_optimizer, group_parameters, parameter_groups
 
 

@@ -13,7 +13,7 @@ from rectifiers.analysis import plots
 from rectifiers.analysis.histograms import log_spaced
 from rectifiers.analysis.setup import AnalysisSetup, mean_and_interval, observe_training
 from rectifiers.analysis.tables import interval, table
-from rectifiers.nn.networks.network import Network
+from rectifiers.models.network import Network
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import stderr
 from rectifiers.theory.fisher import MEASURES, check_two_layers, measure

@@ -14,7 +14,7 @@ from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.analysis.tables import table
 from rectifiers.data.preprocess import Preprocess, load_preprocess
 from rectifiers.evaluation.responses import ResponseMeter, Responses
-from rectifiers.nn.networks.network import ImageNetwork
+from rectifiers.models.network import ImageNetwork
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder
 from rectifiers.runtime.console import progress_bar

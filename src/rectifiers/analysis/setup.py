@@ -12,12 +12,12 @@ from torch import Tensor
 
 from rectifiers.data.datamodule import CenterDataset
 from rectifiers.data.preprocess import Preprocess
-from rectifiers.nn.networks.network import Network, of_rows
-from rectifiers.nn.sites import LayerReport
+from rectifiers.models.network import Network, of_rows
 from rectifiers.results.statistics import mean_of
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.seeds import derive_seed
+from rectifiers.sites import LayerReport
 from rectifiers.training.build import (
     build_data,
     build_preprocess,

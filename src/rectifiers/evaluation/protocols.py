@@ -17,8 +17,8 @@ from torchvision.transforms.v2 import functional as F
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.data.transforms import pad, resize_shorter, resized
 from rectifiers.evaluation.windows import mean_window_scores
-from rectifiers.nn.networks.network import ImageNetwork, Network, of_rows
-from rectifiers.nn.networks.rows import map_sizes, multiply_adds
+from rectifiers.models.network import ImageNetwork, Network, of_rows
+from rectifiers.models.rows import map_sizes, multiply_adds
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import LARGEST_PX, Range
 

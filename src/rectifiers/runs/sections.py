@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
 
-from rectifiers.nn.networks.rows import Row, expand
+from rectifiers.models.rows import Row, expand
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.ranges import LARGEST, LARGEST_PX, Count, NonNegative, Positive, Range, Real
@@ -84,7 +84,7 @@ class Model(Section):
     `_target_` builds."""
 
     model_config = ConfigDict(extra="allow")
-    # the layers; see `rectifiers.nn.networks.rows`
+    # the layers; see `rectifiers.models.rows`
     rows: Annotated[
         tuple[Mapping[str, Any], ...] | None, Words("a list of rows as in conf/model/<name>.yaml")
     ] = None

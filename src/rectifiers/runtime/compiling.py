@@ -92,16 +92,14 @@ class Library:
 
 
 JPEG = Library(PACKAGE / "data" / "jpeg", ("jpeg", "m"), "images are read by Pillow")
-KERNELS = Library(
-    PACKAGE / "nn" / "kernels", (), "PReLU's gradient is torch's, several times slower"
-)
+PRELU = Library(PACKAGE / "prelu", (), "PReLU's gradient is torch's, several times slower")
 
 
 def compile_all() -> list[str]:
     """Compile every library; return a sentence for each one that failed."""
     return [
         f"{library.folder.name} was not built ({reason}); {library.fallback}."
-        for library in (JPEG, KERNELS)
+        for library in (JPEG, PRELU)
         if (reason := library.compile())
     ]
 

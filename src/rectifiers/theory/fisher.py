@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from rectifiers.nn.networks.modules import ModuleNetwork
-from rectifiers.nn.networks.network import ImageNetwork, Network
-from rectifiers.nn.networks.shortcuts import ShortcutBlock, ShortcutPerceptron
+from rectifiers.models.modules import ModuleNetwork
+from rectifiers.models.network import ImageNetwork, Network
+from rectifiers.models.shortcuts import ShortcutBlock, ShortcutPerceptron
 from rectifiers.runtime.errors import InputError
 
 # 128 MB of doubles; the matrix grows with its square, the time for the eigenvalues with its cube

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from rectifiers.nn.activations import describe
-from rectifiers.nn.nonlinearities import outputs, pieces
-from rectifiers.nn.quadrature import normal_rule
-from rectifiers.nn.roots import root_between
+from rectifiers.activations import describe
+from rectifiers.nonlinearities import outputs, pieces
+from rectifiers.quadrature import normal_rule
+from rectifiers.roots import root_between
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory.stability import NEUTRAL, moments_at
 

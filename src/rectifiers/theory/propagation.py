@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rectifiers.nn.networks.rows import Row, Shape
-from rectifiers.nn.nonlinearities import Moments
-from rectifiers.nn.sites import Site
+from rectifiers.models.rows import Row, Shape
+from rectifiers.nonlinearities import Moments
+from rectifiers.sites import Site
 from rectifiers.theory.stability import WidthEffect, fluctuation, moments_at, width_effect
 
 

@@ -17,12 +17,11 @@ from rectifiers.data.datamodule import ImageData
 from rectifiers.data.preprocess import PixelMoments, Preprocess, fit, load_or_fit, statistics_key
 from rectifiers.data.sources import Source, three_splits
 from rectifiers.data.transforms import Geometry
-from rectifiers.nn.drift import warn_of_drift
-from rectifiers.nn.initializers import needs_images
-from rectifiers.nn.isolation import as_in_training
-from rectifiers.nn.networks.modules import ModuleNetwork
-from rectifiers.nn.networks.network import ImageNetwork, Network
-from rectifiers.nn.sites import LayerReport, initialize
+from rectifiers.drift import warn_of_drift
+from rectifiers.initializers import needs_images
+from rectifiers.isolation import as_in_training
+from rectifiers.models.modules import ModuleNetwork
+from rectifiers.models.network import ImageNetwork, Network
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import MULTISTEP, PLATEAU
 from rectifiers.runs.provenance import provenance
@@ -36,6 +35,7 @@ from rectifiers.runtime.distributed import (
 )
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import interruptible
+from rectifiers.sites import LayerReport, initialize
 from rectifiers.training import optim
 from rectifiers.training.functions import import_function
 from rectifiers.training.module import Classifier

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from rectifiers.data.datamodule import Batch, CenterDataset
-from rectifiers.nn.networks.network import of_rows
+from rectifiers.models.network import of_rows
 from rectifiers.runtime.ranges import Count, Range
 from rectifiers.theory.fisher import check_two_layers, measure
 from rectifiers.training.checkpoints import EpochMeasure

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import nn
 
-from rectifiers.nn.by_layer import ByLayer
-from rectifiers.nn.nonlinearities import Function
+from rectifiers.by_layer import ByLayer
+from rectifiers.nonlinearities import Function
 from rectifiers.runs.identity import MULTISTEP, PLATEAU
 from rectifiers.runs.sections import Target
 from rectifiers.runtime.errors import InputError

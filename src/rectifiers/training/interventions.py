@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from rectifiers.evaluation.responses import ResponseMeter
-from rectifiers.nn.initializers import he
-from rectifiers.nn.networks.network import of_rows
-from rectifiers.nn.networks.rows import BESIDE
-from rectifiers.nn.sites import layers_of
+from rectifiers.initializers import he
+from rectifiers.models.network import of_rows
+from rectifiers.models.rows import BESIDE
 from rectifiers.runtime.distributed import all_reduce
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Count, Range
 from rectifiers.runtime.seeds import derive_seed
+from rectifiers.sites import layers_of
 from rectifiers.training.module import Classifier
 
 

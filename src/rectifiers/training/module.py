@@ -15,8 +15,8 @@ from rectifiers.data.datamodule import Batch
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.evaluation.counters import ErrorCounter
 from rectifiers.evaluation.responses import ResponseMeter
-from rectifiers.nn.kernels import asked_together
-from rectifiers.nn.networks.network import ImageNetwork
+from rectifiers.models.network import ImageNetwork
+from rectifiers.prelu import asked_together
 from rectifiers.runtime.distributed import all_gather, start_any
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed

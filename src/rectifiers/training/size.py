@@ -1,9 +1,9 @@
 """What a configured network is, without data and without weights of its own."""
 
+from rectifiers.activations import relu
 from rectifiers.data.sources import Source
-from rectifiers.nn.activations import relu
-from rectifiers.nn.networks.modules import ModuleNetwork
-from rectifiers.nn.networks.rows import depth, trace
+from rectifiers.models.modules import ModuleNetwork
+from rectifiers.models.rows import depth, trace
 from rectifiers.runs.config import RunConfig
 from rectifiers.training.functions import import_function
 

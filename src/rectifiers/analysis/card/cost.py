@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rectifiers.analysis.setup import AnalysisSetup
-from rectifiers.nn.networks.network import ImageNetwork
+from rectifiers.models.network import ImageNetwork
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.torch_internals import memory_tracker

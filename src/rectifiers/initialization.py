@@ -1,0 +1,374 @@
+"""`initialize` for any network: its layers are found by running it, and each is filled for what it
+reads and feeds."""
+
+import inspect
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any, Literal
+
+import torch
+from torch import Generator, Tensor, nn
+
+from rectifiers import initializers, tracing
+from rectifiers.activations import Mode, gain
+from rectifiers.initializers import Layer, Rule, UnfitNetworkError
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.seeds import derive_seed
+from rectifiers.tracing import LayerCall, Respond, Trace
+
+MODES = {"forward": "he", "backward": "he_backward", "average": "he_average"}
+
+
+def he_normal_(
+    weight: Tensor,
+    *,
+    activation: nn.Module | None = None,
+    mode: Mode = "forward",
+    generator: Generator | None = None,
+) -> Tensor:
+    """Fill one weight, [out, in, ...] as of `nn.Linear` and `nn.Conv2d`, for any activation, and
+    return it.
+
+    The std is `gain(activation, mode=mode)` / sqrt(n), with n = fan_in, fan_out or their mean for
+    the mode forward (Eq. 10 and 15 of the paper; `activation` is what the layer reads), backward
+    (Eq. 14; what it feeds) or average.
+    activation: by default ReLU; nn.Identity() for a layer that reads the data.
+
+    Raises:
+        InputError: where the activation has no gain, or the weight has fewer than two dimensions.
+
+    Examples:
+        >>> seeded = torch.Generator().manual_seed(0)
+        >>> weight = he_normal_(torch.empty(256, 1024), activation=nn.SiLU(), generator=seeded)
+        >>> f"{weight.std():.3f} {gain(nn.SiLU()) / 32:.3f}"
+        '0.052 0.052'
+    """
+    if weight.dim() < 2:
+        raise InputError(
+            f"a weight of shape {tuple(weight.shape)} has no fans; give one of two or more "
+            "dimensions"
+        )
+    window = math.prod(weight.shape[2:])
+    fans: dict[Mode, float] = {
+        "forward": weight.shape[1] * window,
+        "backward": weight.shape[0] * window,
+    }
+    fans["average"] = (fans["forward"] + fans["backward"]) / 2
+    std = gain(activation or nn.ReLU(), mode=mode) / math.sqrt(fans[mode])
+    return nn.init.normal_(weight, std=std, generator=generator)
+
+
+@dataclass(frozen=True)
+class LayerInit:
+    """One layer that was filled.
+
+    reads: what arrives at it first, in words, and `second_in`, E[x^2] of it. feeds: what reads its
+    responses. share: the part of E[y^2] = 1 that it is to make, below 1 at the end of a residual
+    branch. std: asked of the rule;
+    std_drawn, mean_drawn: of the weights. predicted, measured: E[y^2] of its responses on the
+    example (None within attention)."""
+
+    layer: str
+    shape: tuple[int, ...]
+    fan_in: int
+    fan_out: int
+    reads: str
+    second_in: float
+    feeds: str
+    share: float
+    std: float
+    std_drawn: float
+    mean_drawn: float
+    predicted: float | None
+    measured: float | None
+
+
+@dataclass(frozen=True)
+class InitReport:
+    """What `initialize` did: the layers it filled, in the order of their use, and `left`, by name
+    why it did not."""
+
+    rule: str
+    layers: tuple[LayerInit, ...]
+    left: dict[str, str]
+
+    def to_markdown(self) -> str:
+        """Return a table of the layers and a list of what was left as it was."""
+        rows = [
+            (
+                *(
+                    row.layer,
+                    "x".join(map(str, row.shape)),
+                    row.reads,
+                    f"{row.second_in:.3g}",
+                    row.feeds,
+                ),
+                *(f"{number:.4g}" for number in (row.share, row.std, row.std_drawn)),
+                *(
+                    "" if number is None else f"{number:.3g}"
+                    for number in (row.predicted, row.measured)
+                ),
+            )
+            for row in self.layers
+        ]
+        head = (
+            "layer",
+            "shape",
+            "reads",
+            "E[x²]",
+            "feeds",
+            "share",
+            "std",
+            "drawn",
+            "E[y²] predicted",
+            "measured",
+        )
+        left = [f"- {name}: left as it was; {reason}" for name, reason in self.left.items()]
+        return "\n".join(
+            [f"Initialised by {self.rule}.", "", table(head, rows), *([""] if left else []), *left]
+        )
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def initialize(
+    model: nn.Module,
+    init: str | Rule = "he",
+    *,
+    example_input: Tensor | tuple[Any, ...],
+    mode: Mode = "forward",
+    bias: float | Literal["torch_default"] = 0.0,
+    seed: int = 0,
+) -> InitReport:
+    """Fill the weights and biases of every conv, linear, transposed, grouped or depthwise layer of
+    `model`, in place.
+
+    The model is run on `example_input`, a batch of data (or a tuple of what its forward method
+    takes), to find what every layer reads: an activation, a sum, a normalised or pooled map, the
+    input itself. With init="he" a layer gets Var[w] = 1 / (fan_in E[x^2]), so that its responses
+    have a mean square of 1 (section 2.2 of the paper, for any activation). At the end of a residual
+    branch it is 1 / the number of residual sums on the longest way, so that the sums do not grow
+    with depth.
+
+    init: a name of `rectifiers.initializers`, or a rule `(weight, layer, generator) -> std`; "lsuv"
+        measures responses, so that its example should be a batch of the data.
+    mode: for init="he", the condition: forward (Eq. 10), backward (Eq. 14, of gradients: by fan_out
+        and E[f'^2] of what a layer feeds), or the average of both.
+    bias: what biases are filled with; "torch_default": uniform up to 1/sqrt(fan_in).
+    seed: every layer draws from a stream of its own.
+
+    Returns a report. What was not recognised is named there and left as it was: no value is
+    guessed.
+
+    Raises:
+        InputError: where `init` or `mode` is unknown or does not fit the network, or the model
+            cannot be run on the example; it is then as before.
+
+    Examples:
+        >>> model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 10))
+        >>> batch = torch.randn(8, 64, generator=torch.Generator().manual_seed(0))
+        >>> report = initialize(model, example_input=batch)
+        >>> [row.reads for row in report.layers]
+        ['the input', "GELU(approximate='none') of 0.weight"]
+    """
+    rule, name = _rule(init, mode)
+    if bias != "torch_default" and (isinstance(bias, bool) or not isinstance(bias, int | float)):
+        raise InputError(f"bias={bias} is not usable; give a number such as 0, or torch_default")
+    example = example_input if isinstance(example_input, tuple) else (example_input,)
+    known = Trace()
+    done: list[tuple[LayerCall, float, float]] = []
+    left: dict[str, str] = {}
+    before: dict[
+        str, list[tuple[Tensor, Tensor]]
+    ] = {}  # by layer, its weight and bias, and their values
+
+    def fill(call: LayerCall, respond: Respond) -> None:
+        if call.weight.is_inference():
+            raise InputError(
+                f"{call.name} was made in inference mode, so nothing can fill it; make the "
+                "model outside"
+            )
+        share = (
+            1 / max(1, known.sums) / known.branches[call.name]
+            if call.name in known.branches
+            else 1.0
+        )
+        fed = [second for _, second in known.feeds.get(call.name, ())]
+        layer = Layer(
+            call.name,
+            call.fan_in,
+            call.fan_out,
+            lambda: _gain(share, call.signal.second, f"what it reads, {call.signal}, has E[x²]"),
+            lambda: _gain(share, sum(fed) / len(fed) if fed else 1.0, "what it feeds has E[f'²]"),
+            partial(_variance, call, respond),
+            branches=len(known.residual) if all(known.residual) else 0,
+            branch=_place(known, call.name),
+            is_output=call.name not in known.feeds,
+        )
+        generator = torch.Generator().manual_seed(derive_seed("weights", seed, len(done)))
+        drawn = torch.empty(call.weight.shape)
+        both = [x for x in (call.weight, call.bias) if x is not None]
+        before.setdefault(call.name, [(x, x.clone()) for x in both])
+        try:
+            std = (rule if known.calls else initializers.he)(drawn, layer, generator)
+        except UnfitNetworkError:
+            raise
+        except InputError as error:
+            left[call.name] = str(error)
+            return
+        call.weight.copy_(drawn)
+        if call.bias is not None:
+            call.bias.copy_(
+                initializers.biases(torch.empty(call.bias.shape), bias, layer, generator)
+            )
+        done.append((call, share, std))
+
+    try:
+        known = tracing.run(
+            model, example, fill
+        )  # the network's structure, which the shares and the gradients need
+        done.clear()
+        left.clear()
+        trace = tracing.run(model, example, fill)
+    except BaseException:
+        with torch.no_grad():
+            for tensor, value in chain.from_iterable(before.values()):
+                tensor.copy_(value)
+        raise
+    layers = tuple(
+        LayerInit(
+            layer=call.name,
+            shape=tuple(call.weight.shape),
+            fan_in=call.fan_in,
+            fan_out=call.fan_out,
+            reads=_reads(trace, call),
+            second_in=call.signal.second,
+            feeds=_feeds(trace, call.name),
+            share=share,
+            std=std,
+            std_drawn=float(call.weight.detach().double().std(correction=0)),
+            mean_drawn=float(call.weight.detach().double().mean()),
+            predicted=trace.responses.get(call.name, (None, None))[0],
+            measured=trace.responses.get(call.name, (None, None))[1],
+        )
+        for call, share, std in done
+    )
+    filled = {row.layer.partition("[")[0] for row in layers}
+    for parameter, value in model.named_parameters():
+        if value.dim() > 1 and parameter not in filled:
+            left.setdefault(
+                parameter,
+                trace.unexplained.get(
+                    parameter, "no layer of the forward pass has it as its weight"
+                ),
+            )
+    return InitReport(name, layers, left)
+
+
+def _gain(share: float, second: float, name: str) -> float:
+    """1 / sqrt(E[x^2] / share), where that is a number."""
+    if not 0 < second < math.inf:
+        raise InputError(f"{name} = {second:g}, which no weights can scale")
+    return math.sqrt(share / second)
+
+
+def _variance(call: LayerCall, respond: Respond, weight: Tensor) -> float:
+    """Return the variance of a layer's responses on the example by `weight`, without its bias,
+    which is set to 0."""
+    call.weight.copy_(weight)
+    if call.bias is not None:
+        call.bias.zero_()
+    return float(respond().float().var(correction=0))
+
+
+def _place(known: Trace, layer: str) -> tuple[int, int] | None:
+    """Return (place from 1, number of layers) of a layer in its residual branch; layers that share
+    its end are last."""
+    for within in known.residual:
+        if layer in within:
+            return len(within) if layer in known.branches else within.index(layer) + 1, len(within)
+    return None
+
+
+def _rule(init: str | Rule, mode: str) -> tuple[Rule, str]:
+    if mode not in MODES:
+        raise InputError(f"mode={mode} is not known; choose one of: {', '.join(MODES)}")
+    name = getattr(init, "__name__", repr(init))
+    rule: Any = init
+    if isinstance(init, str):
+        name = MODES[mode] if init == "he" else init
+        rule = getattr(initializers, name, None)
+    try:
+        if (
+            getattr(rule, "__module__", None) == nn.init.__name__
+        ):  # (weight, slope, mode): three values, but other ones
+            raise TypeError(name)
+        inspect.signature(rule).bind("weight", "layer", "generator")
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"init={init} is not usable; give the name of a rule of rectifiers.initializers, "
+            "such as he or orthogonal, "
+            "or a function (weight, layer, generator) -> std"
+        ) from error
+    return rule, name
+
+
+def _reads(trace: Trace, call: LayerCall) -> str:
+    """What a layer reads where it is used first, in words, and how often it is used."""
+    uses = trace.uses[call.name]
+    return (
+        str(call.signal)
+        if uses == 1
+        else f"{call.signal}, for which it is filled, the first of {uses} uses"
+    )
+
+
+def _feeds(trace: Trace, layer: str) -> str:
+    """What reads a layer's responses, in words."""
+    found = (
+        " of ".join(reversed(functions)) or "the next layer"
+        for functions, _ in trace.feeds.get(layer, ())
+    )
+    return ", ".join(dict.fromkeys(found)) or "the output"
+
+
+@dataclass(frozen=True)
+class Propagation:
+    """E[y^2] of the responses of every layer, by the network's weights as they are: predicted and
+    measured."""
+
+    responses: dict[str, tuple[float, float]]
+
+    def to_markdown(self) -> str:
+        """Return a table."""
+        rows = [
+            (name, f"{predicted:.4g}", f"{found:.4g}")
+            for name, (predicted, found) in self.responses.items()
+        ]
+        return table(("layer", "E[y²] predicted", "measured"), rows)
+
+
+def propagation(model: nn.Module, example_input: Tensor | tuple[Any, ...]) -> Propagation:
+    """Run `model` on a batch and return the mean square of every layer's responses, predicted and
+    measured.
+
+    Raises:
+        InputError: where the model cannot be run on the example.
+
+    Examples:
+        >>> model = nn.Linear(64, 32)
+        >>> batch = torch.randn(256, 64, generator=torch.Generator().manual_seed(0))
+        >>> report = initialize(model, example_input=batch)
+        >>> predicted, measured = propagation(model, batch).responses["weight"]
+        >>> abs(predicted - measured) < 0.1
+        True
+    """
+    example = example_input if isinstance(example_input, tuple) else (example_input,)
+    return Propagation(tracing.run(model, example).responses)

@@ -1,0 +1,137 @@
+"""Networks that are no chains of rows: any module, made by a function of (activation, classes,
+channels, input_px)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from rectifiers.by_layer import ByLayer
+from rectifiers.initialization import initialize
+from rectifiers.initializers import Rule
+from rectifiers.models.network import ActivationFactory, ImageNetwork
+from rectifiers.nonlinearities import outputs, pieces
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.seeds import derive_seed
+from rectifiers.sites import LayerReport
+from rectifiers.tracing import run
+
+Builder = Callable[..., nn.Module]
+EXAMPLES = 8  # standard normal images, on which the layers are found and filled
+
+
+class ModuleNetwork(ImageNetwork):
+    """What `build(activation, classes, channels, input_px)` returns, as a network of the benchmark.
+
+    Activations are known by the names of the modules that `activation(channels)` made. left: what
+    `initialize` did not fill, a sentence each.
+
+    Raises:
+        InputError: where it returns no module, or one that does not turn images into scores of all
+        classes.
+    """
+
+    def __init__(
+        self,
+        build: Builder,
+        activation: ActivationFactory,
+        *,
+        name: str,
+        classes: int,
+        channels: int,
+        input_px: int,
+    ) -> None:
+        super().__init__()
+        if isinstance(activation, ByLayer):
+            raise InputError(
+                f"activation=by_layer chooses by the names of rows, and model._target_={name} "
+                "has none; choose a model "
+                "of rows"
+            )
+        self.image, self.left = (channels, input_px, input_px), list[str]()
+        made: list[tuple[nn.Module, int]] = []
+
+        def noted(units: int) -> nn.Module:
+            made.append((activation(units), units))
+            module = made[-1][0]
+            if pieces(module) != 1 or outputs(module) != 1:
+                raise InputError(
+                    f"activation {type(module).__name__} reads {pieces(module)} and gives "
+                    f"{outputs(module)} channels "
+                    f"per unit, for which model._target_={name} has no room; choose a model of rows"
+                )
+            return module
+
+        self.module = build(noted, classes, channels, input_px)
+        if not isinstance(self.module, nn.Module):
+            raise InputError(
+                f"model._target_={name} returns {self.module!r}; it must return a torch module"
+            )
+        self._units = {id(module): units for module, units in made}
+        with FlopCounterMode(display=False) as flops, torch.no_grad():
+            try:
+                scores = self.module.eval()(torch.zeros(1, *self.image))
+            except Exception as error:  # a user's network may raise anything
+                shape = " x ".join(map(str, self.image))
+                raise InputError(
+                    f"model._target_={name} cannot be run on an image of {shape} "
+                    f"({type(error).__name__}: {error})"
+                ) from error
+        if not isinstance(scores, Tensor) or scores.shape != (1, classes):
+            found = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+            raise InputError(
+                f"model._target_={name} gives {found} for an image; it must give {classes} scores"
+            )
+        self.multiply_adds = flops.get_total_flops() // 2
+        trace = run(self.module, (self.example(),))
+        self.depth = max((call.signal.layers + 1 for call in trace.calls.values()), default=0)
+        self.train()
+
+    def example(self) -> Tensor:
+        """Return standard normal images, always the same ones."""
+        generator = torch.Generator().manual_seed(derive_seed("example", *self.image))
+        return torch.randn(EXAMPLES, *self.image, generator=generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.module(x)
+
+    def activations(self) -> dict[str, tuple[nn.Module, int]]:
+        named = {
+            name: module
+            for name, module in self.module.named_modules()
+            if id(module) in self._units
+        }
+        return {name: (module, self._units[id(module)]) for name, module in named.items()}
+
+    def initialize(
+        self, rule: Rule, *, seed: int, name: str, bias: Any, images: Tensor | None = None
+    ) -> list[LayerReport]:
+        """Fill all layers for what they read (see `nn.initialization`); return the init report.
+
+        images: what they read, [N, channels, px, px]; by default `example()`.
+        """
+        example = self.example() if images is None else images
+        report = initialize(self.module, rule, example_input=example, seed=seed, bias=bias)
+        self.left = [
+            f"{weight} was left as it was: {reason}" for weight, reason in report.left.items()
+        ]
+        return [
+            LayerReport(
+                layer=row.layer.removesuffix(".weight"),
+                shape=list(row.shape),
+                fan_in=row.fan_in,
+                fan_out=row.fan_out,
+                activation_before=row.reads,
+                activation_after=row.feeds,
+                forward_gain=(row.share / row.second_in) ** 0.5 if row.second_in > 0 else None,
+                backward_gain=None,
+                rule=name,
+                std_asked=row.std,
+                std_drawn=row.std_drawn,
+                mean_drawn=row.mean_drawn,
+                bias=bias,
+            )
+            for row in report.layers
+        ]

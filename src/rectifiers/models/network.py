@@ -1,0 +1,183 @@
+"""A network built from rows, with an activation after every layer with weights but the last."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint_sequential
+
+from rectifiers.by_layer import ByLayer
+from rectifiers.models.linear import Linear
+from rectifiers.models.pyramid import SpatialPyramid
+from rectifiers.models.rows import Row, depth, trace
+from rectifiers.nonlinearities import outputs, pieces
+from rectifiers.runtime.errors import InputError
+from rectifiers.sites import Site
+
+ActivationFactory = Callable[[int], nn.Module]
+
+
+class ImageNetwork(nn.Module):
+    """What the benchmark asks of a network: [N, channels, px, px] in, scores before the softmax [N,
+    classes] out.
+
+    depth: layers with weights on the longest way. multiply_adds: of one image of `input_px`,
+    convolutions and linear
+    layers alone. activation_checkpointing: whether training keeps only some maps and recomputes the
+    others in the backward pass."""
+
+    depth: int
+    multiply_adds: int
+    activation_checkpointing = False
+    is_compiled = False
+
+    def compile(self, *arguments: Any, **options: Any) -> None:
+        """Compile the forward pass in place, as `nn.Module.compile` does; hooks on its parts are
+        not called then."""
+        super().compile(*arguments, **options)
+        self.is_compiled = True
+
+    def activations(self) -> dict[str, tuple[nn.Module, int]]:
+        """Return each activation with the number of its output channels, by the name of its
+        layer."""
+        raise NotImplementedError
+
+    def slopes(self) -> dict[str, Tensor]:
+        """Return the learned slopes, [channels] or [1] each, by layer; empty without PReLU."""
+        found = {name: module for name, (module, _) in self.activations().items()}
+        return {
+            name: module.weight.detach()
+            for name, module in found.items()
+            if isinstance(module, nn.PReLU)
+        }
+
+
+class Network(ImageNetwork):
+    """A plain chain of rows: `trunk` works on maps, `head` on vectors.
+
+    Module names are the rows' own: trunk.conv1, trunk.conv1_norm, trunk.conv1_act, ..., head.fc3.
+    Input [N, channels, input_px, input_px] (any larger side too where a pyramid ends the trunk), or
+    [N, flat_input]; output [N, classes], scores before the softmax. Weights are torch's defaults
+    until `sites.initialize` fills them."""
+
+    def __init__(
+        self,
+        layers: Sequence[Row],
+        activation: ActivationFactory,
+        *,
+        channels: int,
+        input_px: int,
+        norm: str = "none",
+        flat_input: int | None = None,
+    ) -> None:
+        super().__init__()
+        example = activation(1)
+        self.pieces, self.outputs = pieces(example), outputs(example)
+        per_unit = {"pieces": self.pieces, "outputs": self.outputs}
+        self.shapes = trace(
+            layers, channels=channels, input_px=input_px, **per_unit, flat_input=flat_input
+        )
+        self.depth = depth(layers)
+        self.multiply_adds = sum(shape.multiply_adds for shape in self.shapes)
+        self.trunk, self.head = nn.Sequential(), nn.Sequential()
+        inputs, side = (channels, input_px) if flat_input is None else (flat_input, 0)
+        for shape in self.shapes:
+            row, last = shape.row, shape is self.shapes[-1]
+            if hasattr(nn.Sequential, row.name) or row.name in vars(nn.Sequential()):
+                raise InputError(
+                    f"model.rows: {row.name} is a name that torch's modules use; give the row "
+                    "another"
+                )
+            part = self.trunk if row.kind in ("conv", "max_pool") else self.head
+            if row.kind == "linear" and len(self.head) == 0:
+                self.head.add_module("flatten", nn.Flatten())
+            part.add_module(row.name, _layer(row, inputs, side, 1 if last else self.pieces))
+            if row.weighted and not last:
+                emitted = row.size * self.pieces
+                if norm == "batch":
+                    batch_norm = nn.BatchNorm2d if row.kind == "conv" else nn.BatchNorm1d
+                    part.add_module(f"{row.name}_norm", batch_norm(emitted))
+                part.add_module(f"{row.name}_act", self._activation(activation, row))
+                if row.dropout:
+                    part.add_module(f"{row.name}_drop", nn.Dropout(row.dropout))
+            inputs, side = shape.channels, shape.side
+
+    def _activation(self, activation: ActivationFactory, row: Row) -> nn.Module:
+        made = (
+            activation.build(row.size, row.name)
+            if isinstance(activation, ByLayer)
+            else activation(row.size)
+        )
+        if (pieces(made), outputs(made)) != (self.pieces, self.outputs):
+            raise InputError(
+                f"the activation of {row.name} reads {pieces(made)} and gives {outputs(made)} "
+                "channels per unit, and "
+                f"activation.default {self.pieces} and {self.outputs}; give activations that agree"
+            )
+        return made
+
+    def forward(self, x: Tensor) -> Tensor:
+        if (
+            self.activation_checkpointing
+            and self.training
+            and torch.is_grad_enabled()
+            and len(self.trunk)
+        ):
+            segments = round(
+                math.sqrt(len(self.trunk))
+            )  # kept and recomputed maps take about as much memory
+            return self.head(checkpoint_sequential(self.trunk, segments, x, use_reentrant=False))
+        return self.head(self.trunk(x))
+
+    def _named(self) -> dict[str, nn.Module]:
+        return {**dict(self.trunk.named_children()), **dict(self.head.named_children())}
+
+    def sites(self) -> list[Site]:
+        """Return the layers with weights, in order, each with the activations around it."""
+        named = self._named()
+        rows = [shape.row.name for shape in self.shapes if shape.row.weighted]
+        around = [None, *(named.get(f"{name}_act") for name in rows)]
+        return [
+            Site(name, named[name], before, after)  # type: ignore[arg-type]
+            for name, before, after in zip(rows, around, around[1:], strict=False)
+        ]
+
+    def activations(self) -> dict[str, tuple[nn.Module, int]]:
+        """Return each layer's activation with the number of its output channels, by the layer's
+        name."""
+        named = self._named()
+        modules = {
+            s.row.name: (named.get(f"{s.row.name}_act"), s.channels)
+            for s in self.shapes
+            if s.row.weighted
+        }
+        return {
+            name: (module, units) for name, (module, units) in modules.items() if module is not None
+        }
+
+
+def of_rows(network: ImageNetwork) -> Network:
+    """Return `network`, which must be a chain of rows.
+
+    Raises:
+        InputError: where it is another module.
+    """
+    if not isinstance(network, Network):
+        raise InputError(
+            "this needs a network of rows, and model._target_ names another; choose a model "
+            "with rows, and "
+            "evaluation=[center,ten_view]"
+        )
+    return network
+
+
+def _layer(row: Row, inputs: int, side: int, pieces: int) -> nn.Module:
+    if row.kind == "conv":
+        return nn.Conv2d(inputs, row.size * pieces, row.kernel, row.stride, row.padding)
+    if row.kind == "max_pool":
+        return nn.MaxPool2d(row.kernel, row.stride, row.padding)
+    if row.kind == "pyramid":
+        return SpatialPyramid(row.levels)
+    return Linear(inputs * max(side, 1) ** 2, row.size * pieces)

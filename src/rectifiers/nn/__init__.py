@@ -1,1 +1,0 @@
-"""Activations, initialisers and networks."""

@@ -1,0 +1,171 @@
+"""PReLU as an operation of torch, `torch.ops.rectifiers.prelu`, with a one-pass gradient.
+
+torch's own backward pass writes a full-size gradient of the slopes and sums it afterwards, which
+takes several times as long as ReLU's. Here one pass makes both gradients, and it needs the output,
+which the next layer keeps anyway: where a slope a is positive, x = y / a. The input is kept
+instead, as torch does, where that need not hold: with a slope that is not positive or so small that
+y loses digits, with one above 1, by which y may overflow, and in float16, whose range is small.
+What is left is an underflow of y, which changes the gradient of the slope by 2**-140 times that of
+y at most.
+
+Being an operation, it is one node to what looks at a network: `torch.compile`, export, fake
+tensors, autocast. Only `torch.func`'s transforms see the formula, whose pieces have every rule that
+they ask for. In the graph of a compiled training step, `prelu_backward` stands for the gradients.
+"""
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rectifiers.prelu import cpu
+
+MIN_SLOPE, MAX_SLOPE = 2.0**-10, 1.0  # the slopes for which the input is recomputed from the output
+
+LIBRARY = torch.library.Library("rectifiers", "DEF")
+# from_output: whether the backward pass makes the input again from the output; where None, the
+# slopes are asked
+LIBRARY.define("prelu(Tensor x, Tensor slopes, bool? from_output=None) -> Tensor")
+LIBRARY.define(
+    "prelu_backward(Tensor v, Tensor grad, Tensor slopes, bool from_output) -> (Tensor, Tensor)"
+)
+LIBRARY.define("prelu_forward(Tensor x, Tensor slopes) -> Tensor")
+prelu: Any = torch.ops.rectifiers.prelu.default
+prelu_forward: Any = torch.ops.rectifiers.prelu_forward.default
+prelu_backward: Any = torch.ops.rectifiers.prelu_backward.default
+
+
+@cache
+def kernels(device: str) -> Any:
+    """Return the module with the kernels of a device, or None."""
+    if device == "cuda":
+        try:
+            from rectifiers.prelu import cuda  # imported late, because Triton takes a while
+        except ImportError:  # torch may be installed without Triton
+            return None
+        return cuda
+    return cpu if device == "cpu" and cpu.unavailable_reason() is None else None
+
+
+def has_kernel(device: str, dtype: torch.dtype) -> bool:
+    """Return whether there is a kernel for the gradients of inputs of this type."""
+    return (kernel := kernels(device)) is not None and dtype in kernel.DTYPES
+
+
+def is_invertible(low: float, high: float) -> bool:
+    """Return whether inputs can be recomputed from outputs for slopes from `low` to `high`."""
+    return low >= MIN_SLOPE and high <= MAX_SLOPE
+
+
+class _PReLU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, slopes: Tensor, from_output: bool | None = None) -> Tensor:
+        # other types have no numbers: those of torch.compile, of export, fake tensors
+        has_numbers = {type(x), type(slopes)} <= {Tensor, nn.Parameter} and not x.is_meta
+        y = (prelu_forward if has_numbers else _forward)(x, slopes)
+        if from_output is None:
+            from_output = has_numbers and is_invertible(
+                *(bound.item() for bound in slopes.aminmax())
+            )
+        ctx.from_output = from_output and x.dtype != torch.float16
+        ctx.has_tangents = False
+        ctx.save_for_backward(y if ctx.from_output else x, slopes)
+        ctx.save_for_forward(x, slopes)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        v, slopes = ctx.saved_tensors
+        is_differentiated = torch.is_grad_enabled() or ctx.has_tangents  # the gradients themselves
+        by_kernel = not is_differentiated and has_kernel(v.device.type, v.dtype)
+        gradients = prelu_backward if by_kernel else _backward_formula
+        return *gradients(v, grad, slopes, ctx.from_output), None
+
+    @staticmethod
+    def jvp(ctx: Any, dx: Tensor, dslopes: Tensor, *_: None) -> Tensor:
+        x, slopes = ctx.saved_tensors
+        ctx.has_tangents = True
+        return torch.where(x > 0, dx, _per_channel(slopes, x) * dx + _per_channel(dslopes, x) * x)
+
+
+def _per_channel(slopes: Tensor, x: Tensor) -> Tensor:
+    return slopes.view(1, -1, *[1] * (x.dim() - 2)).to(x.dtype)
+
+
+def _forward(x: Tensor, slopes: Tensor, from_output: bool | None = None) -> Tensor:
+    return torch.prelu(x, slopes.to(x.dtype))
+
+
+def _forward_on_cpu(x: Tensor, slopes: Tensor, from_output: bool | None = None) -> Tensor:
+    own = x.dim() > 1 and has_kernel("cpu", x.dtype)
+    return (cpu.forward if own else _forward)(x, slopes)
+
+
+def _forward_formula(x: Tensor, slopes: Tensor, from_output: bool | None = None) -> Tensor:
+    x = _autocast(x)
+    return torch.where(x > 0, x, _per_channel(slopes, x) * x)
+
+
+def _autocast(x: Tensor) -> Tensor:
+    """Return `x` as torch's own PReLU takes it under autocast: every float but double precision in
+    the lower one."""
+    device = x.device.type
+    is_cast = (
+        torch.is_autocast_enabled(device) and x.is_floating_point() and x.dtype != torch.float64
+    )
+    return x.to(torch.get_autocast_dtype(device)) if is_cast else x
+
+
+def _under_autocast(x: Tensor, slopes: Tensor, from_output: bool | None = None) -> Tensor:
+    return _PReLU.apply(_autocast(x), slopes, from_output)
+
+
+def _backward(v: Tensor, grad: Tensor, slopes: Tensor, from_output: bool) -> Any:
+    """Return the gradients of the input, like `v`, and of the slopes.
+
+    v: [N, channels, ...], the input, or the output where `from_output`; grad: the gradient of the
+    output."""
+    slopes = slopes.to(v.dtype).float()  # as rounded for the output
+    return kernels(v.device.type).backward(v, grad, slopes, from_output)
+
+
+def _backward_shapes(
+    v: Tensor, grad: Tensor, slopes: Tensor, from_output: bool
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(v, memory_format=cpu.memory_format(v)), torch.empty_like(
+        slopes, dtype=torch.float32
+    )
+
+
+def _backward_formula(
+    v: Tensor, grad: Tensor, slopes: Tensor, from_output: bool
+) -> tuple[Tensor, Tensor]:
+    """Return the same gradients from operations that can be differentiated."""
+    own = _per_channel(slopes, v)
+    x = torch.where(v > 0, v, v / own) if from_output else v
+    each = torch.where(v > 0, torch.zeros_like(grad), grad * x).to(slopes.dtype)
+    over = [dim for dim in range(v.dim()) if dim != 1 or len(slopes) == 1]
+    return torch.where(v > 0, grad, own * grad), each.sum(over).view_as(slopes)
+
+
+# What each key of torch's dispatcher calls; a transform of `torch.func` comes first, autocast next,
+# then autograd.
+for key, function in {
+    "FuncTorchDynamicLayerFrontMode": _forward_formula,
+    "AutocastCPU": _under_autocast,
+    "AutocastCUDA": _under_autocast,
+    "Autograd": _PReLU.apply,
+    "CPU": _forward_on_cpu,
+    "CompositeExplicitAutograd": _forward,  # also of tensors without numbers
+}.items():
+    LIBRARY.impl("prelu", function, key)
+LIBRARY.impl("prelu_forward", _forward_on_cpu, "CPU")
+LIBRARY.impl("prelu_forward", _forward, "CompositeExplicitAutograd")
+for key, gradients in {
+    "FuncTorchDynamicLayerFrontMode": _backward_formula,
+    "CPU": _backward,
+    "CUDA": _backward,
+    "Meta": _backward_shapes,
+}.items():
+    LIBRARY.impl("prelu_backward", gradients, key)

@@ -1,0 +1,311 @@
+"""Fully connected layers by oneDNN are torch's: its numbers to rounding, and its own products where
+ours do not fit."""
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
+from torch.func import functional_call, grad, vmap
+from torch.fx import symbolic_trace
+from torch.overrides import TorchFunctionMode
+
+from rectifiers.models import linear
+from rectifiers.models.linear import (
+    MIN_MULTIPLY_ADDS,
+    MIN_VECTORS,
+    Linear,
+    _Linear,
+    onednn_is_faster,
+)
+from rectifiers.models.network import Network
+from rectifiers.models.rows import Row
+from rectifiers.runtime import processor
+
+needs_onednn = pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN"
+)
+SIZES = [(32, 1024, 256), (33, 517, 263), (128, 800, 256)]  # vectors, inputs, units
+
+
+@pytest.fixture
+def _on_such_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "onednn_is_faster", lambda: True)
+
+
+def given(vectors: int, inputs: int, units: int, seed: int = 0) -> tuple[Tensor, Linear, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    layer = Linear(inputs, units)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.normal_(generator=generator)
+    x, dy = (torch.randn(vectors, size, generator=generator) for size in (inputs, units))
+    return x.requires_grad_(), layer, dy
+
+
+def is_ours(y: Tensor) -> bool:
+    return type(y.grad_fn).__name__ == "_LinearBackward"
+
+
+def assert_rounded(found: Tensor, a: Tensor, b: Tensor, bias: Tensor | None = None) -> None:
+    """Compare float32 sums of products, a @ b.T, with those of float64.
+
+    The bound is that of a sum of n products in any order (Higham 2002, Eq. 3.5): n u / (1 - n u)
+    times the sum of their sizes, u = 2**-24."""
+    a, b = a.detach().double(), b.detach().double()
+    exact, size, n = a @ b.T, a.abs() @ b.abs().T, a.shape[1]
+    if bias is not None:
+        exact, size, n = exact + bias.detach().double(), size + bias.detach().double().abs(), n + 1
+    bound = n * 2.0**-24 / (1 - n * 2.0**-24) * size
+    assert bool(((found.double() - exact).abs() <= bound).all())
+
+
+@needs_onednn
+@pytest.mark.usefixtures("_on_such_a_processor")
+@pytest.mark.parametrize("size", SIZES)
+def test_outputs_and_gradients_are_those_of_double_precision_to_rounding(
+    size: tuple[int, int, int],
+) -> None:
+    x, layer, dy = given(*size)
+    y = layer(x)
+    assert is_ours(y)
+    dx, dw, db = torch.autograd.grad(y, [x, *layer.parameters()], dy)
+    assert_rounded(y, x, layer.weight, layer.bias)
+    assert_rounded(dx, dy, layer.weight.T)
+    assert_rounded(dw, dy.T, x.T)
+    assert_rounded(db[None], torch.ones(1, len(dy)), dy.T)
+    assert dw.is_contiguous()
+    with torch.no_grad():
+        assert torch.equal(layer(x), y)
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_first_and_second_derivatives_equal_finite_differences(
+    has_bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The formulas, with torch's products, because oneDNN has none in double precision."""
+    monkeypatch.setattr(linear, "onednn_linear", F.linear)
+    generator = torch.Generator().manual_seed(0)
+    sizes = ((4, 3), (5, 3), (5,))[: 3 if has_bias else 2]
+    inputs = [
+        torch.randn(size, dtype=torch.float64, generator=generator).requires_grad_()
+        for size in sizes
+    ]
+    arguments = inputs if has_bias else [*inputs, None]
+    assert torch.autograd.gradcheck(_Linear.apply, arguments)
+    assert torch.autograd.gradgradcheck(_Linear.apply, arguments)
+
+
+@needs_onednn
+@pytest.mark.usefixtures("_on_such_a_processor")
+def test_a_gradient_can_be_differentiated_again() -> None:
+    x, layer, _ = given(*SIZES[0])
+
+    def penalty(module: nn.Module, x: Tensor) -> list[Tensor]:
+        y = module(x)
+        assert is_ours(y) == (x.dtype == torch.float32)
+        (dx,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+        return list(torch.autograd.grad(dx.square().sum(), [x, *module.parameters()]))
+
+    exact = penalty(copy.deepcopy(layer).double(), x.detach().double().requires_grad_())
+    for found, expected in zip(penalty(layer, x), exact, strict=True):
+        assert (
+            float((found - expected).norm() / expected.norm()) < 1e-5
+        )  # four products, each of about 1e-6
+
+
+@needs_onednn
+@pytest.mark.usefixtures("_on_such_a_processor")
+def test_what_needs_no_gradient_gets_none() -> None:
+    x, layer, dy = given(*SIZES[0])
+    layer(x.detach()).backward(dy)  # the first layer of a network
+    assert x.grad is None
+    layer.bias = None
+    layer.weight.requires_grad_(False)
+    (dx,) = torch.autograd.grad(layer(x), x, dy)
+    assert_rounded(dx, dy, layer.weight.T)
+
+
+@needs_onednn
+@pytest.mark.usefixtures("_on_such_a_processor")
+def test_changed_weights_are_read_again_and_equal_numbers_give_equal_bits() -> None:
+    x, layer, dy = given(*SIZES[1])
+
+    def step(x: Tensor) -> list[Tensor]:
+        y = layer(x)
+        return [y.detach(), *torch.autograd.grad(y, [x, *layer.parameters()], dy)]
+
+    first = step(x)
+    storage = (
+        torch.empty(x.numel() + 1)[1:].view_as(x).copy_(x.detach())
+    )  # as a tensor elsewhere in memory
+    assert storage.data_ptr() % 64
+    assert all(map(torch.equal, first, step(storage.requires_grad_())))
+    with torch.no_grad():
+        layer.weight.mul_(-2)
+    changed = step(x)
+    assert torch.equal(changed[1], -2 * first[1])
+    assert torch.equal(changed[2], first[2])
+    assert not torch.equal(changed[0], first[0])
+
+
+@needs_onednn
+@pytest.mark.usefixtures("_on_such_a_processor")
+def test_inputs_and_gradients_of_any_strides_are_taken() -> None:
+    x, layer, dy = given(32, 1024, 256)
+    strided, scattered = x.detach().T.contiguous().T.requires_grad_(), dy.T.contiguous().T
+    ours = torch.autograd.grad(layer(x), [x, layer.weight], dy)
+    assert all(
+        map(
+            torch.equal,
+            ours,
+            torch.autograd.grad(layer(strided), [strided, layer.weight], scattered),
+        )
+    )
+    (summed,) = torch.autograd.grad(
+        layer(x).sum(), layer.weight
+    )  # a gradient of one number, expanded
+    assert_rounded(summed, torch.ones(256, 32), x.T)
+
+
+@needs_onednn
+@pytest.mark.usefixtures("_on_such_a_processor")
+def test_batched_gradients_are_torchs() -> None:
+    x, layer, _ = given(*SIZES[0])
+    dys = torch.randn(3, 32, 256, generator=torch.Generator().manual_seed(1))
+    found = torch.autograd.grad(layer(x), [x, *layer.parameters()], dys, is_grads_batched=True)
+    for i, dy in enumerate(dys):
+        for one, other in zip(
+            found, torch.autograd.grad(layer(x), [x, *layer.parameters()], dy), strict=True
+        ):
+            torch.testing.assert_close(one[i], other, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("maker", "instructions", "expected"),
+    [
+        ("AuthenticAMD", "AVX512", True),
+        ("AuthenticAMD", "AVX2", False),
+        ("GenuineIntel", "AVX512", False),
+        ("", "DEFAULT", False),
+    ],
+)
+def test_the_processor_decides(
+    maker: str, instructions: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processor, "vendor", lambda: maker)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
+    for library in (torch.backends.mkldnn, torch.backends.mkl):
+        monkeypatch.setattr(library, "is_available", lambda: True)
+    onednn_is_faster.cache_clear()
+    try:
+        assert onednn_is_faster() == expected
+    finally:
+        onednn_is_faster.cache_clear()
+
+
+@needs_onednn
+@pytest.mark.usefixtures("_on_such_a_processor")
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        ((MIN_VECTORS, 512, MIN_MULTIPLY_ADDS // 512 // MIN_VECTORS), True),
+        ((MIN_VECTORS - 1, 4096, 512), False),
+        ((128, 1024, 10), False),
+    ],
+)
+def test_small_products_are_torchs(size: tuple[int, int, int], expected: bool) -> None:
+    x, layer, _ = given(*size)
+    assert is_ours(layer(x)) == expected
+
+
+def in_double(layer: Linear, x: Tensor) -> Tensor:
+    return layer.double()(x.double())
+
+
+def in_bfloat16(layer: Linear, x: Tensor) -> Tensor:
+    with torch.autocast("cpu", torch.bfloat16):
+        return layer(x)
+
+
+def with_a_dimension_more(layer: Linear, x: Tensor) -> Tensor:
+    return layer(x[None])
+
+
+def with_transposed_weights(layer: Linear, x: Tensor) -> Tensor:
+    layer.weight = nn.Parameter(layer.weight.detach().T.contiguous().T)
+    return layer(x)
+
+
+@needs_onednn
+@pytest.mark.usefixtures("_on_such_a_processor")
+@pytest.mark.parametrize(
+    "way", [in_double, in_bfloat16, with_a_dimension_more, with_transposed_weights]
+)
+def test_other_layers_are_torchs(way: Callable[[Linear, Tensor], Tensor]) -> None:
+    x, layer, _ = given(*SIZES[0])
+    plain = nn.Linear(*SIZES[0][1:])
+    plain.load_state_dict(layer.state_dict())
+    found, expected = way(layer, x), way(plain, x)
+    assert not is_ours(found)
+    assert torch.equal(found, expected)
+
+
+@needs_onednn
+@pytest.mark.usefixtures("_on_such_a_processor")
+def test_transforms_and_forward_mode_derivatives_are_torchs() -> None:
+    x, layer, _ = given(*SIZES[0])
+    weights = dict(layer.named_parameters())
+
+    def score(chosen: dict[str, Tensor], one: Tensor) -> Tensor:
+        return functional_call(layer, chosen, (one.expand(MIN_VECTORS, -1),)).mean(0).sum()
+
+    each = vmap(grad(score), in_dims=(None, 0))(weights, x.detach()[:3])["weight"]
+    torch.testing.assert_close(each, x.detach()[:3, None].expand_as(each), rtol=1e-5, atol=1e-6)
+    with forward_ad.dual_level():
+        out = layer(forward_ad.make_dual(x.detach(), torch.ones_like(x)))
+        tangent = forward_ad.unpack_dual(out).tangent
+    assert_rounded(tangent, torch.ones_like(x), layer.weight)
+
+
+@pytest.mark.usefixtures("_on_such_a_processor")
+def test_what_looks_at_torchs_functions_sees_a_linear_layer() -> None:
+    x, layer, _ = given(*SIZES[0])
+    met: list[object] = []
+
+    class Look(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            met.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Look():
+        layer(x)
+    assert F.linear in met
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert layer(torch.empty(32, 1024)).shape == (32, 256)
+    assert layer.to("meta")(x.to("meta")).shape == (32, 256)
+    assert F.linear in {node.target for node in symbolic_trace(layer).graph.nodes}
+
+
+@needs_onednn
+@pytest.mark.usefixtures("_on_such_a_processor")
+def test_exported_layers_hold_torchs_operations() -> None:
+    x, layer, _ = given(*SIZES[0])
+    exported = torch.export.export(layer, (x.detach(),))
+    assert torch.ops.aten.linear.default in {node.target for node in exported.graph.nodes}
+
+
+def test_the_linear_rows_of_a_network_are_such_layers_with_torchs_names() -> None:
+    rows = [Row("fc1", "linear", 8), Row("fc2", "linear", 4)]
+    network = Network(rows, lambda _: nn.ReLU(), channels=3, input_px=2)
+    assert [type(m) for m in network.head if isinstance(m, nn.Linear)] == [Linear, Linear]
+    assert list(network.state_dict()) == [
+        "head.fc1.weight",
+        "head.fc1.bias",
+        "head.fc2.weight",
+        "head.fc2.bias",
+    ]

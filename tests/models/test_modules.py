@@ -1,0 +1,127 @@
+"""Networks that are no chains: a residual network and the user's own, as networks of the
+benchmark."""
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rectifiers import activations as A
+from rectifiers import initializers as I
+from rectifiers.initialization import propagation
+from rectifiers.models.modules import ModuleNetwork
+from rectifiers.models.resnet import resnet
+from rectifiers.models.timm import timm_model
+from rectifiers.runtime.errors import InputError
+
+SMALL = {"name": "resnet", "classes": 10, "channels": 3, "input_px": 32}
+
+
+@pytest.mark.parametrize(
+    ("blocks", "depth", "parameters"), [(3, 20, 0.27e6), (5, 32, 0.46e6), (9, 56, 0.85e6)]
+)
+def test_the_residual_networks_have_the_published_depths_and_parameters(
+    blocks: int, depth: int, parameters: float
+) -> None:
+    """Table 6 of He et al. (2016)."""
+    network = ModuleNetwork(partial(resnet, blocks=blocks, norm="batch"), A.relu, **SMALL)
+    assert network.depth == depth
+    assert sum(p.numel() for p in network.parameters()) == pytest.approx(parameters, rel=0.02)
+
+
+def test_multiply_adds_are_those_of_the_layers_by_hand() -> None:
+    network = ModuleNetwork(partial(resnet, blocks=3), A.prelu, **SMALL)
+    stages = [
+        9 * (3 * 16 + 6 * 16 * 16) * 32**2,
+        9 * (16 * 32 + 5 * 32 * 32) * 16**2,
+        9 * (32 * 64 + 5 * 64 * 64) * 8**2,
+    ]
+    assert network.multiply_adds == sum(stages) + 64 * 10
+    assert len(network.slopes()) == len(network.activations()) == 19
+    assert {units for _, units in network.activations().values()} == {16, 32, 64}
+
+
+@pytest.mark.process
+def test_a_deep_residual_network_without_normalisation_keeps_its_signal() -> None:
+    """The sums of 27 blocks: with shares of 1/27 the signal stays; with He's gain alone it doubles
+    in every block."""
+    network = ModuleNetwork(partial(resnet, blocks=9), A.relu, **SMALL)
+    report = network.initialize(I.he, seed=0, name="he", bias=0)
+    assert len(report) == 56
+    assert not network.left
+    x = network.example()
+    kept = [measured for _, measured in propagation(network.module, x).responses.values()]
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight)
+    grown = [measured for _, measured in propagation(network.module, x).responses.values()]
+    assert 0.1 < kept[-1] < 10
+    assert grown[-1] > 1e4 * kept[-1]
+
+
+class Own(nn.Module):
+    def __init__(self, activation: Callable[[int], nn.Module], classes: int) -> None:
+        super().__init__()
+        self.stem, self.act, self.head = nn.Conv2d(3, 8, 3), activation(8), nn.Linear(8, classes)
+        self.unused = nn.Linear(2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.act(self.stem(x)).mean((2, 3)))
+
+
+def test_a_network_of_the_users_own_says_what_was_left() -> None:
+    network = ModuleNetwork(
+        lambda act, classes, channels, input_px: Own(act, classes), A.prelu, **SMALL
+    )
+    report = network.initialize(I.he, seed=0, name="he", bias=0)
+    assert [entry.layer for entry in report] == ["stem", "head"]
+    assert network.left == [
+        "unused.weight was left as it was: no layer of the forward pass has it as its weight"
+    ]
+    assert list(network.slopes()) == ["act"]
+    assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+
+
+def test_what_is_no_classifier_is_one_sentence() -> None:
+    for build, said in (
+        (lambda *_: "no module", "it must return a torch module"),
+        (
+            lambda *_: nn.Conv2d(3, 4, 3),
+            r"gives \(1, 4, 30, 30\) for an image; it must give 10 scores",
+        ),
+        (lambda *_: nn.Linear(7, 10), "cannot be run on an image of 3 x 32 x 32"),
+    ):
+        with pytest.raises(InputError, match=said):
+            ModuleNetwork(build, A.relu, **SMALL)
+
+
+@pytest.mark.process
+def test_a_network_of_timm_has_the_activation_everywhere_and_is_filled() -> None:
+    network = ModuleNetwork(partial(timm_model, name="mobilenetv3_small_050"), A.prelu, **SMALL)
+    report = network.initialize(I.he, seed=0, name="he", bias=0)
+    assert not network.left
+    assert len(report) == sum(isinstance(m, nn.Conv2d | nn.Linear) for m in network.modules())
+    assert len(network.slopes()) == sum(isinstance(m, nn.PReLU) for m in network.modules()) > 10
+    assert not any(isinstance(m, nn.Hardswish) for m in network.modules())
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("resnet_18", "model.name=resnet_18 is no network of timm; timm.list_models"),
+        ("resnet1", r"model.name=resnet1 is no network of timm; did you mean .*resnet1"),
+        ("vit_tiny_patch16_224", "cannot be run on images of 32 px"),
+        ("mixer_s32_224", "cannot be run on images of 32 px"),
+        (
+            "convnext_tiny",
+            r"does not apply .* to maps \[N, channels, H, W\]; choose a convolutional network",
+        ),
+    ],
+)
+def test_networks_of_timm_that_have_no_place_for_an_activation_are_named(
+    name: str, said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        timm_model(A.prelu, 10, 3, 32, name)

@@ -1,0 +1,209 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import compose_config
+from rectifiers.models.rows import depth, expand, smallest_input_px, trace
+from rectifiers.runtime.errors import InputError
+
+
+def small14(width: float = 1.0, classes: int = 1000):
+    return expand(compose_config("data.width=1.0").model.rows, width=width, classes=classes)
+
+
+def test_small14_is_the_papers_table_1() -> None:
+    rows = small14()
+    shapes = trace(rows, channels=3, input_px=224)
+    assert depth(rows) == 14
+    sides = {shape.row.name: shape.side for shape in shapes if shape.side}
+    assert sides == {
+        "conv1": 109,
+        "pool1": 36,
+        "conv2_1": 37,
+        "conv2_2": 36,
+        "conv2_3": 37,
+        "conv2_4": 36,
+        "pool2": 18,
+        "conv3_1": 19,
+        "conv3_2": 18,
+        "conv3_3": 19,
+        "conv3_4": 18,
+        "conv3_5": 19,
+        "conv3_6": 18,
+    }
+    spp = next(shape for shape in shapes if shape.row.name == "spp")
+    assert spp.channels == 50 * 256
+    assert sum(shape.parameters for shape in shapes) == 74_993_896
+    assert sum(shape.multiply_adds for shape in shapes if shape.row.kind == "conv") == 907_612_864
+    assert sum(shape.multiply_adds for shape in shapes) == 980_914_880
+
+
+# depth, parameters, multiply-adds of conv and of all layers at 224 px, channel-wise slopes,
+# smallest input
+PAPERS = {
+    "small14": (14, 74_993_896, 907_612_864, 980_914_880, 10_304, 17),
+    "small30": (30, 79_192_296, 2_344_161_984, 2_417_464_000, 14_400, 17),
+    "vgg_b": (13, 133_047_848, 11_184_832_512, 11_308_466_176, 11_136, 32),
+    "vgg16": (16, 138_357_544, 15_346_630_656, 15_470_264_320, 12_416, 32),
+    "vgg19": (19, 143_667_240, 19_508_428_800, 19_632_062_464, 13_696, 32),
+    "model_a": (19, 178_017_384, 18_905_112_576, 19_058_106_368, 14_688, 15),
+    "model_b": (22, 183_327_080, 23_066_910_720, 23_219_904_512, 15_968, 15),
+    "model_c": (22, 330_603_368, 53_211_045_888, 53_463_130_112, 20_576, 15),
+}
+
+
+@pytest.mark.parametrize(("model", "expected"), PAPERS.items())
+def test_the_papers_networks_have_their_depth_size_and_cost(model: str, expected: tuple) -> None:
+    rows = expand(
+        compose_config(f"model={model}", "data.width=1.0").model.rows, width=1.0, classes=1000
+    )
+    shapes = trace(rows, channels=3, input_px=224)
+    conv = sum(shape.multiply_adds for shape in shapes if shape.row.kind == "conv")
+    whole = sum(shape.multiply_adds for shape in shapes)
+    slopes = sum(row.size for row in rows[:-1] if row.weighted)
+    parameters = sum(shape.parameters for shape in shapes)
+    assert (depth(rows), parameters, conv, whole, slopes, smallest_input_px(rows)) == expected
+
+
+@pytest.mark.parametrize(("model", "stage"), [("model_a", 5), ("model_b", 6), ("model_c", 6)])
+def test_the_large_models_have_the_maps_of_table_3(model: str, stage: int) -> None:
+    rows = expand(
+        compose_config(f"model={model}", "data.width=1.0").model.rows, width=1.0, classes=1000
+    )
+    sides = [s.side for s in trace(rows, channels=3, input_px=224) if s.row.kind == "conv"]
+    assert sides == [112] + [56] * stage + [28] * stage + [14] * stage
+
+
+def test_the_32_px_form_of_the_small_model_keeps_its_layers_and_the_ratio_of_its_stages() -> None:
+    rows = expand(
+        compose_config("data=cifar10", "model=small14_32").model.rows, width=1.0, classes=10
+    )
+    sides = {
+        shape.row.name: shape.side for shape in trace(rows, channels=3, input_px=32) if shape.side
+    }
+    assert [sides[name] for name in ("conv1", "conv2_2", "conv2_4", "conv3_2", "conv3_6")] == [
+        32,
+        16,
+        16,
+        8,
+        8,
+    ]
+    assert [(row.name, row.size) for row in rows if row.weighted] == [
+        (row.name, row.size) for row in small14(classes=10) if row.weighted
+    ]
+
+
+def test_width_scales_filters_and_units_but_not_classes() -> None:
+    rows = {row.name: row.size for row in small14(width=0.25, classes=10)}
+    assert (rows["conv1"], rows["conv2_1"], rows["conv3_6"], rows["fc1"], rows["fc3"]) == (
+        16,
+        32,
+        64,
+        1024,
+        10,
+    )
+    assert {row.size for row in small14(width=1e-6, classes=10) if row.weighted} == {1, 10}
+
+
+def test_the_smallest_input_is_named_and_works() -> None:
+    rows = small14()
+    assert smallest_input_px(rows) == 17
+    assert trace(rows, channels=1, input_px=17)[-1].channels == 1000
+    with pytest.raises(
+        InputError, match=r"16 x 16 px leaves no position at pool2; the smallest .* is 17 px"
+    ):
+        trace(rows, channels=1, input_px=16)
+
+
+def test_maxout_multiplies_the_layers_before_it_alone() -> None:
+    rows = expand(
+        [{"name": "fc", "linear": 6}, {"name": "out", "linear": "classes"}], width=1, classes=10
+    )
+    plain, maxout = (trace(rows, channels=1, input_px=4, pieces=k) for k in (1, 3))
+    assert [s.parameters for s in plain] == [16 * 6 + 6, 6 * 10 + 10]
+    assert [s.parameters for s in maxout] == [16 * 18 + 18, 6 * 10 + 10]
+    assert [s.channels for s in maxout] == [6, 10]
+
+
+BAD_ROWS = [
+    ({"name": "x"}, "needs a name and one of"),
+    ({"conv": 3, "kernel": 3}, "needs a name and one of"),
+    ({"name": "x", "conv": 3, "linear": 3}, "needs a name and one of"),
+    (
+        {"name": "x", "conv": 3, "kernel": 3, "stirde": 2},
+        "x.stirde is not known; did you mean model.rows.x.stride",
+    ),
+    ({"name": "out", "linear": 3}, "names out twice"),
+    ({"name": "x", "conv": 3}, "x.kernel: field required"),
+    (
+        {"name": "x", "conv": -3, "kernel": 3},
+        "x.conv=-3: ",
+    ),
+    ({"name": "x", "conv": 3, "kernel": 3, "stride": 0}, "x.stride=0"),
+    ({"name": "x", "conv": 3, "kernel": 3, "padding": []}, "x.padding"),
+    ({"name": "x", "conv": 3, "kernel": 3, "repeat": 0}, "x.repeat=0"),
+    ({"name": "x", "max_pool": 2, "padding": 2}, "x.padding=2"),
+    ({"name": "x", "pyramid": []}, "x.pyramid"),
+    ({"name": "x", "linear": 3, "dropout": 1.0}, "x.dropout=1.0"),
+    ({"name": "fc.1", "linear": 3}, "name=fc.1: .*a letter followed by"),
+    ({"name": "", "linear": 3}, "name=: "),
+    ({"name": 1, "linear": 3}, "name=1: "),
+    ({"name": "é", "linear": 3}, "name=.*: "),
+    (
+        {"name": "flatten", "linear": 3},
+        "flatten is the name of a module between rows; give the row another name",
+    ),
+    ({"name": "out_act", "linear": 3}, "out_act is the name of a module between rows"),
+    ({"name": "out_norm", "max_pool": 2}, "out_norm is the name of a module between rows"),
+]
+
+
+@pytest.mark.parametrize(("row", "sentence"), BAD_ROWS)
+def test_a_row_that_makes_no_layer_is_named(row: dict, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        expand([row, {"name": "out", "linear": "classes"}], width=1, classes=10)
+
+
+@pytest.mark.parametrize("name", ["forward", "add_module", "training", "append"])
+def test_a_name_that_torch_uses_is_refused(name: str) -> None:
+    from torch import nn
+
+    from rectifiers.models.network import Network
+
+    rows = expand(
+        [{"name": name, "linear": 3}, {"name": "out", "linear": "classes"}], width=1, classes=10
+    )
+    with pytest.raises(
+        InputError, match=f"{name} is a name that torch's modules use; give the row another"
+    ):
+        Network(rows, lambda channels: nn.ReLU(), channels=1, input_px=4)
+
+
+def test_a_map_after_a_pyramid_is_refused_without_an_endless_search() -> None:
+    rows = [
+        {"name": "p", "pyramid": [2]},
+        {"name": "q", "max_pool": 2},
+        {"name": "out", "linear": "classes"},
+    ]
+    with pytest.raises(InputError, match="q gets no map whatever the input"):
+        trace(expand(rows, width=1, classes=3), channels=1, input_px=32)
+
+
+def test_the_last_row_gives_one_score_per_class() -> None:
+    with pytest.raises(InputError, match="must end with a row `linear: classes`"):
+        expand([{"name": "fc", "linear": 7}], width=1, classes=10)
+
+
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 3), st.integers(1, 60))
+def test_map_sizes_are_torchs_own(kernel: int, stride: int, padding: int, side: int) -> None:
+    import torch
+    from torch import nn
+
+    row = {"name": "c", "conv": 2, "kernel": kernel, "stride": stride, "padding": padding}
+    rows = expand([row, {"name": "out", "linear": "classes"}], width=1, classes=3)
+    if side + 2 * padding < kernel:
+        with pytest.raises(InputError, match="leaves no position at c"):
+            trace(rows, channels=1, input_px=side)
+        return
+    mapped = nn.Conv2d(1, 2, kernel, stride, padding)(torch.zeros(1, 1, side, side))
+    assert trace(rows, channels=1, input_px=side)[0].side == mapped.shape[-1]

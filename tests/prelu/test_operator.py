@@ -1,0 +1,300 @@
+"""PReLU is one operation of torch to whatever looks at a network, with the same numbers to each."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
+from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from rectifiers import prelu as kernels
+from rectifiers.models.network import Network
+from rectifiers.models.rows import Row
+from rectifiers.prelu import PReLU, cpu
+from rectifiers.prelu.operator import prelu, prelu_backward
+from rectifiers.prelu.prelu import asked_together
+
+pytestmark = pytest.mark.skipif(
+    cpu.unavailable_reason() is not None,
+    reason=f"there is no C library to test: {cpu.unavailable_reason()}",
+)
+READS = {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.is_nonzero.default}
+
+
+def given(*shape: int, seed: int = 0, last: bool = False) -> Tensor:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+    return x.to(memory_format=torch.channels_last) if last else x
+
+
+def layer(slopes: Tensor) -> PReLU:
+    made = PReLU(len(slopes))
+    with torch.no_grad():
+        made.weight.copy_(slopes)
+    return made
+
+
+class Calls(TorchDispatchMode):
+    """Which operations run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.met: list[Any] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.met.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("from_output", [None, False, True])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("count", [1, 6])
+def test_torchs_own_check_of_an_operation_passes(
+    from_output: bool | None, last: bool, count: int
+) -> None:
+    x, slopes = given(2, 6, 4, 5, last=last), torch.linspace(0.25, 1, count)
+    torch.library.opcheck(prelu, (x.requires_grad_(), slopes.requires_grad_(), from_output))
+    if from_output is not None:
+        torch.library.opcheck(
+            prelu_backward, (x.detach(), given(2, 6, 4, 5, seed=1), slopes.detach(), from_output)
+        )
+
+
+def test_the_gradients_without_numbers_have_the_real_ones_shapes_types_and_strides() -> None:
+    for x in (
+        given(3, 5, 4, 6),
+        given(3, 5, 4, 6, last=True),
+        given(3, 5),
+        given(0, 5, 2, 2),
+        given(5, 4, 3)[:, ::2],
+    ):
+        for dtype in (torch.float32, torch.bfloat16):
+            arguments = (
+                x.to(dtype),
+                given(*x.shape).to(dtype),
+                torch.full((x.shape[1],), 0.25),
+                True,
+            )
+            with FakeTensorMode() as mode:
+                found = prelu_backward(
+                    *(mode.from_tensor(a) if isinstance(a, Tensor) else a for a in arguments)
+                )
+            for one, other in zip(found, prelu_backward(*arguments), strict=True):
+                assert (one.shape, one.dtype, one.stride()) == (
+                    other.shape,
+                    other.dtype,
+                    other.stride(),
+                )
+
+
+def test_an_exported_layer_is_one_operation_and_none_of_ours_without_gradients() -> None:
+    module, x = layer(torch.tensor([0.25, -0.5])), given(3, 2, 4)
+    exported = torch.export.export(module, (x,))
+    assert [node.target for node in exported.graph.nodes if node.op == "call_function"] == [prelu]
+    assert torch.equal(exported.module()(x), module(x))
+    with torch.no_grad():
+        plain = torch.export.export(module, (x,))
+    assert [node.target for node in plain.graph.nodes if node.op == "call_function"] == [
+        torch.ops.aten.prelu.default
+    ]
+    assert all(
+        "rectifiers" not in str(node.target) for node in exported.run_decompositions().graph.nodes
+    )
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("low", [0.25, -0.5])
+def test_a_compiled_layer_has_one_operation_for_its_gradients_and_the_same_numbers(
+    low: float,
+) -> None:
+    graphs: list[list[Any]] = []
+
+    def keep(graph: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+        graphs.append([node.target for node in graph.graph.nodes if node.op == "call_function"])
+        return make_boxed_func(graph.forward)
+
+    module, x, dy = (
+        layer(torch.tensor([low, 0.5])),
+        given(3, 2, 4).requires_grad_(),
+        given(3, 2, 4, seed=1),
+    )
+    from functorch.compile import make_boxed_func  # slow to import
+    from torch._dynamo.backends.common import aot_autograd
+
+    compiled = torch.compile(
+        module, backend=aot_autograd(fw_compiler=keep, bw_compiler=keep), fullgraph=True
+    )
+    y = compiled(x)
+    found = torch.autograd.grad(y, [x, module.weight], dy)
+    assert torch.equal(y, module(x))
+    assert prelu_backward in graphs[1]
+    for one, other in zip(
+        found, torch.autograd.grad(module(x), [x, module.weight], dy), strict=True
+    ):
+        torch.testing.assert_close(one, other)
+
+
+Function = Callable[[Tensor, Tensor], Tensor]
+TRANSFORMS: dict[str, Callable[[Function], Callable[[Tensor, Tensor], Any]]] = {
+    "grad": lambda f: grad(f, (0, 1)),
+    "hessian": lambda f: hessian(f, (0, 1)),
+    "reverse over forward": lambda f: jacrev(jacfwd(f, 1), 0),
+    "gradients of single slopes": lambda f: (
+        lambda x, a: vmap(grad(f, 1), (None, 0))(x, torch.stack([a, a / 2, -a]))
+    ),
+    "two batches": lambda f: lambda x, a: vmap(jacrev(lambda one: f(one[None], a)))(x),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms_of_functions_give_the_derivatives_of_the_formula(name: str) -> None:
+    x, slopes = given(3, 2, 4), torch.tensor([0.25, 0.5])
+
+    def formula(x: Tensor, slopes: Tensor) -> Tensor:
+        return torch.where(x > 0, x, slopes.view(1, -1, 1) * x).pow(3).sum()
+
+    def ours(x: Tensor, slopes: Tensor) -> Tensor:
+        return functional_call(PReLU(2), {"weight": slopes}, (x,)).pow(3).sum()
+
+    found, expected = (
+        torch.utils._pytree.tree_leaves(TRANSFORMS[name](f)(x, slopes)) for f in (ours, formula)
+    )
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_gradients_have_tangents_where_the_inputs_do() -> None:
+    x, tangent, dy = given(3, 2, 4), given(3, 2, 4, seed=1), given(3, 2, 4, seed=2)
+    slopes, found = torch.tensor([0.25, 0.5]), []
+    for kind in (PReLU, nn.PReLU):
+        module = kind(2)
+        module.weight.data.copy_(slopes)
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(x.clone().requires_grad_(), tangent)
+            (da,) = torch.autograd.grad(module(dual), module.weight, dy)
+            found.append(forward_ad.unpack_dual(da).tangent)
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("given_as", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("transformed", [False, True])
+def test_autocast_casts_the_input_as_torchs_layer_does(
+    given_as: torch.dtype, transformed: bool
+) -> None:
+    x, slopes = given(3, 2, 4).to(given_as), torch.tensor([0.2502, 0.702])
+
+    def call(a: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return prelu(x, a)
+
+    y = vmap(call)(slopes[None])[0] if transformed else call(slopes)
+    lower = torch.float64 if given_as == torch.float64 else torch.bfloat16
+    assert torch.equal(y, torch.prelu(x.to(lower), slopes.to(lower)))
+
+
+@pytest.mark.filterwarnings("error")
+def test_batches_of_gradients_take_no_slow_way_that_torch_warns_of() -> None:
+    x = given(3, 2, 4).requires_grad_()
+    y, dys = layer(torch.tensor([0.25, 0.5]))(x), given(5, 3, 2, 4)
+    (old,) = torch.autograd.grad(y, x, dys, is_grads_batched=True, retain_graph=True)
+    new = vmap(lambda dy: torch.autograd.grad(y, x, dy, retain_graph=True)[0])(dys)
+    assert torch.equal(old, new)
+
+
+@contextmanager
+def reads() -> Iterator[list[Any]]:
+    """How often a number of a tensor is asked for, for which a GPU has to finish first."""
+    found: list[Any] = []
+    with Calls() as calls:
+        yield found
+    found += [each for each in calls.met if each in READS]
+
+
+def small_network() -> Network:
+    rows = [
+        Row("conv1", "conv", 6, kernel=3, padding=1),
+        Row("conv2", "conv", 5, kernel=3),
+        Row("fc1", "linear", 4),
+        Row("fc2", "linear", 3),
+    ]
+    torch.manual_seed(0)
+    return Network(rows, PReLU, channels=2, input_px=8)
+
+
+def test_slopes_that_are_asked_together_are_not_asked_again_and_no_bit_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kernels.prelu, "MIN_NUMBERS", 0)
+    network, x = small_network(), given(4, 2, 8, 8)
+    prelus = [m for m in network.modules() if isinstance(m, PReLU)]
+    with torch.no_grad():
+        prelus[1].weight[2] = -0.5  # so that their answers differ
+    gradients = []
+    for together in (False, True):
+        if together:
+            with asked_together(network.modules()), reads() as found:
+                scores = network(x)
+            assert not found
+        else:
+            with reads() as found:
+                scores = network(x)
+            assert len(found) == 2 * len(prelus)
+        gradients.append(torch.autograd.grad(scores.square().sum(), list(network.parameters())))
+    assert all(map(torch.equal, *gradients))
+    with torch.no_grad():
+        prelus[0].weight[0] = -0.5  # asked again after the body
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: (kept.append(t), t)[1], lambda t: t):  # type: ignore[func-returns-value]
+        kept: list[Tensor] = []
+        y = prelus[0](given(2, 6, 3, 3).requires_grad_())
+    assert not any(torch.equal(t, y) for t in kept if t.shape == y.shape)
+
+
+def test_an_error_in_the_body_leaves_no_answer_behind() -> None:
+    module = layer(torch.tensor([0.25]))
+    with pytest.raises(RuntimeError), asked_together([module]):
+        module(torch.ones(2, 3) @ torch.ones(2, 3))
+    assert module.from_output is None
+
+
+@pytest.mark.parametrize("memory", [torch.channels_last, torch.contiguous_format])
+def test_a_forward_pass_on_a_gpu_reads_no_number_and_its_gradients_have_every_layout(
+    memory: torch.memory_format,
+) -> None:
+    """On fake tensors, which raise where a number is read. Without a driver torch's engine runs no
+    backward pass of another device, so each PReLU's is called with what the engine would give to
+    it."""
+    pytest.importorskip("triton", reason="torch for the CPU comes without Triton")
+    with FakeTensorMode():
+        with torch.device("cuda"):
+            network, x = small_network(), torch.empty(4, 2, 8, 8).to(memory_format=memory)
+        met: list[tuple[Tensor, PReLU]] = []
+        for parameter in network.parameters():
+            if parameter.dim() == 4:
+                parameter.data = parameter.data.to(memory_format=memory)
+        for module in network.modules():
+            if isinstance(module, PReLU):
+                module.register_forward_hook(lambda own, _, y: met.append((y, own)))
+        scores = network(x)
+        assert (scores.device.type, scores.shape) == ("cuda", (4, 3))
+        assert [y.shape[1] for y, _ in met] == [6, 5, 4]
+        for y, own in met:
+            assert type(y.grad_fn).__name__ == "_PReLUBackward"
+            assert y.dim() < 4 or y.is_contiguous(memory_format=memory)
+            for dtype in (torch.float32, torch.bfloat16):
+                v = y.detach().to(dtype)
+                dx, da = prelu_backward(v, torch.empty_like(v), own.weight.detach(), True)
+                assert (dx.shape, dx.dtype, dx.device, dx.stride()) == (
+                    y.shape,
+                    dtype,
+                    y.device,
+                    y.stride(),
+                )
+                assert (da.shape, da.dtype, da.device) == (
+                    own.weight.shape,
+                    torch.float32,
+                    y.device,
+                )

@@ -1,0 +1,408 @@
+"""PReLU with our gradients is PReLU: torch's forward to the bit, and the gradients of double
+precision to rounding."""
+
+import copy
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
+from torch.func import functional_call, grad, vmap
+from torch.fx import symbolic_trace
+
+from conftest import ROOT
+from rectifiers.prelu import PReLU, cpu, prelu
+from rectifiers.prelu.operator import MIN_SLOPE, _PReLU, kernels
+
+needs_library = pytest.mark.skipif(
+    cpu.unavailable_reason() is not None,
+    reason=f"there is no C library to test: {cpu.unavailable_reason()}",
+)
+SHAPES = {
+    "maps": (3, 5, 7, 9),
+    "wide maps": (2, 3, 20, 33),
+    "channels last": (3, 37, 4, 5),
+    "channels last, 3": (4, 3, 9, 11),
+    "channels last, 8": (4, 8, 9, 11),
+    "channels last, 24": (3, 24, 5, 7),
+    "vectors": (6, 19),
+    "sequences": (2, 4, 50),
+    "one number": (1, 1),
+    "none": (0, 4, 3, 3),
+}
+SLOPES = {
+    "positive": lambda n: torch.linspace(0.1, 1.0, n),
+    "one is 0": lambda n: torch.linspace(0.0, 1.0, n),
+    "negative": lambda n: torch.linspace(-0.7, 0.7, n),
+    "tiny": lambda n: torch.full((n,), MIN_SLOPE / 3),
+    "above 1": lambda n: torch.linspace(0.5, 8.0, n),
+}
+
+
+@pytest.fixture(autouse=True)
+def kernels_for_small_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prelu, "MIN_NUMBERS", 0)
+
+
+def given(name: str, dtype: torch.dtype, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    x, dy = (torch.randn(SHAPES[name], generator=generator).to(dtype) for _ in range(2))
+    if x.numel() > 3:
+        x.view(-1)[:3] = torch.tensor([0.0, -0.0, 1e-30]).to(dtype)
+    if name.startswith("channels last"):
+        x = x.to(memory_format=torch.channels_last)
+    return x.requires_grad_(), dy
+
+
+def layer(kind: type[nn.PReLU], slopes: Tensor) -> nn.PReLU:
+    made = kind(len(slopes))
+    made.weight.data.copy_(slopes)
+    return made
+
+
+def both(module: nn.Module, x: Tensor, dy: Tensor) -> list[Tensor]:
+    mixed = {p.dtype for p in module.parameters()} == {torch.float32} and x.dtype == torch.bfloat16
+    with torch.autocast("cpu", torch.bfloat16) if mixed else nullcontext():
+        y = module(x)
+    return [y.detach(), *torch.autograd.grad(y, [x, *module.parameters()], dy)]
+
+
+@needs_library
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("slopes", SLOPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_prelu_equals_torchs_layer(
+    shape: str, slopes: str, dtype: torch.dtype, shared: bool
+) -> None:
+    x, dy = given(shape, dtype)
+    a = SLOPES[slopes](1 if shared else x.shape[1])
+    y, dx, da = both(layer(PReLU, a), x, dy)
+    expected_y, expected_dx, _ = both(layer(nn.PReLU, a).to(dtype), x, dy)
+    assert torch.equal(y, expected_y)
+    assert torch.equal(dx, expected_dx)
+    assert dx.is_contiguous(
+        memory_format=torch.channels_last
+        if shape.startswith("channels last")
+        else torch.contiguous_format
+    )
+    exact = both(
+        layer(nn.PReLU, a.to(dtype)).double(), x.detach().double().requires_grad_(), dy.double()
+    )[2]
+    over = [dim for dim in range(x.dim()) if dim != 1 or shared]
+    mass = (dy.double() * x.detach().double()).abs().sum(over)  # what rounding is relative to
+    bound = (
+        2.0**-20 if dtype == torch.float32 else 2.0**-8
+    )  # x made again from y has the rounding of y
+    assert bool(((da - exact).abs() <= bound * mass.view_as(da) + 1e-30).all())
+
+
+def any_float32(count: int, generator: torch.Generator) -> Tensor:
+    """Bit patterns drawn with equal probability: denormal and huge numbers, infinities and NaN
+    among them."""
+    return (
+        torch.randint(-(2**31), 2**31, (count,), generator=generator)
+        .to(torch.int32)
+        .view(torch.float32)
+    )
+
+
+@needs_library
+@pytest.mark.parametrize("largest", [1.0, 8.0, None])
+def test_prelu_equals_torchs_layer_for_every_float32(largest: float | None) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, dy, a = (any_float32(200_000, generator) for _ in range(3))
+    if largest:
+        a = torch.rand(len(a), generator=generator) * (largest - MIN_SLOPE) + MIN_SLOPE
+    x = x.view(1, -1).requires_grad_()
+    ours, torchs = (both(layer(kind, a), x, dy.view(1, -1)) for kind in (PReLU, nn.PReLU))
+    for found, expected in zip(ours[:2], torchs[:2], strict=True):
+        assert torch.equal(found.nan_to_num(7.0), expected.nan_to_num(7.0))
+    found, expected = ours[2].double(), torchs[2].double()
+    in_range = ~(expected.abs() > 3.4e38)  # where a rounding makes no infinity
+    assert torch.equal(found[in_range].isnan(), expected[in_range].isnan())
+    bound = 2.0**-20 * expected.abs() + 2.0**-139 * dy.abs().double() + 2.0**-139
+    close = (found == expected) | ((found - expected).abs() <= bound)
+    assert bool(close[in_range & ~expected.isnan()].all())
+
+
+@needs_library
+def test_slopes_that_bfloat16_rounds_leave_no_bias() -> None:
+    a = torch.tensor([0.2502, 0.2998, 0.702, 0.9985])  # up to 0.2 % from the nearest ones
+    x, _ = (torch.randn(8, 4, 90, 90, generator=torch.Generator().manual_seed(n)) for n in (0, 1))
+    x = x.bfloat16().requires_grad_()
+    _, _, da = both(layer(PReLU, a), x, torch.ones_like(x))
+    torch.testing.assert_close(
+        da, x.detach().float().clamp(max=0).sum((0, 2, 3)), rtol=2e-4, atol=0
+    )
+
+
+@needs_library
+def test_no_number_of_threads_changes_a_bit() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(7, 16, 90, 90, generator=generator).requires_grad_()
+    dy = torch.randn(7, 16, 90, 90, generator=generator)
+    module, found, before = layer(PReLU, SLOPES["positive"](16)), [], torch.get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(both(module, x, dy))
+    finally:
+        torch.set_num_threads(before)
+    assert x.numel() > 3 * cpu.NUMBERS_PER_THREAD
+    for other in found[1:]:
+        assert all(map(torch.equal, found[0], other))
+
+
+@needs_library
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    v, before = (
+        torch.randn(4, 4, 256, 256, generator=torch.Generator().manual_seed(0)),
+        torch.get_num_threads(),
+    )
+    try:
+        torch.set_num_threads(2)
+        cpu.backward(v, v, torch.ones(4))
+        child = os.fork()
+        if not child:
+            signal.alarm(30)  # where it waits for threads that are not there
+            try:
+                cpu.backward(v, v, torch.ones(4))
+                os._exit(0)
+            finally:
+                os._exit(1)
+    finally:
+        torch.set_num_threads(before)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@needs_library
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_infinities_and_nans_propagate_as_in_torch(dtype: torch.dtype) -> None:
+    x = (
+        torch.tensor([[float("nan"), 1.0], [float("inf"), -1.0], [-float("inf"), 2.0]])
+        .to(dtype)
+        .requires_grad_()
+    )
+    dy = torch.tensor([[1.0, float("nan")], [1.0, 1.0], [1.0, float("inf")]]).to(dtype)
+    a = torch.tensor([0.25, 0.5])
+    found, expected = both(layer(PReLU, a), x, dy), both(layer(nn.PReLU, a).to(dtype), x, dy)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other.to(one.dtype), equal_nan=True, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("slopes", SLOPES)
+@pytest.mark.parametrize("count", [1, 3])
+def test_first_and_second_derivatives_equal_finite_differences(slopes: str, count: int) -> None:
+    x = torch.randn(
+        2, 3, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    ).requires_grad_()
+    if slopes == "tiny":
+        x = (x.detach() * 4).requires_grad_()
+    a = SLOPES[slopes](count).double().requires_grad_()
+    assert torch.autograd.gradcheck(_PReLU.apply, (x, a))
+    assert torch.autograd.gradgradcheck(_PReLU.apply, (x, a))
+
+
+@needs_library
+def test_a_gradient_can_be_differentiated_again() -> None:
+    x, _ = given("maps", torch.float32)
+    a = SLOPES["positive"](5)
+
+    def penalty(module: nn.Module) -> list[Tensor]:
+        (dx,) = torch.autograd.grad(module(x).square().sum(), x, create_graph=True)
+        return list(torch.autograd.grad(dx.square().sum(), [x, *module.parameters()]))
+
+    for one, other in zip(penalty(layer(PReLU, a)), penalty(layer(nn.PReLU, a)), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@needs_library
+def test_batched_gradients_are_torchs() -> None:
+    x, _ = given("maps", torch.float32)
+    dys = torch.randn(3, *x.shape, generator=torch.Generator().manual_seed(2))
+    for slopes in ("positive", "negative"):
+        found, expected = (
+            torch.autograd.grad(module(x), [x, module.weight], dys, is_grads_batched=True)
+            for module in (layer(PReLU, SLOPES[slopes](5)), layer(nn.PReLU, SLOPES[slopes](5)))
+        )
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-4)
+
+
+def kept(module: nn.Module, x: Tensor) -> list[Tensor]:
+    """Return the tensors that a forward pass keeps for the backward pass, without the
+    parameters."""
+    found: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: (found.append(t), t)[1], lambda t: t):
+        module(x)
+    return [t for t in found if t.numel() == x.numel()]
+
+
+@needs_library
+def test_only_the_output_is_kept_where_the_input_can_be_recomputed() -> None:
+    x, _ = given("maps", torch.float32)
+    for slopes, expected in (
+        ("positive", False),
+        ("one is 0", True),
+        ("negative", True),
+        ("tiny", True),
+        ("above 1", True),
+    ):
+        module = layer(PReLU, SLOPES[slopes](5))
+        (own,) = kept(module, x)
+        assert torch.equal(own, x if expected else module(x).detach())
+        assert (own.data_ptr() == x.data_ptr()) == expected
+
+
+@pytest.mark.parametrize("change", [lambda m: m.double(), lambda m: m.bfloat16(), lambda m: m])
+def test_torch_computes_where_the_kernel_does_not(
+    change: Callable[[nn.Module], nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "unavailable_reason", lambda: "it is not built")
+    kernels.cache_clear()
+    try:
+        module = change(layer(PReLU, SLOPES["positive"](4)))
+        x = torch.randn(2, 4, 3).to(module.weight.dtype).requires_grad_()
+        assert type(module(x).grad_fn).__name__ == "PreluKernelBackward0"
+    finally:
+        kernels.cache_clear()
+
+
+def test_gradients_of_single_images_by_vmap_are_torchs() -> None:
+    x = torch.randn(5, 3, 4)
+    for kind in (PReLU, nn.PReLU):
+        module = layer(kind, SLOPES["positive"](3))
+        weights = dict(module.named_parameters())
+
+        def score(chosen: dict[str, Tensor], one: Tensor, module: nn.Module = module) -> Tensor:
+            return functional_call(module, chosen, (one[None],)).sum()
+
+        found = vmap(grad(score), in_dims=(None, 0))(weights, x)["weight"]
+        torch.testing.assert_close(found, torch.where(x > 0, 0, x).sum(2))
+
+
+@needs_library
+@pytest.mark.parametrize("given_as", [torch.float32, torch.bfloat16])
+def test_the_dtype_under_autocast_is_torchs(given_as: torch.dtype) -> None:
+    x = torch.randn(2, 4, 3).to(given_as).requires_grad_()
+    a = torch.tensor([0.25, 0.5, 0.75, 1.0])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y, dx, da = both(layer(PReLU, a), x, torch.ones(2, 4, 3, dtype=torch.bfloat16))
+        expected = layer(nn.PReLU, a)(x)
+    assert (y.dtype, dx.dtype, da.dtype) == (expected.dtype, given_as, torch.float32)
+    assert torch.equal(y, expected)
+
+
+@needs_library
+def test_bfloat16_without_autocast_is_refused_as_torch_refuses_it() -> None:
+    x = torch.randn(2, 4, 3).bfloat16().requires_grad_()
+    for kind in (PReLU, nn.PReLU):
+        with pytest.raises(RuntimeError, match="Type promoting not supported"):
+            kind(4)(x)
+
+
+def test_empty_tensors_pass() -> None:
+    for device in ("meta", "cpu"):
+        with FakeTensorMode() if device == "cpu" else nullcontext():
+            x = torch.empty(2, 4, 3, device=device, requires_grad=True)
+            PReLU(4, device=device)(x).sum().backward()
+            assert x.grad is not None
+            assert x.grad.shape == x.shape
+    assert next(node.op for node in symbolic_trace(PReLU(4)).graph.nodes) == "placeholder"
+
+
+@needs_library
+def test_forward_mode_derivatives_are_torchs() -> None:
+    x, slopes = torch.randn(2, 4, 3), SLOPES["negative"](4)
+    found = []
+    for kind in (PReLU, nn.PReLU):
+        with forward_ad.dual_level():
+            found.append(
+                forward_ad.unpack_dual(
+                    layer(kind, slopes)(forward_ad.make_dual(x, torch.ones_like(x)))
+                ).tangent
+            )
+    assert torch.equal(*found)
+
+
+@needs_library
+def test_a_deep_copy_works() -> None:
+    x, dy = given("maps", torch.float32)
+    module = layer(PReLU, SLOPES["positive"](5))
+    assert all(map(torch.equal, both(module, x, dy), both(copy.deepcopy(module), x, dy)))
+
+
+ON_A_GPU = """
+import torch
+from rectifiers.prelu import cuda
+from rectifiers.prelu.cpu import backward
+
+for dtype in (torch.float32, torch.bfloat16, torch.float16):
+    for shape in ((2, 3, 5, 7), (2, 3, 40, 70), (9, 33), (0, 4, 3, 3), (2, 4, 0), (3, 6, 4, 4)):
+        v, dy = torch.randn(shape).to(dtype), torch.randn(shape).to(dtype)
+        if shape == (3, 6, 4, 4):
+            v = v.to(memory_format=torch.channels_last)
+        for slopes in (torch.linspace(-0.5, 1, shape[1]), torch.tensor([0.3]), torch.tensor(0.3).expand(shape[1])):
+            found, sums = cuda._gradients(v, dy, slopes)
+            own = slopes.view(1, -1, *[1] * (v.dim() - 2)).float()
+            expected = torch.where(v > 0, dy.float(), own * dy.float()).to(dtype)
+            rtol = 2**-7 if dtype == torch.bfloat16 else 0  # to which the interpreter cuts numbers, and does not round
+            torch.testing.assert_close(found, expected, rtol=rtol, atol=0)
+            assert found.stride() == v.stride()
+            over = [d for d in range(v.dim()) if d != 1]
+            exact = torch.where(v > 0, 0, dy.double() * v.double())
+            torch.testing.assert_close(sums.double().sum(0), exact.sum(over), rtol=0, atol=1e-4)
+"""  # noqa: E501
+
+
+@pytest.mark.process
+def test_the_gpus_kernels_compute_the_same_in_tritons_interpreter() -> None:
+    pytest.importorskip("triton", reason="torch for the CPU comes without Triton")
+    done = subprocess.run(
+        [sys.executable, "-c", ON_A_GPU],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@needs_library
+@pytest.mark.parametrize(("numbers", "is_ours"), [(2**14 - 1, False), (2**14, True)])
+def test_small_inputs_use_torchs_operation(
+    numbers: int, is_ours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    y = PReLU(1)(torch.randn(numbers, 1, requires_grad=True))
+    assert ("_PReLU" in type(y.grad_fn).__name__) == is_ours
+
+
+@needs_library
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 6, 8, 12, 16, 17, 24, 48, 200])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_every_number_of_channels_last_has_torchs_gradients(
+    channels: int, dtype: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(channels)
+    x, dy = (torch.randn(9, channels, 13, 11, generator=generator).to(dtype) for _ in range(2))
+    x = x.to(memory_format=torch.channels_last)
+    slopes = torch.linspace(0.125, 0.5, channels)
+    y = cpu.forward(x, slopes)
+    dx, da = cpu.backward(x, dy, slopes.to(dtype).float())
+    assert torch.equal(y, torch.prelu(x, slopes.to(dtype)))
+    exact = [v.double() for v in (x, dy)]
+    own = slopes.to(dtype).double().view(1, -1, 1, 1)
+    torch.testing.assert_close(dx, torch.where(x > 0, exact[1], own * exact[1]).to(dtype))
+    terms = torch.where(exact[0] > 0, 0.0, exact[0] * exact[1])
+    error = (da.double() - terms.sum((0, 2, 3))).abs()
+    assert (error <= 1e-6 * terms.abs().sum((0, 2, 3))).all()

@@ -1,0 +1,212 @@
+"""Fixup: residual networks without normalisation that start as their shortcuts, and move by steps
+of one size."""
+
+import math
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from conftest import compose_config, same_bits
+from rectifiers import activations as A
+from rectifiers import initializers as I
+from rectifiers.data.sources import digits
+from rectifiers.initialization import initialize
+from rectifiers.models.modules import ModuleNetwork
+from rectifiers.models.resnet import Block, resnet
+from rectifiers.runs import record as records
+from rectifiers.runtime.errors import InputError
+from rectifiers.training.build import build_network
+from rectifiers.training.checks import check_functions
+from rectifiers.training.train import train
+
+SMALL = {"name": "resnet", "classes": 10, "channels": 3, "input_px": 16}
+
+
+def batch(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+def fixed_up(blocks: int, activation=A.relu, norm: str = "none") -> ModuleNetwork:
+    network = ModuleNetwork(partial(resnet, blocks=blocks, norm=norm), activation, **SMALL)
+    network.initialize(I.fixup, seed=0, name="fixup", bias=0)
+    assert not network.left
+    return network
+
+
+@pytest.mark.parametrize("activation", [A.relu, A.prelu, A.gelu])
+def test_the_network_starts_as_its_shortcuts_and_gives_scores_of_zero(activation) -> None:
+    network = fixed_up(3, activation)
+    seen: list[tuple[Block, Tensor, Tensor]] = []
+    for module in network.modules():
+        if isinstance(module, Block):
+            module.register_forward_hook(
+                lambda block, given, out: seen.append((block, given[0], out))
+            )
+    assert not network(batch(4, 3, 16, 16)).any()
+    assert len(seen) == 9
+    for block, x, out in seen:
+        shortcut = F.pad(x[:, :, :: block.stride, :: block.stride], (0, 0, 0, 0, 0, block.added))
+        assert torch.equal(out, block.act2(shortcut))
+        assert out.any()
+        assert block.conv1(x).any()
+
+
+class Residual(nn.Module):
+    """A stem, `blocks` branches of `layers` convolutions, the last of them beside a projection, and
+    a classifier."""
+
+    def __init__(self, blocks: int, layers: int) -> None:
+        super().__init__()
+        self.stem, self.project, self.head = (
+            nn.Conv2d(3, 64, 3),
+            nn.Conv2d(64, 64, 1),
+            nn.Linear(64, 10),
+        )
+        self.branches = nn.ModuleList(
+            nn.ModuleList(nn.Conv2d(64, 64, 1) for _ in range(layers)) for _ in range(blocks)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for number, branch in enumerate(self.branches, start=1):
+            y = x
+            for layer in branch:
+                y = layer(F.relu(y))
+            x = y + (self.project(x) if number == len(self.branches) and len(branch) > 1 else x)
+        return self.head(F.relu(x).mean((2, 3)))
+
+
+@pytest.mark.parametrize(("blocks", "layers"), [(4, 1), (4, 2), (16, 3), (9, 4)])
+def test_layers_of_a_branch_are_hes_times_the_published_factor(blocks: int, layers: int) -> None:
+    """L^(-1 / (2m - 2)) on sqrt(2 / fan_in), which is He's std for what ReLU leaves of a stem's
+    responses."""
+    model = Residual(blocks, layers)
+    report = initialize(model, "fixup", example_input=batch(64, 3, 6, 6))
+    stds = {
+        row.layer.removesuffix(".weight"): row.std * math.sqrt(row.fan_in) for row in report.layers
+    }
+    of_stem = model.stem(batch(64, 3, 6, 6)).square().mean().item()
+    factor = blocks ** (-1 / (2 * layers - 2)) if layers > 1 else math.nan
+    assert stds["stem"] == pytest.approx(1, abs=0.05)
+    assert stds["head"] == 0
+    for number in range(blocks):
+        found = [stds[f"branches.{number}.{place}"] for place in range(layers)]
+        expected = [factor * math.sqrt(2)] * (layers - 1)
+        assert found == [
+            *(pytest.approx(each / math.sqrt(of_stem), rel=0.12) for each in expected),
+            0,
+        ]
+        drawn = [float(layer.weight.detach().std()) * 8 for layer in model.branches[number]]
+        assert drawn == pytest.approx(found, rel=0.1)
+    if layers > 1:
+        assert stds["project"] == pytest.approx(1 / math.sqrt(of_stem), rel=0.12)
+    assert set(report.left) == (set() if layers > 1 else {"project.weight"})
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_scalar_biases_and_multipliers_start_as_the_identity_and_learn(blocks: int) -> None:
+    """Four biases and a multiplier per block, a bias behind the first layer, and one before the
+    last."""
+    plain, with_scalars = fixed_up(blocks), fixed_up(blocks, norm="fixup")
+    own = {name: p for name, p in with_scalars.named_parameters() if p.numel() == 1}
+    assert len(own) == 5 * 3 * blocks + 2
+    assert not any(m.bias is not None for m in with_scalars.modules() if isinstance(m, nn.Conv2d))
+    layers = {name: p for name, p in with_scalars.named_parameters() if p.dim() > 1}
+    assert same_bits(layers, {name: p for name, p in plain.named_parameters() if p.dim() > 1})
+    assert {name: p.item() for name, p in own.items()} == {
+        name: float("scale" in name) for name in own
+    }
+    moved(with_scalars, 4, 0.05)
+    assert all(p.grad is not None and p.grad.item() != 0 for p in own.values())
+
+
+def test_the_scalars_stand_where_the_paper_has_them() -> None:
+    """A block by hand: relu(x + scale * conv2(relu(conv1(x + b1) + b2) + b3) + b4)."""
+    block = Block(A.relu, 4, 4, 1, "fixup")
+    for number, p in enumerate(p for p in block.parameters() if p.numel() == 1):
+        nn.init.constant_(p, 0.5 + number)
+    x = batch(2, 4, 5, 5)
+    inside = F.relu(block.conv1(x + block.before1.bias) + block.norm1.bias)
+    branch = block.norm2.scale * block.conv2(inside + block.before2.bias) + block.norm2.bias
+    torch.testing.assert_close(block(x), F.relu(x + branch))
+
+
+def moved(network: nn.Module, steps: int, rate: float) -> float:
+    """By how much the scores change, root mean square, in some steps of SGD on one batch."""
+    x, labels = batch(32, 3, 16, 16), torch.arange(32) % 10
+    optimizer = torch.optim.SGD(network.parameters(), lr=rate)
+    with torch.no_grad():
+        before = network(x)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        F.cross_entropy(network(x), labels).backward()
+        optimizer.step()
+    with torch.no_grad():
+        return float((network(x) - before).square().mean().sqrt())
+
+
+@pytest.mark.process
+def test_steps_move_the_scores_alike_at_any_depth_and_by_the_rate() -> None:
+    """8, 20 and 56 layers. The first step moves the classifier alone, the second the ends of
+    branches, and so on."""
+    by_depth = [moved(fixed_up(blocks), 4, 0.05) for blocks in (1, 3, 9)]
+    assert max(by_depth) < 2 * min(by_depth), by_depth
+    assert moved(fixed_up(9), 4, 0.025) == pytest.approx(by_depth[-1] / 2, rel=0.35)
+    he = fixed_up(9)
+    for module in he.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight)
+    assert not moved(he, 4, 0.05) < 100 * by_depth[-1]
+
+
+@pytest.mark.parametrize(
+    "given", [("model=mini",), ("model=mlp", "activation=gelu"), ("model=mini", "model.norm=batch")]
+)
+def test_a_chain_is_refused_before_the_data_are_opened(given: tuple[str, ...]) -> None:
+    with pytest.raises(
+        InputError,
+        match=r"init=fixup is for residual networks whose branches all end in a layer, .* give",
+    ):
+        check_functions(compose_config("data=digits8", *given, "init=fixup"))
+
+
+def test_a_residual_network_with_normalisation_is_refused_before_it_trains() -> None:
+    config = compose_config("data=digits8", "model=resnet20", "init=fixup")
+    check_functions(config)
+    with pytest.raises(InputError, match=r"init=fixup is for residual networks"):
+        build_network(config, digits(), None)
+
+
+def test_a_module_without_branches_is_refused_and_stays_as_it_was() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(InputError, match=r"init=fixup is for residual networks"):
+        initialize(model, "fixup", example_input=batch(16, 4))
+    assert same_bits(before, model.state_dict())
+
+
+@pytest.mark.process
+def test_a_residual_network_without_normalisation_is_trained_from_it(
+    tmp_path: Path, fitted: Path
+) -> None:
+    small = ("model=resnet20", "model.norm=fixup", "model.width=0.5", "activation=relu")
+    options = (
+        "data=digits8",
+        "init=fixup",
+        "optim=plain",
+        "optim.lr=0.1",
+        "trainer.max_epochs=4",
+        "logger=none",
+    )
+    places = (f"runs_dir={tmp_path}/runs", f"cache_dir={fitted}")
+    record = records.load(train(compose_config(*small, *options, *places), {}).path)
+    zero = {entry.layer for entry in record.init_report if entry.std_asked == 0}
+    assert zero == {
+        "fc",
+        *(f"stage{stage}_{block}.conv2" for stage in (1, 2, 3) for block in (1, 2, 3)),
+    }
+    assert record.protocols["center"].top1_error_pct < 60

@@ -1,0 +1,429 @@
+"""Random tests here use fixed seeds and never flicker; the false-alarm rate is that of choosing the
+seed."""
+
+import math
+from functools import partial
+from itertools import pairwise
+
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+
+from conftest import compose_config
+from rectifiers import activations as A
+from rectifiers import initializers as I
+from rectifiers.drift import warn_of_drift
+from rectifiers.initializers import Layer
+from rectifiers.models.network import Network
+from rectifiers.models.rows import expand
+from rectifiers.runtime.errors import InputError
+from rectifiers.sites import Site, initialize
+
+FALSE_ALARM = 1e-4  # of each statistical test below, if another seed were drawn
+LAYER = Layer(
+    "conv", 50, 180, find_forward_gain=lambda: math.sqrt(2), find_backward_gain=lambda: math.sqrt(3)
+)
+SHAPE = (400, 2, 5, 5)  # 20,000 weights
+
+
+def draw(rule, seed: int = 0, layer: Layer = LAYER) -> tuple[torch.Tensor, float]:
+    weight = torch.empty(SHAPE)
+    asked = rule(weight, layer, torch.Generator().manual_seed(seed))
+    return weight.double().flatten(), asked
+
+
+def small14(width: float = 1.0, activation=A.relu, **options) -> Network:
+    config = compose_config()
+    rows = expand(config.model.rows, width=width, classes=options.pop("classes", 1000))
+    return Network(
+        rows, activation, channels=options.pop("channels", 3), input_px=options.pop("input_px", 224)
+    )
+
+
+@pytest.fixture(scope="module")
+def full_size() -> Network:
+    return small14()
+
+
+NORMAL = {
+    I.he: math.sqrt(2 / 50),
+    I.he_backward: math.sqrt(3 / 180),
+    I.he_average: math.sqrt(2 / (50 / 2 + 180 / 3)),
+    I.xavier: math.sqrt(2 / (50 + 180)),
+    I.lecun: math.sqrt(1 / 50),
+    I.gaussian: 0.01,
+    partial(I.gaussian, std=0.3): 0.3,
+}
+
+
+@pytest.mark.parametrize(("rule", "std"), NORMAL.items())
+def test_normal_rules_draw_the_normal_distribution_of_their_std(rule, std: float) -> None:
+    weights, asked = draw(rule)
+    assert asked == pytest.approx(std, rel=1e-12)
+    assert stats.kstest(weights.numpy(), "norm", args=(0, std)).pvalue > FALSE_ALARM
+    chi2 = float((weights / std).square().sum())
+    low, high = stats.chi2.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], df=len(weights))
+    assert low < chi2 < high
+
+
+def test_torch_default_draws_as_torch_does() -> None:
+    weights, asked = draw(I.torch_default)
+    bound = 1 / math.sqrt(50)
+    assert asked == pytest.approx(bound / math.sqrt(3))
+    assert stats.kstest(weights.numpy(), "uniform", args=(-bound, 2 * bound)).pvalue > FALSE_ALARM
+    torch.manual_seed(0)
+    own = nn.Conv2d(2, 400, 5).weight.detach().flatten().numpy()
+    assert stats.ks_2samp(weights.numpy(), own).pvalue > FALSE_ALARM
+
+
+def test_he_uniform_draws_as_kaiming_uniform_does() -> None:
+    weights, asked = draw(I.he_uniform)
+    assert asked == pytest.approx(math.sqrt(2 / 50), rel=1e-12)
+    bound = math.sqrt(6 / 50)  # of nn.init.kaiming_uniform_ with nonlinearity="relu"
+    assert stats.kstest(weights.numpy(), "uniform", args=(-bound, 2 * bound)).pvalue > FALSE_ALARM
+    torch.manual_seed(0)
+    own = nn.init.kaiming_uniform_(torch.empty(400, 2, 5, 5), nonlinearity="relu").flatten().numpy()
+    assert stats.ks_2samp(weights.numpy(), own).pvalue > FALSE_ALARM
+
+
+def test_zeros_are_zero() -> None:
+    weights, asked = draw(I.zeros)
+    assert asked == 0
+    assert not weights.any()
+
+
+def test_constant_weights_are_the_constant() -> None:
+    weights, asked = draw(partial(I.constant, value=0.25))
+    assert (weights == 0.25).all()
+    assert asked == 0
+
+
+def test_he_scaled_is_he_times_beta_with_the_same_draws() -> None:
+    (plain, std), (scaled, asked) = draw(I.he), draw(partial(I.he_scaled, beta=0.9))
+    assert torch.allclose(scaled, 0.9 * plain)
+    assert asked == pytest.approx(0.9 * std)
+
+
+@pytest.mark.parametrize("std", [None, 0.01])
+def test_sparse_leaves_every_unit_k_inputs(std: float | None) -> None:
+    weights, asked = draw(partial(I.sparse, k=10, std=std))
+    rows = weights.view(400, 50)
+    assert ((rows != 0).sum(1) == 10).all()
+    expected = math.sqrt(2 / 10) if std is None else std
+    assert stats.kstest(rows[rows != 0].numpy(), "norm", args=(0, expected)).pvalue > FALSE_ALARM
+    assert asked == pytest.approx(expected * math.sqrt(10 / 50))
+    # each input is equally often kept: 400 units, chance 1/5 each
+    kept = (rows != 0).sum(0).numpy()
+    low, high = stats.binom.ppf([FALSE_ALARM / 100, 1 - FALSE_ALARM / 100], 400, 0.2)
+    assert (kept >= low).all()
+    assert (kept <= high).all()
+
+
+def test_sparse_keeps_all_inputs_of_a_unit_that_has_fewer_than_k() -> None:
+    weights, asked = draw(partial(I.sparse, k=1000))
+    assert (weights != 0).all()
+    assert asked == pytest.approx(math.sqrt(2 / 50))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(30, 50), (50, 30)])
+def test_orthogonal_preserves_lengths_times_the_gain(rows: int, columns: int) -> None:
+    weight = torch.empty(rows, columns, dtype=torch.float64)
+    asked = I.orthogonal(weight, LAYER, torch.Generator().manual_seed(0))
+    gram = weight @ weight.T if rows < columns else weight.T @ weight
+    assert torch.allclose(gram, 2 * torch.eye(30, dtype=torch.float64))
+    assert float(weight.square().mean()) == pytest.approx(asked**2)
+
+
+@pytest.mark.parametrize(
+    "option", [partial(I.sparse, k=0), partial(I.gaussian, std=0), partial(I.he_scaled, beta=0)]
+)
+def test_a_rules_option_that_makes_no_weights_is_refused(option) -> None:
+    with pytest.raises(InputError, match=r"init\.(k|std|beta)=0"):
+        draw(option)
+
+
+# The recipe's table of stds for the small model: Eq. 14 | Eq. 10 | Xavier, for ReLU.
+RECIPE = {
+    "conv1": (0.02525, 0.11664, 0.08248),
+    "conv2_1": (0.06250, 0.08839, 0.06250),
+    "conv2_2": (0.06250, 0.06250, 0.04419),
+    "conv3_1": (0.04419, 0.06250, 0.04419),
+    "conv3_2": (0.04419, 0.04419, 0.03125),
+}
+
+
+@pytest.mark.parametrize(("rule", "column"), [(I.he_backward, 0), (I.he, 1), (I.lecun, 2)])
+def test_stds_of_the_small_model_are_those_of_the_recipe(
+    full_size: Network, rule, column: int
+) -> None:
+    report = {
+        entry.layer: entry for entry in initialize(full_size.sites(), rule, seed=0, name="rule")
+    }
+    for layer, row in RECIPE.items():
+        entry = report[layer]
+        assert entry.std_asked == pytest.approx(row[column], abs=5e-6)  # as printed
+        spread = stats.norm.isf(FALSE_ALARM / 2) / math.sqrt(2 * math.prod(entry.shape))
+        assert entry.std_drawn == pytest.approx(entry.std_asked, rel=spread)
+        weight = (
+            next(site.module.weight for site in full_size.sites() if site.name == layer)
+            .detach()
+            .double()
+        )
+        assert entry.std_drawn == pytest.approx(float(weight.std(correction=0)), rel=1e-9)
+        assert entry.std_drawn != entry.std_asked
+
+
+def test_prelu_narrows_every_std_by_its_slope() -> None:
+    def stds(activation, rule) -> list[float]:
+        return [
+            e.std_asked
+            for e in initialize(small14(1 / 16, activation).sites(), rule, seed=0, name="")
+        ]
+
+    for rule in (I.he, I.he_backward, I.he_average):  # Eq. 15: 2 / (1 + a^2) with a = 0.25
+        assert stds(A.prelu, rule) == pytest.approx(
+            [std / math.sqrt(1.0625) for std in stds(A.relu, rule)]
+        )
+    assert stds(A.prelu, I.lecun) == stds(A.relu, I.lecun)
+
+
+def test_average_lies_between_forward_and_backward_for_any_activation() -> None:
+    network = small14(1 / 8, A.tanh)
+    forward, backward, average = (
+        [e.std_asked for e in initialize(network.sites(), rule, seed=0, name="")]
+        for rule in (I.he, I.he_backward, I.he_average)
+    )
+    for f, b, a in zip(forward, backward, average, strict=True):
+        assert 1 / a**2 == pytest.approx((1 / f**2 + 1 / b**2) / 2)
+
+
+def test_a_maxout_layer_counts_its_pieces_in_fan_out() -> None:
+    network = small14(1 / 8, A.maxout)
+    entry = next(
+        e
+        for e in initialize(network.sites(), I.he_backward, seed=0, name="")
+        if e.layer == "conv2_2"
+    )
+    assert entry.shape == [32, 16, 2, 2]
+    assert entry.fan_out == 4 * 32
+    # of the 2 * 16 responses an input reaches, each passes a gradient with probability 1/2: n-hat
+    # Var[w] / 2 = 1
+    assert entry.std_asked == pytest.approx(math.sqrt(2 / (4 * 32)))
+
+
+def weights_of(network: Network, **options) -> dict[str, torch.Tensor]:
+    initialize(network.sites(), I.he, name="he", **{"seed": 0, **options})
+    return {name: p.detach().clone() for name, p in network.named_parameters()}
+
+
+def test_the_same_seed_gives_the_same_bits_whatever_torch_drew_before() -> None:
+    torch.manual_seed(1)
+    first = weights_of(small14(1 / 16))
+    torch.manual_seed(2)
+    second = weights_of(small14(1 / 16))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_seeds_and_layers_draw_differently() -> None:
+    first, other = weights_of(small14(1 / 16)), weights_of(small14(1 / 16), seed=1)
+    names = [name for name in first if name.endswith("weight")]
+    assert not any(torch.equal(first[name], other[name]) for name in names)
+    assert not torch.equal(
+        first["trunk.conv3_2.weight"], first["trunk.conv3_3.weight"]
+    )  # of one shape
+
+
+def test_activations_are_compared_from_the_same_draws() -> None:
+    relu, prelu = weights_of(small14(1 / 16)), weights_of(small14(1 / 16, A.prelu))
+    name = "trunk.conv3_3.weight"
+    assert torch.allclose(relu[name], prelu[name] * math.sqrt(1.0625))
+
+
+def test_first_layer_linear_gives_the_first_layer_alone_one_over_n() -> None:
+    network = small14(1 / 16)
+    paper = initialize(network.sites(), I.he, seed=0, name="")
+    linear = initialize(network.sites(), I.he, seed=0, name="", first_layer_linear=True)
+    assert linear[0].std_asked == pytest.approx(1 / math.sqrt(3 * 49))
+    assert [e.std_asked for e in linear[1:]] == [e.std_asked for e in paper[1:]]
+
+
+def test_biases_are_the_configured_constant() -> None:
+    network = small14(1 / 16)
+    for bias in (0.0, 0.01):
+        initialize(network.sites(), I.he, seed=0, name="", bias=bias)
+        assert all((site.module.bias == bias).all() for site in network.sites())
+    initialize(network.sites(), I.torch_default, seed=0, name="", bias="torch_default")
+    fc1 = next(site.module for site in network.sites() if site.name == "fc1")
+    bound = 1 / math.sqrt(fc1.in_features)
+    assert (
+        stats.kstest(fc1.bias.detach().numpy(), "uniform", args=(-bound, 2 * bound)).pvalue
+        > FALSE_ALARM
+    )
+
+
+def test_fc_std_replaces_the_rule_on_linear_layers_alone() -> None:
+    report = initialize(
+        small14(1 / 16).sites(), I.he, seed=0, name="he", fc_std=[0.01, 0.01, 0.001]
+    )
+    assert [(e.rule, e.std_asked) for e in report[-3:]] == [
+        ("gaussian", 0.01),
+        ("gaussian", 0.01),
+        ("gaussian", 0.001),
+    ]
+    assert {e.rule for e in report[:-3]} == {"he"}
+
+
+def test_options_that_do_not_fit_are_refused_with_the_remedy() -> None:
+    sites = small14(1 / 16).sites()
+    with pytest.raises(InputError, match=r"2 values for 3 linear layers \(fc1, fc2, fc3\)"):
+        initialize(sites, I.he, seed=0, name="", fc_std=[0.1, 0.1])
+    with pytest.raises(InputError, match=r"init\.bias=sometimes"):
+        initialize(sites, I.he, seed=0, name="", bias="sometimes")
+
+
+def test_the_init_report_names_the_activations_around_each_layer() -> None:
+    report = initialize(small14(1 / 16, A.prelu).sites(), I.he, seed=0, name="he")
+    assert [e.layer for e in report] == [
+        "conv1",
+        *(f"conv2_{i}" for i in range(1, 5)),
+        *(f"conv3_{i}" for i in range(1, 7)),
+        "fc1",
+        "fc2",
+        "fc3",
+    ]
+    assert (report[0].activation_before, report[0].activation_after) == (None, "PReLU")
+    assert (report[-1].activation_before, report[-1].activation_after) == ("PReLU", None)
+    assert report[0].fan_in == 3 * 49
+    assert report[0].fan_out == 4 * 49
+
+
+@pytest.mark.parametrize("activation", [A.gelu, A.silu])
+def test_deep_plain_nets_with_a_repelling_activation_cause_a_warning(activation) -> None:
+    def chain(depth: int) -> list[Site]:
+        acts = [None, *(activation(8) for _ in range(depth - 1)), None]
+        return [
+            Site(f"fc_{i}", nn.Linear(8, 8), a, b)
+            for i, (a, b) in enumerate(pairwise(acts), start=1)
+        ]
+
+    with pytest.warns(
+        UserWarning, match=r"fixed point, that of He's gain, repels: over 50 layers"
+    ) as warned:
+        sentence = warn_of_drift(chain(50))
+    assert sentence == str(warned[0].message)
+
+
+@pytest.mark.filterwarnings("error")
+def test_rectifiers_and_shallow_nets_cause_no_warning() -> None:
+    assert warn_of_drift(small14(1 / 16, A.relu).sites()) is None
+    assert warn_of_drift(small14(1 / 16, A.gelu).sites()) is None
+
+
+class Step(nn.Module):
+    """E[f^2] = 1/2 and no gradient."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x > 0).to(x.dtype)
+
+
+@pytest.mark.parametrize("kernel", [1, 2, 3, 5])
+def test_delta_orthogonal_mixes_channels_by_one_matrix_and_positions_not_at_all(
+    kernel: int,
+) -> None:
+    """What arrives at one position leaves there, half a step off in even kernels, with its length
+    times the gain."""
+    conv = nn.Conv2d(6, 10, kernel, padding=kernel // 2, bias=False).double()
+    asked = I.delta_orthogonal(conv.weight.detach(), LAYER, torch.Generator().manual_seed(0))
+    assert asked == pytest.approx(float(conv.weight.detach().square().mean().sqrt()))
+    x = torch.randn(4, 6, 9, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    y = conv(x)[:, :, :9, :9]
+    torch.testing.assert_close(y.square().sum(1), 2 * x.square().sum(1), rtol=1e-6, atol=1e-6)
+
+
+def test_delta_orthogonal_keeps_the_signal_and_the_gradient_of_fifty_linear_convolutions() -> None:
+    rows = expand(
+        [
+            {"name": "conv", "conv": 32, "kernel": 3, "padding": 1, "repeat": 50},
+            {"name": "spp", "pyramid": [1]},
+            {"name": "out", "linear": 10},
+        ],
+        width=1,
+        classes=10,
+    )
+    network = Network(rows, A.identity, channels=32, input_px=8).double()
+    initialize(network.sites(), I.delta_orthogonal, seed=0, name="delta_orthogonal")
+    x = torch.randn(
+        2, 32, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    ).requires_grad_()
+    y = network.trunk(x)
+    assert float((y.square().mean() / x.square().mean()).detach()) == pytest.approx(1, rel=1e-5)
+    g = torch.randn(y.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    (back,) = torch.autograd.grad(y, x, g)
+    assert float(back.square().mean() / g.square().mean()) == pytest.approx(1, rel=1e-5)
+
+
+class Explosion(nn.Module):
+    """E[f^2] and E[f'^2] are infinite."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.exp(x**2)
+
+
+class Maps(nn.Module):
+    """Works on maps only, so that quadrature fails."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.avg_pool2d(x, 1, 1) if x.dim() == 4 else x.unflatten(3, (1, 1))
+
+
+WITHOUT_GAIN = (I.xavier, I.lecun, I.gaussian, I.zeros, partial(I.sparse, std=0.1), I.torch_default)
+
+
+@pytest.mark.parametrize("activation", [Step, Explosion, Maps, partial(nn.LeakyReLU, 1e200)])
+def test_rules_that_read_no_gain_work_with_any_activation(activation) -> None:
+    for rule in WITHOUT_GAIN:
+        report = initialize(
+            small14(1 / 16, lambda channels: activation()).sites(), rule, seed=0, name=""
+        )
+        assert {entry.backward_gain for entry in report} == {None}
+        assert {entry.forward_gain for entry in report} == (
+            {math.sqrt(2)} if activation is Step else {None}
+        )
+
+
+@pytest.mark.parametrize(
+    ("activation", "rule", "sentence"),
+    [
+        (
+            Explosion,
+            I.he,
+            r"Explosion\(\) has E\[f\(z\)\^2\] = inf .* use an initialiser that needs none, ",
+        ),
+        (Explosion, I.he_backward, r"Explosion\(\) has E\[f'\(z\)\^2\] = inf"),
+        (Step, I.he_backward, r"Step\(\) has E\[f'\(z\)\^2\] = 0\.0"),
+        (Step, I.he_average, r"Step\(\) has E\[f'\(z\)\^2\] = 0\.0"),
+        (
+            Maps,
+            I.orthogonal,
+            r"Maps\(\) cannot be asked for its moments .*; give it a method `moments\(\)`",
+        ),
+        (partial(nn.LeakyReLU, 1e200), I.he, r"LeakyReLU\(.*\) has E\[f\(z\)\^2\] = inf"),
+    ],
+)
+def test_rules_that_read_a_gain_refuse_an_activation_without_one(
+    activation, rule, sentence: str
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        initialize(small14(1 / 16, lambda channels: activation()).sites(), rule, seed=0, name="")
+
+
+def test_reading_the_forward_gain_does_not_compute_the_backward_one() -> None:
+    report = initialize(small14(1 / 16, lambda channels: Step()).sites(), I.he, seed=0, name="he")
+    assert {(entry.forward_gain, entry.backward_gain) for entry in report} == {(math.sqrt(2), None)}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("activation", [Step, Explosion, Maps])
+def test_activations_without_moments_cause_no_warning(activation) -> None:
+    assert warn_of_drift(small14(1 / 16, lambda channels: activation()).sites()) is None
