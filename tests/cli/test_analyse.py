@@ -9,7 +9,6 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
-from matplotlib.figure import Figure
 
 from conftest import load_script
 from rectifiers.analysis.responses import trained
@@ -215,10 +214,6 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
         match=f"out={tmp_path}/file/a cannot be written, for {tmp_path}/file is no folder",
     ):
         script.analyse("gain", ["activation=perlu", f"out={tmp_path}/file/a"])
-    with pytest.raises(
-        InputError, match=r"out=.* cannot be written \(.*File name too long.*\); make room or give"
-    ):
-        script.save(tmp_path / ("a" * 300), {"analysis": "gain", "asked": {}}, Figure())
 
 
 def test_gains_are_of_what_is_asked_for(call, tmp_path: Path) -> None:

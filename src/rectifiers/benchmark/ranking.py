@@ -14,6 +14,7 @@ from scipy import stats
 from rectifiers.benchmark.definition import Size, Task, benchmark
 from rectifiers.benchmark.run import EntryResults
 from rectifiers.results.layout import markdown
+from rectifiers.results.statistics import mean_of
 
 DRAWS = 2000
 LEVEL = 0.95
@@ -135,12 +136,10 @@ def score_text(task: Task, scores: Sequence[float]) -> str:
 def difference_text(task: Task, scores: Sequence[float], others: Sequence[float]) -> str:
     """Return the mean difference, paired by seed, with Student's interval, or of a task that counts
     seeds how many more train."""
-    differences = np.subtract(scores, others)
-    mean = differences.mean()
+    difference = mean_of(np.subtract(scores, others).tolist())
     if task.reach is not None:
-        return f"{-round(mean * len(scores) / 100):+d} seeds"
-    reach = stats.t.ppf((1 + LEVEL) / 2, len(scores) - 1) * stats.sem(differences)
-    return f"{mean:+.2f} ({mean - reach:+.2f} to {mean + reach:+.2f})"
+        return f"{-round(difference.mean * len(scores) / 100):+d} seeds"
+    return f"{difference.mean:+.2f} ({difference.low:+.2f} to {difference.high:+.2f})"
 
 
 def leaderboard(entries: Mapping[str, EntryResults]) -> str:
@@ -164,29 +163,24 @@ def _size_tables(tasks: Mapping[str, Task], entries: Mapping[str, EntryResults])
     ranks["place"] = [f"{p}{' =' * tie}" for p, tie in zip(ranks["place"], ties, strict=True)]
     head = ["place", "entry", "mean rank (95 %)"]
     head += ["probability of improvement over the others (95 %)", "entries it beats"]
-    parts = [markdown(head, [[str(cell) for cell in row] for row in ranks.to_numpy()])]
-    for task, spec in tasks.items():
-        parts.append(f"### {task}: {spec.title}\n")
-        rows = [
-            [name, score_text(spec, scores[name][task]), f"{entries[name].rate(task):g}"]
-            + [_beside(spec, task, scores, name, base) for base in BASELINES]
-            for name in sorted(scores, key=lambda name: np.mean(scores[name].get(task, 0)))
-            if task in scores[name]
-        ]
-        measure = "error on test, %" if spec.reach is None else f"training loss < {spec.reach:g}"
+    parts = [markdown(head, ranks.astype(str).to_numpy().tolist())]
+    for name, task in tasks.items():
+        complete = {entry: rows[name] for entry, rows in scores.items() if name in rows}
+        rows = []
+        for entry, values in sorted(complete.items(), key=lambda item: np.mean(item[1])):
+            row = [entry, score_text(task, values), f"{entries[entry].rate(name):g}"]
+            for base in BASELINES:
+                is_paired = base in complete and base != entry
+                row.append(difference_text(task, values, complete[base]) if is_paired else "-")
+            rows.append(row)
+        measure = "error on test, %" if task.reach is None else f"training loss < {task.reach:g}"
         head = ["entry", measure, "rate", *(f"minus {base} (95 %)" for base in BASELINES)]
-        parts.append(markdown(head, rows) if rows else "No entry is complete.\n")
-    gaps = {
-        name: [f"{task}: {gap}" for task in tasks if (gap := results.gap(task))]
-        for name, results in entries.items()
-    }
-    rows = [[name, "; ".join(reasons)] for name, reasons in gaps.items() if reasons]
-    if rows:
-        parts += ["### Not ranked\n", markdown(("entry", "incomplete, and not ranked"), rows)]
+        table = markdown(head, rows) if rows else "No entry is complete.\n"
+        parts += [f"### {name}: {task.title}\n", table]
+    incomplete = []
+    for name, results in entries.items():
+        if gaps := [f"{task}: {gap}" for task in tasks if (gap := results.gap(task))]:
+            incomplete.append([name, "; ".join(gaps)])
+    if incomplete:
+        parts += ["### Not ranked\n", markdown(("entry", "incomplete, and not ranked"), incomplete)]
     return parts
-
-
-def _beside(task: Task, name: str, scores: Scores, entry: str, baseline: str) -> str:
-    if entry == baseline or name not in scores.get(baseline, ()):
-        return "-"
-    return difference_text(task, scores[entry][name], scores[baseline][name])

@@ -1,0 +1,62 @@
+"""What a card measures agrees with what is known of rectifiers."""
+
+import math
+
+import pytest
+from torch import nn
+
+from conftest import compose_config
+from rectifiers.activations import gain
+from rectifiers.benchmark import measurements
+from rectifiers.benchmark.measurements import cost, theory
+from rectifiers.nonlinearities import CReLU
+
+
+def test_relu_with_he_is_neutral_and_critical_and_keeps_every_signal() -> None:
+    section = theory(nn.ReLU(), 2.0)
+    points = ("fixed_point", "chi_1", "phase", "correlation_fixed_point")
+    assert [section[key] for key in points] == [1, 1, "critical", 1]
+    assert section["signal"]["1000"]["off"] == pytest.approx(math.log10(1.1))
+    assert section["signal"]["1000"]["gradient"] == 0
+    assert section["flat_share"] == pytest.approx(0.5, abs=1e-6)
+
+
+def test_relu_with_half_of_its_variance_loses_a_factor_of_two_per_layer() -> None:
+    section = theory(nn.ReLU(), 1.0)
+    assert section["signal"]["10"]["kept"] == pytest.approx(9 * math.log10(0.5))
+    assert section["signal"]["10"]["gradient"] == pytest.approx(9 * math.log10(0.5))
+    assert section["signal"]["100"]["kept"] is None  # too small to be followed
+    assert "phase" not in section
+
+
+@pytest.mark.process
+def test_gelu_drifts_off_a_wrong_signal_and_tanh_comes_back_to_its_own() -> None:
+    gelu, tanh = (theory(module, gain(module) ** 2) for module in (nn.GELU(), nn.Tanh()))
+    assert gelu["fixed_point_word"] == "repels"
+    assert gelu["signal"]["30"]["off"] > 2 * math.log10(1.1)
+    assert abs(tanh["signal"]["30"]["off"]) < 1e-4
+    assert tanh["flat_share"] < theory(nn.ReLU(), 2.0)["flat_share"]
+
+
+def test_function_of_several_numbers_has_a_gain_alone() -> None:
+    section = theory(CReLU(), 1.0)
+    assert (
+        section["unknown"] == "it is no function of one number, so no map of correlations is known"
+    )
+    assert section["gain"] == pytest.approx(math.sqrt(2))
+
+
+def test_an_activation_that_keeps_more_for_the_backward_pass_costs_more(
+    monkeypatch, fitted
+) -> None:
+    monkeypatch.setattr(measurements, "ROUNDS", 3)
+    network = ("model=mlp", "model.depth=3", "model.hidden=16", "data=digits8", "data.split_seed=0")
+    relu, mish = (
+        compose_config(*network, f"activation={name}", f"cache_dir={fitted}")
+        for name in ("relu", "mish")
+    )
+    assert cost({"entry": relu, "relu": relu})["bytes_ratio"] == 1
+    ratios = cost({"entry": mish, "relu": relu})
+    assert ratios["bytes_ratio"] > 1
+    seconds = ratios["seconds_ratio"]
+    assert 0 < seconds["low"] <= seconds["median"] <= seconds["high"]
