@@ -1,8 +1,5 @@
-"""Make docs/results/performance.md from results/bench/*.json.
-
-python scripts/performance.py           # write it
-python scripts/performance.py --check   # exit with 1 where it is stale
-"""
+"""Make docs/results/performance.md from results/bench/*.json; with --check exit with 1 where it is
+stale."""
 
 import json
 import sys
@@ -27,114 +24,95 @@ lists what was measured once.
 """
 
 
-def spread(ratio: Mapping[str, float]) -> str:
-    """Return a ratio with its quartiles."""
-    return f"{ratio['median']:.2f} ({ratio['q25']:.2f} to {ratio['q75']:.2f})"
+def table(title: str, columns: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a table of numbers and ratios: each column's head, and its values by row."""
+    names = next(iter(columns.values()))
+    rows = [[name, *(cell(values[name]) for values in columns.values())] for name in names]
+    return markdown([title, *columns], rows)
 
 
-def mib(num_bytes: float) -> str:
-    return f"{num_bytes / 2**20:.2f}"
+def cell(value: Any) -> str:
+    """Return a number, or a ratio with its quartiles."""
+    if isinstance(value, Mapping):
+        return f"{value['median']:.2f} ({value['q25']:.2f} to {value['q75']:.2f})"
+    if 0.01 <= value < 1000:
+        return f"{value:.3g}"
+    return f"{value:.0f}" if value >= 1000 else f"{value:.2f}"
 
 
 def prelu(numbers: Mapping[str, Any]) -> str:
-    torchs, relus = "torch's PReLU, times ReLU's", "PReLU, times ReLU's"
-    steps = [
-        [
-            name,
-            f"{step['ms']['ReLU']:.1f}",
-            spread(step["over_relu"]["PReLU, torch's"]),
-            spread(step["over_relu"]["PReLU"]),
-        ]
-        for name, step in numbers["step"].items()
-    ]
-    operations = [
-        [
-            name,
-            f"{operation['us']['ReLU']:.0f}",
-            spread(operation["over_relu"]["PReLU, torch's"]),
-            spread(operation["over_relu"]["PReLU"]),
-            mib(operation["kept_bytes"]["PReLU, torch's"]),
-            mib(operation["kept_bytes"]["PReLU"]),
-        ]
-        for name, operation in numbers["operation"].items()
-    ]
-    columns = ["shape", "ReLU, µs", torchs, relus, "torch's keeps", "ours keeps"]
-    return (
-        markdown(["a training step", "ReLU, ms", torchs, relus], steps)
-        + f"\nForward and backward of the activation alone, batch {numbers['batch']}, and the MiB "
-        "that it keeps for the backward pass beside its output:\n\n" + markdown(columns, operations)
+    alone = (
+        f"activation alone, batch {numbers['batch']}; MiB kept for the backward pass beside the "
+        "output"
     )
+    tables = []
+    for part, key, unit, title in (
+        ("step", "ms", "ms", "a training step"),
+        ("operation", "us", "µs", alone),
+    ):
+        rows = numbers[part]
+        columns = {f"ReLU, {unit}": {name: row[key]["ReLU"] for name, row in rows.items()}}
+        for label, kind in (("torch's PReLU", "PReLU, torch's"), ("PReLU", "PReLU")):
+            times = {name: row["over_relu"][kind] for name, row in rows.items()}
+            columns[f"{label}, times ReLU's"] = times
+            if part == "operation":
+                kept = {name: row["kept_bytes"][kind] / 2**20 for name, row in rows.items()}
+                columns[f"{label}, MiB"] = kept
+        tables.append(table(title, columns))
+    return "\n".join(tables)
 
 
 def step(numbers: Mapping[str, Any]) -> str:
-    peaks, digits = numbers.get("peak_bytes"), ".1f"
-    title = f"a step of {numbers['model']} with PReLU, batch {numbers['batch']}"
-    columns = [title, "ms an image", "times as fast", "of the products' rate"]
-    if peaks:  # of a GPU, which takes less than a millisecond
-        columns, digits = [*columns, "GiB beside weights and gradients"], ".3g"
-    rows = []
-    for name, ratio in numbers["times_as_fast"].items():
-        share = f"{100 * numbers['share_of_products'][name]:.0f} %"
-        row = [name, f"{numbers['ms_an_image'][name]:{digits}}", spread(ratio), share]
-        rows.append([*row, f"{peaks[name] / 2**30:.2f}"] if peaks else row)
-    rates = [
-        f"{rate:.3g} TFLOP/s in {precision}"
-        for precision, rate in numbers["tflops_of_products"].items()
-    ]
-    text = (
-        f"\nThe rate of square matrix products, measured in the same rounds, is "
-        f"{' and '.join(rates)}."
+    columns = {
+        "ms an image": numbers["ms_an_image"],
+        "times as fast": numbers["times_as_fast"],
+        "share of the products' rate": numbers["share_of_products"],
+    }
+    if peaks := numbers.get("peak_bytes"):
+        columns["GiB beside weights and gradients"] = {k: v / 2**30 for k, v in peaks.items()}
+    rates = (
+        f"{rate:.3g} TFLOP/s in {kind}" for kind, rate in numbers["tflops_of_products"].items()
     )
+    text = f"Square matrix products, measured in the same rounds: {' and '.join(rates)}."
     if larger := numbers["larger"]:
-        text += (
-            " The optimiser's part does not grow with the batch: with "
-            f"{larger['batch']} images the way of trainer=cpu is "
-            f"{spread(larger['times_as_fast'])} times as fast."
-        )
-    return f"{markdown(columns, rows)}{text}\n"
+        ratio = cell(larger["times_as_fast"])
+        text += f" With {larger['batch']} images trainer=cpu is {ratio} times as fast."
+    title = f"a step of {numbers['model']} with PReLU, batch {numbers['batch']}"
+    return f"{table(title, columns)}\n{text}\n"
 
 
 def roof(numbers: Mapping[str, Any]) -> str:
-    gflops = numbers["gflops"]
-    names = next(iter(gflops.values()))
-    rows = [[name, *(f"{rates[name]:.0f}" for rates in gflops.values())] for name in names]
-    return markdown(["attempt", *(f"GFLOP/s in {precision}" for precision in gflops)], rows) + (
-        "\nThe machine can do at least the largest of these.\n"
+    return table(
+        "attempt", {f"GFLOP/s in {kind}": rates for kind, rates in numbers["gflops"].items()}
     )
 
 
 def scaling(numbers: Mapping[str, Any]) -> str:
     title = f"a step of small14, batch {numbers['batch']} a process"
-    rows = [
-        [name, f"{numbers['seconds'][name]:.2f}", spread(ratio)]
-        for name, ratio in numbers["times_alone"].items()
-    ]
+    columns = {"s": numbers["seconds"], "times one alone": numbers["times_alone"]}
     where = numbers.get("where", "Two processes on two cores, gloo over the loopback")
     within, after = numbers["waiting"].values()
-    return markdown([title, "s", "times one alone"], rows) + (
-        f"\n{where}, wall clock. Weak scaling with DDP is {spread(numbers['efficiency'])}. "
-        f"Of a step the wait for {numbers['gradient_bytes'] / 1e6:.0f} MB of gradients is "
-        f"{100 * within:.0f} %, and {100 * after:.0f} % where they are reduced after the backward "
-        "pass. What it means for more machines: [scale.md](scale.md).\n"
+    return (
+        f"{table(title, columns)}\n{where}, wall clock. Weak scaling with DDP is "
+        f"{cell(numbers['efficiency'])}. Of a step the wait for "
+        f"{numbers['gradient_bytes'] / 1e6:.0f} MB of gradients is {100 * within:.0f} %, and "
+        f"{100 * after:.0f} % where they are reduced after the backward pass. What it means for "
+        "more machines: [scale.md](scale.md).\n"
     )
 
 
 def pipeline(numbers: Mapping[str, Any]) -> str:
-    columns = ["µs an image", "times as fast as the first", "times the shards' time"]
-    rows = [
-        [
-            name,
-            f"{way['us_an_image']:.0f}",
-            spread(way["reference_takes"]),
-            spread(way["takes_of_ours"]),
-        ]
-        for name, way in numbers["one_core"].items()
-    ]
-    photos = numbers["photos"]
-    return markdown(["JPEG files or shards to batches of 64", *columns], rows) + (
-        f"\nTwo reading processes are {spread(numbers['two_workers_times_one'])} times as fast as "
-        f"one. {photos['count']} photos of {photos['mean_bytes'] / 1e3:.0f} kB on average: "
-        f"{photos['note']}.\n"
+    heads = {
+        "µs an image": "us_an_image",
+        "times as fast as the first": "reference_takes",
+        "times the shards' time": "takes_of_ours",
+    }
+    ways, photos = numbers["one_core"], numbers["photos"]
+    columns = {head: {name: way[key] for name, way in ways.items()} for head, key in heads.items()}
+    return (
+        f"{table('JPEG files or shards to batches of 64', columns)}\nTwo reading processes are "
+        f"{cell(numbers['two_workers_times_one'])} times as fast as one. {photos['count']} photos "
+        f"of {photos['mean_bytes'] / 1e3:.0f} kB on average: {photos['note']}.\n"
     )
 
 
@@ -148,8 +126,7 @@ SECTIONS = {  # title and text of each bench, in the order of the document
 
 
 def section(question: str, numbers: Mapping[str, Any]) -> str:
-    """Return what the document says of one bench, from its numbers in
-    results/bench/<machine>.json."""
+    """Return what the document says of one bench, from its numbers."""
     title, text = SECTIONS[question]
     origin = f"torch {numbers['versions']['torch']}, code {numbers['code']}"
     command = f"`python scripts/bench/{question}.py`; {origin}, {numbers['rounds']} rounds."
@@ -166,14 +143,11 @@ def document() -> str:
         parts.append(
             f"## {device}{machine['cores']} cores of {machine['cpu']}, {machine['instructions']}\n"
         )
-        for question in SECTIONS:
-            if question in questions:
-                parts.append(section(question, questions[question]))
+        parts += [section(name, questions[name]) for name in SECTIONS if name in questions]
     return "\n".join(parts)
 
 
 if __name__ == "__main__":
     with cli_errors():
-        write_or_check(
-            {OUT: document()}, sys.argv[1:] == ["--check"], "python scripts/performance.py"
-        )
+        check = sys.argv[1:] == ["--check"]
+        write_or_check({OUT: document()}, check, "python scripts/performance.py")
