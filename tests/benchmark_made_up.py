@@ -83,10 +83,6 @@ THEORY: dict[str, Any] = {
     "flat_share": 0.1,
     "fixed_point": 1.0,
     "variance_depth": None,
-    "signal": {
-        "10": {"kept": 0.0, "off": 0.08, "gradient": 0.2},
-        "1000": {"kept": 0.0, "off": None, "gradient": 25.0},
-    },
 }
 RATIO = {"median": 1.8, "low": 1.6, "high": 1.9, "rounds": 15}
 PARTS = {

@@ -20,7 +20,6 @@ def test_card_has_every_chapter_and_its_numbers(tmp_path: Path) -> None:
         "| probability to beat ReLU (95 %) | 0.79 (0.",
         "| judged runs that diverged | 0 of 10 | - | 2 |",
         "| slope of the variance map | 1.080 |",
-        "| 1000 | 0.000 | - | 25.000 |",
         "| 1 | 0.100 ± 0.300 | 0.500 | -0.100 | - | 0.250 |",
         "| easy | 3.00 [1.00 to 5.00] | 0.1, an end of the grid | -2.56 (",
         "| deep | 5 of 5 seeds | 0.1, an end of the grid | +1 seeds | - |",

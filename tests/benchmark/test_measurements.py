@@ -12,29 +12,18 @@ from rectifiers.benchmark.measurements import cost, theory
 from rectifiers.nonlinearities import CReLU
 
 
-def test_relu_with_he_is_neutral_and_critical_and_keeps_every_signal() -> None:
+def test_relu_is_critical_with_he_and_has_no_fixed_point_with_half_of_it() -> None:
     section = theory(nn.ReLU(), 2.0)
     points = ("fixed_point", "chi_1", "phase", "correlation_fixed_point")
     assert [section[key] for key in points] == [1, 1, "critical", 1]
-    assert section["signal"]["1000"]["off"] == pytest.approx(math.log10(1.1))
-    assert section["signal"]["1000"]["gradient"] == 0
     assert section["flat_share"] == pytest.approx(0.5, abs=1e-6)
-
-
-def test_relu_with_half_of_its_variance_loses_a_factor_of_two_per_layer() -> None:
-    section = theory(nn.ReLU(), 1.0)
-    assert section["signal"]["10"]["kept"] == pytest.approx(9 * math.log10(0.5))
-    assert section["signal"]["10"]["gradient"] == pytest.approx(9 * math.log10(0.5))
-    assert section["signal"]["100"]["kept"] is None  # too small to be followed
-    assert "phase" not in section
+    assert "phase" not in theory(nn.ReLU(), 1.0)
 
 
 @pytest.mark.process
-def test_gelu_drifts_off_a_wrong_signal_and_tanh_comes_back_to_its_own() -> None:
+def test_gelu_repels_and_tanh_is_flat_more_rarely_than_relu() -> None:
     gelu, tanh = (theory(module, gain(module) ** 2) for module in (nn.GELU(), nn.Tanh()))
-    assert gelu["fixed_point_word"] == "repels"
-    assert gelu["signal"]["30"]["off"] > 2 * math.log10(1.1)
-    assert abs(tanh["signal"]["30"]["off"]) < 1e-4
+    assert (gelu["fixed_point_word"], tanh["fixed_point_word"]) == ("repels", "attracts")
     assert tanh["flat_share"] < theory(nn.ReLU(), 2.0)["flat_share"]
 
 

@@ -48,11 +48,6 @@ THEORY_ROWS = {
     "correlation_depth": "depth scale of the correlation, layers",
     "flat_share": "share of N(0, 1) where f' lies within ±0.05",
 }
-SIGNAL = {
-    "kept": "log10 E[y²] from 1",
-    "off": "from 1.1",
-    "gradient": "log10 of the gradients left",
-}
 
 
 @dataclass(frozen=True)
@@ -180,11 +175,8 @@ def _tasks(card: Card) -> str:
 
 def _theory(part: dict[str, Any]) -> str:
     rows = [[title, cell(part.get(key))] for key, title in THEORY_ROWS.items()]
-    text = markdown(["wide chains, no biases", ""], rows)
-    if "signal" in part:
-        lines = [[d, *(cell(row[key]) for key in SIGNAL)] for d, row in part["signal"].items()]
-        text += "\n" + markdown(["layers", *SIGNAL.values()], lines)
-    return f"Unknown beyond this: {part['unknown']}.\n\n{text}" if "unknown" in part else text
+    reason = f"Unknown beyond this: {part['unknown']}.\n\n" if "unknown" in part else ""
+    return reason + markdown(["wide chains, no biases", ""], rows)
 
 
 def _init(part: dict[str, Any]) -> str:

@@ -1,7 +1,6 @@
 """What a card says besides the runs: an activation's theory, and what a training step with it
 costs."""
 
-import math
 import random
 import statistics
 import time
@@ -24,10 +23,7 @@ from rectifiers.theory import mean_field
 from rectifiers.theory.stability import stability
 from rectifiers.training.build import initial_network
 
-DEPTHS = (10, 30, 100, 300, 1000)
-OFF = 1.1  # of the fixed point's variance, where a signal starts that is 10 % too strong
-CONVERGED = 1e-9  # relative change of a variance per layer
-SMALLEST, LARGEST = 2 * mean_field.SMALLEST, mean_field.LARGEST / 2  # variances that are followed
+SMALLEST, LARGEST = 2 * mean_field.SMALLEST, mean_field.LARGEST / 2  # of a fixed point
 FLAT = 0.05  # of |f'|, below which a response counts as saturated
 CURVE = 81  # points from -4 to 4
 ROUNDS, STEPS, BATCH = 15, 3, 64
@@ -37,7 +33,7 @@ BASELINE = "relu"
 def theory(activation: nn.Module, weight_variance: float) -> dict[str, Any]:
     """Return the theory of wide chains with `activation` and weights of variance weight_variance /
     n, no biases. What cannot be said of this activation is absent, and `unknown` says why."""
-    known = stability(activation, DEPTHS[-1])
+    known = stability(activation, 1)
     section: dict[str, Any] = {
         "weight_variance": weight_variance,
         "gain": known.gain,
@@ -78,24 +74,15 @@ def _curve(activation: nn.Module) -> dict[str, Any]:
 
 
 def _maps(activation: nn.Module, weight_variance: float) -> dict[str, Any]:
-    """The fixed points of the maps of variance and correlation, and the signal through DEPTHS
-    layers: log10 E[y^2] from 1 and from OFF, and log10 of the gradients left; None where it is
-    gone."""
+    """The fixed points of the maps of variance and correlation, and the slopes there."""
     settings = {"weight_variance": weight_variance}
     q = mean_field.fixed_point(activation, **settings)
-    kept, off = (_follow(activation, weight_variance, start) for start in (1.0, OFF))
-    section: dict[str, Any] = {
-        "fixed_point": finite(q),
-        "signal": {
-            str(depth): {"kept": kept[depth][0], "off": off[depth][0], "gradient": kept[depth][1]}
-            for depth in DEPTHS
-        },
-    }
     if not SMALLEST < q < LARGEST:
-        return section
+        return {"fixed_point": finite(q)}
     chi = mean_field.chi_1(activation, q, **settings)
     scales = mean_field.depth_scales(activation, q, **settings)
-    return section | {
+    return {
+        "fixed_point": q,
         "chi_1": chi,
         "phase": mean_field.phase(chi),
         "map_slope": mean_field.variance_slope(activation, q, **settings),
@@ -103,28 +90,6 @@ def _maps(activation: nn.Module, weight_variance: float) -> dict[str, Any]:
         "variance_depth": finite(scales.variance),
         "correlation_depth": finite(scales.correlation),
     }
-
-
-def _follow(
-    activation: nn.Module, weight_variance: float, start: float
-) -> dict[int, tuple[float | None, float | None]]:
-    """(log10 q, log10 of the product of chi_1) after each of `DEPTHS` layers, from a variance
-    `start`."""
-    q, gradient, layer = start, 0.0, 1
-    factor, has_converged = 0.0, False
-    after: dict[int, tuple[float | None, float | None]] = {}
-    for depth in DEPTHS:
-        while layer < depth and SMALLEST < q < LARGEST:
-            if not has_converged:
-                chi = mean_field.chi_1(activation, q, weight_variance=weight_variance)
-                factor = math.log10(chi) if chi > 0 else -math.inf
-                following = mean_field.variance_map(activation, q, weight_variance=weight_variance)
-                has_converged, q = abs(following / q - 1) < CONVERGED, following
-            gradient += factor
-            layer += 1
-        is_there = layer == depth and SMALLEST < q < LARGEST
-        after[depth] = (math.log10(q), finite(gradient)) if is_there else (None, None)
-    return after
 
 
 def cost(configs: Mapping[str, RunConfig]) -> dict[str, Any]:
