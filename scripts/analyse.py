@@ -15,7 +15,7 @@ Examples:
 Keys are those of train.py (model=small30 activation=prelu init=xavier data=digits seed=1), and
 {keys}
 
-Numbers (JSON) and a figure (SVG) go to results/analyses/<name>-<hash of what was asked>/, or below
+Numbers (JSON) and a figure (SVG) go to results/analyses/<name>-<hash of the request>/, or below
 out=<folder>. With --json the numbers are printed instead of a table.
 """
 
@@ -77,9 +77,9 @@ def analyse(name: str, arguments: list[str]) -> tuple[dict[str, Any], Path]:
         check_arguments(overrides, all_keys)
         composed, choices = compose_with_choices(overrides)
         config = resolve(composed)
-    asked = {group: choices.get(group) for group in GROUPS} | {"overrides": sorted(overrides)}
+    request = {group: choices.get(group) for group in GROUPS} | {"overrides": sorted(overrides)}
     numbers = module.analyse(config, **settings)
-    return {"analysis": name, "asked": {**asked, **settings}, **numbers}, root
+    return {"analysis": name, "request": {**request, **settings}, **numbers}, root
 
 
 def finished_run(arguments: list[str]) -> tuple[RunConfig, Choices]:
@@ -93,8 +93,8 @@ def finished_run(arguments: list[str]) -> tuple[RunConfig, Choices]:
 
 
 def save(root: Path, numbers: dict[str, Any], figure: "Figure") -> list[Path]:
-    """Write numbers and figure to a folder named by what was asked, and return the paths."""
-    name = f"{numbers['analysis']}-{run_id(numbers['asked'])}"
+    """Write numbers and figure to a folder named by its request, and return the paths."""
+    name = f"{numbers['analysis']}-{run_id(numbers['request'])}"
     paths = [root / name / "numbers.json", root / name / f"{numbers['analysis']}.svg"]
     write_text(paths[0], json.dumps(numbers, indent=1, allow_nan=False) + "\n")
     write_svg(figure, paths[1], name)

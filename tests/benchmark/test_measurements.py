@@ -12,7 +12,7 @@ from rectifiers.benchmark.measurements import cost, theory
 from rectifiers.nonlinearities import CReLU
 
 
-def test_relu_is_critical_with_he_and_has_no_fixed_point_with_half_of_it() -> None:
+def test_relu_is_critical_with_he_alone() -> None:
     section = theory(nn.ReLU(), 2.0)
     points = ("fixed_point", "chi_1", "phase", "correlation_fixed_point")
     assert [section[key] for key in points] == [1, 1, "critical", 1]
@@ -21,13 +21,13 @@ def test_relu_is_critical_with_he_and_has_no_fixed_point_with_half_of_it() -> No
 
 
 @pytest.mark.process
-def test_gelu_repels_and_tanh_is_flat_more_rarely_than_relu() -> None:
+def test_gelu_repels_and_tanh_attracts() -> None:
     gelu, tanh = (theory(module, gain(module) ** 2) for module in (nn.GELU(), nn.Tanh()))
     assert (gelu["fixed_point_word"], tanh["fixed_point_word"]) == ("repels", "attracts")
     assert tanh["flat_share"] < theory(nn.ReLU(), 2.0)["flat_share"]
 
 
-def test_function_of_several_numbers_has_a_gain_alone() -> None:
+def test_function_of_several_numbers_has_gain_alone() -> None:
     section = theory(CReLU(), 1.0)
     assert (
         section["unknown"] == "it is no function of one number, so no map of correlations is known"
@@ -35,9 +35,7 @@ def test_function_of_several_numbers_has_a_gain_alone() -> None:
     assert section["gain"] == pytest.approx(math.sqrt(2))
 
 
-def test_an_activation_that_keeps_more_for_the_backward_pass_costs_more(
-    monkeypatch, fitted
-) -> None:
+def test_activation_that_keeps_more_costs_more(monkeypatch, fitted) -> None:
     monkeypatch.setattr(measurements, "ROUNDS", 3)
     network = ("model=mlp", "model.depth=3", "model.hidden=16", "data=digits8", "data.split_seed=0")
     relu, mish = (

@@ -82,7 +82,7 @@ def files(printed: str) -> list[Path]:
         ("preprocessing components=[1,4]", ["64 numbers per image, 1,077 training", "99 %"]),
     ],
 )
-def test_every_analysis_prints_tables_and_writes_numbers_and_a_figure(
+def test_analysis_writes_tables_numbers_and_figure(
     call, tmp_path: Path, command: str, words: list[str]
 ) -> None:
     name, *arguments = command.split()
@@ -98,19 +98,17 @@ def test_every_analysis_prints_tables_and_writes_numbers_and_a_figure(
     assert numbers.parent.name.startswith(f"{name}-")
 
 
-def test_json_is_what_is_kept_and_another_question_has_another_folder(call, tmp_path: Path) -> None:
-    asked = ["propagation", "seeds=2", f"cache_dir={tmp_path}/cache", *SMALL]
-    printed = json.loads(call(*asked, "--json"))
+def test_json_equals_the_file_of_its_folder(call, tmp_path: Path) -> None:
+    command = ["propagation", "seeds=2", f"cache_dir={tmp_path}/cache", *SMALL]
+    printed = json.loads(call(*command, "--json"))
     (folder,) = (tmp_path / "out").iterdir()
     assert printed == json.loads((folder / "numbers.json").read_text())
-    call(*asked, "activation=relu")
+    call(*command, "activation=relu")
     assert len(list((tmp_path / "out").iterdir())) == 2
 
 
 @pytest.mark.process
-def test_responses_of_a_finished_run_are_those_of_its_network_on_all_training_images(
-    call, tiny, tmp_path: Path
-) -> None:
+def test_responses_equal_the_networks_on_all_images(call, tiny, tmp_path: Path) -> None:
     outcome = train(tiny("activation=relu"), {"activation": "relu"})
     folder = outcome.path.parent
     printed = json.loads(
@@ -133,7 +131,7 @@ def test_responses_of_a_finished_run_are_those_of_its_network_on_all_training_im
 
 
 @pytest.mark.process
-def test_learned_slopes_stand_with_their_distribution(
+def test_learned_slopes_have_their_distribution(
     call, tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outcome = train(tiny(), {"activation": "prelu"})

@@ -103,7 +103,7 @@ def gains(
 
 def _row(factory: Factory, seeds: int, depth: int, units: int) -> dict[str, Any]:
     activation = factory(units)
-    known, fate = moments(activation), stability(activation, depth, units=units)
+    unit, fate = moments(activation), stability(activation, depth, units=units)
     forward: list[float | None] = []
     backward: list[float | None] = []
     for seed in range(seeds if fate.gain else 0):
@@ -111,8 +111,8 @@ def _row(factory: Factory, seeds: int, depth: int, units: int) -> dict[str, Any]
         forward.append(signal)
         backward.append(gradient)
     return {
-        "forward_gain2": fate.gain and 1 / known.second,
-        "backward_gain2": fate.gain and 1 / known.derivative_second,
+        "forward_gain2": fate.gain and 1 / unit.second,
+        "backward_gain2": fate.gain and 1 / unit.derivative_second,
         "chi": fate.chi,
         "map_slope": fate.map_slope,
         "fixed_point": fate.fixed_point,
@@ -181,7 +181,7 @@ def report(numbers: dict[str, Any]) -> list[Table | str]:
         "E[Δy²]": "backward",
     }
     title = (
-        f"gains; and log10 of what {numbers['asked']['depth']} layers with 1/E[f²] make of a "
+        f"gains; and log10 of what {numbers['request']['depth']} layers with 1/E[f²] make of a "
         "signal, mean ± half of the 95 % interval over draws"
     )
     lines = [f"{name} cannot be measured: {error}" for name, error in numbers["failed"].items()]
@@ -208,7 +208,7 @@ def plot(numbers: dict[str, Any]) -> Figure:
     slopes.axvline(1, color="black", lw=0.8)
     slopes.set(xlabel="slope of the variance map: above 1 it repels")
     slopes.set_yticks(places, [row["activation"] for row in rows])
-    response = f"log10 E[y²] after {numbers['asked']['depth']} layers"
+    response = f"log10 E[y²] after {numbers['request']['depth']} layers"
     parts = (
         ("forward", "predicted_drift", response),
         ("backward", "predicted_backward", "log10 E[Δy²] at the first, last = 1"),

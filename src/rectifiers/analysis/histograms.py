@@ -63,8 +63,8 @@ def report(numbers: dict[str, Any]) -> list[Table | str]:
 
 def plot(numbers: dict[str, Any]) -> Figure:
     """Draw the densities of activations and gradients by layer, a column per step."""
-    snapshots, asked = numbers["snapshots"], numbers["asked"]
-    title = f"{output.network_title(asked)}, {asked['data']}"
+    snapshots, request = numbers["snapshots"], numbers["request"]
+    title = f"{output.network_title(request)}, {request['data']}"
     figure = output.new_figure(2.7 * len(snapshots) + 1.6, 5.2, title)
     grid = figure.subplots(2, len(snapshots), squeeze=False, sharey="row")
     for column, snapshot in zip(grid.T, snapshots, strict=True):

@@ -98,6 +98,6 @@ def shade(place: int, count: int) -> Any:
     return colormaps["viridis"](0.92 * place / max(1, count - 1))
 
 
-def network_title(asked: Mapping[str, Any]) -> str:
+def network_title(request: Mapping[str, Any]) -> str:
     """Return the network that a configuration asks for."""
-    return f"{asked['model']}, {asked['activation']}, {asked['init']} initialisation"
+    return f"{request['model']}, {request['activation']}, {request['init']} initialisation"

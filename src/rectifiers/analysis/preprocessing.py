@@ -121,7 +121,7 @@ def plot(numbers: dict[str, Any]) -> Figure:
         titles[f"{name}_whitened"] = f"whitened, ε = {epsilon:g}"
     across = min(3, len(titles))
     down = math.ceil(len(titles) / across)
-    figure = output.new_figure(3.2 * across, 3.4 * down, numbers["asked"]["data"])
+    figure = output.new_figure(3.2 * across, 3.4 * down, numbers["request"]["data"])
     for axes in figure.subplots(down, across, squeeze=False).flat:
         axes.set_axis_off()
     for axes, (name, title) in zip(figure.axes, titles.items(), strict=False):

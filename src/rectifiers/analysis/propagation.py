@@ -273,11 +273,11 @@ def report(numbers: dict[str, Any]) -> list[Table]:
 def plot(numbers: dict[str, Any]) -> Figure:
     """Draw E[y²] and E[Δy²] of every layer: measured, Eq. 9 and 13, and the same on maps with
     borders."""
-    layers, asked = numbers["layers"], numbers["asked"]
+    layers, request = numbers["layers"], numbers["request"]
     names, places = [layer["layer"] for layer in layers], range(len(layers))
-    inputs = "Gaussian input" if asked["inputs"] == "gaussian" else f"images of {asked['data']}"
+    inputs = "Gaussian input" if request["inputs"] == "gaussian" else f"images of {request['data']}"
     width = max(8.0, 2 + 0.32 * len(layers))
-    figure = output.new_figure(width, 4.6, f"{output.network_title(asked)}, {inputs}")
+    figure = output.new_figure(width, 4.6, f"{output.network_title(request)}, {inputs}")
     sides = (
         ("responses, forward (Eq. 9)", "response", "log10 E[y²]"),
         ("gradients, backward (Eq. 13)", "gradient", "log10 E[Δy²], last layer = 1"),
@@ -287,8 +287,8 @@ def plot(numbers: dict[str, Any]) -> Figure:
             theory = output.column(layers, f"theory.{moment}")
             axes.plot(places, theory, color=output.THEORY, label="theory")
             on_maps = output.column(layers, f"theory.{moment}_on_maps")
-            known = "theory with borders, strides, pooling"
-            axes.plot(places, on_maps, "--", color=output.MAPS, label=known)
+            label_on_maps = "theory with borders, strides, pooling"
+            axes.plot(places, on_maps, "--", color=output.MAPS, label=label_on_maps)
         means = [layer[f"{moment}_second"] for layer in layers]
         style = {"color": output.MEASURED, "label": "measured, mean and 95 %"}
         output.draw_intervals(axes, places, means, **style)

@@ -14,7 +14,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rectifiers.analysis.output import MAPS, MEASURED, THEORY, cell, column, new_figure
+from rectifiers.analysis.output import MAPS, MEASURED, THEORY, cell, column, lookup, new_figure
 from rectifiers.benchmark import ranking
 from rectifiers.benchmark.definition import Entry, benchmark
 from rectifiers.benchmark.ranking import BASELINES, difference_text, score_text, scores_of
@@ -47,6 +47,14 @@ THEORY_ROWS = {
     "variance_depth": "depth scale of the variance, layers",
     "correlation_depth": "depth scale of the correlation, layers",
     "flat_share": "share of N(0, 1) where f' lies within ±0.05",
+}
+
+INIT_COLUMNS = {
+    "response_second": "log10 E[y²], measured",
+    "theory.response": "theory",
+    "theory.width_drift": "finite width adds",
+    "gradient_second": "log10 E[Δy²], measured",
+    "theory.gradient": "theory",
 }
 
 
@@ -129,7 +137,7 @@ def _measure(name: str, entry: Entry, config: RunConfig) -> dict[str, Any]:
         baseline = Entry((f"activation={measurements.BASELINE}",), entry.places)
         entries = {"entry": entry, measurements.BASELINE: baseline}
         task = benchmark().tasks[TIMED]
-        return measurements.cost({name: each.config(task) for name, each in entries.items()})
+        return measurements.cost({name: other.config(task) for name, other in entries.items()})
     network, layers = AnalysisSetup(config).network(config.seed)
     activation = network.sites()[0].after
     assert activation is not None  # a layer follows
@@ -182,17 +190,13 @@ def _theory(part: dict[str, Any]) -> str:
 def _init(part: dict[str, Any]) -> str:
     layers, rows = part["layers"], []
     for place in sorted({0, *(k * len(layers) // 4 for k in (1, 2, 3)), len(layers) - 1}):
-        layer, known = layers[place], layers[place]["theory"] or {}
-        forward = [layer["response_second"], known.get("response"), known.get("width_drift")]
-        backward = [layer["gradient_second"], known.get("gradient")]
-        rows.append([str(place + 1), *map(cell, (*forward, *backward))])
-    head = ["layer", "log10 E[y²], measured", "theory", "finite width adds"]
+        rows.append([str(place + 1), *(cell(lookup(layers[place], key)) for key in INIT_COLUMNS)])
     text = (
         f"A chain of {len(layers)} layers of {layers[1]['fan_in']} units on images, {SEEDS} draws, "
         "± half of the 95 % interval; the last layer's gradient is 1. Theory is of infinite "
         "width.\n\n"
     )
-    return text + markdown([*head, "log10 E[Δy²], measured", "theory"], rows)
+    return text + markdown(["layer", *INIT_COLUMNS.values()], rows)
 
 
 def _cost(part: dict[str, Any]) -> str:

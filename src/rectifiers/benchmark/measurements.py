@@ -33,13 +33,13 @@ BASELINE = "relu"
 def theory(activation: nn.Module, weight_variance: float) -> dict[str, Any]:
     """Return the theory of wide chains with `activation` and weights of variance weight_variance /
     n, no biases. What cannot be said of this activation is absent, and `unknown` says why."""
-    known = stability(activation, 1)
+    point = stability(activation, 1)
     section: dict[str, Any] = {
         "weight_variance": weight_variance,
-        "gain": known.gain,
-        "chi": known.chi,
-        "map_slope": known.map_slope,
-        "fixed_point_word": known.fixed_point,
+        "gain": point.gain,
+        "chi": point.chi,
+        "map_slope": point.map_slope,
+        "fixed_point_word": point.fixed_point,
     }
     if pieces(activation) > 1 or outputs(activation) > 1:
         reason = "it is no function of one number, so no map of correlations is known"

@@ -117,7 +117,7 @@ def scores_of(results: EntryResults, tasks: Mapping[str, Task]) -> dict[str, lis
 def improvement(results: EntryResults, baseline: EntryResults) -> tuple[int, Interval] | None:
     """Return the number of tasks that both are complete on, and the probability that a run of the
     entry beats one of the baseline on them; None where there is no such task."""
-    pair = [scores_of(each, benchmark().tasks) for each in (results, baseline)]
+    pair = [scores_of(entry, benchmark().tasks) for entry in (results, baseline)]
     common = sorted(pair[0].keys() & pair[1].keys())
     if not common:
         return None
