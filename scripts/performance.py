@@ -22,115 +22,108 @@ ratio is the median over rounds, with its quartiles. Trust ratios: seconds are t
 named, which had other work. [Where the time goes](../explanation/speed.md) explains the numbers and
 lists what was measured once.
 """
+OVER_RELU = {
+    "torch's PReLU, times ReLU's": "over_relu/PReLU, torch's",
+    "PReLU, times ReLU's": "over_relu/PReLU",
+}
+# Of each bench its title; its tables by what their rows are, with the place of each column in the
+# numbers, where * stands for the row; and a text.
+SECTIONS: dict[str, tuple[str, dict[str, dict[str, str]], str]] = {
+    "prelu": (
+        "PReLU",
+        {
+            "a training step": {"ReLU, ms": "step/*/ms/ReLU"}
+            | {head: f"step/*/{place}" for head, place in OVER_RELU.items()},
+            "the activation alone": {"ReLU, µs": "operation/*/us/ReLU"}
+            | {head: f"operation/*/{place}" for head, place in OVER_RELU.items()}
+            | {
+                "bytes that torch's keeps": "operation/*/kept_bytes/PReLU, torch's",
+                "ours keeps": "operation/*/kept_bytes/PReLU",
+            },
+        },
+        "Batch {batch}. Bytes are those kept for the backward pass beside the output.",
+    ),
+    "step": (
+        "A training step",
+        {
+            "a step with PReLU": {
+                "ms an image": "ms_an_image/*",
+                "times as fast": "times_as_fast/*",
+                "share of the products' rate": "share_of_products/*",
+                "bytes beside weights and gradients": "peak_bytes/*",
+            },
+            "square matrix products": {"TFLOP/s": "tflops_of_products/*"},
+        },
+        "{model}, batch {batch}; the products were measured in the same rounds.",
+    ),
+    "roof": (
+        "What the machine can do at most",
+        {"attempt": {f"GFLOP/s in {kind}": f"gflops/{kind}/*" for kind in ("float32", "bfloat16")}},
+        "The machine can do at least the largest of these.",
+    ),
+    "scaling": (
+        "Several processes",
+        {
+            "a step of small14": {
+                "s": "seconds/*",
+                "times one alone": "times_alone/*",
+                "share that waits for gradients": "waiting/*",
+            }
+        },
+        "Two processes on two cores with gloo, or a process per GPU with NCCL; batch {batch} a "
+        "process, wall clock. Weak scaling with DDP is {efficiency}, with gradients of "
+        "{gradient_bytes}. What it means for more machines: [scale.md](scale.md).",
+    ),
+    "pipeline": (
+        "Reading images",
+        {
+            "JPEG files or shards to batches of 64": {
+                "µs an image": "one_core/*/us_an_image",
+                "times as fast as the first": "one_core/*/reference_takes",
+                "times the shards' time": "one_core/*/takes_of_ours",
+            }
+        },
+        "Two reading processes are {two_workers_times_one} times as fast as one. {photos[count]} "
+        "photos of {photos[mean_bytes]:.0f} bytes on average: {photos[note]}.",
+    ),
+}
 
 
-def table(title: str, columns: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a table of numbers and ratios: each column's head, and its values by row."""
-    names = next(iter(columns.values()))
-    rows = [[name, *(cell(values[name]) for values in columns.values())] for name in names]
-    return markdown([title, *columns], rows)
+def lookup(numbers: Any, place: str) -> Any:
+    """Return the value at a place such as "step/resnet20/ms"; None where there is none."""
+    for key in place.split("/"):
+        numbers = numbers.get(key) if numbers else None
+    return numbers
 
 
 def cell(value: Any) -> str:
-    """Return a number, or a ratio with its quartiles."""
-    if isinstance(value, Mapping):
+    """Return a number, bytes from 100,000 on in MiB, or a ratio with its quartiles."""
+    if isinstance(value, Mapping) and "median" in value:
         return f"{value['median']:.2f} ({value['q25']:.2f} to {value['q75']:.2f})"
-    if 0.01 <= value < 1000:
-        return f"{value:.3g}"
-    return f"{value:.0f}" if value >= 1000 else f"{value:.2f}"
-
-
-def prelu(numbers: Mapping[str, Any]) -> str:
-    alone = (
-        f"activation alone, batch {numbers['batch']}; MiB kept for the backward pass beside the "
-        "output"
-    )
-    tables = []
-    for part, key, unit, title in (
-        ("step", "ms", "ms", "a training step"),
-        ("operation", "us", "µs", alone),
-    ):
-        rows = numbers[part]
-        columns = {f"ReLU, {unit}": {name: row[key]["ReLU"] for name, row in rows.items()}}
-        for label, kind in (("torch's PReLU", "PReLU, torch's"), ("PReLU", "PReLU")):
-            times = {name: row["over_relu"][kind] for name, row in rows.items()}
-            columns[f"{label}, times ReLU's"] = times
-            if part == "operation":
-                kept = {name: row["kept_bytes"][kind] / 2**20 for name, row in rows.items()}
-                columns[f"{label}, MiB"] = kept
-        tables.append(table(title, columns))
-    return "\n".join(tables)
-
-
-def step(numbers: Mapping[str, Any]) -> str:
-    columns = {
-        "ms an image": numbers["ms_an_image"],
-        "times as fast": numbers["times_as_fast"],
-        "share of the products' rate": numbers["share_of_products"],
-    }
-    if peaks := numbers.get("peak_bytes"):
-        columns["GiB beside weights and gradients"] = {k: v / 2**30 for k, v in peaks.items()}
-    rates = (
-        f"{rate:.3g} TFLOP/s in {kind}" for kind, rate in numbers["tflops_of_products"].items()
-    )
-    text = f"Square matrix products, measured in the same rounds: {' and '.join(rates)}."
-    if larger := numbers["larger"]:
-        ratio = cell(larger["times_as_fast"])
-        text += f" With {larger['batch']} images trainer=cpu is {ratio} times as fast."
-    title = f"a step of {numbers['model']} with PReLU, batch {numbers['batch']}"
-    return f"{table(title, columns)}\n{text}\n"
-
-
-def roof(numbers: Mapping[str, Any]) -> str:
-    return table(
-        "attempt", {f"GFLOP/s in {kind}": rates for kind, rates in numbers["gflops"].items()}
-    )
-
-
-def scaling(numbers: Mapping[str, Any]) -> str:
-    title = f"a step of small14, batch {numbers['batch']} a process"
-    columns = {"s": numbers["seconds"], "times one alone": numbers["times_alone"]}
-    where = numbers.get("where", "Two processes on two cores, gloo over the loopback")
-    within, after = numbers["waiting"].values()
-    return (
-        f"{table(title, columns)}\n{where}, wall clock. Weak scaling with DDP is "
-        f"{cell(numbers['efficiency'])}. Of a step the wait for "
-        f"{numbers['gradient_bytes'] / 1e6:.0f} MB of gradients is {100 * within:.0f} %, and "
-        f"{100 * after:.0f} % where they are reduced after the backward pass. What it means for "
-        "more machines: [scale.md](scale.md).\n"
-    )
-
-
-def pipeline(numbers: Mapping[str, Any]) -> str:
-    heads = {
-        "µs an image": "us_an_image",
-        "times as fast as the first": "reference_takes",
-        "times the shards' time": "takes_of_ours",
-    }
-    ways, photos = numbers["one_core"], numbers["photos"]
-    columns = {head: {name: way[key] for name, way in ways.items()} for head, key in heads.items()}
-    return (
-        f"{table('JPEG files or shards to batches of 64', columns)}\nTwo reading processes are "
-        f"{cell(numbers['two_workers_times_one'])} times as fast as one. {photos['count']} photos "
-        f"of {photos['mean_bytes'] / 1e3:.0f} kB on average: {photos['note']}.\n"
-    )
-
-
-SECTIONS = {  # title and text of each bench, in the order of the document
-    "prelu": ("PReLU", prelu),
-    "step": ("A training step", step),
-    "roof": ("What the machine can do at most", roof),
-    "scaling": ("Several processes", scaling),
-    "pipeline": ("Reading images", pipeline),
-}
+    if not isinstance(value, int | float):
+        return "-" if value is None else str(value)
+    if value >= 1000:
+        return f"{value:.0f}" if value < 1e5 else f"{value / 2**20:.3g} MiB"
+    return f"{value:.3g}"
 
 
 def section(question: str, numbers: Mapping[str, Any]) -> str:
     """Return what the document says of one bench, from its numbers."""
-    title, text = SECTIONS[question]
+    title, tables, text = SECTIONS[question]
+    parts = [f"### {title}\n"]
+    for head, columns in tables.items():
+        first = next(iter(columns.values())).partition("/*")[0]
+        names = list(lookup(numbers, first))
+        known = {key: at for key, at in columns.items() if lookup(numbers, at.partition("/*")[0])}
+        rows = [
+            [name, *(cell(lookup(numbers, at.replace("*", name))) for at in known.values())]
+            for name in names
+        ]
+        parts.append(markdown([head, *known], rows))
+    values = {k: v if k == "photos" else cell(v) for k, v in numbers.items()}
     origin = f"torch {numbers['versions']['torch']}, code {numbers['code']}"
     command = f"`python scripts/bench/{question}.py`; {origin}, {numbers['rounds']} rounds."
-    return f"### {title}\n\n{text(numbers)}\n{command}\n"
+    return "\n".join([*parts, f"{text.format_map(values)}\n", f"{command}\n"])
 
 
 def document() -> str:
