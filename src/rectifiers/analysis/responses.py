@@ -82,12 +82,9 @@ def _distribution(slopes: Tensor) -> dict[str, Any]:
     points = torch.linspace(0, 1, len(QUARTILES), dtype=torch.float64)
     quartiles = torch.quantile(exact, points).tolist()
     return {
-        "channels": exact.numel(),
         "mean": float(exact.mean()),
         "std": float(exact.std(correction=0)),
         **dict(zip(QUARTILES, quartiles, strict=True)),
-        "negative": int((exact < 0).sum()),
-        "above_one": int((exact > 1).sum()),
     }
 
 

@@ -19,7 +19,7 @@ from rectifiers.results.statistics import mean_of
 DRAWS = 2000
 LEVEL = 0.95
 EVEN = 0.5  # the probability of improvement of an entry over itself
-COLUMNS = ["place", "entry", "mean_rank", "improvement", "beats"]
+COLUMNS = ["place", "entry", "mean_rank", "improvement"]
 BASELINES = ("relu", "prelu")  # with He's gain; every entry is paired with them
 
 HEAD = """# The rectifier benchmark
@@ -63,7 +63,7 @@ def rank(scores: Scores, draws: int = DRAWS) -> pd.DataFrame:
     place: one more than the number of entries whose probability of improvement over it has its
     whole interval above one half; entries that nothing tells apart share a place. mean_rank: over
     tasks, of the means over seeds. improvement: its probability of improvement over the others,
-    their mean. beats: over how many entries that has its whole interval above one half.
+    their mean.
 
     All entries have the same tasks and the same number of seeds; a draw takes the same seeds of
     every entry, which are paired. The same scores give the same intervals."""
@@ -85,8 +85,8 @@ def rank(scores: Scores, draws: int = DRAWS) -> pd.DataFrame:
     rows = []
     for i, name in enumerate(names):
         improvement = (over[:, i].sum(-1) - EVEN) / others if len(names) > 1 else over[:, i, i]
-        place, beats = 1 + int((low[:, i] > EVEN).sum()), int((low[i] > EVEN).sum())
-        rows.append((place, name, _interval(mean_ranks[:, i]), _interval(improvement), beats))
+        place = 1 + int((low[:, i] > EVEN).sum())
+        rows.append((place, name, _interval(mean_ranks[:, i]), _interval(improvement)))
     frame = pd.DataFrame(rows, columns=COLUMNS)
     return frame.sort_values(["place", "mean_rank", "entry"], ignore_index=True)
 
@@ -162,7 +162,7 @@ def _size_tables(tasks: Mapping[str, Task], entries: Mapping[str, EntryResults])
     ties = ranks["place"].duplicated(keep=False)
     ranks["place"] = [f"{p}{' =' * tie}" for p, tie in zip(ranks["place"], ties, strict=True)]
     head = ["place", "entry", "mean rank (95 %)"]
-    head += ["probability of improvement over the others (95 %)", "entries it beats"]
+    head.append("probability of improvement over the others (95 %)")
     parts = [markdown(head, ranks.astype(str).to_numpy().tolist())]
     for name, task in tasks.items():
         complete = {entry: rows[name] for entry, rows in scores.items() if name in rows}
