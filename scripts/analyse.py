@@ -15,7 +15,7 @@ Examples:
 Keys are those of train.py (model=small30 activation=prelu init=xavier data=digits seed=1), and
 {keys}
 
-Numbers (JSON) and a figure (SVG) go to results/analyses/<name>-<hash of what was asked>/, or below
+Numbers (JSON) and a figure (SVG) go to results/analyses/<name>-<hash of the request>/, or below
 out=<folder>. With --json the numbers are printed instead of a table.
 """
 
@@ -26,7 +26,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rectifiers.analysis.settings import SETTINGS, split
+from rectifiers.analysis import SETTINGS, split
 from rectifiers.cli.composition import Choices, all_keys, compose_with_choices, resolve
 from rectifiers.cli.finished import of_run
 from rectifiers.cli.hints import check_arguments
@@ -71,17 +71,15 @@ def analyse(name: str, arguments: list[str]) -> tuple[dict[str, Any], Path]:
         overridden = {override.partition("=")[0] for override in overrides}
         overrides += [d for d in FISHER_DEFAULTS if d.partition("=")[0] not in overridden]
     module = import_module(f"rectifiers.analysis.{name}")
-    config, choices = (finished_run if name == "responses" else configuration)(overrides)
-    asked = {group: choices.get(group) for group in GROUPS} | {"overrides": sorted(overrides)}
+    if name == "responses":
+        config, choices = finished_run(overrides)
+    else:
+        check_arguments(overrides, all_keys)
+        composed, choices = compose_with_choices(overrides)
+        config = resolve(composed)
+    request = {group: choices.get(group) for group in GROUPS} | {"overrides": sorted(overrides)}
     numbers = module.analyse(config, **settings)
-    return {"analysis": name, "asked": {**asked, **settings}, **numbers}, root
-
-
-def configuration(overrides: list[str]) -> tuple[RunConfig, Choices]:
-    """Return the configuration that train.py would have, and the options that were chosen."""
-    check_arguments(overrides, all_keys)
-    config, choices = compose_with_choices(overrides)
-    return resolve(config), choices
+    return {"analysis": name, "request": {**request, **settings}, **numbers}, root
 
 
 def finished_run(arguments: list[str]) -> tuple[RunConfig, Choices]:
@@ -95,16 +93,11 @@ def finished_run(arguments: list[str]) -> tuple[RunConfig, Choices]:
 
 
 def save(root: Path, numbers: dict[str, Any], figure: "Figure") -> list[Path]:
-    """Write numbers and figure to a folder named by what was asked, and return the paths."""
-    name = f"{numbers['analysis']}-{run_id(numbers['asked'])}"
+    """Write numbers and figure to a folder named by its request, and return the paths."""
+    name = f"{numbers['analysis']}-{run_id(numbers['request'])}"
     paths = [root / name / "numbers.json", root / name / f"{numbers['analysis']}.svg"]
-    try:
-        write_text(paths[0], json.dumps(numbers, indent=1, allow_nan=False) + "\n")
-        write_svg(figure, paths[1], name)
-    except OSError as error:
-        raise InputError(
-            f"out={root} cannot be written ({error}); make room or give another"
-        ) from error
+    write_text(paths[0], json.dumps(numbers, indent=1, allow_nan=False) + "\n")
+    write_svg(figure, paths[1], name)
     return paths
 
 

@@ -1,8 +1,5 @@
-"""Make docs/results/performance.md from results/bench/*.json.
-
-python scripts/performance.py           # write it
-python scripts/performance.py --check   # exit with 1 where it is stale
-"""
+"""Make docs/results/performance.md from results/bench/*.json; with --check exit with 1 where it is
+stale."""
 
 import json
 import sys
@@ -25,135 +22,108 @@ ratio is the median over rounds, with its quartiles. Trust ratios: seconds are t
 named, which had other work. [Where the time goes](../explanation/speed.md) explains the numbers and
 lists what was measured once.
 """
-
-
-def spread(ratio: Mapping[str, float]) -> str:
-    """Return a ratio with its quartiles."""
-    return f"{ratio['median']:.2f} ({ratio['q25']:.2f} to {ratio['q75']:.2f})"
-
-
-def mib(num_bytes: float) -> str:
-    return f"{num_bytes / 2**20:.2f}"
-
-
-def prelu(numbers: Mapping[str, Any]) -> str:
-    torchs, relus = "torch's PReLU, times ReLU's", "PReLU, times ReLU's"
-    steps = [
-        [
-            name,
-            f"{step['ms']['ReLU']:.1f}",
-            spread(step["over_relu"]["PReLU, torch's"]),
-            spread(step["over_relu"]["PReLU"]),
-        ]
-        for name, step in numbers["step"].items()
-    ]
-    operations = [
-        [
-            name,
-            f"{operation['us']['ReLU']:.0f}",
-            spread(operation["over_relu"]["PReLU, torch's"]),
-            spread(operation["over_relu"]["PReLU"]),
-            mib(operation["kept_bytes"]["PReLU, torch's"]),
-            mib(operation["kept_bytes"]["PReLU"]),
-        ]
-        for name, operation in numbers["operation"].items()
-    ]
-    columns = ["shape", "ReLU, µs", torchs, relus, "torch's keeps", "ours keeps"]
-    return (
-        markdown(["a training step", "ReLU, ms", torchs, relus], steps)
-        + f"\nForward and backward of the activation alone, batch {numbers['batch']}, and the MiB "
-        "that it keeps for the backward pass beside its output:\n\n" + markdown(columns, operations)
-    )
-
-
-def step(numbers: Mapping[str, Any]) -> str:
-    peaks, digits = numbers.get("peak_bytes"), ".1f"
-    title = f"a step of {numbers['model']} with PReLU, batch {numbers['batch']}"
-    columns = [title, "ms an image", "times as fast", "of the products' rate"]
-    if peaks:  # of a GPU, which takes less than a millisecond
-        columns, digits = [*columns, "GiB beside weights and gradients"], ".3g"
-    rows = []
-    for name, ratio in numbers["times_as_fast"].items():
-        share = f"{100 * numbers['share_of_products'][name]:.0f} %"
-        row = [name, f"{numbers['ms_an_image'][name]:{digits}}", spread(ratio), share]
-        rows.append([*row, f"{peaks[name] / 2**30:.2f}"] if peaks else row)
-    rates = [
-        f"{rate:.3g} TFLOP/s in {precision}"
-        for precision, rate in numbers["tflops_of_products"].items()
-    ]
-    text = (
-        f"\nThe rate of square matrix products, measured in the same rounds, is "
-        f"{' and '.join(rates)}."
-    )
-    if larger := numbers["larger"]:
-        text += (
-            " The optimiser's part does not grow with the batch: with "
-            f"{larger['batch']} images the way of trainer=cpu is "
-            f"{spread(larger['times_as_fast'])} times as fast."
-        )
-    return f"{markdown(columns, rows)}{text}\n"
-
-
-def roof(numbers: Mapping[str, Any]) -> str:
-    gflops = numbers["gflops"]
-    names = next(iter(gflops.values()))
-    rows = [[name, *(f"{rates[name]:.0f}" for rates in gflops.values())] for name in names]
-    return markdown(["attempt", *(f"GFLOP/s in {precision}" for precision in gflops)], rows) + (
-        "\nThe machine can do at least the largest of these.\n"
-    )
-
-
-def scaling(numbers: Mapping[str, Any]) -> str:
-    title = f"a step of small14, batch {numbers['batch']} a process"
-    rows = [
-        [name, f"{numbers['seconds'][name]:.2f}", spread(ratio)]
-        for name, ratio in numbers["times_alone"].items()
-    ]
-    where = numbers.get("where", "Two processes on two cores, gloo over the loopback")
-    within, after = numbers["waiting"].values()
-    return markdown([title, "s", "times one alone"], rows) + (
-        f"\n{where}, wall clock. Weak scaling with DDP is {spread(numbers['efficiency'])}. "
-        f"Of a step the wait for {numbers['gradient_bytes'] / 1e6:.0f} MB of gradients is "
-        f"{100 * within:.0f} %, and {100 * after:.0f} % where they are reduced after the backward "
-        "pass. What it means for more machines: [scale.md](scale.md).\n"
-    )
-
-
-def pipeline(numbers: Mapping[str, Any]) -> str:
-    columns = ["µs an image", "times as fast as the first", "times the shards' time"]
-    rows = [
-        [
-            name,
-            f"{way['us_an_image']:.0f}",
-            spread(way["reference_takes"]),
-            spread(way["takes_of_ours"]),
-        ]
-        for name, way in numbers["one_core"].items()
-    ]
-    photos = numbers["photos"]
-    return markdown(["JPEG files or shards to batches of 64", *columns], rows) + (
-        f"\nTwo reading processes are {spread(numbers['two_workers_times_one'])} times as fast as "
-        f"one. {photos['count']} photos of {photos['mean_bytes'] / 1e3:.0f} kB on average: "
-        f"{photos['note']}.\n"
-    )
-
-
-SECTIONS = {  # title and text of each bench, in the order of the document
-    "prelu": ("PReLU", prelu),
-    "step": ("A training step", step),
-    "roof": ("What the machine can do at most", roof),
-    "scaling": ("Several processes", scaling),
-    "pipeline": ("Reading images", pipeline),
+OVER_RELU = {
+    "torch's PReLU, times ReLU's": "over_relu/PReLU, torch's",
+    "PReLU, times ReLU's": "over_relu/PReLU",
+}
+# Of each bench its title; its tables by what their rows are, with the place of each column in the
+# numbers, where * stands for the row; and a text.
+SECTIONS: dict[str, tuple[str, dict[str, dict[str, str]], str]] = {
+    "prelu": (
+        "PReLU",
+        {
+            "a training step": {"ReLU, ms": "step/*/ms/ReLU"}
+            | {head: f"step/*/{place}" for head, place in OVER_RELU.items()},
+            "the activation alone": {"ReLU, µs": "operation/*/us/ReLU"}
+            | {head: f"operation/*/{place}" for head, place in OVER_RELU.items()}
+            | {
+                "bytes that torch's keeps": "operation/*/kept_bytes/PReLU, torch's",
+                "ours keeps": "operation/*/kept_bytes/PReLU",
+            },
+        },
+        "Batch {batch}. Bytes are those kept for the backward pass beside the output.",
+    ),
+    "step": (
+        "A training step",
+        {
+            "a step with PReLU": {
+                "ms an image": "ms_an_image/*",
+                "times as fast": "times_as_fast/*",
+                "share of the products' rate": "share_of_products/*",
+                "bytes beside weights and gradients": "peak_bytes/*",
+            },
+            "square matrix products": {"TFLOP/s": "tflops_of_products/*"},
+        },
+        "{model}, batch {batch}; the products were measured in the same rounds.",
+    ),
+    "roof": (
+        "What the machine can do at most",
+        {"attempt": {f"GFLOP/s in {kind}": f"gflops/{kind}/*" for kind in ("float32", "bfloat16")}},
+        "The machine can do at least the largest of these.",
+    ),
+    "scaling": (
+        "Several processes",
+        {
+            "a step of small14": {
+                "s": "seconds/*",
+                "times one alone": "times_alone/*",
+                "share that waits for gradients": "waiting/*",
+            }
+        },
+        "Two processes on two cores with gloo, or a process per GPU with NCCL; batch {batch} a "
+        "process, wall clock. Weak scaling with DDP is {efficiency}, with gradients of "
+        "{gradient_bytes}. What it means for more machines: [scale.md](scale.md).",
+    ),
+    "pipeline": (
+        "Reading images",
+        {
+            "JPEG files or shards to batches of 64": {
+                "µs an image": "one_core/*/us_an_image",
+                "times as fast as the first": "one_core/*/reference_takes",
+                "times the shards' time": "one_core/*/takes_of_ours",
+            }
+        },
+        "Two reading processes are {two_workers_times_one} times as fast as one. {photos[count]} "
+        "photos of {photos[mean_bytes]:.0f} bytes on average: {photos[note]}.",
+    ),
 }
 
 
+def lookup(numbers: Any, place: str) -> Any:
+    """Return the value at a place such as "step/resnet20/ms"; None where there is none."""
+    for key in place.split("/"):
+        numbers = numbers.get(key) if numbers else None
+    return numbers
+
+
+def cell(value: Any) -> str:
+    """Return a number, bytes from 100,000 on in MiB, or a ratio with its quartiles."""
+    if isinstance(value, Mapping) and "median" in value:
+        return f"{value['median']:.2f} ({value['q25']:.2f} to {value['q75']:.2f})"
+    if not isinstance(value, int | float):
+        return "-" if value is None else str(value)
+    if value >= 1000:
+        return f"{value:.0f}" if value < 1e5 else f"{value / 2**20:.3g} MiB"
+    return f"{value:.3g}"
+
+
 def section(question: str, numbers: Mapping[str, Any]) -> str:
-    """Return what the document says of one bench, from its numbers in
-    results/bench/<machine>.json."""
-    title, text = SECTIONS[question]
+    """Return what the document says of one bench, from its numbers."""
+    title, tables, text = SECTIONS[question]
+    parts = [f"### {title}\n"]
+    for head, columns in tables.items():
+        first = next(iter(columns.values())).partition("/*")[0]
+        names = list(lookup(numbers, first))
+        known = {key: at for key, at in columns.items() if lookup(numbers, at.partition("/*")[0])}
+        rows = [
+            [name, *(cell(lookup(numbers, at.replace("*", name))) for at in known.values())]
+            for name in names
+        ]
+        parts.append(markdown([head, *known], rows))
+    values = {k: v if k == "photos" else cell(v) for k, v in numbers.items()}
     origin = f"torch {numbers['versions']['torch']}, code {numbers['code']}"
     command = f"`python scripts/bench/{question}.py`; {origin}, {numbers['rounds']} rounds."
-    return f"### {title}\n\n{text(numbers)}\n{command}\n"
+    return "\n".join([*parts, f"{text.format_map(values)}\n", f"{command}\n"])
 
 
 def document() -> str:
@@ -166,14 +136,11 @@ def document() -> str:
         parts.append(
             f"## {device}{machine['cores']} cores of {machine['cpu']}, {machine['instructions']}\n"
         )
-        for question in SECTIONS:
-            if question in questions:
-                parts.append(section(question, questions[question]))
+        parts += [section(name, questions[name]) for name in SECTIONS if name in questions]
     return "\n".join(parts)
 
 
 if __name__ == "__main__":
     with cli_errors():
-        write_or_check(
-            {OUT: document()}, sys.argv[1:] == ["--check"], "python scripts/performance.py"
-        )
+        check = sys.argv[1:] == ["--check"]
+        write_or_check({OUT: document()}, check, "python scripts/performance.py")

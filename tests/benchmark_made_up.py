@@ -67,59 +67,29 @@ def results(
     return EntryResults(**entry | changes)
 
 
-MEAN = {"n": 5, "mean": 0.1, "low": -0.2, "high": 0.4}
 LAYER = {
-    "measured": MEAN,
-    "gradient": None,
-    "theory": 0.0,
-    "theory_gradient": 0.0,
-    "width_drift": -0.1,
-    "width_spread": 1.0,
+    "fan_in": 64,
+    "response_second": {"n": 5, "mean": 0.1, "low": -0.2, "high": 0.4},
+    "gradient_second": None,
+    "theory": {"response": 0.5, "gradient": 0.25, "width_drift": -0.1, "width_spread": 1.0},
 }
-PAPER: dict[str, Any] = {
+THEORY: dict[str, Any] = {
     "weight_variance": 2.2,
     "gain": 1.48,
     "chi": 1.06,
     "map_slope": 1.08,
     "fixed_point_word": "repels",
-    "fluctuation": 5.3,
     "curve": {"z": [-1.0, 1.0], "f": [0.0, 1.0], "slope": [0.0, 1.0]},
     "flat_share": 0.1,
     "fixed_point": 1.0,
-    "chi_1": 1.06,
-    "phase": "chaotic",
-    "correlation_fixed_point": 0.7,
     "variance_depth": None,
-    "correlation_depth": 17.0,
-    "correlations": {"10": 0.5},
-    "unknown": None,
-    "signal": {
-        "10": {"kept": 0.0, "off": 0.08, "gradient": 0.2},
-        "1000": {"kept": 0.0, "off": None, "gradient": 25.0},
-    },
 }
-TRAINS = {
-    "depths": [4, 8],
-    "gains": [0.5, 1.0],
-    "losses": [[2.3, 0.5], [None, 1.99]],
-    "map_rates": [0.003, 0.03],
-    "depth_scales": [1.2, None],
-    "rate_depths": [6],
-    "rates": [0.01, 0.1],
-    "rate_losses": [[0.4, None]],
-    "steps": 100,
-    "trained_below": 2.0,
+RATIO = {"median": 1.8, "low": 1.6, "high": 1.9, "rounds": 15}
+PARTS = {
+    "theory": THEORY,
+    "init": {"layers": [LAYER] * 5},
+    "cost": {"seconds_ratio": RATIO, "bytes_ratio": 1.5},
 }
-COST = {
-    "seconds": 0.1,
-    "seconds_ratio": {"median": 1.8, "low": 1.6, "high": 1.9, "rounds": 15},
-    "bytes": 10,
-    "bytes_ratio": 1.5,
-}
-
-
-START = {"layers": [LAYER] * 5, "width": 64, "seeds": 5, "images": 64}
-PARTS = {"paper": PAPER, "start": START, "trains": TRAINS, "cost": COST}
 
 
 def card(entry: EntryResults, *baselines: EntryResults, **failed: str) -> Card:

@@ -30,9 +30,7 @@ def pipeline(bench: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def test_shards_of_the_pipeline_hold_the_pixels_of_its_files(
-    pipeline: ModuleType, tmp_path: Path
-) -> None:
+def test_shards_hold_the_pixels_of_the_files(pipeline: ModuleType, tmp_path: Path) -> None:
     pipeline.write_photos(tmp_path / "photos")
     files = pipeline.folder(str(tmp_path / "photos"))
     shards = pipeline.write_shards(tmp_path / "photos", tmp_path / "prepared", times=2)
@@ -41,7 +39,7 @@ def test_shards_of_the_pipeline_hold_the_pixels_of_its_files(
         assert np.array_equal(shards.train.image(index), files.train.image(index % 4))
 
 
-def test_every_way_of_the_pipeline_reads_an_epoch(pipeline: ModuleType, tmp_path: Path) -> None:
+def test_every_pipeline_reads_an_epoch(pipeline: ModuleType, tmp_path: Path) -> None:
     pipeline.write_photos(tmp_path)
     sizes: list[torch.Size] = []
 

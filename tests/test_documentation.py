@@ -24,7 +24,7 @@ WRITTEN = [
 
 
 @pytest.mark.process
-def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+def test_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     """`--strict` refuses a link that leads to no page, or to no place on it."""
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
@@ -44,7 +44,7 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_links_of_the_documents_lead_to_files_of_the_repository(path: Path) -> None:
+def test_links_lead_to_files_of_the_repository(path: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
     links = re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"", text)
     local = [

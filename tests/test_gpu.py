@@ -59,7 +59,7 @@ def outputs_and_gradients(module: nn.Module, x: Tensor, dy: Tensor) -> list[Tens
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("lowest", [0.1, -0.5])
-def test_prelu_has_torchs_bits_and_the_same_ones_each_time(
+def test_prelu_has_torch_bits_every_time(
     shape: tuple[int, ...], layout: str, dtype: torch.dtype, lowest: float, device: str
 ) -> None:
     if not has_kernel(device, dtype):
@@ -67,22 +67,22 @@ def test_prelu_has_torchs_bits_and_the_same_ones_each_time(
     generator = torch.Generator().manual_seed(0)
     x, dy = (torch.randn(shape, generator=generator).to(device, dtype) for _ in range(2))
     if len(shape) == 4:
-        x, dy = (each.to(memory_format=LAYOUTS[layout]) for each in (x, dy))
+        x, dy = (tensor.to(memory_format=LAYOUTS[layout]) for tensor in (x, dy))
     x.requires_grad_()
     ours, torchs = PReLU(shape[1]).to(device), nn.PReLU(shape[1]).to(device)
     for module in (ours, torchs):
         module.weight.data.copy_(torch.linspace(lowest, 1.0, shape[1]))
-    found = outputs_and_gradients(ours, x, dy)
-    assert type(found[0].grad_fn).__name__ == "_PReLUBackward"  # and not torch's
-    assert all(map(torch.equal, found, outputs_and_gradients(ours, x, dy)))
+    result = outputs_and_gradients(ours, x, dy)
+    assert type(result[0].grad_fn).__name__ == "_PReLUBackward"  # and not torch's
+    assert all(map(torch.equal, result, outputs_and_gradients(ours, x, dy)))
     y, dx, _ = outputs_and_gradients(torchs.to(dtype), x, dy)
-    assert torch.equal(found[0], y)
-    assert torch.equal(found[1], dx)
-    assert found[1].stride() == x.stride()
+    assert torch.equal(result[0], y)
+    assert torch.equal(result[1], dx)
+    assert result[1].stride() == x.stride()
     over = [dim for dim in range(x.dim()) if dim != 1]
     products = torch.where(x > 0, 0, dy.double() * x.detach().double())
     bound = 2.0 ** (-20 if dtype == torch.float32 else -8) * products.abs().sum(over)
-    assert bool(((found[2] - products.sum(over)).abs() <= bound).all())
+    assert bool(((result[2] - products.sum(over)).abs() <= bound).all())
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -101,7 +101,7 @@ def paper_network(activation: ActivationFactory) -> Network:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.gpu
-def test_a_step_never_waits_for_the_gpu_but_for_the_slopes(layout: str) -> None:
+def test_step_waits_for_the_gpu_at_slopes_alone(layout: str) -> None:
     network = paper_network(PReLU).cuda().to(memory_format=LAYOUTS[layout])
     x, labels = (
         torch.randn(8, 3, 224, 224, device="cuda"),
@@ -126,7 +126,7 @@ def test_a_step_never_waits_for_the_gpu_but_for_the_slopes(layout: str) -> None:
 
 
 @pytest.mark.gpu
-def test_a_step_with_prelu_takes_the_memory_of_one_with_relu() -> None:
+def test_prelu_step_takes_relus_memory() -> None:
     peaks = []
     for activation in (lambda _: nn.ReLU(), PReLU):
         network = paper_network(activation).cuda()
@@ -155,18 +155,18 @@ def digits(place: Path, *overrides: str) -> RunConfig:
 
 
 @pytest.mark.parametrize("compute", COMPUTE)
-def test_a_run_has_the_numbers_of_the_processor_and_its_name(compute: str, tmp_path: Path) -> None:
+def test_run_has_the_processors_numbers_and_id(compute: str, tmp_path: Path) -> None:
     options = ("model.dropout=0", "trainer.max_epochs=1", "logger=none")
     expected = train(digits(tmp_path / "expected", *options), {}).record
-    found = train(digits(tmp_path, *options, *compute.split()), {}).record
-    assert found.run == expected.run
-    assert found.history[-1]["train_loss"] == pytest.approx(
+    result = train(digits(tmp_path, *options, *compute.split()), {}).record
+    assert result.run == expected.run
+    assert result.history[-1]["train_loss"] == pytest.approx(
         expected.history[-1]["train_loss"], rel=1e-3
     )
 
 
 @pytest.mark.gpu
-def test_a_fast_run_learns_what_a_plain_one_does(tmp_path: Path) -> None:
+def test_fast_run_learns_like_a_plain_one(tmp_path: Path) -> None:
     options = ("trainer=gpu", "trainer.max_epochs=2", "logger=none", "evaluation=[center,ten_view]")
     plain, fast = (
         train(digits(tmp_path, *options, *more), {}).record for more in ((), ("fast=true",))
@@ -178,7 +178,7 @@ def test_a_fast_run_learns_what_a_plain_one_does(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("gpus", [1, 2, 4, 8])
-def test_gpus_train_one_run_together_with_nccl(gpus: int, tiny: Tiny, tmp_path: Path) -> None:
+def test_gpus_train_one_run_with_nccl(gpus: int, tiny: Tiny, tmp_path: Path) -> None:
     if gpus > torch.cuda.device_count():
         pytest.skip(f"{gpus} GPUs are more than there are")
     finish(together(gpus, tmp_path / "together", *TINY, *SHARED, "trainer=ddp"))

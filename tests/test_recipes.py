@@ -27,17 +27,17 @@ FILES = re.findall(r"^```(?:python|yaml)\n# (\S+)\n(.*?)^```", TEXT, flags=re.MU
 BLOCK = re.compile(r"^```.*?^```$", flags=re.MULTILINE | re.DOTALL)
 
 
-def test_make_targets_that_are_named_exist() -> None:
+def test_named_make_targets_exist() -> None:
     named = TEXT + "".join(path.read_text() for path in ROOT.glob("*.md"))
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
-    found = set(re.findall(r"`make\s([a-z-]+)`", named)) | set(
+    used = set(re.findall(r"`make\s([a-z-]+)`", named)) | set(
         re.findall(r"^(?:\$ )?make ([a-z-]+)", named, re.MULTILINE)
     )
-    assert len(found) > 8
-    assert found <= targets
+    assert len(used) > 8
+    assert used <= targets
 
 
-def test_files_that_are_named_exist() -> None:
+def test_named_files_exist() -> None:
     named = TEXT + "".join(path.read_text() for path in ROOT.glob("*.md"))
     written = {name for name, _ in FILES}
     for path in set(
@@ -46,7 +46,7 @@ def test_files_that_are_named_exist() -> None:
         assert path in written or (ROOT / path).exists(), path
 
 
-def test_settings_that_are_shown_and_not_run_here_exist() -> None:
+def test_settings_that_are_not_run_here_exist() -> None:
     blocks = "\n".join(BLOCK.findall(TEXT)).replace("\\\n", " ")
     shown = re.findall(
         r"^(?!\$ python).*train\.(?:py|sbatch) (\w+=.*)$", blocks, flags=re.MULTILINE
@@ -78,7 +78,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.process
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c not in SWEEPS])
-def test_commands_and_recipes_run_as_they_are_printed(copy: Path, command: str) -> None:
+def test_printed_commands_and_recipes_run(copy: Path, command: str) -> None:
     done = subprocess.run(
         [
             sys.executable,

@@ -2,7 +2,6 @@
 step on noise and a product of matrices."""
 
 import argparse
-import contextlib
 import json
 import os
 import random
@@ -39,6 +38,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CLOCK = time.perf_counter if DEVICE == "cuda" else time.process_time
 SIDE = 8192 if DEVICE == "cuda" else 2048  # of products of matrices
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+PHOTO = (3, 224, 224)
 Way = Callable[[], object]
 Seconds = dict[str, list[float]]  # of every way, a number per round
 
@@ -55,16 +55,13 @@ def measure(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for name, default in defaults.items():
-        parser.add_argument(
-            name, nargs="?", type=int, default=default, help=f"{default}, unless given"
-        )
+        parser.add_argument(name, nargs="?", type=int, default=default, help=f"default: {default}")
     settings = vars(parser.parse_args())
     torch.set_num_threads(1)
     torch.backends.cudnn.allow_tf32 = False  # as in a run
     torch.manual_seed(0)
     keep_freed_memory()
-    numbers = main(**settings)
-    if numbers:  # of several processes one has them
+    if numbers := main(**settings):  # of several processes one has them
         publish(Path(sys.argv[0]).stem, {**settings, **numbers}, device)
 
 
@@ -110,9 +107,9 @@ def waiting(way: Way) -> Way:
     return waited
 
 
-def square_product(dtype: torch.dtype, side: int) -> Way:
-    """Return a product of two random matrices [side, side]."""
-    a, b = (torch.randn(side, side, device=DEVICE, dtype=dtype) for _ in range(2))
+def square_product(dtype: torch.dtype) -> Way:
+    """Return a product of two random matrices [SIDE, SIDE]."""
+    a, b = (torch.randn(SIDE, SIDE, device=DEVICE, dtype=dtype) for _ in range(2))
     return waiting(lambda: torch.mm(a, b))
 
 
@@ -123,7 +120,7 @@ def paper_rows(model: str) -> list[Row]:
 
 def paper_network(model: str, activation: ActivationFactory = PReLU) -> Network:
     """Return one of the paper's networks at full width, for photos of 224 px."""
-    return Network(paper_rows(model), activation, channels=3, input_px=224)
+    return Network(paper_rows(model), activation, channels=3, input_px=PHOTO[1])
 
 
 def sgd(network: nn.Module, fused: bool = False) -> Optimizer:
@@ -134,22 +131,20 @@ def sgd(network: nn.Module, fused: bool = False) -> Optimizer:
 
 def training_step(
     network: nn.Module,
-    optimizer: Optimizer,
     batch: int,
-    device: str = "cpu",
+    *,
+    fused: bool = True,
     bf16: bool = False,
-    image: tuple[int, int, int] = (3, 224, 224),
+    image: tuple[int, int, int] = PHOTO,
     classes: int = 1000,
 ) -> Way:
     """Return a function that makes a step on noise: forward, loss, backward and SGD."""
-    x, labels = (
-        torch.randn(batch, *image, device=device),
-        torch.randint(classes, (batch,), device=device),
-    )
-    network.train()
+    optimizer = sgd(network.train(), fused)
+    x = torch.randn(batch, *image, device=DEVICE)
+    labels = torch.randint(classes, (batch,), device=DEVICE)
 
     def step() -> None:
-        with torch.autocast(device, dtype=torch.bfloat16) if bf16 else contextlib.nullcontext():
+        with torch.autocast(DEVICE, dtype=torch.bfloat16, enabled=bf16):
             loss = F.cross_entropy(network(x), labels)
         loss.backward()
         optimizer.step()
@@ -163,23 +158,17 @@ def publish(question: str, numbers: dict[str, Any], device: str) -> None:
     section."""
     device = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     origin = provenance("", None, device, 1)
-    machine = origin.machine.model_dump(
-        include={"system", "cpu", "cores", "device", "instructions"}
-    )
-    parts = (
-        [device]
-        if device != "cpu"
-        else [machine["cpu"].replace("(R)", ""), machine["instructions"]]
-    )
-    name = re.sub(r"\W+", "-", "-".join(parts)).strip("-").lower()
-    path = RESULTS / f"{name}.json"
-    results = (
-        json.loads(path.read_text()) if path.is_file() else {"machine": machine, "questions": {}}
-    )
+    facts = {"system", "cpu", "cores", "device", "instructions"}
+    machine = origin.machine.model_dump(include=facts)
+    name = device if device != "cpu" else f"{machine['cpu']}-{machine['instructions']}"
+    stem = re.sub(r"\W+", "-", name.replace("(R)", "")).strip("-").lower()
+    path = RESULTS / f"{stem}.json"
+    results: dict[str, Any] = {"machine": machine, "questions": {}}
+    if path.is_file():
+        results = json.loads(path.read_text())
     about = {"code": origin.code, "versions": origin.versions, "load_average": os.getloadavg()[0]}
-    results["questions"] = dict(
-        sorted({**results["questions"], question: {**numbers, **about}}.items())
-    )
+    questions = {**results["questions"], question: {**numbers, **about}}
+    results["questions"] = dict(sorted(questions.items()))
     write_text(path, json.dumps(results, indent=1) + "\n")
-    wide_stdout().print(Markdown(section(question, results["questions"][question])))
+    wide_stdout().print(Markdown(section(question, questions[question])))
     print(path)

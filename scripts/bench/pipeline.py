@@ -5,7 +5,6 @@ on one core; then with two reading processes.
 Ratios are of the CPU time of a whole process on one core, interleaved; files are in the page cache.
 Shorter side, crop and mirror are drawn from the same distribution everywhere."""
 
-import io
 import itertools
 import json
 import os
@@ -47,33 +46,25 @@ NOTE = (
 )
 
 
-def jpeg_of_a_part(photo: Image.Image, height: int, width: int, draw: np.random.Generator) -> bytes:
-    """Return a JPEG file of a random part of the photo, with noise."""
-    scale = min(photo.width / width, photo.height / height) * draw.uniform(0.6, 1)
-    left = draw.uniform(0, photo.width - scale * width)
-    top = draw.uniform(0, photo.height - scale * height)
-    box = (left, top, left + scale * width, top + scale * height)
-    view = photo.resize((width, height), Image.Resampling.LANCZOS, box=box)
-    pixels = np.asarray(view, dtype=np.float64)
-    pixels = (pixels + draw.normal(0, NOISE, pixels.shape)).clip(0, 255).astype(np.uint8)
-    file = io.BytesIO()
-    quality = int(draw.integers(88, 97))
-    Image.fromarray(pixels).save(file, "JPEG", quality=quality, subsampling="4:2:0")
-    return file.getvalue()
-
-
 def write_photos(root: Path) -> float:
     """Write the training photos of two classes, and two of them for validation, below `root`;
-    return their mean bytes."""
+    return their mean bytes. Each is a random part of a sample photo, with noise."""
     samples = [Image.fromarray(pixels) for pixels in load_sample_images().images]
     draw, total = np.random.default_rng(0), 0
     for i in range(PHOTOS):
-        content = jpeg_of_a_part(samples[draw.integers(2)], *SIZES[i % len(SIZES)], draw)
-        total += len(content)
+        photo, (height, width) = samples[draw.integers(2)], SIZES[i % len(SIZES)]
+        scale = min(photo.width / width, photo.height / height) * draw.uniform(0.6, 1)
+        left = draw.uniform(0, photo.width - scale * width)
+        top = draw.uniform(0, photo.height - scale * height)
+        box = (left, top, left + scale * width, top + scale * height)
+        view = np.asarray(photo.resize((width, height), Image.Resampling.LANCZOS, box=box))
+        pixels = (view + draw.normal(0, NOISE, view.shape)).clip(0, 255).astype(np.uint8)
+        quality = int(draw.integers(88, 97))
         for split in SPLITS if i < 2 else ("train",):
             path = root / split / f"n{i % 2:08d}" / f"{i}.JPEG"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+            Image.fromarray(pixels).save(path, quality=quality, subsampling="4:2:0")
+        total += path.stat().st_size
     return total / PHOTOS
 
 
@@ -108,23 +99,18 @@ def drain(loader: DataLoader) -> None:
         pass
 
 
-def draw_view(height: int, width: int) -> tuple[list[int], tuple[int, int], bool]:
-    """Return the size to scale to, the corner of the crop and whether it is mirrored."""
+def draw_view(height: int, width: int) -> tuple[list[int], tuple[int, int, int, int], bool]:
+    """Return the size to scale to, the crop (top, left, height, width) and whether it is
+    mirrored."""
     size = resized(height, width, random.randint(*JITTER))
-    corner = random.randint(0, size[0] - SIDE), random.randint(0, size[1] - SIDE)
-    return list(size), corner, random.random() < 0.5
-
-
-def pil_view(image: Image.Image) -> Image.Image:
-    size, (top, left), is_mirrored = draw_view(image.height, image.width)
-    crop = pil.crop(pil.resize(image, size), top, left, SIDE, SIDE)
-    return pil.hflip(crop) if is_mirrored else crop
+    top, left = random.randint(0, size[0] - SIDE), random.randint(0, size[1] - SIDE)
+    return list(size), (top, left, SIDE, SIDE), random.random() < 0.5
 
 
 def tensor_view(path: str) -> torch.Tensor:
     image = decode_jpeg(read_file(path), ImageReadMode.RGB)
-    size, (top, left), is_mirrored = draw_view(*image.shape[-2:])
-    crop = v2.crop(v2.resize(image, size, antialias=True), top, left, SIDE, SIDE)
+    size, box, is_mirrored = draw_view(*image.shape[-2:])
+    crop = v2.crop(v2.resize(image, size, antialias=True), *box)
     return v2.horizontal_flip(crop) if is_mirrored else crop
 
 
@@ -135,15 +121,14 @@ def torchvisions(root: Path) -> dict[str, Way]:
     colors = np.random.default_rng(0)
 
     def normalized(image: Image.Image) -> torch.Tensor:
+        size, box, is_mirrored = draw_view(image.height, image.width)
+        crop = pil.crop(pil.resize(image, size), *box)
+        pixels = pil.to_tensor(pil.hflip(crop) if is_mirrored else crop) - mean
         shift = COLOR_VECTORS @ (COLOR_VALUES * colors.normal(0, 0.1, 3))
-        pixels = pil.to_tensor(pil_view(image)) - mean
         return pixels + torch.from_numpy(shift).float()[:, None, None]
 
     folders = {
         REFERENCE: ImageFolder(root, normalized),
-        "ImageFolder + PIL, uint8": ImageFolder(
-            root, lambda image: pil.pil_to_tensor(pil_view(image))
-        ),
         "torchvision v2 on tensors": ImageFolder(root, loader=tensor_view),
     }
     loaders = {name: DataLoader(data, BATCH, shuffle=True) for name, data in folders.items()}
@@ -163,31 +148,12 @@ def ours(source: Source, workers: int = 0) -> Way:
     return work
 
 
-def one_core(ways: dict[str, Way], rounds: int) -> dict[str, Any]:
-    """Compare every way on one core."""
-    cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(cores)})
-    try:
-        seconds = interleave(ways, rounds)
-    finally:
-        os.sched_setaffinity(0, cores)
-    return {
-        name: {
-            "us_an_image": median,
-            "reference_takes": ratios(seconds, REFERENCE, name),
-            "takes_of_ours": ratios(seconds, name, OURS),
-        }
-        for name, median in medians(seconds, 1e6 / (PHOTOS // BATCH * BATCH)).items()
-    }
-
-
 def main(rounds: int) -> dict[str, Any]:
     if jpeg.unavailable_reason():
         sys.exit(f"error: {jpeg.unavailable_reason()}")
     random.seed(0)
-    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as place:
-        root = Path(place)
+        root, cores = Path(place), os.sched_getaffinity(0)
         photos = root / "photos"
         mean_bytes = write_photos(photos)
         # an epoch long enough for the start of the processes not to count; they come first, because
@@ -195,17 +161,25 @@ def main(rounds: int) -> dict[str, Any]:
         longer = write_shards(photos, root / "longer", times=40)
         workers = {str(n): ours(longer, workers=n) for n in (1, 2)}
         by_the_clock = interleave(workers, max(3, rounds // 2), time.perf_counter)
-        ways = {
-            **torchvisions(photos / "train"),
-            "rectifiers, files as they are": ours(folder(str(photos))),
-            OURS: ours(write_shards(photos, root / "prepared")),
+        ways = torchvisions(photos / "train")
+        ways["rectifiers, files as they are"] = ours(folder(str(photos)))
+        ways[OURS] = ours(write_shards(photos, root / "prepared"))
+        os.sched_setaffinity(0, {min(cores)})
+        seconds = interleave(ways, rounds)
+        os.sched_setaffinity(0, cores)
+    images = PHOTOS // BATCH * BATCH
+    one_core = {
+        name: {
+            "us_an_image": microseconds,
+            "reference_takes": ratios(seconds, REFERENCE, name),
+            "takes_of_ours": ratios(seconds, name, OURS),
         }
-        compared = one_core(ways, rounds)
+        for name, microseconds in medians(seconds, 1e6 / images).items()
+    }
     return {
         "photos": {"count": PHOTOS, "mean_bytes": mean_bytes, "note": NOTE},
-        "one_core": compared,
+        "one_core": one_core,
         "two_workers_times_one": ratios(by_the_clock, "1", "2"),
-        "load_before": load,
     }
 
 

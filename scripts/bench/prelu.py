@@ -7,9 +7,8 @@ GPU, of the clock on that. On a CPU maps are channels last, as in a run, but for
 networks."""
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from harness import (
@@ -21,42 +20,33 @@ from harness import (
     measure,
     medians,
     ratios,
-    sgd,
     training_step,
     waiting,
 )
 from torch import Tensor, nn
 
 from rectifiers.cli.composition import composed
-from rectifiers.models.modules import ActivationFactory
-from rectifiers.models.network import Network
+from rectifiers.models.network import ActivationFactory, Network
 from rectifiers.models.resnet import resnet
 from rectifiers.prelu import PReLU, cpu
 
 BATCH = 128 if DEVICE == "cuda" else 16
 SHAPES = {  # of one image: channels, then positions
     "small14_32, width .25, conv1": (16, 32, 32),
-    "small14_32, width .25, conv2": (32, 16, 16),
     "small14_32, width .25, conv3": (64, 8, 8),
     "small14_32, width .25, fc1": (1024,),
     "small14, conv1": (64, 109, 109),
-    "small14, conv2": (128, 36, 36),
     "small14, conv3": (256, 18, 18),
     "model A, conv1": (96, 112, 112),
     "model A, conv2": (256, 56, 56),
     "resnet20, width .25, stage 1": (4, 32, 32),
-    "resnet20, width .5, stage 1": (8, 32, 32),
     "resnet20, stage 1": (16, 32, 32),
-    "resnet20, stage 2": (32, 16, 16),
     "resnet20, stage 3": (64, 8, 8),
     "VGG-19, conv1": (64, 224, 224),
-    "VGG-19, conv3": (256, 56, 56),
     "VGG-19, fc1": (4096,),
-    "iresnet (ArcFace), stage 1": (64, 56, 56),
     "iresnet (ArcFace), stage 4": (512, 7, 7),
     "U-Net (MONAI), top": (16, 128, 128),
     "U-Net (MONAI), bottom": (256, 8, 8),
-    "SRGAN, generator": (64, 24, 24),
     "SRGAN, upsampled": (64, 96, 96),
     "Conv-TasNet, block": (512, 1000),
     "three channels": (3, 64, 64),
@@ -67,41 +57,23 @@ KINDS: dict[str, ActivationFactory] = {
     "PReLU, torch's": nn.PReLU,
     "PReLU": PReLU,
 }
-
-
-class Step(NamedTuple):
-    """A network whose training step is timed, on images of `px`."""
-
-    model: str
-    width: float
-    px: int
-    images: int  # times the batch
-
-    def network(self, make: ActivationFactory) -> nn.Module:
-        if self.model == "resnet20":
-            return resnet(make, 10, 3, self.px, width=self.width, norm="batch")
-        overrides = [f"model={self.model}", f"model.width={self.width}"]
-        rows = composed(overrides).model.layers(10)
-        return Network(rows, make, channels=3, input_px=self.px)
-
-
-STEPS = {
-    "small14_32, width .25": Step("small14_32", 0.25, 32, 8),
-    "resnet20, width .25": Step("resnet20", 0.25, 32, 8),
-    "resnet20, width .5": Step("resnet20", 0.5, 32, 8),
-    "resnet20": Step("resnet20", 1.0, 32, 8),
-    "VGG-19, width .25": Step("vgg19", 0.25, 64, 1),
+STEPS = {  # model, width, px and images times the batch
+    "small14_32, width .25": ("small14_32", 0.25, 32, 8),
+    "resnet20, width .25": ("resnet20", 0.25, 32, 8),
+    "resnet20, width .5": ("resnet20", 0.5, 32, 8),
+    "resnet20": ("resnet20", 1.0, 32, 8),
+    "VGG-19, width .25": ("vgg19", 0.25, 64, 1),
 }
 
 
-def autocast(dtype: torch.dtype) -> AbstractContextManager[Any]:
-    return nullcontext() if dtype == torch.float32 else torch.autocast(DEVICE, dtype=dtype)
+def apply(module: nn.Module, x: Tensor) -> Tensor:
+    with torch.autocast(DEVICE, dtype=torch.bfloat16, enabled=x.dtype == torch.bfloat16):
+        y: Tensor = module(x)
+    return y
 
 
 def forward_and_backward(module: nn.Module, x: Tensor, dy: Tensor) -> None:
-    with autocast(x.dtype):
-        y = module(x)
-    torch.autograd.grad(y, [x, *module.parameters()], dy)
+    torch.autograd.grad(apply(module, x), [x, *module.parameters()], dy)
 
 
 def kept_bytes(module: nn.Module, x: Tensor) -> int:
@@ -113,22 +85,21 @@ def kept_bytes(module: nn.Module, x: Tensor) -> int:
         kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), autocast(x.dtype):
-        y = module(x)
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        y = apply(module, x)
     kept.pop(y.untyped_storage().data_ptr(), None)
     return sum(kept.values())
 
 
-def operation(rounds: int, batch: int) -> dict[str, dict[str, Any]]:
+def operations(rounds: int, batch: int) -> dict[str, dict[str, Any]]:
     """Time forward and backward passes of the activation alone, over ReLU's."""
     times = {}
     for name, (channels, *sides) in SHAPES.items():
         memory = torch.channels_last if len(sides) == 2 else torch.contiguous_format
         slopes = 1 if name in SHARED else channels
         for kind, dtype in DTYPES.items():
-            shape = (batch, channels, *sides)
-            x = torch.randn(shape, device=DEVICE, dtype=dtype).to(memory_format=memory)
-            x.requires_grad_()
+            x = torch.randn(batch, channels, *sides, device=DEVICE, dtype=dtype)
+            x = x.to(memory_format=memory).requires_grad_()
             dy = torch.randn_like(x)
             modules = {label: make(slopes).to(DEVICE) for label, make in KINDS.items()}
             ways: dict[str, Way] = {
@@ -137,7 +108,6 @@ def operation(rounds: int, batch: int) -> dict[str, dict[str, Any]]:
             }
             seconds = interleave(ways, rounds, CLOCK)
             times[f"{name}, {kind}"] = {
-                "numbers": x.numel(),
                 "us": medians(seconds, 1e6),
                 "over_relu": {label: ratios(seconds, label, "ReLU") for label in ways},
                 "kept_bytes": {label: kept_bytes(module, x) for label, module in modules.items()},
@@ -145,23 +115,27 @@ def operation(rounds: int, batch: int) -> dict[str, dict[str, Any]]:
     return times
 
 
+def build(make: ActivationFactory, model: str, width: float, px: int) -> nn.Module:
+    if model == "resnet20":
+        network = resnet(make, 10, 3, px, width=width, norm="batch")
+    else:
+        rows = composed([f"model={model}", f"model.width={width}"]).model.layers(10)
+        network = Network(rows, make, channels=3, input_px=px)
+    return network.to(DEVICE, memory_format=torch.channels_last)
+
+
 def steps(rounds: int, batch: int) -> dict[str, dict[str, Any]]:
     """Time training steps of whole networks, over those with ReLU."""
     times = {}
-    for name, step in STEPS.items():
-        for kind, dtype in DTYPES.items():
-            ways = {}
-            for label, make in KINDS.items():
-                network = step.network(make).to(DEVICE, memory_format=torch.channels_last)
-                ways[label] = training_step(
-                    network,
-                    sgd(network, fused=True),
-                    step.images * batch,
-                    DEVICE,
-                    dtype == torch.bfloat16,
-                    (3, step.px, step.px),
-                    10,
+    for name, (model, width, px, images) in STEPS.items():
+        for kind in DTYPES:
+            options: dict[str, Any] = {"bf16": kind == "bfloat16", "image": (3, px, px)}
+            ways = {
+                label: training_step(
+                    build(make, model, width, px), images * batch, classes=10, **options
                 )
+                for label, make in KINDS.items()
+            }
             seconds = interleave(ways, rounds, CLOCK)
             times[f"{name}, {kind}"] = {
                 "ms": medians(seconds, 1e3),
@@ -173,7 +147,7 @@ def steps(rounds: int, batch: int) -> dict[str, dict[str, Any]]:
 def main(rounds: int, batch: int) -> dict[str, Any]:
     if cpu.unavailable_reason():
         sys.exit(f"error: there is no C library ({cpu.unavailable_reason()}); call make native")
-    return {"step": steps(rounds, batch), "operation": operation(2 * rounds, batch)}
+    return {"step": steps(rounds, batch), "operation": operations(2 * rounds, batch)}
 
 
 if __name__ == "__main__":

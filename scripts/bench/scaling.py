@@ -16,16 +16,26 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from harness import DEVICE, Way, interleave, measure, medians, paper_network, ratios, sgd, waiting
+from harness import (
+    DEVICE,
+    PHOTO,
+    Way,
+    interleave,
+    measure,
+    medians,
+    paper_network,
+    ratios,
+    sgd,
+    waiting,
+)
+from torch import nn
 from torch.distributed.run import main as torchrun
 from torch.nn.parallel import DistributedDataParallel
 
 PROCESSES, BATCH = (torch.cuda.device_count(), 64) if DEVICE == "cuda" else (2, 8)
-WHERE = (
-    f"{PROCESSES} GPUs, NCCL"
-    if DEVICE == "cuda"
-    else "Two processes on two cores, gloo over the loopback"
-)
+WHERE = "Two processes on two cores, gloo over the loopback"
+if DEVICE == "cuda":
+    WHERE = f"{PROCESSES} GPUs, NCCL"
 ALL = "two" if PROCESSES == 2 else f"all {PROCESSES}"
 ALONE, APART, BUCKETS, AFTERWARDS, REDUCING = (
     "one process alone",
@@ -45,46 +55,37 @@ def main(rounds: int, batch: int) -> dict[str, Any]:
     network = paper_network("small14").to(DEVICE, memory_format=torch.channels_last)
     ddp = DistributedDataParallel(network, gradient_as_bucket_view=True)
     optimizer = sgd(network, fused=True)
-    x, labels = (
-        torch.randn(batch, 3, 224, 224, device=DEVICE),
-        torch.randint(1000, (batch,), device=DEVICE),
-    )
+    x = torch.randn(batch, *PHOTO, device=DEVICE)
+    labels = torch.randint(1000, (batch,), device=DEVICE)
     gradients = torch.zeros(sum(p.numel() for p in network.parameters()), device=DEVICE)
 
-    def alone() -> None:
-        if rank == 0:
-            step(network)
-
-    def step(module: torch.nn.Module, reduced: bool = False) -> None:
+    def step(module: nn.Module, reduced: bool = False) -> None:
         optimizer.zero_grad()
         F.cross_entropy(module(x), labels).backward()
         if reduced:
-            torch.cat(
-                [p.grad.flatten() for p in network.parameters() if p.grad is not None],
-                out=gradients,
-            )
+            parts = [p.grad.flatten() for p in network.parameters() if p.grad is not None]
+            torch.cat(parts, out=gradients)
             dist.all_reduce(gradients)
         optimizer.step()
 
-    def until_all_are_done(way: Way) -> Way:
+    def together(way: Way) -> Way:
         finished = waiting(way)
 
-        def together() -> None:
+        def until_all_are_done() -> None:
             finished()
             dist.barrier()
 
-        return together
+        return until_all_are_done
 
     ways: dict[str, Way] = {
-        ALONE: alone,
+        ALONE: lambda: step(network) if rank == 0 else None,
         APART: lambda: step(network),
         BUCKETS: lambda: step(ddp),
         AFTERWARDS: lambda: step(network, reduced=True),
         REDUCING: lambda: dist.all_reduce(gradients),
     }
-    seconds = interleave(
-        {name: until_all_are_done(way) for name, way in ways.items()}, rounds, time.perf_counter
-    )
+    timed = {name: together(way) for name, way in ways.items()}
+    seconds = interleave(timed, rounds, time.perf_counter)
     dist.destroy_process_group()
     middle = medians(seconds)
     numbers = {

@@ -7,69 +7,42 @@ where there is a GPU, model A with batches of 128 on it by the clock. Ratios are
 step, float32 and NCHW. Each step is also shown as a share of the rate of matrix products, measured
 beside it in the same precision. On a GPU its memory is counted too."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import harness
 import torch
-from harness import CLOCK, DEVICE, DTYPES, SIDE, Way, paper_network, ratios
+from harness import CLOCK, DEVICE, DTYPES, SIDE, Way, ratios
 
 from rectifiers.models.rows import trace
 
 MODEL, BATCH = ("model_a", 128) if DEVICE == "cuda" else ("small14", 8)
-
-
-class Step(NamedTuple):
-    """How a step is computed."""
-
-    bf16: bool = False
-    channels_last: bool = False
-    fused: bool = False
-    compiled: bool = False
-    checkpointed: bool = False
-    in_graphs: bool = False
-
-    def __str__(self) -> str:
-        parts = [
-            "bfloat16" if self.bf16 else "float32",
-            "channels last" if self.channels_last else "NCHW",
-            *["fused SGD"] * self.fused,
-            *["compiled"] * self.compiled,
-            *["CUDA graphs"] * self.in_graphs,
-            *["maps computed again"] * self.checkpointed,
-        ]
-        return ", ".join(parts)
-
-    def on(self, batch: int) -> Way:
-        """Return the step on `batch` images of noise."""
-        memory = torch.channels_last if self.channels_last else torch.contiguous_format
-        network = paper_network(MODEL).to(DEVICE, memory_format=memory)
-        network.activation_checkpointing = self.checkpointed
-        if self.compiled:
-            network.compile(options={"fallback_random": True, "triton.cudagraphs": self.in_graphs})
-        return harness.training_step(
-            network, harness.sgd(network, self.fused), batch, DEVICE, self.bf16
-        )
-
-
-PAPER = Step()
-DEFAULT = Step(channels_last=True, fused=True)  # of trainer=cpu
-STEPS = [
+WORDS = ("channels last", "fused SGD", "compiled", "CUDA graphs", "maps computed again")
+PAPER = "float32, NCHW"
+STEPS = [  # precision and layout, then what of WORDS holds
     PAPER,
-    Step(channels_last=True),
-    Step(fused=True),
-    DEFAULT,
-    Step(fused=True, compiled=True),
-    Step(channels_last=True, fused=True, compiled=True),
-    Step(fused=True, checkpointed=True),
-    Step(bf16=True, fused=True),
-    Step(bf16=True, channels_last=True, fused=True),
+    "float32, channels last",
+    "float32, NCHW, fused SGD",
+    "float32, channels last, fused SGD",  # of trainer=cpu
+    "float32, NCHW, fused SGD, compiled",
+    "float32, channels last, fused SGD, compiled",
+    "float32, NCHW, fused SGD, maps computed again",
+    "bfloat16, NCHW, fused SGD",
+    "bfloat16, channels last, fused SGD",
 ]
-if DEVICE == "cuda":
-    compiled = Step(bf16=True, channels_last=True, fused=True, compiled=True)
-    STEPS += [
-        compiled,
-        Step(*compiled[:-1], in_graphs=True),
-    ]  # the last: fast but for cuDNN's measuring
+if DEVICE == "cuda":  # the last: fast but for cuDNN's measuring
+    STEPS.append("bfloat16, channels last, fused SGD, compiled")
+    STEPS.append("bfloat16, channels last, fused SGD, compiled, CUDA graphs")
+
+
+def step(name: str, batch: int) -> Way:
+    """Return the step of that name on `batch` images of noise."""
+    channels_last, fused, compiled, in_graphs, checkpointed = (word in name for word in WORDS)
+    memory = torch.channels_last if channels_last else torch.contiguous_format
+    network = harness.paper_network(MODEL).to(DEVICE, memory_format=memory)
+    network.activation_checkpointing = checkpointed
+    if compiled:
+        network.compile(options={"fallback_random": True, "triton.cudagraphs": in_graphs})
+    return harness.training_step(network, batch, fused=fused, bf16=name.startswith("bfloat16"))
 
 
 def peak_bytes(way: Way) -> int:
@@ -82,30 +55,21 @@ def peak_bytes(way: Way) -> int:
 
 
 def main(rounds: int, batch: int) -> dict[str, Any]:
-    products = {name: harness.square_product(dtype, SIDE) for name, dtype in DTYPES.items()}
-    steps = {str(step): step.on(batch) for step in STEPS}
+    products = {name: harness.square_product(dtype) for name, dtype in DTYPES.items()}
+    steps = {name: step(name, batch) for name in STEPS}
     seconds = harness.interleave({**steps, **products}, rounds, CLOCK)
     middle = harness.medians(seconds)
     rates = {name: 2 * SIDE**3 / middle[name] for name in products}
-    multiply_adds = sum(
-        shape.multiply_adds for shape in trace(harness.paper_rows(MODEL), channels=3, input_px=224)
-    )
-    larger, peaks = None, {}
-    if DEVICE == "cuda":
-        peaks = {name: peak_bytes(way) for name, way in steps.items()}
-    if DEVICE == "cpu":  # the optimiser's part of a step falls with the batch
-        pair = {str(step): step.on(8 * batch) for step in (PAPER, DEFAULT)}
-        taken = harness.interleave(pair, max(3, rounds // 2), CLOCK)
-        larger = {"batch": 8 * batch, "times_as_fast": ratios(taken, str(PAPER), str(DEFAULT))}
+    shapes = trace(harness.paper_rows(MODEL), channels=3, input_px=224)
+    operations = 6 * batch * sum(shape.multiply_adds for shape in shapes)
+    peaks = {name: peak_bytes(way) for name, way in steps.items()} if DEVICE == "cuda" else {}
     return {
         "model": MODEL,
-        "times_as_fast": {name: ratios(seconds, str(PAPER), name) for name in steps},
+        "times_as_fast": {name: ratios(seconds, PAPER, name) for name in steps},
         "ms_an_image": {name: 1e3 * middle[name] / batch for name in steps},
-        "larger": larger,
         "peak_bytes": peaks,
         "share_of_products": {
-            name: 6 * batch * multiply_adds / middle[name] / rates[name.partition(",")[0]]
-            for name in steps
+            name: operations / middle[name] / rates[name.partition(",")[0]] for name in steps
         },
         "tflops_of_products": {name: rate / 1e12 for name, rate in rates.items()},
     }

@@ -35,7 +35,7 @@ def table(activations, **settings):
     return {row["activation"]: row for row in gains(activations, **options)["rows"]}
 
 
-def test_the_known_gains_and_slopes() -> None:
+def test_gains_and_slopes_equal_known_values() -> None:
     rows = table({str(i): factory for i, factory in enumerate(KNOWN)}, seeds=0, units=8)
     for row, (gain2, slope) in zip(rows.values(), KNOWN.values(), strict=True):
         assert row["forward_gain2"] == pytest.approx(gain2, abs=6e-5)
@@ -48,7 +48,7 @@ def test_the_known_gains_and_slopes() -> None:
 
 
 @pytest.mark.process
-def test_attracting_and_neutral_gains_keep_the_signal_and_repelling_ones_do_not() -> None:
+def test_repelling_gains_alone_lose_the_signal() -> None:
     """20 layers of 128, 3 draws: the predicted spread is 0.38 decades for ReLU, and 0.02 for tanh;
     SiLU's first-order growth is 1.173^19 = 21 times an error of a few percent a layer."""
     rows = table({"relu": A.relu, "tanh": A.tanh, "silu": A.silu}, depth=50, seeds=4)
@@ -62,29 +62,28 @@ def test_attracting_and_neutral_gains_keep_the_signal_and_repelling_ones_do_not(
     assert rows["silu"]["forward"]["mean"] > 2
 
 
-def test_maxouts_gradients_are_counted_with_its_pieces() -> None:
+def test_maxout_gradients_count_its_pieces() -> None:
     """Five layers of 256: what finite width adds has a spread of 0.02 over draws; a piece too many
     is 0.48."""
     row = table({"maxout": partial(A.maxout, pieces=3)}, seeds=8, depth=5, units=256)["maxout"]
     assert row["backward"]["mean"] == pytest.approx(row["predicted_backward"], abs=0.15)
 
 
-def test_an_activation_without_a_gain_has_a_row_without_numbers() -> None:
+def test_activation_without_gain_has_no_numbers() -> None:
     class Step(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return (x > 0).to(x.dtype)
 
     row = table({"step": lambda c: Step()})["step"]
-    assert (row["second"], row["derivative_second"]) == (pytest.approx(0.5), 0.0)
     assert row["forward_gain2"] is row["chi"] is row["forward"] is row["predicted_backward"] is None
 
 
-def test_activations_that_work_in_place_are_measured_alike() -> None:
+def test_in_place_activations_are_measured_alike() -> None:
     options = {"depth": 5, "units": 16, "seed": 0}
     assert chain(lambda c: nn.ReLU(inplace=True), 1.4, **options) == chain(A.relu, 1.4, **options)
 
 
-def test_an_activation_that_raises_is_named_and_the_others_are_measured() -> None:
+def test_failing_activation_is_named_and_others_measured() -> None:
     def unfinished(channels: int) -> nn.Module:
         raise NotImplementedError("to be\nwritten")
 
@@ -98,5 +97,5 @@ def test_an_activation_that_raises_is_named_and_the_others_are_measured() -> Non
         "unfinished": "NotImplementedError: to be written",
         "missing": "activation._target_=nowhere.f cannot be imported",
     }
-    _, *lines = gain.report({**numbers, "asked": {"depth": 3}})
+    _, *lines = gain.report({**numbers, "request": {"depth": 3}})
     assert "unfinished cannot be measured: NotImplementedError: to be written" in lines

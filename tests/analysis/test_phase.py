@@ -23,16 +23,16 @@ def diagram(activation: str) -> dict:
 
 @pytest.mark.process
 @pytest.mark.parametrize("name", ["tanh", "gelu"])
-def test_chi_of_the_diagram_is_that_of_the_fixed_points(name: str) -> None:
+def test_diagram_has_chi_of_the_fixed_points(name: str) -> None:
     numbers, activation = diagram(name), getattr(A, name)(1)
     for row, bias in list(enumerate(numbers["bias_variances"]))[1::2]:
         for column, weight in enumerate(numbers["weight_variances"]):
             q = M.fixed_point(activation, weight_variance=weight, bias_variance=bias)
-            found = numbers["chi"][row][column]
+            chi = numbers["chi"][row][column]
             if math.isinf(q):
-                assert found is None
+                assert chi is None
             else:
-                assert found == pytest.approx(
+                assert chi == pytest.approx(
                     M.chi_1(activation, q, weight_variance=weight), rel=0.02
                 )
 
@@ -57,12 +57,12 @@ def test_he_point_is_on_the_edge_for_rectifiers_alone() -> None:
     assert sigmoid["edge"] is None
 
 
-def test_beyond_he_point_a_rectifier_has_no_fixed_point() -> None:
+def test_rectifier_has_no_fixed_point_beyond_he() -> None:
     numbers = diagram("relu")
     assert numbers["weight_variances"] == pytest.approx([1, 2, 3, 4, 5])
     assert numbers["chi"][1] == [pytest.approx(0.5), None, None, None, None]
 
 
-def test_an_activation_that_is_known_at_one_variance_alone_is_refused() -> None:
+def test_activation_known_at_one_variance_is_refused() -> None:
     with pytest.raises(InputError, match="GLU says its moments for a variance of 1 alone"):
         diagram("glu")

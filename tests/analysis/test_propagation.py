@@ -43,7 +43,7 @@ def signals_of(
     ("activation", "rule"),
     [(A.relu, I.he), (A.relu, I.lecun), (A.prelu, I.he), (A.identity, I.lecun), (A.tanh, I.he)],
 )
-def test_measured_moments_are_the_theorys_within_what_the_width_allows(activation, rule) -> None:
+def test_measured_moments_equal_theory_within_width_effect(activation, rule) -> None:
     """In log space, over 10 seeds. The tolerance is the quantile of FALSE_ALARM of the predicted
     spread, for images that are all alike; those here are not, so that false alarms are rarer.
 
@@ -71,7 +71,7 @@ def test_measured_moments_are_the_theorys_within_what_the_width_allows(activatio
     assert fmean(backs) == pytest.approx(back, abs=allowed)
 
 
-def test_effects_add_up_to_the_whole() -> None:
+def test_effects_sum_to_the_change() -> None:
     rows = [
         {"name": "conv", "repeat": 3, "conv": 6, "kernel": 3, "padding": 1},
         {"name": "pool", "max_pool": 2},
@@ -80,17 +80,17 @@ def test_effects_add_up_to_the_whole() -> None:
         {"name": "out", "linear": "classes"},
     ]
     network, stds, signals = signals_of(rows, A.prelu, I.xavier, 3)
-    found = effects(network.sites(), stds, signals)
-    for (before, own), each in zip(pairwise(signals), found, strict=True):
-        whole = sum(each.values())
-        assert whole == pytest.approx(math.log(own.second / before.second), abs=1e-9)
-    assert found[0]["border"] < -0.05  # padding takes
-    assert found[0]["pooling"] == pytest.approx(0, abs=1e-12)
-    assert found[2]["pooling"] > 0.1  # the maximum adds
-    assert found[2]["border"] > 0  # windows without padding are more often in the middle
+    terms = effects(network.sites(), stds, signals)
+    for (before, layer), term in zip(pairwise(signals), terms, strict=True):
+        change = math.log(layer.second / before.second)
+        assert sum(term.values()) == pytest.approx(change, abs=1e-9)
+    assert terms[0]["border"] < -0.05  # padding takes
+    assert terms[0]["pooling"] == pytest.approx(0, abs=1e-12)
+    assert terms[2]["pooling"] > 0.1  # the maximum adds
+    assert terms[2]["border"] > 0  # windows without padding are more often in the middle
 
 
-def test_a_std_of_001_dies_in_fifty_layers_and_is_still_measured_in_double_precision() -> None:
+def test_vanishing_signal_is_measured_in_double_precision() -> None:
     """256 units: 0.01 ln factor a layer is 256 / 2 * 1e-4 = 0.0128; float32 would call E[y^2] 0
     from layer 24 on."""
     rows = [{"name": "fc", "linear": 256, "repeat": 50}, {"name": "out", "linear": "classes"}]
@@ -101,7 +101,7 @@ def test_a_std_of_001_dies_in_fifty_layers_and_is_still_measured_in_double_preci
     )  # four of its stds for this width
 
 
-def test_zero_weights_let_nothing_arrive_and_the_table_says_so(tmp_path) -> None:
+def test_zero_weights_have_no_logarithm(tmp_path) -> None:
     config = compose_config(
         "model=mlp",
         "init=zeros",
@@ -120,7 +120,7 @@ def test_zero_weights_let_nothing_arrive_and_the_table_says_so(tmp_path) -> None
 
 
 @pytest.mark.process
-def test_vgg_b_from_001_has_the_gradient_of_the_papers_worked_example() -> None:
+def test_vgg_b_gradient_equals_the_papers_example() -> None:
     """Section 2.2: 1 / (5.9 x 4.2^2 x 2.9^2 x 2.1^4) = 1 / 1.7e4 of Eq. 14's, from conv10 to conv2.
 
     An identity, and no statistics: the same draws at another scale have the same signs, and a
@@ -146,7 +146,7 @@ def test_vgg_b_from_001_has_the_gradient_of_the_papers_worked_example() -> None:
 
 
 @pytest.mark.process
-def test_dropout_is_off_and_normalisation_is_that_of_training(tmp_path) -> None:
+def test_dropout_is_off_and_normalisation_trains(tmp_path) -> None:
     network = ("model=small14", "model.width=0.0625", "model.norm=batch", "init.fc_std=null")
     config = compose_config(*network, f"cache_dir={tmp_path}")
     numbers = analyse(config, seeds=2, inputs="data")

@@ -33,7 +33,6 @@ def test_equal_entries_share_a_place() -> None:
     }
     ranks = rank(scores).set_index("entry")
     assert ranks["place"].to_dict() == {"x": 1, "twin": 1, "y": 3}
-    assert ranks["beats"].to_dict() == {"x": 1, "twin": 1, "y": 0}
     assert ranks["improvement"]["y"].value == 0
     assert ranks["improvement"]["x"].value == pytest.approx(0.75)  # half over its twin
     assert (ranks["mean_rank"]["x"].value, ranks["mean_rank"]["y"].value) == (1.5, 3.0)

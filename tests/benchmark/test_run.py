@@ -13,7 +13,6 @@ import yaml
 from benchmark_made_up import PARTS, SMALL, results, run
 from conftest import CONF, compose_config
 from made_up import diverged, epoch, result, training
-from rectifiers.analysis.card import trainability
 from rectifiers.benchmark import card as cards
 from rectifiers.benchmark import definition
 from rectifiers.benchmark import run as running
@@ -217,28 +216,17 @@ def test_card_measures_nothing_twice(tiny_entry: Entry, monkeypatch: pytest.Monk
 
     def measure(name: str, *arguments: object) -> dict[str, object]:
         calls.append(name)
-        if name == "start":
+        if name == "init":
             raise InputError("it has no shortcuts")
         return {"part": name}
 
     monkeypatch.setattr(cards, "DEEP", "tiny")
     monkeypatch.setattr(cards, "_measure", measure)
     parts, failed = cards.measure(tiny_entry)
-    assert parts == {name: {"part": name} for name in ("paper", "trains", "cost")}
-    assert failed == {"start": "it has no shortcuts"}
+    assert parts == {name: {"part": name} for name in ("theory", "cost")}
+    assert failed == {"init": "it has no shortcuts"}
     assert cards.measure(tiny_entry) == (parts, failed)
-    assert calls == ["paper", "start", "trains", "cost", "start"]
-
-
-def test_chains_of_a_card_have_the_depths_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainability, "trainability_section", dict)
-    entry = Entry.of(["activation=mish"])
-    config = entry.config(benchmark().tasks[cards.DEEP])
-    chains = cards._measure("trains", entry, config)
-    assert set(chains) == {*trainability.MAP_DEPTHS, *trainability.RATE_DEPTHS}
-    for depth, chain in chains.items():
-        assert [row.get("repeat", 1) for row in chain.model.as_dict()["rows"]] == [depth - 1, 1]
-        assert task_hash(chain.replaced({"model": config.model.as_dict()})) == task_hash(config)
+    assert calls == ["theory", "init", "cost", "init"]
 
 
 def test_script_writes_entry_card_and_leaderboard(
@@ -251,7 +239,7 @@ def test_script_writes_entry_card_and_leaderboard(
     assert "elu: 7 runs to do, 0 of 7 are complete" in done.stderr
     files = [f"{folder}/elu{suffix}" for suffix in (".json", ".md", ".svg")]
     assert done.stdout.splitlines()[-3:] == files
-    assert "What trains" in done.stdout
+    assert "What it costs" in done.stdout
     assert "](elu.svg)" in (folder / "elu.md").read_text()
     assert call("scripts/benchmark.py", "check", *options).returncode == 0
     assert call("scripts/benchmark.py", "leaderboard", *options).returncode == 0

@@ -1,2 +1,83 @@
-"""What theory says of signals, gains and information, and what is measured: functions from networks
-to numbers."""
+"""Analyses, a module each: what theory says of signals and gains, and what is measured.
+
+A module has `analyse(config, **settings)`, which returns numbers as plain JSON types; `report`,
+which returns tables and lines for the terminal; and `plot`, which returns a figure. The settings
+stand here because the help needs them without torch."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import Field
+
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.ranges import Range
+from rectifiers.runtime.schema import Section, Words, checked, keys
+
+Networks = Annotated[int, Range(ge=1, le=1000)]
+Slope = Annotated[float, Range(ge=-10, le=10)]
+Components = Annotated[int, Range(ge=1, le=4096)]
+
+
+class Propagation(Section):
+    seeds: Networks = Field(5, description="networks, each with images of its own")
+    inputs: Literal["data", "gaussian"] = Field(
+        "data", description="preprocessed training images, or N(0, 1)"
+    )
+
+
+class Gain(Section):
+    seeds: Networks = Field(5, description="networks per activation")
+    depth: Annotated[int, Range(ge=2, le=1000)] = Field(50, description="layers")
+    beside: Annotated[tuple[str, ...] | None, Words("a list such as [relu,prelu]")] = Field(
+        None, description="what it is compared with, by name; null: all of conf/activation"
+    )
+
+
+class Fisher(Section):
+    seeds: Annotated[int, Range(ge=2, le=1000)] = Field(5, description="runs per arm")
+    slopes: Annotated[tuple[Slope, ...], Words("a list such as [0,0.1,0.5]")] = Field(
+        (0.0, 0.01, 0.1, 0.25, 0.5), min_length=1, description="0: ReLU; fixed: LReLU, and PReLU"
+    )
+    snapshots: Annotated[int, Range(ge=1, le=50)] = Field(
+        3, description="along the training, its start and its end included; 1: the start alone"
+    )
+
+
+class Preprocessing(Section):
+    components: Annotated[tuple[Components, ...], Words("a list such as [1,4,16]")] = Field(
+        (1, 4, 16, 64), min_length=1, description="from which images are rebuilt"
+    )
+
+
+SETTINGS: Mapping[str, type[Section]] = {
+    "propagation": Propagation,
+    "gain": Gain,
+    "phase": Section,
+    "histograms": Section,
+    "responses": Section,
+    "fisher": Fisher,
+    "preprocessing": Preprocessing,
+}
+
+
+def split(name: str, arguments: list[str]) -> tuple[Section, list[str]]:
+    """Return (the settings of analysis `name` with `arguments` put in, the arguments that are the
+    run's).
+
+    Raises:
+        InputError: for an analysis that is not known, or a value that cannot be used.
+    """
+    if name not in SETTINGS:
+        raise InputError(f"{name} is no analysis; choose one of: {', '.join(SETTINGS)}")
+    settings, rest = {}, []
+    for argument in arguments:
+        key, _, text = argument.partition("=")
+        if key not in keys(SETTINGS[name]):
+            rest.append(argument)
+            continue
+        try:
+            settings[key] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            settings[key] = text
+    return checked(SETTINGS[name], settings), rest

@@ -9,10 +9,13 @@ from matplotlib.figure import Figure
 from rich.table import Table
 from torch import Tensor
 
-from rectifiers.analysis import plots
-from rectifiers.analysis.histograms import log_spaced
-from rectifiers.analysis.setup import AnalysisSetup, mean_and_interval, observe_training
-from rectifiers.analysis.tables import interval, table
+from rectifiers.analysis import output
+from rectifiers.analysis.setup import (
+    AnalysisSetup,
+    log_spaced,
+    mean_and_interval,
+    observe_training,
+)
 from rectifiers.models.network import Network
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import stderr
@@ -31,22 +34,17 @@ SHOWN = {  # of the measures
     "effective_rank": "effective rank / weights",
     "natural_angle": "gradient to natural gradient, degrees",
 }
+Runs = list[dict[str, float]]  # the measures of every seed's network
 
 
 def arms(slopes: Sequence[float]) -> dict[str, dict[str, Any]]:
     """Return each arm's activation: fixed slopes, and PReLU's learned ones."""
-    target = "rectifiers.activations."
-    fixed = {
-        "ReLU" if slope == 0 else f"fixed {slope:g}": {
-            "_target_": f"{target}leaky_relu",
-            "slope": float(slope),
-        }
-        for slope in slopes
-    }
-    return {
-        **fixed,
-        f"PReLU from {LEARNED:g}": {"_target_": f"{target}prelu", "initial_slope": LEARNED},
-    }
+    target, activations = "rectifiers.activations.", {}
+    for slope in slopes:
+        name = f"fixed {slope:g}" if slope else "ReLU"
+        activations[name] = {"_target_": f"{target}leaky_relu", "slope": float(slope)}
+    prelu = {"_target_": f"{target}prelu", "initial_slope": LEARNED}
+    return {**activations, f"PReLU from {LEARNED:g}": prelu}
 
 
 def ideal(slope: float) -> float:
@@ -59,53 +57,39 @@ def analyse(
     config: RunConfig, *, slopes: Sequence[float], seeds: int, snapshots: int
 ) -> dict[str, Any]:
     """Return for every arm and step each measure's mean over seeds with its interval, and its
-    difference from the first arm, paired by seed; and the eigenvalues of the first seed.
+    difference from the first arm, paired by seed; and the eigenvalues of one seed.
 
     Raises:
         InputError: where the network has not two layers, or is too large.
     """
     first = AnalysisSetup(config)
     check_two_layers(first.network(config.seed)[0])
-    steps = log_spaced(first.steps, snapshots)
-    activations = arms(slopes)
-    measured: dict[str, dict[int, list[dict[str, float]]]] = {name: {} for name in activations}
-    spectra: dict[str, dict[int, list[float]]] = {name: {} for name in activations}
+    steps, activations = log_spaced(first.steps, snapshots), arms(slopes)
+    base: dict[int, Runs] = {}
+    rows: list[dict[str, Any]] = []
     for i, (name, activation) in enumerate(activations.items()):
-        for j, seed in enumerate(range(config.seed, config.seed + seeds)):
+        measured: dict[int, Runs] = {}
+        spectra: dict[int, list[float]] = {}
+        for j, seed in enumerate(range(config.seed, config.seed + seeds), 1):
             arm = config.replaced({"seed": seed, "activation": activation})
             for step, network, x, labels in _networks(arm, steps):
                 measures, eigenvalues = measure(network, x, labels)
-                measured[name].setdefault(step, []).append(measures)
-                if j == 0:
-                    spectra[name][step] = eigenvalues.tolist()
-            stderr.print(
-                f"network {i * seeds + j + 1} of {len(activations) * seeds}", highlight=False
-            )
-    base = next(iter(measured))
-    return {
-        "weights": len(spectra[base][0]),
-        "arms": [
-            {
-                "arm": name,
-                "ideal": ideal(activation.get("slope", LEARNED)),
-                "steps": [
-                    {
-                        "step": step,
-                        "measures": {key: _mean([run[key] for run in runs]) for key in MEASURES},
-                        "against_first": None
-                        if name == base
-                        else {
-                            key: _paired(runs, measured[base].get(step, []), key)
-                            for key in MEASURES
-                        },
-                        "eigenvalues": spectra[name].get(step),
-                    }
-                    for step, runs in sorted(measured[name].items())
-                ],
-            }
-            for name, activation in activations.items()
-        ],
-    }
+                measured.setdefault(step, []).append(measures)
+                spectra.setdefault(step, eigenvalues.tolist())
+            count = f"network {i * seeds + j} of {len(activations) * seeds}"
+            stderr.print(count, highlight=False)
+        snapshots_of_arm = []
+        for step, runs in sorted(measured.items()):
+            differences = None
+            if i > 0:
+                differences = {key: _paired(runs, base.get(step, []), key) for key in MEASURES}
+            means = {key: _mean(runs, key) for key in MEASURES}
+            row = {"step": step, "measures": means, "against_first": differences}
+            snapshots_of_arm.append(row | {"eigenvalues": spectra[step]})
+        base = base or measured
+        ideal_mass = ideal(activation.get("slope", LEARNED))
+        rows.append({"arm": name, "ideal": ideal_mass, "steps": snapshots_of_arm})
+    return {"weights": len(rows[0]["steps"][0]["eigenvalues"]), "arms": rows}
 
 
 def _networks(
@@ -126,39 +110,33 @@ def _networks(
         yield step, network, x, labels
 
 
-def _mean(values: Sequence[float]) -> dict[str, Any] | None:
-    kept = [value for value in values if math.isfinite(value)]
-    return mean_and_interval(kept) if kept else None
+def _mean(runs: Runs, key: str) -> dict[str, Any] | None:
+    values = [run[key] for run in runs if math.isfinite(run[key])]
+    return mean_and_interval(values) if values else None
 
 
-def _paired(
-    own: Sequence[dict[str, float]], base: Sequence[dict[str, float]], key: str
-) -> dict[str, Any] | None:
-    """The mean difference over seeds; None where an arm has lost some."""
-    return (
-        _mean([a[key] - b[key] for a, b in zip(own, base, strict=True)])
-        if len(own) == len(base)
-        else None
-    )
+def _paired(runs: Runs, base: Runs, key: str) -> dict[str, Any] | None:
+    """Return the mean difference over seeds; None where an arm has lost some."""
+    if len(runs) != len(base):
+        return None
+    pairs = zip(runs, base, strict=True)
+    return _mean([{key: run[key] - other[key]} for run, other in pairs], key)
 
 
 def report(numbers: dict[str, Any]) -> list[Table]:
     """Return every measure by arm, a table per step, with the difference from the first arm, by
     seed. An arm that diverged has no column."""
-    difference, ideal = "hidden units, minus the first arm's", "hidden units, were they independent"
-    labels = (*SHOWN.values(), difference, ideal)
+    columns = {label: f"measures.{key}" for key, label in SHOWN.items()}
+    columns["hidden units, minus the first arm's"] = "against_first.output_units"
     tables = []
     for step in _steps(numbers):
-        rows: list[dict[str, Any]] = [{"": label} for label in labels]
+        rows = [{"": label} for label in (*columns, "hidden units, were they independent")]
         for arm in numbers["arms"]:
-            for measured in arm["steps"]:
-                if measured["step"] == step:
-                    means = [measured["measures"][key] for key in SHOWN]
-                    means.append((measured["against_first"] or {}).get("output_units"))
-                    values = [*map(interval, means), arm["ideal"]]
-                    for row, value in zip(rows, values, strict=True):
-                        row[arm["arm"]] = value
-        tables.append(table(f"step {step}: mean ± half of the 95 % interval", rows))
+            for snapshot in (row for row in arm["steps"] if row["step"] == step):
+                values = [output.lookup(snapshot, key) for key in columns.values()]
+                for row, value in zip(rows, [*values, arm["ideal"]], strict=True):
+                    row[arm["arm"]] = value
+        tables.append(output.table(f"step {step}: mean ± half of the 95 % interval", rows))
     return tables
 
 
@@ -167,19 +145,17 @@ def plot(numbers: dict[str, Any]) -> Figure:
     arms, steps = numbers["arms"], _steps(numbers)
     names, places = [arm["arm"] for arm in arms], range(len(arms))
     title = f"Fisher information of {numbers['weights']} weights; means and 95 %"
-    figure = plots.new_figure(12.0, 6.2, title)
+    figure = output.new_figure(12.0, 6.2, title)
+    by_arm = [{row["step"]: row["measures"] for row in arm["steps"]} for arm in arms]
     for axes, (key, name) in zip(figure.subplots(2, 4).flat, SHOWN.items(), strict=True):
         for i, step in enumerate(steps):
-            means = []
-            for arm in arms:
-                measured = {other["step"]: other["measures"] for other in arm["steps"]}
-                means.append(measured[step][key] if step in measured else None)
+            means = [measures[step][key] if step in measures else None for measures in by_arm]
             shifted = [place + (i - (len(steps) - 1) / 2) * 0.2 for place in places]
-            color = plots.shade(i, max(2, len(steps)))
-            plots.draw_intervals(axes, shifted, means, color=color, label=f"step {step}")
+            color = output.shade(i, max(2, len(steps)))
+            output.draw_intervals(axes, shifted, means, color=color, label=f"step {step}")
         if key == "output_units":
-            ideal = plots.column(arms, "ideal")
-            axes.plot(places, ideal, "_", ms=16, color=plots.MAPS, label="independent units")
+            ideal = output.column(arms, "ideal")
+            axes.plot(places, ideal, "_", ms=16, color=output.MAPS, label="independent units")
         axes.set_title(name, fontsize=9)
         axes.grid(axis="y", alpha=0.3)
         axes.set_xticks(places, names, rotation=60, fontsize=7, ha="right")

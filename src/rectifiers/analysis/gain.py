@@ -3,9 +3,8 @@ beside it."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from statistics import stdev
 from typing import Any
 
 import torch
@@ -15,12 +14,10 @@ from rich.table import Table
 from torch import nn
 
 from rectifiers.activations import moments
-from rectifiers.analysis import plots
+from rectifiers.analysis import output
 from rectifiers.analysis.setup import generator, mean_and_interval
-from rectifiers.analysis.tables import table
 from rectifiers.nonlinearities import pieces
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.record import finite
 from rectifiers.runs.sections import Target
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
@@ -31,7 +28,7 @@ from rectifiers.training.functions import import_function
 
 Factory = Callable[[int], nn.Module]
 UNITS, IMAGES = 256, 64  # of a chain that is measured, and its Gaussian inputs
-STABILITY = {"attracts": "#3a7d44", "neutral": plots.THEORY, "repels": plots.MAPS}
+STABILITY = {"attracts": "#3a7d44", "neutral": output.THEORY, "repels": output.MAPS}
 
 
 def analyse(
@@ -43,47 +40,39 @@ def analyse(
     Raises:
         InputError: where `beside` names one that is not there.
     """
-    chosen = config.activation
-    import_function("activation", chosen)  # what was asked for has to work, and the others may not
-    files = sorted((CONF / "activation").glob("*.yaml"))
-    if unknown := sorted({*(beside or ())} - {path.stem for path in files}):
+    import_function("activation", config.activation)  # this one has to work; the others may fail
+    chosen = config.activation.as_dict()
+    paths = sorted((CONF / "activation").glob("*.yaml"))
+    if unknown := sorted({*(beside or ())} - {path.stem for path in paths}):
         raise InputError(
             f"beside has {', '.join(unknown)}; give names from: "
-            f"{', '.join(path.stem for path in files)}"
+            f"{', '.join(path.stem for path in paths)}"
         )
-    known = {path.stem: _settings(path) for path in files}
+    settings = {path.stem: _settings(path) for path in paths}
     if beside is not None:
-        known = {
-            name: settings
-            for name, settings in known.items()
-            if name in beside or settings == chosen.as_dict()
-        }
-    if chosen.as_dict() not in known.values():
-        known[f"{chosen.target.rpartition('.')[2]} (yours)"] = chosen.as_dict()
-    # Late, so that an activation that cannot be made, or whose file is not finished, fails by
-    # itself.
-    factories = {
-        name: lambda n, settings=settings: _activation(settings, depth)(n)
-        for name, settings in known.items()
-    }
+        settings = {name: s for name, s in settings.items() if name in beside or s == chosen}
+    if chosen not in settings.values():
+        settings[f"{config.activation.target.rpartition('.')[2]} (yours)"] = chosen
+    factories = {name: partial(_activation, s, depth) for name, s in settings.items()}
     return gains(factories, seeds=seeds, depth=depth)
 
 
 def _settings(path: Path) -> Any:
-    """What a file of conf/activation holds; None where it cannot be read."""
-    with suppress(OSError, ValueError, yaml.YAMLError):
+    """Return what a file of conf/activation holds; None where it cannot be read."""
+    try:
         return yaml.safe_load(path.read_text())
-    return None
+    except (OSError, ValueError, yaml.YAMLError):
+        return None
 
 
-def _activation(settings: Any, depth: int) -> Factory:
+def _activation(settings: Any, depth: int, units: int) -> nn.Module:
+    """Return the activation of a file's settings, which may be unfinished."""
     if not isinstance(settings, dict):
         raise InputError(
             "its file holds no settings; write `_target_: <the dotted name of a function>`"
         )
-    return import_function(
-        "activation", checked(Target, settings, "activation.").at_depth(depth - 1)
-    )
+    target = checked(Target, settings, "activation.").at_depth(depth - 1)
+    return import_function("activation", target)(units)
 
 
 def gains(
@@ -114,40 +103,34 @@ def gains(
 
 def _row(factory: Factory, seeds: int, depth: int, units: int) -> dict[str, Any]:
     activation = factory(units)
-    known, fate = moments(activation), stability(activation, depth, units=units)
-    ends = [
-        chain(factory, fate.gain, depth=depth, units=units, seed=seed)
-        for seed in range(seeds)
-        if fate.gain
-    ]
+    unit, fate = moments(activation), stability(activation, depth, units=units)
+    forward: list[float | None] = []
+    backward: list[float | None] = []
+    for seed in range(seeds if fate.gain else 0):
+        signal, gradient = chain(factory, fate.gain or 1.0, depth=depth, units=units, seed=seed)
+        forward.append(signal)
+        backward.append(gradient)
     return {
-        "second": finite(known.second),
-        "derivative_second": finite(known.derivative_second),
-        "forward_gain2": fate.gain and 1 / known.second,
-        "backward_gain2": fate.gain and 1 / known.derivative_second,
+        "forward_gain2": fate.gain and 1 / unit.second,
+        "backward_gain2": fate.gain and 1 / unit.derivative_second,
         "chi": fate.chi,
         "map_slope": fate.map_slope,
         "fixed_point": fate.fixed_point,
-        "error_growth": fate.error_growth,
-        "fluctuation": fate.fluctuation,
         "predicted_drift": fate.width and fate.width.drift / math.log(10),
         "predicted_spread": fate.width and fate.width.spread / math.log(10),
         "predicted_backward": fate.chi
         and (depth - 1) * math.log10(fate.chi) - math.log10(pieces(activation)),
-        "forward": _summary([forward for forward, _ in ends]),
-        "backward": _summary([backward for _, backward in ends]),
+        "forward": _summary(forward),
+        "backward": _summary(backward),
     }
 
 
 def _summary(values: list[float | None]) -> dict[str, Any] | None:
-    kept = [value for value in values if value is not None]
-    if not kept or len(kept) < len(values):
+    """Return mean and interval over draws; None where a draw has no logarithm."""
+    draws = [value for value in values if value is not None]
+    if not draws or len(draws) < len(values):
         return None
-    return {
-        **mean_and_interval(kept),
-        "spread": stdev(kept) if len(kept) > 1 else None,
-        "values": kept,
-    }
+    return {**mean_and_interval(draws), "values": draws}
 
 
 def chain(
@@ -175,41 +158,40 @@ def chain(
         first_gradient = torch.autograd.grad(last, responses[0], last_gradient)[0]
     forward = float(last.detach().square().mean())
     backward = float(first_gradient.square().mean() / last_gradient.square().mean())
-    return tuple(math.log10(e) if 0 < e < math.inf else None for e in (forward, backward))  # type: ignore[return-value]
+    return _log10(forward), _log10(backward)
+
+
+def _log10(value: float) -> float | None:
+    return math.log10(value) if 0 < value < math.inf else None
 
 
 def report(numbers: dict[str, Any]) -> list[Table | str]:
     """Return a line per activation, and those that repel or cannot be used."""
-    rows = []
-    for row in numbers["rows"]:
-        forward, backward = row["forward"], row["backward"]
-        drift = row["predicted_drift"]
-        rows.append(
-            {
-                "activation": row["activation"],
-                "1/E[f²]": row["forward_gain2"],
-                "1/E[f'²]": row["backward_gain2"],
-                "χ": row["chi"],
-                "map slope": row["map_slope"],
-                "fixed point": row["fixed_point"],
-                "E[y²] predicted": None if drift is None else (drift, row["predicted_spread"]),
-                "E[y²]": forward and (forward["mean"], forward["spread"]),
-                "E[Δy²] predicted": row["predicted_backward"],
-                "E[Δy²]": backward and (backward["mean"], backward["spread"]),
-            }
-        )
+    columns = {
+        "activation": "activation",
+        "1/E[f²]": "forward_gain2",
+        "1/E[f'²]": "backward_gain2",
+        "χ": "chi",
+        "map slope": "map_slope",
+        "fixed point": "fixed_point",
+        "E[y²] predicted": "predicted_drift",
+        "std over draws": "predicted_spread",
+        "E[y²]": "forward",
+        "E[Δy²] predicted": "predicted_backward",
+        "E[Δy²]": "backward",
+    }
     title = (
-        f"gains; and log10 of what {numbers['asked']['depth']} layers with 1/E[f²] make of a "
-        "signal, mean ± std over draws"
+        f"gains; and log10 of what {numbers['request']['depth']} layers with 1/E[f²] make of a "
+        "signal, mean ± half of the 95 % interval over draws"
     )
-    repelling = [row["activation"] for row in rows if row["fixed point"] == "repels"]
     lines = [f"{name} cannot be measured: {error}" for name, error in numbers["failed"].items()]
-    if repelling:
+    rows = numbers["rows"]
+    if repelling := [row["activation"] for row in rows if row["fixed_point"] == "repels"]:
         lines.append(
             f"the fixed point repels, so deep plain networks leave it: {', '.join(repelling)}; "
             "use few layers, normalisation, or a rectifier"
         )
-    return [table(title, rows), *lines]
+    return [output.table(title, rows, columns), *lines]
 
 
 def plot(numbers: dict[str, Any]) -> Figure:
@@ -218,27 +200,27 @@ def plot(numbers: dict[str, Any]) -> Figure:
     rows = [row for row in numbers["rows"] if row["forward_gain2"] is not None]
     rows.sort(key=lambda row: row["map_slope"])
     places = range(len(rows))
-    figure = plots.new_figure(10.5, 0.32 * len(rows) + 1.6)
-    slopes, forward, backward = figure.subplots(1, 3, sharey=True)
+    figure = output.new_figure(10.5, 0.32 * len(rows) + 1.6)
+    figure.suptitle("dots: draws; bars: predicted, ± 2 std for the width", fontsize=10)
+    slopes, *signals = figure.subplots(1, 3, sharey=True)
     colors = [STABILITY[row["fixed_point"]] for row in rows]
-    slopes.barh(places, plots.column(rows, "map_slope"), color=colors)
+    slopes.barh(places, output.column(rows, "map_slope"), color=colors)
     slopes.axvline(1, color="black", lw=0.8)
     slopes.set(xlabel="slope of the variance map: above 1 it repels")
     slopes.set_yticks(places, [row["activation"] for row in rows])
-    response = f"log10 E[y²] after {numbers['asked']['depth']} layers"
-    for axes, moment, predicted, label in (
-        (forward, "forward", "predicted_drift", response),
-        (backward, "backward", "predicted_backward", "log10 E[Δy²] at the first, last = 1"),
-    ):
+    response = f"log10 E[y²] after {numbers['request']['depth']} layers"
+    parts = (
+        ("forward", "predicted_drift", response),
+        ("backward", "predicted_backward", "log10 E[Δy²] at the first, last = 1"),
+    )
+    spreads = [2 * (row["predicted_spread"] or 0) for row in rows]
+    style: dict[str, Any] = {"fmt": "|", "ms": 10, "color": output.THEORY, "capsize": 3}
+    for axes, (moment, predicted, label) in zip(signals, parts, strict=True):
         for place, row in zip(places, rows, strict=True):
             values = row[moment]["values"] if row[moment] else []
-            axes.plot(values, [place] * len(values), "o", ms=4, color=plots.MEASURED, alpha=0.6)
-        predictions = plots.column(rows, predicted)
-        spreads = [2 * (row["predicted_spread"] or 0) for row in rows]
+            axes.plot(values, [place] * len(values), "o", ms=4, color=output.MEASURED, alpha=0.6)
         xerr = spreads if moment == "forward" else None
-        style: dict[str, Any] = {"fmt": "|", "ms": 10, "color": plots.THEORY, "capsize": 3}
-        axes.errorbar(predictions, places, xerr=xerr, **style)
+        axes.errorbar(output.column(rows, predicted), places, xerr=xerr, **style)
         axes.axvline(0, color="black", lw=0.8)
-        plots.label_axes(axes, grid="x", xlabel=label)
-    figure.suptitle("dots: draws; bars: predicted, ± 2 std for the width", fontsize=10)
+        output.label_axes(axes, grid="x", xlabel=label)
     return figure

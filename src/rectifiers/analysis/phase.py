@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from rich.table import Table
-from torch import nn
 
 from rectifiers.activations import describe, gain
-from rectifiers.analysis import plots
-from rectifiers.analysis.tables import table
+from rectifiers.analysis import output
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import finite
 from rectifiers.runtime.console import progress_bar
@@ -36,12 +34,10 @@ def analyse(config: RunConfig) -> dict[str, Any]:
     He's point is.
 
     chi: rows by bias variance, columns by weight variance; None where the variance grows for ever,
-    and its limit for
-    small responses where they vanish. edge: (weight variance, bias variance, q) by growing q, as
-    far as the diagram
-    goes. he: its weight variance 1 / E[f^2], the slopes of both maps at q = 1 there, the depth
-    scales, and the (weight, bias) variance of the edge at the same q, None where that of the biases
-    would be negative.
+    and its limit for small responses where they vanish. edge: (weight variance, bias variance, q)
+    by growing q, as far as the diagram goes. he: its weight variance 1 / E[f^2], the slopes of both
+    maps at q = 1 there, the depth scales, and the (weight, bias) variance of the edge at the same
+    q, None where that of the biases would be negative.
 
     Raises:
         InputError: for an activation that has no gain, or none of whose moments but those for q = 1
@@ -61,14 +57,23 @@ def analyse(config: RunConfig) -> dict[str, Any]:
                 edge.append([*point, float(q)])
             advance(1)
     maps = np.array(second), np.array(derivative)
-    chi = [[finite(_chi(*maps, weight, bias)) for weight in weights] for bias in biases]
+    chi = chi_1(activation, 1.0, weight_variance=he)
+    scales = depth_scales(activation, 1.0, weight_variance=he)
     return {
         "activation": describe(activation),
         "weight_variances": weights.tolist(),
         "bias_variances": biases.tolist(),
-        "chi": chi,
+        "chi": [[finite(_chi(*maps, weight, bias)) for weight in weights] for bias in biases],
         "edge": edge,
-        "he": _he(activation, he),
+        "he": {
+            "weight_variance": he,
+            "chi_1": chi,
+            "phase": phase(chi),
+            "variance_slope": variance_slope(activation, 1.0, weight_variance=he),
+            "variance_scale": finite(scales.variance),
+            "correlation_scale": finite(scales.correlation),
+            "edge": edge_of_chaos(activation, 1.0),
+        },
     }
 
 
@@ -78,31 +83,14 @@ def _chi(second: np.ndarray, derivative: np.ndarray, weight: float, bias: float)
     excess = weight * second + bias - VARIANCES
     if abs(excess[START]) < 1e-9:
         return float(weight * derivative[START])
-    step = 1 if excess[START] > 0 else -1
-    beyond = [
-        i
-        for i in range(START, len(VARIANCES) if step > 0 else -1, step)
-        if excess[i] * excess[START] <= 0
-    ]
-    if not beyond:
-        return math.inf if step > 0 else float(weight * derivative[0])
-    i, before = beyond[0], beyond[0] - step
+    grows = excess[START] > 0
+    places = range(START, len(VARIANCES)) if grows else range(START, -1, -1)
+    i = next((i for i in places if excess[i] * excess[START] <= 0), None)
+    if i is None:
+        return math.inf if grows else float(weight * derivative[0])
+    before = i - 1 if grows else i + 1
     share = excess[before] / (excess[before] - excess[i])
     return float(weight * (derivative[before] + share * (derivative[i] - derivative[before])))
-
-
-def _he(activation: nn.Module, weight_variance: float) -> dict[str, Any]:
-    chi = chi_1(activation, 1.0, weight_variance=weight_variance)
-    scales = depth_scales(activation, 1.0, weight_variance=weight_variance)
-    return {
-        "weight_variance": weight_variance,
-        "chi_1": chi,
-        "phase": phase(chi),
-        "variance_slope": variance_slope(activation, 1.0, weight_variance=weight_variance),
-        "variance_scale": finite(scales.variance),
-        "correlation_scale": finite(scales.correlation),
-        "edge": edge_of_chaos(activation, 1.0),
-    }
 
 
 def report(numbers: dict[str, Any]) -> list[Table]:
@@ -121,13 +109,13 @@ def report(numbers: dict[str, Any]) -> list[Table]:
     }
     rows = [{"": name, "value": value} for name, value in values.items()]
     title = f"{numbers['activation']}: He's point (biases 0, E[y²] = 1) is {he['phase']}"
-    return [table(title, rows)]
+    return [output.table(title, rows)]
 
 
 def plot(numbers: dict[str, Any]) -> Figure:
     """Draw chi_1 over weight and bias variance, the edge of chaos and He's point."""
     weights, biases, he = numbers["weight_variances"], numbers["bias_variances"], numbers["he"]
-    figure = plots.new_figure(6.6, 4.6)
+    figure = output.new_figure(6.6, 4.6)
     axes = figure.subplots()
     chi = np.array(numbers["chi"], dtype=float)  # None: NaN, drawn as the grey behind
     style: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -0.5, "vmax": 0.5, "shading": "nearest"}
@@ -137,9 +125,9 @@ def plot(numbers: dict[str, Any]) -> Figure:
     if numbers["edge"]:
         edge = np.array(numbers["edge"])
         axes.plot(edge[:, 0], edge[:, 1], ".-", ms=3, color="black", label="edge of chaos, χ₁ = 1")
-    mark: dict[str, Any] = {"ms": 14, "color": plots.MAPS, "mec": "black", "clip_on": False}
+    mark: dict[str, Any] = {"ms": 14, "color": output.MAPS, "mec": "black", "clip_on": False}
     label = f"He's point, χ₁ = {he['chi_1']:.3f}"
     axes.plot([he["weight_variance"]], [0], "*", label=label, **mark)
     axes.set_title(f"{numbers['activation']}; grey: the signal grows for ever", fontsize=8)
-    plots.label_axes(axes, grid="both", xlabel="n Var[w]", ylabel="Var[b]")
+    output.label_axes(axes, grid="both", xlabel="n Var[w]", ylabel="Var[b]")
     return figure

@@ -10,9 +10,8 @@ from rich.table import Table
 from torch import Tensor
 from torchvision.utils import make_grid
 
-from rectifiers.analysis import plots
+from rectifiers.analysis import output
 from rectifiers.analysis.setup import AnalysisSetup
-from rectifiers.analysis.tables import table
 from rectifiers.data.preprocess import COVARIANCE_LIMIT, PixelMoments, eigenbasis
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import progress_bar
@@ -34,20 +33,8 @@ def analyse(config: RunConfig, *, components: Sequence[int]) -> dict[str, Any]:
         InputError: where an image has too many numbers for a covariance, or fewer than a k.
     """
     setup = AnalysisSetup(config)
-    side = config.data.crop_px
-    size = setup.source.channels * side**2
-    if size > COVARIANCE_LIMIT:
-        raise InputError(
-            f"preprocessing needs the covariance of {size:,} numbers per image, and the limit "
-            f"is {COVARIANCE_LIMIT:,}; "
-            f"data={setup.source.name} at data.crop_px={side} is too large: lower data.crop_px "
-            "and data.resize_px"
-        )
-    for k in components:
-        if k > size:
-            raise InputError(
-                f"components={k} is more than the {size} numbers of an image; give {size} or fewer"
-            )
+    size = setup.source.channels * config.data.crop_px**2
+    _check_size(setup, size, components)
     with progress_bar("reading twice", 2 * len(setup.source.train.labels)) as advance:
 
         def batches() -> Iterator[Tensor]:  # read once for the mean, and once for the covariance
@@ -57,37 +44,47 @@ def analyse(config: RunConfig, *, components: Sequence[int]) -> dict[str, Any]:
 
         moments = PixelMoments(batches)
         eigenvalues, rows = eigenbasis(moments)
-    pictures, _ = setup.images(IMAGES, config.seed)
-    originals = pictures.double() / PixelMoments.WHITE
+    images, _ = setup.images(IMAGES, config.seed)
+    originals = images.double() / PixelMoments.WHITE
     coordinates = (originals - moments.mean).flatten(1) @ rows.T
-    rebuilt = {
-        k: (coordinates[:, :k] @ rows[:k]).view_as(originals) + moments.mean for k in components
+    pictures = {
+        "mean": moments.mean[None],
+        "originals": originals,
+        "components": rows[:COMPONENTS].view(-1, *moments.mean.shape),
     }
-    explained = eigenvalues.cumsum(0) / eigenvalues.sum()
+    error = {}
+    for k in components:
+        rebuilt = (coordinates[:, :k] @ rows[:k]).view_as(originals) + moments.mean
+        pictures[f"from_{k}"] = rebuilt
+        error[str(k)] = float((rebuilt - originals).square().mean().sqrt())
+    for name, epsilon in EPSILONS.items():
+        white = whitened(coordinates, eigenvalues, rows, epsilon)
+        pictures[f"{name}_whitened"] = white.view_as(originals)
+    shares = eigenvalues.cumsum(0) / eigenvalues.sum()
     return {
         "dimensions": size,
         "training_images": moments.count,
         "eigenvalues": eigenvalues.tolist(),
         "explained": {str(k): float(eigenvalues[:k].sum() / eigenvalues.sum()) for k in components},
-        "error": {
-            str(k): float((images - originals).square().mean().sqrt())
-            for k, images in rebuilt.items()
-        },
+        "error": error,
         "largest_over_mean": float(eigenvalues[0] / eigenvalues.mean()),
-        "components_for_99_pct": int((explained < 0.99).sum()) + 1,
-        "pictures": {
-            "mean": moments.mean[None],
-            "originals": originals,
-            "components": rows[:COMPONENTS].view(-1, *moments.mean.shape),
-            **{f"from_{k}": images for k, images in rebuilt.items()},
-            **{
-                f"{name}_whitened": whitened(coordinates, eigenvalues, rows, epsilon).view_as(
-                    originals
-                )
-                for name, epsilon in EPSILONS.items()
-            },
-        },
+        "components_for_99_pct": int((shares < 0.99).sum()) + 1,
+        "pictures": pictures,
     }
+
+
+def _check_size(setup: AnalysisSetup, size: int, components: Sequence[int]) -> None:
+    if size > COVARIANCE_LIMIT:
+        raise InputError(
+            f"preprocessing needs the covariance of {size:,} numbers per image, and the limit "
+            f"is {COVARIANCE_LIMIT:,}; data={setup.source.name} at "
+            f"data.crop_px={setup.config.data.crop_px} is too large: lower data.crop_px and "
+            "data.resize_px"
+        )
+    if (k := max(components)) > size:
+        raise InputError(
+            f"components={k} is more than the {size} numbers of an image; give {size} or fewer"
+        )
 
 
 def whitened(coordinates: Tensor, eigenvalues: Tensor, rows: Tensor, epsilon: float) -> Tensor:
@@ -110,7 +107,7 @@ def report(numbers: dict[str, Any]) -> list[Table | str]:
         f"99 % of the variance is in {numbers['components_for_99_pct']} components; the largest "
         f"variance is {numbers['largest_over_mean']:.1f} times the mean of all"
     )
-    return [table(title, rows), text]
+    return [output.table(title, rows), text]
 
 
 def plot(numbers: dict[str, Any]) -> Figure:
@@ -124,7 +121,7 @@ def plot(numbers: dict[str, Any]) -> Figure:
         titles[f"{name}_whitened"] = f"whitened, ε = {epsilon:g}"
     across = min(3, len(titles))
     down = math.ceil(len(titles) / across)
-    figure = plots.new_figure(3.2 * across, 3.4 * down, numbers["asked"]["data"])
+    figure = output.new_figure(3.2 * across, 3.4 * down, numbers["request"]["data"])
     for axes in figure.subplots(down, across, squeeze=False).flat:
         axes.set_axis_off()
     for axes, (name, title) in zip(figure.axes, titles.items(), strict=False):

@@ -9,11 +9,10 @@ from matplotlib.figure import Figure
 from rich.table import Table
 from torch import Tensor
 
-from rectifiers.analysis import plots
+from rectifiers.analysis import output
 from rectifiers.analysis.setup import AnalysisSetup
-from rectifiers.analysis.tables import table
 from rectifiers.data.preprocess import Preprocess, load_preprocess
-from rectifiers.evaluation.responses import ResponseMeter, Responses
+from rectifiers.evaluation.responses import ResponseMeter
 from rectifiers.models.network import ImageNetwork
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder
@@ -44,24 +43,24 @@ def analyse(config: RunConfig) -> dict[str, Any]:
     setup = AnalysisSetup(config)
     preprocess = load_preprocess(folder / "statistics.pt")
     network = trained(setup, preprocess, folder)
-    slopes = network.slopes()
-    return {
-        "run": folder.name,
-        "images": len(setup.source.train.labels),
-        "layers": [
-            {
-                "layer": name,
-                "mean": layer.mean,
-                "std": layer.std,
-                "mean_over_std": layer.mean / layer.std if layer.std else None,
-                "active_share": layer.active,
-                "dead": layer.dead,
-                "units": layer.units,
-                "slopes": _distribution(slopes[name]) if name in slopes else None,
-            }
-            for name, layer in responses_of(network, preprocess, setup).items()
-        ],
-    }
+    count, slopes = len(setup.source.train.labels), network.slopes()
+    meter = ResponseMeter(network.activations())
+    with (
+        torch.inference_mode(),
+        progress_bar("measuring responses", count) as advance,
+        meter.listening(),
+    ):
+        for images in setup.data.statistics_batches():
+            network(preprocess(images))
+            advance(len(images))
+    layers = []
+    for name, layer in meter.by_layer().items():
+        row = {"layer": name, "mean": layer.mean, "std": layer.std}
+        row["mean_over_std"] = layer.mean / layer.std if layer.std else None
+        row |= {"active_share": layer.active, "dead": layer.dead, "units": layer.units}
+        row["slopes"] = _distribution(slopes[name]) if name in slopes else None
+        layers.append(row)
+    return {"run": folder.name, "images": count, "layers": layers}
 
 
 def trained(setup: AnalysisSetup, preprocess: Preprocess, folder: Path) -> ImageNetwork:
@@ -78,57 +77,26 @@ def trained(setup: AnalysisSetup, preprocess: Preprocess, folder: Path) -> Image
     return network.eval()
 
 
-@torch.inference_mode()
-def responses_of(
-    network: ImageNetwork, preprocess: Preprocess, setup: AnalysisSetup
-) -> dict[str, Responses]:
-    """Return the statistics of the network's responses to all training images, without dropout."""
-    meter = ResponseMeter(network.activations())
-    with (
-        progress_bar("measuring responses", len(setup.source.train.labels)) as advance,
-        meter.listening(),
-    ):
-        for images in setup.data.statistics_batches():
-            network(preprocess(images))
-            advance(len(images))
-    return meter.by_layer()
-
-
 def _distribution(slopes: Tensor) -> dict[str, Any]:
-    exact = slopes.double().flatten()
-    quantiles = torch.quantile(
-        exact, torch.tensor([0, 0.25, 0.5, 0.75, 1], dtype=torch.float64)
-    ).tolist()
+    exact = slopes.detach().double().flatten()
+    points = torch.linspace(0, 1, len(QUARTILES), dtype=torch.float64)
+    quartiles = torch.quantile(exact, points).tolist()
     return {
-        "channels": exact.numel(),
         "mean": float(exact.mean()),
         "std": float(exact.std(correction=0)),
-        **dict(zip(QUARTILES, quantiles, strict=True)),
-        "negative": int((exact < 0).sum()),
-        "above_one": int((exact > 1).sum()),
+        **dict(zip(QUARTILES, quartiles, strict=True)),
     }
 
 
 def report(numbers: dict[str, Any]) -> list[Table]:
     """Return a line per layer, with its slopes where the network learns some."""
-    rows = []
-    for layer in numbers["layers"]:
-        row = {
-            "layer": layer["layer"],
-            "mean": layer["mean"],
-            "std": layer["std"],
-            "mean / std": layer["mean_over_std"],
-            "above 0, %": 100 * layer["active_share"],
-            "dead": layer["dead"],
-            "units": layer["units"],
-        }
-        if any(other["slopes"] for other in numbers["layers"]):
-            slopes = layer["slopes"] or {}
-            row["slope"] = (slopes["mean"], slopes["std"]) if slopes else None
-            row |= {name.replace("_", " "): slopes.get(name) for name in QUARTILES}
-        rows.append(row)
+    columns = {"layer": "layer", "mean": "mean", "std": "std", "mean / std": "mean_over_std"}
+    columns |= {"share above 0": "active_share", "dead": "dead", "units": "units"}
+    if any(layer["slopes"] for layer in numbers["layers"]):
+        columns |= {"slope": "slopes.mean", "its std": "slopes.std"}
+        columns |= {name.replace("_", " "): f"slopes.{name}" for name in QUARTILES}
     title = f"run {numbers['run']}: responses to all {numbers['images']:,} training images"
-    return [table(title, rows)]
+    return [output.table(title, numbers["layers"], columns)]
 
 
 def plot(numbers: dict[str, Any]) -> Figure:
@@ -139,26 +107,26 @@ def plot(numbers: dict[str, Any]) -> Figure:
     with_slopes = [layer for layer in layers if layer["slopes"]]
     panels = 3 if with_slopes else 2
     title = f"run {numbers['run']}, all {numbers['images']:,} training images"
-    figure = plots.new_figure(panels * max(4.0, 1 + 0.2 * len(layers)), 4.2, title)
+    figure = output.new_figure(panels * max(4.0, 1 + 0.2 * len(layers)), 4.2, title)
     means, shares, *rest = figure.subplots(1, panels)
-    stds = plots.column(layers, "std")
+    stds = output.column(layers, "std")
     means.errorbar(
-        places, plots.column(layers, "mean"), stds, fmt="o", color=plots.MEASURED, capsize=3
+        places, output.column(layers, "mean"), stds, fmt="o", color=output.MEASURED, capsize=3
     )
     means.axhline(0, color="black", lw=0.8)
-    plots.label_axes(means, names, title="responses: mean and std", ylabel="f(y)")
+    output.label_axes(means, names, title="responses: mean and std", ylabel="f(y)")
     active = [100 * layer["active_share"] for layer in layers]
     dead = [100 * layer["dead"] / layer["units"] for layer in layers]
-    shares.bar(places, active, color=plots.MEASURED, label="responses above 0")
-    shares.bar(places, dead, width=0.4, color=plots.MAPS, label="units never above 0 (dead)")
-    plots.label_axes(shares, names, title="active and dead", ylabel="%", ylim=(0, 100))
+    shares.bar(places, active, color=output.MEASURED, label="responses above 0")
+    shares.bar(places, dead, width=0.4, color=output.MAPS, label="units never above 0 (dead)")
+    output.label_axes(shares, names, title="active and dead", ylabel="%", ylim=(0, 100))
     for axes in rest:
         boxes = []
         for layer in with_slopes:
             ends = zip(("whislo", "q1", "med", "q3", "whishi"), QUARTILES, strict=True)
             boxes.append({box: layer["slopes"][name] for box, name in ends} | {"fliers": []})
         axes.bxp(boxes, positions=range(len(boxes)), widths=0.6)
-        axes.axhline(0.25, color=plots.MAPS, lw=0.8, ls="--", label="0.25, the paper's start")
+        axes.axhline(0.25, color=output.MAPS, lw=0.8, ls="--", label="0.25, the paper's start")
         slopes = [layer["layer"] for layer in with_slopes]
-        plots.label_axes(axes, slopes, title="slopes over channels: quartiles and range")
+        output.label_axes(axes, slopes, title="slopes over channels: quartiles and range")
     return figure

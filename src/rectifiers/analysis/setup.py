@@ -30,7 +30,7 @@ from rectifiers.training.train import train
 
 
 class AnalysisSetup:
-    """The parts of `config`, each made when it is first needed."""
+    """The parts of `config`; preprocessing is fitted, or read from an earlier fit, at first use."""
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
@@ -39,7 +39,6 @@ class AnalysisSetup:
 
     @cached_property
     def preprocess(self) -> Preprocess:
-        """Fitted to the training split, or kept from an earlier fit."""
         return build_preprocess(self.config, self.data)[0]
 
     @property
@@ -72,11 +71,18 @@ def generator(*parts: str | int) -> torch.Generator:
 
 
 def observe_training(config: RunConfig, observer: Signals | Weights) -> TrainingRecord:
-    """Train `config` once more while `observer` looks on, in a folder that is removed; return the
-    record."""
+    """Train `config` once more while `observer` looks on, in a folder that is removed."""
     with tempfile.TemporaryDirectory() as place:
         config = config.replaced({"runs_dir": place, "rerun": False, "logger": {}})
         return train(config, {}, callbacks=[observer]).record
+
+
+def log_spaced(last: int, count: int) -> list[int]:
+    """Return at most `count` steps from 0 to `last`, both included, evenly on a log scale."""
+    if count == 1:
+        return [0]
+    steps = [round((last + 1) ** (i / (count - 1))) - 1 for i in range(count)]
+    return sorted({max(0, min(last, step)) for step in steps})
 
 
 def mean_and_interval(values: Sequence[float]) -> dict[str, Any]:

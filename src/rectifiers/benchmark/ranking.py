@@ -14,11 +14,12 @@ from scipy import stats
 from rectifiers.benchmark.definition import Size, Task, benchmark
 from rectifiers.benchmark.run import EntryResults
 from rectifiers.results.layout import markdown
+from rectifiers.results.statistics import mean_of
 
 DRAWS = 2000
 LEVEL = 0.95
 EVEN = 0.5  # the probability of improvement of an entry over itself
-COLUMNS = ["place", "entry", "mean_rank", "improvement", "beats"]
+COLUMNS = ["place", "entry", "mean_rank", "improvement"]
 BASELINES = ("relu", "prelu")  # with He's gain; every entry is paired with them
 
 HEAD = """# The rectifier benchmark
@@ -62,7 +63,7 @@ def rank(scores: Scores, draws: int = DRAWS) -> pd.DataFrame:
     place: one more than the number of entries whose probability of improvement over it has its
     whole interval above one half; entries that nothing tells apart share a place. mean_rank: over
     tasks, of the means over seeds. improvement: its probability of improvement over the others,
-    their mean. beats: over how many entries that has its whole interval above one half.
+    their mean.
 
     All entries have the same tasks and the same number of seeds; a draw takes the same seeds of
     every entry, which are paired. The same scores give the same intervals."""
@@ -84,8 +85,8 @@ def rank(scores: Scores, draws: int = DRAWS) -> pd.DataFrame:
     rows = []
     for i, name in enumerate(names):
         improvement = (over[:, i].sum(-1) - EVEN) / others if len(names) > 1 else over[:, i, i]
-        place, beats = 1 + int((low[:, i] > EVEN).sum()), int((low[i] > EVEN).sum())
-        rows.append((place, name, _interval(mean_ranks[:, i]), _interval(improvement), beats))
+        place = 1 + int((low[:, i] > EVEN).sum())
+        rows.append((place, name, _interval(mean_ranks[:, i]), _interval(improvement)))
     frame = pd.DataFrame(rows, columns=COLUMNS)
     return frame.sort_values(["place", "mean_rank", "entry"], ignore_index=True)
 
@@ -116,7 +117,7 @@ def scores_of(results: EntryResults, tasks: Mapping[str, Task]) -> dict[str, lis
 def improvement(results: EntryResults, baseline: EntryResults) -> tuple[int, Interval] | None:
     """Return the number of tasks that both are complete on, and the probability that a run of the
     entry beats one of the baseline on them; None where there is no such task."""
-    pair = [scores_of(each, benchmark().tasks) for each in (results, baseline)]
+    pair = [scores_of(entry, benchmark().tasks) for entry in (results, baseline)]
     common = sorted(pair[0].keys() & pair[1].keys())
     if not common:
         return None
@@ -135,12 +136,10 @@ def score_text(task: Task, scores: Sequence[float]) -> str:
 def difference_text(task: Task, scores: Sequence[float], others: Sequence[float]) -> str:
     """Return the mean difference, paired by seed, with Student's interval, or of a task that counts
     seeds how many more train."""
-    differences = np.subtract(scores, others)
-    mean = differences.mean()
+    difference = mean_of(np.subtract(scores, others).tolist())
     if task.reach is not None:
-        return f"{-round(mean * len(scores) / 100):+d} seeds"
-    reach = stats.t.ppf((1 + LEVEL) / 2, len(scores) - 1) * stats.sem(differences)
-    return f"{mean:+.2f} ({mean - reach:+.2f} to {mean + reach:+.2f})"
+        return f"{-round(difference.mean * len(scores) / 100):+d} seeds"
+    return f"{difference.mean:+.2f} ({difference.low:+.2f} to {difference.high:+.2f})"
 
 
 def leaderboard(entries: Mapping[str, EntryResults]) -> str:
@@ -163,30 +162,25 @@ def _size_tables(tasks: Mapping[str, Task], entries: Mapping[str, EntryResults])
     ties = ranks["place"].duplicated(keep=False)
     ranks["place"] = [f"{p}{' =' * tie}" for p, tie in zip(ranks["place"], ties, strict=True)]
     head = ["place", "entry", "mean rank (95 %)"]
-    head += ["probability of improvement over the others (95 %)", "entries it beats"]
-    parts = [markdown(head, [[str(cell) for cell in row] for row in ranks.to_numpy()])]
-    for task, spec in tasks.items():
-        parts.append(f"### {task}: {spec.title}\n")
-        rows = [
-            [name, score_text(spec, scores[name][task]), f"{entries[name].rate(task):g}"]
-            + [_beside(spec, task, scores, name, base) for base in BASELINES]
-            for name in sorted(scores, key=lambda name: np.mean(scores[name].get(task, 0)))
-            if task in scores[name]
-        ]
-        measure = "error on test, %" if spec.reach is None else f"training loss < {spec.reach:g}"
+    head.append("probability of improvement over the others (95 %)")
+    parts = [markdown(head, ranks.astype(str).to_numpy().tolist())]
+    for name, task in tasks.items():
+        complete = {entry: rows[name] for entry, rows in scores.items() if name in rows}
+        rows = []
+        for entry, values in sorted(complete.items(), key=lambda item: np.mean(item[1])):
+            row = [entry, score_text(task, values), f"{entries[entry].rate(name):g}"]
+            for base in BASELINES:
+                is_paired = base in complete and base != entry
+                row.append(difference_text(task, values, complete[base]) if is_paired else "-")
+            rows.append(row)
+        measure = "error on test, %" if task.reach is None else f"training loss < {task.reach:g}"
         head = ["entry", measure, "rate", *(f"minus {base} (95 %)" for base in BASELINES)]
-        parts.append(markdown(head, rows) if rows else "No entry is complete.\n")
-    gaps = {
-        name: [f"{task}: {gap}" for task in tasks if (gap := results.gap(task))]
-        for name, results in entries.items()
-    }
-    rows = [[name, "; ".join(reasons)] for name, reasons in gaps.items() if reasons]
-    if rows:
-        parts += ["### Not ranked\n", markdown(("entry", "incomplete, and not ranked"), rows)]
+        table = markdown(head, rows) if rows else "No entry is complete.\n"
+        parts += [f"### {name}: {task.title}\n", table]
+    incomplete = []
+    for name, results in entries.items():
+        if gaps := [f"{task}: {gap}" for task in tasks if (gap := results.gap(task))]:
+            incomplete.append([name, "; ".join(gaps)])
+    if incomplete:
+        parts += ["### Not ranked\n", markdown(("entry", "incomplete, and not ranked"), incomplete)]
     return parts
-
-
-def _beside(task: Task, name: str, scores: Scores, entry: str, baseline: str) -> str:
-    if entry == baseline or name not in scores.get(baseline, ()):
-        return "-"
-    return difference_text(task, scores[entry][name], scores[baseline][name])

@@ -141,24 +141,28 @@ def run_entry(entry: Entry, size: Size, processes: int | None = None) -> EntryRe
     spec = benchmark()
     configs = {name: entry.config(task) for name, task in spec.tasks.items()}
     refused = {}
-    for name in spec.of_size(size):
-        with without_progress():
+    with without_progress():
+        for name in spec.of_size(size):
             if reason := refusal(configs[name]):
                 refused[name] = reason
     tasks = {name: task for name, task in spec.of_size(size).items() if name not in refused}
-    results = [run for name in configs for run in stored_results(name, configs[name])]
+
+    def stored() -> list[RunResult]:
+        return [run for name in configs for run in stored_results(name, configs[name])]
+
+    results = stored()
     total = sum(len(task.rates) + spec.seeds for task in tasks.values())
     complete = sum(run.task in tasks for run in results)
     text = f"{entry.name}: {total - complete} runs to do, {complete} of {total} are complete"
     stderr.print(text, highlight=False, soft_wrap=True, markup=False)
-    while missing := {name: runs for name in tasks if (runs := missing_runs(name, results))}:
-        jobs = [entry.run_overrides(tasks[name], *run) for name in missing for run in missing[name]]
+    while missing := [(name, run) for name in tasks for run in missing_runs(name, results)]:
+        jobs = [entry.run_overrides(tasks[name], *run) for name, run in missing]
         if failures := run_all(jobs, processes):
             raise InputError(
                 f"runs of {entry.name} that failed: {len(failures)}, named above; the same "
                 "command makes them again"
             )
-        results = [run for name in configs for run in stored_results(name, configs[name])]
+        results = stored()
     return EntryResults(
         benchmark=spec.hash,
         entry=entry.name,
@@ -238,13 +242,12 @@ def load(path: Path) -> EntryResults:
     try:
         results = EntryResults.model_validate_json(read_bytes(path, MAX_BYTES))
     except (OSError, ValueError) as error:
-        lines = str(error).splitlines()
+        reason = str(error).splitlines()[0]
         if isinstance(error, ValidationError):
             first = error.errors()[0]
-            lines = [f"{'.'.join(map(str, first['loc']))}: {first['msg']}"]
-        reason = printable(lines[0])
+            reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise InputError(
-            f"{path} is no usable entry of the benchmark ({reason}); run it again"
+            f"{path} is no usable entry of the benchmark ({printable(reason)}); run it again"
         ) from error
     check_overrides(results.overrides, path)
     for reason in _objections(results, path.stem):

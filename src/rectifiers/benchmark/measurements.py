@@ -1,0 +1,147 @@
+"""What a card says besides the runs: an activation's theory, and what a training step with it
+costs."""
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rectifiers.analysis.setup import AnalysisSetup
+from rectifiers.nonlinearities import outputs, pieces
+from rectifiers.quadrature import normal_mean
+from rectifiers.runs.config import RunConfig
+from rectifiers.runs.record import finite
+from rectifiers.runtime.console import progress_bar
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.torch_internals import memory_tracker
+from rectifiers.theory import mean_field
+from rectifiers.theory.stability import stability
+from rectifiers.training.build import initial_network
+
+SMALLEST, LARGEST = 2 * mean_field.SMALLEST, mean_field.LARGEST / 2  # of a fixed point
+FLAT = 0.05  # of |f'|, below which a response counts as saturated
+CURVE = 81  # points from -4 to 4
+ROUNDS, STEPS, BATCH = 15, 3, 64
+BASELINE = "relu"
+
+
+def theory(activation: nn.Module, weight_variance: float) -> dict[str, Any]:
+    """Return the theory of wide chains with `activation` and weights of variance weight_variance /
+    n, no biases. What cannot be said of this activation is absent, and `unknown` says why."""
+    point = stability(activation, 1)
+    section: dict[str, Any] = {
+        "weight_variance": weight_variance,
+        "gain": point.gain,
+        "chi": point.chi,
+        "map_slope": point.map_slope,
+        "fixed_point_word": point.fixed_point,
+    }
+    if pieces(activation) > 1 or outputs(activation) > 1:
+        reason = "it is no function of one number, so no map of correlations is known"
+        return section | {"unknown": reason}
+    try:
+        return section | _curve(activation) | _maps(activation, weight_variance)
+    except InputError as error:
+        return section | {"unknown": str(error)}
+
+
+def _curve(activation: nn.Module) -> dict[str, Any]:
+    """The function and its derivative on a grid, and the share of N(0, 1) at which it is flat."""
+    exact = activation.double().eval()
+    channels = max((p.numel() for p in exact.parameters() if p.dim() == 1), default=1)
+
+    def value(z: Tensor) -> Tensor:
+        """The mean over channels of f at the numbers z, [N]."""
+        return exact(z[:, None].repeat(1, channels)).mean(1)
+
+    def slope(z: Tensor) -> Tensor:
+        with torch.enable_grad():
+            nodes = z.clone().requires_grad_()
+            return torch.autograd.grad(value(nodes).sum(), nodes)[0]
+
+    z = torch.linspace(-4, 4, CURVE, dtype=torch.float64)
+    with torch.no_grad():
+        values = value(z)
+    return {
+        "curve": {"z": z.tolist(), "f": values.tolist(), "slope": slope(z).tolist()},
+        "flat_share": normal_mean(lambda nodes: (slope(nodes).abs() < FLAT).double()),
+    }
+
+
+def _maps(activation: nn.Module, weight_variance: float) -> dict[str, Any]:
+    """The fixed points of the maps of variance and correlation, and the slopes there."""
+    settings = {"weight_variance": weight_variance}
+    q = mean_field.fixed_point(activation, **settings)
+    if not SMALLEST < q < LARGEST:
+        return {"fixed_point": finite(q)}
+    chi = mean_field.chi_1(activation, q, **settings)
+    scales = mean_field.depth_scales(activation, q, **settings)
+    return {
+        "fixed_point": q,
+        "chi_1": chi,
+        "phase": mean_field.phase(chi),
+        "map_slope": mean_field.variance_slope(activation, q, **settings),
+        "correlation_fixed_point": mean_field.correlation_fixed_point(activation, q, **settings),
+        "variance_depth": finite(scales.variance),
+        "correlation_depth": finite(scales.correlation),
+    }
+
+
+def cost(configs: Mapping[str, RunConfig]) -> dict[str, Any]:
+    """Return `seconds_ratio` (median and quartiles over rounds) and `bytes_ratio` of a training
+    step of "entry" over that of "relu".
+
+    configs: of the same task with both activations. Rounds are interleaved, in random order; CPU
+    seconds of one thread."""
+    steps = {name: _step(config) for name, config in configs.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    order = random.Random(0)
+    with progress_bar("timing steps", ROUNDS + 1, "rounds") as advance:
+        for number in range(ROUNDS + 1):
+            for name in order.sample(list(steps), len(steps)):
+                started = time.process_time()
+                for _ in range(STEPS):
+                    steps[name]()
+                if number:  # the first round warms up
+                    seconds[name].append((time.process_time() - started) / STEPS)
+            advance(1)
+    pairs = zip(seconds["entry"], seconds[BASELINE], strict=True)
+    low, middle, high = statistics.quantiles([entry / base for entry, base in pairs], n=4)
+    peaks = {name: _peak_bytes(config) for name, config in configs.items()}
+    return {
+        "seconds_ratio": {"median": middle, "low": low, "high": high, "rounds": ROUNDS},
+        "bytes_ratio": peaks["entry"] / peaks[BASELINE],
+    }
+
+
+def _parts(config: RunConfig) -> tuple[nn.Module, Tensor, Tensor]:
+    setup = AnalysisSetup(config)
+    network, _ = initial_network(config, setup.data, setup.preprocess)
+    images, labels = setup.images(BATCH, 0)
+    return network.train(), setup.preprocess(images), labels
+
+
+def _step(config: RunConfig) -> Callable[[], None]:
+    network, x, labels = _parts(config)
+
+    def step() -> None:
+        network.zero_grad(set_to_none=True)
+        F.cross_entropy(network(x), labels).backward()
+
+    return step
+
+
+def _peak_bytes(config: RunConfig) -> int:
+    """The most bytes that a step holds at a time, by torch's tracker."""
+    network, x, labels = _parts(config)
+    tracker = memory_tracker()
+    tracker.track_external(network, x, labels)
+    with tracker:
+        F.cross_entropy(network(x), labels).backward()
+    (peak,) = tracker.get_tracker_snapshot("peak").values()
+    return int(peak["Total"])

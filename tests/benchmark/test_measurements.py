@@ -1,0 +1,49 @@
+"""What a card measures agrees with what is known of rectifiers."""
+
+import math
+
+import pytest
+from torch import nn
+
+from conftest import compose_config
+from rectifiers.activations import gain
+from rectifiers.benchmark import measurements
+from rectifiers.benchmark.measurements import cost, theory
+from rectifiers.nonlinearities import CReLU
+
+
+def test_relu_is_critical_with_he_alone() -> None:
+    section = theory(nn.ReLU(), 2.0)
+    points = ("fixed_point", "chi_1", "phase", "correlation_fixed_point")
+    assert [section[key] for key in points] == [1, 1, "critical", 1]
+    assert section["flat_share"] == pytest.approx(0.5, abs=1e-6)
+    assert "phase" not in theory(nn.ReLU(), 1.0)
+
+
+@pytest.mark.process
+def test_gelu_repels_and_tanh_attracts() -> None:
+    gelu, tanh = (theory(module, gain(module) ** 2) for module in (nn.GELU(), nn.Tanh()))
+    assert (gelu["fixed_point_word"], tanh["fixed_point_word"]) == ("repels", "attracts")
+    assert tanh["flat_share"] < theory(nn.ReLU(), 2.0)["flat_share"]
+
+
+def test_function_of_several_numbers_has_gain_alone() -> None:
+    section = theory(CReLU(), 1.0)
+    assert (
+        section["unknown"] == "it is no function of one number, so no map of correlations is known"
+    )
+    assert section["gain"] == pytest.approx(math.sqrt(2))
+
+
+def test_activation_that_keeps_more_costs_more(monkeypatch, fitted) -> None:
+    monkeypatch.setattr(measurements, "ROUNDS", 3)
+    network = ("model=mlp", "model.depth=3", "model.hidden=16", "data=digits8", "data.split_seed=0")
+    relu, mish = (
+        compose_config(*network, f"activation={name}", f"cache_dir={fitted}")
+        for name in ("relu", "mish")
+    )
+    assert cost({"entry": relu, "relu": relu})["bytes_ratio"] == 1
+    ratios = cost({"entry": mish, "relu": relu})
+    assert ratios["bytes_ratio"] > 1
+    seconds = ratios["seconds_ratio"]
+    assert 0 < seconds["low"] <= seconds["median"] <= seconds["high"]
