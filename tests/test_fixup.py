@@ -15,7 +15,7 @@ from rectifiers import activations as A
 from rectifiers import initializers as I
 from rectifiers.data.sources import digits
 from rectifiers.initialization import initialize
-from rectifiers.models.modules import ModuleNetwork
+from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.resnet import Block, resnet
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rectifiers import activations as A
-from rectifiers import initializers, sites
+from rectifiers import chains, gains, initializers
 from rectifiers.initialization import InitReport, initialize, propagation
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
@@ -42,14 +42,14 @@ class Model(nn.Module):
         return self.how(self, x)
 
 
-RELU, GELU = 0.5, A.moments(nn.GELU()).second
+RELU, GELU = 0.5, gains.moments(nn.GELU()).second
 SLOPES = torch.linspace(0, 1, 256)
 READ = {  # what the second layer reads of normal responses y, and its E[x^2]
     "relu": (lambda y: F.relu(y), RELU),
     "relu in place": (lambda y: F.relu(y, inplace=True), RELU),
     "a method": (lambda y: y.relu(), RELU),
     "gelu": (lambda y: F.gelu(y), GELU),
-    "silu by hand": (lambda y: y * torch.sigmoid(y), A.moments(nn.SiLU()).second),
+    "silu by hand": (lambda y: y * torch.sigmoid(y), gains.moments(nn.SiLU()).second),
     "by operators": (lambda y: 2 * y**2 + 1, 4 * 3 + 4 + 1),
     "nothing": (lambda y: y, 1.0),
     "dropout": (lambda y: F.dropout(y.relu(), training=False), RELU),
@@ -84,7 +84,7 @@ def test_two_halves_of_a_response_are_independent() -> None:
         lambda m, x: (lambda a, b: m.two((a * b.sigmoid()).repeat(1, 2)))(*m.one(x).chunk(2, 1))
     )
     reports = [initialize(m, example_input=batch(512, 64)) for m in (model, by_hand)]
-    gate = A.moments(nn.Sigmoid()).second
+    gate = gains.moments(nn.Sigmoid()).second
     assert row(reports[1], "two.weight").second_in == pytest.approx(gate, rel=0.05)
     assert row(reports[0], "two.weight").measured == pytest.approx(1, abs=0.2)
 
@@ -100,12 +100,12 @@ def test_a_chain_gets_the_stds_of_the_rows_it_is_made_of() -> None:
     )
     for activation in (A.prelu, A.relu, A.maxout):
         network = Network(rows, activation, channels=3, input_px=8)
-        own = sites.initialize(network.sites(), initializers.he, seed=0, name="he")
+        own = chains.initialize_chain(network.sites(), initializers.he, seed=0, name="he")
         found = initialize(network, example_input=batch(16, 3, 8, 8))
         assert [r.std for r in found.layers[1:]] == pytest.approx(
             [r.std_asked for r in own[1:]], rel=0.12
         )
-        back = sites.initialize(
+        back = chains.initialize_chain(
             network.sites(), initializers.he_backward, seed=0, name="he_backward"
         )
         found = initialize(network, example_input=batch(16, 3, 8, 8), mode="backward")
@@ -249,7 +249,7 @@ def test_unusable_arguments_are_one_sentence() -> None:
             stability(nn.ReLU(), **sizes)
     for activation in (F.relu, nn.ReLU, "relu"):
         with pytest.raises(InputError, match="is no module; give one such as"):
-            A.gain(activation)  # type: ignore[arg-type]
+            gains.gain(activation)  # type: ignore[arg-type]
 
 
 class Language(nn.Module):
@@ -475,7 +475,7 @@ def test_models_without_numbers_or_functions_to_see_are_one_sentence() -> None:
         inferred = nn.Linear(4, 4)
     for model, said in (
         (torch.jit.script(copy.deepcopy(chain)), "scripted modules"),
-        (copy.deepcopy(chain).to("meta"), "holds no numbers"),
+        (copy.deepcopy(chain).to("meta"), "on device meta"),
         (nn.Sequential(nn.LazyLinear(4)), "lazy layers without weights"),
         (inferred, "made in inference mode"),
     ):

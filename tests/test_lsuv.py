@@ -16,9 +16,9 @@ from rectifiers.data.datamodule import CenterDataset
 from rectifiers.data.sources import digits
 from rectifiers.initialization import initialize
 from rectifiers.initializers import Layer, UnfitNetworkError
-from rectifiers.isolation import as_in_training
 from rectifiers.runtime.distributed import World
 from rectifiers.runtime.errors import InputError
+from rectifiers.tracing import batch_stats_mode
 from rectifiers.training.build import build_data, build_network, initial_network
 from rectifiers.training.checks import check_functions
 
@@ -43,7 +43,7 @@ def variances(network: nn.Module, x: Tensor) -> dict[str, float]:
         if isinstance(m, nn.Conv2d | nn.ConvTranspose2d | nn.Linear)
     }
     handles = [module.register_forward_hook(partial(note, name)) for name, module in layers.items()]
-    with as_in_training(network), torch.no_grad():
+    with batch_stats_mode(network), torch.no_grad():
         network(x)
     for handle in handles:
         handle.remove()

@@ -28,8 +28,7 @@ from harness import (
 from torch import Tensor, nn
 
 from rectifiers.cli.composition import composed
-from rectifiers.models.modules import ActivationFactory
-from rectifiers.models.network import Network
+from rectifiers.models.network import ActivationFactory, Network
 from rectifiers.models.resnet import resnet
 from rectifiers.prelu import PReLU, cpu
 

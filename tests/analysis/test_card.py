@@ -7,11 +7,11 @@ import pytest
 from torch import nn
 
 from conftest import compose_config
-from rectifiers.activations import gain
+from rectifiers.activation_modules import CReLU
 from rectifiers.analysis.card import cost as costs
 from rectifiers.analysis.card import start, trainability
 from rectifiers.analysis.card.paper import theory_section
-from rectifiers.nonlinearities import CReLU
+from rectifiers.gains import gain
 from rectifiers.runs.config import RunConfig
 
 

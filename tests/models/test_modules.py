@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from rectifiers import activations as A
 from rectifiers import initializers as I
 from rectifiers.initialization import propagation
-from rectifiers.models.modules import ModuleNetwork
+from rectifiers.models.external import ModuleNetwork, timm_model
 from rectifiers.models.resnet import resnet
-from rectifiers.models.timm import timm_model
 from rectifiers.runtime.errors import InputError
 
 SMALL = {"name": "resnet", "classes": 10, "channels": 3, "input_px": 32}

@@ -125,8 +125,8 @@ def test_vgg19_computes_what_torchvisions_does() -> None:
 def test_the_papers_worked_example_on_vgg_b() -> None:
     """Section 2.2: a constant std of 0.01 makes the gradient at conv2 1/(5.9 * 4.2^2 * 2.9^2 *
     2.1^4) of Eq. 14's."""
+    from rectifiers.chains import initialize_chain
     from rectifiers.initializers import he_backward
-    from rectifiers.sites import initialize
 
     rows = compose_config("model=vgg_b", "data.width=1.0").model.rows
     with torch.device("meta"):
@@ -134,7 +134,7 @@ def test_the_papers_worked_example_on_vgg_b() -> None:
     sites = [
         site for site in network.to_empty(device="cpu").sites() if site.name.startswith("conv")
     ]
-    report = initialize(sites, he_backward, seed=0, name="he_backward")
+    report = initialize_chain(sites, he_backward, seed=0, name="he_backward")
     printed = {64: 0.059, 128: 0.042, 256: 0.029, 512: 0.021}
     assert all(round(entry.std_asked, 3) == printed[entry.shape[0]] for entry in report)
     ratio = torch.tensor(

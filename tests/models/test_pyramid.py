@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from rectifiers.models.pyramid import SpatialPyramid
+from rectifiers.models.network import SpatialPyramid
 
 
 @pytest.mark.parametrize("side", [(18, 18), (14, 14), (13, 17), (2, 2), (1, 5)])

@@ -13,10 +13,10 @@ from conftest import compose_config
 from rectifiers import activations as A
 from rectifiers import initializers as I
 from rectifiers.analysis.fisher import analyse, ideal
+from rectifiers.chains import initialize_chain
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
 from rectifiers.runtime.errors import InputError
-from rectifiers.sites import initialize
 from rectifiers.theory.fisher import (
     DAMPINGS,
     angle,
@@ -35,7 +35,7 @@ def two_layers(
 ) -> Network:
     rows = [{"name": "fc", "linear": hidden}, {"name": "out", "linear": "classes"}]
     network = Network(expand(rows, width=1, classes=classes), activation, channels=1, input_px=side)
-    initialize(network.sites(), I.he, seed=seed, name="")
+    initialize_chain(network.sites(), I.he, seed=seed, name="")
     return network.double()
 
 

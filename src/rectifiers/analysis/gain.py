@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 from rich.table import Table
 from torch import nn
 
-from rectifiers.activations import moments
+from rectifiers.activation_modules import pieces
 from rectifiers.analysis import plots
 from rectifiers.analysis.setup import generator, mean_and_interval
 from rectifiers.analysis.tables import table
-from rectifiers.nonlinearities import pieces
+from rectifiers.gains import moments
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import finite
 from rectifiers.runs.sections import Target

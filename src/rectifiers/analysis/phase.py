@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from rich.table import Table
 from torch import nn
 
-from rectifiers.activations import describe, gain
 from rectifiers.analysis import plots
 from rectifiers.analysis.tables import table
+from rectifiers.gains import describe, gain
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import finite
 from rectifiers.runtime.console import progress_bar

@@ -11,9 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rectifiers.activations import describe
+from rectifiers.gains import describe, normal_rule
 from rectifiers.models.network import ActivationFactory
-from rectifiers.quadrature import normal_rule
 from rectifiers.runtime.distributed import all_reduce
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Count, Positive

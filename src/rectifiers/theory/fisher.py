@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from rectifiers.models.modules import ModuleNetwork
+from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.network import ImageNetwork, Network
 from rectifiers.models.shortcuts import ShortcutBlock, ShortcutPerceptron
 from rectifiers.runtime.errors import InputError

@@ -16,10 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from rectifiers.activations import describe
-from rectifiers.nonlinearities import outputs, pieces
-from rectifiers.quadrature import normal_rule
-from rectifiers.roots import root_between
+from rectifiers.activation_modules import outputs, pieces
+from rectifiers.gains import describe, normal_rule, root_between
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory.stability import NEUTRAL, moments_at
 

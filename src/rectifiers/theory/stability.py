@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from rectifiers.activations import moments
-from rectifiers.nonlinearities import Moments, outputs, pieces
+from rectifiers.activation_modules import outputs, pieces
+from rectifiers.gains import Moments, moments
 from rectifiers.runtime.errors import InputError
 
 NEUTRAL = 1e-3  # of the slope of the variance map

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from rectifiers.nonlinearities import outputs, pieces
-from rectifiers.quadrature import normal_mean
+from rectifiers.activation_modules import outputs, pieces
+from rectifiers.gains import normal_mean
 from rectifiers.runs.record import finite
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory import mean_field
