@@ -46,45 +46,26 @@ class ModuleNetwork(ImageNetwork):
         super().__init__()
         if isinstance(activation, ByLayer):
             raise InputError(
-                f"activation=by_layer chooses by the names of rows, and model._target_={name} "
-                "has none; choose a model "
-                "of rows"
+                f"activation=by_layer needs names of rows, and model._target_={name} has none; "
+                "choose a model of rows"
             )
         self.image, self.left = (channels, input_px, input_px), list[str]()
-        made: list[tuple[nn.Module, int]] = []
+        units_of: dict[nn.Module, int] = {}
 
-        def noted(units: int) -> nn.Module:
-            made.append((activation(units), units))
-            module = made[-1][0]
+        def build_activation(units: int) -> nn.Module:
+            module = activation(units)
+            units_of[module] = units
             if pieces(module) != 1 or outputs(module) != 1:
                 raise InputError(
                     f"activation {type(module).__name__} reads {pieces(module)} and gives "
-                    f"{outputs(module)} channels "
-                    f"per unit, for which model._target_={name} has no room; choose a model of rows"
+                    f"{outputs(module)} channels per unit, for which model._target_={name} has no "
+                    "room; choose a model of rows"
                 )
             return module
 
-        self.module = build(noted, classes, channels, input_px)
-        if not isinstance(self.module, nn.Module):
-            raise InputError(
-                f"model._target_={name} returns {self.module!r}; it must return a torch module"
-            )
-        self._units = {id(module): units for module, units in made}
-        with FlopCounterMode(display=False) as flops, torch.no_grad():
-            try:
-                scores = self.module.eval()(torch.zeros(1, *self.image))
-            except Exception as error:  # a user's network may raise anything
-                shape = " x ".join(map(str, self.image))
-                raise InputError(
-                    f"model._target_={name} cannot be run on an image of {shape} "
-                    f"({type(error).__name__}: {error})"
-                ) from error
-        if not isinstance(scores, Tensor) or scores.shape != (1, classes):
-            found = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-            raise InputError(
-                f"model._target_={name} gives {found} for an image; it must give {classes} scores"
-            )
-        self.multiply_adds = flops.get_total_flops() // 2
+        self.module = build(build_activation, classes, channels, input_px)
+        self._units = units_of
+        self.multiply_adds = _count_multiply_adds(self.module, name, self.image, classes)
         trace = run(self.module, (self.example(),))
         self.depth = max((call.signal.layers + 1 for call in trace.calls.values()), default=0)
         self.train()
@@ -98,25 +79,22 @@ class ModuleNetwork(ImageNetwork):
         return self.module(x)
 
     def activations(self) -> dict[str, tuple[nn.Module, int]]:
-        named = {
-            name: module
+        return {
+            name: (module, self._units[module])
             for name, module in self.module.named_modules()
-            if id(module) in self._units
+            if module in self._units
         }
-        return {name: (module, self._units[id(module)]) for name, module in named.items()}
 
     def initialize(
         self, rule: Rule, *, seed: int, name: str, bias: Any, images: Tensor | None = None
     ) -> list[LayerReport]:
-        """Fill all layers for what they read (see `nn.initialization`); return the init report.
+        """Fill all layers for what they read (see `rectifiers.initialize`); return the init report.
 
         images: what they read, [N, channels, px, px]; by default `example()`.
         """
-        example = self.example() if images is None else images
-        report = initialize(self.module, rule, example_input=example, seed=seed, bias=bias)
-        self.left = [
-            f"{weight} was left as it was: {reason}" for weight, reason in report.left.items()
-        ]
+        images = self.example() if images is None else images
+        report = initialize(self.module, rule, example_input=images, seed=seed, bias=bias)
+        self.left = [f"{name} was left as it was: {why}" for name, why in report.left.items()]
         return [
             LayerReport(
                 layer=row.layer.removesuffix(".weight"),
@@ -137,7 +115,30 @@ class ModuleNetwork(ImageNetwork):
         ]
 
 
-class _Place(nn.Module):
+def _count_multiply_adds(
+    module: nn.Module, name: str, image: tuple[int, int, int], classes: int
+) -> int:
+    """Return the multiply-adds of one image [channels, px, px], and refuse what is no classifier of
+    images."""
+    if not isinstance(module, nn.Module):
+        raise InputError(f"model._target_={name} returns {module!r}; it must return a torch module")
+    with FlopCounterMode(display=False) as flops, torch.no_grad():
+        try:
+            scores = module.eval()(torch.zeros(1, *image))
+        except Exception as error:  # a user's network may raise anything
+            raise InputError(
+                f"model._target_={name} cannot be run on an image of "
+                f"{' x '.join(map(str, image))} ({type(error).__name__}: {error})"
+            ) from error
+    if not isinstance(scores, Tensor) or scores.shape != (1, classes):
+        result = str(list(scores.shape)) if isinstance(scores, Tensor) else type(scores).__name__
+        raise InputError(
+            f"model._target_={name} gives {result} for an image; it must give {classes} scores"
+        )
+    return flops.get_total_flops() // 2
+
+
+class _Placeholder(nn.Module):
     """Stands where an activation goes until the number of its channels is known."""
 
     shape: torch.Size | None = None
@@ -149,6 +150,13 @@ class _Place(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         self.shape, self.reads_vectors = x.shape, hasattr(x, "of_linear")
         return x
+
+    @property
+    def channels(self) -> int | None:
+        """Of the maps or vectors that it reads; None for anything else, such as tokens."""
+        dimensions = 0 if self.shape is None else len(self.shape)
+        is_readable = dimensions == 2 or (dimensions == 4 and not self.reads_vectors)
+        return self.shape[1] if self.shape is not None and is_readable else None
 
 
 def timm_model(
@@ -162,67 +170,47 @@ def timm_model(
     `act_layer` stands.
 
     Raises:
-        InputError: where timm is not installed or has no such network, or the network has no
-            `act_layer`, needs images of another size, or applies it to tokens, whose channels are
-            not where an activation of maps looks for them.
+        InputError: where timm has no such network, or the network has no `act_layer`, needs images
+            of another size, or applies it to tokens, whose channels are not where an activation of
+            maps looks for them.
     """
-    try:
-        import timm
-    except ModuleNotFoundError as error:
-        raise InputError(
-            "model=timm needs timm, which is not installed; install the extra timm"
-        ) from error
+    import timm
+
     if not timm.is_model(name):
         near = timm.list_models(f"*{name}*")[:3]
-        known = f"did you mean {' or '.join(near)}?" if near else "timm.list_models() lists them"
-        raise InputError(f"model.name={name} is no network of timm; {known}")
+        remedy = f"did you mean {' or '.join(near)}?" if near else "timm.list_models() lists them"
+        raise InputError(f"model.name={name} is no network of timm; {remedy}")
     sizes: dict[str, Any] = {"num_classes": classes, "in_chans": channels}
     try:
-        model: nn.Module = timm.create_model(name, pretrained=False, act_layer=_Place, **sizes)
-    except TypeError as error:
+        model: nn.Module = timm.create_model(
+            name, pretrained=False, act_layer=_Placeholder, **sizes
+        )
+        _run_once(model, torch.zeros(1, channels, input_px, input_px))
+    except Exception as error:  # networks without act_layer, or of one image size
         raise InputError(
-            f"model.name={name} takes no act_layer ({error}); choose another network"
+            f"model.name={name} cannot be used with act_layer on images of {input_px} px ({error})"
         ) from error
-    _run_once(model, name, (1, channels, input_px, input_px))
-    places = {
-        place: module for place, module in model.named_modules() if isinstance(module, _Place)
-    }
-    if not places:
-        raise InputError(f"model.name={name} puts no act_layer anywhere; choose another network")
+    places = {p: module for p, module in model.named_modules() if isinstance(module, _Placeholder)}
+    if not places or any(module.channels is None for module in places.values()):
+        raise InputError(
+            f"model.name={name} does not apply its act_layer to maps [N, channels, H, W]; choose a "
+            "convolutional network"
+        )
     for place, module in places.items():
-        dimensions = 0 if module.shape is None else len(module.shape)
-        if (
-            module.shape is None
-            or dimensions not in (2, 4)
-            or (dimensions == 4 and module.reads_vectors)
-        ):
-            raise InputError(
-                f"model.name={name} does not apply {place} to maps [N, channels, H, W]; choose "
-                "a convolutional network"
-            )
         parent, _, last = place.rpartition(".")
-        setattr(model.get_submodule(parent), last, activation(module.shape[1]))
+        setattr(model.get_submodule(parent), last, activation(module.channels or 0))
     return model.train()
 
 
-def _run_once(model: nn.Module, name: str, shape: tuple[int, ...]) -> None:
-    """Run the network on zeros, so that every place sees what it stands in."""
+def _run_once(model: nn.Module, images: Tensor) -> None:
+    """Run the network, so that every placeholder sees what it stands in."""
 
     def mark(_: nn.Module, __: Any, out: Tensor) -> None:
         out.of_linear = True  # type: ignore[attr-defined]
 
-    handles = [
-        module.register_forward_hook(mark)
-        for module in model.modules()
-        if isinstance(module, nn.Linear)
-    ]
-    try:
-        with torch.no_grad():
-            model.eval()(torch.zeros(shape))
-    except Exception as error:  # networks of one image size raise what they like
-        raise InputError(
-            f"model.name={name} cannot be run on images of {shape[2]} px ({error})"
-        ) from error
-    finally:
-        for handle in handles:
-            handle.remove()
+    linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    handles = [module.register_forward_hook(mark) for module in linears]
+    with torch.no_grad():
+        model.eval()(images)
+    for handle in handles:
+        handle.remove()
