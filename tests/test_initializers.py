@@ -32,12 +32,9 @@ def draw(rule, seed: int = 0, layer: Layer = LAYER) -> tuple[torch.Tensor, float
     return weight.double().flatten(), asked
 
 
-def small14(width: float = 1.0, activation=A.relu, **options) -> Network:
-    config = compose_config()
-    rows = expand(config.model.rows, width=width, classes=options.pop("classes", 1000))
-    return Network(
-        rows, activation, channels=options.pop("channels", 3), input_px=options.pop("input_px", 224)
-    )
+def small14(width: float = 1.0, activation=A.relu) -> Network:
+    rows = expand(compose_config().model.rows, width=width, classes=1000)
+    return Network(rows, activation, channels=3, input_px=224)
 
 
 @pytest.fixture(scope="module")
@@ -157,11 +154,8 @@ def test_stds_of_the_small_model_are_those_of_the_recipe(
         assert entry.std_asked == pytest.approx(row[column], abs=5e-6)  # as printed
         spread = stats.norm.isf(FALSE_ALARM / 2) / math.sqrt(2 * math.prod(entry.shape))
         assert entry.std_drawn == pytest.approx(entry.std_asked, rel=spread)
-        weight = (
-            next(site.module.weight for site in full_size.sites() if site.name == layer)
-            .detach()
-            .double()
-        )
+        (site,) = (site for site in full_size.sites() if site.name == layer)
+        weight = site.module.weight.detach().double()
         assert entry.std_drawn == pytest.approx(float(weight.std(correction=0)), rel=1e-9)
         assert entry.std_drawn != entry.std_asked
 
@@ -221,9 +215,8 @@ def test_seeds_and_layers_draw_differently() -> None:
     first, other = weights_of(small14(1 / 16)), weights_of(small14(1 / 16), seed=1)
     names = [name for name in first if name.endswith("weight")]
     assert not any(torch.equal(first[name], other[name]) for name in names)
-    assert not torch.equal(
-        first["trunk.conv3_2.weight"], first["trunk.conv3_3.weight"]
-    )  # of one shape
+    one_shape = (first["trunk.conv3_2.weight"], first["trunk.conv3_3.weight"])
+    assert not torch.equal(*one_shape)
 
 
 def test_activations_are_compared_from_the_same_draws() -> None:
@@ -248,21 +241,16 @@ def test_biases_are_the_configured_constant() -> None:
     initialize_chain(network.sites(), I.torch_default, seed=0, name="", bias="torch_default")
     fc1 = next(site.module for site in network.sites() if site.name == "fc1")
     bound = 1 / math.sqrt(fc1.in_features)
-    assert (
-        stats.kstest(fc1.bias.detach().numpy(), "uniform", args=(-bound, 2 * bound)).pvalue
-        > FALSE_ALARM
-    )
+    drawn = fc1.bias.detach().numpy()
+    assert stats.kstest(drawn, "uniform", args=(-bound, 2 * bound)).pvalue > FALSE_ALARM
 
 
 def test_fc_std_replaces_the_rule_on_linear_layers_alone() -> None:
     report = initialize_chain(
         small14(1 / 16).sites(), I.he, seed=0, name="he", fc_std=[0.01, 0.01, 0.001]
     )
-    assert [(e.rule, e.std_asked) for e in report[-3:]] == [
-        ("gaussian", 0.01),
-        ("gaussian", 0.01),
-        ("gaussian", 0.001),
-    ]
+    fixed = [("gaussian", 0.01), ("gaussian", 0.01), ("gaussian", 0.001)]
+    assert [(e.rule, e.std_asked) for e in report[-3:]] == fixed
     assert {e.rule for e in report[:-3]} == {"he"}
 
 
@@ -275,19 +263,10 @@ def test_options_that_do_not_fit_are_refused_with_the_remedy() -> None:
 
 
 def test_the_init_report_names_the_activations_around_each_layer() -> None:
-    report = initialize_chain(small14(1 / 16, A.prelu).sites(), I.he, seed=0, name="he")
-    assert [e.layer for e in report] == [
-        "conv1",
-        *(f"conv2_{i}" for i in range(1, 5)),
-        *(f"conv3_{i}" for i in range(1, 7)),
-        "fc1",
-        "fc2",
-        "fc3",
-    ]
-    assert (report[0].activation_before, report[0].activation_after) == (None, "PReLU")
-    assert (report[-1].activation_before, report[-1].activation_after) == ("PReLU", None)
-    assert report[0].fan_in == 3 * 49
-    assert report[0].fan_out == 4 * 49
+    first, *_, last = initialize_chain(small14(1 / 16, A.prelu).sites(), I.he, seed=0, name="he")
+    assert (first.activation_before, first.activation_after) == (None, "PReLU")
+    assert (last.activation_before, last.activation_after) == ("PReLU", None)
+    assert (first.fan_in, first.fan_out) == (3 * 49, 4 * 49)
 
 
 @pytest.mark.parametrize("activation", [A.gelu, A.silu])

@@ -24,9 +24,8 @@ class ImageNetwork(nn.Module):
     classes] out.
 
     depth: layers with weights on the longest way. multiply_adds: of one image of `input_px`,
-    convolutions and linear
-    layers alone. activation_checkpointing: whether training keeps only some maps and recomputes the
-    others in the backward pass."""
+    convolutions and linear layers alone. activation_checkpointing: whether training keeps only some
+    maps and recomputes the others in the backward pass."""
 
     depth: int
     multiply_adds: int
@@ -46,10 +45,9 @@ class ImageNetwork(nn.Module):
 
     def slopes(self) -> dict[str, Tensor]:
         """Return the learned slopes, [channels] or [1] each, by layer; empty without PReLU."""
-        found = {name: module for name, (module, _) in self.activations().items()}
         return {
             name: module.weight.detach()
-            for name, module in found.items()
+            for name, (module, _) in self.activations().items()
             if isinstance(module, nn.PReLU)
         }
 
@@ -87,8 +85,7 @@ class Network(ImageNetwork):
             row, last = shape.row, shape is self.shapes[-1]
             if hasattr(nn.Sequential, row.name) or row.name in vars(nn.Sequential()):
                 raise InputError(
-                    f"model.rows: {row.name} is a name that torch's modules use; give the row "
-                    "another"
+                    f"model.rows: {row.name} is a name of torch's modules; give the row another"
                 )
             part = self.trunk if row.kind in ("conv", "max_pool") else self.head
             if row.kind == "linear" and len(self.head) == 0:
@@ -105,29 +102,23 @@ class Network(ImageNetwork):
             inputs, side = shape.channels, shape.side
 
     def _activation(self, activation: ActivationFactory, row: Row) -> nn.Module:
-        made = (
-            activation.build(row.size, row.name)
-            if isinstance(activation, ByLayer)
-            else activation(row.size)
-        )
-        if (pieces(made), outputs(made)) != (self.pieces, self.outputs):
+        if isinstance(activation, ByLayer):
+            module = activation.build(row.size, row.name)
+        else:
+            module = activation(row.size)
+        if (pieces(module), outputs(module)) != (self.pieces, self.outputs):
             raise InputError(
-                f"the activation of {row.name} reads {pieces(made)} and gives {outputs(made)} "
-                "channels per unit, and "
-                f"activation.default {self.pieces} and {self.outputs}; give activations that agree"
+                f"the activation of {row.name} reads {pieces(module)} and gives {outputs(module)} "
+                f"channels per unit, and activation.default {self.pieces} and {self.outputs}; give "
+                "activations that agree"
             )
-        return made
+        return module
 
     def forward(self, x: Tensor) -> Tensor:
-        if (
-            self.activation_checkpointing
-            and self.training
-            and torch.is_grad_enabled()
-            and len(self.trunk)
-        ):
-            segments = round(
-                math.sqrt(len(self.trunk))
-            )  # kept and recomputed maps take about as much memory
+        is_trained = self.training and torch.is_grad_enabled()
+        if self.activation_checkpointing and is_trained and len(self.trunk):
+            # kept and recomputed maps then take about as much memory
+            segments = round(math.sqrt(len(self.trunk)))
             return self.head(checkpoint_sequential(self.trunk, segments, x, use_reentrant=False))
         return self.head(self.trunk(x))
 
@@ -148,13 +139,10 @@ class Network(ImageNetwork):
         """Return each layer's activation with the number of its output channels, by the layer's
         name."""
         named = self._named()
-        modules = {
-            s.row.name: (named.get(f"{s.row.name}_act"), s.channels)
-            for s in self.shapes
-            if s.row.weighted
-        }
         return {
-            name: (module, units) for name, (module, units) in modules.items() if module is not None
+            shape.row.name: (module, shape.channels)
+            for shape in self.shapes
+            if (module := named.get(f"{shape.row.name}_act")) is not None
         }
 
 
@@ -166,9 +154,8 @@ def of_rows(network: ImageNetwork) -> Network:
     """
     if not isinstance(network, Network):
         raise InputError(
-            "this needs a network of rows, and model._target_ names another; choose a model "
-            "with rows, and "
-            "evaluation=[center,ten_view]"
+            "this needs a network of rows, and model._target_ names another; choose a model with "
+            "rows, and evaluation=[center,ten_view]"
         )
     return network
 

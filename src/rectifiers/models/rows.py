@@ -110,19 +110,10 @@ def expand(rows: Sequence[Mapping[str, Any]], *, width: float, classes: int) -> 
             "model.rows must end with a row `linear: classes`, which gives one score per class"
         )
     names = [layer.name for layer in layers]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"model.rows names {twice} twice; give every row its own name")
-    taken = {
-        "flatten",
-        *(f"{layer.name}_{part}" for layer in layers if layer.weighted for part in BESIDE),
-    }
+    between = [f"{layer.name}_{part}" for layer in layers if layer.weighted for part in BESIDE]
     for name in names:
-        if name in taken:
-            raise InputError(
-                f"model.rows: {name} is the name of a module between rows; give the row "
-                "another name"
-            )
+        if names.count(name) > 1 or name in ("flatten", *between):
+            raise InputError(f"model.rows: {name} names two modules; give the row another name")
     return tuple(layers)
 
 
@@ -142,9 +133,7 @@ def _repeats(given: Mapping[str, Any], width: float, classes: int) -> list[Row]:
             raise InputError(
                 f"{at}padding={row.padding} is more than half the pool; give {size // 2} or less"
             )
-        return [
-            Row(row.name, kind, size, kernel=size, stride=row.stride or size, padding=row.padding)
-        ]
+        return [Row(row.name, kind, size, size, row.stride or size, row.padding)]
     assert isinstance(row, _Conv | _Linear)
     names = [row.name] if row.repeat == 1 else [f"{row.name}_{i + 1}" for i in range(row.repeat)]
     if isinstance(row, _Linear):
@@ -153,14 +142,7 @@ def _repeats(given: Mapping[str, Any], width: float, classes: int) -> list[Row]:
     size = max(1, round(row.conv * width))
     paddings = row.padding if isinstance(row.padding, tuple) else (row.padding,)
     return [
-        Row(
-            name,
-            kind,
-            size,
-            kernel=row.kernel,
-            stride=row.stride,
-            padding=paddings[i % len(paddings)],
-        )
+        Row(name, kind, size, row.kernel, row.stride, paddings[i % len(paddings)])
         for i, name in enumerate(names)
     ]
 
@@ -195,9 +177,8 @@ def trace(
             )
         smallest = smallest_input_px(layers)
         raise InputError(
-            f"an input of {input_px} x {input_px} px leaves no position at {shapes}; the "
-            "smallest input of this "
-            f"network is {smallest} px: raise data.crop_px"
+            f"an input of {input_px} x {input_px} px leaves no position at {shapes}; the smallest "
+            f"input of this network is {smallest} px: raise data.crop_px"
         )
     return shapes
 
@@ -210,8 +191,7 @@ def smallest_input_px(layers: Sequence[Row]) -> int:
     stuck = _try_trace(layers, 1, LARGEST_SIDE, 1, 1, None)
     raise InputError(
         f"model.rows: {stuck} gets no map whatever the input; conv, max_pool and pyramid rows "
-        "stand before the first "
-        "linear or pyramid row, and shrink the map to no less than one position"
+        "stand before the first linear or pyramid row, and leave at least one position"
     )
 
 

@@ -37,10 +37,9 @@ def moments_at(activation: nn.Module, second: float, channels: int | None = None
         return replace(unit, second=unit.second * second)
     if callable(getattr(activation, "moments", None)):
         raise InputError(
-            f"activation {type(activation).__name__} says its moments for a variance of 1 "
-            "alone, so nothing can be "
-            "predicted of deep networks; leave its method `moments()` out where it acts on "
-            "each number by itself"
+            f"activation {type(activation).__name__} says its moments for a variance of 1 alone, "
+            "so nothing can be predicted of deep networks; leave its method `moments()` out where "
+            "it acts on each number by itself"
         )
     std = math.sqrt(second)
     at = moments(_Wrapped(activation, std=std), channels)
@@ -56,10 +55,8 @@ def fluctuation(activation: nn.Module, channels: int | None = None) -> float | N
     v/n. None where f is not elementwise, or has no such moments."""
     if callable(getattr(activation, "moments", None)):
         return None
-    second, fourth = (
-        moments(activation, channels).second,
-        moments(_Wrapped(activation, power=2), channels).second,
-    )
+    second = moments(activation, channels).second
+    fourth = moments(_Wrapped(activation, power=2), channels).second
     return fourth / second**2 - 1 if second > 0 and math.isfinite(fourth) else None
 
 
@@ -122,9 +119,8 @@ class Stability:
             name: f"{value:.4g}" if isinstance(value, float) else str(value)
             for name, value in shown.items()
         }
-        return "\n".join(
-            ["| | |", "| --- | --- |", *(f"| {name} | {word} |" for name, word in words.items())]
-        )
+        rows = [f"| {name} | {word} |" for name, word in words.items()]
+        return "\n".join(["| | |", "| --- | --- |", *rows])
 
 
 def stability(activation: nn.Module, depth: int, *, units: int = 256) -> Stability:
@@ -150,12 +146,10 @@ def stability(activation: nn.Module, depth: int, *, units: int = 256) -> Stabili
     known = moments(activation)
     usable = all(0 < moment < math.inf for moment in (known.second, known.derivative_second))
     slope = known.map_slope if math.isfinite(known.map_slope) else None
-    chi = (
-        pieces(activation) * known.derivative_second / (outputs(activation) * known.second)
-        if usable
-        else None
-    )
-    v = fluctuation(activation) if usable else None
+    chi = v = None
+    if usable:
+        chi = pieces(activation) * known.derivative_second / (outputs(activation) * known.second)
+        v = fluctuation(activation)
     return Stability(
         depth=depth,
         gain=known.second**-0.5 if usable else None,
