@@ -170,7 +170,7 @@ def initialize(
     filler = _Filler(rule, bias, seed)
     try:
         # a first run shows the structure of the network, which the shares and the gradients need
-        filler.known = tracing.run(model, example, partial(filler.fill, rule=initializers.he))
+        filler.structure = tracing.run(model, example, partial(filler.fill, rule=initializers.he))
         filler.filled, filler.left = [], {}
         trace = tracing.run(model, example, filler.fill)
     except BaseException:
@@ -188,12 +188,13 @@ def initialize(
 class _Filler:
     """Fills a network's layers one after the other, and keeps what that needs.
 
-    known: the structure of the network. filled: each layer with its share and its std. left: by
-    name, why a layer was not filled. before: by layer, its weight and bias with their values."""
+    structure: of the network, by an earlier run. filled: each layer with its share and its std.
+    left: by name, why a layer was not filled. before: by layer, its weight and bias with their
+    values."""
 
     def __init__(self, rule: Rule, bias: float | str, seed: int) -> None:
         self.rule, self.bias, self.seed = rule, bias, seed
-        self.known = Trace()
+        self.structure = Trace()
         self.filled: list[tuple[LayerCall, float, float]] = []
         self.left: dict[str, str] = {}
         self.before: dict[str, list[tuple[Tensor, Tensor]]] = {}
@@ -227,10 +228,10 @@ class _Filler:
 
     def _layer(self, call: LayerCall, respond: Respond) -> tuple[float, Layer]:
         """Return a layer's share of E[y^2] = 1, and its properties for a rule."""
-        known, share = self.known, 1.0
-        if call.name in known.branches:
-            share = 1 / max(1, known.sums) / known.branches[call.name]
-        fed = [second for _, second in known.feeds.get(call.name, ())]
+        structure, share = self.structure, 1.0
+        if call.name in structure.branches:
+            share = 1 / max(1, structure.sums) / structure.branches[call.name]
+        fed = [second for _, second in structure.feeds.get(call.name, ())]
         fed_second = sum(fed) / len(fed) if fed else 1.0
         layer = Layer(
             call.name,
@@ -239,9 +240,9 @@ class _Filler:
             lambda: _gain(share, call.signal.second, f"what it reads, {call.signal}, has E[x²]"),
             lambda: _gain(share, fed_second, "what it feeds has E[f'²]"),
             partial(_variance, call, respond),
-            branches=len(known.residual) if all(known.residual) else 0,
-            branch=_place(known, call.name),
-            is_output=call.name not in known.feeds,
+            branches=len(structure.residual) if all(structure.residual) else 0,
+            branch=_place(structure, call.name),
+            is_output=call.name not in structure.feeds,
         )
         return share, layer
 
@@ -295,12 +296,14 @@ def _variance(call: LayerCall, respond: Respond, weight: Tensor) -> float:
     return float(respond().float().var(correction=0))
 
 
-def _place(known: Trace, layer: str) -> tuple[int, int] | None:
+def _place(structure: Trace, layer: str) -> tuple[int, int] | None:
     """Return (place from 1, number of layers) of a layer in its residual branch; layers that share
     its end are last."""
-    for branch in known.residual:
+    for branch in structure.residual:
         if layer in branch:
-            return len(branch) if layer in known.branches else branch.index(layer) + 1, len(branch)
+            return len(branch) if layer in structure.branches else branch.index(layer) + 1, len(
+                branch
+            )
     return None
 
 

@@ -53,7 +53,7 @@ class Signal:
     ends: the layers whose responses these numbers are, unchanged. layers, sums: how many weight
         layers, and how many sums, lie behind it on the longest way. behind: all layers behind it,
         in the order of the run.
-    known: the moments of f where quadrature cannot find them. is_normal: whether y is normal, as a
+    moments: of f, where quadrature cannot find them. is_normal: whether y is normal, as a
     sum of responses is."""
 
     values: Tensor
@@ -66,7 +66,7 @@ class Signal:
     layers: int = 0
     sums: int = 0
     behind: tuple[str, ...] = ()
-    known: Moments | None = None
+    moments: Moments | None = None
     is_normal: bool = True
 
     @property
@@ -77,12 +77,12 @@ class Signal:
     @property
     def second(self) -> float:
         """E[f(y)^2], the mean over channels."""
-        return self.known.second if self.known else expectation(self.values.square())
+        return self.moments.second if self.moments else expectation(self.values.square())
 
     @property
     def derivative_second(self) -> float:
         """E[f'(y)^2], the mean over channels."""
-        return self.known.derivative_second if self.known else expectation(self.slopes.square())
+        return self.moments.derivative_second if self.moments else expectation(self.slopes.square())
 
     def __str__(self) -> str:
         return " of ".join([*reversed(self.functions), self.source])
@@ -125,12 +125,12 @@ def after_module(module: nn.Module, x: Tensor, signal: Signal) -> Signal | None:
     itself."""
     label = type(module).__name__ if any(True for _ in module.children()) else repr(module)
     if callable(getattr(module, "moments", None)):
-        known: Moments = module.moments()  # type: ignore[operator]
-        if abs(known.map_slope - 1) > 1e-6 and abs(signal.second - 1) > 0.1:
+        moments: Moments = module.moments()  # type: ignore[operator]
+        if abs(moments.map_slope - 1) > 1e-6 and abs(signal.second - 1) > 0.1:
             return None  # they hold for a mean square of 1, and for rectifiers in proportion
-        known = replace(known, second=known.second * signal.second)
+        moments = replace(moments, second=moments.second * signal.second)
         functions = (*signal.functions, label)
-        return replace(signal, functions=functions, known=known, ends=(), root=new_root())
+        return replace(signal, functions=functions, moments=moments, ends=(), root=new_root())
     forward = module.forward
     if not is_elementwise(forward, [x]):
         return None

@@ -192,8 +192,8 @@ class _Tracer(TorchFunctionMode):
         if isinstance(out, Tensor) and args and out is args[0] and name not in VIEWS:
             changed = base(out)
         if isinstance(changed, Tensor) and (signal := _get(changed)):
-            known = {"origins": signal.origins, **lengths([signal])}
-            _set(changed, measured(changed, "a map written to in part (measured)", **known))
+            details = {"origins": signal.origins, **lengths([signal])}
+            _set(changed, measured(changed, "a map written to in part (measured)", **details))
 
     def _keep(self, out: Tensor, name: str, signals: Sequence[Signal], new: Signal | None) -> None:
         """Let the result of a function carry its signal."""

@@ -217,5 +217,5 @@ def measure(
     angles = {name: angle(fisher, downhill, damping) for name, damping in DAMPINGS.items()}
     return {
         **measures,
-        **{name: math.nan if found is None else found for name, found in angles.items()},
+        **{name: math.nan if degrees is None else degrees for name, degrees in angles.items()},
     }, values

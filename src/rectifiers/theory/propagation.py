@@ -56,10 +56,10 @@ def predict(
     maps = _follow(sites, shapes, stds, power, on_maps=True)
     widths: list[WidthEffect | None] = []
     errors: list[tuple[float | None, int, float]] = []
-    for site, (_, _, known) in zip(sites, plain, strict=True):
+    for site, (_, _, after) in zip(sites, plain, strict=True):
         widths.append(width_effect(errors))
-        if site.after is not None and known is not None:
-            errors.append((fluctuation(site.after, site.channels), site.channels, known.map_slope))
+        if site.after is not None and after is not None:
+            errors.append((fluctuation(site.after, site.channels), site.channels, after.map_slope))
 
     def mean(moment: Tensor) -> float:
         return log(float(moment.mean()))
@@ -86,7 +86,7 @@ def _follow(
     13."""
     x, sizes = power, []
     responses: list[Tensor] = []
-    known: list[Moments | None] = []
+    activation_moments: list[Moments | None] = []
     for row in (shape.row for shape in shapes):
         sizes.append((x.shape[0], x.shape[1]))
         if not row.weighted:
@@ -100,7 +100,7 @@ def _follow(
         responses.append(y)
         mean = float(y.mean())
         after = None if site.after is None else moments_at(site.after, mean, site.channels)
-        known.append(after)
+        activation_moments.append(after)
         if after is not None:
             relative = y / mean if 0 < mean < math.inf else torch.ones_like(y)
             x = after.second * relative**after.map_slope
@@ -110,12 +110,12 @@ def _follow(
     for shape, size in reversed(list(zip(shapes, sizes, strict=True))):
         if shape.row.weighted:
             i = len(sites) - 1 - len(gradients)
-            after = known[i]
+            after = activation_moments[i]
             gradient = gradient if after is None else gradient * after.derivative_second
             gradients.append(gradient)
             gradient = sites[i].fans[1] * stds[i] ** 2 * gradient
         gradient = _to_inputs(shape.row, gradient, size) if on_maps else gradient
-    return list(zip(responses, reversed(gradients), known, strict=True))
+    return list(zip(responses, reversed(gradients), activation_moments, strict=True))
 
 
 def window_means(row: Row, on_map: Tensor) -> Tensor:

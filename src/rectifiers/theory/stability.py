@@ -143,23 +143,23 @@ def stability(activation: nn.Module, depth: int, *, units: int = 256) -> Stabili
     for name, value in (("depth", depth), ("units", units)):
         if not isinstance(value, int) or value < 1:
             raise InputError(f"{name}={value} is not usable; give a whole number at least 1")
-    known = moments(activation)
-    usable = all(0 < moment < math.inf for moment in (known.second, known.derivative_second))
-    slope = known.map_slope if math.isfinite(known.map_slope) else None
+    unit = moments(activation)
+    usable = all(0 < moment < math.inf for moment in (unit.second, unit.derivative_second))
+    slope = unit.map_slope if math.isfinite(unit.map_slope) else None
     chi = v = None
     if usable:
-        chi = pieces(activation) * known.derivative_second / (outputs(activation) * known.second)
+        chi = pieces(activation) * unit.derivative_second / (outputs(activation) * unit.second)
         v = fluctuation(activation)
     return Stability(
         depth=depth,
-        gain=known.second**-0.5 if usable else None,
+        gain=unit.second**-0.5 if usable else None,
         map_slope=slope,
         fixed_point=None if slope is None else _word(slope),
         error_growth=slope and _power(slope, depth - 1),
         chi=chi,
         gradient_growth=chi and _power(chi, depth - 1, 1 / pieces(activation)),
         fluctuation=v,
-        width=width_effect([(v, units, known.map_slope)] * (depth - 1)),
+        width=width_effect([(v, units, unit.map_slope)] * (depth - 1)),
     )
 
 
