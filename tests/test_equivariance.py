@@ -6,9 +6,9 @@ import torch
 
 from rectifiers import activations as A
 from rectifiers import initializers as I
+from rectifiers.chains import initialize_chain
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
-from rectifiers.sites import initialize
 
 ROWS = [
     {"name": "conv1", "conv": 8, "kernel": 3, "padding": 1},
@@ -22,7 +22,7 @@ MARGIN = 16  # of zeros around the image, px: more than the layers reach
 
 def network(activation, bias: float = 0.0, px: int = 8) -> Network:
     net = Network(expand(ROWS, width=1, classes=5), activation, channels=1, input_px=px)
-    initialize(net.sites(), I.he, seed=0, name="", bias=bias)
+    initialize_chain(net.sites(), I.he, seed=0, name="", bias=bias)
     return net.double()
 
 

@@ -15,7 +15,7 @@ from rectifiers import activations as A
 from rectifiers import initializers as I
 from rectifiers.data.sources import digits
 from rectifiers.initialization import initialize
-from rectifiers.models.modules import ModuleNetwork
+from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.resnet import Block, resnet
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
@@ -61,11 +61,8 @@ class Residual(nn.Module):
 
     def __init__(self, blocks: int, layers: int) -> None:
         super().__init__()
-        self.stem, self.project, self.head = (
-            nn.Conv2d(3, 64, 3),
-            nn.Conv2d(64, 64, 1),
-            nn.Linear(64, 10),
-        )
+        self.stem, self.project = nn.Conv2d(3, 64, 3), nn.Conv2d(64, 64, 1)
+        self.head = nn.Linear(64, 10)
         self.branches = nn.ModuleList(
             nn.ModuleList(nn.Conv2d(64, 64, 1) for _ in range(layers)) for _ in range(blocks)
         )
@@ -94,14 +91,12 @@ def test_layers_of_a_branch_are_hes_times_the_published_factor(blocks: int, laye
     assert stds["stem"] == pytest.approx(1, abs=0.05)
     assert stds["head"] == 0
     for number in range(blocks):
-        found = [stds[f"branches.{number}.{place}"] for place in range(layers)]
-        expected = [factor * math.sqrt(2)] * (layers - 1)
-        assert found == [
-            *(pytest.approx(each / math.sqrt(of_stem), rel=0.12) for each in expected),
-            0,
-        ]
+        asked = [stds[f"branches.{number}.{place}"] for place in range(layers)]
+        expected = [factor * math.sqrt(2 / of_stem)] * (layers - 1)
+        assert asked[:-1] == pytest.approx(expected, rel=0.12)
+        assert asked[-1] == 0
         drawn = [float(layer.weight.detach().std()) * 8 for layer in model.branches[number]]
-        assert drawn == pytest.approx(found, rel=0.1)
+        assert drawn == pytest.approx(asked, rel=0.1)
     if layers > 1:
         assert stds["project"] == pytest.approx(1 / math.sqrt(of_stem), rel=0.12)
     assert set(report.left) == (set() if layers > 1 else {"project.weight"})

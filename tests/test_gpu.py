@@ -16,7 +16,7 @@ from conftest import TINY, compose_config
 from processes import finish, record, together, weights
 from rectifiers.models.network import ActivationFactory, Network
 from rectifiers.models.rows import expand
-from rectifiers.prelu import PReLU, asked_together, prelu
+from rectifiers.prelu import PReLU, batched_slope_check, operator
 from rectifiers.prelu.operator import _PReLU, has_kernel
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
@@ -45,7 +45,7 @@ def _device_is_there(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(autouse=True)
 def _kernels_for_small_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prelu, "MIN_NUMBERS", 0)
+    monkeypatch.setattr(operator, "MIN_NUMBERS", 0)
 
 
 def outputs_and_gradients(module: nn.Module, x: Tensor, dy: Tensor) -> list[Tensor]:
@@ -111,7 +111,7 @@ def test_step_waits_for_the_gpu_at_slopes_alone(layout: str) -> None:
     optimizer = build_optimizer(torch.optim.SGD, groups, lr=0.01, momentum=0.9, fused=True)
 
     def step(mode: str) -> None:
-        with asked_together(network.modules()):
+        with batched_slope_check(network.modules()):
             torch.cuda.set_sync_debug_mode(mode)
             F.cross_entropy(network(x), labels).backward()
             optimizer.step()

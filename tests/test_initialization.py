@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rectifiers import activations as A
-from rectifiers import initializers, sites
+from rectifiers import chains, gains, initializers
 from rectifiers.initialization import InitReport, initialize, propagation
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
@@ -31,34 +31,28 @@ class Model(nn.Module):
 
     def __init__(self, forward: Callable[["Model", Tensor], Tensor], width: int = 256) -> None:
         super().__init__()
-        self.one, self.two, self.other = (
-            nn.Linear(64, width),
-            nn.Linear(width, width),
-            nn.Linear(width, width),
-        )
+        self.one = nn.Linear(64, width)
+        self.two, self.other = nn.Linear(width, width), nn.Linear(width, width)
         self.how = forward
 
     def forward(self, x: Tensor) -> Tensor:
         return self.how(self, x)
 
 
-RELU, GELU = 0.5, A.moments(nn.GELU()).second
+RELU, GELU = 0.5, gains.moments(nn.GELU()).second
 SLOPES = torch.linspace(0, 1, 256)
 READ = {  # what the second layer reads of normal responses y, and its E[x^2]
     "relu": (lambda y: F.relu(y), RELU),
     "relu in place": (lambda y: F.relu(y, inplace=True), RELU),
     "a method": (lambda y: y.relu(), RELU),
     "gelu": (lambda y: F.gelu(y), GELU),
-    "silu by hand": (lambda y: y * torch.sigmoid(y), A.moments(nn.SiLU()).second),
+    "silu by hand": (lambda y: y * torch.sigmoid(y), gains.moments(nn.SiLU()).second),
     "by operators": (lambda y: 2 * y**2 + 1, 4 * 3 + 4 + 1),
     "nothing": (lambda y: y, 1.0),
     "dropout": (lambda y: F.dropout(y.relu(), training=False), RELU),
     "a view": (lambda y: y.relu().view(-1, 16, 16).transpose(1, 2).flatten(1), RELU),
     "the gate of two halves": (lambda y: y[:, :128].repeat(1, 2) * 1.0, 1.0),
-    "slopes of a channel": (
-        lambda y: F.prelu(y, torch.linspace(0, 1, 256)),
-        (1 + (torch.linspace(0, 1, 256) ** 2).mean()) / 2,
-    ),
+    "slopes of a channel": (lambda y: F.prelu(y, SLOPES), (1 + (SLOPES**2).mean()) / 2),
     "softmax": (lambda y: 256 * y.softmax(1), math.e),  # measured: E[e^2y] / E[e^y]^2
 }
 
@@ -69,9 +63,8 @@ def test_a_layer_is_filled_for_what_it_reads(read: str) -> None:
     model = Model(lambda m, x: m.two(function(m.one(x))))
     report = initialize(model, example_input=batch(512, 64))
     found = row(report, "two.weight")
-    assert found.second_in == pytest.approx(
-        float(second), rel=0.12
-    )  # the sample of weights and of the example
+    # the sample of weights and of the example
+    assert found.second_in == pytest.approx(float(second), rel=0.12)
     assert found.std == pytest.approx(1 / math.sqrt(256 * found.second_in))
     assert found.measured == pytest.approx(1, abs=0.2)
     assert [name.partition(".")[0] for name in report.left] == ["other"]
@@ -84,34 +77,28 @@ def test_two_halves_of_a_response_are_independent() -> None:
         lambda m, x: (lambda a, b: m.two((a * b.sigmoid()).repeat(1, 2)))(*m.one(x).chunk(2, 1))
     )
     reports = [initialize(m, example_input=batch(512, 64)) for m in (model, by_hand)]
-    gate = A.moments(nn.Sigmoid()).second
+    gate = gains.moments(nn.Sigmoid()).second
     assert row(reports[1], "two.weight").second_in == pytest.approx(gate, rel=0.05)
     assert row(reports[0], "two.weight").measured == pytest.approx(1, abs=0.2)
 
 
 def test_a_chain_gets_the_stds_of_the_rows_it_is_made_of() -> None:
-    rows = expand(
-        [
-            {"name": "conv", "conv": 16, "kernel": 3, "padding": 1, "repeat": 3},
-            {"name": "fc", "linear": "classes"},
-        ],
-        width=1,
-        classes=10,
-    )
+    conv = {"name": "conv", "conv": 16, "kernel": 3, "padding": 1, "repeat": 3}
+    rows = expand([conv, {"name": "fc", "linear": "classes"}], width=1, classes=10)
+    x = batch(16, 3, 8, 8)
     for activation in (A.prelu, A.relu, A.maxout):
         network = Network(rows, activation, channels=3, input_px=8)
-        own = sites.initialize(network.sites(), initializers.he, seed=0, name="he")
-        found = initialize(network, example_input=batch(16, 3, 8, 8))
-        assert [r.std for r in found.layers[1:]] == pytest.approx(
-            [r.std_asked for r in own[1:]], rel=0.12
-        )
-        back = sites.initialize(
-            network.sites(), initializers.he_backward, seed=0, name="he_backward"
-        )
-        found = initialize(network, example_input=batch(16, 3, 8, 8), mode="backward")
-        assert [r.std for r in found.layers[:-1]] == pytest.approx(
-            [r.std_asked for r in back[:-1]], rel=1e-6
-        )
+
+        def chain_stds(rule, network: Network = network) -> list[float]:
+            report = chains.initialize_chain(network.sites(), rule, seed=0, name="")
+            return [entry.std_asked for entry in report]
+
+        forward, backward = chain_stds(initializers.he), chain_stds(initializers.he_backward)
+        stds = [entry.std for entry in initialize(network, example_input=x).layers]
+        assert stds[1:] == pytest.approx(forward[1:], rel=0.12)
+        report = initialize(network, example_input=x, mode="backward")
+        stds = [entry.std for entry in report.layers]
+        assert stds[:-1] == pytest.approx(backward[:-1], rel=1e-6)
 
 
 class Residual(nn.Module):
@@ -222,34 +209,29 @@ def test_equal_seeds_give_equal_weights() -> None:
 
 def test_unusable_arguments_are_one_sentence() -> None:
     model = nn.Linear(4, 4)
-    for given, said in (
+    for arguments, message in (
         ({"model": F.relu}, "is no module; give a network"),
         ({"init": "kaiming"}, "init=kaiming is not usable; give the name of a rule"),
         ({"init": "Layer"}, "init=Layer is not usable; give the name of a rule"),
         ({"init": None}, "init=None is not usable; give the name of a rule"),
         ({"init": nn.init.kaiming_normal_}, "is not usable; give the name of a rule"),
         ({"bias": "zero"}, "bias=zero is not usable; give a number such as 0, or torch_default"),
-        (
-            {"mode": "sideways"},
-            "mode=sideways is not known; choose one of: forward, backward, average",
-        ),
+        ({"mode": "sideways"}, "mode=sideways is not known; choose one of: forward, backward"),
         ({"example_input": torch.zeros(2, 4)}, "example_input is all zeros"),
         ({"example_input": torch.ones(2, 5)}, "Linear cannot be run on example_input"),
     ):
-        with pytest.raises(InputError, match=said):
-            initialize(**{"model": model, "example_input": batch(2, 4), **given})
-    for sizes, said in (
+        with pytest.raises(InputError, match=message):
+            initialize(**{"model": model, "example_input": batch(2, 4), **arguments})
+    for sizes, message in (
         ({"depth": 2.5}, "depth=2.5"),
         ({"depth": 0}, "depth=0"),
         ({"depth": 2, "units": 0}, "units=0"),
     ):
-        with pytest.raises(
-            InputError, match=f"{said} is not usable; give a whole number at least 1"
-        ):
+        with pytest.raises(InputError, match=f"{message} is not usable; give a whole number"):
             stability(nn.ReLU(), **sizes)
     for activation in (F.relu, nn.ReLU, "relu"):
         with pytest.raises(InputError, match="is no module; give one such as"):
-            A.gain(activation)  # type: ignore[arg-type]
+            gains.gain(activation)  # type: ignore[arg-type]
 
 
 class Language(nn.Module):
@@ -260,11 +242,8 @@ class Language(nn.Module):
         self.token, self.place = nn.Embedding(50, width), nn.Embedding(12, width)
         self.norms = nn.ModuleList(nn.RMSNorm(width) for _ in range(2))
         self.qkv, self.mixed = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.gate, self.up, self.down = (
-            nn.Linear(width, 256),
-            nn.Linear(width, 256),
-            nn.Linear(256, width),
-        )
+        self.gate, self.up = nn.Linear(width, 256), nn.Linear(width, 256)
+        self.down = nn.Linear(256, width)
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.token(tokens) + self.place(torch.arange(tokens.shape[1]))
@@ -282,14 +261,8 @@ class Language(nn.Module):
 def test_layers_behind_embeddings_are_filled_for_what_they_read() -> None:
     torch.manual_seed(0)  # of the embeddings
     report = initialize(Language(), example_input=torch.randint(50, (16, 12)))
-    assert [r.layer.removesuffix(".weight") for r in report.layers] == [
-        "qkv",
-        "mixed",
-        "gate",
-        "up",
-        "down",
-        "token",
-    ]
+    names = [r.layer.removesuffix(".weight") for r in report.layers]
+    assert names == ["qkv", "mixed", "gate", "up", "down", "token"]
     assert [r.share for r in report.layers] == pytest.approx([1, 1 / 2, 1, 1, 1 / 2, 1])
     assert report.left == {"place.weight": "embedding reads it, whose responses are measured"}
     for r in report.layers:
@@ -320,10 +293,8 @@ def test_numbers_without_a_layer_before_them_are_measured(given: str) -> None:
 
 def test_matrices_of_a_product_may_be_many_or_a_vector() -> None:
     model = Model(lambda m, x: m.two((m.one(x)[None] @ m.experts).mean(0)) @ m.vector, width=64)
-    model.experts, model.vector = (
-        nn.Parameter(torch.randn(4, 64, 64)),
-        nn.Parameter(torch.randn(64)),
-    )
+    model.experts = nn.Parameter(torch.randn(4, 64, 64))
+    model.vector = nn.Parameter(torch.randn(64))
     report = initialize(model, example_input=batch(256, 64))
     assert row(report, "experts").fan_in == row(report, "experts").fan_out == 64
     assert row(report, "experts").measured == pytest.approx(1, abs=0.2)
@@ -388,9 +359,8 @@ def test_sums_of_what_passed_an_activation_are_predicted_within_a_third(
 def test_a_layer_that_is_used_twice_is_filled_for_its_first_use_and_the_report_says_so() -> None:
     model = Model(lambda m, x: m.two(F.relu(m.two(m.one(x)))))
     report = initialize(model, example_input=batch(256, 64))
-    assert (
-        row(report, "two.weight").reads == "one.weight, for which it is filled, the first of 2 uses"
-    )
+    reads = row(report, "two.weight").reads
+    assert reads == "one.weight, for which it is filled, the first of 2 uses"
     assert row(report, "one.weight").reads == "the input"
 
 
@@ -462,9 +432,8 @@ def test_a_compiled_model_is_run_as_it_is_written() -> None:
     def refuse(graph: object, inputs: object) -> Callable:
         raise AssertionError("it was compiled")
 
-    model = torch.compile(
-        nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)), backend=refuse
-    )
+    chain = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8))
+    model = torch.compile(chain, backend=refuse)
     report = initialize(model, example_input=batch(16, 64))
     assert row(report, "_orig_mod.2.weight").reads == "ReLU() of _orig_mod.0.weight"
 
@@ -473,11 +442,11 @@ def test_models_without_numbers_or_functions_to_see_are_one_sentence() -> None:
     chain = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
     with torch.inference_mode():
         inferred = nn.Linear(4, 4)
-    for model, said in (
+    for model, message in (
         (torch.jit.script(copy.deepcopy(chain)), "scripted modules"),
-        (copy.deepcopy(chain).to("meta"), "holds no numbers"),
+        (copy.deepcopy(chain).to("meta"), "on device meta"),
         (nn.Sequential(nn.LazyLinear(4)), "lazy layers without weights"),
         (inferred, "made in inference mode"),
     ):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             initialize(model, example_input=batch(2, 4))

@@ -1,25 +1,23 @@
-"""Activations, each a factory `(channels) -> nn.Module`, and their Gaussian moments, from which the
-gains follow.
+"""Activations, each a factory `(channels) -> nn.Module`.
 
 Every layer gets a module of its own, so slopes are never shared by accident. A new activation is a
 function here (or in any importable module) and a file in `conf/activation/` that names it. Its
 moments come from quadrature, unless the module has a method `moments()` that returns them."""
 
-import copy
 import difflib
 import inspect
-import math
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
-from rectifiers.nonlinearities import (
+from rectifiers.activation_modules import (
     GLU,
     CReLU,
     Maxout,
-    Moments,
     NoisyReLU,
     RReLU,
     Snake,
@@ -27,21 +25,14 @@ from rectifiers.nonlinearities import (
     outputs,
     pieces,
 )
+from rectifiers.activation_modules import dks as dks
+from rectifiers.activation_modules import tat_leaky_relu as tat_leaky_relu
+from rectifiers.gains import EXAMPLES, describe, is_elementwise, no_moments
 from rectifiers.prelu import PReLU
-from rectifiers.quadrature import REACH, normal_rule
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Range
-from rectifiers.tailored import dks as dks
-from rectifiers.tailored import tat_leaky_relu as tat_leaky_relu
 
-Mode = Literal["forward", "backward", "average"]  # which signal a gain keeps
-GAINLESS = "use an initialiser that needs none, such as init=gaussian"
-WITHOUT_QUADRATURE = (
-    "give it a method `moments()` that returns activations.Moments, or use an initialiser that "
-    "needs no gain, such as "
-    "init=gaussian"
-)
-TRIED = 8  # examples
+Choice = str | dict[str, dict[str, Any]]  # prelu, or with its settings: {leaky_relu: {slope: 0.25}}
 
 
 def relu(channels: int) -> nn.Module:
@@ -74,7 +65,7 @@ def tanh(channels: int) -> nn.Module:
     return nn.Tanh()
 
 
-def maxout(channels: int, pieces: int = 2) -> nn.Module:
+def maxout(channels: int, pieces: Annotated[int, Range(ge=2)] = 2) -> nn.Module:
     """The maximum of `pieces` linear responses; the layer before emits `channels * pieces`."""
     return Maxout(pieces)
 
@@ -165,31 +156,19 @@ def torch_module(
         near = difflib.get_close_matches(name, known, n=1)
         raise InputError(
             f"activation.name={name} is no activation of torch; "
-            f"{f'did you mean {near[0]}? ' if near else ''}"
-            f"choose from: {', '.join(known)}"
+            f"{f'did you mean {near[0]}? ' if near else ''}choose from: {', '.join(known)}"
         )
-    kind, given = getattr(nn, name), dict(settings or {})
-    accepted = inspect.signature(kind).parameters
-    asked = {
-        key
-        for key, p in accepted.items()
-        if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD
-    }
-    if lacking := sorted(asked - given.keys()):
-        values = ", ".join(f"{key}: <value>" for key in lacking)
+    kind, arguments = getattr(nn, name), dict(settings or {})
+    if "num_parameters" in inspect.signature(kind).parameters:
+        arguments = {"num_parameters": channels, **arguments}
+    try:
+        inspect.signature(kind).bind(**arguments)
+    except TypeError as error:
         raise InputError(
-            f"activation.name={name} needs {' and '.join(lacking)}; give "
-            f"'activation.settings={{{values}}}'"
-        )
-    for key in given:
-        if key not in accepted:
-            raise InputError(
-                f"activation.settings.{key} is not known; torch.nn.{name} takes: "
-                f"{', '.join(accepted)}"
-            )
-    if "num_parameters" in accepted:
-        given = {"num_parameters": channels, **given}
-    return kind(**given)
+            f"activation.settings={settings} does not fit torch.nn.{name} ({error}); "
+            f"its settings are {inspect.signature(kind)}"
+        ) from error
+    return kind(**arguments)
 
 
 def identity(channels: int) -> nn.Module:
@@ -197,160 +176,63 @@ def identity(channels: int) -> nn.Module:
     return nn.Identity()
 
 
-def _rectifier(slope_squared: float) -> Moments:
-    half = (1 + slope_squared) / 2  # may overflow to infinity, which `gain` refuses
-    return Moments(second=half, derivative_second=half, map_slope=1.0)
+@dataclass(frozen=True)
+class ByLayer:
+    """A factory of activations that is given the layer's name as well: `build(channels, layer)`.
+
+    As a factory of channels alone it builds the activation of a layer that no choice names.
+    """
+
+    build: Callable[[int, str], nn.Module]
+
+    def __call__(self, channels: int) -> nn.Module:
+        return self.build(channels, "")
 
 
-def _closed_form(activation: nn.Module) -> Moments | None:
-    match activation:
-        case nn.ReLU():
-            return _rectifier(0.0)
-        case nn.LeakyReLU():
-            return _rectifier(activation.negative_slope * activation.negative_slope)
-        case nn.PReLU():
-            return _rectifier(float(activation.weight.detach().double().square().mean()))
-        case nn.Identity():
-            return _rectifier(1.0)
-    own = getattr(activation, "moments", None)
-    result = own() if callable(own) else None
-    if not isinstance(result, Moments | None):
+def by_layer(
+    channels: int, layer: str, default: Choice = "relu", layers: dict[str, Choice] | None = None
+) -> nn.Module:
+    """The activation that `layers` names for `layer`, else `default`.
+
+    layers: by a layer's name, or a pattern such as conv3_* or fc*. The name itself goes before
+    patterns, and a longer pattern before a shorter one. Activations are other functions of this
+    module.
+
+    Raises:
+        InputError: for an activation that is not known there, or a setting that it does not take.
+    """
+    choices = layers or {}
+    patterns = [pattern for pattern in choices if fnmatchcase(layer, pattern)]
+    patterns.sort(key=lambda pattern: (pattern != layer, -len(pattern), pattern))
+    key, choice = "activation.default", default
+    if patterns:
+        key, choice = f"activation.layers.{patterns[0]}", choices[patterns[0]]
+    by_name = {choice: {}} if isinstance(choice, str) else choice
+    name, settings = next(iter(by_name.items()), ("", {}))
+    factories = {
+        name: function
+        for name, function in globals().items()
+        if inspect.isfunction(function) and function is not by_layer
+        if next(iter(inspect.signature(function).parameters), None) == "channels"
+    }
+    if name not in factories or len(by_name) != 1:
         raise InputError(
-            f"activation {describe(activation)} has a method `moments()` that returns {result!r}; "
-            "let it return activations.Moments"
+            f"{key}={choice} is not usable; give one of: {', '.join(sorted(factories))}; or one "
+            "with its settings, such as {leaky_relu: {slope: 0.25}}"
         )
-    return result
-
-
-def _mean_square(f: Tensor) -> float:
-    """Return E[f(z)^2] from values at the nodes, [nodes, channels]; infinite where the tail has not
-    decayed."""
-    nodes, weights = normal_rule()
-    terms = (weights[:, None] * f**2).mean(1)
-    whole, tail = float(terms.sum()), float(terms[nodes.abs() > REACH - 1].sum())
-    return math.inf if tail > 1e-9 * whole else whole
-
-
-def acts_on_single_numbers(function: Callable[..., Any], tensors: Sequence[Tensor]) -> bool:
-    """Return whether each number of the result depends on the numbers of `tensors` in its own place
-    alone."""
-    if any(x.shape != tensors[0].shape for x in tensors):
-        return False
-    generator, place = torch.Generator().manual_seed(0), tensors[0].numel() // 2
-    drawn = [torch.randn(x.shape, generator=generator).to(x) for x in tensors]
-    disturbed = [x.clone() for x in drawn]
-    for x in disturbed:
-        x.view(-1)[place] += 10
     try:
-        out, other = (function(*(x.clone() for x in some)) for some in (drawn, disturbed))
-    except Exception:
-        return False
-    if not isinstance(out, Tensor) or out.shape != drawn[0].shape:
-        return False
-    changed = ~torch.isclose(out, other, rtol=0, atol=0, equal_nan=True).reshape(-1)
-    changed[place] = False
-    return not bool(changed.any())
-
-
-def _quadrature(activation: nn.Module, channels: int) -> Moments:
-    """Return the moments of an elementwise module by quadrature; the mean over channels where they
-    differ."""
-    exact = copy.deepcopy(activation).double().eval().requires_grad_(False)
-    nodes, weights = normal_rule()
-    with torch.enable_grad():
-        z = nodes[:, None].repeat(1, channels).requires_grad_()
-        try:
-            f = exact(z.clone())  # a copy, because the activation may work in place
-        except Exception as error:  # for example, the module expects maps
-            raise InputError(
-                f"activation {describe(activation)} cannot be asked for its moments on [nodes, "
-                f"channels] ({error}); "
-                f"{WITHOUT_QUADRATURE}"
-            ) from error
-        if f.shape != z.shape:
-            raise InputError(
-                f"activation {describe(activation)} maps {tuple(z.shape)} to {tuple(f.shape)}, "
-                "so its moments cannot "
-                f"be found by quadrature; {WITHOUT_QUADRATURE}"
-            )
-        if not acts_on_single_numbers(exact, [z.detach()[:TRIED]]):
-            raise InputError(
-                f"activation {describe(activation)} mixes the numbers that it is given, so its "
-                "moments cannot be found "
-                f"by quadrature; {WITHOUT_QUADRATURE}"
-            )
-        slope = torch.zeros_like(z)  # where f is not differentiable in z, as a step function
-        if f.requires_grad:
-            slope = torch.autograd.grad(f.sum(), z, allow_unused=True, materialize_grads=True)[0]
-    f, z = f.detach(), z.detach()
-    second = _mean_square(f)
-    drift = float((weights[:, None] * f * slope * z).sum(0).mean())
-    return Moments(second, _mean_square(slope), drift / second if second else math.nan)
-
-
-def moments(activation: nn.Module, channels: int | None = None) -> Moments:
-    """Return the Gaussian moments of `activation`; they may be zero, infinite or NaN.
-
-    Closed forms for rectifiers, the module's own method `moments()` where it has one (Maxout),
-    quadrature otherwise.
-    channels: that it was built for; by default as many as its longest vector of parameters has
-        numbers, or 2, which show whether it mixes them.
-
-    Raises:
-        InputError: where the module is not elementwise and has no method `moments()`.
-
-    Examples:
-        >>> moments(nn.ReLU())
-        Moments(second=0.5, derivative_second=0.5, map_slope=1.0)
-    """
-    if not isinstance(activation, nn.Module):
+        return factories[name](channels, **settings)
+    except TypeError as error:
         raise InputError(
-            f"activation {activation!r} is no module; give one such as nn.ReLU(), not a "
-            "function or a class"
-        )
-    vectors = [parameter.numel() for parameter in activation.parameters() if parameter.dim() == 1]
-    return _closed_form(activation) or _quadrature(activation, channels or max(vectors, default=2))
+            f"{key}={choice} is not usable ({error}); give settings that {name} takes"
+        ) from error
 
 
-def gain(activation: nn.Module, channels: int | None = None, *, mode: Mode = "forward") -> float:
-    """Return the factor on the std 1 / sqrt(n) of the weights that keeps the signal through
-    `activation`.
-
-    mode: forward, 1 / sqrt(E[f(z)^2]), keeps the responses; backward, 1 / sqrt(E[f'(z)^2]), keeps
-    the gradients; average, for layers with as many inputs as outputs, lies between them, at the
-    mean of both moments.
-
-    Raises:
-        InputError: where that moment is zero, infinite or not a number, or cannot be found, so that
-            there is no gain.
-
-    Examples:
-        >>> gain(nn.ReLU()) == math.sqrt(2)
-        True
-        >>> f"{gain(nn.GELU()):.4f} {gain(nn.GELU(), mode='backward'):.4f}"
-        '1.5335 1.4811'
-    """
-    both = moments(activation, channels)
-    match mode:
-        case "forward":
-            name, moment = "f(z)^2", both.second
-        case "backward":
-            name, moment = "f'(z)^2", both.derivative_second
-        case "average":
-            name, moment = "(f(z)^2 + f'(z)^2) / 2", (both.second + both.derivative_second) / 2
-        case _:
-            raise InputError(f"mode={mode} is not known; choose one of: forward, backward, average")
-    if not (0 < moment < math.inf):
-        raise InputError(
-            f"activation {describe(activation)} has E[{name}] = {moment} for z ~ N(0, 1), so "
-            f"no gain exists; {GAINLESS}"
-        )
-    return moment**-0.5
-
-
-def describe(activation: nn.Module) -> str:
-    """Return the module with its settings in one line: LeakyReLU(negative_slope=0.01)."""
-    return " ".join(repr(activation).split())
+def unused(layers: Mapping[str, Choice] | None, names: list[str]) -> list[str]:
+    """Return the keys of `layers` that fit none of the layers `names`."""
+    return [
+        pattern for pattern in layers or {} if not any(fnmatchcase(name, pattern) for name in names)
+    ]
 
 
 def check_output(activation: nn.Module, channels: int, sides: Sequence[int] = ()) -> Tensor:
@@ -359,26 +241,24 @@ def check_output(activation: nn.Module, channels: int, sides: Sequence[int] = ()
 
     Raises:
         InputError: where it cannot be applied, or gives another number of channels, or numbers that
-        are not finite.
+            are not finite.
     """
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(TRIED, channels * pieces(activation), *sides, generator=generator)
-    expected = (TRIED, channels * outputs(activation), *sides)
+    x = torch.randn(EXAMPLES, channels * pieces(activation), *sides, generator=generator)
+    expected = (EXAMPLES, channels * outputs(activation), *sides)
     name = f"activation {describe(activation)}"
     try:
         with torch.no_grad():
             y = activation.eval()(x.clone())
     except Exception as error:  # a user's activation may raise anything
-        raise InputError(
-            f"{name} cannot be applied to {list(x.shape)} ({_in_one_line(error)})"
-        ) from error
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{name} cannot be applied to {list(x.shape)} ({reason})") from error
     if not isinstance(y, Tensor) or y.shape != expected:
         got = list(y.shape) if isinstance(y, Tensor) else type(y).__name__
         raise InputError(
-            f"{name} makes {got} of {list(x.shape)}, where {list(expected)} is needed; give "
-            "one that keeps the number "
-            "of channels, or has attributes `pieces` and `outputs`: the channels that it reads "
-            "and gives per unit"
+            f"{name} makes {got} of {list(x.shape)}, where {list(expected)} is needed; give one "
+            "that keeps the number of channels, or has attributes `pieces` and `outputs`: the "
+            "channels that it reads and gives per unit"
         )
     if not torch.isfinite(y).all():
         raise InputError(
@@ -394,21 +274,17 @@ def check_gradient(activation: nn.Module, x: Tensor) -> None:
         InputError: where its derivative is 0 almost everywhere, as that of a step.
     """
     with torch.enable_grad():
-        given = x.clone().requires_grad_()
-        y = activation(given.clone())  # a copy, because the activation may work in place
-        weights = torch.randn(
-            y.shape, generator=torch.Generator().manual_seed(0)
-        )  # the sum of a softmax is constant
+        z = x.clone().requires_grad_()
+        y = activation(z.clone())  # a copy, because the activation may work in place
+        # weighted, because the sum of a softmax is constant
+        loss = (y * torch.randn(y.shape, generator=torch.Generator().manual_seed(0))).sum()
         if y.requires_grad:
-            found = torch.autograd.grad(
-                (y * weights).sum(), given, allow_unused=True, materialize_grads=True
-            )
-            if bool(found[0].any()):
+            gradients = torch.autograd.grad(loss, z, allow_unused=True, materialize_grads=True)
+            if bool(gradients[0].any()):
                 return
     raise InputError(
-        f"activation {describe(activation)} has a derivative of 0 almost everywhere, so no "
-        "layer before it learns; "
-        "give another activation"
+        f"activation {describe(activation)} has a derivative of 0 almost everywhere, so no layer "
+        "before it learns; give another activation"
     )
 
 
@@ -419,15 +295,5 @@ def check_gain(activation: nn.Module, x: Tensor) -> None:
     Raises:
         InputError: where it mixes its inputs and has no method `moments()`.
     """
-    if not callable(getattr(activation, "moments", None)) and not acts_on_single_numbers(
-        activation, [x]
-    ):
-        raise InputError(
-            f"activation {describe(activation)} mixes the numbers that it is given, so its "
-            "gain is not that of a "
-            f"function of one number; {WITHOUT_QUADRATURE}"
-        )
-
-
-def _in_one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    if not callable(getattr(activation, "moments", None)) and not is_elementwise(activation, [x]):
+        raise no_moments(activation, "mixes its inputs")

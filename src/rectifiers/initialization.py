@@ -13,11 +13,12 @@ import torch
 from torch import Generator, Tensor, nn
 
 from rectifiers import initializers, tracing
-from rectifiers.activations import Mode, gain
+from rectifiers.gains import Mode, gain
 from rectifiers.initializers import Layer, Rule, UnfitNetworkError
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
-from rectifiers.tracing import LayerCall, Respond, Trace
+from rectifiers.signals import LayerCall, Trace
+from rectifiers.tracing import Respond
 
 MODES = {"forward": "he", "backward": "he_backward", "average": "he_average"}
 
@@ -67,9 +68,8 @@ class LayerInit:
 
     reads: what arrives at it first, in words, and `second_in`, E[x^2] of it. feeds: what reads its
     responses. share: the part of E[y^2] = 1 that it is to make, below 1 at the end of a residual
-    branch. std: asked of the rule;
-    std_drawn, mean_drawn: of the weights. predicted, measured: E[y^2] of its responses on the
-    example (None within attention)."""
+    branch. std: asked of the rule; std_drawn, mean_drawn: of the weights. predicted, measured:
+    E[y^2] of its responses on the example (None within attention)."""
 
     layer: str
     shape: tuple[int, ...]
@@ -97,39 +97,25 @@ class InitReport:
 
     def to_markdown(self) -> str:
         """Return a table of the layers and a list of what was left as it was."""
+        head = ["layer", "shape", "reads", "E[x²]", "feeds", "share", "std", "drawn"]
         rows = [
             (
-                *(
-                    row.layer,
-                    "x".join(map(str, row.shape)),
-                    row.reads,
-                    f"{row.second_in:.3g}",
-                    row.feeds,
-                ),
+                row.layer,
+                "x".join(map(str, row.shape)),
+                row.reads,
+                f"{row.second_in:.3g}",
+                row.feeds,
                 *(f"{number:.4g}" for number in (row.share, row.std, row.std_drawn)),
-                *(
-                    "" if number is None else f"{number:.3g}"
-                    for number in (row.predicted, row.measured)
-                ),
+                *("" if n is None else f"{n:.3g}" for n in (row.predicted, row.measured)),
             )
             for row in self.layers
         ]
-        head = (
-            "layer",
-            "shape",
-            "reads",
-            "E[x²]",
-            "feeds",
-            "share",
-            "std",
-            "drawn",
-            "E[y²] predicted",
-            "measured",
-        )
-        left = [f"- {name}: left as it was; {reason}" for name, reason in self.left.items()]
-        return "\n".join(
-            [f"Initialised by {self.rule}.", "", table(head, rows), *([""] if left else []), *left]
-        )
+        lines = [f"Initialised by {self.rule}.", ""]
+        lines.append(table((*head, "E[y²] predicted", "measured"), rows))
+        if self.left:
+            lines.append("")
+        lines += [f"- {name}: left as it was; {reason}" for name, reason in self.left.items()]
+        return "\n".join(lines)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -179,97 +165,119 @@ def initialize(
         ['the input', "GELU(approximate='none') of 0.weight"]
     """
     rule, name = _rule(init, mode)
-    if bias != "torch_default" and (isinstance(bias, bool) or not isinstance(bias, int | float)):
-        raise InputError(f"bias={bias} is not usable; give a number such as 0, or torch_default")
+    initializers.check_bias("bias", bias)
     example = example_input if isinstance(example_input, tuple) else (example_input,)
-    known = Trace()
-    done: list[tuple[LayerCall, float, float]] = []
-    left: dict[str, str] = {}
-    before: dict[
-        str, list[tuple[Tensor, Tensor]]
-    ] = {}  # by layer, its weight and bias, and their values
+    filler = _Filler(rule, bias, seed)
+    try:
+        # a first run shows the structure of the network, which the shares and the gradients need
+        filler.structure = tracing.run(model, example, partial(filler.fill, rule=initializers.he))
+        filler.filled, filler.left = [], {}
+        trace = tracing.run(model, example, filler.fill)
+    except BaseException:
+        filler.undo()
+        raise
+    layers = tuple(_layer_init(trace, *entry) for entry in filler.filled)
+    names, left = {row.layer.partition("[")[0] for row in layers}, filler.left
+    for parameter, value in model.named_parameters():
+        if value.dim() > 1 and parameter not in names:
+            reason = "no layer of the forward pass has it as its weight"
+            left.setdefault(parameter, trace.unexplained.get(parameter, reason))
+    return InitReport(name, layers, left)
 
-    def fill(call: LayerCall, respond: Respond) -> None:
+
+class _Filler:
+    """Fills a network's layers one after the other, and keeps what that needs.
+
+    structure: of the network, by an earlier run. filled: each layer with its share and its std.
+    left: by name, why a layer was not filled. before: by layer, its weight and bias with their
+    values."""
+
+    def __init__(self, rule: Rule, bias: float | str, seed: int) -> None:
+        self.rule, self.bias, self.seed = rule, bias, seed
+        self.structure = Trace()
+        self.filled: list[tuple[LayerCall, float, float]] = []
+        self.left: dict[str, str] = {}
+        self.before: dict[str, list[tuple[Tensor, Tensor]]] = {}
+
+    def fill(self, call: LayerCall, respond: Respond, rule: Rule | None = None) -> None:
+        """Fill one layer by `rule`, or by the rule of all."""
         if call.weight.is_inference():
             raise InputError(
-                f"{call.name} was made in inference mode, so nothing can fill it; make the "
-                "model outside"
+                f"{call.name} was made in inference mode, so nothing can fill it; make the model "
+                "outside"
             )
-        share = (
-            1 / max(1, known.sums) / known.branches[call.name]
-            if call.name in known.branches
-            else 1.0
+        share, layer = self._layer(call, respond)
+        generator = torch.Generator().manual_seed(
+            derive_seed("weights", self.seed, len(self.filled))
         )
-        fed = [second for _, second in known.feeds.get(call.name, ())]
+        drawn = torch.empty(call.weight.shape)
+        parameters = [x for x in (call.weight, call.bias) if x is not None]
+        self.before.setdefault(call.name, [(x, x.clone()) for x in parameters])
+        try:
+            std = (rule or self.rule)(drawn, layer, generator)
+        except UnfitNetworkError:
+            raise
+        except InputError as error:
+            self.left[call.name] = str(error)
+            return
+        call.weight.copy_(drawn)
+        if call.bias is not None:
+            bias = torch.empty(call.bias.shape)
+            call.bias.copy_(initializers.biases(bias, self.bias, layer, generator))
+        self.filled.append((call, share, std))
+
+    def _layer(self, call: LayerCall, respond: Respond) -> tuple[float, Layer]:
+        """Return a layer's share of E[y^2] = 1, and its properties for a rule."""
+        structure, share = self.structure, 1.0
+        if call.name in structure.branches:
+            share = 1 / max(1, structure.sums) / structure.branches[call.name]
+        fed = [second for _, second in structure.feeds.get(call.name, ())]
+        fed_second = sum(fed) / len(fed) if fed else 1.0
         layer = Layer(
             call.name,
             call.fan_in,
             call.fan_out,
             lambda: _gain(share, call.signal.second, f"what it reads, {call.signal}, has E[x²]"),
-            lambda: _gain(share, sum(fed) / len(fed) if fed else 1.0, "what it feeds has E[f'²]"),
+            lambda: _gain(share, fed_second, "what it feeds has E[f'²]"),
             partial(_variance, call, respond),
-            branches=len(known.residual) if all(known.residual) else 0,
-            branch=_place(known, call.name),
-            is_output=call.name not in known.feeds,
+            branches=len(structure.residual) if all(structure.residual) else 0,
+            branch=_place(structure, call.name),
+            is_output=call.name not in structure.feeds,
         )
-        generator = torch.Generator().manual_seed(derive_seed("weights", seed, len(done)))
-        drawn = torch.empty(call.weight.shape)
-        both = [x for x in (call.weight, call.bias) if x is not None]
-        before.setdefault(call.name, [(x, x.clone()) for x in both])
-        try:
-            std = (rule if known.calls else initializers.he)(drawn, layer, generator)
-        except UnfitNetworkError:
-            raise
-        except InputError as error:
-            left[call.name] = str(error)
-            return
-        call.weight.copy_(drawn)
-        if call.bias is not None:
-            call.bias.copy_(
-                initializers.biases(torch.empty(call.bias.shape), bias, layer, generator)
-            )
-        done.append((call, share, std))
+        return share, layer
 
-    try:
-        known = tracing.run(
-            model, example, fill
-        )  # the network's structure, which the shares and the gradients need
-        done.clear()
-        left.clear()
-        trace = tracing.run(model, example, fill)
-    except BaseException:
-        with torch.no_grad():
-            for tensor, value in chain.from_iterable(before.values()):
-                tensor.copy_(value)
-        raise
-    layers = tuple(
-        LayerInit(
-            layer=call.name,
-            shape=tuple(call.weight.shape),
-            fan_in=call.fan_in,
-            fan_out=call.fan_out,
-            reads=_reads(trace, call),
-            second_in=call.signal.second,
-            feeds=_feeds(trace, call.name),
-            share=share,
-            std=std,
-            std_drawn=float(call.weight.detach().double().std(correction=0)),
-            mean_drawn=float(call.weight.detach().double().mean()),
-            predicted=trace.responses.get(call.name, (None, None))[0],
-            measured=trace.responses.get(call.name, (None, None))[1],
-        )
-        for call, share, std in done
+    @torch.no_grad()
+    def undo(self) -> None:
+        """Give all layers the values that they had."""
+        for tensor, value in chain.from_iterable(self.before.values()):
+            tensor.copy_(value)
+
+
+def _layer_init(trace: Trace, call: LayerCall, share: float, std: float) -> LayerInit:
+    reads, uses = str(call.signal), trace.uses[call.name]
+    if uses > 1:
+        reads += f", for which it is filled, the first of {uses} uses"
+    feeds = [
+        " of ".join(reversed(functions)) or "the next layer"
+        for functions, _ in trace.feeds.get(call.name, ())
+    ]
+    weight = call.weight.detach().double()
+    predicted, measured = trace.responses.get(call.name, (None, None))
+    return LayerInit(
+        layer=call.name,
+        shape=tuple(weight.shape),
+        fan_in=call.fan_in,
+        fan_out=call.fan_out,
+        reads=reads,
+        second_in=call.signal.second,
+        feeds=", ".join(dict.fromkeys(feeds)) or "the output",
+        share=share,
+        std=std,
+        std_drawn=float(weight.std(correction=0)),
+        mean_drawn=float(weight.mean()),
+        predicted=predicted,
+        measured=measured,
     )
-    filled = {row.layer.partition("[")[0] for row in layers}
-    for parameter, value in model.named_parameters():
-        if value.dim() > 1 and parameter not in filled:
-            left.setdefault(
-                parameter,
-                trace.unexplained.get(
-                    parameter, "no layer of the forward pass has it as its weight"
-                ),
-            )
-    return InitReport(name, layers, left)
 
 
 def _gain(share: float, second: float, name: str) -> float:
@@ -288,16 +296,19 @@ def _variance(call: LayerCall, respond: Respond, weight: Tensor) -> float:
     return float(respond().float().var(correction=0))
 
 
-def _place(known: Trace, layer: str) -> tuple[int, int] | None:
+def _place(structure: Trace, layer: str) -> tuple[int, int] | None:
     """Return (place from 1, number of layers) of a layer in its residual branch; layers that share
     its end are last."""
-    for within in known.residual:
-        if layer in within:
-            return len(within) if layer in known.branches else within.index(layer) + 1, len(within)
+    for branch in structure.residual:
+        if layer in branch:
+            return len(branch) if layer in structure.branches else branch.index(layer) + 1, len(
+                branch
+            )
     return None
 
 
 def _rule(init: str | Rule, mode: str) -> tuple[Rule, str]:
+    """Return the rule that `init` names, or is, with its name."""
     if mode not in MODES:
         raise InputError(f"mode={mode} is not known; choose one of: {', '.join(MODES)}")
     name = getattr(init, "__name__", repr(init))
@@ -305,38 +316,23 @@ def _rule(init: str | Rule, mode: str) -> tuple[Rule, str]:
     if isinstance(init, str):
         name = MODES[mode] if init == "he" else init
         rule = getattr(initializers, name, None)
-    try:
-        if (
-            getattr(rule, "__module__", None) == nn.init.__name__
-        ):  # (weight, slope, mode): three values, but other ones
-            raise TypeError(name)
-        inspect.signature(rule).bind("weight", "layer", "generator")
-    except (TypeError, ValueError) as error:
+    if not _is_rule(rule):
         raise InputError(
-            f"init={init} is not usable; give the name of a rule of rectifiers.initializers, "
-            "such as he or orthogonal, "
-            "or a function (weight, layer, generator) -> std"
-        ) from error
+            f"init={init} is not usable; give the name of a rule of rectifiers.initializers, such "
+            "as he or orthogonal, or a function (weight, layer, generator) -> std"
+        )
     return rule, name
 
 
-def _reads(trace: Trace, call: LayerCall) -> str:
-    """What a layer reads where it is used first, in words, and how often it is used."""
-    uses = trace.uses[call.name]
-    return (
-        str(call.signal)
-        if uses == 1
-        else f"{call.signal}, for which it is filled, the first of {uses} uses"
-    )
-
-
-def _feeds(trace: Trace, layer: str) -> str:
-    """What reads a layer's responses, in words."""
-    found = (
-        " of ".join(reversed(functions)) or "the next layer"
-        for functions, _ in trace.feeds.get(layer, ())
-    )
-    return ", ".join(dict.fromkeys(found)) or "the output"
+def _is_rule(rule: Any) -> bool:
+    # functions of nn.init take three arguments, too, but others: (weight, slope, mode)
+    if not callable(rule) or getattr(rule, "__module__", None) == nn.init.__name__:
+        return False
+    try:
+        inspect.signature(rule).bind("weight", "layer", "generator")
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -349,8 +345,8 @@ class Propagation:
     def to_markdown(self) -> str:
         """Return a table."""
         rows = [
-            (name, f"{predicted:.4g}", f"{found:.4g}")
-            for name, (predicted, found) in self.responses.items()
+            (name, f"{predicted:.4g}", f"{measured:.4g}")
+            for name, (predicted, measured) in self.responses.items()
         ]
         return table(("layer", "E[y²] predicted", "measured"), rows)
 

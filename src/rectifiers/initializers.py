@@ -14,7 +14,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.ranges import Count, NonNegative, Positive, Real
+from rectifiers.runtime.ranges import Count, Positive, Real
 
 
 class UnfitNetworkError(InputError):
@@ -57,7 +57,7 @@ class Layer:
     @cached_property
     def forward_gain(self) -> float:
         """1 / sqrt(E[f^2]) of the activation before the layer; of the first layer, see
-        `sites.initialize`.
+        `initialize_chain`.
 
         std = forward_gain / sqrt(fan_in) keeps the variance of the responses (Eq. 10, 15).
         """
@@ -111,8 +111,6 @@ def he_uniform(weight: Tensor, layer: Layer, generator: Generator) -> float:
 def he_scaled(weight: Tensor, layer: Layer, generator: Generator, beta: Positive = 1.0) -> float:
     """`he` with the std times beta: every layer scales the signal by beta, L layers by beta^L
     (section 2.2)."""
-    if beta <= 0:
-        raise InputError(f"init.beta={beta} is not usable; give a number above 0, or init=zeros")
     return _normal(weight, beta * layer.forward_gain / math.sqrt(layer.fan_in), generator)
 
 
@@ -139,10 +137,8 @@ def lecun(weight: Tensor, layer: Layer, generator: Generator) -> float:
     return _normal(weight, 1 / math.sqrt(layer.fan_in), generator)
 
 
-def gaussian(weight: Tensor, layer: Layer, generator: Generator, std: NonNegative = 0.01) -> float:
+def gaussian(weight: Tensor, layer: Layer, generator: Generator, std: Positive = 0.01) -> float:
     """N(0, std^2) whatever the layer, as in Krizhevsky's network."""
-    if std <= 0:
-        raise InputError(f"init.std={std} is not usable; give a number above 0, or init=zeros")
     return _normal(weight, std, generator)
 
 
@@ -164,21 +160,16 @@ def sparse(
     layer: Layer,
     generator: Generator,
     k: Count = 10,
-    std: NonNegative | None = None,
+    std: Positive | None = None,
 ) -> float:
     """`k` randomly chosen non-zero inputs per unit (at most all of them), drawn from N(0, std^2).
 
     `std=None` means gain / sqrt(k), which keeps the variance of the responses at any depth; a fixed
     0.01 does not. The returned std is that of all entries, zeros included."""
-    if k < 1:
-        raise InputError(
-            f"init.k={k} leaves the units without inputs; give 1 or more, or init=zeros"
-        )
     rows = weight.flatten(1)
     inputs = min(k, rows.shape[1])
-    nonzero_std = _normal(
-        weight, layer.forward_gain / math.sqrt(inputs) if std is None else std, generator
-    )
+    nonzero_std = layer.forward_gain / math.sqrt(inputs) if std is None else std
+    _normal(weight, nonzero_std, generator)
     chosen = torch.rand(rows.shape, generator=generator).argsort(dim=1)[:, :inputs]
     mask = torch.zeros(rows.shape, dtype=torch.bool).scatter_(1, chosen, True).view_as(weight)
     with torch.no_grad():
@@ -227,9 +218,9 @@ def lsuv(
         variance = layer.find_variance(weight)
         if not 0 < variance < math.inf:
             raise UnfitNetworkError(
-                f"init=lsuv divides by the std of the responses, and those of {layer.name} "
-                "have a variance of "
-                f"{variance:g} on the first batch; give another init, activation or preprocessing"
+                f"init=lsuv divides by the std of the responses, and those of {layer.name} have a "
+                f"variance of {variance:g} on the first batch; give another init, activation or "
+                "preprocessing"
             )
         if abs(variance - 1) < tolerance:
             break
@@ -247,8 +238,7 @@ def fixup(weight: Tensor, layer: Layer, generator: Generator) -> float:
     if not layer.branches:
         raise UnfitNetworkError(
             "init=fixup is for residual networks whose branches all end in a layer, without "
-            "normalisation, and this "
-            "network is not such a one; give model=resnet20 model.norm=fixup, or another init"
+            "normalisation; give model=resnet20 model.norm=fixup, or another init"
         )
     place, layers = layer.branch or (0, 0)
     if layer.is_output or 0 < place == layers:
@@ -262,6 +252,12 @@ def torch_default(weight: Tensor, layer: Layer, generator: Generator) -> float:
     """The default of `nn.Conv2d` and `nn.Linear`: uniform with std 1 / sqrt(3 n)."""
     nn.init.kaiming_uniform_(weight, a=math.sqrt(5), generator=generator)
     return 1 / math.sqrt(3 * layer.fan_in)
+
+
+def check_bias(key: str, bias: float | str) -> None:
+    """Refuse a value of `key` that `biases` cannot use."""
+    if bias != "torch_default" and (isinstance(bias, bool) or not isinstance(bias, int | float)):
+        raise InputError(f"{key}={bias} is not usable; give a number such as 0, or torch_default")
 
 
 def biases(empty: Tensor, bias: float | str, layer: Layer, generator: Generator) -> Tensor:

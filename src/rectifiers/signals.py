@@ -1,19 +1,36 @@
-"""The numbers that a tensor holds over draws of the weights, as functions of one normal
-variable."""
+"""The numbers that a tensor holds over draws of the weights, as functions of one normal variable,
+and torch's functions that make layers of weights or carry numbers on."""
 
 import copy
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from rectifiers.activations import acts_on_single_numbers
-from rectifiers.nonlinearities import Moments
-from rectifiers.quadrature import normal_rule
+from rectifiers.gains import Moments, is_elementwise, normal_rule
+
+# Names of torch's functions. The weight of x @ w is [..., inputs, outputs].
+PRODUCTS = {"matmul", "__matmul__", "mm", "bmm"}
+CONVOLUTIONS = {f"conv{n}d" for n in (1, 2, 3)}
+TRANSPOSED = {f"conv_transpose{n}d" for n in (1, 2, 3)}
+NORMS = {"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}
+SUMS = {"add", "__add__", "__radd__", "__iadd__", "add_"}
+DIFFERENCES = {"sub", "__sub__", "__isub__", "sub_", "subtract"}
+MULTIPLICATIONS = {"mul", "__mul__", "__rmul__", "__imul__", "mul_", "multiply"}
+CONCATENATIONS = {"cat", "concat", "concatenate", "stack"}
+# what keeps every number, and what keeps some of them
+VIEWS = (
+    {"flatten", "unflatten", "view", "reshape", "squeeze", "unsqueeze", "expand", "contiguous"}
+    | {"permute", "transpose", "movedim", "t", "to", "float", "clone", "__get__"}
+    | {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"}
+)
+PARTS = {"__getitem__", "chunk", "split", "tensor_split", "unbind", "narrow", "select"}
+PARTS |= {"roll", "flip"}
 
 SAMPLE = 2**16  # numbers that the distribution of a tensor is read from
 _roots = count()
@@ -36,7 +53,7 @@ class Signal:
     ends: the layers whose responses these numbers are, unchanged. layers, sums: how many weight
         layers, and how many sums, lie behind it on the longest way. behind: all layers behind it,
         in the order of the run.
-    known: the moments of f where quadrature cannot find them. is_normal: whether y is normal, as a
+    moments: of f, where quadrature cannot find them. is_normal: whether y is normal, as a
     sum of responses is."""
 
     values: Tensor
@@ -49,7 +66,7 @@ class Signal:
     layers: int = 0
     sums: int = 0
     behind: tuple[str, ...] = ()
-    known: Moments | None = None
+    moments: Moments | None = None
     is_normal: bool = True
 
     @property
@@ -60,12 +77,12 @@ class Signal:
     @property
     def second(self) -> float:
         """E[f(y)^2], the mean over channels."""
-        return self.known.second if self.known else expectation(self.values.square())
+        return self.moments.second if self.moments else expectation(self.values.square())
 
     @property
     def derivative_second(self) -> float:
         """E[f'(y)^2], the mean over channels."""
-        return self.known.derivative_second if self.known else expectation(self.slopes.square())
+        return self.moments.derivative_second if self.moments else expectation(self.slopes.square())
 
     def __str__(self) -> str:
         return " of ".join([*reversed(self.functions), self.source])
@@ -91,15 +108,14 @@ def measured(tensor: Tensor, source: str, *, is_normal: bool = False, **more: An
     numbers, nodes = tensor.detach().flatten().double(), normal_rule()[0]
     mean, std = float(numbers.mean()), float(numbers.std(correction=0))
     if len(numbers) > SAMPLE:
-        some = torch.randint(len(numbers), (SAMPLE,), generator=torch.Generator().manual_seed(0))
-        numbers = numbers[some.to(numbers.device)]
+        drawn = torch.randint(len(numbers), (SAMPLE,), generator=torch.Generator().manual_seed(0))
+        numbers = numbers[drawn.to(numbers.device)]
     ranks = torch.special.ndtr(nodes) * (len(numbers) - 1)
     ordered, below = numbers.cpu().sort().values, ranks.long()
-    values = torch.lerp(
-        ordered[below], ordered[(below + 1).clamp(max=len(ordered) - 1)], ranks - below
-    )[:, None]
-    found = expectation((values - expectation(values)).square())
-    scale = std / math.sqrt(found) if found > 0 else 1.0
+    above = (below + 1).clamp(max=len(ordered) - 1)
+    values = torch.lerp(ordered[below], ordered[above], ranks - below)[:, None]
+    variance = expectation((values - expectation(values)).square())
+    scale = std / math.sqrt(variance) if variance > 0 else 1.0
     values = mean + scale * (values - expectation(values))
     return Signal(values, torch.ones_like(values), new_root(), source, is_normal=is_normal, **more)
 
@@ -109,23 +125,20 @@ def after_module(module: nn.Module, x: Tensor, signal: Signal) -> Signal | None:
     itself."""
     label = type(module).__name__ if any(True for _ in module.children()) else repr(module)
     if callable(getattr(module, "moments", None)):
-        own: Moments = module.moments()  # type: ignore[operator]
-        if abs(own.map_slope - 1) > 1e-6 and abs(signal.second - 1) > 0.1:
+        moments: Moments = module.moments()  # type: ignore[operator]
+        if abs(moments.map_slope - 1) > 1e-6 and abs(signal.second - 1) > 0.1:
             return None  # they hold for a mean square of 1, and for rectifiers in proportion
-        known = replace(own, second=own.second * signal.second)
-        return replace(
-            signal, functions=(*signal.functions, label), known=known, ends=(), root=new_root()
-        )
+        moments = replace(moments, second=moments.second * signal.second)
+        functions = (*signal.functions, label)
+        return replace(signal, functions=functions, moments=moments, ends=(), root=new_root())
     forward = module.forward
-    if not acts_on_single_numbers(forward, [x]):
+    if not is_elementwise(forward, [x]):
         return None
     if torch.equal(forward(x.clone()), x):  # dropout, for example
         return signal
     exact = copy.deepcopy(module).cpu().double().requires_grad_(False)
-    state = chain(module.parameters(), module.buffers())
-    return after_function(
-        label, exact.forward, [signal], max([x.numel() for x in state], default=1)
-    )
+    sizes = [x.numel() for x in chain(module.parameters(), module.buffers())]
+    return after_function(label, exact.forward, [signal], max(sizes, default=1))
 
 
 def after_function(
@@ -137,21 +150,21 @@ def after_function(
     with torch.enable_grad():
         values = [signal.values.expand(-1, columns).clone().requires_grad_() for signal in signals]
         try:
-            made = function(*(x.clone() for x in values))  # copies, because it may work in place
+            out = function(*(x.clone() for x in values))  # copies, because it may work in place
         except Exception:  # a module that takes maps only
             return None
-        partial = [torch.zeros_like(x) for x in values]  # of a step function
-        if made.requires_grad:
-            partial = list(
-                torch.autograd.grad(made.sum(), values, allow_unused=True, materialize_grads=True)
+        partials: Sequence[Tensor] = [torch.zeros_like(x) for x in values]  # of a step function
+        if out.requires_grad:
+            partials = torch.autograd.grad(
+                out.sum(), values, allow_unused=True, materialize_grads=True
             )
-    slopes = sum(
-        (slope * signal.slopes for slope, signal in zip(partial, signals, strict=True)),
-        torch.zeros_like(made),
-    ).detach()
+    slopes = torch.zeros_like(out)
+    for partial, signal in zip(partials, signals, strict=True):
+        slopes = slopes + partial * signal.slopes
     longest = max(signals, key=lambda signal: len(signal.functions))
+    functions = (*longest.functions, label)
     return replace(
-        longest, values=made.detach(), slopes=slopes, functions=(*longest.functions, label), ends=()
+        longest, values=out.detach(), slopes=slopes.detach(), functions=functions, ends=()
     )
 
 
@@ -167,5 +180,139 @@ def lengths(signals: Sequence[Signal]) -> dict[str, Any]:
 
 def lengths_after(signals: Sequence[Signal], *layers: str) -> dict[str, Any]:
     """Return the same behind `layers`, side by side, that read `signals`."""
-    found = lengths(signals)
-    return found | {"layers": found["layers"] + 1, "behind": (*found["behind"], *layers)}
+    longest = lengths(signals)
+    return longest | {"layers": longest["layers"] + 1, "behind": (*longest["behind"], *layers)}
+
+
+@dataclass(frozen=True)
+class LayerCall:
+    """A weight layer as it is met: `signal` is what it reads, `fan_in` and `fan_out` count as for
+    `initializers.Layer`.
+
+    weight: the parameter, or the part of it that makes these responses. bias: the same, or None.
+    """
+
+    name: str
+    weight: Tensor
+    bias: Tensor | None
+    fan_in: int
+    fan_out: int
+    signal: Signal
+
+
+@dataclass
+class Trace:
+    """What a run found.
+
+    calls: every weight layer, in the order of its first use. feeds: by layer, what reads its
+    responses: (functions, E[f'^2]). branches: the layers at the end of a branch of a residual sum,
+    with the number of layers that share it.
+    sums: the largest number of residual sums on one way. residual: by such sum the layers of its
+    branch, in order; none where it does not end in a layer. responses: by layer, (predicted,
+    measured) E[y^2].
+    unexplained: by parameter, why its layer was not recognised. uses: by layer, how often the run
+    came to it."""
+
+    calls: dict[str, LayerCall] = field(default_factory=dict)
+    uses: Counter[str] = field(default_factory=Counter)
+    feeds: dict[str, list[tuple[tuple[str, ...], float]]] = field(default_factory=dict)
+    branches: dict[str, int] = field(default_factory=dict)
+    sums: int = 0
+    residual: list[tuple[str, ...]] = field(default_factory=list)
+    responses: dict[str, tuple[float, float]] = field(default_factory=dict)
+    unexplained: dict[str, str] = field(default_factory=dict)
+
+    def consume(self, signal: Signal) -> None:
+        """Note what the responses are read by, for the backward conditions."""
+        for layer in signal.origins:
+            fed = (signal.functions, signal.derivative_second)
+            self.feeds.setdefault(layer, []).append(fed)
+
+    def add(self, one: Signal, other: Signal, factor: float) -> Signal | None:
+        """one + factor * other, independent; None where it is not normal, because a part of it
+        passed an activation.
+
+        What is read behind a chain of such sums depends on their distribution, which is then
+        measured: the positive numbers that an activation leaves are not halved by the next one, as
+        normal numbers would be."""
+        if not all(signal.is_normal and not signal.functions for signal in (one, other)):
+            return None
+        mean = one.mean + factor * other.mean
+        second = one.second + factor**2 * other.second + 2 * factor * one.mean * other.mean
+        return normal(mean, second, "a sum", **self.residual_sum(one, other))
+
+    def residual_sum(self, one: Signal, other: Signal) -> dict[str, Any]:
+        """Return what else is known of a sum; the part with more layers behind it is a branch, the
+        other its shortcut.
+
+        A branch's last layers are noted.
+        """
+        ends: tuple[str, ...] = ()
+        if one.layers == other.layers:
+            ends = one.ends + other.ends
+        else:
+            shortcut, branch = sorted((one, other), key=lambda signal: signal.layers)
+            within = tuple(name for name in branch.behind if name not in shortcut.behind)
+            self.residual.append(within if branch.ends else ())
+            self.branches.update(dict.fromkeys(branch.ends, len(branch.ends)))
+        longest = lengths([one, other])
+        longest["sums"] += one.layers != other.layers
+        self.sums = max(self.sums, longest["sums"])
+        return {"origins": self.carried([one, other]), "ends": ends, **longest}
+
+    def concatenate(self, tensors: Sequence[Tensor], signals: Sequence[Signal]) -> Signal:
+        shares = [x.numel() / sum(x.numel() for x in tensors) for x in tensors]
+        mean = sum(share * signal.mean for share, signal in zip(shares, signals, strict=True))
+        second = sum(share * signal.second for share, signal in zip(shares, signals, strict=True))
+        source = f"{len(signals)} concatenated maps"
+        return normal(mean, second, source, origins=self.carried(signals), **lengths(signals))
+
+    def carried(self, signals: Sequence[Signal]) -> tuple[str, ...]:
+        """Return the layers whose responses go on unchanged; the others end here, in a function
+        that was applied."""
+        for signal in signals:
+            if signal.functions:
+                self.consume(signal)
+        unchanged = [signal.origins for signal in signals if not signal.functions]
+        return tuple(chain.from_iterable(unchanged))
+
+
+def is_independent_sum(name: str, signals: Sequence[Signal]) -> bool:
+    """Whether two numbers are added or subtracted of which no layer makes a part of both."""
+    if name not in SUMS | DIFFERENCES or len(signals) != 2:
+        return False
+    return not set(signals[0].origins) & set(signals[1].origins)
+
+
+def tensors(args: Any, kwargs: Any) -> list[Tensor]:
+    """Return the tensors among arguments, and in lists among them."""
+    result: list[Tensor] = []
+    for value in (*args, *kwargs.values()):
+        values = value if isinstance(value, tuple | list) else (value,)
+        result += [x for x in values if isinstance(x, Tensor)]
+    return result
+
+
+def bound(name: str, args: Any, kwargs: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return (input, weight, bias) of a layer's function."""
+    named = {**dict(zip(("input", "weight", "bias"), args, strict=False)), **kwargs}
+    return named["input"], named["weight"], None if name in PRODUCTS else named.get("bias")
+
+
+def fans(name: str, weight: Tensor, args: Any, kwargs: Any) -> tuple[int, int]:
+    """Return (fan_in, fan_out): how many inputs make a response, and how many responses an input
+    reaches.
+
+    As in the paper, strides and borders do not count for convolutions; a transposed convolution is
+    one backwards."""
+    window = math.prod(weight.shape[2:])
+    if name in PRODUCTS:
+        return weight.shape[-2], weight.shape[-1]
+    if name == "linear":
+        return weight.shape[1], weight.shape[0]
+    groups = args[6] if len(args) > 6 else kwargs.get("groups", 1)
+    if name in CONVOLUTIONS:
+        return weight.shape[1] * window, weight.shape[0] // groups * window
+    stride = args[3] if len(args) > 3 else kwargs.get("stride", 1)
+    steps = math.prod(stride) if isinstance(stride, tuple | list) else stride ** (weight.dim() - 2)
+    return max(1, round(weight.shape[0] // groups * window / steps)), weight.shape[1] * window

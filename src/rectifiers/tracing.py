@@ -8,10 +8,9 @@ concatenation are taken as independent. What no rule here covers, such as normal
 attention and sums of what passed an activation, is measured in the run itself, in which all layers
 before it have their weights already."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,103 +19,34 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from rectifiers.activations import acts_on_single_numbers
-from rectifiers.arguments import CONVOLUTIONS, PRODUCTS, TRANSPOSED, bound, fans, tensors
-from rectifiers.isolation import as_in_training, check
+from rectifiers.gains import is_elementwise
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.torch_internals import base
 from rectifiers.signals import (
+    CONCATENATIONS,
+    CONVOLUTIONS,
+    DIFFERENCES,
+    MULTIPLICATIONS,
+    NORMS,
+    PARTS,
+    PRODUCTS,
+    TRANSPOSED,
+    VIEWS,
+    LayerCall,
     Signal,
+    Trace,
     after_function,
     after_module,
+    bound,
+    fans,
+    is_independent_sum,
     lengths,
     lengths_after,
     measured,
     new_root,
     normal,
+    tensors,
 )
-
-NORMS = {"batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"}
-SUMS = {"add", "__add__", "__radd__", "__iadd__", "add_"}
-DIFFERENCES = {"sub", "__sub__", "__isub__", "sub_", "subtract"}
-MULTIPLICATIONS = {"mul", "__mul__", "__rmul__", "__imul__", "mul_", "multiply"}
-CONCATENATIONS = {"cat", "concat", "concatenate", "stack"}
-# What keeps every number, and what keeps some of them.
-VIEWS = {
-    "flatten",
-    "view",
-    "reshape",
-    "permute",
-    "transpose",
-    "contiguous",
-    "unflatten",
-    "squeeze",
-    "unsqueeze",
-    "expand",
-    "to",
-    "float",
-    "clone",
-    "movedim",
-    "t",
-    "dropout",
-    "dropout1d",
-    "dropout2d",
-    "dropout3d",
-    "alpha_dropout",
-    "feature_alpha_dropout",
-    "__get__",
-}
-PARTS = {
-    "__getitem__",
-    "chunk",
-    "split",
-    "unbind",
-    "narrow",
-    "select",
-    "roll",
-    "flip",
-    "tensor_split",
-}
-
-
-@dataclass(frozen=True)
-class LayerCall:
-    """A weight layer as it is met: `signal` is what it reads, `fan_in` and `fan_out` count as for
-    `initializers.Layer`.
-
-    weight: the parameter, or the part of it that makes these responses. bias: the same, or None.
-    """
-
-    name: str
-    weight: Tensor
-    bias: Tensor | None
-    fan_in: int
-    fan_out: int
-    signal: Signal
-
-
-@dataclass
-class Trace:
-    """What a run found.
-
-    calls: every weight layer, in the order of its first use. feeds: by layer, what reads its
-    responses: (functions, E[f'^2]). branches: the layers at the end of a branch of a residual sum,
-    with the number of layers that share it.
-    sums: the largest number of residual sums on one way. residual: by such sum the layers of its
-    branch, in order; none where it does not end in a layer. responses: by layer, (predicted,
-    measured) E[y^2].
-    unexplained: by parameter, why its layer was not recognised. uses: by layer, how often the run
-    came to it."""
-
-    calls: dict[str, LayerCall] = field(default_factory=dict)
-    uses: Counter[str] = field(default_factory=Counter)
-    feeds: dict[str, list[tuple[tuple[str, ...], float]]] = field(default_factory=dict)
-    branches: dict[str, int] = field(default_factory=dict)
-    sums: int = 0
-    residual: list[tuple[str, ...]] = field(default_factory=list)
-    responses: dict[str, tuple[float, float]] = field(default_factory=dict)
-    unexplained: dict[str, str] = field(default_factory=dict)
-
 
 Respond = Callable[[], Tensor]  # computes a layer's responses, by its weight and bias as they are
 
@@ -137,23 +67,15 @@ def run(
         InputError: where the model cannot be run on the example, or the example holds no numbers
         but 0.
     """
-    check(model, example)
-    numbers = [x for x in example if isinstance(x, Tensor) and x.is_floating_point()]
-    if numbers and not any(bool(x.any()) for x in numbers):
-        raise InputError(
-            "example_input is all zeros, which no weights can scale; give a batch of data or "
-            "torch.randn"
-        )
-    tracer, given = (
-        _Tracer(model, on_layer),
-        [x.clone() if isinstance(x, Tensor) else x for x in example],
-    )
-    for x in given:
+    _check(model, example)
+    tracer = _Tracer(model, on_layer)
+    inputs = [x.clone() if isinstance(x, Tensor) else x for x in example]
+    for x in inputs:
         if isinstance(x, Tensor) and x.is_floating_point():
             _set(x, measured(x, "the input"))
     # compiled modules run uncompiled: a compiler would look into the tracer
     with (
-        as_in_training(model),
+        batch_stats_mode(model),
         tracer.hooks(),
         torch.no_grad(),
         torch.random.fork_rng(devices=()),
@@ -161,16 +83,56 @@ def run(
         tracer,
     ):
         try:
-            model(*given)
+            model(*inputs)
         except InputError:
             raise
         except Exception as error:
             raise InputError(
-                f"{type(model).__name__} cannot be run on example_input "
-                f"({type(error).__name__}: {error}); give a "
-                "tensor, or a tuple of what its forward method takes, with at least 2 examples"
+                f"{type(model).__name__} cannot be run on example_input ({type(error).__name__}: "
+                f"{error}); give a tensor, or a tuple of what its forward method takes, with at "
+                "least 2 examples"
             ) from error
     return tracer.trace
+
+
+def _check(model: nn.Module, example: tuple[Any, ...]) -> None:
+    """Raise an InputError where a run would show nothing of the model's numbers."""
+    kind = type(model).__name__
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model={model!r} is no module; give a network such as nn.Sequential(...)")
+    inputs = [x for x in example if isinstance(x, Tensor)]
+    numbers = [x for x in inputs if x.is_floating_point()]
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        problem = f"{kind} has scripted modules without visible functions; give it before scripting"
+    elif any(isinstance(p, nn.UninitializedParameter) for p in model.parameters()):
+        problem = f"{kind} has lazy layers without weights yet; run it once on example_input before"
+    elif any(x.is_meta for x in (*model.parameters(), *inputs)):
+        problem = f"{kind} or example_input is on device meta; use to_empty(device=...) before"
+    elif numbers and not any(bool(x.any()) for x in numbers):
+        problem = "example_input is all zeros; give a batch of data or torch.randn"
+    else:
+        return
+    raise InputError(problem)
+
+
+@contextmanager
+def batch_stats_mode(model: nn.Module) -> Iterator[None]:
+    """Let normalisation use the batch's statistics and nothing be dropped; modes and buffers are
+    then as before."""
+    modes = {module: module.training for module in model.modules()}
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    try:
+        for module in modes:
+            module.training = hasattr(module, "running_mean")
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+        for name, buffer in model.named_buffers():
+            vars(buffer).pop("rectifiers_signal", None)
+            # not what the run has made, such as a cache
+            if name in buffers and buffers[name].shape == buffer.shape:
+                buffer.copy_(buffers[name])
 
 
 def _get(value: Any) -> Signal | None:
@@ -200,14 +162,14 @@ class _Tracer(TorchFunctionMode):
             return func(*args, **kwargs)
         if name == "multi_head_attention_forward":
             return self._attention(func, args, kwargs)
+        is_product = name in PRODUCTS and len(args) > 1
         if name in CONVOLUTIONS | TRANSPOSED | {"linear"} or (
-            name in PRODUCTS and self._is_weight(args[1:2])
+            is_product and id(args[1]) in self.names and args[1].dim() > 1
         ):
             return self._layer(func, name, args, kwargs)
         signals = [signal for x in tensors(args, kwargs) if (signal := _get(x)) is not None]
-        new = self._function(
-            func, name, args, kwargs, signals
-        )  # before an in-place function changes what it is given
+        # before an in-place function changes its arguments
+        new = self._function(func, name, args, kwargs, signals)
         out = func(*args, **kwargs)
         self._note_change_in_place(name, args, out)
         if signals:
@@ -217,8 +179,8 @@ class _Tracer(TorchFunctionMode):
         if new is None and name not in VIEWS and isinstance(out, Tensor):
             for x in tensors(args, kwargs):
                 if id(x) in self.names:
-                    said = f"{name} reads it, whose responses are measured"
-                    self.trace.unexplained.setdefault(self.names[id(x)], said)
+                    reason = f"{name} reads it, whose responses are measured"
+                    self.trace.unexplained.setdefault(self.names[id(x)], reason)
         if name == "embedding":
             _set(out, measured(out, "embedding (measured)"))
         return out
@@ -230,8 +192,8 @@ class _Tracer(TorchFunctionMode):
         if isinstance(out, Tensor) and args and out is args[0] and name not in VIEWS:
             changed = base(out)
         if isinstance(changed, Tensor) and (signal := _get(changed)):
-            known = {"origins": signal.origins, **lengths([signal])}
-            _set(changed, measured(changed, "a map written to in part (measured)", **known))
+            details = {"origins": signal.origins, **lengths([signal])}
+            _set(changed, measured(changed, "a map written to in part (measured)", **details))
 
     def _keep(self, out: Tensor, name: str, signals: Sequence[Signal], new: Signal | None) -> None:
         """Let the result of a function carry its signal."""
@@ -247,20 +209,13 @@ class _Tracer(TorchFunctionMode):
     def _measured(self, out: Tensor, name: str, signals: Sequence[Signal]) -> Signal:
         first = signals[0]
         if name in NORMS and not first.functions:  # its size is another then, not its shape
-            what: dict[str, Any] = {"origins": first.origins, "is_normal": first.is_normal}
-            return measured(out, f"{name} (measured)", **what, **lengths(signals))
-        if self._is_independent_sum(name, signals):
-            return measured(out, "a sum (measured)", **self._residual(*signals))
+            behind = {"origins": first.origins, **lengths(signals)}
+            return measured(out, f"{name} (measured)", is_normal=first.is_normal, **behind)
+        if is_independent_sum(name, signals):
+            return measured(out, "a sum (measured)", **self.trace.residual_sum(*signals))
         for signal in signals:
-            self._consume(signal)
+            self.trace.consume(signal)
         return measured(out, f"{name} (measured)", **lengths(signals))
-
-    def _consume(self, signal: Signal) -> None:
-        """Note what the responses are read by, for the backward conditions."""
-        for layer in signal.origins:
-            self.trace.feeds.setdefault(layer, []).append(
-                (signal.functions, signal.derivative_second)
-            )
 
     def _function(
         self, func: Any, name: str, args: Any, kwargs: Any, signals: Sequence[Signal]
@@ -268,27 +223,26 @@ class _Tracer(TorchFunctionMode):
         """Return the signal of a result that follows from theory, or None."""
         if not signals or name in VIEWS | PARTS | NORMS:
             return None
-        given = [x for x in tensors(args, kwargs) if x.numel() > 1]
         slopes = args[1] if name == "prelu" and len(args) > 1 else None
-        others = [x for x in given if x is not slopes]
+        others = [x for x in tensors(args, kwargs) if x.numel() > 1 and x is not slopes]
         if len(signals) != len(others):  # a scale per channel, or a constant
             return None
         if name in CONCATENATIONS:
-            return self._concatenation(others, signals)
+            return self.trace.concatenate(others, signals)
         if len({signal.root for signal in signals}) == 1:
-            return self._elementwise(
-                func, name, args, kwargs, signals, 1 if slopes is None else slopes.numel()
-            )
-        if self._is_independent_sum(name, signals):
+            channels = 1 if slopes is None else slopes.numel()
+            return self._elementwise(func, name, args, kwargs, signals, channels)
+        if is_independent_sum(name, signals):
             factor = kwargs.get("alpha", 1) * (-1 if name in DIFFERENCES else 1)
-            return self._sum(signals[0], signals[1], factor)
+            return self.trace.add(signals[0], signals[1], factor)
         if name in MULTIPLICATIONS and len(signals) == 2:
             for signal in signals:
-                self._consume(signal)
-            one, other = signals
-            return normal(
-                one.mean * other.mean, one.second * other.second, "a product", **lengths(signals)
+                self.trace.consume(signal)
+            mean, second = (
+                signals[0].mean * signals[1].mean,
+                signals[0].second * signals[1].second,
             )
+            return normal(mean, second, "a product", **lengths(signals))
         return None
 
     def _elementwise(
@@ -301,76 +255,17 @@ class _Tracer(TorchFunctionMode):
             return None
 
         def of(*inputs: Tensor) -> Any:
-            given = [
-                x.to(inputs[0]) if isinstance(x, Tensor) and x.is_floating_point() else x
-                for x in args
-            ]
+            values = list(args)
+            for i, x in enumerate(values):
+                if isinstance(x, Tensor) and x.is_floating_point():
+                    values[i] = x.to(inputs[0])
             for i, x in zip(places, inputs, strict=True):
-                given[i] = x
-            return func(*given, **kwargs)
+                values[i] = x
+            return func(*values, **kwargs)
 
-        label = name.strip("_")
-        if not acts_on_single_numbers(of, [args[i] for i in places]):
+        if not is_elementwise(of, [args[i] for i in places]):
             return None
-        return after_function(label, of, signals, channels)
-
-    def _concatenation(self, tensors: Sequence[Tensor], signals: Sequence[Signal]) -> Signal:
-        shares = [x.numel() / sum(x.numel() for x in tensors) for x in tensors]
-        mean = sum(share * signal.mean for share, signal in zip(shares, signals, strict=True))
-        second = sum(share * signal.second for share, signal in zip(shares, signals, strict=True))
-        source = f"{len(signals)} concatenated maps"
-        return normal(mean, second, source, origins=self._carried(signals), **lengths(signals))
-
-    def _carried(self, signals: Sequence[Signal]) -> tuple[str, ...]:
-        """Return the layers whose responses go on unchanged; the others end here, in a function
-        that was applied."""
-        for signal in signals:
-            if signal.functions:
-                self._consume(signal)
-        return tuple(
-            layer for signal in signals if not signal.functions for layer in signal.origins
-        )
-
-    def _is_independent_sum(self, name: str, signals: Sequence[Signal]) -> bool:
-        """Whether two numbers are added or subtracted of which no layer makes a part of both."""
-        if name not in SUMS | DIFFERENCES or len(signals) != 2:
-            return False
-        return not set(signals[0].origins) & set(signals[1].origins)
-
-    def _sum(self, one: Signal, other: Signal, factor: float) -> Signal | None:
-        """one + factor * other, independent; None where it is not normal, because a part of it
-        passed an activation.
-
-        What is read behind a chain of such sums depends on their distribution, which is then
-        measured: the positive numbers that an activation leaves are not halved by the next one, as
-        normal numbers would be."""
-        if not all(signal.is_normal and not signal.functions for signal in (one, other)):
-            return None
-        mean = one.mean + factor * other.mean
-        second = one.second + factor**2 * other.second + 2 * factor * one.mean * other.mean
-        return normal(mean, second, "a sum", **self._residual(one, other))
-
-    def _residual(self, one: Signal, other: Signal) -> dict[str, Any]:
-        """Return what else is known of a sum; the part with more layers behind it is a branch, the
-        other its shortcut.
-
-        A branch's last layers are noted.
-        """
-        ends: tuple[str, ...] = ()
-        if one.layers == other.layers:
-            ends = one.ends + other.ends
-        else:
-            shortcut, branch = sorted((one, other), key=lambda signal: signal.layers)
-            within = tuple(name for name in branch.behind if name not in shortcut.behind)
-            self.trace.residual.append(within if branch.ends else ())
-            self.trace.branches.update(dict.fromkeys(branch.ends, len(branch.ends)))
-        longest = lengths([one, other])
-        longest["sums"] += one.layers != other.layers
-        self.trace.sums = max(self.trace.sums, longest["sums"])
-        return {"origins": self._carried([one, other]), "ends": ends, **longest}
-
-    def _is_weight(self, given: Sequence[Any]) -> bool:
-        return all(id(x) in self.names and x.dim() > 1 for x in given) and bool(given)
+        return after_function(name.strip("_"), of, signals, channels)
 
     def _layer(self, func: Any, name: str, args: Any, kwargs: Any) -> Tensor:
         x, weight, bias = bound(name, args, kwargs)
@@ -380,7 +275,7 @@ class _Tracer(TorchFunctionMode):
             out = func(*args, **kwargs)
             _set(out, measured(out, f"{name} (measured)", **lengths_after([signal])))
             return out
-        self._consume(signal)
+        self.trace.consume(signal)
         call = LayerCall(key, weight, bias, *fans(name, weight, args, kwargs), signal)
         self._meet(call, lambda: func(*args, **kwargs))
         out = func(*args, **kwargs)
@@ -393,13 +288,11 @@ class _Tracer(TorchFunctionMode):
         second = call.fan_in * float(call.weight.double().square().mean()) * call.signal.second
         if call.bias is not None:
             second += float(call.bias.double().square().mean())
-        self.trace.responses.setdefault(
-            call.name, (second, float(out.detach().double().square().mean()))
-        )
-        longest = lengths_after([call.signal], call.name)
-        _set(
-            out, normal(0.0, second, call.name, origins=(call.name,), ends=(call.name,), **longest)
-        )
+        measured_second = float(out.detach().double().square().mean())
+        self.trace.responses.setdefault(call.name, (second, measured_second))
+        details = {"origins": (call.name,), "ends": (call.name,)}
+        details |= lengths_after([call.signal], call.name)
+        _set(out, normal(0.0, second, call.name, **details))
 
     def _meet(self, call: LayerCall, respond: Respond) -> None:
         self.trace.uses[call.name] += 1
@@ -410,26 +303,27 @@ class _Tracer(TorchFunctionMode):
     def _attention(self, func: Any, args: Any, kwargs: Any) -> Any:
         """`nn.MultiheadAttention`: three layers side by side, attention, which is measured, and a
         layer."""
-        # (query, key, value, size, heads, weight and bias of the three, ..., weight and bias of the
-        # last layer, ...)
-        inputs, in_bias, last, bias = args[5], args[6], args[11], args[12]
+        # (query, key, value, size, heads, weight and bias of the three, ..., those of the last
+        # layer, ...)
+        joint, joint_bias, last, last_bias = args[5], args[6], args[11], args[12]
         signals = [_read(x) for x in args[:3]]
-        if inputs is None or id(inputs) not in self.names or id(last) not in self.names:
+        if joint is None or id(joint) not in self.names or id(last) not in self.names:
             out = func(*args, **kwargs)
             _set(out[0], measured(out[0], "attention (measured)"))
             return out
-        biases = (None,) * 3 if in_bias is None else in_bias.chunk(3)
-        parts = zip("qkv", args[:3], inputs.chunk(3), biases, signals, strict=True)
-        for part, x, weight, its_bias, signal in parts:
-            self._consume(signal)
-            name = f"{self.names[id(inputs)]}[{part}]"
-            call = LayerCall(name, weight, its_bias, weight.shape[1], weight.shape[0], signal)
-            self._meet(call, partial(F.linear, x, weight, its_bias))
+        names = [f"{self.names[id(joint)]}[{part}]" for part in "qkv"]
+        biases = (None,) * 3 if joint_bias is None else joint_bias.chunk(3)
+        parts = zip(names, args[:3], joint.chunk(3), biases, signals, strict=True)
+        for name, x, weight, bias, signal in parts:
+            self.trace.consume(signal)
+            call = LayerCall(name, weight, bias, weight.shape[1], weight.shape[0], signal)
+            self._meet(call, partial(F.linear, x, weight, bias))
         plain = list(args)
         plain[11], plain[12] = torch.eye(len(last), dtype=last.dtype, device=last.device), None
-        longest = lengths_after(signals, *(f"{self.names[id(inputs)]}[{part}]" for part in "qkv"))
-        mixed = measured(func(*plain, **kwargs)[0], "attention (measured)", **longest)
-        call = LayerCall(self.names[id(last)], last, bias, last.shape[1], last.shape[0], mixed)
+        details = lengths_after(signals, *names)
+        mixed = measured(func(*plain, **kwargs)[0], "attention (measured)", **details)
+        name = self.names[id(last)]
+        call = LayerCall(name, last, last_bias, last.shape[1], last.shape[0], mixed)
         self._meet(call, lambda: func(*args, **kwargs)[0])
         out = func(*args, **kwargs)
         self._respond(out[0], call)
@@ -438,7 +332,7 @@ class _Tracer(TorchFunctionMode):
     @contextmanager
     def hooks(self) -> Iterator[None]:
         """See modules that are one function of single numbers, as activations are, as such."""
-        found: dict[nn.Module, Signal] = {}
+        new_signals: dict[nn.Module, Signal] = {}
 
         def before(module: nn.Module, args: tuple[Any, ...]) -> None:
             signal = _get(args[0]) if len(args) == 1 else None
@@ -447,20 +341,19 @@ class _Tracer(TorchFunctionMode):
                 new = after_module(module, args[0], signal)
                 self.inside = module if new else None
                 if new:
-                    found[module] = new
+                    new_signals[module] = new
 
         def after(module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
             if self.inside is module:
                 self.inside = None
-                _set(out, found.pop(module))
+                _set(out, new_signals.pop(module))
 
         with ExitStack() as registered:
             for module in self.model.modules():
-                if not any(p.dim() > 1 for p in module.parameters()) and not hasattr(
-                    module, "running_mean"
-                ):
-                    # next to `forward`, so that what other hooks make of its numbers is part of the
-                    # run
-                    registered.callback(module.register_forward_pre_hook(before).remove)
-                    registered.callback(module.register_forward_hook(after, prepend=True).remove)
+                has_weight = any(p.dim() > 1 for p in module.parameters())
+                if has_weight or hasattr(module, "running_mean"):
+                    continue
+                # next to `forward`, so that what other hooks make of its numbers is part of the run
+                registered.callback(module.register_forward_pre_hook(before).remove)
+                registered.callback(module.register_forward_hook(after, prepend=True).remove)
             yield

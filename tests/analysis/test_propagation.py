@@ -14,9 +14,9 @@ from rectifiers import activations as A
 from rectifiers import initializers as I
 from rectifiers.analysis.propagation import analyse, effects, measure_signal, report
 from rectifiers.analysis.setup import AnalysisSetup
+from rectifiers.chains import initialize_chain
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
-from rectifiers.sites import initialize
 from rectifiers.theory.propagation import predict
 
 FALSE_ALARM = 1e-4  # of each statistical test, if other seeds were drawn
@@ -31,7 +31,7 @@ def signals_of(
     rows, activation, rule, seed: int, *, input_px: int = 12, images: int = 16, **options
 ):
     network = Network(expand(rows, width=1, classes=10), activation, channels=1, input_px=input_px)
-    report = initialize(network.sites(), rule, seed=seed, name="", **options)
+    report = initialize_chain(network.sites(), rule, seed=seed, name="", **options)
     draw = torch.Generator().manual_seed(seed)
     x = torch.randn(images, 1, input_px, input_px, generator=draw, dtype=torch.float64)
     gradient = torch.randn(images, 10, generator=draw, dtype=torch.float64)

@@ -6,10 +6,10 @@ import pytest
 from torch import nn
 
 from conftest import compose_config
-from rectifiers.activations import gain
+from rectifiers.activation_modules import CReLU
 from rectifiers.benchmark import measurements
 from rectifiers.benchmark.measurements import cost, theory
-from rectifiers.nonlinearities import CReLU
+from rectifiers.gains import gain
 
 
 def test_relu_is_critical_with_he_alone() -> None:

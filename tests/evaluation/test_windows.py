@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from rectifiers.evaluation import windows
 from rectifiers.evaluation.windows import mean_window_scores
-from rectifiers.models.pyramid import SpatialPyramid
+from rectifiers.models.network import SpatialPyramid
 
 
 def scores_by_cutting(head: nn.Module, maps: Tensor, window: int) -> Tensor:

@@ -129,16 +129,10 @@ BAD_ROWS = [
     ({"name": "x"}, "needs a name and one of"),
     ({"conv": 3, "kernel": 3}, "needs a name and one of"),
     ({"name": "x", "conv": 3, "linear": 3}, "needs a name and one of"),
-    (
-        {"name": "x", "conv": 3, "kernel": 3, "stirde": 2},
-        "x.stirde is not known; did you mean model.rows.x.stride",
-    ),
-    ({"name": "out", "linear": 3}, "names out twice"),
+    ({"name": "x", "conv": 3, "kernel": 3, "stirde": 2}, "x.stirde .* model.rows.x.stride"),
+    ({"name": "out", "linear": 3}, "out names two modules"),
     ({"name": "x", "conv": 3}, "x.kernel: field required"),
-    (
-        {"name": "x", "conv": -3, "kernel": 3},
-        "x.conv=-3: ",
-    ),
+    ({"name": "x", "conv": -3, "kernel": 3}, "x.conv=-3: "),
     ({"name": "x", "conv": 3, "kernel": 3, "stride": 0}, "x.stride=0"),
     ({"name": "x", "conv": 3, "kernel": 3, "padding": []}, "x.padding"),
     ({"name": "x", "conv": 3, "kernel": 3, "repeat": 0}, "x.repeat=0"),
@@ -149,12 +143,9 @@ BAD_ROWS = [
     ({"name": "", "linear": 3}, "name=: "),
     ({"name": 1, "linear": 3}, "name=1: "),
     ({"name": "é", "linear": 3}, "name=.*: "),
-    (
-        {"name": "flatten", "linear": 3},
-        "flatten is the name of a module between rows; give the row another name",
-    ),
-    ({"name": "out_act", "linear": 3}, "out_act is the name of a module between rows"),
-    ({"name": "out_norm", "max_pool": 2}, "out_norm is the name of a module between rows"),
+    ({"name": "flatten", "linear": 3}, "flatten names two modules; give the row another"),
+    ({"name": "out_act", "linear": 3}, "out_act names two modules"),
+    ({"name": "out_norm", "max_pool": 2}, "out_norm names two modules"),
 ]
 
 
@@ -174,7 +165,7 @@ def test_a_name_that_torch_uses_is_refused(name: str) -> None:
         [{"name": name, "linear": 3}, {"name": "out", "linear": "classes"}], width=1, classes=10
     )
     with pytest.raises(
-        InputError, match=f"{name} is a name that torch's modules use; give the row another"
+        InputError, match=f"{name} is a name of torch's modules; give the row another"
     ):
         Network(rows, lambda channels: nn.ReLU(), channels=1, input_px=4)
 

@@ -10,10 +10,9 @@ from torch import nn
 
 from rectifiers import activations as A
 from rectifiers import initializers as I
-from rectifiers.activations import moments
-from rectifiers.models.modules import ModuleNetwork
+from rectifiers.gains import moments, normal_rule
+from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.shortcuts import ShortcutBlock, TransformedUnits, mlp_shortcuts
-from rectifiers.quadrature import normal_rule
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory.fisher import SHORTCUT, check_two_layers, measure
 

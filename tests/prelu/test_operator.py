@@ -12,12 +12,10 @@ from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rectifiers import prelu as kernels
 from rectifiers.models.network import Network
 from rectifiers.models.rows import Row
-from rectifiers.prelu import PReLU, cpu
+from rectifiers.prelu import PReLU, batched_slope_check, cpu, operator
 from rectifiers.prelu.operator import prelu, prelu_backward
-from rectifiers.prelu.prelu import asked_together
 
 pytestmark = pytest.mark.skipif(
     cpu.unavailable_reason() is not None,
@@ -228,7 +226,7 @@ def small_network() -> Network:
 def test_slopes_that_are_asked_together_are_not_asked_again_and_no_bit_changes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kernels.prelu, "MIN_NUMBERS", 0)
+    monkeypatch.setattr(operator, "MIN_NUMBERS", 0)
     network, x = small_network(), given(4, 2, 8, 8)
     prelus = [m for m in network.modules() if isinstance(m, PReLU)]
     with torch.no_grad():
@@ -236,7 +234,7 @@ def test_slopes_that_are_asked_together_are_not_asked_again_and_no_bit_changes(
     gradients = []
     for together in (False, True):
         if together:
-            with asked_together(network.modules()), reads() as found:
+            with batched_slope_check(network.modules()), reads() as found:
                 scores = network(x)
             assert not found
         else:
@@ -255,7 +253,7 @@ def test_slopes_that_are_asked_together_are_not_asked_again_and_no_bit_changes(
 
 def test_an_error_in_the_body_leaves_no_answer_behind() -> None:
     module = layer(torch.tensor([0.25]))
-    with pytest.raises(RuntimeError), asked_together([module]):
+    with pytest.raises(RuntimeError), batched_slope_check([module]):
         module(torch.ones(2, 3) @ torch.ones(2, 3))
     assert module.from_output is None
 

@@ -18,7 +18,7 @@ from torch.func import functional_call, grad, vmap
 from torch.fx import symbolic_trace
 
 from conftest import ROOT
-from rectifiers.prelu import PReLU, cpu, prelu
+from rectifiers.prelu import PReLU, cpu, operator
 from rectifiers.prelu.operator import MIN_SLOPE, _PReLU, kernels
 
 needs_library = pytest.mark.skipif(
@@ -48,7 +48,7 @@ SLOPES = {
 
 @pytest.fixture(autouse=True)
 def kernels_for_small_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prelu, "MIN_NUMBERS", 0)
+    monkeypatch.setattr(operator, "MIN_NUMBERS", 0)
 
 
 def given(name: str, dtype: torch.dtype, seed: int = 0) -> tuple[Tensor, Tensor]:

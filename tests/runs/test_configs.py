@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from conftest import CONF, compose_config, crossed
-from rectifiers.activations import Moments, describe
 from rectifiers.data.preprocess import PixelMoments, fit
 from rectifiers.data.sources import Source, digits
+from rectifiers.gains import Moments, describe
 from rectifiers.runs.sections import Target
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import checked

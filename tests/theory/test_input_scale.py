@@ -9,10 +9,10 @@ from torch.nn.functional import cross_entropy
 
 from rectifiers import activations as A
 from rectifiers import initializers as I
+from rectifiers.chains import initialize_chain
 from rectifiers.cli.composition import composed
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand, trace
-from rectifiers.sites import initialize
 
 SCALE = 60.0
 SHARES = {
@@ -32,7 +32,7 @@ LR, MOMENTUM, DECAY, STEPS = 0.0005, 0.9, 0.01, 6
 
 def build_network() -> Network:
     network = Network(expand(ROWS, width=1, classes=10), A.PReLU, channels=1, input_px=6).double()
-    initialize(network.sites(), I.he, seed=0, name="he")
+    initialize_chain(network.sites(), I.he, seed=0, name="he")
     return network
 
 

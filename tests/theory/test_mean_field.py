@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rectifiers import activations as A
-from rectifiers.activations import moments
+from rectifiers.gains import moments
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory import mean_field as M
 from rectifiers.theory.stability import stability

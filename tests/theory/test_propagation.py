@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from rectifiers import activations as A
 from rectifiers import initializers as I
-from rectifiers.activations import moments
 from rectifiers.analysis.propagation import measure_signal
+from rectifiers.chains import initialize_chain
+from rectifiers.gains import Moments, moments
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
 from rectifiers.runtime.errors import InputError
-from rectifiers.sites import initialize
 from rectifiers.theory.propagation import predict
 from rectifiers.theory.stability import fluctuation, moments_at, width_effect
 
@@ -28,7 +28,7 @@ def built(rows: list[dict], activation, rule, *, input_px: int, channels: int = 
     network = Network(
         expand(rows, width=1, classes=10), activation, channels=channels, input_px=input_px
     )
-    report = initialize(network.sites(), rule, seed=seed, name="")
+    report = initialize_chain(network.sites(), rule, seed=seed, name="")
     return network, [entry.std_asked for entry in report]
 
 
@@ -76,8 +76,8 @@ def test_moments_at_other_variances(second: float) -> None:
 
 def test_an_activation_with_moments_at_one_variance_only_is_refused() -> None:
     class Own(nn.Module):
-        def moments(self) -> A.Moments:
-            return A.Moments(0.4, 0.5, 0.7)
+        def moments(self) -> Moments:
+            return Moments(0.4, 0.5, 0.7)
 
         def forward(self, x: Tensor) -> Tensor:
             return x

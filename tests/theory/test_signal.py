@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from rectifiers import activations as A
+from rectifiers import chains
 from rectifiers import initializers as I
-from rectifiers import sites
+from rectifiers.chains import initialize_chain
+from rectifiers.gains import Mode, gain
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
-from rectifiers.sites import initialize
 
 DEPTH, WIDTH, SEEDS = 50, 256, range(8)
 
@@ -23,15 +24,13 @@ def _one_gain_per_kind_of_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     10 ms."""
     gains: dict[tuple, float] = {}
 
-    def remembered(
-        activation: torch.nn.Module, channels: int, *, mode: A.Mode = "forward"
-    ) -> float:
+    def cached_gain(activation: torch.nn.Module, channels: int, *, mode: Mode) -> float:
         key = (repr(activation), channels, mode)
         if key not in gains:
-            gains[key] = A.gain(activation, channels, mode=mode)
+            gains[key] = gain(activation, channels, mode=mode)
         return gains[key]
 
-    monkeypatch.setattr(sites, "gain", remembered)
+    monkeypatch.setattr(chains, "gain", cached_gain)
 
 
 def last_responses(
@@ -46,7 +45,9 @@ def last_responses(
             classes=10,
         )
         network = Network(rows, activation, channels=1, input_px=16).double()
-        initialize(network.sites(), rule, seed=seed, name="", first_layer_linear=first_layer_linear)
+        initialize_chain(
+            network.sites(), rule, seed=seed, name="", first_layer_linear=first_layer_linear
+        )
         caught: list[torch.Tensor] = []
         network.head.get_submodule(f"fc_{depth}").register_forward_hook(
             lambda *a, caught=caught: caught.append(a[2])

@@ -11,11 +11,11 @@ import torch
 
 from conftest import compose_config, numbers, same_bits
 from rectifiers import activations as A
+from rectifiers.chains import initialize_chain
 from rectifiers.initializers import he, lecun
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
 from rectifiers.runtime.errors import InputError
-from rectifiers.sites import initialize
 from rectifiers.training.checkpoints import EpochEnd
 from rectifiers.training.interventions import Greedy, RedrawLayers, ReviveDead, dead_units
 from rectifiers.training.train import Outcome, train
@@ -35,7 +35,7 @@ def parts(rule: Any = he) -> tuple[Any, Any]:
         classes=10,
     )
     network = Network(rows, A.relu, channels=1, input_px=4)
-    initialize(network.sites(), rule, seed=0, name="rule")
+    initialize_chain(network.sites(), rule, seed=0, name="rule")
     images = torch.rand(40, 1, 4, 4, generator=torch.Generator().manual_seed(1))
     data = SimpleNamespace(statistics_batches=lambda: iter(images.split(16)))
     module = SimpleNamespace(

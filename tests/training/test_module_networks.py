@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from conftest import compose_config
-from rectifiers import activations as A
+from rectifiers.gains import Moments
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.checks import check_functions
@@ -65,8 +65,8 @@ class BiasPerElement(nn.Module):
             nn.init.zeros_(self.bias)
         return (x + self.bias).relu()
 
-    def moments(self) -> A.Moments:
-        return A.Moments(0.5, 0.5, 1.0)
+    def moments(self) -> Moments:
+        return Moments(0.5, 0.5, 1.0)
 
 
 def bias_per_element(channels: int) -> nn.Module:

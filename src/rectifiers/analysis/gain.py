@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from rich.table import Table
 from torch import nn
 
-from rectifiers.activations import moments
+from rectifiers.activation_modules import pieces
 from rectifiers.analysis import output
 from rectifiers.analysis.setup import generator, mean_and_interval
-from rectifiers.nonlinearities import pieces
+from rectifiers.gains import moments
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.sections import Target
 from rectifiers.runtime.console import progress_bar

@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from rectifiers.activations import describe, gain
 from rectifiers.analysis import output
+from rectifiers.gains import describe, gain
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import finite
 from rectifiers.runtime.console import progress_bar

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from rectifiers.analysis import output
 from rectifiers.analysis.setup import AnalysisSetup, generator, mean_and_interval
+from rectifiers.chains import Site
 from rectifiers.models.network import Network
 from rectifiers.models.rows import Row
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import finite
 from rectifiers.runtime.console import progress_bar
-from rectifiers.sites import Site
 from rectifiers.theory.propagation import Step, WidthEffect, predict, window_means
 
 IMAGES = 64  # per network

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rectifiers.chains import LayerReport
 from rectifiers.data.datamodule import CenterDataset
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.models.network import Network, of_rows
@@ -17,7 +18,6 @@ from rectifiers.results.statistics import mean_of
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.seeds import derive_seed
-from rectifiers.sites import LayerReport
 from rectifiers.training.build import (
     build_data,
     build_preprocess,

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rectifiers.activation_modules import outputs, pieces
 from rectifiers.analysis.setup import AnalysisSetup
-from rectifiers.nonlinearities import outputs, pieces
-from rectifiers.quadrature import normal_mean
+from rectifiers.gains import normal_mean
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import finite
 from rectifiers.runtime.console import progress_bar

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rectifiers.models.pyramid import SpatialPyramid, bin_edges
+from rectifiers.models.network import SpatialPyramid, bin_edges
 
 CHUNK_BYTES = 64 * 2**20  # of features at a time: bounds the memory, whatever the size of the image
 

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.overrides import has_torch_function
 
-from rectifiers.prelu.plain import are_plain
 from rectifiers.runtime import processor
-from rectifiers.runtime.torch_internals import is_batched, onednn_linear
+from rectifiers.runtime.torch_internals import functorch_is_active, is_batched, onednn_linear
 
 MIN_VECTORS = 32  # below, reading the weights takes longer than multiplying them
 MIN_MULTIPLY_ADDS = 2**22
@@ -70,13 +70,26 @@ class Linear(nn.Linear):
         return _Linear.apply(x, self.weight, self.bias)
 
 
+def are_plain(*tensors: Tensor) -> bool:
+    """Return whether nothing stands between the tensors and their memory.
+
+    False under `torch.compile`, export and tracing, `vmap` and the like, for forward-mode
+    derivatives, and for subclasses (fake, traced, distributed), which may have no memory to point
+    at."""
+    return (
+        not torch.compiler.is_compiling()
+        and {type(tensor) for tensor in tensors} <= {Tensor, nn.Parameter}
+        and not functorch_is_active()
+        and not torch.jit.is_tracing()
+        and all(forward_ad.unpack_dual(tensor).tangent is None for tensor in tensors)
+    )
+
+
 def _is_supported(x: Tensor, weight: Tensor) -> bool:
     return (
         are_plain(x, weight)
         and onednn_is_faster()
-        and not has_torch_function(
-            (x, weight)
-        )  # as in `nn.tracing`, which looks for torch's function
+        and not has_torch_function((x, weight))  # a tracer looks for torch's function
         and x.device.type == weight.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
         and not torch.is_autocast_enabled("cpu")

@@ -5,16 +5,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint_sequential
 
-from rectifiers.by_layer import ByLayer
+from rectifiers.activation_modules import outputs, pieces
+from rectifiers.activations import ByLayer
+from rectifiers.chains import Site
 from rectifiers.models.linear import Linear
-from rectifiers.models.pyramid import SpatialPyramid
 from rectifiers.models.rows import Row, depth, trace
-from rectifiers.nonlinearities import outputs, pieces
 from rectifiers.runtime.errors import InputError
-from rectifiers.sites import Site
 
 ActivationFactory = Callable[[int], nn.Module]
 
@@ -24,9 +24,8 @@ class ImageNetwork(nn.Module):
     classes] out.
 
     depth: layers with weights on the longest way. multiply_adds: of one image of `input_px`,
-    convolutions and linear
-    layers alone. activation_checkpointing: whether training keeps only some maps and recomputes the
-    others in the backward pass."""
+    convolutions and linear layers alone. activation_checkpointing: whether training keeps only some
+    maps and recomputes the others in the backward pass."""
 
     depth: int
     multiply_adds: int
@@ -46,10 +45,9 @@ class ImageNetwork(nn.Module):
 
     def slopes(self) -> dict[str, Tensor]:
         """Return the learned slopes, [channels] or [1] each, by layer; empty without PReLU."""
-        found = {name: module for name, (module, _) in self.activations().items()}
         return {
             name: module.weight.detach()
-            for name, module in found.items()
+            for name, (module, _) in self.activations().items()
             if isinstance(module, nn.PReLU)
         }
 
@@ -60,7 +58,7 @@ class Network(ImageNetwork):
     Module names are the rows' own: trunk.conv1, trunk.conv1_norm, trunk.conv1_act, ..., head.fc3.
     Input [N, channels, input_px, input_px] (any larger side too where a pyramid ends the trunk), or
     [N, flat_input]; output [N, classes], scores before the softmax. Weights are torch's defaults
-    until `sites.initialize` fills them."""
+    until `initialize_chain` fills them."""
 
     def __init__(
         self,
@@ -87,8 +85,7 @@ class Network(ImageNetwork):
             row, last = shape.row, shape is self.shapes[-1]
             if hasattr(nn.Sequential, row.name) or row.name in vars(nn.Sequential()):
                 raise InputError(
-                    f"model.rows: {row.name} is a name that torch's modules use; give the row "
-                    "another"
+                    f"model.rows: {row.name} is a name of torch's modules; give the row another"
                 )
             part = self.trunk if row.kind in ("conv", "max_pool") else self.head
             if row.kind == "linear" and len(self.head) == 0:
@@ -105,29 +102,23 @@ class Network(ImageNetwork):
             inputs, side = shape.channels, shape.side
 
     def _activation(self, activation: ActivationFactory, row: Row) -> nn.Module:
-        made = (
-            activation.build(row.size, row.name)
-            if isinstance(activation, ByLayer)
-            else activation(row.size)
-        )
-        if (pieces(made), outputs(made)) != (self.pieces, self.outputs):
+        if isinstance(activation, ByLayer):
+            module = activation.build(row.size, row.name)
+        else:
+            module = activation(row.size)
+        if (pieces(module), outputs(module)) != (self.pieces, self.outputs):
             raise InputError(
-                f"the activation of {row.name} reads {pieces(made)} and gives {outputs(made)} "
-                "channels per unit, and "
-                f"activation.default {self.pieces} and {self.outputs}; give activations that agree"
+                f"the activation of {row.name} reads {pieces(module)} and gives {outputs(module)} "
+                f"channels per unit, and activation.default {self.pieces} and {self.outputs}; give "
+                "activations that agree"
             )
-        return made
+        return module
 
     def forward(self, x: Tensor) -> Tensor:
-        if (
-            self.activation_checkpointing
-            and self.training
-            and torch.is_grad_enabled()
-            and len(self.trunk)
-        ):
-            segments = round(
-                math.sqrt(len(self.trunk))
-            )  # kept and recomputed maps take about as much memory
+        is_trained = self.training and torch.is_grad_enabled()
+        if self.activation_checkpointing and is_trained and len(self.trunk):
+            # kept and recomputed maps then take about as much memory
+            segments = round(math.sqrt(len(self.trunk)))
             return self.head(checkpoint_sequential(self.trunk, segments, x, use_reentrant=False))
         return self.head(self.trunk(x))
 
@@ -148,13 +139,10 @@ class Network(ImageNetwork):
         """Return each layer's activation with the number of its output channels, by the layer's
         name."""
         named = self._named()
-        modules = {
-            s.row.name: (named.get(f"{s.row.name}_act"), s.channels)
-            for s in self.shapes
-            if s.row.weighted
-        }
         return {
-            name: (module, units) for name, (module, units) in modules.items() if module is not None
+            shape.row.name: (module, shape.channels)
+            for shape in self.shapes
+            if (module := named.get(f"{shape.row.name}_act")) is not None
         }
 
 
@@ -166,9 +154,8 @@ def of_rows(network: ImageNetwork) -> Network:
     """
     if not isinstance(network, Network):
         raise InputError(
-            "this needs a network of rows, and model._target_ names another; choose a model "
-            "with rows, and "
-            "evaluation=[center,ten_view]"
+            "this needs a network of rows, and model._target_ names another; choose a model with "
+            "rows, and evaluation=[center,ten_view]"
         )
     return network
 
@@ -181,3 +168,55 @@ def _layer(row: Row, inputs: int, side: int, pieces: int) -> nn.Module:
     if row.kind == "pyramid":
         return SpatialPyramid(row.levels)
     return Linear(inputs * max(side, 1) ** 2, row.size * pieces)
+
+
+def bin_edges(side: int, n: int) -> list[tuple[int, int]]:
+    """Return [start, stop) of each of `n` bins over `side` positions: floor(i side / n) to ceil((i
+    + 1) side / n)."""
+    return [(i * side // n, -(-(i + 1) * side // n)) for i in range(n)]
+
+
+class SpatialPyramid(nn.Module):
+    """Max pooling into n x n bins per level n, [N, C, H, W] -> [N, C * sum(n^2)].
+
+    Bin i of n spans floor(i H / n) to ceil((i + 1) H / n), the rule of the authors' released
+    pooling code; it is what `adaptive_max_pool2d` computes, for any map size, even one smaller than
+    n.
+    DEVIATION: SPP-net trains with windows of ceil(H / n) and strides of floor(H / n); one rule in
+    training and testing makes both the same function (the two agree on the paper's 18 x 18 maps).
+    """
+
+    def __init__(self, levels: Sequence[int]) -> None:
+        super().__init__()
+        self.levels = tuple(levels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([_Level.apply(x, n).flatten(1) for n in self.levels], dim=1)
+
+    def extra_repr(self) -> str:
+        return f"levels={self.levels}"
+
+
+class _Level(torch.autograd.Function):
+    """`adaptive_max_pool2d` with a deterministic gradient, on CUDA too.
+
+    Bins overlap where n does not divide the side, and torch's CUDA kernel adds their gradients in
+    the order in which its threads arrive. Here one bin is added after the other; on a CPU the bits
+    equal those of torch's own kernel."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, n: int) -> Tensor:
+        pooled, positions = F.adaptive_max_pool2d(x, n, return_indices=True)
+        ctx.save_for_backward(positions)
+        ctx.sides = x.shape[-2:]
+        return pooled
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (positions,), (gradient,) = ctx.saved_tensors, gradients
+        flat = gradient.new_zeros(*gradient.shape[:2], ctx.sides.numel())
+        bins = (positions.flatten(2).split(1, 2), gradient.flatten(2).split(1, 2))
+        for bin_positions, bin_gradient in zip(*bins, strict=True):
+            # one address per channel: the order is fixed
+            flat.scatter_add_(2, bin_positions, bin_gradient)
+        return flat.unflatten(2, ctx.sides), None

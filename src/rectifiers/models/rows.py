@@ -26,11 +26,11 @@ Padding = Annotated[int, Range(ge=0)]
 Name = Annotated[str, StringConstraints(pattern="^[A-Za-z][A-Za-z0-9_]*$")]
 
 
-class _Given(Section):
+class _Named(Section):
     name: Annotated[Name, Words("a letter followed by letters, digits and underscores")]
 
 
-class _Conv(_Given):
+class _Conv(_Named):
     conv: Count
     kernel: Count
     stride: Count = 1
@@ -38,23 +38,23 @@ class _Conv(_Given):
     repeat: Count = 1
 
 
-class _MaxPool(_Given):
+class _MaxPool(_Named):
     max_pool: Count
     stride: Count | None = None
     padding: Padding = 0
 
 
-class _Pyramid(_Given):
+class _Pyramid(_Named):
     pyramid: Annotated[tuple[Count, ...], Field(min_length=1), Words("levels such as [6, 3, 2, 1]")]
 
 
-class _Linear(_Given):
+class _Linear(_Named):
     linear: Count | Literal["classes"]
     dropout: Annotated[float, Range(ge=0, lt=1)] = 0.0
     repeat: Count = 1
 
 
-KINDS: Mapping[str, type[_Given]] = {
+KINDS: Mapping[str, type[_Named]] = {
     "conv": _Conv,
     "max_pool": _MaxPool,
     "pyramid": _Pyramid,
@@ -103,37 +103,28 @@ def expand(rows: Sequence[Mapping[str, Any]], *, width: float, classes: int) -> 
         that makes no layer.
     """
     layers: list[Row] = []
-    for given in rows:
-        layers += _repeats(given, width, classes)
+    for entry in rows:
+        layers += _repeats(entry, width, classes)
     if not layers or layers[-1].kind != "linear" or layers[-1].size != classes:
         raise InputError(
             "model.rows must end with a row `linear: classes`, which gives one score per class"
         )
     names = [layer.name for layer in layers]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"model.rows names {twice} twice; give every row its own name")
-    taken = {
-        "flatten",
-        *(f"{layer.name}_{part}" for layer in layers if layer.weighted for part in BESIDE),
-    }
+    between = [f"{layer.name}_{part}" for layer in layers if layer.weighted for part in BESIDE]
     for name in names:
-        if name in taken:
-            raise InputError(
-                f"model.rows: {name} is the name of a module between rows; give the row "
-                "another name"
-            )
+        if names.count(name) > 1 or name in ("flatten", *between):
+            raise InputError(f"model.rows: {name} names two modules; give the row another name")
     return tuple(layers)
 
 
-def _repeats(given: Mapping[str, Any], width: float, classes: int) -> list[Row]:
-    kinds = [kind for kind in KINDS if kind in given]
-    if len(kinds) != 1 or "name" not in given:
+def _repeats(entry: Mapping[str, Any], width: float, classes: int) -> list[Row]:
+    kinds = [kind for kind in KINDS if kind in entry]
+    if len(kinds) != 1 or "name" not in entry:
         raise InputError(
-            f"model.rows has {given}; a row needs a name and one of: {', '.join(KINDS)}"
+            f"model.rows has {entry}; a row needs a name and one of: {', '.join(KINDS)}"
         )
-    kind, at = kinds[0], f"model.rows.{given['name']}."
-    row = checked(KINDS[kind], given, at)
+    kind, at = kinds[0], f"model.rows.{entry['name']}."
+    row = checked(KINDS[kind], entry, at)
     if isinstance(row, _Pyramid):
         return [Row(row.name, kind, levels=row.pyramid)]
     if isinstance(row, _MaxPool):
@@ -142,9 +133,7 @@ def _repeats(given: Mapping[str, Any], width: float, classes: int) -> list[Row]:
             raise InputError(
                 f"{at}padding={row.padding} is more than half the pool; give {size // 2} or less"
             )
-        return [
-            Row(row.name, kind, size, kernel=size, stride=row.stride or size, padding=row.padding)
-        ]
+        return [Row(row.name, kind, size, size, row.stride or size, row.padding)]
     assert isinstance(row, _Conv | _Linear)
     names = [row.name] if row.repeat == 1 else [f"{row.name}_{i + 1}" for i in range(row.repeat)]
     if isinstance(row, _Linear):
@@ -153,14 +142,7 @@ def _repeats(given: Mapping[str, Any], width: float, classes: int) -> list[Row]:
     size = max(1, round(row.conv * width))
     paddings = row.padding if isinstance(row.padding, tuple) else (row.padding,)
     return [
-        Row(
-            name,
-            kind,
-            size,
-            kernel=row.kernel,
-            stride=row.stride,
-            padding=paddings[i % len(paddings)],
-        )
+        Row(name, kind, size, row.kernel, row.stride, paddings[i % len(paddings)])
         for i, name in enumerate(names)
     ]
 
@@ -195,9 +177,8 @@ def trace(
             )
         smallest = smallest_input_px(layers)
         raise InputError(
-            f"an input of {input_px} x {input_px} px leaves no position at {shapes}; the "
-            "smallest input of this "
-            f"network is {smallest} px: raise data.crop_px"
+            f"an input of {input_px} x {input_px} px leaves no position at {shapes}; the smallest "
+            f"input of this network is {smallest} px: raise data.crop_px"
         )
     return shapes
 
@@ -210,8 +191,7 @@ def smallest_input_px(layers: Sequence[Row]) -> int:
     stuck = _try_trace(layers, 1, LARGEST_SIDE, 1, 1, None)
     raise InputError(
         f"model.rows: {stuck} gets no map whatever the input; conv, max_pool and pyramid rows "
-        "stand before the first "
-        "linear or pyramid row, and shrink the map to no less than one position"
+        "stand before the first linear or pyramid row, and leave at least one position"
     )
 
 
@@ -229,9 +209,8 @@ def _try_trace(
         channels, side = flat_input, 0
     for i, row in enumerate(layers):
         is_last = i + 1 == len(layers)
-        emitted, given = (
-            (row.size, row.size) if is_last else (row.size * pieces, row.size * outputs)
-        )
+        emitted = row.size * (1 if is_last else pieces)
+        after = row.size * (1 if is_last else outputs)
         parameters = multiply_adds = 0
         if row.kind in ("conv", "max_pool"):
             if side == 0 or side + 2 * row.padding < row.kernel:
@@ -239,14 +218,14 @@ def _try_trace(
             side = (side + 2 * row.padding - row.kernel) // row.stride + 1
             if row.kind == "conv":
                 weights = row.kernel**2 * channels * emitted
-                parameters, multiply_adds, channels = weights + emitted, weights * side**2, given
+                parameters, multiply_adds, channels = weights + emitted, weights * side**2, after
         elif row.kind == "pyramid":
             if side == 0:
                 return row.name
             channels, side = channels * sum(level**2 for level in row.levels), 0
         else:
             weights = channels * max(side, 1) ** 2 * emitted
-            parameters, multiply_adds, channels, side = weights + emitted, weights, given, 0
+            parameters, multiply_adds, channels, side = weights + emitted, weights, after, 0
         shapes.append(Shape(row, channels, side, parameters, multiply_adds))
     return tuple(shapes)
 

@@ -11,9 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from rectifiers.activations import describe
+from rectifiers.gains import describe, normal_rule
 from rectifiers.models.network import ActivationFactory
-from rectifiers.quadrature import normal_rule
 from rectifiers.runtime.distributed import all_reduce
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Count, Positive
@@ -50,9 +49,8 @@ class TransformedUnits(nn.Module):
         y = self.forward(nodes.float()[:, None].repeat(1, units))
         if not float((weights[:, None] * y.detach() ** 2).sum()) > 1e-6:
             raise InputError(
-                f"activation {describe(activation)} is linear, and model.transformation takes "
-                "from a unit what is "
-                "linear; give another activation, or model.transformation=none"
+                f"activation {describe(activation)} is linear, and model.transformation takes what "
+                "is linear from a unit; give another activation, or model.transformation=none"
             )
 
     def forward(self, s: Tensor) -> Tensor:
@@ -66,9 +64,8 @@ class TransformedUnits(nn.Module):
         """
         with torch.enable_grad():
             z = s.detach().requires_grad_()
-            f = self.activation.forward(
-                z.clone()
-            )  # a copy, as it may work in place; and past what listens to it
+            # a copy, as it may work in place; and past what listens to it
+            f = self.activation.forward(z.clone())
             (slope,) = torch.autograd.grad(f.sum(), z)
         f, z = f.detach(), z.detach()
         alpha = -_mean(slope, weights)

@@ -1,5 +1,5 @@
 """PReLU that computes as torch's does, and faster."""
 
-from rectifiers.prelu.prelu import PReLU, asked_together
+from rectifiers.prelu.operator import PReLU, batched_slope_check
 
-__all__ = ["PReLU", "asked_together"]
+__all__ = ["PReLU", "batched_slope_check"]

@@ -137,9 +137,9 @@ def backward(
 
     def work(first: int, end: int) -> None:
         source, error, target = (pointer + first * image_bytes for pointer in pointers)
-        own = totals + first // images_per_part * channels * 4
+        part_sums = totals + first // images_per_part * channels * 4
         sizes = (end - first, channels, inner, images_per_part)
-        function(source, error, a, target, own, *sizes)
+        function(source, error, a, target, part_sums, *sizes)
 
     _in_parts(work, v, images_per_part)
     library.rectifiers_prelu_slopes(

@@ -66,8 +66,8 @@ def _last(  # type: ignore[no-untyped-def]
     dy = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
     slope = tl.load(slopes + channel * stride, mask=channel < channels, other=0.0)
     tl.store(grad_input + at, tl.where(x > 0, dy, slope * dy), mask=inside)
-    own = tl.sum(tl.where(x > 0, 0.0, dy * x), axis=0)[None, :]
-    tl.store(sums + part * channels + channel, own, mask=channel < channels)
+    part_sums = tl.sum(tl.where(x > 0, 0.0, dy * x), axis=0)[None, :]
+    tl.store(sums + part * channels + channel, part_sums, mask=channel < channels)
 
 
 def warps(block: int) -> int:

@@ -1,4 +1,5 @@
-"""PReLU as an operation of torch, `torch.ops.rectifiers.prelu`, with a one-pass gradient.
+"""PReLU at about the cost of ReLU: torch's layer over an operation of our own,
+`torch.ops.rectifiers.prelu`, with a one-pass gradient.
 
 torch's own backward pass writes a full-size gradient of the slopes and sums it afterwards, which
 takes several times as long as ReLU's. Here one pass makes both gradients, and it needs the output,
@@ -13,6 +14,8 @@ tensors, autocast. Only `torch.func`'s transforms see the formula, whose pieces 
 they ask for. In the graph of a compiled training step, `prelu_backward` stands for the gradients.
 """
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -20,7 +23,9 @@ import torch
 from torch import Tensor, nn
 
 from rectifiers.prelu import cpu
+from rectifiers.runtime.torch_internals import functorch_is_active
 
+MIN_NUMBERS = 2**14  # on a CPU; below, calling the kernel takes longer than torch's whole operation
 MIN_SLOPE, MAX_SLOPE = 2.0**-10, 1.0  # the slopes for which the input is recomputed from the output
 
 LIBRARY = torch.library.Library("rectifiers", "DEF")
@@ -98,8 +103,8 @@ def _forward(x: Tensor, slopes: Tensor, from_output: bool | None = None) -> Tens
 
 
 def _forward_on_cpu(x: Tensor, slopes: Tensor, from_output: bool | None = None) -> Tensor:
-    own = x.dim() > 1 and has_kernel("cpu", x.dtype)
-    return (cpu.forward if own else _forward)(x, slopes)
+    by_kernel = x.dim() > 1 and has_kernel("cpu", x.dtype)
+    return (cpu.forward if by_kernel else _forward)(x, slopes)
 
 
 def _forward_formula(x: Tensor, slopes: Tensor, from_output: bool | None = None) -> Tensor:
@@ -110,10 +115,8 @@ def _forward_formula(x: Tensor, slopes: Tensor, from_output: bool | None = None)
 def _autocast(x: Tensor) -> Tensor:
     """Return `x` as torch's own PReLU takes it under autocast: every float but double precision in
     the lower one."""
-    device = x.device.type
-    is_cast = (
-        torch.is_autocast_enabled(device) and x.is_floating_point() and x.dtype != torch.float64
-    )
+    device, is_low = x.device.type, x.is_floating_point() and x.dtype != torch.float64
+    is_cast = is_low and torch.is_autocast_enabled(device)
     return x.to(torch.get_autocast_dtype(device)) if is_cast else x
 
 
@@ -133,20 +136,19 @@ def _backward(v: Tensor, grad: Tensor, slopes: Tensor, from_output: bool) -> Any
 def _backward_shapes(
     v: Tensor, grad: Tensor, slopes: Tensor, from_output: bool
 ) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(v, memory_format=cpu.memory_format(v)), torch.empty_like(
-        slopes, dtype=torch.float32
-    )
+    grad_input = torch.empty_like(v, memory_format=cpu.memory_format(v))
+    return grad_input, torch.empty_like(slopes, dtype=torch.float32)
 
 
 def _backward_formula(
     v: Tensor, grad: Tensor, slopes: Tensor, from_output: bool
 ) -> tuple[Tensor, Tensor]:
     """Return the same gradients from operations that can be differentiated."""
-    own = _per_channel(slopes, v)
-    x = torch.where(v > 0, v, v / own) if from_output else v
-    each = torch.where(v > 0, torch.zeros_like(grad), grad * x).to(slopes.dtype)
+    a = _per_channel(slopes, v)
+    x = torch.where(v > 0, v, v / a) if from_output else v
+    terms = torch.where(v > 0, torch.zeros_like(grad), grad * x).to(slopes.dtype)
     over = [dim for dim in range(v.dim()) if dim != 1 or len(slopes) == 1]
-    return torch.where(v > 0, grad, own * grad), each.sum(over).view_as(slopes)
+    return torch.where(v > 0, grad, a * grad), terms.sum(over).view_as(slopes)
 
 
 # What each key of torch's dispatcher calls; a transform of `torch.func` comes first, autocast next,
@@ -169,3 +171,55 @@ for key, gradients in {
     "Meta": _backward_shapes,
 }.items():
     LIBRARY.impl("prelu_backward", gradients, key)
+
+
+class PReLU(nn.PReLU):
+    """torch's PReLU with a one-pass backward; [N, channels, ...] in and out.
+
+    Outputs equal torch's to the bit, gradients to rounding. torch's own operation is used without a
+    gradient, in double precision, for less than 16,384 numbers on a CPU, and without a C compiler
+    or Triton. As after ReLU, and unlike after torch's layer, the output must not be changed in
+    place."""
+
+    from_output: bool | None = None  # what `batched_slope_check` knows of the slopes
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not torch.is_grad_enabled() or not _is_supported(x, self.weight):
+            return super().forward(x)
+        return prelu(x, self.weight, None if torch.compiler.is_compiling() else self.from_output)
+
+
+def _is_supported(x: Tensor, slopes: Tensor) -> bool:
+    if not isinstance(x, Tensor):  # but what `torch.fx` writes down
+        return False
+    is_compiling, device = torch.compiler.is_compiling(), x.device.type
+    # not all transforms of torch.func have a rule for torch's operation
+    is_followed = is_compiling or functorch_is_active()
+    return (
+        # a compiler would follow the search for a kernel; without one its graph has the formula
+        (is_compiling or has_kernel(device, x.dtype))
+        and x.dim() > 1
+        and (device != "cpu" or is_followed or x.numel() >= MIN_NUMBERS)
+        and slopes.dtype == torch.float32
+        and (x.dtype == torch.float32 or torch.is_autocast_enabled(device))
+        and len(slopes) in (1, x.shape[1])
+    )
+
+
+@contextmanager
+def batched_slope_check(layers: Iterable[nn.Module]) -> Iterator[None]:
+    """Ask the slopes of all PReLUs among `layers` at once what their gradients need to know, for
+    the forward passes of the body, in which the slopes must not change.
+
+    Each layer would ask by itself, and a GPU would have to finish what was given to it before every
+    answer."""
+    prelus = [layer for layer in layers if isinstance(layer, PReLU)]
+    bounds = [bound for layer in prelus for bound in layer.weight.detach().aminmax()]
+    numbers = torch.stack(bounds).tolist() if bounds else []
+    try:
+        for layer, low, high in zip(prelus, numbers[::2], numbers[1::2], strict=True):
+            layer.from_output = is_invertible(low, high)
+        yield
+    finally:
+        for layer in prelus:
+            layer.from_output = None

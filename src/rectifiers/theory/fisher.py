@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from rectifiers.models.modules import ModuleNetwork
+from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.network import ImageNetwork, Network
 from rectifiers.models.shortcuts import ShortcutBlock, ShortcutPerceptron
 from rectifiers.runtime.errors import InputError
@@ -42,6 +42,10 @@ MEASURES = (
     "dead",
     *DAMPINGS,
 )
+TWO_LAYERS = (
+    "fisher speaks of networks with two layers of weights, with shortcuts or without; give "
+    "model=mlp or model=mlp_shortcuts, and model.depth=1"
+)
 SHORTCUT = "shortcut"  # a measure of networks that have shortcuts
 
 
@@ -59,9 +63,9 @@ def weights_of(network: ImageNetwork) -> dict[str, Tensor]:
     count = sum(p.numel() for p in weights.values())
     if count > MAX_WEIGHTS:
         raise InputError(
-            f"the Fisher information of {count} weights has {count:,} x {count:,} entries, and "
-            "the limit is "
-            f"{MAX_WEIGHTS} weights; lower model.hidden or data.crop_px (with data.resize_px)"
+            f"the Fisher information of {count} weights has {count:,} x {count:,} entries, and the "
+            f"limit is {MAX_WEIGHTS} weights; lower model.hidden or data.crop_px (with "
+            "data.resize_px)"
         )
     return weights
 
@@ -85,9 +89,8 @@ def fisher_matrix(network: ImageNetwork, inputs: Tensor) -> Tensor:
     total = torch.zeros(count, count, dtype=torch.float64)
     for part in x.split(max(1, CHUNK // (count * classes))):
         rows = [row_of(weights, part, label) for label in range(classes)]
-        jacobian = torch.stack(
-            [torch.cat([g.flatten(1) for g in row.values()], dim=1) for row in rows], dim=1
-        )
+        flat_rows = [torch.cat([g.flatten(1) for g in row.values()], dim=1) for row in rows]
+        jacobian = torch.stack(flat_rows, dim=1)
         p = F.softmax(exact(part).detach(), dim=1)[:, :, None]
         centred = (p.sqrt() * (jacobian - (p * jacobian).sum(1, keepdim=True))).flatten(0, 1)
         total += centred.T @ centred
@@ -152,21 +155,17 @@ def summarize(
         pairs = int(rows.sum()) * int(columns.sum())
         return float(block.sum()) / pairs if pairs else math.nan
 
-    inner, outer, between = (
-        correlation[:first, :first],
-        correlation[last:, last:],
-        correlation[:first, last:],
-    )
-    by_class = range(0, hidden * classes, hidden)
+    inner, outer = correlation[:first, :first], correlation[last:, last:]
     units = [
-        mass(outer[i : i + hidden, i : i + hidden], alive[last:][i : i + hidden]) for i in by_class
+        mass(outer[i : i + hidden, i : i + hidden], alive[last:][i : i + hidden])
+        for i in range(0, hidden * classes, hidden)
     ]
     values = torch.linalg.eigvalsh(fisher).flip(0).clamp_min(0)
     measures = {
         "output_units": sum(units) / len(units),
         "first": mass(inner, alive[:first]),
         "output": mass(outer, alive[last:]),
-        "cross": mass_between(between, alive[:first], alive[last:]),
+        "cross": mass_between(correlation[:first, last:], alive[:first], alive[last:]),
         "off_over_diagonal": float((fisher - fisher.diag().diag()).norm() / diagonal.norm()),
         "largest_over_mean": float(values[0] / values.mean()),
         "effective_rank": float(values.sum() ** 2 / values.square().sum() / len(values)),
@@ -182,14 +181,8 @@ def summarize(
 def check_two_layers(network: ImageNetwork) -> None:
     """Raise InputError for a network that `measure` cannot handle."""
     if isinstance(network, Network):
-        layers = [site.name for site in network.sites()]
-        if len(layers) != 2 or network.pieces > 1:
-            raise InputError(
-                "fisher speaks of networks with two layers of weights, and this one has "
-                f"{len(layers)} "
-                f"({', '.join(layers[:4])}{', ...' if len(layers) > 4 else ''}); give "
-                "model=mlp model.depth=1"
-            )
+        if len(network.sites()) != 2 or network.pieces > 1:
+            raise InputError(TWO_LAYERS)
     else:
         _block(network)
     weights_of(network)
@@ -200,11 +193,7 @@ def _block(network: ImageNetwork) -> ShortcutBlock:
     perceptron = network.module if isinstance(network, ModuleNetwork) else None
     blocks = perceptron.blocks() if isinstance(perceptron, ShortcutPerceptron) else []
     if len(blocks) != 1:
-        raise InputError(
-            "fisher speaks of networks with two layers of weights, with shortcuts or without; "
-            "give model=mlp or "
-            "model=mlp_shortcuts, and model.depth=1"
-        )
+        raise InputError(TWO_LAYERS)
     return blocks[0]
 
 
@@ -228,5 +217,5 @@ def measure(
     angles = {name: angle(fisher, downhill, damping) for name, damping in DAMPINGS.items()}
     return {
         **measures,
-        **{name: math.nan if found is None else found for name, found in angles.items()},
+        **{name: math.nan if degrees is None else degrees for name, degrees in angles.items()},
     }, values

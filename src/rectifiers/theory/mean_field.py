@@ -16,17 +16,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from rectifiers.activations import describe
-from rectifiers.nonlinearities import outputs, pieces
-from rectifiers.quadrature import normal_rule
-from rectifiers.roots import root_between
+from rectifiers.activation_modules import outputs, pieces
+from rectifiers.gains import describe, normal_rule, root_between
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory.stability import NEUTRAL, moments_at
 
-SMALLEST, LARGEST = (
-    1e-9,
-    1e6,
-)  # of a variance q; beyond them a signal has vanished, or grows for ever
+SMALLEST, LARGEST = 1e-9, 1e6  # of a variance q; beyond, a signal has vanished or grows for ever
 SEARCH_STEP = math.log(2) / 2  # of ln q
 PRECISION = 1e-10  # of a fixed point
 TERMS = 1000  # of the power series of a correlation
@@ -114,9 +109,8 @@ def correlation_map(
     )
     if not 0 < after < math.inf:
         raise InputError(
-            f"activation {describe(activation)} leaves a variance of {after} at "
-            f"weight_variance={weight_variance}, of "
-            "which there is no correlation; give variances that keep a signal"
+            f"activation {describe(activation)} leaves a variance of {after} at weight_variance="
+            f"{weight_variance}, so there is no correlation; give variances that keep a signal"
         )
     return (weight_variance * _products(activation, q).mean(c) + bias_variance) / after
 
@@ -163,18 +157,18 @@ def fixed_point(
         )
         return min(after / q, LARGEST) - 1  # a variance may be infinite
 
-    here = math.log(max(start, SMALLEST))
-    first = excess(here)
+    log_q = math.log(max(start, SMALLEST))
+    first = excess(log_q)
     if abs(first) < 1e-12:
         return start
     step = math.copysign(SEARCH_STEP, first)
     end = math.log(LARGEST if first > 0 else SMALLEST)
     # The map carries a signal monotonically to the next crossing, for all functions whose E[f^2]
     # grows with q.
-    while (there := here + step) * math.copysign(1, first) < end * math.copysign(1, first):
-        if excess(there) * first <= 0:
-            return math.exp(root_between(excess, here, there, tolerance=PRECISION))
-        here = there
+    while (log_next := log_q + step) * math.copysign(1, first) < end * math.copysign(1, first):
+        if excess(log_next) * first <= 0:
+            return math.exp(root_between(excess, log_q, log_next, tolerance=PRECISION))
+        log_q = log_next
     return math.inf if first > 0 else 0.0
 
 
@@ -294,8 +288,7 @@ def _products(activation: nn.Module, q: float) -> _Products:
     if callable(getattr(activation, "moments", None)):
         raise InputError(
             f"activation {describe(activation)} is not a function of one number, so it has no "
-            "correlation map; give "
-            "one that acts on each number by itself"
+            "correlation map; give one that acts on each number by itself"
         )
     q = max(q, SMALLEST)
     match activation:
@@ -311,12 +304,11 @@ def _products(activation: nn.Module, q: float) -> _Products:
 def _of_rectifier(slopes: Tensor, q: float) -> _Products:
     """By closed form: f(y) = (1 + a)/2 y + (1 - a)/2 |y|, whose terms are uncorrelated."""
     linear, folded = (float((part / 2).square().mean()) for part in (1 + slopes, 1 - slopes))
-    return _Products(
-        lambda c: (
-            q * (linear * c + folded * 2 / math.pi * (math.sqrt(1 - c**2) + c * math.asin(c)))
-        ),
-        lambda c: linear + folded * 2 / math.pi * math.asin(c),
-    )
+
+    def mean(c: float) -> float:
+        return q * (linear * c + folded * 2 / math.pi * (math.sqrt(1 - c**2) + c * math.asin(c)))
+
+    return _Products(mean, lambda c: linear + folded * 2 / math.pi * math.asin(c))
 
 
 @functools.cache

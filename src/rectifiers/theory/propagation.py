@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rectifiers.chains import Site
+from rectifiers.gains import Moments
 from rectifiers.models.rows import Row, Shape
-from rectifiers.nonlinearities import Moments
-from rectifiers.sites import Site
 from rectifiers.theory.stability import WidthEffect, fluctuation, moments_at, width_effect
 
 
@@ -56,10 +56,10 @@ def predict(
     maps = _follow(sites, shapes, stds, power, on_maps=True)
     widths: list[WidthEffect | None] = []
     errors: list[tuple[float | None, int, float]] = []
-    for site, (_, _, known) in zip(sites, plain, strict=True):
+    for site, (_, _, after) in zip(sites, plain, strict=True):
         widths.append(width_effect(errors))
-        if site.after is not None and known is not None:
-            errors.append((fluctuation(site.after, site.channels), site.channels, known.map_slope))
+        if site.after is not None and after is not None:
+            errors.append((fluctuation(site.after, site.channels), site.channels, after.map_slope))
 
     def mean(moment: Tensor) -> float:
         return log(float(moment.mean()))
@@ -86,38 +86,36 @@ def _follow(
     13."""
     x, sizes = power, []
     responses: list[Tensor] = []
-    known: list[Moments | None] = []
+    activation_moments: list[Moments | None] = []
     for row in (shape.row for shape in shapes):
         sizes.append((x.shape[0], x.shape[1]))
         if not row.weighted:
             x = _pooled(row, x) if on_maps else x
             continue
         site, std = sites[len(responses)], stds[len(responses)]
-        bias = (
-            0.0
-            if site.module.bias is None
-            else float(site.module.bias.detach().double().square().mean())
-        )
+        bias = 0.0
+        if site.module.bias is not None:
+            bias = float(site.module.bias.detach().double().square().mean())
         y = site.fans[0] * std**2 * (window_means(row, x) if on_maps else x) + bias
         responses.append(y)
         mean = float(y.mean())
-        own = None if site.after is None else moments_at(site.after, mean, site.channels)
-        known.append(own)
-        if own is not None:
+        after = None if site.after is None else moments_at(site.after, mean, site.channels)
+        activation_moments.append(after)
+        if after is not None:
             relative = y / mean if 0 < mean < math.inf else torch.ones_like(y)
-            x = own.second * relative**own.map_slope
+            x = after.second * relative**after.map_slope
 
     gradient = torch.ones(1, 1, dtype=torch.float64)
     gradients: list[Tensor] = []
     for shape, size in reversed(list(zip(shapes, sizes, strict=True))):
         if shape.row.weighted:
             i = len(sites) - 1 - len(gradients)
-            own = known[i]
-            gradient = gradient if own is None else gradient * own.derivative_second
+            after = activation_moments[i]
+            gradient = gradient if after is None else gradient * after.derivative_second
             gradients.append(gradient)
             gradient = sites[i].fans[1] * stds[i] ** 2 * gradient
         gradient = _to_inputs(shape.row, gradient, size) if on_maps else gradient
-    return list(zip(responses, reversed(gradients), known, strict=True))
+    return list(zip(responses, reversed(gradients), activation_moments, strict=True))
 
 
 def window_means(row: Row, on_map: Tensor) -> Tensor:
@@ -132,21 +130,17 @@ def _pooled(row: Row, on_map: Tensor) -> Tensor:
     """Return the pooled map as if the maximum were a random element of its window; the true one is
     larger."""
     if row.kind == "pyramid":
-        bins = torch.cat(
-            [F.adaptive_avg_pool2d(on_map[None, None], n).flatten() for n in row.levels]
-        )
-        return bins.mean().view(1, 1)
-    return F.avg_pool2d(
-        on_map[None, None], row.kernel, row.stride, row.padding, count_include_pad=False
-    )[0, 0]
+        bins = [F.adaptive_avg_pool2d(on_map[None, None], n).flatten() for n in row.levels]
+        return torch.cat(bins).mean().view(1, 1)
+    window = (row.kernel, row.stride, row.padding)
+    return F.avg_pool2d(on_map[None, None], *window, count_include_pad=False)[0, 0]
 
 
 def _to_inputs(row: Row, gradient: Tensor, size: tuple[int, int]) -> Tensor:
     """Return the gradient at a row's inputs, a map of `size`, from the gradient at its outputs.
 
     For a layer with weights: the mean over the outputs that each input could reach, also beyond the
-    border. For
-    pooling: one input of each window gets the gradient, on average each the same share.
+    border. For pooling: one input of each window gets the gradient, on average each the same share.
     """
     if row.kind == "linear":
         return gradient.expand(size)
@@ -158,7 +152,5 @@ def _to_inputs(row: Row, gradient: Tensor, size: tuple[int, int]) -> Tensor:
         s - ((g - 1) * row.stride + row.kernel - 2 * row.padding)
         for s, g in zip(size, gradient.shape, strict=True)
     ]
-    total = F.conv_transpose2d(
-        gradient[None, None], window, stride=row.stride, padding=row.padding, output_padding=left
-    )
+    total = F.conv_transpose2d(gradient[None, None], window, None, row.stride, row.padding, left)
     return total[0, 0] / row.kernel**2

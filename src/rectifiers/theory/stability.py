@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from rectifiers.activations import moments
-from rectifiers.nonlinearities import Moments, outputs, pieces
+from rectifiers.activation_modules import outputs, pieces
+from rectifiers.gains import Moments, moments
 from rectifiers.runtime.errors import InputError
 
 NEUTRAL = 1e-3  # of the slope of the variance map
@@ -37,10 +37,9 @@ def moments_at(activation: nn.Module, second: float, channels: int | None = None
         return replace(unit, second=unit.second * second)
     if callable(getattr(activation, "moments", None)):
         raise InputError(
-            f"activation {type(activation).__name__} says its moments for a variance of 1 "
-            "alone, so nothing can be "
-            "predicted of deep networks; leave its method `moments()` out where it acts on "
-            "each number by itself"
+            f"activation {type(activation).__name__} says its moments for a variance of 1 alone, "
+            "so nothing can be predicted of deep networks; leave its method `moments()` out where "
+            "it acts on each number by itself"
         )
     std = math.sqrt(second)
     at = moments(_Wrapped(activation, std=std), channels)
@@ -56,10 +55,8 @@ def fluctuation(activation: nn.Module, channels: int | None = None) -> float | N
     v/n. None where f is not elementwise, or has no such moments."""
     if callable(getattr(activation, "moments", None)):
         return None
-    second, fourth = (
-        moments(activation, channels).second,
-        moments(_Wrapped(activation, power=2), channels).second,
-    )
+    second = moments(activation, channels).second
+    fourth = moments(_Wrapped(activation, power=2), channels).second
     return fourth / second**2 - 1 if second > 0 and math.isfinite(fourth) else None
 
 
@@ -122,9 +119,8 @@ class Stability:
             name: f"{value:.4g}" if isinstance(value, float) else str(value)
             for name, value in shown.items()
         }
-        return "\n".join(
-            ["| | |", "| --- | --- |", *(f"| {name} | {word} |" for name, word in words.items())]
-        )
+        rows = [f"| {name} | {word} |" for name, word in words.items()]
+        return "\n".join(["| | |", "| --- | --- |", *rows])
 
 
 def stability(activation: nn.Module, depth: int, *, units: int = 256) -> Stability:
@@ -147,25 +143,23 @@ def stability(activation: nn.Module, depth: int, *, units: int = 256) -> Stabili
     for name, value in (("depth", depth), ("units", units)):
         if not isinstance(value, int) or value < 1:
             raise InputError(f"{name}={value} is not usable; give a whole number at least 1")
-    known = moments(activation)
-    usable = all(0 < moment < math.inf for moment in (known.second, known.derivative_second))
-    slope = known.map_slope if math.isfinite(known.map_slope) else None
-    chi = (
-        pieces(activation) * known.derivative_second / (outputs(activation) * known.second)
-        if usable
-        else None
-    )
-    v = fluctuation(activation) if usable else None
+    unit = moments(activation)
+    usable = all(0 < moment < math.inf for moment in (unit.second, unit.derivative_second))
+    slope = unit.map_slope if math.isfinite(unit.map_slope) else None
+    chi = v = None
+    if usable:
+        chi = pieces(activation) * unit.derivative_second / (outputs(activation) * unit.second)
+        v = fluctuation(activation)
     return Stability(
         depth=depth,
-        gain=known.second**-0.5 if usable else None,
+        gain=unit.second**-0.5 if usable else None,
         map_slope=slope,
         fixed_point=None if slope is None else _word(slope),
         error_growth=slope and _power(slope, depth - 1),
         chi=chi,
         gradient_growth=chi and _power(chi, depth - 1, 1 / pieces(activation)),
         fluctuation=v,
-        width=width_effect([(v, units, known.map_slope)] * (depth - 1)),
+        width=width_effect([(v, units, unit.map_slope)] * (depth - 1)),
     )
 
 

@@ -13,14 +13,13 @@ from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from rectifiers.chains import LayerReport, initialize_chain, warn_of_drift
 from rectifiers.data.datamodule import ImageData
 from rectifiers.data.preprocess import PixelMoments, Preprocess, fit, load_or_fit, statistics_key
 from rectifiers.data.sources import Source, three_splits
 from rectifiers.data.transforms import Geometry
-from rectifiers.drift import warn_of_drift
 from rectifiers.initializers import needs_images
-from rectifiers.isolation import as_in_training
-from rectifiers.models.modules import ModuleNetwork
+from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.network import ImageNetwork, Network
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import MULTISTEP, PLATEAU
@@ -35,7 +34,7 @@ from rectifiers.runtime.distributed import (
 )
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.signals import interruptible
-from rectifiers.sites import LayerReport, initialize
+from rectifiers.tracing import batch_stats_mode
 from rectifiers.training import optim
 from rectifiers.training.functions import import_function
 from rectifiers.training.module import Classifier
@@ -300,7 +299,7 @@ def build_network(
         }
         if images and needs_images(rule):
             fixed["run"] = partial(_forward, network, images())
-        init_report = initialize(network.sites(), rule, **given, **fixed)
+        init_report = initialize_chain(network.sites(), rule, **given, **fixed)
     for entry in init_report:
         if not isinstance(entry.std_asked, int | float) or not math.isfinite(entry.std_asked):
             raise InputError(
@@ -317,7 +316,7 @@ def build_network(
 
 def _forward(network: Network, x: Tensor) -> None:
     """Run a network as in training, without dropout."""
-    with as_in_training(network), torch.no_grad(), torch.random.fork_rng(devices=()):
+    with batch_stats_mode(network), torch.no_grad(), torch.random.fork_rng(devices=()):
         network(x)
 
 

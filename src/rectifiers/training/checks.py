@@ -10,11 +10,11 @@ import yaml
 from pytorch_lightning import Trainer
 from torch import Generator, Tensor, nn
 
-from rectifiers.activations import Mode, check_gain, check_gradient, check_output, describe, gain
-from rectifiers.by_layer import ByLayer, unused
+from rectifiers.activation_modules import pieces
+from rectifiers.activations import ByLayer, check_gain, check_gradient, check_output, unused
 from rectifiers.evaluation.protocols import NEEDS_MAPS, Dense
+from rectifiers.gains import Mode, describe, gain
 from rectifiers.initializers import Layer
-from rectifiers.nonlinearities import pieces
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.sections import SOME_CLASSES
 from rectifiers.runtime.errors import InputError

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import nn
 
-from rectifiers.by_layer import ByLayer
-from rectifiers.nonlinearities import Function
+from rectifiers.activation_modules import Function
+from rectifiers.activations import ByLayer
 from rectifiers.runs.identity import MULTISTEP, PLATEAU
 from rectifiers.runs.sections import Target
 from rectifiers.runtime.errors import InputError

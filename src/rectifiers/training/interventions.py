@@ -14,6 +14,7 @@ from pytorch_lightning.callbacks import Callback
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from rectifiers.chains import layers_of
 from rectifiers.evaluation.responses import ResponseMeter
 from rectifiers.initializers import he
 from rectifiers.models.network import of_rows
@@ -22,7 +23,6 @@ from rectifiers.runtime.distributed import all_reduce
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Count, Range
 from rectifiers.runtime.seeds import derive_seed
-from rectifiers.sites import layers_of
 from rectifiers.training.module import Classifier
 
 

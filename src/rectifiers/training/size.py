@@ -2,7 +2,7 @@
 
 from rectifiers.activations import relu
 from rectifiers.data.sources import Source
-from rectifiers.models.modules import ModuleNetwork
+from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.rows import depth, trace
 from rectifiers.runs.config import RunConfig
 from rectifiers.training.functions import import_function

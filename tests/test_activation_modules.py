@@ -8,10 +8,10 @@ import torch
 
 from conftest import compose_config
 from rectifiers import activations as A
-from rectifiers.activations import describe, moments
+from rectifiers.activation_modules import SMOOTH, leaky_slope, shape
 from rectifiers.data.sources import digits
+from rectifiers.gains import describe, moments
 from rectifiers.runtime.errors import InputError
-from rectifiers.tailored import SMOOTH, leaky_slope, shape
 from rectifiers.theory import mean_field as M
 from rectifiers.training import build, checks
 

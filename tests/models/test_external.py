@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from rectifiers import activations as A
 from rectifiers import initializers as I
 from rectifiers.initialization import propagation
-from rectifiers.models.modules import ModuleNetwork
+from rectifiers.models.external import ModuleNetwork, timm_model
 from rectifiers.models.resnet import resnet
-from rectifiers.models.timm import timm_model
 from rectifiers.runtime.errors import InputError
 
 SMALL = {"name": "resnet", "classes": 10, "channels": 3, "input_px": 32}
@@ -89,7 +88,7 @@ def test_what_is_no_classifier_is_one_sentence() -> None:
         (lambda *_: "no module", "it must return a torch module"),
         (
             lambda *_: nn.Conv2d(3, 4, 3),
-            r"gives \(1, 4, 30, 30\) for an image; it must give 10 scores",
+            r"gives \[1, 4, 30, 30\] for an image; it must give 10 scores",
         ),
         (lambda *_: nn.Linear(7, 10), "cannot be run on an image of 3 x 32 x 32"),
     ):
@@ -112,11 +111,11 @@ def test_a_network_of_timm_has_the_activation_everywhere_and_is_filled() -> None
     [
         ("resnet_18", "model.name=resnet_18 is no network of timm; timm.list_models"),
         ("resnet1", r"model.name=resnet1 is no network of timm; did you mean .*resnet1"),
-        ("vit_tiny_patch16_224", "cannot be run on images of 32 px"),
-        ("mixer_s32_224", "cannot be run on images of 32 px"),
+        ("vit_tiny_patch16_224", "cannot be used with act_layer on images of 32 px"),
+        ("mixer_s32_224", "cannot be used with act_layer on images of 32 px"),
         (
             "convnext_tiny",
-            r"does not apply .* to maps \[N, channels, H, W\]; choose a convolutional network",
+            r"does not apply its act_layer to maps \[N, channels, H, W\]",
         ),
     ],
 )

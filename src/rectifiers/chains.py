@@ -1,0 +1,217 @@
+"""The weight layers of a chain of rows, `initialize_chain`, which applies a rule to them, and a
+warning of chains that no rule helps."""
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from rectifiers import initializers
+from rectifiers.activation_modules import pieces
+from rectifiers.gains import Mode, gain, moments
+from rectifiers.initializers import Layer, Rule
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.seeds import derive_seed
+
+DRIFT_LIMIT = 10.0  # the growth of an error of the variance that is warned of
+
+
+@dataclass(frozen=True)
+class Site:
+    """A weight layer of a network with the activations on either side of it (None at the ends)."""
+
+    name: str
+    module: nn.Conv2d | nn.Linear
+    before: nn.Module | None
+    after: nn.Module | None
+
+    @property
+    def fans(self) -> tuple[int, int]:
+        """(fan_in, fan_out), n and n-hat; the pieces of a Maxout layer count in n-hat."""
+        window = math.prod(self.module.weight.shape[2:])
+        return self.module.weight.shape[1] * window, self.module.weight.shape[0] * window
+
+    @property
+    def channels(self) -> int:
+        """The channels of the activation after the layer, or of its responses without one."""
+        return self.module.weight.shape[0] // (pieces(self.after) if self.after else 1)
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """One layer of the init report: its fans, its gains, the std its rule asked for and the weights
+    that were drawn.
+
+    A gain is None where the activation has none, which a rule that does not read it never notices.
+    """
+
+    layer: str
+    shape: list[int]
+    fan_in: int
+    fan_out: int
+    activation_before: str | None
+    activation_after: str | None
+    forward_gain: float | None
+    backward_gain: float | None
+    rule: str
+    std_asked: float
+    std_drawn: float
+    mean_drawn: float
+    bias: float | str
+
+    def as_dict(self) -> dict:
+        """Plain types only, for the run's record."""
+        return asdict(self)
+
+
+def _gain(activation: tuple[nn.Module, int] | None, mode: Mode) -> float:
+    return gain(*activation, mode=mode) if activation else 1.0
+
+
+def layers_of(sites: Sequence[Site], first_layer_linear: bool = False) -> list[Layer]:
+    """Return each layer's properties, as rules read them; first_layer_linear: as for
+    `initialize_chain`."""
+    layers, before = [], None  # the activation that a layer reads, with its channels
+    for site in sites:
+        after = (site.after, site.channels) if site.after else None
+        read, fed = before or (None if first_layer_linear else after), after or before
+        gains = partial(_gain, read, "forward"), partial(_gain, fed, "backward")
+        layers.append(Layer(site.name, *site.fans, *gains))
+        before = after
+    return layers
+
+
+def initialize_chain(
+    sites: Sequence[Site],
+    rule: Rule,
+    *,
+    seed: int,
+    name: str,
+    bias: float | str = 0.0,
+    first_layer_linear: bool = False,
+    fc_std: Sequence[float] | None = None,
+    run: Callable[[], object] | None = None,
+) -> list[LayerReport]:
+    """Fill every weight and bias of `sites` in order and return the init report, one LayerReport
+    per layer.
+
+    Every layer has a random stream of its own, a function of (seed, position): two networks that
+    differ in one layer agree in all others, and two activations are compared from the same draws.
+
+    name: the rule's name, for the init report.
+    bias: a constant, or "torch_default" for uniform(-1/sqrt(n), 1/sqrt(n)).
+    first_layer_linear: whether forward rules give the first layer, which has no activation before
+        it, Var = 1/n; by default it gets the gain of the activation after it, as in the paper: one
+        factor on one layer does not add up with depth.
+    fc_std: fixed stds of the linear layers in order, instead of the rule (the paper's 0.01, 0.01,
+        0.001).
+    run: runs the network on images, for rules `on_images`; each layer is filled when the run comes
+        to it.
+
+    Raises:
+        InputError: where fc_std does not fit the network, or bias is neither number nor
+            "torch_default".
+    """
+    fixed = _fixed_stds(sites, fc_std)
+    initializers.check_bias("init.bias", bias)
+    layers, report = layers_of(sites, first_layer_linear), []
+
+    def fill(position: int, x: Tensor | None = None) -> None:
+        site, layer = sites[position], layers[position]
+        if x is not None:
+            layer = replace(layer, find_variance=lambda _: _variance(site.module, x))
+        generator = torch.Generator().manual_seed(derive_seed("weights", seed, position))
+        with torch.no_grad():
+            if site.name in fixed:
+                used, std = "gaussian", fixed[site.name]
+                initializers.gaussian(site.module.weight, layer, generator, std)
+            else:
+                used, std = name, rule(site.module.weight, layer, generator)
+            if site.module.bias is not None:
+                initializers.biases(site.module.bias, bias, layer, generator)
+        report.append(_layer_report(site, layer, used, std, bias))
+
+    if run is None:
+        for position in range(len(sites)):
+            fill(position)
+        return report
+    with ExitStack() as hooks:
+        for position, site in enumerate(sites):
+            hook = partial(lambda i, _, inputs: fill(i, *inputs), position)
+            hooks.enter_context(site.module.register_forward_pre_hook(hook))
+        run()
+    return report
+
+
+def _fixed_stds(sites: Sequence[Site], fc_std: Sequence[float] | None) -> dict[str, float]:
+    """Return the stds that do not come from the rule, by layer."""
+    linears = [site.name for site in sites if isinstance(site.module, nn.Linear)]
+    if fc_std is not None and len(fc_std) != len(linears):
+        raise InputError(
+            f"init.fc_std={list(fc_std)} has {len(fc_std)} values for {len(linears)} linear layers "
+            f"({', '.join(linears)}); give one per layer, or null"
+        )
+    return dict(zip(linears, fc_std or (), strict=False))
+
+
+def _layer_report(
+    site: Site, layer: Layer, rule: str, std: float, bias: float | str
+) -> LayerReport:
+    drawn, gains = site.module.weight.detach().double(), dict[str, float]()
+    for name in ("forward_gain", "backward_gain"):
+        with suppress(InputError):
+            gains[name] = getattr(layer, name)
+    return LayerReport(
+        layer=site.name,
+        shape=list(drawn.shape),
+        fan_in=layer.fan_in,
+        fan_out=layer.fan_out,
+        activation_before=type(site.before).__name__ if site.before else None,
+        activation_after=type(site.after).__name__ if site.after else None,
+        forward_gain=gains.get("forward_gain"),
+        backward_gain=gains.get("backward_gain"),
+        rule=rule,
+        std_asked=std,
+        std_drawn=float(drawn.std(correction=0)),
+        mean_drawn=float(drawn.mean()),
+        bias=bias,
+    )
+
+
+def _variance(module: nn.Conv2d | nn.Linear, x: Tensor) -> float:
+    """Return the variance of a layer's responses without its bias, which is set to 0."""
+    if module.bias is not None:
+        nn.init.zeros_(module.bias)
+    return float(module.forward(x).float().var(correction=0))
+
+
+def warn_of_drift(sites: Sequence[Site]) -> str | None:
+    """Warn where the activations' variance map repels so strongly that a deep plain net leaves its
+    fixed point; return the sentence, or None.
+
+    The warning concerns the activation and the depth, whatever the initialiser. Even where the gain
+    is right layer by layer, each layer multiplies a relative error of the variance by `map_slope`
+    (1.14 for GELU, 1.17 for SiLU), and random weights of finite width always cause one.
+    """
+    drift, name = 1.0, ""
+    for site in sites:
+        slope = 1.0
+        if site.after:
+            with suppress(InputError):
+                slope = moments(site.after, site.channels).map_slope
+        if 1 < slope < math.inf:
+            drift, name = drift * slope, type(site.after).__name__
+    if drift <= DRIFT_LIMIT:
+        return None
+    sentence = (
+        f"{name} has a variance map whose fixed point, that of He's gain, repels: over "
+        f"{len(sites)} layers without normalisation a small error of the variance grows by up to "
+        f"{drift:.3g}, even from init=he; use model.norm=batch, fewer layers, or a rectifier"
+    )
+    warnings.warn(sentence, stacklevel=2)
+    return sentence
