@@ -11,9 +11,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from rectifiers.data.imagenet import is_pinned, locked_outs, locks
 from rectifiers.data.imagenet.archives import file_md5, read_expected
-from rectifiers.data.imagenet.pins import is_pinned, locked_outs, locks
-from rectifiers.data.imagenet.store import MANIFEST, different_files, read_manifest
+from rectifiers.data.imagenet.shards import MANIFEST, different_files
 from rectifiers.runtime.console import stderr
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.programs import cli_errors
@@ -54,7 +54,7 @@ def find_errors(project: Path) -> Iterator[str]:
             if path.name != MANIFEST:
                 continue
             try:
-                if same and not is_pinned(file.read_bytes(), read_manifest(file.parent), project):
+                if same and not is_pinned(file.read_bytes(), project):
                     yield (
                         f"{path} is named by a lock that is not committed; commit that, or "
                         "restore it"

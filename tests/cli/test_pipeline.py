@@ -116,11 +116,8 @@ def whole(miniature: Expected, prepared: Path, tmp_path_factory: pytest.TempPath
     verified = {archive.path.name: archive.md5 for archive in miniature.archives.values()}
     write_text(root / "data" / "verified" / "miniature.json", json.dumps(verified, indent=1) + "\n")
     settings = script.read_settings(ROOT / "pipelines" / "miniature" / "settings.yaml")
-    script.run_statistics(
-        settings.model_copy(update={"root": str(prepared)}),
-        root / "data" / "statistics" / "miniature",
-        2,
-    )
+    settings = settings.model_copy(update={"root": str(prepared)})
+    script.write_statistics(settings, root / "data" / "statistics" / "miniature", 2)
     return root
 
 
@@ -306,10 +303,10 @@ def test_imagenets_own_stages_run_on_archives_in_its_place(
         (here.root / "data" / "prepared" / "imagenet" / "manifest.json").read_text()
     )
     assert manifest["splits"]["train"]["images"] == 72
-    opened = "from rectifiers.data.imagenet.source import imagenet; print(imagenet().pinned)"
-    assert (
-        here.good("python", "-c", opened).strip() == "True"
-    )  # by a lock that nobody has committed yet
+    opened = "from rectifiers.data.imagenet import imagenet; print(imagenet().pinned)"
+    assert here.good("python", "-c", opened).strip() == "False"  # nobody has committed the lock yet
+    here.commit()
+    assert here.good("python", "-c", opened).strip() == "True"
     body[0] ^= 1
     wrong.write_bytes(body)
     assert here.run(*repro).returncode != 0
