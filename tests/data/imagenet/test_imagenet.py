@@ -56,7 +56,7 @@ def test_a_run_trains_on_the_prepared_miniature(
     assert (provenance.data, provenance.data_pinned) == (imagenet(str(prepared)).digest, True)
     with pytest.raises(
         InputError,
-        match=r"data\.root=.*unpinned has a manifest that no committed dvc\.lock names, "
+        match=r"data\.root=.*unpinned has a manifest that no committed dvc\.lock names; "
         r".*data\.allow_",
     ):
         train(compose_config(*SHRUNK, f"data.root={unpinned}", *folders), {})
