@@ -22,12 +22,15 @@ import yaml
 from pydantic import ConfigDict
 
 from rectifiers.data.imagenet.archives import Expected, file_md5, read_expected, verify
+from rectifiers.data.images import Inspection, cached_inspection
 from rectifiers.runs.sections import Pixels, ShardBytes, Store
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file, write_text
 from rectifiers.runtime.programs import cli_errors
 from rectifiers.runtime.schema import Section, checked
+
+CACHE = Path(".cache")
 
 
 class Settings(Section):
@@ -52,28 +55,6 @@ def read_settings(path: Path) -> Settings:
     return checked(Settings, data, f"{path}: data.")
 
 
-def cached_md5() -> Callable[[Path, Callable[[int], None]], str]:
-    """Return `file_md5` with DVC's cache of md5, so that 150 GB are read once."""
-    from dvc.repo import Repo
-    from dvc_data.hashfile.hash_info import HashInfo
-    from dvc_objects.fs.local import LocalFileSystem
-
-    try:
-        state = Repo().state
-    except Exception:  # not a repository of DVC: a copy of the code without .git, for one
-        return file_md5
-
-    def md5(path: Path, on_bytes: Callable[[int], None]) -> str:
-        real, files = str(path.resolve()), LocalFileSystem()
-        _, known = state.get(real, files)
-        if known is None or known.name != "md5":
-            known = HashInfo("md5", file_md5(path, on_bytes))
-            state.save(real, files, known)
-        return known.value
-
-    return md5
-
-
 def verify_all(expected: Expected, pins: Path | None) -> None:
     """Check every archive, and that DVC's file of pins, which `dvc repro -P` rewrites, agrees with
     `expected`."""
@@ -86,11 +67,17 @@ def verify_all(expected: Expected, pins: Path | None) -> None:
             raise InputError(
                 f"{pins} no longer pins the official archives; give git checkout {pins}"
             )
-    md5 = cached_md5()
     for archive in expected.archives.values():
         size = archive.path.stat().st_size if archive.path.is_file() else 0
         with progress_bar(f"reading {archive.path.name}", size, "bytes") as advance:
-            verify(archive, partial(md5, on_bytes=advance))
+            verify(archive, partial(cached_md5, advance))
+
+
+def cached_md5(on_bytes: Callable[[int], None], path: Path) -> str:
+    """Return the md5 of an archive, which is read again only where it has changed."""
+    return cached_inspection(
+        CACHE, [path], "md5", lambda: Inspection(file_md5(path, on_bytes), [])
+    ).digest
 
 
 def write_statistics(settings: Settings, place: Path, threads: int) -> None:

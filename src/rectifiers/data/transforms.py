@@ -165,10 +165,6 @@ def center_plan(geometry: Geometry, shape: tuple[int, int]) -> Plan:
 PlanFor = Callable[[tuple[int, int]], Plan]  # from an image's height and width
 
 
-def _decode(encoded: bytes, plan: Plan, view: Tensor) -> bool:
-    return jpeg.crop(encoded, plan.size, plan.corner, plan.mirrored, view)
-
-
 class Reader:
     """Reads views of a split's images; the pixels are the same with the C decoder and without."""
 
@@ -191,10 +187,12 @@ class Reader:
         for view, (encoded, plan), index, plan_for in zip(
             out, opened, indices, plans_for, strict=True
         ):
-            if plan is None or plan.pad_px or not _decode(encoded, plan, view):
+            if plan is None or plan.pad_px:
                 results.append(self._read_by_pillow(index, plan_for, view))
-            else:
+            elif jpeg.crop(encoded, plan.size, plan.corner, plan.mirrored, view):
                 results.append(plan)
+            else:
+                results.append(self._read_by_pillow(index, plan_for, view))
         return results
 
     def _open(self, index: int, plan_for: PlanFor) -> tuple[bytes, Plan | None]:
