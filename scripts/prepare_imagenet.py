@@ -1,5 +1,5 @@
-"""Convert the official archives to a folder to train from: the stages of
-`pipelines/imagenet/dvc.yaml` and `dvc.yaml`.
+"""Convert the official archives to a folder to train from: the stages of `dvc.yaml` and of
+`pipelines/*/dvc.yaml`.
 
 Examples:
   python scripts/prepare_imagenet.py verify       # the archives are the pinned bytes
@@ -13,8 +13,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -23,12 +22,15 @@ import yaml
 from pydantic import ConfigDict
 
 from rectifiers.data.imagenet.archives import Expected, file_md5, read_expected, verify
+from rectifiers.data.images import Inspection, cached_inspection
 from rectifiers.runs.sections import Pixels, ShardBytes, Store
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file, write_text
 from rectifiers.runtime.programs import cli_errors
 from rectifiers.runtime.schema import Section, checked
+
+CACHE = Path(".cache")
 
 
 class Settings(Section):
@@ -53,148 +55,90 @@ def read_settings(path: Path) -> Settings:
     return checked(Settings, data, f"{path}: data.")
 
 
-def cached_md5() -> Callable[[Path, Callable[[int], None]], str]:
-    """Return `file_md5` with the memory of DVC, where it knows the file, so that 150 GB are read
-    once."""
-    from dvc.repo import Repo
-    from dvc_data.hashfile.hash_info import HashInfo
-    from dvc_objects.fs.local import LocalFileSystem
-
-    try:
-        state = Repo().state
-    except Exception:  # not a repository of DVC: a copy of the code without .git, for one
-        return file_md5
-
-    def md5(path: Path, on_bytes: Callable[[int], None]) -> str:
-        real, files = str(path.resolve()), LocalFileSystem()
-        _, known = state.get(real, files)
-        if known is None or known.name != "md5":
-            known = HashInfo("md5", file_md5(path, on_bytes))
-            state.save(real, files, known)
-        return known.value
-
-    return md5
-
-
-def verify_all(expected: Expected, pins: Path | None) -> str:
+def verify_all(expected: Expected, pins: Path | None) -> None:
     """Check every archive, and that DVC's file of pins, which `dvc repro -P` rewrites, agrees with
     `expected`."""
-    wanted = {archive.path.name: archive.md5 for archive in expected.archives.values()}
     if pins is not None:
         try:
             pinned = {out["path"]: out["md5"] for out in yaml.safe_load(pins.read_text())["outs"]}
-        except (OSError, yaml.YAMLError, TypeError, KeyError) as error:
-            raise InputError(
-                f"{pins} cannot be read ({error!r}); give git checkout {pins}"
-            ) from error
-        if pinned != wanted:
+        except (OSError, yaml.YAMLError, TypeError, KeyError):
+            pinned = None
+        if pinned != expected.md5s:
             raise InputError(
                 f"{pins} no longer pins the official archives; give git checkout {pins}"
             )
-    md5 = cached_md5()
     for archive in expected.archives.values():
         size = archive.path.stat().st_size if archive.path.is_file() else 0
         with progress_bar(f"reading {archive.path.name}", size, "bytes") as advance:
-            verify(archive, partial(md5, on_bytes=advance))
-    return json.dumps(wanted, indent=1) + "\n"
+            verify(archive, partial(cached_md5, advance))
 
 
-def run_prepare(expected: Expected, settings: Settings, threads: int) -> None:
-    from rectifiers.data.imagenet.preparation import prepare
-
-    total = sum(expected.archives[role].path.stat().st_size for role in ("train", "val"))
-    bars: dict[str, Callable[[int], None]] = {}
-    with ExitStack() as shown:
-
-        def advance(work: str, count: int) -> None:
-            if work not in bars:
-                shown.close()  # one bar at a time
-                bars[work] = shown.enter_context(progress_bar(work, total, "bytes"))
-            bars[work](count)
-
-        prepare(
-            expected,
-            Path(settings.root),
-            store=settings.store,
-            shard_bytes=settings.shard_bytes,
-            threads=threads,
-            on_bytes=advance,
-        )
+def cached_md5(on_bytes: Callable[[int], None], path: Path) -> str:
+    """Return the md5 of an archive, which is read again only where it has changed."""
+    return cached_inspection(
+        CACHE, [path], "md5", lambda: Inspection(file_md5(path, on_bytes), [])
+    ).digest
 
 
-def run_statistics(settings: Settings, place: Path, threads: int) -> None:
+def write_statistics(settings: Settings, place: Path, threads: int) -> None:
+    """Write mean.npy and statistics.json of a prepared training split."""
     from rectifiers.data.imagenet.colors import measure_colors
-    from rectifiers.data.imagenet.shards import ShardSplit
-    from rectifiers.data.imagenet.store import read_manifest
+    from rectifiers.data.imagenet.shards import ShardSplit, read_manifest
     from rectifiers.data.transforms import Geometry
 
     root = Path(settings.root)
     train = ShardSplit(root, "train", read_manifest(root))
     geometry = Geometry(settings.resize_px, settings.crop_px, flip=False)
-    with progress_bar("statistics", len(train.labels)) as advance:
-        statistics, mean_image = measure_colors(train, geometry, threads, lambda: advance(1))
+    statistics, mean_image = measure_colors(train, geometry, threads)
     with atomic_file(place / "mean.npy") as file:
         np.save(file, mean_image, allow_pickle=False)
     write_text(place / "statistics.json", json.dumps(statistics, indent=1) + "\n")
 
 
-@contextmanager
-def _room_in_words() -> Iterator[None]:
-    """Say of files that cannot be written that the work is not lost."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(
-            f"{error}; make room or give another place, and give the same command again: it goes on"
-        ) from error
-
-
-def main() -> None:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "stage", choices=("verify", "prepare", "statistics"), help="what to do, in this order"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("stage", choices=("verify", "prepare", "statistics"), help="what to do, in this order")
+    add(
         "--settings",
         type=Path,
         default=Path("conf/data/imagenet.yaml"),
         help="a file of conf/data (default: ImageNet's)",
     )
-    archives = Path("pipelines/imagenet/archives.yaml")
-    parser.add_argument(
-        "--archives", type=Path, default=archives, help="the list of archives (default: ImageNet's)"
+    add(
+        "--archives",
+        type=Path,
+        default=Path("pipelines/imagenet/archives.yaml"),
+        help="the list of archives (default: ImageNet's)",
     )
-    parser.add_argument("--pins", type=Path, help="a .dvc file that must pin what --archives says")
-    parser.add_argument(
-        "--out", type=Path, help="where verify (a file) and statistics (a folder) write"
-    )
-    parser.add_argument(
-        "--threads",
-        type=int,
-        default=os.cpu_count(),
-        help="threads that read archives (default: one per core)",
-    )
-    given = parser.parse_args()
-    warnings.filterwarnings(
-        "ignore", module=r"PIL\.TiffImagePlugin"
-    )  # of broken EXIF, which the manifest lists
+    add("--pins", type=Path, help="a .dvc file that must pin what --archives says")
+    add("--out", type=Path, help="where verify (a file) and statistics (a folder) write")
+    threads = "threads that read archives (default: one per core)"
+    add("--threads", type=int, default=os.cpu_count(), help=threads)
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    warnings.filterwarnings("ignore", module=r"PIL\.TiffImagePlugin")  # of broken EXIF
     try:
-        with cli_errors(), _room_in_words():
-            settings, expected = read_settings(given.settings), read_expected(given.archives)
-            if given.stage != "statistics":
-                verified = verify_all(expected, given.pins)
-                if given.stage == "prepare":
-                    run_prepare(expected, settings, given.threads)
-                elif given.out:
-                    write_text(given.out, verified)
+        with cli_errors():
+            settings = read_settings(arguments.settings)
+            expected = read_expected(arguments.archives)
+            root, out, threads = Path(settings.root), arguments.out, arguments.threads
+            if arguments.stage == "statistics":
+                write_statistics(settings, out or root.with_name("statistics"), threads)
             else:
-                run_statistics(
-                    settings,
-                    given.out or Path(settings.root).with_name("statistics"),
-                    given.threads,
-                )
+                verify_all(expected, arguments.pins)
+            if arguments.stage == "verify" and out:
+                write_text(out, json.dumps(expected.md5s, indent=1) + "\n")
+            if arguments.stage == "prepare":
+                from rectifiers.data.imagenet.prepare import prepare
+
+                shards = {"store": settings.store, "shard_bytes": settings.shard_bytes}
+                prepare(expected, root, **shards, threads=threads)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         sys.exit(130)

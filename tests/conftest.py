@@ -26,7 +26,7 @@ import torch
 
 from rectifiers.cli.composition import composed
 from rectifiers.data.imagenet.archives import Expected, read_expected
-from rectifiers.data.imagenet.preparation import prepare
+from rectifiers.data.imagenet.prepare import prepare
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import TrainingRecord
 

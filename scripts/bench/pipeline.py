@@ -29,8 +29,15 @@ from torchvision.transforms.v2 import functional as v2
 
 from rectifiers.data import jpeg
 from rectifiers.data.datamodule import ImageData
-from rectifiers.data.imagenet.source import imagenet
-from rectifiers.data.imagenet.store import FORMAT, INDEX, MANIFEST, SPLITS, ShardWriter, file_sha256
+from rectifiers.data.imagenet import imagenet
+from rectifiers.data.imagenet.shards import (
+    FORMAT,
+    INDEX,
+    MANIFEST,
+    SPLITS,
+    ShardWriter,
+    file_sha256,
+)
 from rectifiers.data.sources import Source, folder
 from rectifiers.data.transforms import COLOR_VALUES, COLOR_VECTORS, Geometry, resized
 

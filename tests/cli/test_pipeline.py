@@ -12,7 +12,11 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, load_script, require
-from rectifiers.data.imagenet.archives import Expected
+from photos import jpeg, photo
+from rectifiers.data.imagenet import imagenet
+from rectifiers.data.imagenet.archives import Archive, Expected, file_md5
+from rectifiers.data.imagenet.prepare import prepare
+from rectifiers.data.sources import folder
 from rectifiers.runtime.files import write_text
 
 BIN = Path(sys.executable).parent
@@ -116,27 +120,19 @@ def whole(miniature: Expected, prepared: Path, tmp_path_factory: pytest.TempPath
     verified = {archive.path.name: archive.md5 for archive in miniature.archives.values()}
     write_text(root / "data" / "verified" / "miniature.json", json.dumps(verified, indent=1) + "\n")
     settings = script.read_settings(ROOT / "pipelines" / "miniature" / "settings.yaml")
-    script.run_statistics(
-        settings.model_copy(update={"root": str(prepared)}),
-        root / "data" / "statistics" / "miniature",
-        2,
-    )
+    settings = settings.model_copy(update={"root": str(prepared)})
+    script.write_statistics(settings, root / "data" / "statistics" / "miniature", 2)
     return root
-
-
-def found(root: Path) -> list[str]:
-    """What `make verify-data` says."""
-    return list(VERIFY.find_errors(root))
 
 
 @pytest.mark.process
 def test_the_statistics_too_are_those_that_are_pinned(whole: Path) -> None:
-    assert found(whole) == []
+    assert list(VERIFY.find_errors(whole)) == []
     require("git")
     subprocess.run(
         ["git", "init", "--quiet"], cwd=whole, check=True
     )  # where nothing is committed yet
-    sentences = found(whole)
+    sentences = list(VERIFY.find_errors(whole))
     shutil.rmtree(whole / ".git")
     manifest = "data/prepared/miniature/manifest.json"
     assert sentences == [
@@ -164,7 +160,7 @@ def test_a_flipped_byte_is_found_and_named(
     flipped[len(flipped) // 2] ^= 1
     path.write_bytes(flipped)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    sentences = found(whole)
+    sentences = list(VERIFY.find_errors(whole))
     path.write_bytes(before)
     stage = {"raw": "miniature", "prepared": "prepare", "statistics": "statistics"}[
         victim.split("/")[1]
@@ -190,19 +186,40 @@ def test_the_cache_is_where_dvc_has_it(made: Clone, tmp_path: Path) -> None:
 def test_a_missing_file_is_named_with_its_remedy(whole: Path) -> None:
     path = whole / "data/statistics/miniature/mean.npy"
     path.rename(path.with_suffix(".away"))
-    big = whole / "pipelines" / "imagenet" / "dvc.lock"
-    big.write_text(
-        "stages: {prepare: {outs: [{path: data/prepared/imagenet/manifest.json, md5: '0'}]}}"
-    )
-    sentences = found(whole)
-    big.unlink()
+    sentences = list(VERIFY.find_errors(whole))
     path.with_suffix(".away").rename(path)
-    stages = "pipelines/imagenet/dvc.yaml"
     assert sentences == [
-        "data/statistics/miniature/mean.npy is missing; give make data, or dvc pull statistics",
-        f"data/prepared/imagenet/manifest.json is missing; give dvc repro {stages}, or dvc "
-        f"pull {stages}:prepare",
+        "data/statistics/miniature/mean.npy is missing; give make data, or dvc pull statistics"
     ]
+
+
+def test_a_folder_keeps_its_pixels_through_archives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written as archives in the official layout and prepared: the same images by index."""
+    root = tmp_path / "folder"
+    for split, count in (("train", 3), ("val", 2)):
+        for wnid in ("n00000002", "n00000001"):
+            (root / split / wnid).mkdir(parents=True)
+            for i in range(count):
+                size = 30 + i, 40 + count
+                (root / split / wnid / f"{9 - i}.JPEG").write_bytes(jpeg(photo(*size, i)))
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    load_script("archive_folder").archive_folder(root, tmp_path / "archives")
+    files = {
+        "train": "ILSVRC2012_img_train.tar",
+        "val": "ILSVRC2012_img_val.tar",
+        "devkit": "ILSVRC2012_devkit_t12.tar.gz",
+    }
+    places = {role: tmp_path / "archives" / name for role, name in files.items()}
+    archives = {role: Archive(path, file_md5(path), None) for role, path in places.items()}
+    expected = Expected(archives, 2, 6, 4, class_images=(3, 3), class_val_images=(1, 2))
+    prepare(expected, tmp_path / "it", store="plain", shard_bytes=9999, threads=1)
+    ours, theirs = imagenet(str(tmp_path / "it")), folder(str(root))
+    assert ours.classes == theirs.classes
+    for one, other in ((ours.train, theirs.train), (ours.val, theirs.val)):
+        assert list(one.labels) == list(other.labels)
+        assert all((one.image(i) == other.image(i)).all() for i in range(len(one.labels)))
 
 
 @pytest.mark.slow
@@ -306,10 +323,10 @@ def test_imagenets_own_stages_run_on_archives_in_its_place(
         (here.root / "data" / "prepared" / "imagenet" / "manifest.json").read_text()
     )
     assert manifest["splits"]["train"]["images"] == 72
-    opened = "from rectifiers.data.imagenet.source import imagenet; print(imagenet().pinned)"
-    assert (
-        here.good("python", "-c", opened).strip() == "True"
-    )  # by a lock that nobody has committed yet
+    opened = "from rectifiers.data.imagenet import imagenet; print(imagenet().pinned)"
+    assert here.good("python", "-c", opened).strip() == "False"  # nobody has committed the lock yet
+    here.commit()
+    assert here.good("python", "-c", opened).strip() == "True"
     body[0] ^= 1
     wrong.write_bytes(body)
     assert here.run(*repro).returncode != 0

@@ -130,7 +130,7 @@ def test_an_initialiser_needs_no_file() -> None:
 
 
 def test_smoke_has_no_settings_of_the_default_data() -> None:
-    assert composed(["debug=smoke"]).data.options.keys() == {"root", "download"}
+    assert composed(["debug=smoke"]).data.options == {}
 
 
 @pytest.mark.parametrize("plus", ["", "+"])

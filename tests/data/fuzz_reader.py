@@ -24,9 +24,8 @@ import torch
 from PIL import Image
 
 from rectifiers.data import jpeg
-from rectifiers.data.imagenet.shards import ShardSplit
-from rectifiers.data.imagenet.source import imagenet
-from rectifiers.data.imagenet.store import INDEX, read_manifest
+from rectifiers.data.imagenet import imagenet
+from rectifiers.data.imagenet.shards import INDEX, ShardSplit, read_manifest
 from rectifiers.data.transforms import Geometry, Plan, Reader, apply_plan, center_plan
 from rectifiers.runtime.errors import InputError
 

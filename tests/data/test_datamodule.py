@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from photos import jpeg, photo, write_folder
 from rectifiers.data import datamodule
 from rectifiers.data import jpeg as decoder
-from rectifiers.data.datamodule import Batch, ImageData, TrainDataset
+from rectifiers.data.datamodule import Batch, ImageData, ShuffledBatches, TrainDataset
 from rectifiers.data.sources import Source, digits, folder
 from rectifiers.data.transforms import Geometry, apply_plan, draw_plan
 from rectifiers.runtime.errors import InputError
@@ -142,11 +144,6 @@ def test_batches_of_small_images_stay_as_they_are() -> None:
     assert content.hexdigest() == "5bfd8c5a2ed937c2"
 
 
-def test_validation_reads_every_image_once_in_order() -> None:
-    labels = torch.cat([batch.labels for batch in digit_data(0, 0).val_dataloader()])
-    assert labels.tolist() == list(digits().val.labels)
-
-
 @pytest.fixture
 def damaged(tmp_path: Path) -> Source:
     write_folder(tmp_path, images=3)
@@ -218,3 +215,38 @@ def test_a_long_thin_image_is_refused_instead_of_exhausting_memory(
     )
     with pytest.raises(InputError, match=sentence):
         data.training.__getitems__([(0, 0)])
+
+
+# ---- the order of the training images ----
+
+
+@given(st.integers(1, 200), st.integers(1, 200), st.integers(0, 3), st.integers(0, 5))
+def test_every_batch_is_whole_and_no_image_comes_twice(
+    size: int, batch: int, seed: int, epoch: int
+) -> None:
+    if batch > size:
+        with pytest.raises(
+            InputError, match=f"data.batch_size={batch} is more than the {size} training images"
+        ):
+            ShuffledBatches(size, batch, seed)
+        return
+    sampler = ShuffledBatches(size, batch, seed)
+    sampler.set_epoch(epoch)
+    batches = list(sampler)
+    assert len(batches) == len(sampler) == size // batch
+    assert all(len(b) == batch and {e for e, _ in b} == {epoch} for b in batches)
+    indices = [i for b in batches for _, i in b]
+    assert len(set(indices)) == len(indices)
+    assert set(indices) <= set(range(size))
+    assert batches == list(sampler)
+
+
+def test_epochs_and_seeds_have_their_own_order() -> None:
+    def order(seed: int, epoch: int) -> list[int]:
+        sampler = ShuffledBatches(100, 10, seed)
+        sampler.set_epoch(epoch)
+        return [i for b in sampler for _, i in b]
+
+    orders = [order(0, 0), order(0, 1), order(1, 0)]
+    assert len({tuple(o) for o in orders}) == 3
+    assert all(sorted(o) == list(range(100)) for o in orders)

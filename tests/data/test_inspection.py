@@ -14,9 +14,8 @@ from PIL import Image
 from conftest import compose_config
 from photos import jpeg, photo, write_folder
 from rectifiers.data import images
-from rectifiers.data.images import unreadable_reason
+from rectifiers.data.images import FolderSplit, read_rgb, unreadable_reason
 from rectifiers.data.sources import Source, folder
-from rectifiers.data.splits import FolderSplit, read_rgb
 from rectifiers.runtime.errors import InputError
 from rectifiers.training import build
 from rectifiers.training import train as running

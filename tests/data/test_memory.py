@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from photos import jpeg, photo
-from rectifiers.data.imagenet.store import FORMAT, INDEX, MANIFEST, shard_name
+from rectifiers.data.imagenet.shards import FORMAT, INDEX, MANIFEST, shard_name
 
 pytestmark = pytest.mark.process
 
@@ -25,7 +25,7 @@ PROGRAM = """
 import gc, json, multiprocessing, resource, sys, time
 from pathlib import Path
 import rectifiers.training.train
-from rectifiers.data.imagenet.source import imagenet
+from rectifiers.data.imagenet import imagenet
 from rectifiers.data.datamodule import ImageData, TrainDataset, CenterDataset
 from rectifiers.data.transforms import Geometry
 

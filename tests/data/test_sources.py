@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision import datasets
 
-from rectifiers.data.sources import digits, fashion_mnist, folder
+from rectifiers.data.sources import digits, fashion_mnist, folder, noise
 from rectifiers.data.splits import ArraySplit, split_balanced
 from rectifiers.runtime.errors import InputError
 
@@ -48,6 +48,13 @@ def test_splits_are_disjoint_complete_and_balanced(
     counts, whole = Counter(labels[i] for i in val), Counter(labels)
     assert all(abs(counts[c] - fraction * whole[c]) <= 1 for c in whole)
     assert split_balanced(labels, fraction, seed) == (train, val)
+
+
+def test_noise_is_the_same_everywhere_and_holds_every_class() -> None:
+    source = noise()
+    assert Counter(source.train.labels) == dict.fromkeys(range(6), 12)
+    assert source.train.image(0).shape == (3, 96, 96)
+    assert source.digest == noise().digest
 
 
 def test_a_fraction_that_empties_a_class_is_refused() -> None:
@@ -224,7 +231,7 @@ def test_a_missing_root_is_named(tmp_path: Path) -> None:
         folder(str(tmp_path / "nowhere"))
     (tmp_path / "train").mkdir()
     (tmp_path / "val").mkdir()
-    with pytest.raises(InputError, match="has no class folders"):
+    with pytest.raises(InputError, match="has 0 class folders"):
         folder(str(tmp_path))
 
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from rectifiers.data.imagenet import imagenet
 from rectifiers.data.preprocess import Preprocess
-from rectifiers.data.sources import ArraySplit, digits, photos
+from rectifiers.data.sources import ArraySplit, digits
 from rectifiers.data.transforms import resize_shorter
 from rectifiers.evaluation import testing
 from rectifiers.evaluation.counters import Errors
@@ -93,10 +94,10 @@ def test_ten_view_errors_equal_an_evaluation_by_hand(workers: int) -> None:
     assert tested.as_dict()["by_scale"] == {}
 
 
-def test_images_of_many_shapes_are_each_counted_once_and_undistorted(tmp_path: Path) -> None:
+def test_images_of_many_shapes_are_each_counted_once_and_undistorted(prepared: Path) -> None:
     """Batched by shape, every image gets the scores that it gets alone; scales are averaged with
     equal weight."""
-    split, scored = photos(str(tmp_path), download=True).val, Convolved().eval()
+    split, scored = imagenet(str(prepared)).val, Convolved().eval()
     protocol = dense(32, scales_px=[36, 48])
     batches = list(same_shape_batches(split, protocol))
     assert sorted(index for batch in batches for index in batch) == list(range(24))

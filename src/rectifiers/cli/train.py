@@ -189,7 +189,7 @@ def _run(
         # process a run on two cores took 2.5 times as long with the default (47 s against 19 s;
         # alone 18 s), and many times beside two.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-        from rectifiers.data.samplers import check_share
+        from rectifiers.data.datamodule import check_share
         from rectifiers.training.train import train
 
         with _on_all_ranks():

@@ -9,7 +9,6 @@ import hashlib
 import io
 import pickle
 import tarfile
-import zlib
 from collections.abc import Callable
 from functools import partial
 from operator import itemgetter
@@ -20,26 +19,26 @@ from urllib.error import URLError
 import numpy as np
 import torch
 from torchvision import datasets
-from torchvision.datasets.utils import download_url
+from torchvision.datasets.utils import check_integrity, download_url
 
-from rectifiers.data.sources import Source
-from rectifiers.data.splits import ArraySplit, list_classes, read_rgb
+from rectifiers.data.images import list_classes, read_rgb, write_cache
+from rectifiers.data.sources import Source, failed_download, root_folder
+from rectifiers.data.splits import ArraySplit
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import atomic_file, read_bytes
+from rectifiers.runtime.files import read_bytes
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-DEFAULT = "data"
 PACKED, UNPACKED = datasets.CIFAR10.filename, datasets.CIFAR10.base_folder
 BATCHES = {"train": datasets.CIFAR10.train_list, "test": datasets.CIFAR10.test_list}  # with md5
 LARGEST_BATCH = 2**25  # bytes; the official files have 31 million
 REMEDY = "get the official archive again"
 PER_CLASS = {"train": 5000, "test": 1000}
 PIXELS = 3 * 32 * 32
-DIGESTS = (
+DIGESTS = (  # blake2b-128 of both splits' rows
     "12ff41c8e5e073b315a8cabb9164400e",
     "169e12e58bac22adcea07d97a9bb8377",
-)  # blake2b-128 of both splits' rows
+)
 
 
 class _OtherImages(Exception):
@@ -52,29 +51,28 @@ def cifar10(root: str | None = None, download: bool = False, cache_dir: str = ".
 
     root: a folder with the official python archive, packed or unpacked, or with
     `train/<class>/<official name>.png` and `test/...`; `data/` by default. Where `download` allows
-    it the archive is downloaded into `data/` or an empty
-    folder. cache_dir: where the pixels are kept as one array, which is used instead of any files
-    from then on.
+    it the archive is downloaded into `data/` or an empty folder. cache_dir: where the pixels are
+    kept as one array, which is used instead of any files from then on.
 
     Raises:
         InputError: where there are no such files, or they hold other images.
     """
+    place = root_folder(root)
     try:
-        rows = _cached(Path(cache_dir), _find(root, download))
+        rows = _cached(Path(cache_dir), _reader(place, download))
     except _OtherImages as error:
         raise InputError(
-            f"data.root={root or DEFAULT} holds other images than CIFAR-10's ({error}); get "
-            f"the official {PACKED}, "
-            "or read images of your own by data=folder"
+            f"data.root={place} holds other images than CIFAR-10's ({error}); get the official "
+            f"{PACKED}, or read images of your own by data=folder"
         ) from error
-    splits = [
+    train, val = (
         ArraySplit(
             torch.from_numpy(part[:, 1:]).unflatten(1, (3, 32, 32)).contiguous(),
             part[:, 0].tolist(),
         )
         for part in _parts(rows)
-    ]
-    return Source("cifar10", CLASSES, 3, splits[0], splits[1], digests=DIGESTS)
+    )
+    return Source("cifar10", CLASSES, 3, train, val, digests=DIGESTS)
 
 
 def _parts(rows: np.ndarray) -> list[np.ndarray]:
@@ -87,26 +85,42 @@ def _digests(rows: np.ndarray) -> tuple[str, ...]:
     )
 
 
-def _find(root: str | None, download: bool) -> Callable[[], np.ndarray]:
+def _cached(cache_dir: Path, read: Callable[[], np.ndarray]) -> np.ndarray:
+    """Return the rows of all images, uint8 [60000, 3073], from the cache or by `read`.
+
+    Raises:
+        _OtherImages: where they are not those of CIFAR-10, by their hash.
+    """
+    path = cache_dir / "cifar10" / "rows.npy"
+    try:
+        rows = np.load(path, allow_pickle=False)
+        if _digests(rows) == DIGESTS:
+            return rows
+    except (OSError, EOFError, ValueError):  # it is missing or damaged
+        pass
+    rows = read()
+    if _digests(rows) != DIGESTS:
+        raise _OtherImages("their pixels and labels have another hash")
+    file = io.BytesIO()
+    np.save(file, rows)
+    write_cache(path, file.getvalue())
+    return rows
+
+
+def _reader(place: Path, download: bool) -> Callable[[], np.ndarray]:
     """Return a function that reads the rows of all images, from the form that they have."""
-    place = Path(root or DEFAULT)
-    if root is not None and not place.is_dir():
-        raise InputError(
-            f"data.root={root} is not a folder; create it, or leave data.root out to use data/"
-        )
     if all((place / split).is_dir() for split in PER_CLASS):
         return partial(_read_images, place)
     for folder in (place / UNPACKED, place):
         if all((folder / name).is_file() for batches in BATCHES.values() for name, _ in batches):
             return partial(_read_batches, folder)
-    archive = place / PACKED
-    if not archive.is_file():
+    if not (place / PACKED).is_file():
         _download(place, download)
-    return partial(_read_batches, archive)
+    return partial(_read_batches, place / PACKED)
 
 
 def _download(place: Path, is_allowed: bool) -> None:
-    is_default = place.resolve() == Path(DEFAULT).resolve()
+    is_default = place.resolve() == Path("data").resolve()
     if not is_default and any(not path.name.startswith(".") for path in place.iterdir()):
         raise InputError(  # more likely a mistake than the place for the archive
             f"data.root={place} has no train/ and test/, nor the official archive of CIFAR-10; "
@@ -121,29 +135,22 @@ def _download(place: Path, is_allowed: bool) -> None:
     try:
         download_url(datasets.CIFAR10.url, str(place), PACKED, datasets.CIFAR10.tgz_md5)
     except (URLError, OSError, RuntimeError) as error:
-        raise InputError(
-            f"data=cifar10 is not under data.root={place} and could not be downloaded "
-            f"({' '.join(str(error).split())}); put {PACKED} there, or choose data=digits, "
-            "which needs none"
-        ) from error
-
-
-def _list_images(folder: Path, per_class: int) -> list[tuple[Path, int]]:
-    """Return the image files of a split in order, with their classes."""
-    classes = list_classes(folder, [])
-    if tuple(classes) != CLASSES:
-        raise _OtherImages(f"{folder} has other classes")
-    for name, paths in classes.items():
-        if len(paths) != per_class:
-            raise _OtherImages(f"{folder / name} has {len(paths):,} images and not {per_class:,}")
-    return [(path, label) for label, paths in enumerate(classes.values()) for path in paths]
+        raise failed_download("cifar10", place, PACKED, error) from error
 
 
 def _read_images(root: Path) -> np.ndarray:
     """Return the rows of all images of a folder of PNG files."""
-    images = []
+    images: list[tuple[Path, int]] = []
     for split, per_class in PER_CLASS.items():
-        images += _list_images(root / split, per_class)
+        classes = list_classes(root / split, [])
+        if tuple(classes) != CLASSES:
+            raise _OtherImages(f"{root / split} has other classes")
+        for label, (name, paths) in enumerate(classes.items()):
+            if len(paths) != per_class:
+                raise _OtherImages(
+                    f"{root / split / name} has {len(paths):,} images and not {per_class:,}"
+                )
+            images += [(path, label) for path in paths]
     rows = np.empty((len(images), 1 + PIXELS), np.uint8)
     with progress_bar("reading all images", len(images), "files") as advance:
         for row, (path, label) in zip(rows, images, strict=True):
@@ -179,9 +186,18 @@ def _read_batches(place: Path) -> np.ndarray:
     files. Nothing is unpickled but bytes with the official md5, and nothing is written to disk.
 
     Raises:
-        InputError: where a batch cannot be read, or is not the official one.
+        InputError: where a file cannot be read, or is not the official one.
     """
-    bodies = _packed_batches(place) if place.is_file() else {}
+    bodies = {}
+    if place.is_file():
+        if not check_integrity(place, datasets.CIFAR10.tgz_md5):
+            raise InputError(f"{place} is not the official one, by its md5; {REMEDY}")
+        with tarfile.open(place) as archive:
+            bodies = {
+                Path(member.name).name: archive.extractfile(member).read()  # type: ignore[union-attr]
+                for member in archive
+                if member.isfile()
+            }
     splits = []
     for batches in BATCHES.values():
         images: list[tuple[int, bytes, np.ndarray]] = []  # class, file name, pixels
@@ -191,8 +207,6 @@ def _read_batches(place: Path) -> np.ndarray:
                 body = bodies[name] if bodies else read_bytes(path, LARGEST_BATCH)
             except OSError as error:
                 raise InputError(f"{path} cannot be read ({error}); {REMEDY}") from error
-            except KeyError as error:
-                raise InputError(f"{place} has no {name} of the official size; {REMEDY}") from error
             if hashlib.md5(body, usedforsecurity=False).hexdigest() != md5:
                 raise InputError(f"{path} is not the official one, by its md5; {REMEDY}")
             batch = _Unpickler(io.BytesIO(body), encoding="bytes").load()
@@ -202,46 +216,3 @@ def _read_batches(place: Path) -> np.ndarray:
         labels = np.array([label for label, _, _ in images], np.uint8)
         splits.append(np.column_stack([labels, np.stack([pixels for _, _, pixels in images])]))
     return np.concatenate(splits)
-
-
-def _packed_batches(archive: Path) -> dict[str, bytes]:
-    """Return the files of the batches in the packed archive, by their names."""
-    names = {name for batches in BATCHES.values() for name, _ in batches}
-    bodies = {}
-    try:
-        with tarfile.open(archive, "r:gz") as members:
-            for member in members:
-                name = Path(member.name).name
-                if name in names and member.isreg() and member.size <= LARGEST_BATCH:
-                    file = members.extractfile(member)
-                    assert file is not None
-                    bodies[name] = file.read()
-    except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:
-        raise InputError(f"{archive} cannot be read ({error}); {REMEDY}") from error
-    return bodies
-
-
-def _cached(cache_dir: Path, read: Callable[[], np.ndarray]) -> np.ndarray:
-    """Return the rows of all images, uint8 [60000, 3073], from the cache or by `read`.
-
-    Raises:
-        _OtherImages: where they are not those of CIFAR-10, by their hash.
-    """
-    path = cache_dir / "cifar10" / "rows.npy"
-    try:
-        rows = np.load(path, allow_pickle=False)
-        if _digests(rows) == DIGESTS:
-            return rows
-    except (OSError, EOFError, ValueError):  # it is missing or damaged
-        pass
-    rows = read()
-    if _digests(rows) != DIGESTS:
-        raise _OtherImages("their pixels and labels have another hash")
-    try:
-        with atomic_file(path) as file:
-            np.save(file, rows)
-    except OSError as error:
-        raise InputError(
-            f"cache_dir cannot be written ({error}); give another cache_dir"
-        ) from error
-    return rows

@@ -1,5 +1,5 @@
-"""The LightningDataModule: transformed batches of a source's splits, which depend on the seed
-alone."""
+"""The LightningDataModule: transformed batches of a source's splits, in an order and with an
+augmentation that depend on the seed alone, whatever the workers and the restarts."""
 
 import gc
 import math
@@ -12,21 +12,21 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, Sampler, get_worker_info
 
 from rectifiers.data import jpeg
-from rectifiers.data.samplers import ShuffledBatches
 from rectifiers.data.sources import Source
 from rectifiers.data.transforms import (
     ArrayViews,
     Geometry,
-    PlanFor,
+    Plan,
     Reader,
     center_plan,
     draw_plan,
 )
 from rectifiers.runtime.distributed import SINGLE_PROCESS, World
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.seeds import derive_seed
 from rectifiers.runtime.signals import iterate_until_stopped, leave_signals_to_the_parent
 from rectifiers.runtime.torch_internals import shared_bytes
 
@@ -46,16 +46,66 @@ class Batch(NamedTuple):
     unread: list[int]
 
 
+def check_share(batch: int, processes: int) -> None:
+    """Raise an InputError where a batch cannot be shared by so many processes."""
+    if batch % processes:
+        raise InputError(
+            f"data.batch_size={batch} does not divide over {processes} processes; give a "
+            f"multiple of {processes}, or start another number of processes"
+        )
+
+
+class ShuffledBatches(Sampler[list[tuple[int, int]]]):
+    """A batch sampler of (epoch, index) pairs: a fresh permutation each epoch, a pure function of
+    (seed, epoch), in whole batches only.
+
+    DEVIATION: the images that do not fill a whole batch, others in every epoch, are left out; Caffe
+    wraps around. The epoch is part of the item, because a worker derives the augmentation from it.
+
+    rank, world: this process takes every `world`-th image of a batch, from the `rank`-th on. `skip`
+    is the number of batches that the next iteration leaves out at its beginning.
+
+    Raises:
+        InputError: where the split is smaller than a batch, or the processes do not divide a batch.
+    """
+
+    def __init__(self, size: int, batch: int, seed: int, *, rank: int = 0, world: int = 1) -> None:
+        if batch > size:
+            raise InputError(
+                f"data.batch_size={batch} is more than the {size} training images; give "
+                f"{size} or fewer"
+            )
+        check_share(batch, world)
+        self.size, self.batch, self.seed, self.epoch = size, batch, seed, 0
+        self.rank, self.world, self.skip = rank, world, 0
+
+    @property
+    def sampler(self) -> "ShuffledBatches":
+        """Itself: Lightning calls `set_epoch` on a batch sampler's `sampler`."""
+        return self
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.size // self.batch
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        first, self.skip = self.skip, 0
+        generator = torch.Generator().manual_seed(derive_seed("order", self.seed, self.epoch))
+        order = torch.randperm(self.size, generator=generator)[: len(self) * self.batch]
+        for indices in order.view(-1, self.batch)[first:, self.rank :: self.world]:
+            # batch by batch: all of ImageNet's would take 50 MB
+            yield [(self.epoch, index) for index in indices.tolist()]
+
+
 class TrainDataset(Dataset[Batch]):
     """Augmented training images in whole batches, addressed by (epoch, index)."""
 
     def __init__(self, source: Source, geometry: Geometry, seed: int, *, skip_bad: bool) -> None:
-        self.reader, self.labels, self.channels = (
-            Reader(source.train),
-            source.train.labels,
-            source.channels,
-        )
-        self.geometry, self.seed, self.skip_bad = geometry, seed, skip_bad
+        self.reader, self.labels = Reader(source.train), source.train.labels
+        self.channels, self.geometry = source.channels, geometry
+        self.seed, self.skip_bad = seed, skip_bad
         self.views = ArrayViews.of(source.train, geometry)
 
     def __getitems__(self, items: Sequence[tuple[int, int]]) -> Batch:
@@ -66,43 +116,37 @@ class TrainDataset(Dataset[Batch]):
             InputError: for an image that cannot be read. With `skip_bad`, the next readable image
                 replaces it.
         """
-        indices = [index for _, index in items]
+        epoch, indices = items[0][0], [index for _, index in items]
         if self.views is not None:
-            views, shifts = self.views.augmented(self.seed, items[0][0], indices)
-            return Batch(_in_reach(views), self._labels_of(indices), shifts, [])
+            views, shifts = self.views.augmented(self.seed, epoch, indices)
+            return Batch(_shared(views), _labels(self.labels, indices), shifts, [])
         images = _buffer(len(items), self.channels, self.geometry)
-        plans = self.reader.read(indices, [self._plan_for(*item) for item in items], images)
+        plans = self._read(epoch, indices, images)
         unread: list[int] = []
-        for place, (epoch, wanted) in enumerate(items):
-            for step in range(1, len(self.labels) + 1):
-                error = plans[place]
-                if not isinstance(error, InputError):
-                    break
+        for place, (_, first) in enumerate(items):
+            while isinstance(error := plans[place], InputError):
                 if not self.skip_bad:
                     raise error
                 warnings.warn(
                     f"{error}; the next image takes its place (data.bad_images=skip)", stacklevel=2
                 )
                 unread.append(indices[place])
-                index = indices[place] = (wanted + step) % len(self.labels)
-                plans[place : place + 1] = self.reader.read(
-                    [index], [self._plan_for(epoch, index)], images[place : place + 1]
-                )
-            else:
-                raise InputError(
-                    "no training image can be read; see data.bad_images=error for what is "
-                    "wrong with one"
-                )
+                indices[place] = (indices[place] + 1) % len(self.labels)
+                if indices[place] == first:
+                    raise InputError(
+                        "no training image can be read; see data.bad_images=error for what is "
+                        "wrong with one"
+                    )
+                again = slice(place, place + 1)
+                plans[again] = self._read(epoch, indices[again], images[again])
         shifts = None
         if self.geometry.color_sigma:
             shifts = torch.from_numpy(np.array([plan.shift for plan in plans], dtype=np.float32))  # type: ignore[union-attr]
-        return Batch(images, self._labels_of(indices), shifts, unread)
+        return Batch(images, _labels(self.labels, indices), shifts, unread)
 
-    def _labels_of(self, indices: Sequence[int]) -> Tensor:
-        return torch.tensor([self.labels[index] for index in indices])
-
-    def _plan_for(self, epoch: int, index: int) -> PlanFor:
-        return partial(draw_plan, self.geometry, self.seed, epoch, index)
+    def _read(self, epoch: int, indices: Sequence[int], out: Tensor) -> list[Plan | InputError]:
+        plans = [partial(draw_plan, self.geometry, self.seed, epoch, index) for index in indices]
+        return self.reader.read(indices, plans, out)
 
 
 class CenterDataset(Dataset[Batch]):
@@ -120,22 +164,24 @@ class CenterDataset(Dataset[Batch]):
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         if self.views is not None:
-            labels = torch.tensor([self.labels[index] for index in indices])
-            return Batch(_in_reach(self.views.centered(indices)), labels, None, [])
+            views = _shared(self.views.centered(indices))
+            return Batch(views, _labels(self.labels, indices), None, [])
         images = _buffer(len(indices), self.channels, self.geometry)
-        plans = self.reader.read(
-            indices, [partial(center_plan, self.geometry)] * len(indices), images
-        )
-        errors = {
-            index: plan
-            for index, plan in zip(indices, plans, strict=True)
-            if isinstance(plan, InputError)
-        }
-        if errors and not self.skip_bad:
-            raise next(iter(errors.values()))
-        read = [place for place, index in enumerate(indices) if index not in errors]
-        labels = torch.tensor([self.labels[indices[place]] for place in read])
-        return Batch(images[read] if errors else images, labels, None, list(errors))
+        plan_for = partial(center_plan, self.geometry)
+        plans = self.reader.read(indices, [plan_for] * len(indices), images)
+        errors = [plan for plan in plans if isinstance(plan, InputError)]
+        if not errors:
+            return Batch(images, _labels(self.labels, indices), None, [])
+        if not self.skip_bad:
+            raise errors[0]
+        read = [place for place, plan in enumerate(plans) if not isinstance(plan, InputError)]
+        unread = [index for place, index in enumerate(indices) if place not in read]
+        labels = _labels(self.labels, [indices[place] for place in read])
+        return Batch(images[read], labels, None, unread)
+
+
+def _labels(labels: Sequence[int], indices: Sequence[int]) -> Tensor:
+    return torch.tensor([labels[index] for index in indices])
 
 
 def _buffer(images: int, channels: int, geometry: Geometry) -> Tensor:
@@ -147,13 +193,11 @@ def _buffer(images: int, channels: int, geometry: Geometry) -> Tensor:
     return shared_bytes(math.prod(shape)).view(shape)
 
 
-def _in_reach(views: Tensor) -> Tensor:
+def _shared(views: Tensor) -> Tensor:
     """Return `views` where the training process reads them without a copy."""
-    return (
-        views
-        if get_worker_info() is None
-        else shared_bytes(views.numel()).view(views.shape).copy_(views)
-    )
+    if get_worker_info() is None:
+        return views
+    return shared_bytes(views.numel()).view(views.shape).copy_(views)
 
 
 def _identity(batch: Batch) -> Batch:
@@ -163,10 +207,7 @@ def _identity(batch: Batch) -> Batch:
 
 def _start_worker(_: int) -> None:
     """Leave signals to the training process, and exempt the objects shared with it from garbage
-    collection.
-
-    A collection would write to them and so copy 110 MB into each worker.
-    """
+    collection, which would write to them and so copy 110 MB into each worker."""
     leave_signals_to_the_parent()
     gc.freeze()
 
@@ -271,28 +312,26 @@ class ImageData(pl.LightningDataModule):
 
     def val_dataloader(self) -> DataLoader:
         return self._ordered_loader(
-            CenterDataset(self.source, "val", self.geometry, skip_bad=False), self.source.val.labels
+            CenterDataset(self.source, "val", self.geometry, skip_bad=False)
         )
 
     def statistics_batches(self) -> Iterator[Tensor]:
         """Yield the training split's centre views, uint8 [N, C, crop, crop], to which preprocessing
         is fitted."""
         crops = CenterDataset(self.source, "train", self.geometry, skip_bad=self.skip_bad)
-        labels = self.source.train.labels
-        longest = -(-math.ceil(len(labels) / self.here.size) // self._centre_batch)
+        longest = -(-math.ceil(len(crops) / self.here.size) // self._centre_batch)
         for batch in iterate_until_stopped(
-            self._ordered_loader(crops, labels), longest, "while learning the preprocessing"
+            self._ordered_loader(crops), longest, "while learning the preprocessing"
         ):
             self.unread.update(batch.unread)
             yield batch.images
 
-    def _ordered_loader(self, crops: CenterDataset, labels: Sequence[int]) -> DataLoader:
+    def _ordered_loader(self, crops: CenterDataset) -> DataLoader:
         """Return a loader of this process's share: no image twice, none left out."""
-        own = range(self.here.rank, len(labels), self.here.size)
-        return DataLoader(crops, batch_size=self._centre_batch, sampler=own, **self._loading)
+        share = range(self.here.rank, len(crops), self.here.size)
+        return DataLoader(crops, batch_size=self._centre_batch, sampler=share, **self._loading)
 
     @property
     def _centre_batch(self) -> int:
-        return max(
-            1, min(MAX_IMAGES, MAX_BYTES // (self.source.channels * self.geometry.crop_px**2))
-        )
+        image_bytes = self.source.channels * self.geometry.crop_px**2
+        return max(1, min(MAX_IMAGES, MAX_BYTES // image_bytes))

@@ -12,8 +12,8 @@ from urllib.error import URLError
 from torchvision import datasets
 from torchvision.datasets.utils import check_integrity
 
-from rectifiers.data.sources import Source, folder
-from rectifiers.data.splits import FolderSplit
+from rectifiers.data.images import FolderSplit
+from rectifiers.data.sources import Source, failed_download, folder, root_folder
 from rectifiers.runtime.errors import InputError
 
 Size = Literal["full", "320px", "160px"]
@@ -48,11 +48,7 @@ def imagenette(root: str | None = None, size: Size = "320px", download: bool = F
     Raises:
         InputError: where there are no such files, or other ones.
     """
-    place = Path(root or "data")
-    if root is not None and not place.is_dir():
-        raise InputError(
-            f"data.root={root} is not a folder; create it, or leave data.root out to use data/"
-        )
+    place = root_folder(root)
     has_splits = (place / "train").is_dir() and (place / "val").is_dir()
     base = place if has_splits else _unpacked(place, size, download)
     with warnings.catch_warnings():
@@ -78,19 +74,15 @@ def _unpacked(place: Path, size: Size, is_allowed: bool) -> Path:
             f"{archive} is not the official archive, by its md5; remove it and fetch it again"
         )
     if not is_allowed:
-        what = f"is not unpacked from {archive}" if archive.exists() else "is not there"
         raise InputError(
-            f"data=imagenette has no train/ and val/ under data.root={place}, {base} {what}, and "
-            "data.download=false; point data.root to the photographs, or give data.download=true"
+            f"data=imagenette has no train/ and val/ under data.root={place}, {base} is not there, "
+            "and data.download=false; point data.root to the photographs, or give "
+            f"data.download=true to unpack {name}"
         )
     try:
         datasets.Imagenette(place, size=size, download=True)
     except (URLError, OSError, RuntimeError) as error:
-        raise InputError(
-            f"data=imagenette is not under data.root={place} and could not be downloaded "
-            f"({' '.join(str(error).split())}); put {name} there, or choose data=digits, which "
-            "needs none"
-        ) from error
+        raise failed_download("imagenette", place, name, error) from error
     return base
 
 
@@ -98,12 +90,8 @@ def _difference(source: Source) -> str | None:
     """Return how a source differs from Imagenette 2 by its classes, numbers and names of files."""
     if source.test is not None:
         return "it has a test/"
-    for wnid in IMAGES:
-        if wnid not in source.classes:
-            return f"it has no class {wnid}"
-    if len(source.classes) > len(IMAGES):
-        others = sorted(set(source.classes) - IMAGES.keys())
-        return f"it has a class {others[0]}"
+    if source.classes != tuple(IMAGES):
+        return f"its classes differ by {min(IMAGES.keys() ^ set(source.classes))}"
     for part, split in enumerate((source.train, source.val)):
         assert isinstance(split, FolderSplit)
         counts = Counter(split.labels)

@@ -1,17 +1,23 @@
-"""Image files: which are read, whether they are whole, and the hash of many. Imports no torch."""
+"""Image files: which are read, whether they are whole, the hash of many, and a split of them."""
 
 import hashlib
 import json
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import PIL
 from PIL import Image
+from torch import Tensor
+from torchvision.datasets.folder import IMG_EXTENSIONS
+from torchvision.transforms.v2.functional import pil_to_tensor
 
+from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file
 
@@ -31,24 +37,15 @@ class Inspection(NamedTuple):
 
 
 def check_pixels(image: Image.Image) -> None:
-    """Check, before it is decoded, that an opened image is not too large and has 8 bits per
-    channel.
-
-    Raises:
-        ValueError: with the reason.
-    """
+    """Raise a ValueError where an opened image is too large or has more than 8 bits per channel."""
     if image.width * image.height > LARGEST_PIXELS:
         raise ValueError(
             f"it has {image.width} x {image.height} px, more than {LARGEST_PIXELS:,} in all"
         )
-    if image.mode.startswith(
-        ("I", "F")
-    ):  # Pillow clips these to 255: a grey photo would turn white
+    # Pillow clips modes I and F to 255, so a grey photo would turn white; a 16-bit PNG opens as RGB
+    deep = image.mode.startswith(("I", "F"))
+    if deep or any("16" in str(tile[3]) for tile in getattr(image, "tile", [])):
         raise ValueError(f"it has more than 8 bits per channel, mode {image.mode}")
-    if any(
-        "16" in str(tile[3]) for tile in getattr(image, "tile", [])
-    ):  # a PNG of 16 bits opens as RGB
-        raise ValueError("it has 16 bits per channel")
 
 
 def unreadable_reason(body: bytes) -> str | None:
@@ -64,8 +61,39 @@ def unreadable_reason(body: bytes) -> str | None:
             if not is_jpeg or b"\xff\xd9" not in body[-64:]:  # some programs append a few bytes
                 image.load()
     except Exception as error:  # a hostile file can raise anything
-        return str(error).partition(" <_io")[0]  # Pillow appends the file object
+        return _reason(error)
     return None
+
+
+def _reason(error: Exception) -> str:
+    return str(error).partition(" <_io")[0]  # Pillow appends the file object
+
+
+def _cannot_be_read(name: object, reason: str, remedy: str = "repair or remove it") -> str:
+    return f"{name} cannot be read as an image ({reason}); {remedy}"
+
+
+def read_rgb(
+    file: Path | BytesIO,
+    name: str,
+    formats: tuple[str, ...] = FORMATS,
+    remedy: str = "repair or remove it",
+) -> Tensor:
+    """Decode an image file to uint8 [3, H, W].
+
+    name: its name in messages. formats: the decoders to try. remedy: the end of the message
+    where it cannot be read.
+
+    Raises:
+        InputError: for a file that no decoder reads, is too large, or has more than 8 bits per
+        channel.
+    """
+    try:
+        with Image.open(file, formats=formats) as image:
+            check_pixels(image)
+            return pil_to_tensor(image.convert("RGB"))
+    except Exception as error:  # a hostile file can raise anything
+        raise InputError(_cannot_be_read(name, _reason(error), remedy)) from error
 
 
 def digest_files(files: Iterable[tuple[str, int, bytes]]) -> str:
@@ -78,17 +106,12 @@ def digest_files(files: Iterable[tuple[str, int, bytes]]) -> str:
     return content.hexdigest()
 
 
-def stat_key(files: Sequence[Path], *about: Any) -> str:
-    """Return 16 hex digits of `about`, plain JSON types, and of the state of files: any write to
-    one changes them.
-
-    Raises:
-        InputError: for a file that is not there.
-    """
+def _stat_key(files: Sequence[Path], about: Any) -> str:
+    """Return a hash of `about` and of the state of files: any write to one changes it."""
     content = hashlib.blake2b(json.dumps(about).encode(), digest_size=8)
     for path in files:
         try:
-            stat = os.stat(path)
+            stat = path.stat()
         except OSError as error:
             raise InputError(f"{path} cannot be read ({error}); repair or remove it") from error
         times = (stat.st_mtime_ns, stat.st_ctime_ns)
@@ -98,28 +121,158 @@ def stat_key(files: Sequence[Path], *about: Any) -> str:
     return content.hexdigest()
 
 
-def remember(
+def cached_inspection(
     cache_dir: Path | None, files: Sequence[Path], about: Any, inspect: Callable[[], Inspection]
 ) -> Inspection:
     """Return what `inspect` returns, or returned earlier about files that have not changed since.
 
     about: what its result depends on beside the files, in plain JSON types. cache_dir: None for
-    no memory.
+    no cache.
     """
     if cache_dir is None:
         return inspect()
-    key = stat_key(files, about, PIL.__version__, Path(__file__).read_text())
+    key = _stat_key(files, [about, PIL.__version__, Path(__file__).read_text()])
     path = cache_dir / "inspections" / f"{key}.json"
     try:
         digest, unreadable = json.loads(path.read_bytes())
         return Inspection(str(digest), [str(sentence) for sentence in unreadable])
     except (OSError, ValueError, TypeError, RecursionError):  # missing or damaged
         inspection = inspect()
+    write_cache(path, json.dumps(inspection).encode())
+    return inspection
+
+
+def write_cache(path: Path, content: bytes) -> None:
+    """Write a file of the cache, whole or not at all."""
     try:
         with atomic_file(path) as file:
-            file.write(json.dumps(inspection).encode())
+            file.write(content)
     except OSError as error:
         raise InputError(
             f"cache_dir cannot be written ({error}); give another cache_dir"
         ) from error
-    return inspection
+
+
+@dataclass(frozen=True)
+class FolderSplit:
+    """Image files of any size below the folder `root`, each read as RGB when it is needed."""
+
+    root: Path
+    paths: Sequence[Path]
+    labels: Sequence[int]
+
+    def image(self, index: int) -> Tensor:
+        return read_rgb(self.paths[index], str(self.paths[index]))
+
+    def encoded(self, index: int) -> bytes:
+        """Return the bytes of the file, of which a JPEG decoder may read a part."""
+        path = self.paths[index]
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise InputError(f"{path} cannot be read ({error}); repair or remove it") from error
+
+    def shape(self, index: int) -> tuple[int, int]:
+        try:
+            with Image.open(self.paths[index], formats=FORMATS) as image:
+                return image.height, image.width
+        except Exception as error:
+            raise InputError(_cannot_be_read(self.paths[index], _reason(error))) from error
+
+    def digest(self) -> str:
+        return self._inspect().digest
+
+    def inspect(self, cache_dir: Path | None) -> Inspection:
+        """Read every file, unless none has changed since an inspection that `cache_dir` keeps."""
+        about = [self._names(), list(self.labels)]
+        return cached_inspection(cache_dir, self.paths, about, self._inspect)
+
+    def _inspect(self) -> Inspection:
+        hashes, unreadable = [], []
+        with (
+            progress_bar("reading all images", len(self.paths), "files") as advance,
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")  # Pillow's, of metadata
+            for index, path in enumerate(self.paths):
+                body = self.encoded(index)
+                hashes.append(hashlib.blake2b(body, digest_size=16).digest())
+                reason = unreadable_reason(body)
+                if reason is not None:
+                    unreadable.append(_cannot_be_read(path, reason))
+                advance(1)
+        digest = digest_files(zip(self._names(), self.labels, hashes, strict=True))
+        return Inspection(digest, unreadable)
+
+    def outline(self) -> str:
+        """Return a hash of the names, the labels and the sizes of the files."""
+        sizes = (b"%d" % path.stat().st_size for path in self.paths)
+        return digest_files(zip(self._names(), self.labels, sizes, strict=True))
+
+    def _names(self) -> list[str]:
+        """Return the paths below the root, such as "train/cat/1.jpg"."""
+        start = len(str(self.root / "x")) - 1
+        return [str(path)[start:] for path in self.paths]
+
+
+def list_classes(folder: Path, skipped: list[str]) -> dict[str, list[Path]]:
+    """Return the image files of every sub-folder, by its name; both are sorted, and a class may
+    have no images.
+
+    Links are followed to files and to folders, as torchvision does. Images that lie in no class,
+    hidden ones, among them the `._name` that macOS writes, and other files are added to `skipped`.
+
+    Raises:
+        InputError: for a link to nothing or to a folder around it, for what is neither file nor
+        folder, and for a folder that cannot be read. A pipe would be waited for without end, so
+        nothing is opened here.
+    """
+    classes = {}
+    for entry in _entries(folder, skipped):
+        if entry.is_dir():
+            classes[entry.name] = _images_below(entry.path, skipped, around=[folder])
+        else:
+            skipped.append(entry.path)
+    return classes
+
+
+def _images_below(folder: str, skipped: list[str], around: list[Path]) -> list[Path]:
+    if any(os.path.samefile(folder, other) for other in around):
+        raise InputError(f"{folder} is a link to a folder that it lies in; remove it")
+    images: list[Path] = []
+    for entry in _entries(Path(folder), skipped):
+        if entry.is_dir():
+            images += _images_below(entry.path, skipped, [*around, Path(folder)])
+        elif _is_named_as_image(entry.name):
+            images.append(Path(entry.path))
+        else:
+            skipped.append(entry.path)
+    return images
+
+
+def _entries(folder: Path, skipped: list[str]) -> list[os.DirEntry[str]]:
+    """Return the files and folders of a folder, sorted by their names and without the hidden ones;
+    the errors are those of `list_classes`."""
+    try:
+        with os.scandir(folder) as scanned:
+            entries = sorted(scanned, key=lambda entry: entry.name)
+    except OSError as error:
+        raise InputError(
+            f"{folder} cannot be listed ({error}); make it readable or remove it"
+        ) from error
+    shown = []
+    for entry in entries:
+        if any("\ud800" <= letter <= "\udfff" for letter in entry.name):  # other bytes
+            raise InputError(f"{entry.path!a} has a name that is no UTF-8 text; rename it")
+        if not entry.name.startswith("."):
+            if not (entry.is_dir() or entry.is_file()):
+                kind = "a link to nothing" if entry.is_symlink() else "neither a file nor a folder"
+                raise InputError(f"{entry.path} is {kind}; repair or remove it")
+            shown.append(entry)
+        elif entry.is_dir() or _is_named_as_image(entry.name):
+            skipped.append(entry.path)
+    return shown
+
+
+def _is_named_as_image(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in IMG_EXTENSIONS

@@ -5,6 +5,7 @@ training images. A new method is a function `(moments, **options) -> Affine` (he
 importable module) and a file in `conf/preprocess/` that names it."""
 
 import hashlib
+import io
 import json
 import math
 from collections.abc import Callable, Iterable
@@ -18,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rectifiers.data import transforms
+from rectifiers.data.images import write_cache
 from rectifiers.runtime.distributed import all_gather, all_reduce, broadcast_from_rank_zero
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file, check_zip
@@ -60,10 +62,8 @@ class PixelMoments:
         self.count = int(all_reduce(torch.tensor(self.count), "sum"))
         total, square = all_reduce(total, "sum"), all_reduce(square, "sum")
         low, high = all_reduce(low, "min").double(), all_reduce(high, "max").double()
-        self.mean, self.square = (
-            total / self.count / self.WHITE,
-            square / self.count / self.WHITE**2,
-        )
+        self.mean = total / self.count / self.WHITE
+        self.square = square / self.count / self.WHITE**2
         self.low, self.high = low / self.WHITE, high / self.WHITE
 
     @property
@@ -81,9 +81,8 @@ class PixelMoments:
         size = self.mean.numel()
         if size > COVARIANCE_LIMIT:
             raise InputError(
-                f"this preprocess needs the covariance of {size} numbers per image, and the "
-                "limit is "
-                f"{COVARIANCE_LIMIT}; lower data.crop_px, or choose preprocess=pixel_mean"
+                f"this preprocess needs the covariance of {size} numbers per image, and the limit "
+                f"is {COVARIANCE_LIMIT}; lower data.crop_px, or choose preprocess=pixel_mean"
             )
         product = torch.zeros(size, size, dtype=torch.float64)
         for batch in self._batches():
@@ -193,8 +192,7 @@ def _whitening(values: Tensor, rows: Tensor, epsilon: float) -> Tensor:
     if epsilon == 0 and values.min() <= 1e-12:
         raise InputError(
             "preprocess.epsilon=0 divides by the variance of directions in which the training "
-            "images never vary; "
-            "give a number above 0, such as 0.01"
+            "images never vary; give a number above 0, such as 0.01"
         )
     return rows / (values + epsilon).sqrt()[:, None]
 
@@ -254,18 +252,18 @@ class Preprocess(nn.Module):
         if self.matrix is not None:
             raise InputError(
                 f"this preprocess rotates images of {fitted.shape[-2]} x {fitted.shape[-1]} px "
-                "and has no meaning for "
-                f"{size[0]} x {size[1]}; choose evaluation=[center,ten_view], or "
-                "preprocess=pixel_mean"
+                f"and has no meaning for {size[0]} x {size[1]}; choose "
+                "evaluation=[center,ten_view], or preprocess=pixel_mean"
             )
         return F.interpolate(fitted[None], size, mode="bilinear", align_corners=False)[0]
 
     def fitted(self) -> dict[str, Tensor | bool | None]:
         """Return the arguments that rebuild this map by `Preprocess(**fitted)`; tensors on the
         CPU."""
-        tensors = {"offset": self.offset, "scale": self.scale, "matrix": self.matrix}
         return {
-            **{k: t if t is None else t.cpu() for k, t in tensors.items()},
+            "offset": self.offset.cpu(),
+            "scale": self.scale.cpu(),
+            "matrix": None if self.matrix is None else self.matrix.cpu(),
             "image_form": self.image_form,
         }
 
@@ -324,20 +322,14 @@ def load_or_fit(
         except InputError:
             return None
 
-    def store() -> None:
-        try:
-            save_preprocess(fitted, path)
-        except OSError as error:
-            raise InputError(
-                f"cache_dir cannot be written ({error}); give another cache_dir"
-            ) from error
-
     known = broadcast_from_rank_zero(cached)
     if known is not None:
         return known
     fitted = fit()
     if all(all_gather(is_whole())):
-        broadcast_from_rank_zero(store)
+        content = io.BytesIO()
+        torch.save(fitted.fitted(), content)
+        broadcast_from_rank_zero(lambda: write_cache(path, content.getvalue()))
     return fitted
 
 

@@ -5,7 +5,7 @@ A new source is a function here (or in any importable module) that returns a `So
 
 import hashlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,20 +14,10 @@ from urllib.error import URLError
 
 import numpy as np
 import torch
-from PIL import Image
 from torchvision import datasets
 
-from rectifiers.data.images import Inspection
-from rectifiers.data.splits import (
-    ArraySplit,
-    FolderSplit,
-    Split,
-    choose,
-    list_classes,
-    part_digest,
-    split_balanced,
-    take,
-)
+from rectifiers.data.images import FolderSplit, Inspection, list_classes
+from rectifiers.data.splits import ArraySplit, Split, choose, part_digest, split_balanced, take
 from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Range
@@ -71,11 +61,8 @@ class Source:
     @cached_property
     def digest(self) -> str:
         """The data's hash in a record: of the classes and all content of all splits."""
-        parts = "\n".join([*self.classes, *self.split_digests])
-        return (
-            self._mark
-            + hashlib.blake2b(parts.encode(errors="surrogateescape"), digest_size=16).hexdigest()
-        )
+        parts = "\n".join([*self.classes, *self.split_digests]).encode(errors="surrogateescape")
+        return self._mark + hashlib.blake2b(parts, digest_size=16).hexdigest()
 
     @cached_property
     def split_digests(self) -> tuple[str, ...]:
@@ -83,14 +70,18 @@ class Source:
         return self.digests or tuple(split.digest() for split in self._splits)
 
     @property
-    def _splits(self) -> list[Split]:
-        return [split for split in (self.train, self.val, self.test) if split is not None]
-
-    @property
     def outline(self) -> str:
         """A hash of what is known without reading files: the same on all processes that see the
         same data."""
         return " ".join(getattr(split, "outline", split.digest)() for split in self._splits)
+
+    @property
+    def _splits(self) -> list[Split]:
+        return [split for split in (self.train, self.val, self.test) if split is not None]
+
+    @property
+    def _mark(self) -> str:
+        return UNPINNED if self.pinned is False else ""
 
     def inspected(self, cache_dir: Path, *, skip_bad: bool) -> "Source":
         """Return the source with its hashes, for which all files of all splits are read, or as it
@@ -102,30 +93,25 @@ class Source:
         """
         if self.digests is not None:
             return self
-        train, *others = (
+        train, *held_out = (
             split.inspect(cache_dir)
             if hasattr(split, "inspect")
             else Inspection(split.digest(), [])
             for split in self._splits
         )
-        fatal = [sentence for inspection in others for sentence in inspection.unreadable]
+        fatal = [sentence for inspection in held_out for sentence in inspection.unreadable]
         if not skip_bad:
-            fatal = [*train.unreadable, *fatal]
+            fatal = train.unreadable + fatal
         elif train.unreadable:
-            first = _first_of(train.unreadable)
-            warnings.warn(f"{first}; others take the places of such images", stacklevel=2)
+            message = f"{_first(train.unreadable)}; others take the places of such images"
+            warnings.warn(message, stacklevel=2)
         if fatal:
-            raise InputError(_first_of(fatal))
-        return replace(self, digests=(train.digest, *(other.digest for other in others)))
-
-    @property
-    def _mark(self) -> str:
-        return UNPINNED if self.pinned is False else ""
+            raise InputError(_first(fatal))
+        return replace(self, digests=(train.digest, *(split.digest for split in held_out)))
 
 
-def _first_of(sentences: Sequence[str]) -> str:
-    more = f" (and {len(sentences) - 1:,} more)" if len(sentences) > 1 else ""
-    return f"{sentences[0]}{more}"
+def _first(sentences: Sequence[str]) -> str:
+    return sentences[0] + (f" (and {len(sentences) - 1:,} more)" if len(sentences) > 1 else "")
 
 
 def three_splits(source: Source, val_per_class: int | None = None) -> Source:
@@ -156,20 +142,54 @@ def digits(
     split_seed: Annotated[int, Range(ge=0, le=2**32 - 1)] = 0,
 ) -> Source:
     """scikit-learn's 1,797 handwritten digits, 8 x 8 grey levels 0..16 (UCI's optical recognition
-    test set).
-
-    They are part of scikit-learn's wheel, so nothing is downloaded. The set has no split; this one
-    is stratified by class."""
+    test set), which are part of its wheel. The set has no split; this one is stratified by
+    class."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
     images = torch.from_numpy(np.rint(bunch.images * (255 / 16)).astype(np.uint8))[:, None]
     labels = bunch.target.tolist()
-    train, val = split_balanced(labels, val_fraction, split_seed)
-    train_split, val_split = (
-        ArraySplit(images[part], [labels[i] for i in part]) for part in (train, val)
+    train, val = (
+        ArraySplit(images[part], [labels[i] for i in part])
+        for part in split_balanced(labels, val_fraction, split_seed)
     )
-    return Source("digits", tuple(str(c) for c in range(10)), 1, train_split, val_split)
+    return Source("digits", tuple(str(digit) for digit in range(10)), 1, train, val)
+
+
+def noise(classes: int = 6, train: int = 72, val: int = 24, px: int = 96) -> Source:
+    """Random colour images in memory, for runs that only exercise the code: results on them mean
+    nothing."""
+    generator, names = torch.Generator().manual_seed(0), tuple(str(i) for i in range(classes))
+    splits = (
+        ArraySplit(
+            torch.randint(64, 192, (count, 3, px, px), generator=generator, dtype=torch.uint8),
+            [i % classes for i in range(count)],
+        )
+        for count in (train, val)
+    )
+    return Source("noise", names, 3, next(splits), next(splits))
+
+
+def root_folder(root: str | None) -> Path:
+    """Return the folder `data.root`, `data/` by default.
+
+    Raises:
+        InputError: where it is given and is no folder.
+    """
+    if root is not None and not Path(root).is_dir():
+        raise InputError(
+            f"data.root={root} is not a folder; create it, or leave data.root out to use data/"
+        )
+    return Path(root or "data")
+
+
+def failed_download(name: str, place: Path, file: str, error: Exception) -> InputError:
+    """Return the error that `file` of the data set `name` could not be downloaded to `place`."""
+    return InputError(
+        f"data={name} is not under data.root={place} and could not be downloaded "
+        f"({' '.join(str(error).split())}); put {file} there, or choose data=digits, which needs "
+        "none"
+    )
 
 
 def fashion_mnist(root: str | None = None, download: bool = False) -> Source:
@@ -177,20 +197,14 @@ def fashion_mnist(root: str | None = None, download: bool = False) -> Source:
 
     root: a folder in torchvision's layout, `data/` by default, into which the files are downloaded
     where they are missing and `download` allows it."""
-    place = Path(root or "data")
-    if root is not None and not place.is_dir():
-        raise InputError(
-            f"data.root={root} is not a folder; create it, or leave data.root out to use data/"
-        )
+    place = root_folder(root)
     try:
         parts = [datasets.FashionMNIST(place, train, download=download) for train in (True, False)]
     except (URLError, OSError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
+        if download:
+            raise failed_download("fashion_mnist", place, "torchvision's files", error) from error
         raise InputError(
-            f"data=fashion_mnist is not under data.root={place} and could not be downloaded "
-            f"({reason}); put torchvision's files there, or choose data=digits, which needs none"
-            if download
-            else f"data=fashion_mnist has no whole files under data.root={place} and "
+            f"data=fashion_mnist has no whole files under data.root={place} and "
             "data.download=false; put them there, or give data.download=true"
         ) from error
     except Exception as error:  # damage can raise anything
@@ -214,107 +228,44 @@ def folder(root: str | None = None) -> Source:
         InputError: for a missing folder, a single class, a class without training images, a class
         of val or test that is not in train, or what is neither file nor folder.
     """
+    layout = "a folder with train/<class>/* and val/<class>/*"
     if root is None:
-        raise InputError(
-            "data=folder needs data.root=<a folder with train/<class>/* and val/<class>/*>"
-        )
+        raise InputError(f"data=folder needs data.root=<{layout}>")
     base = Path(root)
     for place in (base, base / "train", base / "val"):
         if not place.is_dir():
-            raise InputError(
-                f"{place} is not a folder; data.root must hold train/<class>/* and val/<class>/*"
-            )
+            raise InputError(f"{place} is not a folder; data.root must be {layout}")
     skipped: list[str] = []
     parts = [part for part in ("train", "val", "test") if (base / part).is_dir()]
     images = {part: list_classes(base / part, skipped) for part in parts}
     classes = tuple(images["train"])
-    _check_train(base / "train", images["train"])
-    notes = []
-    if skipped:
-        notes.append(f"{len(skipped):,} files are not read, such as {min(skipped)}")
-    for part in parts[1:]:
-        lacking = _missing_classes(base / part, images[part], classes)
+    if len(classes) < 2:
+        raise InputError(
+            f"{base / 'train'} has {len(classes)} class folders and must have two or more; put "
+            "the images into train/<class>/"
+        )
+    notes = [f"{len(skipped):,} files are not read, such as {min(skipped)}"] if skipped else []
+    for part, members in images.items():
+        unknown = [name for name in members if name not in classes]
+        if unknown:
+            raise InputError(
+                f"{base / part / unknown[0]} is a class that {base / 'train'} has not; add it "
+                f"there or remove it from {part}"
+            )
+        lacking = [name for name in classes if not members.get(name)]
+        if lacking and (part == "train" or len(lacking) == len(classes)):
+            raise InputError(
+                f"{base / part / lacking[0]} holds no images; add some or remove the class"
+            )
         if lacking:
             notes.append(
                 f"{part} has no images of some classes ({len(lacking):,}, such as {lacking[0]})"
             )
     if notes and world().rank == 0:
         warnings.warn(f"data.root={root}: {'; '.join(notes)}", stacklevel=2)
-    splits = {part: FolderSplit.of_classes(base, classes, images[part]) for part in parts}
+    splits = {}
+    for part, members in images.items():
+        paths = [path for name in classes for path in members.get(name, [])]
+        labels = [label for label, name in enumerate(classes) for _ in members.get(name, [])]
+        splits[part] = FolderSplit(base, paths, labels)
     return Source("folder", classes, 3, splits["train"], splits["val"], test=splits.get("test"))
-
-
-def _check_train(folder: Path, images: Mapping[str, Sequence[Path]]) -> None:
-    """Raise an InputError unless there are two classes at least, and images of each."""
-    classes = list(images)
-    if not classes:
-        raise InputError(f"{folder} has no class folders; put the images into train/<class>/")
-    if len(classes) == 1:
-        raise InputError(
-            f"{folder} has a single class, {classes[0]}; add a folder for each other class"
-        )
-    for name, paths in images.items():
-        if not paths:
-            raise InputError(f"{folder / name} holds no images; add some or remove the class")
-
-
-def _missing_classes(
-    folder: Path, images: Mapping[str, Sequence[Path]], classes: Sequence[str]
-) -> list[str]:
-    """Return the classes without images in a held-out split.
-
-    Raises:
-        InputError: for a class that is not in train, or a split without images.
-    """
-    for name in images:
-        if name not in classes:
-            raise InputError(
-                f"{folder / name} is a class that {folder.parent / 'train'} has not; add it "
-                f"there or remove it from {folder.name}"
-            )
-    if not any(images.values()):
-        raise InputError(f"{folder} holds no images; put them into {folder.name}/<class>/")
-    return [name for name in classes if not images.get(name)]
-
-
-PHOTO_CLASSES, PHOTOS_PER_CLASS = 6, {"train": 12, "val": 4}
-
-
-def photos(root: str | None = None, download: bool = False) -> Source:
-    """Generated JPEG photos of many sizes in ImageNet's layout, 6 classes with 12 + 4 each, written
-    to `root` once where `download` allows it; the network is not used.
-
-    A class is a hue and a direction of stripes. The photos only exercise the code; results on them
-    mean nothing."""
-    base = Path(root or ".cache/photos")
-    stamp = base / "complete"
-    if not stamp.is_file():
-        if not download:
-            raise InputError(f"data.root={base} holds no photos yet; give data.download=true")
-        try:
-            _write_photos(base)
-            stamp.touch()
-        except OSError as error:
-            raise InputError(
-                f"data.root={base} cannot be written ({error}); give another"
-            ) from error
-    return replace(folder(str(base)), name="photos")
-
-
-def _write_photos(base: Path) -> None:
-    for label in range(PHOTO_CLASSES):
-        for part, count in PHOTOS_PER_CLASS.items():
-            place = base / part / f"n{label:08d}"
-            place.mkdir(parents=True, exist_ok=True)
-            for i in range(count):
-                draw = np.random.default_rng([label, i, len(part)])
-                height, width = draw.integers(70, 130, 2)
-                y, x = np.mgrid[:height, :width] / 12
-                angle = np.pi * label / PHOTO_CLASSES
-                stripes = np.sin(x * np.cos(angle) + y * np.sin(angle) + draw.uniform(0, 6))
-                hue = np.cos(2 * np.pi * (label / PHOTO_CLASSES + np.arange(3) / 3))
-                noise = draw.normal(0, 20, (height, width, 3))
-                pixels = 128 + 45 * stripes[..., None] + 40 * hue + noise
-                Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(
-                    place / f"{part}_{i}.JPEG", quality=90
-                )

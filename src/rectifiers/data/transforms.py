@@ -83,9 +83,8 @@ def resized(height: int, width: int, px: int) -> tuple[int, int]:
     longer = int(px * max(height, width) / min(height, width))
     if px * longer > LARGEST_PIXELS:
         raise InputError(
-            f"an image of {height} x {width} px would have more than {LARGEST_PIXELS:,} px "
-            "when its shorter side is "
-            f"{px}; remove it"
+            f"an image of {height} x {width} px would have more than {LARGEST_PIXELS:,} px when "
+            f"its shorter side is {px}; remove it"
         )
     return (px, longer) if height <= width else (longer, px)
 
@@ -106,8 +105,7 @@ def _resize(image: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def pad(image: Tensor, px: int) -> Tensor:
-    """Add `px` black pixels to each side, as torchvision's `RandomCrop(padding=px)` does to a
-    photo."""
+    """Add `px` black pixels to each side."""
     return torch.nn.functional.pad(image, [px] * 4) if px else image
 
 
@@ -126,48 +124,34 @@ def draw_plan(
     geometry: Geometry, seed: int, epoch: int, index: int, shape: tuple[int, int]
 ) -> Plan:
     """Draw the plan of a training image of `shape` (height, width): a pure function of the
-    arguments.
-
-    Neither the number of workers nor the rank or a restart, therefore, changes the network's input.
-    """
+    arguments, so that neither workers nor ranks nor restarts change the network's input."""
     (numbers,) = draw_numbers(seed, epoch, [index])
     low, high = geometry.scale_jitter_px or (geometry.resize_px, geometry.resize_px)
     size = resized(*shape, low + int(numbers[0] * (high - low + 1)))
     room = 2 * geometry.pad_px - geometry.crop_px + 1
-    top, left = (
-        int(number * (side + room)) for number, side in zip(numbers[1:3], size, strict=True)
-    )
+    corner = int(numbers[1] * (size[0] + room)), int(numbers[2] * (size[1] + room))
     mirrored = bool(numbers[3] < 0.5) and geometry.flip
-    return Plan(
-        size,
-        (top, left),
-        geometry.crop_px,
-        mirrored,
-        color_shift(geometry, numbers),
-        geometry.pad_px,
-    )
+    shift = color_shift(geometry, numbers)
+    return Plan(size, corner, geometry.crop_px, mirrored, shift, geometry.pad_px)
 
 
 def color_shift(geometry: Geometry, numbers: np.ndarray) -> np.ndarray | None:
-    """Return grey levels to add to red, green and blue, float64 [3], by an image's `draw_numbers`;
-    None for none."""
+    """Return the `shift` of a plan by an image's `draw_numbers`."""
     if not geometry.color_sigma:
         return None
     from scipy.special import ndtri  # here and not above: most runs shift no colours
 
-    alphas = geometry.color_sigma * ndtri(
-        numbers[4:7] + SMALLEST_DRAW / 2
-    )  # normal: the inverse of its distribution
+    # normal: the inverse of its distribution
+    alphas = geometry.color_sigma * ndtri(numbers[4:7] + SMALLEST_DRAW / 2)
     return WHITE * (COLOR_VECTORS @ (COLOR_SCALES[geometry.color_scale] * alphas))
 
 
 def apply_plan(plan: Plan, image: Tensor) -> Tensor:
     """Return the view that `plan` describes, uint8 [C, side, side]; the device adds the colour
     shift."""
-    top, left = plan.corner
-    crop = pad(_resize(image, plan.size), plan.pad_px)[
-        :, top : top + plan.side, left : left + plan.side
-    ]
+    (top, left), side = plan.corner, plan.side
+    padded = pad(_resize(image, plan.size), plan.pad_px)
+    crop = padded[:, top : top + side, left : left + side]
     return crop.flip(-1) if plan.mirrored else crop
 
 
@@ -198,21 +182,17 @@ class Reader:
         undefined."""
         # First all files and plans, then all pixels: each part stays in the cache, which is a tenth
         # faster.
-        opened = [
-            self._open(index, plan_for) for index, plan_for in zip(indices, plans_for, strict=True)
-        ]
+        opened = [self._open(*wanted) for wanted in zip(indices, plans_for, strict=True)]
         results: list[Plan | InputError] = []
-        for view, index, plan_for, (encoded, plan) in zip(
-            out, indices, plans_for, opened, strict=True
+        for view, (encoded, plan), index, plan_for in zip(
+            out, opened, indices, plans_for, strict=True
         ):
-            if (
-                plan is None
-                or plan.pad_px
-                or not jpeg.crop(encoded, plan.size, plan.corner, plan.mirrored, view)
-            ):
+            if plan is None or plan.pad_px:
                 results.append(self._read_by_pillow(index, plan_for, view))
-            else:
+            elif jpeg.crop(encoded, plan.size, plan.corner, plan.mirrored, view):
                 results.append(plan)
+            else:
+                results.append(self._read_by_pillow(index, plan_for, view))
         return results
 
     def _open(self, index: int, plan_for: PlanFor) -> tuple[bytes, Plan | None]:
@@ -252,21 +232,15 @@ class ArrayViews:
 
         A class derived from ArraySplit may give other images than those that it holds, and is asked
         for each."""
-        if (
-            type(split) is not ArraySplit
-            or geometry.scale_jitter_px is not None
-            or not len(split.labels)
-        ):
+        if type(split) is not ArraySplit or geometry.scale_jitter_px or not len(split.labels):
             return None
         first = resize_shorter(split.images[0], geometry.resize_px)
         if first.shape == split.images.shape[1:]:
             return cls(split.images, geometry)
         if first.numel() * len(split.labels) > MAX_RESIZED_BYTES:
             return None
-        return cls(
-            torch.stack([resize_shorter(image, geometry.resize_px) for image in split.images]),
-            geometry,
-        )
+        resized = [resize_shorter(image, geometry.resize_px) for image in split.images]
+        return cls(torch.stack(resized), geometry)
 
     def augmented(
         self, seed: int, epoch: int, indices: Sequence[int]
@@ -286,14 +260,11 @@ class ArrayViews:
             views[mirrored] = views[mirrored].flip(-1)
         if not geometry.color_sigma:
             return views, None
-        return views, torch.from_numpy(
-            np.array([color_shift(geometry, each) for each in numbers], dtype=np.float32)
-        )
+        shifts = np.array([color_shift(geometry, row) for row in numbers], dtype=np.float32)
+        return views, torch.from_numpy(shifts)
 
     def centered(self, indices: Sequence[int]) -> Tensor:
         """Return the central views, uint8 [n, C, side, side], of n `indices`."""
-        top, left = center_plan(
-            self.geometry, (self.images.shape[-2], self.images.shape[-1])
-        ).corner
-        side = self.geometry.crop_px
+        shape, side = (self.images.shape[-2], self.images.shape[-1]), self.geometry.crop_px
+        top, left = center_plan(self.geometry, shape).corner
         return self.images[torch.tensor(indices), :, top : top + side, left : left + side]

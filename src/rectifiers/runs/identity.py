@@ -68,7 +68,6 @@ LATER = {"data.pad_px": 0, "data.protocol": "paper", "fast": False, "scheduler.w
 # A function that moved to another module is hashed by its first address.
 MOVED = {
     "rectifiers.activations.by_layer": "rectifiers.nn.by_layer.by_layer",
-    "rectifiers.data.imagenet.source.imagenet": "rectifiers.data.imagenet.imagenet",
     "rectifiers.models.resnet.resnet": "rectifiers.nn.networks.residual.resnet",
     "rectifiers.models.shortcuts.mlp_shortcuts": "rectifiers.nn.networks.shortcuts.mlp_shortcuts",
     "rectifiers.models.external.timm_model": "rectifiers.nn.networks.timm.timm_model",

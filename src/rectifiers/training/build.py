@@ -147,10 +147,8 @@ def open_source(config: RunConfig) -> Source:
     if source.pinned is False and not settings.allow_unpinned:
         raise InputError(
             f"data.root={settings.options['root']} has a manifest that no committed dvc.lock "
-            "names, nor one just made "
-            "of the official archives; prepare it by dvc repro and commit the lock, or point "
-            "data.root to the pinned "
-            "data, or give data.allow_unpinned=true, which the record will say"
+            "names; prepare it by dvc repro and commit the lock, or give "
+            "data.allow_unpinned=true, which the record will say"
         )
     return source
 

@@ -8,17 +8,19 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.io import savemat
 
 from conftest import ROOT, load_script
 from rectifiers.data.imagenet import archives
 from rectifiers.data.imagenet.archives import (
     Archive,
     list_members,
+    read_devkit,
     read_expected,
-    read_gzipped_members,
     verify,
 )
 from rectifiers.runtime.errors import InputError
@@ -72,7 +74,7 @@ HOSTILE = [
     (tar_of(special("a1.JPEG", tarfile.DIRTYPE)), "is no regular file"),
     (tar_of(("a1.JPEG", b"x"), ("a1.JPEG", b"y")), "is there twice"),
     (tar_of(*((f"a{i}.JPEG", b"x") for i in range(4))), r"'a3\.JPEG' is one more than the 3 files"),
-    (tar_of(("a1.JPEG", bytes(1001))), "claims 1,001 bytes, more than the 1,000"),
+    (tar_of(("a1.JPEG", bytes(1001))), "claims 1,001 bytes, and such a file has 1,000"),
     (tar_of(("a1.JPEG", bytes(900)))[:1000], r"'a1\.JPEG' is cut short"),
     (
         tar_of(special("a1.JPEG", tarfile.REGTYPE, size=-1)),
@@ -155,18 +157,9 @@ def test_dvc_and_archives_yaml_pin_the_same_official_archives(tmp_path: Path) ->
         "fa75699e90414af021442c21a62c3abf",
     }
     assert (expected.classes, expected.train_images, expected.val_images) == (1000, 1281167, 50000)
-    with pytest.raises(
-        InputError, match=r"ILSVRC2012_img_train\.tar is missing"
-    ):  # and not: the pins differ
-        script.verify_all(
-            replace(
-                expected,
-                archives={
-                    k: replace(a, path=tmp_path / a.path.name) for k, a in expected.archives.items()
-                },
-            ),
-            ROOT / "data.dvc",
-        )
+    moved = {k: replace(a, path=tmp_path / a.path.name) for k, a in expected.archives.items()}
+    with pytest.raises(InputError, match=r"train\.tar is missing"):  # and not: the pins differ
+        script.verify_all(replace(expected, archives=moved), ROOT / "data.dvc")
     rewritten = tmp_path / "data.dvc"
     rewritten.write_text((ROOT / "data.dvc").read_text().replace("1d675b", "000000"))
     with pytest.raises(
@@ -175,20 +168,56 @@ def test_dvc_and_archives_yaml_pin_the_same_official_archives(tmp_path: Path) ->
         script.verify_all(expected, rewritten)
 
 
-# ---- the devkit's tar.gz ----
+# ---- the devkit ----
 
 # gzip's own function keeps the time, and a test's name would differ between the processes of
 # pytest-xdist.
 packed = partial(gzip.compress, mtime=0)
-NAMES = {"it": re.compile(r"kit/it\.txt")}
+BASE = "ILSVRC2012_devkit_t12/data"
+LEAVES = ((1, "n00000003", 0), (2, "n00000001", 0), (3, "n00000002", 0))
+INNER = ((4, "n00000000", 2),)
 
 
-def test_a_gzipped_tar_yields_the_requested_files(tmp_path: Path) -> None:
-    path = tmp_path / "kit.tar.gz"
-    path.write_bytes(
-        packed(tar_of(special("kit", tarfile.DIRTYPE), ("kit/it.txt", b"it"), ("kit/x", b"")))
+def kit(
+    path: Path, rows: tuple = LEAVES + INNER, truth: str = "1\n2\n3\n1\n", meta: bytes | None = None
+) -> Path:
+    fields = ("ILSVRC2012_ID", "WNID", "words", "num_children")
+    synsets = np.zeros((len(rows), 1), dtype=[(name, object) for name in fields])
+    for i, (number, wnid, children) in enumerate(rows):
+        synsets[i, 0] = (float(number), wnid, f"word {wnid}", float(children))
+    mat = io.BytesIO()
+    savemat(mat, {"synsets": synsets})
+    files = (
+        special(BASE, tarfile.DIRTYPE),
+        (f"{BASE}/meta.mat", mat.getvalue() if meta is None else meta),
+        (f"{BASE}/ILSVRC2012_validation_ground_truth.txt", truth.encode()),
     )
-    assert read_gzipped_members(path, NAMES) == {"it": b"it"}
+    path.write_bytes(packed(tar_of(*files)))
+    return path
+
+
+def test_a_label_is_the_position_among_wnids(tmp_path: Path) -> None:
+    devkit = read_devkit(kit(tmp_path / "kit.tar.gz"), 3, 4)
+    assert devkit.wnids == ("n00000001", "n00000002", "n00000003")
+    assert devkit.words == ("word n00000001", "word n00000002", "word n00000003")
+    assert devkit.val_labels == (2, 0, 1, 2)  # the trap would give (0, 1, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"meta": b"no mat"}, "cannot be read as the devkit"),
+        ({"truth": "1\n2\nthree\n1\n"}, "cannot be read as the devkit"),
+        ({"truth": "1\n2\n3\n"}, "must have 4"),
+        ({"truth": "1\n2\n3\n4\n"}, "numbers from 1 to 3"),
+        ({"rows": LEAVES[:2] + INNER}, "must have 3"),
+        ({"rows": (*LEAVES[:2], (3, "../evil", 0))}, "which is no WNID"),
+    ],
+)
+def test_an_inconsistent_devkit_is_refused(changed: dict, reason: str, tmp_path: Path) -> None:
+    path = kit(tmp_path / "kit.tar.gz", **changed)
+    with pytest.raises(InputError, match=rf"kit\.tar\.gz.*{reason}.*fetch it again"):
+        read_devkit(path, 3, 4)
 
 
 @pytest.mark.parametrize(
@@ -197,13 +226,8 @@ def test_a_gzipped_tar_yields_the_requested_files(tmp_path: Path) -> None:
         (packed(bytes(archives.DEVKIT_LIMIT + 1)), r"unpacks to more than 67,108,864 bytes"),
         (packed(tar_of(("kit/it.txt", b"it")))[:-20], "cannot be unpacked"),
         (b"no gzip", "cannot be unpacked"),
-        (packed(tar_of(("kit/x", b"it"))), r"has 0 files kit/it\\\.txt and must have one"),
-        (packed(tar_of(("kit/../../it.txt", b"it"))), "is not named"),
-        (packed(tar_of(("..", b"it"))), "is not named"),
-        (
-            packed(tar_of(special("kit/it.txt", tarfile.SYMTYPE, "/etc/passwd"))),
-            "is no regular file",
-        ),
+        (packed(tar_of(("kit/x", b"it"))), r"has no file '.*meta\.mat'; fetch it again"),
+        (packed(tar_of(special(f"{BASE}/meta.mat", tarfile.SYMTYPE, "/etc/passwd"))), "no regular"),
         (
             packed(tar_of(*((f"kit/{i}", b"") for i in range(1001)))),
             "is one more than the 1,000 files",
@@ -216,4 +240,4 @@ def test_a_hostile_devkit_is_refused_in_one_sentence(
     path = tmp_path / "kit.tar.gz"
     path.write_bytes(content)
     with pytest.raises(InputError, match=rf"kit\.tar\.gz.*{sentence}"):
-        read_gzipped_members(path, NAMES)
+        read_devkit(path, 3, 4)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from rectifiers.data import jpeg
+from rectifiers.data.imagenet import imagenet
 from rectifiers.data.imagenet.colors import measure_colors
-from rectifiers.data.imagenet.source import imagenet
 from rectifiers.data.sources import ArraySplit
 from rectifiers.data.transforms import (
     COLOR_VALUES,

@@ -1,15 +1,17 @@
 """From prepared shards to a run: what is not pinned is refused, or said in the record."""
 
+import hashlib
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from conftest import compose_config
-from rectifiers.data.imagenet import source as source
-from rectifiers.data.imagenet.source import imagenet
+from conftest import compose_config, require
+from rectifiers.data import imagenet as source
+from rectifiers.data.imagenet import imagenet, is_pinned, locked_outs
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.build import open_source
 from rectifiers.training.train import train
@@ -54,7 +56,7 @@ def test_a_run_trains_on_the_prepared_miniature(
     assert (provenance.data, provenance.data_pinned) == (imagenet(str(prepared)).digest, True)
     with pytest.raises(
         InputError,
-        match=r"data\.root=.*unpinned has a manifest that no committed dvc\.lock names, "
+        match=r"data\.root=.*unpinned has a manifest that no committed dvc\.lock names; "
         r".*data\.allow_",
     ):
         train(compose_config(*SHRUNK, f"data.root={unpinned}", *folders), {})
@@ -115,3 +117,73 @@ def test_a_project_without_locks_pins_nothing(
 ) -> None:
     monkeypatch.setattr(source, "CHECKOUT", tmp_path)
     assert imagenet(str(prepared)).pinned is False
+
+
+# ---- what counts as pinned: what is committed, never what was just written ----
+
+BODY = b"a manifest"
+
+
+def lock(body: bytes, name: str = "manifest.json") -> str:
+    out = {"path": f"prepared/{name}", "md5": hashlib.md5(body).hexdigest()}
+    return json.dumps(
+        {"schema": "2.0", "stages": {"prepare": {"cmd": "x", "outs": [out]}, "other": {"cmd": "y"}}}
+    )
+
+
+class Project:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "pipelines" / "big").mkdir(parents=True)
+        self.top, self.big = root / "dvc.lock", root / "pipelines" / "big" / "dvc.lock"
+
+    def git(self, *arguments: str) -> None:
+        who = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+        subprocess.run(["git", *who, *arguments], cwd=self.root, check=True, capture_output=True)
+
+    def commit(self) -> None:
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--message=x")
+
+    def pins(self, body: bytes = BODY) -> bool:
+        return is_pinned(body, self.root)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    require("git")
+    made = Project(tmp_path)
+    made.git("init", "--quiet")
+    return made
+
+
+@pytest.mark.process
+def test_a_committed_lock_pins_what_it_names(project: Project) -> None:
+    project.top.write_text(lock(BODY))
+    assert not project.pins()  # nobody has committed it
+    project.big.write_text(lock(b"{}"))
+    project.commit()
+    assert project.pins()
+    assert project.pins(b"{}")
+    project.top.write_text(lock(b"other"))  # what `dvc repro` wrote now
+    assert project.pins()
+    assert not project.pins(b"other")
+    project.top.write_text(lock(BODY, "train"))  # the same md5 under another name is no manifest
+    project.commit()
+    assert not project.pins()
+
+
+def test_without_git_the_present_lock_counts(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.top.write_text(lock(BODY))
+    assert project.pins()
+    assert not project.pins(b"{}")
+
+
+def test_an_unreadable_lock_is_reported_in_one_sentence(tmp_path: Path) -> None:
+    for text in ("stages: 3", "{", "- 1", "stages: {a: {outs: [{path: x}]}}"):
+        (tmp_path / "dvc.lock").write_text(text)
+        with pytest.raises(
+            InputError, match=r"dvc\.lock cannot be read as a lock of DVC .*; restore it from git"
+        ):
+            locked_outs(tmp_path / "dvc.lock")

@@ -14,9 +14,8 @@ import torch
 
 from rectifiers.data import images
 from rectifiers.data.datamodule import ImageData
-from rectifiers.data.imagenet.shards import ShardSplit
-from rectifiers.data.imagenet.source import imagenet
-from rectifiers.data.imagenet.store import MANIFEST, read_manifest
+from rectifiers.data.imagenet import imagenet
+from rectifiers.data.imagenet.shards import MANIFEST, ShardSplit, read_manifest
 from rectifiers.data.sources import Source
 from rectifiers.data.transforms import Geometry
 from rectifiers.runtime.errors import InputError

@@ -1,1 +1,105 @@
-"""ImageNet: from the official archives to shards that training reads."""
+"""ImageNet: from the official archives to shards that training reads, and which of them are
+pinned."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from rectifiers.data.imagenet.shards import (
+    MANIFEST,
+    SPLITS,
+    ShardSplit,
+    file_sha256,
+    read_manifest,
+)
+from rectifiers.data.sources import Source
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import CHECKOUT, git
+
+
+def imagenet(root: str = "data/prepared/imagenet") -> Source:
+    """Open the folder that `scripts/prepare_imagenet.py` made of ImageNet, or of data in the same
+    layout. Its splits have the digests of the same images in `data=folder`.
+
+    The source is `pinned` where a committed lock of the project names this manifest, and so every
+    byte.
+
+    Raises:
+        InputError: where the folder is incomplete, or a lock cannot be read.
+    """
+    base = Path(root)
+    manifest = read_manifest(base)
+    for split in SPLITS:  # only the index with the labels; `make verify-data` reads the shards
+        path, sha256 = base / split / "index.npy", manifest["files"][f"{split}/index.npy"]["sha256"]
+        try:
+            is_same = file_sha256(path) == sha256
+        except OSError as error:
+            raise InputError(f"{path} cannot be read ({error}); pull the data again") from error
+        if not is_same:
+            raise InputError(
+                f"{path} is not what was written there; pull the data again, or prepare the "
+                "archives again"
+            )
+    classes = tuple(facts["wnid"] for facts in manifest["classes"])
+    train, val = (ShardSplit(base, split, manifest) for split in SPLITS)
+    pinned = CHECKOUT is not None and is_pinned((base / MANIFEST).read_bytes(), CHECKOUT)
+    return Source("imagenet", classes, 3, train, val, pinned)
+
+
+# ---- pins, read from `dvc.lock` and from git, without DVC ----
+
+
+@dataclass(frozen=True)
+class Out:
+    """An output in a lock: its md5, which ends in `.dir` for a folder, and the stage that makes
+    it."""
+
+    md5: str
+    stage: str
+
+
+def locks(project: Path) -> list[Path]:
+    """Return the project's `dvc.lock` files."""
+    paths = (project / "dvc.lock", *sorted(project.glob("pipelines/*/dvc.lock")))
+    return [path for path in paths if path.is_file()]
+
+
+def locked_outs(lock: Path, text: str | None = None) -> dict[Path, Out]:
+    """Return the outputs of a lock by their paths below the project.
+
+    text: the lock's content, where that is not the file's present one.
+
+    Raises:
+        InputError: for a lock that cannot be read.
+    """
+    try:
+        stages = yaml.safe_load(lock.read_text() if text is None else text)["stages"].items()
+        return {
+            Path(out["path"]): Out(str(out["md5"]), name)
+            for name, stage in stages
+            for out in stage.get("outs", [])
+        }
+    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{lock} cannot be read as a lock of DVC ({error!r}); restore it from git"
+        ) from error
+
+
+def is_pinned(manifest: bytes, project: Path) -> bool:
+    """Return whether a committed lock of the project names a manifest with this content.
+
+    Of a lock the commit counts, not the present file, because `dvc repro` writes whatever came out
+    into it; outside a git repository, the present file does.
+
+    Raises:
+        InputError: for a lock that cannot be read.
+    """
+    md5, in_git = hashlib.md5(manifest).hexdigest(), git("rev-parse", "--git-dir", at=project)
+    for lock in locks(project):
+        text = None if in_git is None else git("show", f"HEAD:./{lock.name}", at=lock.parent) or ""
+        outs = {} if text == "" else locked_outs(lock, text)
+        if any(path.name == MANIFEST and out.md5 == md5 for path, out in outs.items()):
+            return True
+    return False

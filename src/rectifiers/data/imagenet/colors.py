@@ -1,22 +1,16 @@
 """Colour statistics of a training split: the mean image, and mean, spread and principal components
 of RGB."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from rectifiers.data.imagenet.preparation import map_in_order
+from rectifiers.data.imagenet.prepare import map_in_order
 from rectifiers.data.splits import Split
-from rectifiers.data.transforms import (
-    COLOR_VALUES,
-    COLOR_VECTORS,
-    Geometry,
-    Reader,
-    center_plan,
-)
+from rectifiers.data.transforms import COLOR_VALUES, COLOR_VECTORS, Geometry, Reader, center_plan
+from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.errors import InputError
 
 # of the pinned eigenvalues and eigenvectors; an eigensolver's last bits differ between machines
@@ -24,7 +18,7 @@ DIGITS = 9
 
 
 def measure_colors(
-    split: Split, geometry: Geometry, threads: int, on_image: Callable[[], None] = lambda: None
+    split: Split, geometry: Geometry, threads: int
 ) -> tuple[dict[str, Any], np.ndarray]:
     """Return (statistics, mean image) of the centre crops of a split, RGB with white at 1.
 
@@ -36,45 +30,21 @@ def measure_colors(
     Raises:
         InputError: for an image that cannot be read.
     """
-    images = len(split.labels)
-    total = np.zeros((3, geometry.crop_px, geometry.crop_px), np.int64)
-    products = np.zeros((3, 3), np.int64)
-
-    reader, plan_for = Reader(split), partial(center_plan, geometry)
-
-    def center(index: int) -> np.ndarray:
-        views = torch.empty(1, 3, geometry.crop_px, geometry.crop_px, dtype=torch.uint8)
-        (plan,) = reader.read([index], [plan_for], views)
-        if isinstance(plan, InputError):
-            raise plan
-        return views[0].numpy()
-
-    for crop in map_in_order(center, range(images), threads):
-        total += crop
-        pixels = crop.reshape(3, -1).astype(np.float64)
-        products += (pixels @ pixels.T).astype(np.int64)  # exact: below 2^53
-        on_image()
-    count = images * geometry.crop_px**2
-    sums = [int(channel.sum()) for channel in total]
-    # In integers as far as possible: count^2 cov = count sum(xy) - sum(x) sum(y).
-    covariance = np.array(
-        [
-            [
-                (count * int(products[a, b]) - sums[a] * sums[b]) / (count * 255) ** 2
-                for b in range(3)
-            ]
-            for a in range(3)
-        ]
-    )
+    images, side = len(split.labels), geometry.crop_px
+    total, products = _sums(split, geometry, threads)
+    count, sums = images * side**2, total.sum((1, 2)).tolist()
+    # In integers as far as possible: count^2 cov = count sum(xy) - sum(x) sum(y). Python's have no
+    # limit.
+    means = np.array(sums, object)
+    scaled = count * products.astype(object) - np.outer(means, means)
+    covariance = (scaled / (count * 255) ** 2).astype(float)
     values, vectors = np.linalg.eigh(covariance)
     values, vectors = values[::-1], vectors[:, ::-1]
-    vectors = vectors * np.sign(
-        (vectors * COLOR_VECTORS).sum(0)
-    )  # the sign nearer to the quoted vector
+    vectors = vectors * np.sign((vectors * COLOR_VECTORS).sum(0))  # nearer to the quoted vector
     statistics = {
         "data": split.digest(),
         "resize_px": geometry.resize_px,
-        "crop_px": geometry.crop_px,
+        "crop_px": side,
         "mean_image": {"images": images},
         "channels": {
             "images": images,
@@ -86,8 +56,8 @@ def measure_colors(
             "images": images,
             "pixels": count,
             "matrix": covariance.tolist(),
-            "eigenvalues": _rounded(values),
-            "eigenvectors": _rounded(vectors),
+            "eigenvalues": (values.round(DIGITS) + 0.0).tolist(),
+            "eigenvectors": (vectors.round(DIGITS) + 0.0).tolist(),
         },
         "quoted_for_imagenet": {
             "eigenvalues": COLOR_VALUES.tolist(),
@@ -97,5 +67,23 @@ def measure_colors(
     return statistics, total / (images * 255)
 
 
-def _rounded(numbers: np.ndarray) -> list:
-    return (np.round(numbers, DIGITS) + 0.0).tolist()
+def _sums(split: Split, geometry: Geometry, threads: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sums of the centre crops, int64 [3, crop, crop], and of the products of two
+    channels, int64 [3, 3]."""
+    side, reader, plan_for = geometry.crop_px, Reader(split), partial(center_plan, geometry)
+    total, products = np.zeros((3, side, side), np.int64), np.zeros((3, 3), np.int64)
+
+    def center(index: int) -> np.ndarray:
+        views = torch.empty(1, 3, side, side, dtype=torch.uint8)
+        (plan,) = reader.read([index], [plan_for], views)
+        if isinstance(plan, InputError):
+            raise plan
+        return views[0].numpy()
+
+    with progress_bar("statistics", len(split.labels)) as advance:
+        for crop in map_in_order(center, range(len(split.labels)), threads):
+            total += crop
+            pixels = crop.reshape(3, -1).astype(np.float64)
+            products += (pixels @ pixels.T).astype(np.int64)  # exact: below 2^53
+            advance(1)
+    return total, products

@@ -1,20 +1,179 @@
-"""The images of a prepared folder (`store` describes its layout), by index."""
+"""A prepared data set: a few large shards of image files, one index per split, and a manifest that
+pins every byte.
 
+    <root>/manifest.json                 its sources and contents, with the hash of every other file
+    <root>/<split>/index.npy             one row per image: where its bytes are, its label and size
+    <root>/<split>/shard-00000.bin, ...  image files one after another, nothing between them
+
+Images have the order of an unpacked folder, by WNID and then by name: an image has the same index,
+and so the same augmentation, whether it is read from here or by `data=folder`.
+"""
+
+import hashlib
 import io
+import json
 import os
+import re
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from torch import Tensor
 from zlib_ng.zlib_ng import crc32
 
-from rectifiers.data.imagenet.store import INDEX, STORED_AS, shard_name
-from rectifiers.data.images import Inspection, remember
-from rectifiers.data.splits import read_rgb
+from rectifiers.data.images import Inspection, cached_inspection, read_rgb
 from rectifiers.runtime.errors import InputError
+
+FORMAT = 2
+SPLITS = ("train", "val")
+INDEX = np.dtype(
+    [
+        ("offset", "<u8"),
+        ("length", "<u4"),
+        ("crc32", "<u4"),  # of the stored bytes
+        ("shard", "<u2"),
+        ("label", "<u2"),
+        ("height", "<u2"),
+        ("width", "<u2"),
+    ]
+)
+MANIFEST = "manifest.json"
+FILE = re.compile(r"(train|val)/(index\.npy|shard-[0-9]{5}\.bin)")
+STORED_AS = ("JPEG", "PPM")  # the only formats that are tried: some of Pillow's start programs
+
+
+def shard_name(number: int) -> str:
+    return f"shard-{number:05d}.bin"
+
+
+def file_sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_index_holds(name: str, **values: int) -> None:
+    """Raise an InputError where a field of the index cannot hold its value of the file `name`."""
+    for field, value in values.items():
+        largest = np.iinfo(INDEX[field]).max
+        if value > largest:
+            raise InputError(
+                f"{name} has the {field} {value:,}, and the index of a prepared folder holds "
+                f"{largest:,} at most"
+            )
+
+
+def read_manifest(root: Path) -> dict[str, Any]:
+    """Read a prepared folder's manifest and check the sizes of the files that it names, not their
+    bytes.
+
+    Raises:
+        InputError: where the manifest is missing, damaged or of another format, or a file is
+        missing or of another size.
+    """
+    path = root / MANIFEST
+    if not path.is_file():
+        raise InputError(
+            f"data.root={root} has no {MANIFEST}; prepare the archives first (dvc repro "
+            "pipelines/imagenet/dvc.yaml), or choose data=folder for unpacked images"
+        )
+    try:
+        manifest = json.loads(path.read_bytes())
+        sizes = _checked_sizes(manifest)
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
+        raise InputError(
+            f"{path} cannot be read as a manifest ({error!r}); prepare the archives again"
+        ) from error
+    for name, size in sizes.items():
+        file = root / name
+        actual = file.stat().st_size if file.is_file() else None
+        if actual != size:
+            state = "is missing" if actual is None else f"has {actual:,} bytes and not {size:,}"
+            raise InputError(f"{file} {state}; prepare the archives again, or pull the data again")
+    return manifest
+
+
+def _checked_sizes(manifest: dict[str, Any]) -> dict[str, int]:
+    """Return the sizes of a manifest's files; anything that is not as it must be is an
+    exception."""
+    if manifest["format"] != FORMAT:
+        raise ValueError(f"its format is {manifest['format']!r} and this code reads {FORMAT}")
+    sizes = {str(name): int(facts["bytes"]) for name, facts in manifest["files"].items()}
+    if not all(FILE.fullmatch(name) for name in sizes):
+        raise ValueError("it names a file that is none of a prepared folder")
+    for split in SPLITS:
+        names = sorted(name for name in sizes if name.startswith(f"{split}/"))
+        shards = (shard_name(number) for number in range(max(1, len(names) - 1)))
+        if names != [f"{split}/{name}" for name in ("index.npy", *shards)]:
+            raise ValueError(f"it does not name an index and all shards of {split}")
+        str(manifest["splits"][split]["digest"]), int(manifest["splits"][split]["images"])
+    [str(facts["sha256"]) for facts in manifest["files"].values()]
+    [str(facts["wnid"]) for facts in manifest["classes"]]
+    return sizes
+
+
+def different_files(root: Path) -> list[str]:
+    """Return the files of a prepared folder whose bytes differ from the manifest's hashes, as paths
+    below root.
+
+    Raises:
+        InputError: as `read_manifest` does.
+    """
+    files = read_manifest(root)["files"]
+    return [name for name, facts in files.items() if file_sha256(root / name) != facts["sha256"]]
+
+
+class ShardWriter:
+    """Appends files to a split's shards, from (shard, byte) `start` on, and syncs them to disk at
+    the end."""
+
+    def __init__(self, folder: Path, start: tuple[int, int], limit: int) -> None:
+        self._folder, self._limit = folder, limit
+        self._shard, self._end = start
+        for path in folder.iterdir():  # left by a killed process after the last complete step
+            if path.name > shard_name(self._shard):
+                path.unlink()
+        self._file = self._open()
+        self._file.truncate(self._end)
+
+    def _open(self) -> BinaryIO:
+        path = self._folder / shard_name(self._shard)
+        return open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b")
+
+    def add(self, body: bytes) -> tuple[int, int]:
+        """Append one file and return its (shard, offset); start a new shard where this one would
+        exceed the limit."""
+        if self._end and self._end + len(body) > self._limit:
+            name = f"the next file after {self._folder / shard_name(self._shard)}"
+            check_index_holds(name, shard=self._shard + 1)
+            self._close()
+            self._shard, self._end = self._shard + 1, 0
+            self._file = self._open()
+        position = self._shard, self._end
+        self._file.seek(self._end)
+        self._file.write(body)
+        self._end += len(body)
+        return position
+
+    def _close(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def __enter__(self) -> "ShardWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
 
 
 class ShardSplit:
@@ -33,7 +192,6 @@ class ShardSplit:
         self._digest: str = manifest["splits"][name]["digest"]
         files = manifest["files"]
         shards = sorted(file for file in files if file.startswith(f"{name}/shard-"))
-        sizes = [files[shard]["bytes"] for shard in shards]
         self._shards = [root / shard for shard in shards]
         self._index_sha256: str = files[f"{name}/index.npy"]["sha256"]
         try:
@@ -42,29 +200,26 @@ class ShardSplit:
             raise InputError(
                 f"{self.folder / 'index.npy'} cannot be read ({error}); pull the data again"
             ) from error
-        self._check(
-            sizes, classes=len(manifest["classes"]), images=manifest["splits"][name]["images"]
-        )
-        self.labels: Sequence[int] = array(
-            "H", np.ascontiguousarray(self._index["label"]).astype("=u2").tobytes()
-        )
-        self._files: dict[int, int] = {}
-
-    def _check(self, sizes: list[int], classes: int, images: int) -> None:
-        index = self._index
-        fits = index.dtype == INDEX and index.shape == (images,) and images > 0
-        if fits:
-            ends = np.array(sizes, dtype=np.uint64)
-            shard = index["shard"]
-            fits = bool(len(sizes) and shard.max() < len(sizes) and index["label"].max() < classes)
-            # `end - length` cannot overflow where `length <= end`; `offset + length` could.
-            fits = fits and bool((index["length"] <= ends[shard]).all())
-            fits = fits and bool((index["offset"] <= ends[shard] - index["length"]).all())
-        if not fits:
+        ends = np.array([files[shard]["bytes"] for shard in shards], dtype=np.uint64)
+        images = manifest["splits"][name]["images"]
+        if not self._index_fits(ends, classes=len(manifest["classes"]), images=images):
             raise InputError(
                 f"{self.folder / 'index.npy'} does not fit the shards beside it; prepare the "
                 "archives again"
             )
+        labels = np.ascontiguousarray(self._index["label"]).astype("=u2")
+        self.labels: Sequence[int] = array("H", labels.tobytes())
+        self._files: dict[int, int] = {}
+
+    def _index_fits(self, ends: np.ndarray, classes: int, images: int) -> bool:
+        index = self._index
+        if index.dtype != INDEX or index.shape != (images,) or not images or not len(ends):
+            return False
+        if index["shard"].max() >= len(ends) or index["label"].max() >= classes:
+            return False
+        # `end - length` cannot overflow where `length <= end`; `offset + length` could.
+        end, length = ends[index["shard"]], index["length"]
+        return bool((length <= end).all() and (index["offset"] <= end - length).all())
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_files": {}, "_index": self._index.filename}
@@ -86,25 +241,20 @@ class ShardSplit:
         """
         row = self._index[index]
         shard, length = int(row["shard"]), int(row["length"])
-        file = self._files.get(shard)
-        if file is None:
-            path = self.folder / shard_name(shard)
-            try:
+        path = self.folder / shard_name(shard)
+        try:
+            file = self._files.get(shard)
+            if file is None:
                 # Two threads may both open it; the second one closes its own again.
                 opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            except OSError as error:
-                raise InputError(f"{path} cannot be read ({error}); pull the data again") from error
-            file = self._files.setdefault(shard, opened)
-            if file != opened:
-                os.close(opened)
-        try:
+                file = self._files.setdefault(shard, opened)
+                if file != opened:
+                    os.close(opened)
             body = os.pread(file, length, int(row["offset"]))
         except OSError as error:
-            raise InputError(
-                f"{self.folder / shard_name(shard)} cannot be read ({error}); see make verify-data"
-            ) from error
+            raise InputError(f"{path} cannot be read ({error}); pull the data again") from error
         if len(body) != length:
-            raise InputError(f"{self.folder / shard_name(shard)} is cut short; pull the data again")
+            raise InputError(f"{path} is cut short; pull the data again")
         if crc32(body) != row["crc32"]:  # decoders often overlook such damage
             raise InputError(
                 f"{self._name(index)} is not what was written there; see make verify-data"
@@ -112,20 +262,12 @@ class ShardSplit:
         return body
 
     def _name(self, index: int) -> str:
-        row = self._index[index]
-        return (
-            f"image {index} of {self.folder} ({shard_name(int(row['shard']))} from byte "
-            f"{int(row['offset'])})"
-        )
+        shard, offset = int(self._index[index]["shard"]), int(self._index[index]["offset"])
+        return f"image {index} of {self.folder} ({shard_name(shard)} from byte {offset})"
 
     def image(self, index: int) -> Tensor:
-        name = self._name(index)
-        return read_rgb(
-            io.BytesIO(self.encoded(index)),
-            name,
-            STORED_AS,
-            remedy="find what is damaged by make verify-data",
-        )
+        file, remedy = io.BytesIO(self.encoded(index)), "find what is damaged by make verify-data"
+        return read_rgb(file, self._name(index), STORED_AS, remedy)
 
     def shape(self, index: int) -> tuple[int, int]:
         row = self._index[index]
@@ -145,7 +287,7 @@ class ShardSplit:
         if self.name == "train":
             return Inspection(self._digest, [])
         about = [str(self.folder.resolve()), self._index_sha256]
-        return remember(cache_dir, self._shards, about, self._inspect)
+        return cached_inspection(cache_dir, self._shards, about, self._inspect)
 
     def _inspect(self) -> Inspection:
         unreadable = []

@@ -7,6 +7,7 @@ import os
 import random
 import re
 import shutil
+import struct
 import tarfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,11 +20,12 @@ from PIL import Image
 
 from conftest import ROOT, load_script
 from rectifiers.data import jpeg
-from rectifiers.data.imagenet import preparation, store
+from rectifiers.data.imagenet import imagenet, shards
+from rectifiers.data.imagenet import prepare as preparation
 from rectifiers.data.imagenet.archives import Archive, Expected, file_md5
-from rectifiers.data.imagenet.preparation import prepare
-from rectifiers.data.imagenet.source import imagenet
-from rectifiers.data.imagenet.store import different_files
+from rectifiers.data.imagenet.prepare import prepare, to_stored, transcoder
+from rectifiers.data.imagenet.shards import STORED_AS, different_files
+from rectifiers.data.images import read_rgb
 from rectifiers.data.sources import folder
 from rectifiers.runtime.errors import InputError
 
@@ -80,32 +82,20 @@ def test_the_bytes_are_the_pinned_ones(prepared: Path) -> None:
     assert different_files(prepared) == []
 
 
-def test_the_manifest_counts_oddities_and_their_treatment(prepared: Path) -> None:
+def test_the_manifest_counts_what_was_done(prepared: Path) -> None:
     manifest = json.loads((prepared / "manifest.json").read_text())
-    odd = {key: set(facts["stored"].values()) for key, facts in manifest["oddities"].items()}
-    assert odd["cmyk"] == odd["not_jpeg"] == {"pixels"}
-    assert odd["greyscale"] == odd["broken_exif"] == odd["progressive"] == {"kept"}
-    assert manifest["oddities"]["greyscale"]["count"] == 3
-    ways = {way: facts["count"] for way, facts in manifest["ways"].items()}
-    assert ways == {"kept": 93, "tiled": 0, "pixels": 3}
+    assert manifest["stored"] == {"kept": 93, "tiled": 0, "pixels": 3}
+    assert len(manifest["stored_as_pixels"]) == 3
 
 
 @pytest.mark.skipif(jpeg.unavailable_reason() is not None, reason="tiling is the C library's")
 def test_a_tiled_store_has_the_same_pixels(
     miniature: Expected, prepared: Path, tmp_path: Path
 ) -> None:
-    """Broken EXIF does not outlive tiling; pixels, order and hashes are those of the plain
-    store."""
     prepare(miniature, tmp_path / "it", **OPTIONS | {"store": "tiled"})
     manifest = json.loads((tmp_path / "it" / "manifest.json").read_text())
-    assert {way: facts["count"] for way, facts in manifest["ways"].items()} == {
-        "kept": 0,
-        "tiled": 93,
-        "pixels": 3,
-    }
-    (broken,) = manifest["oddities"]["broken_exif"]["stored"].items()
+    assert manifest["stored"] == {"kept": 0, "tiled": 93, "pixels": 3}
     plain, tiled = (imagenet(str(root)) for root in (prepared, tmp_path / "it"))
-    assert broken[1] == "tiled"
     at = next(i for i in range(72) if b"Exif" in plain.train.encoded(i))
     assert b"Exif" not in tiled.train.encoded(at)
     assert tiled.train.digest() == plain.train.digest()
@@ -124,7 +114,7 @@ def test_shards_are_filled_up_to_their_size(miniature: Expected, tmp_path: Path)
     prepare(miniature, tmp_path / "it", **OPTIONS | {"shard_bytes": 20000})
     index = np.load(tmp_path / "it" / "train" / "index.npy")
     sizes = {
-        n: (tmp_path / "it" / "train" / store.shard_name(n)).stat().st_size
+        n: (tmp_path / "it" / "train" / shards.shard_name(n)).stat().st_size
         for n in np.unique(index["shard"])
     }
     for number, size in sizes.items():
@@ -161,7 +151,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, n: float) -> Callable[[], int]:
         (os, "replace"),
         (Path, "rename"),
         (shutil, "rmtree"),
-        (store.ShardWriter, "add"),
+        (shards.ShardWriter, "add"),
         (preparation, "file_sha256"),
     ):
         monkeypatch.setattr(place, name, ending(getattr(place, name)))
@@ -265,7 +255,7 @@ def test_a_shard_that_grew_is_refused(
     """Between the last step and the check: no checksum of an image sees bytes behind the last
     one."""
     write = preparation.np.save
-    path = tmp_path / "it.part" / "store" / "train" / store.shard_name(0)
+    path = tmp_path / "it.part" / "store" / "train" / shards.shard_name(0)
 
     def saves(file, index, **options):
         write(file, index, **options)
@@ -368,3 +358,106 @@ def test_the_program_reports_a_missing_archive_in_one_sentence(call, tmp_path: P
         r"error: data/raw/miniature/ILSVRC2012_img_train\.tar is missing; put the .*\n", done.stderr
     )
     assert os.listdir(tmp_path) == []
+
+
+# ---- one image: what is stored has the pixels of the original ----
+
+MINIATURE = load_script("make_miniature")
+PIXELS = MINIATURE.photo(0, 0, 0)
+
+
+def rgb(body: bytes) -> bytes:
+    return Image.open(io.BytesIO(body)).convert("RGB").tobytes()
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        *((kind, "kept") for kind in (None, "progressive", "444", "422", "grey", "exif")),
+        ("cmyk", "pixels"),
+        ("png", "pixels"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*EXIF")
+def test_every_kind_of_file_keeps_its_pixels(kind: str | None, way: str) -> None:
+    original = MINIATURE.encoded(PIXELS, kind)
+    stored = to_stored(original, "it", None)
+    assert (stored.way, stored.shape) == (way, PIXELS.shape[:2])
+    assert (stored.body == original) is (way == "kept")
+    decoded = read_rgb(io.BytesIO(stored.body), "it", STORED_AS)
+    assert decoded.permute(1, 2, 0).numpy().tobytes() == rgb(original)
+
+
+def test_exif_rotates_nothing() -> None:
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010F] = 6, "a maker"  # turned by 90 degrees
+    file = io.BytesIO()
+    Image.fromarray(PIXELS).save(file, "JPEG", exif=exif)
+    assert to_stored(file.getvalue(), "it", None).shape == PIXELS.shape[:2]
+
+
+def test_a_transcoder_that_changes_pixels_is_refused() -> None:
+    original = MINIATURE.encoded(PIXELS, None)
+    same = original[:2] + b"\xff\xfe\0\4hi" + original[2:]  # with a comment
+    stored = to_stored(original, "it", lambda _: same)
+    assert (stored.body, stored.way) == (same, "tiled")
+    unsupported = to_stored(original, "it", lambda _: None)
+    assert (unsupported.body, unsupported.way) == (original, "kept")
+    other = MINIATURE.encoded(255 - PIXELS, None)
+    with pytest.raises(InputError, match=r"storing it would change its pixels, .*store=plain"):
+        to_stored(original, "it", lambda _: other)
+    called: list[bytes] = []
+    to_stored(MINIATURE.encoded(PIXELS, "cmyk"), "it", called.append)
+    assert not called
+
+
+def test_tiled_without_the_c_library_is_refused_and_never_silently_plain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert transcoder("plain") is None
+    monkeypatch.setattr(jpeg, "unavailable_reason", lambda: "it is not built; call make native")
+    with pytest.raises(
+        InputError,
+        match=r"data\.store=tiled needs the C extension, and it is not built; .*store=plain",
+    ):
+        transcoder("tiled")
+    monkeypatch.setattr(jpeg, "unavailable_reason", lambda: None)
+    assert transcoder("tiled") is jpeg.tile
+
+
+def bmp() -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(PIXELS).save(file, "BMP")
+    return file.getvalue()
+
+
+def deep() -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(np.full((9, 9), 9000, np.uint16)).save(file, "PNG")
+    return file.getvalue()
+
+
+def huge() -> bytes:
+    """A JPEG whose header claims 20,000 x 20,000."""
+    body = MINIATURE.encoded(PIXELS, None)
+    start = body.index(b"\xff\xc0") + 5
+    return body[:start] + struct.pack(">HH", 20000, 20000) + body[start + 4 :]
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"", "cannot identify"),
+        (b"<html>", "cannot identify"),
+        (bmp(), "cannot identify"),  # no other decoder is tried
+        (deep(), "more than 8 bits"),
+        (huge(), "exceeds|more than 89,000,000"),
+        (MINIATURE.encoded(PIXELS, None)[:-900], "truncated"),
+        (MINIATURE.encoded(PIXELS, "png")[:-900], "truncated|incomplete"),
+    ],
+)
+def test_a_broken_image_is_named(body: bytes, why: str) -> None:
+    with pytest.raises(
+        InputError, match=rf"^x\.tar: it\.JPEG cannot be read as an image \(.*({why})"
+    ):
+        to_stored(body, "x.tar: it.JPEG", None)

@@ -1,0 +1,340 @@
+"""Conversion of the official archives to a prepared folder (see `shards`), one class at a time,
+restartable."""
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import warnings
+import zlib
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import numpy as np
+from filelock import lock_descriptor
+from PIL import Image
+
+from rectifiers.data import jpeg
+from rectifiers.data.imagenet.archives import (
+    Devkit,
+    Expected,
+    Member,
+    Members,
+    read_devkit,
+    read_member,
+    train_classes,
+    val_classes,
+)
+from rectifiers.data.imagenet.shards import (
+    FORMAT,
+    INDEX,
+    MANIFEST,
+    SPLITS,
+    ShardWriter,
+    check_index_holds,
+    different_files,
+    file_sha256,
+    read_manifest,
+    shard_name,
+)
+from rectifiers.data.images import check_pixels, digest_files
+from rectifiers.runtime.console import progress_bar
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import atomic_file, write_text
+
+Transcoder = Callable[[bytes], bytes | None]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+KEPT = "kept"  # the original's bytes, metadata included
+TILED = "tiled"  # its coefficients with restart markers, sequential, without metadata
+PIXELS = "pixels"  # its RGB pixels by Pillow's convert, an uncompressed PPM, without metadata
+
+
+def prepare(expected: Expected, root: Path, *, store: str, shard_bytes: int, threads: int) -> None:
+    """Make the folder `root` from verified archives. Work in progress is in `<root>.part`, and a
+    later call continues it.
+
+    The bytes depend on the archives, `store` and `shard_bytes`, neither on the threads nor on
+    interruptions.
+
+    Raises:
+        InputError: for archives with unexpected contents; `root` is unchanged then, and the work in
+        progress is removed, because other archives make other bytes.
+    """
+    root = root.resolve()  # the target, where `root` is a link to a larger disk
+    part = root.with_name(f"{root.name}.part")
+    tile = transcoder(store)
+    archives = {name: {"md5": md5} for name, md5 in expected.md5s.items()}
+    plan = {"format": FORMAT, "store": store, "shard_bytes": shard_bytes, "archives": archives}
+    with _in_progress(part, plan), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow's, of metadata
+        if not _is_made(root, plan):
+            devkit = read_devkit(
+                expected.archives["devkit"].path, expected.classes, expected.val_images
+            )
+            for split, list_classes in (("train", train_classes), ("val", val_classes)):
+                with open(expected.archives[split].path, "rb") as archive:
+                    classes = list_classes(expected, archive, devkit)
+                    _store(part, split, archive, classes, shard_bytes, tile, threads)
+            _finish(part, plan, expected, devkit)
+            if root.exists():
+                root.rename(part / "replaced")
+            (part / "store").rename(root)
+        shutil.rmtree(part)
+
+
+def _is_made(root: Path, plan: dict[str, Any]) -> bool:
+    try:
+        manifest = read_manifest(root)
+        return {key: manifest.get(key) for key in plan} == plan and not different_files(root)
+    except InputError:
+        return False
+
+
+@contextmanager
+def _in_progress(part: Path, plan: dict[str, Any]) -> Iterator[None]:
+    """Lock `part`, and keep the work of the same plan in it and no other; where the body refuses,
+    remove all."""
+    part.mkdir(parents=True, exist_ok=True)
+    lock = os.open(part, os.O_RDONLY)
+    try:
+        try:
+            is_ours = lock_descriptor(lock, blocking=False)
+        except OSError as error:
+            raise InputError(
+                f"{part} cannot be locked ({error}); prepare on a file system with locks"
+            ) from error
+        if not is_ours:
+            raise InputError(f"{part} is in use by another preparation; wait for it, or end it")
+        _keep_work_of(plan, part)
+        try:
+            yield
+        except InputError:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
+    finally:
+        os.close(lock)
+
+
+def _keep_work_of(plan: dict[str, Any], part: Path) -> None:
+    try:
+        known = json.loads((part / "plan.json").read_bytes())
+    except (OSError, ValueError):
+        known = None
+    if known != plan:  # first, so that a killed removal is completed by the next call
+        (part / "plan.json").unlink(missing_ok=True)
+    for path in part.iterdir():
+        if known != plan or path.name == "replaced":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in part.rglob("*.part"):  # left incomplete by a killed process
+        path.unlink()
+    for split in SPLITS:
+        (part / "store" / split).mkdir(parents=True, exist_ok=True)
+        (part / "steps" / split).mkdir(parents=True, exist_ok=True)
+    write_text(part / "plan.json", json.dumps(plan))
+
+
+# ---- the stored form of an image: the same pixels, in a form that libjpeg reads ----
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The bytes to store, the image's height and width, and what was done: KEPT, TILED or
+    PIXELS."""
+
+    body: bytes
+    shape: tuple[int, int]
+    way: str
+
+
+def transcoder(store: str) -> Transcoder | None:
+    """Return the function that makes restart-tiled JPEGs for store="tiled", and None for "plain".
+
+    Raises:
+        InputError: where the C library is missing; the stored bytes must not depend on that
+        silently.
+    """
+    if store == "plain":
+        return None
+    reason = jpeg.unavailable_reason()
+    if reason is not None:
+        raise InputError(
+            f"data.store={store} needs the C extension, and {reason}; or give data.store=plain"
+        )
+    return jpeg.tile
+
+
+def to_stored(original: bytes, name: str, tile: Transcoder | None) -> Stored:
+    """Convert one image to its stored form. Every image is decoded, and once more where its bytes
+    change.
+
+    Raises:
+        InputError: for a file that is not a complete JPEG or PNG of at most 8 bits per channel, or
+        whose pixels would change.
+    """
+    try:
+        image = Image.open(io.BytesIO(original), formats=("JPEG", "PNG"))
+        check_pixels(image)
+        pixels = image.convert("RGB")
+    except Exception as error:  # a hostile file can raise anything
+        raise InputError(
+            f"{name} cannot be read as an image ({error}); fetch the archive again"
+        ) from error
+    body, way = original, KEPT
+    if image.mode == "CMYK" or image.format == "PNG":  # libjpeg gives no RGB for four inks
+        file = io.BytesIO()
+        pixels.save(file, "PPM")  # builds of zlib compress PNG differently, and bytes are pinned
+        body, way = file.getvalue(), PIXELS
+    elif tile is not None and (tiled := tile(original)) is not None:
+        body, way = tiled, TILED
+    if way != KEPT:
+        with Image.open(io.BytesIO(body), formats=("JPEG", "PPM")) as after:
+            if after.convert("RGB").tobytes() != pixels.tobytes():
+                raise InputError(
+                    f"storing {name} would change its pixels, which is a bug; give data.store=plain"
+                )
+    return Stored(body, (image.height, image.width), way)
+
+
+def _store(
+    part: Path,
+    split: str,
+    archive: BinaryIO,
+    classes: Mapping[str, Members],
+    shard_bytes: int,
+    tile: Transcoder | None,
+    threads: int,
+) -> None:
+    """Store the images of one split. A class is one step, which is left out where an earlier call
+    has completed it."""
+    file, end = Path(archive.name).name, (0, 0)
+
+    def convert(member_and_original: tuple[Member, bytes]) -> tuple[Member, str, Stored]:
+        member, original = member_and_original
+        digest = hashlib.blake2b(original, digest_size=16).hexdigest()
+        return member, digest, to_stored(original, f"{file}: {member.name}", tile)
+
+    size = os.fstat(archive.fileno()).st_size
+    with progress_bar(f"storing {split}", size, "bytes") as advance:
+        for label, (wnid, members) in enumerate(classes.items()):
+            step, images = part / "steps" / split / f"{label:05d}.json", []
+            if not step.is_file():
+                originals = ((member, read_member(archive, file, member)) for member in members())
+                with ShardWriter(part / "store" / split, end, shard_bytes) as shards:
+                    for member, digest, stored in map_in_order(convert, originals, threads):
+                        fields = {
+                            "length": len(stored.body),
+                            "height": stored.shape[0],
+                            "width": stored.shape[1],
+                        }
+                        check_index_holds(f"{file}: {member.name}", **fields)
+                        shard, offset = shards.add(stored.body)
+                        crc = zlib.crc32(stored.body)
+                        fields |= {"offset": offset, "crc32": crc, "shard": shard, "label": label}
+                        image = {"name": f"{split}/{wnid}/{member.name}", "way": stored.way}
+                        row = [fields[name] for name in INDEX.names or ()]
+                        images.append({**image, "row": row, "digest": digest, "read": member.bytes})
+                write_text(step, json.dumps(images))  # last: with it the class is stored
+            images = json.loads(step.read_bytes())
+            offset, length, _, shard, *_ = images[-1]["row"]
+            end = (shard, offset + length)
+            advance(sum(image["read"] for image in images))
+
+
+def map_in_order(
+    work: Callable[[Item], Result], items: Iterable[Item], threads: int
+) -> Iterator[Result]:
+    """Yield `work(item)` for every item, in the order of the items; at most 2 per thread are in
+    memory.
+
+    Threads instead of processes: decoders release the GIL, and no process outlives a kill.
+    """
+    waiting: deque[Future[Result]] = deque()
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) >= 2 * threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+# ---- the indexes and the manifest ----
+
+
+def _images(part: Path, split: str) -> Iterator[dict[str, Any]]:
+    for path in sorted((part / "steps" / split).iterdir()):
+        yield from json.loads(path.read_bytes())
+
+
+def _finish(part: Path, plan: dict[str, Any], expected: Expected, devkit: Devkit) -> None:
+    """Write the indexes, and the manifest with the hash of every file; never hold all images' names
+    in memory."""
+    ways, splits, files, store = Counter[str](), {}, {}, part / "store"
+    as_pixels: list[str] = []
+    for split in SPLITS:
+        index = np.fromiter((tuple(image["row"]) for image in _images(part, split)), dtype=INDEX)
+        if split == "train" and len(index) != expected.train_images:
+            raise InputError(
+                f"{expected.archives['train'].path} holds {len(index):,} images and must hold "
+                f"{expected.train_images:,}; fetch it again"
+            )
+        with atomic_file(store / split / "index.npy") as file:
+            np.save(file, index, allow_pickle=False)
+        hashes = {"index.npy": file_sha256(store / split / "index.npy")}
+        hashes |= _check_shards(store / split, index)
+        for name, sha256 in hashes.items():
+            size = (store / split / name).stat().st_size
+            files[f"{split}/{name}"] = {"bytes": size, "sha256": sha256}
+        digest = digest_files(
+            (image["name"], image["row"][4], bytes.fromhex(image["digest"]))
+            for image in _images(part, split)
+        )
+        splits[split] = {"images": len(index), "digest": digest}
+        for image in _images(part, split):
+            ways[image["way"]] += 1
+            if image["way"] == PIXELS:
+                as_pixels.append(image["name"])
+    names = zip(devkit.wnids, devkit.words, strict=True)
+    manifest = {
+        **plan,
+        "classes": [{"wnid": wnid, "words": words} for wnid, words in names],
+        "splits": splits,
+        "files": files,
+        "stored": {way: ways[way] for way in (KEPT, TILED, PIXELS)},
+        "stored_as_pixels": as_pixels,
+    }
+    write_text(store / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+
+
+def _check_shards(folder: Path, index: np.ndarray) -> dict[str, str]:
+    """Check the stored bytes, which may have changed between two calls, and return the SHA-256 of
+    the shards."""
+    hashes: dict[str, str] = {}
+    size = int(index["length"].sum(dtype=np.uint64))
+    with progress_bar(f"checking {folder.name}", size, "bytes") as advance:
+        for number in range(int(index["shard"][-1]) + 1):
+            path, content, is_sound = folder / shard_name(number), hashlib.sha256(), True
+            with open(path, "rb") as file:
+                for row in index[index["shard"] == number]:
+                    body = file.read(int(row["length"]))
+                    content.update(body)
+                    is_sound &= zlib.crc32(body) == row["crc32"]
+                    advance(len(body))
+                is_sound &= not file.read(1)
+            if not is_sound:
+                raise InputError(
+                    f"{path} is not what was written there; remove {folder.parents[1]} and prepare "
+                    "again"
+                )
+            hashes[path.name] = content.hexdigest()
+    return hashes
