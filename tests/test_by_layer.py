@@ -12,7 +12,7 @@ from rectifiers.data.sources import digits
 from rectifiers.prelu import PReLU
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.errors import InputError
-from rectifiers.training import build, checks
+from rectifiers.training import build, functions
 
 MIXED = "activation.layers={fc_1: prelu, fc_*: {leaky_relu: {slope: 0.5}}, fc_3: tanh}"
 
@@ -86,9 +86,11 @@ SAME = ("model=mlp", "model.hidden=20", "model.depth=4")
 
 def test_a_record_says_which_layer_has_which() -> None:
     mixed = config("activation.layers={fc_1: prelu}")
-    said = checks.describe_activation(mixed)
+    said = functions.describe_activation(mixed)
     assert said == "by_layer(default: relu, layers: {fc_1: prelu})"
-    assert checks.name_activation({"activation": "by_layer"}, mixed, said) == {"activation": said}
+    assert functions.name_activation({"activation": "by_layer"}, mixed, said) == {
+        "activation": said
+    }
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,7 @@ def test_a_record_says_which_layer_has_which() -> None:
 )
 def test_a_choice_that_cannot_be_made_is_one_sentence(given: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        checks.check_functions(config(given))
+        functions.check_functions(config(given))
 
 
 def test_layers_agree_in_channels_per_unit_and_have_names() -> None:

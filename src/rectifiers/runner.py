@@ -110,8 +110,7 @@ def share_cores(configs: Sequence[RunConfig], processes: int | None) -> tuple[in
 
 def _plan(runs: Sequence[Overrides]) -> Progress:
     """Return the runs to train in their order, and the reasons of those that cannot be."""
-    from rectifiers.training.build import open_source
-    from rectifiers.training.size import training_cost
+    from rectifiers.training.build import open_source, training_cost
 
     sources: dict[str, Any] = {}
     jobs: dict[object, Job] = {}

@@ -17,9 +17,9 @@ import torch
 
 from conftest import ROOT, TINY, numbers, same_bits
 from processes import alone, finish, launched, ranks, record, start, together, wait_for, weights
-from rectifiers.evaluation.scores import load, scores_path
+from rectifiers.evaluation.evaluate import load_scores
 from rectifiers.runs import record as records
-from rectifiers.runs.folder import run_lock
+from rectifiers.runs.folder import run_lock, scores_path
 from rectifiers.training.checkpoints import AtomicCheckpointIO
 
 pytestmark = pytest.mark.process
@@ -76,7 +76,7 @@ def test_counts_are_exact_on_one_to_three_ranks(one: Path, tmp_path: Path) -> No
         protocols = records.load(path).protocols
         assert protocols["center"].num_images == 449
         counts = [(p.top1_correct, p.top5_correct, p.correct_mask) for p in protocols.values()]
-        found.append((counts, load(scores_path(path.parent, "center")).scores))
+        found.append((counts, load_scores(scores_path(path.parent, "center")).scores))
     for counts, scores in found[1:]:
         assert counts == found[0][0]
         assert abs(scores - found[0][1]).max() < 1e-6  # matrix products of other batch sizes
@@ -110,7 +110,7 @@ def test_three_ranks_test_a_run_of_any_batch(
             assert [done.returncode for done in printed] == [0] * processes, printed
             assert [bool(done.stdout) for done in printed] == [True] + [False] * (processes - 1)
         of_weights, of_run = (
-            load(scores_path(tmp_path / "net.pt.tested", "ten_view")),
+            load_scores(scores_path(tmp_path / "net.pt.tested", "ten_view")),
             records.load(folder / "record.json"),
         )
         found.append(

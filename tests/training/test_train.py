@@ -20,8 +20,8 @@ from conftest import TINY, compose_config, numbers, same_bits
 from made_up import altered
 from photos import write_folder
 from rectifiers.data.datamodule import TrainDataset
-from rectifiers.evaluation.counters import Errors
-from rectifiers.evaluation.result import Result
+from rectifiers.evaluation.evaluate import Result
+from rectifiers.evaluation.metrics import Errors
 from rectifiers.runs import record as records
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runtime.errors import InputError

@@ -13,7 +13,7 @@ from rectifiers.analysis import plots
 from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.analysis.tables import table
 from rectifiers.data.preprocess import Preprocess, load_preprocess
-from rectifiers.evaluation.responses import ResponseMeter, Responses
+from rectifiers.evaluation.metrics import ResponseMeter, Responses
 from rectifiers.models.network import ImageNetwork
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder
