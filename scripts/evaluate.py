@@ -26,8 +26,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rectifiers.cli.composition import all_keys, composed
-from rectifiers.cli.finished import of_run, override
+from rectifiers.cli.composition import all_keys, composed, override
+from rectifiers.cli.finished import of_run
 from rectifiers.cli.hints import check_arguments
 from rectifiers.cli.train import AnyOutcome
 from rectifiers.results.console import errors_table, print_record

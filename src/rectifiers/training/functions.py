@@ -70,7 +70,7 @@ def import_function(key: str, target: Target) -> Callable[..., Any]:
     except (TypeError, ValueError) as error:  # torch's functions that are written in C have none
         if key == "activation" and callable(function):
             return _of_tensors(function, target)
-        raise InputError(f"{name} is not a function; give the dotted name of one") from error
+        raise InputError(f"{name} is not a function; give the dotted name of a function") from error
     if target.target in (PLATEAU, MULTISTEP):  # whose settings the configuration declares
         return function
     check_call(function, target.options, f"{key}.")
@@ -98,7 +98,9 @@ def _similar_name(name: str) -> str:
     except Exception:
         names = {}
     near = difflib.get_close_matches(last.lower(), names, n=1)
-    return f"did you mean {parent}.{names[near[0]]}?" if near else "give a function's dotted name"
+    return (
+        f"did you mean {parent}.{names[near[0]]}?" if near else "give the dotted name of a function"
+    )
 
 
 def _activation_factory(function: Callable[..., Any], target: Target) -> Callable[[int], nn.Module]:

@@ -50,6 +50,8 @@ UNHELPFUL = (
     ".*does not have many workers.*",
     ".*is smaller than the logging interval.*",
     ".*LeafSpec.*",
+    ".*`broadcast_buffers` is deprecated.*",
+    ".*sync_dist=True.*",  # what is logged is summed over the ranks already
     ".*`srun` command is available.*",
 )
 
