@@ -124,15 +124,6 @@ def test_a_function_needs_no_file(
     assert (activation.target, activation.options) == (target, settings)
 
 
-def test_an_initialiser_needs_no_file() -> None:
-    init = composed(["init=rectifiers.initializers.he", "init.bias=0.1"]).init
-    assert (init.target, init.bias) == ("rectifiers.initializers.he", 0.1)
-
-
-def test_smoke_has_no_settings_of_the_default_data() -> None:
-    assert composed(["debug=smoke"]).data.options.keys() == {"root", "download"}
-
-
 @pytest.mark.parametrize("plus", ["", "+"])
 def test_a_callback_and_its_settings_need_no_file(plus: str) -> None:
     target = "pytorch_lightning.callbacks.EarlyStopping"
@@ -193,13 +184,7 @@ def test_what_all_processes_refuse_is_said_once(
 
 @pytest.mark.process
 def test_an_unusable_protocol_is_refused_without_data(call, tmp_path: Path) -> None:
-    asked = (
-        "model=mlp",
-        "evaluation=dense",
-        "data=folder",
-        f"data.root={tmp_path}",
-        "logger=none",
-    )
+    asked = ("model=mlp", "evaluation=dense", "data=folder", f"data.root={tmp_path}", "logger=none")
     done = call("train.py", *places(tmp_path), *asked)
     assert sentence_of(done.stderr).startswith("evaluation=dense is not usable: ")
 

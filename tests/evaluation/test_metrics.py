@@ -61,14 +61,6 @@ def test_five_classes_have_no_top5_error() -> None:
     assert errors.as_dict()["top5_error_pct"] is None
 
 
-def test_reset_starts_a_new_count() -> None:
-    counter = ErrorCounter(10)
-    counter.update(torch.eye(10), torch.arange(10))
-    counter.reset()
-    counter.update(torch.eye(10)[:3], torch.arange(3))
-    assert counter.errors() == Errors(3, 3, 3)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_scores_of_any_precision_are_counted(dtype: torch.dtype) -> None:
     counter = ErrorCounter(10)
@@ -122,10 +114,6 @@ def test_forward_passes_outside_the_context_are_not_measured() -> None:
     activation(torch.full((2, 3), 100.0))
     assert meter.by_layer()["fc1"].mean == 1.0
     assert not activation._forward_hooks
-
-
-def test_the_meter_has_no_parameters_of_its_own() -> None:
-    assert not list(ResponseMeter({"fc1": (nn.PReLU(3), 3)}).parameters())
 
 
 def test_a_network_without_activations_has_no_responses() -> None:

@@ -82,9 +82,7 @@ def test_counts_are_exact_on_one_to_three_ranks(one: Path, tmp_path: Path) -> No
         assert abs(scores - found[0][1]).max() < 1e-6  # matrix products of other batch sizes
 
 
-def test_three_ranks_test_a_run_of_any_batch(
-    tmp_path: Path,
-) -> None:
+def test_three_ranks_test_a_run_of_any_batch(tmp_path: Path) -> None:
     """A run, and the plain weights of it, by scripts/evaluate.py; the counts are those of one
     process."""
     options = (*TINY, "trainer.max_epochs=1", "data.batch_size=128", "evaluation=center")
@@ -473,8 +471,7 @@ def test_processes_make_one_record_of_an_ensemble(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("moment", "workers"),
-    [("init_report.yaml", 0), ("previous.ckpt", 2), ("metrics.csv", 2)],
+    ("moment", "workers"), [("init_report.yaml", 0), ("previous.ckpt", 2), ("metrics.csv", 2)]
 )
 def test_two_ranks_killed_anywhere_resume_with_equal_bits(
     tmp_path: Path, moment: str, workers: int

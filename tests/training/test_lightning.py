@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from pytorch_lightning import Trainer
 from pytorch_lightning.callbacks import Callback
 
 from conftest import compose_config
@@ -23,13 +22,6 @@ from rectifiers.training import lightning
 from rectifiers.training.checkpoints import ProgressLines
 from rectifiers.training.lightning import LOGGERS, check_hardware, fit, isolated, quiet
 from rectifiers.training.train import train
-
-
-def test_lightning_has_the_private_name_that_is_replaced() -> None:
-    trainer = Trainer(
-        logger=False, enable_checkpointing=False, enable_progress_bar=False, accelerator="cpu"
-    )
-    assert callable(trainer._signal_connector.register_signal_handlers)
 
 
 @pytest.mark.skipif(

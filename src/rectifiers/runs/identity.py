@@ -65,15 +65,21 @@ ONLOOKERS = (
 # they have another one.
 LATER = {"data.pad_px": 0, "data.protocol": "paper", "fast": False, "scheduler.warmup_epochs": 0}
 
-# A function that moved to another module is hashed by its first address.
+DIAGNOSTICS, INTERVENTIONS = "rectifiers.training.diagnostics", "rectifiers.training.interventions"
+# A function that moved, or became a class, is hashed by its first address.
 MOVED = {
     "rectifiers.by_layer.by_layer": "rectifiers.nn.by_layer.by_layer",
     "rectifiers.data.imagenet.source.imagenet": "rectifiers.data.imagenet.imagenet",
     "rectifiers.models.resnet.resnet": "rectifiers.nn.networks.residual.resnet",
     "rectifiers.models.shortcuts.mlp_shortcuts": "rectifiers.nn.networks.shortcuts.mlp_shortcuts",
     "rectifiers.models.timm.timm_model": "rectifiers.nn.networks.timm.timm_model",
-    "rectifiers.training.diagnostics.fisher": "rectifiers.training.looking.fisher",
-    "rectifiers.training.diagnostics.ranks": "rectifiers.training.looking.ranks",
+    f"{DIAGNOSTICS}.EquivarianceMeasure": f"{DIAGNOSTICS}.equivariance",
+    f"{DIAGNOSTICS}.FisherMeasure": "rectifiers.training.looking.fisher",
+    f"{DIAGNOSTICS}.RankMeasure": "rectifiers.training.looking.ranks",
+    f"{DIAGNOSTICS}.ZigzagMeasure": f"{DIAGNOSTICS}.zigzag",
+    f"{INTERVENTIONS}.Greedy": f"{INTERVENTIONS}.greedy",
+    f"{INTERVENTIONS}.RedrawLayers": f"{INTERVENTIONS}.redraw_layers",
+    f"{INTERVENTIONS}.ReviveDead": f"{INTERVENTIONS}.revive_dead",
 }
 
 # Where the first layout had a key: its place today. An optimiser and a scheduler by these targets

@@ -112,11 +112,6 @@ class Weights(Callback):
         }
 
 
-def fisher(images: Count) -> Callback:
-    """Measure the Fisher information after every epoch; see `FisherMeasure`. `callbacks=fisher`."""
-    return FisherMeasure(images)
-
-
 def first_images(trainer: Any, part: str, images: int) -> Batch:
     """Return the centre views of the first `images` images of a split."""
     data = trainer.datamodule
@@ -124,12 +119,12 @@ def first_images(trainer: Any, part: str, images: int) -> Batch:
     return views.__getitems__(range(min(images, len(views))))
 
 
+@dataclass(eq=False)
 class FisherMeasure(EpochMeasure):
     """Measures the network's Fisher information: `fisher/<measure>`, with the measures of
     `theory.fisher`, over the first `images` training images, in double precision, of a copy."""
 
-    def __init__(self, images: int) -> None:
-        self.images = images
+    images: Count
 
     def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
         check_two_layers(module.network)
@@ -142,12 +137,6 @@ class FisherMeasure(EpochMeasure):
         return {f"fisher/{key}": float(value) for key, value in measures.items()}
 
 
-def equivariance(images: Count, factor: Annotated[float, Range(gt=0)], shift_px: Count) -> Callback:
-    """Measure how many answers change with an image's intensity and place; see
-    `EquivarianceMeasure`. `callbacks=equivariance`."""
-    return EquivarianceMeasure(images, factor, shift_px)
-
-
 @dataclass(eq=False)
 class EquivarianceMeasure(EpochMeasure):
     """Measures the share of answers that change with the intensity and the place of an image.
@@ -157,9 +146,9 @@ class EquivarianceMeasure(EpochMeasure):
     biases and noise keep every class (Nair and Hinton 2010). `equivariance/translation`: where it
     is moved `shift_px` to the right, with zeros behind it."""
 
-    images: int
-    factor: float
-    shift_px: int
+    images: Count
+    factor: Annotated[float, Range(gt=0)]
+    shift_px: Count
 
     def measure(self, module: Classifier) -> dict[str, float]:
         batch = first_images(module.trainer, "val", self.images)
@@ -175,12 +164,6 @@ class EquivarianceMeasure(EpochMeasure):
             "equivariance/intensity": float((dim != plain).double().mean()),
             "equivariance/translation": float((shifted != plain).double().mean()),
         }
-
-
-def ranks() -> Callback:
-    """Measure the ranks of all layers' weights after every epoch; see `RankMeasure`.
-    `callbacks=ranks`."""
-    return RankMeasure()
 
 
 class RankMeasure(EpochMeasure):
@@ -204,12 +187,6 @@ def weights_by_layer(module: Classifier) -> dict[str, Tensor]:
     return {site.name: site.module.weight for site in of_rows(module.network).sites()}
 
 
-def zigzag() -> Callback:
-    """Measure how far the weights go astray on their way through an epoch; see `ZigzagMeasure`.
-    `callbacks=zigzag`."""
-    return ZigzagMeasure()
-
-
 @dataclass(eq=False)
 class ZigzagMeasure(EpochMeasure):
     """Measures of each layer's weights [units, inputs] whether their gradients share a sign, and
@@ -221,11 +198,11 @@ class ZigzagMeasure(EpochMeasure):
     distance between the weights before and after the epoch, over the length of the way that its
     steps went. 1: a straight line."""
 
-    signs: dict[str, Tensor] = field(default_factory=dict)
-    length: dict[str, Tensor] = field(default_factory=dict)
-    first: dict[str, Tensor] = field(default_factory=dict)
-    last: dict[str, Tensor] = field(default_factory=dict)
-    steps: int = 0
+    signs: dict[str, Tensor] = field(init=False, default_factory=dict)
+    length: dict[str, Tensor] = field(init=False, default_factory=dict)
+    first: dict[str, Tensor] = field(init=False, default_factory=dict)
+    last: dict[str, Tensor] = field(init=False, default_factory=dict)
+    steps: int = field(init=False, default=0)
 
     def state_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("signs", "length", "first", "last", "steps")}
@@ -235,7 +212,7 @@ class ZigzagMeasure(EpochMeasure):
             setattr(self, name, kept)
 
     def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
-        of_rows(module.network)
+        of_rows(module.network)  # which refuses any other
 
     @torch.no_grad()
     def on_before_optimizer_step(  # type: ignore[override]

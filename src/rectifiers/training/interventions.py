@@ -1,8 +1,8 @@
 """Interventions: callbacks that change a network while it trains, by a rule; `callbacks=<option>`.
 
-Each is a function of the settings that returns a Lightning callback, and a file in
-`conf/callbacks/`. Its decisions depend on the weights, the seed and the epoch alone, and its state
-lies in the checkpoint, so that a killed run continues as it would have."""
+Each is a Lightning callback, and a file in `conf/callbacks/`. Its decisions depend on the weights,
+the seed and the epoch alone, and its state lies in the checkpoint, so that a killed run continues
+as it would have."""
 
 import math
 from dataclasses import dataclass, field
@@ -26,26 +26,11 @@ from rectifiers.sites import layers_of
 from rectifiers.training.module import Classifier
 
 
-def revive_dead(after_epoch: Count, freeze_rest: bool = False) -> Callback:
-    """Redraw the units that are positive on no training image, once; see `ReviveDead`."""
-    return ReviveDead(after_epoch, freeze_rest)
-
-
-def redraw_layers(after_epoch: Count, factor: Annotated[float, Range(gt=1)] = 2.0) -> Callback:
-    """Redraw the layers whose weights scale the signal wrongly, once; see `RedrawLayers`."""
-    return RedrawLayers(after_epoch, factor)
-
-
-def greedy(epochs_a_layer: Count) -> Callback:
-    """Train one hidden layer after the other; see `Greedy`."""
-    return Greedy(epochs_a_layer)
-
-
 @dataclass(eq=False)
 class _Once(Callback):
     """Intervenes once, before the epoch that follows the `after_epoch`-th."""
 
-    after_epoch: int
+    after_epoch: Count
 
     def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
         if trainer.max_epochs is not None and self.after_epoch >= trainer.max_epochs:
@@ -91,10 +76,10 @@ class ReviveDead(_Once):
     freeze_rest: from then on only those weights are trained, and every other parameter keeps its
     value; the statistics of batch normalisation are still updated."""
 
-    freeze_rest: bool
+    freeze_rest: bool = False
     # which numbers of each parameter are trained; empty: all
-    trained: dict[str, Tensor] = field(default_factory=dict)
-    kept: dict[str, Tensor] = field(default_factory=dict)
+    trained: dict[str, Tensor] = field(init=False, default_factory=dict)
+    kept: dict[str, Tensor] = field(init=False, default_factory=dict)
 
     def state_dict(self) -> dict[str, Any]:
         return {"trained": self.trained, "kept": self.kept}
@@ -142,7 +127,7 @@ class RedrawLayers(_Once):
     That is where sqrt(n Var[w]) is above `factor` times its gain or below the gain divided by it
     (Eq. 10). Its biases become 0. Layers that satisfy the condition are left as they are."""
 
-    factor: float
+    factor: Annotated[float, Range(gt=1)] = 2.0
 
     def intervene(self, trainer: pl.Trainer, module: Classifier) -> None:
         sites = of_rows(module.network).sites()
@@ -179,8 +164,8 @@ class Greedy(Callback):
     layers but the first must have as many inputs as outputs, as in `model=mlp`. The last hidden
     layer is trained to the end."""
 
-    epochs_a_layer: int
-    _bypasses: list[RemovableHandle] = field(default_factory=list)
+    epochs_a_layer: Count
+    _bypasses: list[RemovableHandle] = field(init=False, default_factory=list)
 
     def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
         if trainer.world_size > 1:
