@@ -134,12 +134,18 @@ def test_float32_is_float32_unless_a_run_is_fast() -> None:
         assert tf32() == before
 
 
-@pytest.mark.parametrize("key", ["fast", "trainer.benchmark"])
-def test_what_is_for_gpus_is_refused_elsewhere(key: str, tiny) -> None:
-    with pytest.raises(
-        InputError, match=rf"^{key}=true is for GPUs, .*; choose trainer=gpu or leave"
-    ):
-        train(tiny(f"{key}=true"), {})
+@pytest.mark.parametrize(
+    "override", ["fast=true", "trainer.benchmark=true", "trainer.precision=16-mixed"]
+)
+def test_what_is_for_gpus_is_refused_elsewhere(override: str, tiny) -> None:
+    with pytest.raises(InputError, match=f"^{override} is for GPUs, .*; choose trainer=gpu"):
+        train(tiny(override), {})
+
+
+def test_a_missing_gpu_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InputError, match=r"^trainer\.accelerator=gpu needs a GPU"):
+        check_hardware(compose_config("trainer=gpu"), SINGLE_PROCESS)
 
 
 def test_a_gpu_without_bfloat16_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

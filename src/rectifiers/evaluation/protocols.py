@@ -2,8 +2,13 @@
 that costs.
 
 A protocol is made by a function `(crop_px, **settings) -> TestProtocol` that a file in
-`conf/evaluation/` names. Scores are averaged after the softmax: over the views or windows of a
-scale first, and over scales then."""
+`conf/evaluation/` names. Its `scales_px` are the shorter sides that an image is resized to, each
+with its weight in the mean over scales; `views` are what the network gets of one image at a scale,
+uint8 [V, C, H, W]; `score` is the mean softmax of views [N, V, C, H, W], float32 [N, classes];
+`multiply_adds` is what one image of a size (px) costs over all scales.
+
+Scores are averaged after the softmax: over the views or windows of a scale first, and over scales
+then."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -35,28 +40,6 @@ class ImageClassifier(Protocol):
 
     def __call__(self, images: Tensor) -> Tensor:
         """Map uint8 [N, C, crop, crop] to scores [N, classes]."""
-        ...
-
-
-class TestProtocol(Protocol):
-    """Views of an image at each of `scales_px`, and their mean score."""
-
-    @property
-    def scales_px(self) -> Mapping[int, float]:
-        """The shorter sides that an image is resized to, each with its weight in the mean over
-        scales."""
-        ...
-
-    def views(self, image: Tensor, px: int) -> Tensor:
-        """Return what the network gets of one image at the scale `px`, uint8 [V, C, H, W]."""
-        ...
-
-    def score(self, classifier: ImageClassifier, views: Tensor) -> Tensor:
-        """Return the mean softmax of views [N, V, C, H, W], float32 [N, classes]."""
-        ...
-
-    def multiply_adds(self, network: ImageNetwork, height: int, width: int) -> int:
-        """Return the multiply-adds that one image of this size (px) costs over all scales."""
         ...
 
 
@@ -160,6 +143,9 @@ def dense(crop_px: int, *, scales_px: list, mirror: bool = True) -> Dense:
     """All windows of the last map at each scale, with mirror images (section 3, "Testing")."""
     _check_scales(scales_px, crop_px)
     return Dense(crop_px, dict.fromkeys(scales_px, 1 / len(scales_px)), mirror)
+
+
+TestProtocol = Crops | Dense
 
 
 class MapViews(Dense):

@@ -145,14 +145,6 @@ class ProgressLines(Callback):
             **LINE,
         )
 
-    def on_validation_batch_end(
-        self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int, *_: Any
-    ) -> None:
-        if self.timer.is_due():
-            steps = sum(int(count) for count in trainer.num_val_batches)
-            where = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
-            stderr.print(f"{where}: validation, batch {batch_idx + 1:,} of {steps:,}", **LINE)
-
     def epoch_ended(self, max_epochs: int, row: Mapping[str, Any]) -> None:
         """Print the line of an epoch's row."""
         stderr.print(
