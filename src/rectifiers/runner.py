@@ -118,8 +118,8 @@ def _plan(runs: Sequence[Overrides]) -> Progress:
     for overrides in runs:
         try:
             config, choices = compose_job(overrides)
-            found = find(config)
-            if found is not None and found.is_complete:
+            existing = find(config)
+            if existing is not None and existing.is_complete:
                 progress.complete += 1
                 continue
             data = canonical_json(config.data.as_dict())

@@ -125,17 +125,17 @@ def run_job(
     Raises:
         InputError: where the configuration cannot be run.
     """
-    here = world()
+    place = world()
     with deferring_signals():
         resolved = resolve(config)
-        if here.size == 1:  # among several, one rank alone may lack it: they agree later
+        if place.size == 1:  # among several, one rank alone may lack it: they agree later
             check_folder(resolved)
-        restart_with_ranks(resolved, here)
+        restart_with_ranks(resolved, place)
         if resolved.members is None:
-            outcome: AnyOutcome = _run(resolved, choices, overrides, here)
+            outcome: AnyOutcome = _run(resolved, choices, overrides, place)
         else:
             outcome = _run_ensemble(resolved, resolved.members, choices["experiment"], overrides)
-        if here.rank == 0:
+        if place.rank == 0:
             _print(outcome)
     if is_single and outcome.record.status == "diverged":
         sys.exit(1)
@@ -155,7 +155,7 @@ def check_folder(config: RunConfig) -> None:
         raise InputError(f"data.root={root} is not a folder; {remedy}, or give another")
 
 
-def restart_with_ranks(config: RunConfig, here: World) -> None:
+def restart_with_ranks(config: RunConfig, place: World) -> None:
     """Start this command again under torchrun where it asks for several processes and is alone.
 
     The process is replaced before torch is imported and before anything is locked or written.
@@ -164,7 +164,7 @@ def restart_with_ranks(config: RunConfig, here: World) -> None:
         InputError: in a process of a launcher of Hydra, which would start the whole sweep again.
     """
     devices, is_launched = config.trainer.devices, "TORCHELASTIC_RUN_ID" in os.environ
-    if here.size > 1 or is_launched or config.trainer.num_nodes not in (1, "auto"):
+    if place.size > 1 or is_launched or config.trainer.num_nodes not in (1, "auto"):
         return
     if devices == "auto":
         devices = _gpus() if config.trainer.accelerator == "gpu" else 1
@@ -197,13 +197,13 @@ def _val_error(record: Record) -> float:
 
 
 def _run(
-    config: RunConfig, choices: Choices, overrides: Sequence[str], here: World
+    config: RunConfig, choices: Choices, overrides: Sequence[str], place: World
 ) -> Outcome[TrainingRecord]:
     """Return what there is of a run, or train it."""
     # Several processes ask rank 0 whether the run is there, so that none goes on alone.
-    found = find(config) if here.size == 1 else None
-    if found is not None and found.is_complete:
-        outcome = Outcome(found.record, found.path, fresh=False)
+    existing = find(config) if place.size == 1 else None
+    if existing is not None and existing.is_complete:
+        outcome = Outcome(existing.record, existing.path, fresh=False)
     else:
         # Before torch starts its threads: they wait asleep and not spinning. Beside one other busy
         # process a run on two cores took 2.5 times as long with the default (47 s against 19 s;
@@ -213,13 +213,13 @@ def _run(
         from rectifiers.training.train import train
 
         try:
-            check_share(config.data.batch_size, here.size)
+            check_share(config.data.batch_size, place.size)
         except InputError as error:
             error.on_all_ranks = True
             raise
         outcome = train(config, choices, overrides)
     is_of_agent = "WANDB_SWEEP_ID" in os.environ and config.logger.wandb is not None
-    if not outcome.fresh and here.rank == 0 and is_of_agent:
+    if not outcome.fresh and place.rank == 0 and is_of_agent:
         from rectifiers.training.loggers import publish
 
         # a W&B sweep's agent waits for the numbers of a run that was there already, all the same

@@ -51,7 +51,7 @@ class Run:
 
     config: RunConfig
     folder: Path
-    here: World
+    place: World
     source: Source
     data: ImageData
     preprocess: Preprocess
@@ -63,7 +63,7 @@ class Run:
 
 
 def build(
-    config: RunConfig, source: Source, folder: Path, here: World, *, is_trained: bool = False
+    config: RunConfig, source: Source, folder: Path, place: World, *, is_trained: bool = False
 ) -> Run:
     """Return the run of `folder` as it is before its training, on every rank.
 
@@ -73,7 +73,7 @@ def build(
         InputError: where its parts do not fit together: a map without a position, more processes
             than images ...
     """
-    data = run_on_all_ranks(lambda: build_data(config, source, here))
+    data = run_on_all_ranks(lambda: build_data(config, source, place))
     if not is_trained:
         _ = data.batches  # which cannot be made of every split by any number of processes
     preprocess, statistics_hash = build_preprocess(config, data)
@@ -100,7 +100,7 @@ def build(
         # Lightning would, after weights of a checkpoint were rounded to single precision
         classifier.double()
     parts = (data, preprocess, network, init_report, classifier, warnings, origin)
-    return Run(config, folder, here, source, *parts)
+    return Run(config, folder, place, source, *parts)
 
 
 def open_source(config: RunConfig) -> Source:
@@ -163,7 +163,7 @@ def inspect_source(source: Source, config: RunConfig) -> Source:
     return source if settings.protocol == "paper" else three_splits(source, settings.val_per_class)
 
 
-def build_data(config: RunConfig, source: Source, here: World = SINGLE_PROCESS) -> ImageData:
+def build_data(config: RunConfig, source: Source, place: World = SINGLE_PROCESS) -> ImageData:
     """Return this process' share of the data, in batches."""
     settings = config.data
     geometry = Geometry(
@@ -184,7 +184,7 @@ def build_data(config: RunConfig, source: Source, here: World = SINGLE_PROCESS) 
         timeout_s=config.timeout_s,
         pinned=config.trainer.accelerator == "gpu",
         skip_bad=settings.bad_images == "skip",
-        here=here,
+        here=place,
     )
 
 

@@ -56,8 +56,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         try:
             check_zip(Path(path))
             checkpoint = torch.load(path, map_location=map_location, weights_only=True)
-            state, own = checkpoint["state_dict"], checkpoint["rectifiers"]
-            if not isinstance(state, dict) or own["history"] is None or not own["run"]:
+            state, saved = checkpoint["state_dict"], checkpoint["rectifiers"]
+            if not isinstance(state, dict) or saved["history"] is None or not saved["run"]:
                 raise ValueError("it is no checkpoint of a run")
             return checkpoint
         except Exception as error:  # a damaged file fails in as many ways as pickle and zip know

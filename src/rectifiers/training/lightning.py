@@ -56,9 +56,9 @@ UNHELPFUL = (
 )
 
 
-def check_hardware(config: RunConfig, here: World) -> None:
+def check_hardware(config: RunConfig, place: World) -> None:
     """Refuse hardware that is not there and processes that were not started."""
-    trainer, per_node = config.trainer, here.size // here.nodes
+    trainer, per_node = config.trainer, place.size // place.nodes
     if trainer.accelerator == "gpu" and not torch.cuda.is_available():
         raise InputError(
             "trainer.accelerator=gpu needs a GPU, and torch sees none; choose trainer=cpu"
@@ -80,10 +80,10 @@ def check_hardware(config: RunConfig, here: World) -> None:
             "leave it out"
         )
     nodes, devices = trainer.num_nodes, trainer.devices
-    if nodes not in ("auto", 1, here.nodes) or devices not in ("auto", 1, per_node):
+    if nodes not in ("auto", 1, place.nodes) or devices not in ("auto", 1, per_node):
         raise InputError(
             f"trainer.num_nodes={nodes} trainer.devices={devices} asks for other processes than "
-            f"were started: nodes={here.nodes} with {per_node} each; start as many on every node "
+            f"were started: nodes={place.nodes} with {per_node} each; start as many on every node "
             "by scripts/slurm/train.sbatch, srun or torchrun, or leave the two keys out",
             on_all_ranks=True,
         )
@@ -94,7 +94,7 @@ def check_hardware(config: RunConfig, here: World) -> None:
         )
 
 
-def init_distributed(config: RunConfig, here: World) -> None:
+def init_distributed(config: RunConfig, place: World) -> None:
     """Join the other processes of the run, before any of them waits for what another never does.
 
     Raises:
@@ -102,12 +102,12 @@ def init_distributed(config: RunConfig, here: World) -> None:
             given the same configuration: on every rank, with the key and both values.
     """
     accelerator = config.trainer.accelerator
-    check_hardware(config, here)
+    check_hardware(config, place)
     if accelerator == "gpu":
         # before anything is put on "the" GPU, by NCCL and pinning too
-        torch.cuda.set_device(here.local_rank)
-    join_process_group(here, BACKEND[accelerator], config.timeout_s)
-    if here.size > 1:
+        torch.cuda.set_device(place.local_rank)
+    join_process_group(place, BACKEND[accelerator], config.timeout_s)
+    if place.size > 1:
         shared = without(config.as_dict(), OF_A_MACHINE)
         check_agreement({"code": code_fingerprint(), **_flat(shared)})
 
@@ -121,24 +121,24 @@ def _flat(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def announce(
-    config: RunConfig, source: Source, run: str, activation: str | None, here: World
+    config: RunConfig, source: Source, run: str, activation: str | None, place: World
 ) -> None:
     """Print what is about to run, on rank 0. activation: the module in words, None for a network
     without any."""
     on_gpu, batch = config.trainer.accelerator == "gpu", config.data.batch_size
-    name = torch.cuda.get_device_name(here.local_rank) if on_gpu else processor.name()
+    name = torch.cuda.get_device_name(place.local_rank) if on_gpu else processor.name()
     devices = ", ".join(f"{count} x {name}" for name, count in Counter(all_gather(name)).items())
-    if here.rank > 0:
+    if place.rank > 0:
         return
-    is_shared = here.size > 1 and batch % here.size == 0
+    is_shared = place.size > 1 and batch % place.size == 0
     parts = (
         *(() if activation is None else (activation,)),
         f"data {source.name} {source.digest[:12]}",
-        f"batch {batch}{f' = {here.size} x {batch // here.size}' if is_shared else ''}",
+        f"batch {batch}{f' = {place.size} x {batch // place.size}' if is_shared else ''}",
         *(("fast",) if config.fast else ()),
         config.trainer.precision,
-        f"{here.nodes} node{'' if here.nodes == 1 else 's'}",
-        f"{here.size} process{'' if here.size == 1 else 'es'} on {devices}",
+        f"{place.nodes} node{'' if place.nodes == 1 else 's'}",
+        f"{place.size} process{'' if place.size == 1 else 'es'} on {devices}",
     )
     stderr.print(f"run {run}: {', '.join(parts)}", **LINE)
 
@@ -148,10 +148,10 @@ def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] 
     checkpoints.
 
     loggers: get each epoch's row after its checkpoint. more: callbacks that change nothing."""
-    config, folder, here = run.config, run.folder, run.here
+    config, folder, place = run.config, run.folder, run.place
     settings = config.trainer
     strategy: str | Strategy = "auto"
-    if here.size > 1:
+    if place.size > 1:
         strategy = DDPStrategy(
             # reads RANK and the like, which `join_process_group` has set
             cluster_environment=TorchElasticEnvironment(),
@@ -166,7 +166,7 @@ def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] 
         )
     has_bar = sys.stderr.isatty() and not stderr.quiet
     shown: list[Callback] = [RichProgressBar()] if has_bar else []
-    if not has_bar and here.rank == 0:
+    if not has_bar and place.rank == 0:
         shown = [ProgressLines(config.data.batch_size)]
     epoch_end = EpochEnd(folder, every_n_steps=config.checkpoint.every_n_steps)
     arguments: dict[str, Any] = {
@@ -175,8 +175,8 @@ def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] 
     } | settings.more
     trainer = pl.Trainer(
         accelerator=settings.accelerator,
-        devices=here.size // here.nodes,
-        num_nodes=here.nodes,
+        devices=place.size // place.nodes,
+        num_nodes=place.nodes,
         strategy=strategy,
         precision=settings.precision,
         benchmark=settings.benchmark,

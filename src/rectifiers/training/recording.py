@@ -35,16 +35,16 @@ AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 def protocol_result(run: Run, name: str) -> ProtocolResult:
     """Test the run's network on its test split by the protocol that `evaluation.<name>`
     configures."""
-    config, classifier, here = run.config, run.classifier, run.here
+    config, classifier, place = run.config, run.classifier, run.place
     target, images = config.evaluation.protocols[name], run.source.tested
     protocol = import_function(f"evaluation.{name}", target)(config.data.crop_px)
     device = torch.device("cpu")
     if config.trainer.accelerator == "gpu":
-        device = torch.device("cuda", here.local_rank)
+        device = torch.device("cuda", place.local_rank)
     lower, number = AUTOCAST.get(config.trainer.precision), len(images.labels)
     started = time.perf_counter()
     with (
-        progress_bar(f"testing {name}", -(-number // here.size)) as seen,
+        progress_bar(f"testing {name}", -(-number // place.size)) as seen,
         torch.autocast(device.type, lower, enabled=bool(lower)),
     ):
         tested = evaluate(
@@ -65,9 +65,9 @@ def protocol_result(run: Run, name: str) -> ProtocolResult:
     if config.evaluation.keep_scores:
         labels, settings = torch.tensor(list(images.labels)), canonical_json(target.as_dict())
         kept = Scores(tested.scores.numpy(), labels.numpy(), run.source.digest, settings)
-        if here.rank == 0:
+        if place.rank == 0:
             save_scores(path, kept)
-    elif here.rank == 0:
+    elif place.rank == 0:
         path.unlink(missing_ok=True)  # of an earlier test, by other settings or older code
     return ProtocolResult(
         **tested.as_dict(),
@@ -107,7 +107,7 @@ def training_record(
         choices=dict(choices),
         overrides=None if overrides is None else without_places(overrides),
         science=science(config),
-        compute={**config.hardware(), "processes": run.here.size},
+        compute={**config.hardware(), "processes": run.place.size},
         protocols=dict(results),
         network=_network(run),
         class_names=list(source.classes),

@@ -73,37 +73,37 @@ def train(
         InputError: for bad input; nothing has been overwritten then.
         Stopped: where a signal asked for it; the same command goes on from the last checkpoint.
     """
-    here = world()
-    with deferring_signals(), translate_errors(config, here), ExitStack() as until_the_end:
-        init_distributed(config, here)
+    place = world()
+    with deferring_signals(), translate_errors(config, place), ExitStack() as until_the_end:
+        init_distributed(config, place)
         run_on_all_ranks(lambda: check_places(config))
         run_on_all_ranks(lambda: check_functions(config))
         source = open_together(config)
-        config, folder, found = find_or_lock(
-            config.with_content(source.digest), here, until_the_end
+        config, folder, existing = find_or_lock(
+            config.with_content(source.digest), place, until_the_end
         )
-        if found is not None and found.is_complete:
-            return Outcome(found.record, found.path, fresh=False)
+        if existing is not None and existing.is_complete:
+            return Outcome(existing.record, existing.path, fresh=False)
         activation = describe_activation(config)
         choices = name_activation(choices, config, activation)
-        announce(config, source, folder.name, activation, here)
+        announce(config, source, folder.name, activation, place)
         stop_if_requested("before it began")
         with isolated(config):
-            run = build(config, source, folder, here, is_trained=found is not None)
-            if found is None:
+            run = build(config, source, folder, place, is_trained=existing is not None)
+            if existing is None:
                 broadcast_from_rank_zero(lambda: begin_folder(run))
             else:
-                load_trained(run, found)
+                load_trained(run, existing)
             with open_loggers(
-                config, folder, choices, run.provenance, is_rank_zero=here.rank == 0
+                config, folder, choices, run.provenance, is_rank_zero=place.rank == 0
             ) as loggers:
-                if found is None:
+                if existing is None:
                     diverged = fit(run, loggers, callbacks)
                     results = {} if diverged else test(run, config.evaluation.protocols)
                     record = training_record(run, choices, overrides, diverged, results)
                 else:
-                    results = found.record.protocols | test(run, found.lacking)
-                    record = found.record.model_copy(update={"protocols": results})
+                    results = existing.record.protocols | test(run, existing.lacking)
+                    record = existing.record.model_copy(update={"protocols": results})
                 record = broadcast_from_rank_zero(lambda: save_record(record, folder))
                 log_results(loggers, record)  # the other ranks need not wait for what W&B takes
     return Outcome(record, folder / "record.json", fresh=True, note=note_of(loggers))
@@ -135,7 +135,7 @@ def open_together(config: RunConfig) -> Source:
 
 
 def find_or_lock(
-    config: RunConfig, here: World, until_the_end: ExitStack
+    config: RunConfig, place: World, until_the_end: ExitStack
 ) -> tuple[RunConfig, Path, Found | None]:
     """Return (`config`, without `rerun` in a restart of it, the run's folder, what there is of it).
 
@@ -146,7 +146,7 @@ def find_or_lock(
     """
     launches = all_gather(launch_id())
     # after a restart, rank 0 may be on another node than the one that is still being ended
-    patience_s = 1 if here.size == 1 else 10
+    patience_s = 1 if place.size == 1 else 10
 
     def on_rank_zero() -> tuple[RunConfig, Path, Found | None]:
         folder = run_folder(config)
@@ -156,10 +156,10 @@ def find_or_lock(
         try:
             until_the_end.enter_context(run_lock(folder, patience_s))
         except InputError:
-            found = find(started)
-            if found is None or not found.is_complete:
+            existing = find(started)
+            if existing is None or not existing.is_complete:
                 raise
-            return started, folder, found
+            return started, folder, existing
         return started, folder, find(started)
 
     return broadcast_from_rank_zero(on_rank_zero)
@@ -192,7 +192,7 @@ def fit(run: Run, loggers: list[Logger], callbacks: Sequence[Callback]) -> Diver
     stop_if_requested("before its next step")
     trainer = lightning.build_trainer(run, loggers, callbacks)
     start = broadcast_from_rank_zero(lambda: config.ckpt_path or newest(folder))
-    if start is not None and run.here.rank == 0:
+    if start is not None and run.place.rank == 0:
         stderr.print(f"continuing from {start}", **LINE)
     try:
         lightning.fit(trainer, run.classifier, run.data, start)
@@ -201,17 +201,17 @@ def fit(run: Run, loggers: list[Logger], callbacks: Sequence[Callback]) -> Diver
     return None
 
 
-def load_trained(run: Run, found: Found) -> None:
+def load_trained(run: Run, existing: Found) -> None:
     """Load the last checkpoint of a training that is finished, to test it by more protocols.
 
     Raises:
         InputError: where it is gone or damaged.
     """
-    last = found.path.with_name(LAST)
+    last = existing.path.with_name(LAST)
     if not last.exists():
         raise InputError(
-            f"evaluation=[{', '.join(found.lacking)}] asks for more than {found.path} has, and "
-            "last.ckpt is gone; give rerun=true to train this run again"
+            f"evaluation=[{', '.join(existing.lacking)}] asks for more than {existing.path} has, "
+            "and last.ckpt is gone; give rerun=true to train this run again"
         )
     try:
         checkpoint = AtomicCheckpointIO().load_checkpoint(last)
@@ -245,25 +245,25 @@ def test_weights(config: RunConfig, path: Path) -> Results:
         InputError: where the file holds no weights, or those of another network than `config`
             describes.
     """
-    here, folder = world(), path.with_name(f"{path.name}.tested")
-    for place in (folder, folder / "scores"):
-        refuse_link(place)
-    with translate_errors(config, here):
-        init_distributed(config, here)
+    place, folder = world(), path.with_name(f"{path.name}.tested")
+    for part in (folder, folder / "scores"):
+        refuse_link(part)
+    with translate_errors(config, place):
+        init_distributed(config, place)
         run_on_all_ranks(lambda: check_functions(config))
         source = open_together(config)
         weights = run_on_all_ranks(lambda: load_weights(path))
         with open(path, "rb") as file:
             check_agreement({"file of weights": hashlib.file_digest(file, "md5").hexdigest()})
         with isolated(config):
-            run = build(config, source, folder, here, is_trained=True)
+            run = build(config, source, folder, place, is_trained=True)
             refuse_other_network(run.network, weights)
             run.network.load_state_dict(weights)
             return test(run, config.evaluation.protocols)
 
 
 @contextmanager
-def translate_errors(config: RunConfig, here: World) -> Iterator[None]:
+def translate_errors(config: RunConfig, place: World) -> Iterator[None]:
     """Turn a full disk, a loader that hangs and the loss of other processes, wherever they are
     noticed, into a sentence."""
     try:
@@ -283,9 +283,9 @@ def translate_errors(config: RunConfig, here: World) -> Iterator[None]:
                 "a larger one where reading is that slow"
             ) from error
         is_lost = isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
-        if here.size == 1 or not is_lost:
+        if place.size == 1 or not is_lost:
             raise
         raise InputError(
-            f"rank {here.rank} lost the other processes ({first_line(error)}); the same command "
+            f"rank {place.rank} lost the other processes ({first_line(error)}); the same command "
             "goes on from the last checkpoint"
         ) from error
