@@ -26,8 +26,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rectifiers.cli.composition import all_keys, composed
-from rectifiers.cli.finished import of_run, override
+from rectifiers.cli.composition import all_keys, composed, override
+from rectifiers.cli.finished import of_run
 from rectifiers.cli.hints import check_arguments
 from rectifiers.cli.train import AnyOutcome
 from rectifiers.results.console import errors_table, print_record
@@ -43,21 +43,21 @@ def test(arguments: list[str]) -> None:
     """Do what the command line asks for, and print what comes out."""
     trust, arguments = split_trust(arguments)
     check_arguments(arguments, all_keys)
-    given = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
-    names = [name.strip() for name in given.pop("run", "").strip("[]").split(",")]
+    values = {key: value for key, _, value in (argument.partition("=") for argument in arguments)}
+    names = [name.strip() for name in values.pop("run", "").strip("[]").split(",")]
     if not all(names):
         raise InputError(
             "no run is given; call scripts/evaluate.py run=<id or folder> evaluation=<option>"
         )
     if len(names) == 1 and isfile(names[0]) and Path(names[0]).name != "record.json":
-        config = composed([override(key, value) for key, value in given.items()])
+        config = composed([override(key, value) for key, value in values.items()])
         from rectifiers.training.train import test_weights
 
         results = test_weights(config, Path(names[0]))
         if world().rank == 0:
             Console().print(errors_table(results))
         return
-    runs = [of_run(name, given, trust) for name in names]
+    runs = [of_run(name, values, trust) for name in names]
     if len(runs) == 1:
         from rectifiers.training.train import train
 

@@ -246,7 +246,7 @@ def experiments() -> dict[Path, str]:
     """Return the text of experiments.yaml by its path, as conf/ says it: hashes, the protocols'
     settings by data, networks' sizes."""
     from rectifiers.cli.composition import compose_job, composed
-    from rectifiers.training.size import network_size
+    from rectifiers.training.build import network_size
 
     registry: dict[str, Any] = {"experiments": {}, "claims": {}, "settings": {}, "networks": {}}
     for path in sorted((CONF / "experiment").rglob("*.yaml")):

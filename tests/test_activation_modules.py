@@ -13,7 +13,7 @@ from rectifiers.data.sources import digits
 from rectifiers.gains import describe, moments
 from rectifiers.runtime.errors import InputError
 from rectifiers.theory import mean_field as M
-from rectifiers.training import build, checks
+from rectifiers.training import build, functions
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,11 @@ def test_fifty_layers_tell_inputs_apart_that_relu_makes_alike() -> None:
 def test_depth_is_that_of_the_network_of_rows() -> None:
     for model, nonlinear in (("mlp", 3), ("small14", 13), ("small30", 29)):
         config = compose_config("activation=tat_leaky_relu", f"model={model}")
-        assert checks.describe_activation(config) == describe(A.tat_leaky_relu(1, depth=nonlinear))
+        assert functions.describe_activation(config) == describe(
+            A.tat_leaky_relu(1, depth=nonlinear)
+        )
     config = compose_config("activation=dks", "activation.depth=50", "model=mlp")
-    assert checks.describe_activation(config) == describe(A.dks(1, depth=50))
+    assert functions.describe_activation(config) == describe(A.dks(1, depth=50))
 
 
 def test_every_layer_has_a_module_of_its_own() -> None:
@@ -107,8 +109,8 @@ def test_networks_that_do_not_say_their_depth_ask_for_it() -> None:
         with pytest.raises(
             InputError, match=r"activation\.depth=null is .*; give the number of nonlinear layers"
         ):
-            checks.check_functions(compose_config(f"activation={activation}", "model=resnet20"))
-        checks.check_functions(
+            functions.check_functions(compose_config(f"activation={activation}", "model=resnet20"))
+        functions.check_functions(
             compose_config(f"activation={activation}", "activation.depth=19", "model=resnet20")
         )
 

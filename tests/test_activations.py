@@ -14,7 +14,7 @@ from rectifiers.data.sources import digits
 from rectifiers.prelu import PReLU
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.errors import InputError
-from rectifiers.training import build, checks
+from rectifiers.training import build, functions
 
 
 def phi(x: float) -> float:
@@ -164,9 +164,11 @@ def test_one_activation_for_all_layers_is_that_activation() -> None:
 
 def test_a_record_says_which_layer_has_which() -> None:
     mixed = config("activation.layers={fc_1: prelu}")
-    said = checks.describe_activation(mixed)
+    said = functions.describe_activation(mixed)
     assert said == "by_layer(default: relu, layers: {fc_1: prelu})"
-    assert checks.name_activation({"activation": "by_layer"}, mixed, said) == {"activation": said}
+    assert functions.name_activation({"activation": "by_layer"}, mixed, said) == {
+        "activation": said
+    }
 
 
 @pytest.mark.parametrize(
@@ -182,7 +184,7 @@ def test_a_record_says_which_layer_has_which() -> None:
 )
 def test_a_choice_that_cannot_be_made_is_refused(override: str, message: str) -> None:
     with pytest.raises(InputError, match=rf"activation\.{message}"):
-        checks.check_functions(config(f"activation.{override}"))
+        functions.check_functions(config(f"activation.{override}"))
 
 
 def test_layers_agree_in_channels_per_unit_and_have_names() -> None:

@@ -20,7 +20,7 @@ from rectifiers.models.resnet import Block, resnet
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.build import build_network
-from rectifiers.training.checks import check_functions
+from rectifiers.training.functions import check_functions
 from rectifiers.training.train import train
 
 SMALL = {"name": "resnet", "classes": 10, "channels": 3, "input_px": 16}

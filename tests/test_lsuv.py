@@ -20,7 +20,7 @@ from rectifiers.runtime.distributed import World
 from rectifiers.runtime.errors import InputError
 from rectifiers.tracing import batch_stats_mode
 from rectifiers.training.build import build_data, build_network, initial_network
-from rectifiers.training.checks import check_functions
+from rectifiers.training.functions import check_functions
 
 DIGITS = ("data=digits8", "logger=none", "data.num_workers=0")
 

@@ -15,10 +15,7 @@ from conftest import CONF, ROOT, TINY
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runtime.files import locate
 
-ENTRY = (
-    "import sys; sys.argv[0] = '/bin/rectifiers-train'; from rectifiers.cli.entry import "
-    "main; main()"
-)
+ENTRY = "import sys; sys.argv[0] = '/bin/rectifiers-train'; from rectifiers.cli import main; main()"
 
 
 def test_the_configuration_is_located_beside_the_code(
@@ -81,7 +78,7 @@ def test_the_wheel_holds_code_and_configuration(
     expected = files(ROOT / "src" / "rectifiers") | {f"conf/{name}" for name in files(CONF)}
     assert files(package) == expected
     (entry_points,) = installed.glob("*.dist-info/entry_points.txt")
-    assert "rectifiers-train = rectifiers.cli.entry:main" in entry_points.read_text()
+    assert "rectifiers-train = rectifiers.cli:main" in entry_points.read_text()
     if shutil.which("cc"):
         assert (package / "nn" / "kernels" / "library.so").is_file()
 
@@ -121,7 +118,7 @@ report = initialize(model, example_input=torch.randn(4, 3, 8, 8))
 print(report.to_markdown(), propagation(model, torch.randn(4, 3, 8, 8)).to_markdown())
 print(stability(nn.GELU(), 50).to_markdown())
 print(gain(activations.prelu(4)), initializers.he.__name__, he_normal_(torch.empty(4, 4)).shape)
-from rectifiers.cli.entry import main
+from rectifiers.cli import main
 try:
     main()
 except SystemExit as refusal:

@@ -36,7 +36,7 @@ POLL_S = 0.2
 
 @dataclass(frozen=True)
 class Job:
-    """A run to be trained. cost: multiply-adds of its whole training, forward and backward."""
+    """A run to be trained. cost: multiply-adds of its training, forward and backward."""
 
     overrides: Overrides
     config: RunConfig
@@ -58,13 +58,13 @@ class Progress:
         """Return a line such as "3 of 12 done, 2 running, 1 failed, 12 min left", `seconds` after
         the start."""
         jobs = [*self.pending, *(job for _, job in self.running.values())]
-        total = len(jobs) + self.complete + len(self.failures)
-        running = f"{len(self.running)} running, {len(self.failures)} failed"
-        line = f"{self.complete} of {total} done, {running}"
-        if self.trained_cost:
-            left = seconds * sum(job.cost for job in jobs) / self.trained_cost
-            line = f"{line}, {duration(left)} left"
-        return line
+        failed = len(self.failures)
+        total = len(jobs) + self.complete + failed
+        line = f"{self.complete} of {total} done, {len(self.running)} running, {failed} failed"
+        if not self.trained_cost:
+            return line
+        left_s = seconds * sum(job.cost for job in jobs) / self.trained_cost
+        return f"{line}, {duration(left_s)} left"
 
 
 def run_all(runs: Sequence[Overrides], processes: int | None = None) -> dict[Overrides, str]:
@@ -83,9 +83,9 @@ def run_all(runs: Sequence[Overrides], processes: int | None = None) -> dict[Ove
         raise InputError(f"--jobs={processes} is not usable; give a whole number at least 1")
     progress = _plan(runs)
     processes, threads = share_cores([job.config for job in progress.pending], processes)
-    if progress.pending:
+    if number := len(progress.pending):
         shares = f"at a time: {processes}, threads of each: {threads} (or threads)"
-        print(f"runs to do: {len(progress.pending)}, {shares}", file=sys.stderr)
+        print(f"runs to do: {number}, {shares}", file=sys.stderr)
     with deferring_signals():
         _train_pending(progress, processes, threads)
     common = set.intersection(*map(set, runs)) if len(runs) > 1 else set()
@@ -110,8 +110,7 @@ def share_cores(configs: Sequence[RunConfig], processes: int | None) -> tuple[in
 
 def _plan(runs: Sequence[Overrides]) -> Progress:
     """Return the runs to train in their order, and the reasons of those that cannot be."""
-    from rectifiers.training.build import open_source
-    from rectifiers.training.size import training_cost
+    from rectifiers.training.build import open_source, training_cost
 
     sources: dict[str, Any] = {}
     jobs: dict[object, Job] = {}
@@ -119,7 +118,8 @@ def _plan(runs: Sequence[Overrides]) -> Progress:
     for overrides in runs:
         try:
             config, choices = compose_job(overrides)
-            if (result := find(config)) is not None and result.is_complete:
+            existing = find(config)
+            if existing is not None and existing.is_complete:
                 progress.complete += 1
                 continue
             data = canonical_json(config.data.as_dict())

@@ -11,9 +11,7 @@ import torch
 
 from conftest import compose_config
 from rectifiers.data.preprocess import load_preprocess
-from rectifiers.evaluation.result import Result
-from rectifiers.evaluation.scores import load
-from rectifiers.evaluation.testing import evaluate
+from rectifiers.evaluation.evaluate import Result, evaluate, load_scores
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.errors import InputError
@@ -140,7 +138,7 @@ def test_kept_scores_are_of_the_same_test(evaluate_py, finished: Outcome) -> Non
         == 0
     )
     first = kept.stat().st_mtime_ns
-    found = load(kept)
+    found = load_scores(kept)
     assert found.scores.shape == (450, 10)
     assert found.data == finished.record.provenance.data
     right = int((found.scores.argmax(1) == found.labels).sum())

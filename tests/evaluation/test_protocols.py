@@ -1,12 +1,15 @@
+from collections.abc import Sequence
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torchvision.transforms.v2 import functional as F
 
 from conftest import compose_config
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.data.sources import digits
 from rectifiers.data.transforms import resize_shorter
+from rectifiers.evaluation import protocols
 from rectifiers.evaluation.protocols import (
     Crops,
     Dense,
@@ -14,10 +17,11 @@ from rectifiers.evaluation.protocols import (
     center,
     dense,
     dense_and_multi_view,
+    mean_window_scores,
     multi_view,
     ten_view,
 )
-from rectifiers.models.network import Network
+from rectifiers.models.network import Network, SpatialPyramid
 from rectifiers.models.rows import multiply_adds
 from rectifiers.runtime.errors import InputError
 from rectifiers.training import build
@@ -120,7 +124,7 @@ def test_unusable_scales_are_refused(scales: object) -> None:
 
 def test_dense_testing_needs_maps_and_a_mean_that_can_be_warped() -> None:
     classifier, protocol = Small("mlp"), dense(32, scales_px=[36])
-    with pytest.raises(InputError, match="this network has no conv layers; choose evaluation"):
+    with pytest.raises(InputError, match=r"this network has no conv layers .*; choose evaluation"):
         protocol.score(classifier, protocol.views(photo(36, 36), 36)[None])
     classifier = Small()
     classifier.preprocess.matrix = torch.eye(1024)
@@ -213,3 +217,73 @@ def test_a_protocol_of_crops_makes_the_views_that_it_says() -> None:
             match=r"a protocol of 2 views makes \[1, .*must return \[2, 1, height, width\]",
         ):
             Crops(crop, 2, 40).views(image, 40)
+
+
+def scores_by_cutting(head: nn.Module, maps: Tensor, window: int) -> Tensor:
+    """The same by cutting every window out, pooling it and scoring it."""
+    scores = [
+        head(maps[:, :, top : top + window, left : left + window]).softmax(1)
+        for top in range(maps.shape[2] - window + 1)
+        for left in range(maps.shape[3] - window + 1)
+    ]
+    return torch.stack(scores).mean(0)
+
+
+def head(first: nn.Module, features: int) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(first, nn.Linear(features, 32), nn.PReLU(32), nn.Linear(32, 10)).eval()
+
+
+@pytest.mark.parametrize("levels", [(7, 3, 2, 1), (6, 3, 2, 1), (5,)])
+@pytest.mark.parametrize(
+    ("window", "size"), [(14, (16, 21)), (14, (14, 14)), (18, (19, 18)), (2, (5, 4)), (1, (3, 3))]
+)
+@torch.inference_mode()
+def test_dense_scores_are_those_of_every_window_cut_out(
+    levels: Sequence[int], window: int, size: tuple
+) -> None:
+    network = head(SpatialPyramid(levels), 8 * sum(n * n for n in levels))
+    maps = torch.randn(3, 8, *size, generator=torch.Generator().manual_seed(1))
+    assert torch.allclose(
+        mean_window_scores(network, maps, window),
+        scores_by_cutting(network, maps, window),
+        atol=1e-6,
+        rtol=0,
+    )
+
+
+@torch.inference_mode()
+def test_a_head_without_a_pyramid_scores_every_window_too() -> None:
+    network = head(nn.Flatten(), 4 * 49)
+    maps = torch.randn(2, 4, 9, 12, generator=torch.Generator().manual_seed(1))
+    assert torch.allclose(
+        mean_window_scores(network, maps, 7), scores_by_cutting(network, maps, 7), atol=1e-6, rtol=0
+    )
+
+
+@torch.inference_mode()
+def test_memory_is_bounded_by_chunks_that_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = head(SpatialPyramid((3, 1)), 80)
+    maps = torch.randn(2, 8, 20, 9, generator=torch.Generator().manual_seed(1))
+    whole = mean_window_scores(network, maps, 6)
+    rows: list[int] = []
+    network[1].register_forward_pre_hook(lambda _, given: rows.append(len(given[0])))
+    monkeypatch.setattr(
+        protocols, "CHUNK_BYTES", 3 * 2 * 4 * 80 * 4
+    )  # three rows of four windows for two images
+    assert torch.allclose(mean_window_scores(network, maps, 6), whole, atol=1e-6, rtol=0)
+    assert rows == [24, 24, 24, 24, 24]
+    monkeypatch.setattr(protocols, "CHUNK_BYTES", 1)
+    assert torch.allclose(mean_window_scores(network, maps, 6), whole, atol=1e-6, rtol=0)
+
+
+@torch.inference_mode()
+def test_model_c_on_a_wide_image_stays_within_the_chunk() -> None:
+    """480 x 720 gives 17 x 32 windows of 56,448 features, 123 MB together; no more than 64 MiB
+    stand at once."""
+    network = nn.Sequential(SpatialPyramid((7, 3, 2, 1)), nn.Linear(63 * 896, 4)).eval()
+    sizes: list[int] = []
+    network[1].register_forward_pre_hook(lambda _, given: sizes.append(given[0].numel() * 4))
+    mean_window_scores(network, torch.zeros(1, 896, 30, 45), 14)
+    assert max(sizes) <= protocols.CHUNK_BYTES
+    assert sum(sizes) == 17 * 32 * 56448 * 4

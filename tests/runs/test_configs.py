@@ -14,7 +14,7 @@ from rectifiers.gains import Moments, describe
 from rectifiers.runs.sections import Target
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.schema import checked
-from rectifiers.training import build, checks, functions
+from rectifiers.training import build, functions
 
 GROUPS = {
     path.name: sorted(p.relative_to(path).with_suffix("").as_posix() for p in path.rglob("*.yaml"))
@@ -319,7 +319,7 @@ def test_an_untrainable_activation_is_refused_without_data(
     config = compose_config("activation=relu", f"init={init}", "model=small14", "data=digits")
     config = config.replaced({"activation._target_": target})
     with pytest.raises(InputError, match=f"activation .*{reason}") if reason else nullcontext():
-        checks.check_functions(config)
+        functions.check_functions(config)
 
 
 def bend(y, amount=0.5):

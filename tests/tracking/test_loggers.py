@@ -191,7 +191,7 @@ def test_a_users_logger_gets_epochs_and_results(tiny, monkeypatch: pytest.Monkey
 def test_a_missing_package_names_its_extra(
     tiny, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr("rectifiers.training.loggers.find_spec", lambda _: None)
+    monkeypatch.setattr("rectifiers.training.functions.find_spec", lambda _: None)
     with pytest.raises(InputError, match=rf"logger={name} .*EXTRAS={name}"):
         train(tiny(f"logger={name}"), CHOICES)
 

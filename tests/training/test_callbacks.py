@@ -12,7 +12,7 @@ from processes import alone, finish, start, wait_for
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
 from rectifiers.training.checkpoints import AtomicCheckpointIO
-from rectifiers.training.checks import BY_LAYER, LOGGED, check_functions
+from rectifiers.training.functions import BY_LAYER, LOGGED, check_functions
 from rectifiers.training.train import train
 
 STOPPING = (

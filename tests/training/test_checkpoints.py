@@ -68,14 +68,3 @@ def test_of_a_damaged_last_checkpoint_and_a_whole_one_before_it_the_whole_one_is
     )
     assert "last.ckpt cannot be read as a checkpoint (" in capfd.readouterr().err
     assert (tmp_path / "last.ckpt.damaged").read_bytes() == content
-
-
-def test_a_checkpoint_with_the_checksum_that_was_kept_beside_it_is_still_read(
-    tmp_path: Path,
-) -> None:
-    older = checkpoint(0.5)
-    older["rectifiers"]["checksum"] = "0" * 32
-    torch.save(older, tmp_path / LAST)
-    assert same_bits(
-        AtomicCheckpointIO().load_checkpoint(tmp_path / LAST)["state_dict"], older["state_dict"]
-    )

@@ -43,11 +43,7 @@ def test_compiled_convolutions_give_the_same_numbers_with_activation_checkpointi
         f"cache_dir={tmp_path}/cache",
     )
     states = []
-    for more in (
-        (),
-        ("compile=true",),
-        ("compile=true", "activation_checkpointing=true"),
-    ):
+    for more in ((), ("compile=true",), ("compile=true", "activation_checkpointing=true")):
         outcome = train(compose_config(*options, *more, f"runs_dir={tmp_path}/{len(states)}"), {})
         states.append(
             torch.load(outcome.path.parent / "last.ckpt", weights_only=True)["state_dict"]

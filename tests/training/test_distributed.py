@@ -17,9 +17,9 @@ import torch
 
 from conftest import ROOT, TINY, numbers, same_bits
 from processes import alone, finish, launched, ranks, record, start, together, wait_for, weights
-from rectifiers.evaluation.scores import load, scores_path
+from rectifiers.evaluation.evaluate import load_scores
 from rectifiers.runs import record as records
-from rectifiers.runs.folder import run_lock
+from rectifiers.runs.folder import run_lock, scores_path
 from rectifiers.training.checkpoints import AtomicCheckpointIO
 
 pytestmark = pytest.mark.process
@@ -39,6 +39,26 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("one")
     finish(alone(place, *PLAIN))
     return place
+
+
+def check_equal_runs(*places: Path) -> None:
+    """Both runs have the same bits and the same record."""
+    assert same_bits(*map(weights, places))
+    one, other = (numbers(records.load(record(place))) for place in places)
+    assert one == other
+
+
+def command_of(processes: int, place: Path, *overrides: str) -> list[str]:
+    if processes == 1:
+        return alone(place, *overrides)
+    return together(processes, place, *overrides)
+
+
+def ranks_of_script(script: str, place: Path, *overrides: str, restarts: int = 0) -> list[str]:
+    """Return the command of two ranks that run `script` instead of train.py."""
+    (place / "script.py").write_text(script)
+    command = together(2, place, *overrides, restarts=restarts)
+    return [str(place / "script.py") if part == "train.py" else part for part in command]
 
 
 def test_two_ranks_of_half_the_batch_train_like_one(one: Path, tmp_path: Path) -> None:
@@ -66,35 +86,25 @@ def test_counts_are_exact_on_one_to_three_ranks(one: Path, tmp_path: Path) -> No
     for processes in (1, 2, 3):
         place = tmp_path / str(processes)
         shutil.copytree(one / "runs", place / "runs")
-        command = (
-            alone(place, *PLAIN, *asked)
-            if processes == 1
-            else together(processes, place, *PLAIN, *asked)
-        )
-        finish(command)
+        finish(command_of(processes, place, *PLAIN, *asked))
         path = record(place)
         protocols = records.load(path).protocols
         assert protocols["center"].num_images == 449
         counts = [(p.top1_correct, p.top5_correct, p.correct_mask) for p in protocols.values()]
-        found.append((counts, load(scores_path(path.parent, "center")).scores))
+        found.append((counts, load_scores(scores_path(path.parent, "center")).scores))
     for counts, scores in found[1:]:
         assert counts == found[0][0]
         assert abs(scores - found[0][1]).max() < 1e-6  # matrix products of other batch sizes
 
 
-def test_three_ranks_test_a_run_of_any_batch(
-    tmp_path: Path,
-) -> None:
+def test_three_ranks_test_a_run_of_any_batch(tmp_path: Path) -> None:
     """A run, and the plain weights of it, by scripts/evaluate.py; the counts are those of one
     process."""
     options = (*TINY, "trainer.max_epochs=1", "data.batch_size=128", "evaluation=center")
     finish(alone(tmp_path, *options))
     folder = record(tmp_path).parent
-    plain = {
-        name.removeprefix("network."): w
-        for name, w in weights(tmp_path).items()
-        if name.startswith("network.")
-    }
+    saved = weights(tmp_path)
+    plain = {n.removeprefix("network."): w for n, w in saved.items() if n.startswith("network.")}
     torch.save(plain, tmp_path / "net.pt")
     asked = (f"cache_dir={tmp_path}/cache", "evaluation=ten_view", "evaluation.keep_scores=true")
     network = [each for each in TINY if each.startswith(("model", "data."))]
@@ -110,7 +120,7 @@ def test_three_ranks_test_a_run_of_any_batch(
             assert [done.returncode for done in printed] == [0] * processes, printed
             assert [bool(done.stdout) for done in printed] == [True] + [False] * (processes - 1)
         of_weights, of_run = (
-            load(scores_path(tmp_path / "net.pt.tested", "ten_view")),
+            load_scores(scores_path(tmp_path / "net.pt.tested", "ten_view")),
             records.load(folder / "record.json"),
         )
         found.append(
@@ -259,8 +269,7 @@ def test_a_run_resumes_after_a_signal_with_equal_bits(tmp_path: Path) -> None:
     assert "stopped by SIGTERM after step " in err
     assert "Traceback" not in err
     finish(command)
-    assert same_bits(weights(whole), weights(cut))
-    assert numbers(records.load(record(whole))) == numbers(records.load(record(cut)))
+    check_equal_runs(whole, cut)
     assert not (record(cut).parent / "previous.ckpt").exists()
 
 
@@ -282,8 +291,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_previous(tmp_path: Path) -> None
     assert f"{last} cannot be read as a checkpoint (" in done.stderr
     assert f"continuing from {last.parent / 'previous.ckpt'}" in done.stderr
     assert (last.parent / "last.ckpt.damaged").read_bytes() == content
-    assert same_bits(weights(whole), weights(cut))
-    assert numbers(records.load(record(whole))) == numbers(records.load(record(cut)))
+    check_equal_runs(whole, cut)
 
 
 def test_a_full_disk_keeps_the_last_good_state(tmp_path: Path) -> None:
@@ -315,13 +323,10 @@ def test_twenty_random_kills_change_no_bit(tmp_path: Path, processes: int) -> No
     options = (*WITHIN, "trainer.max_epochs=100")
     whole, cut = tmp_path / "whole", tmp_path / "cut"
 
-    def command(place: Path) -> list[str]:
-        return alone(place, *options) if processes == 1 else together(processes, place, *options)
-
-    finish(command(whole))
+    finish(command_of(processes, whole, *options))
     moments, kills = random.Random(processes), 0
     while kills < 20 and not list(cut.glob("runs/*/record.json")):
-        process = start(command(cut))
+        process = start(command_of(processes, cut, *options))
         before = newest_stamp(cut)
         with contextlib.suppress(AssertionError):
             wait_for(lambda before=before: newest_stamp(cut) > before, process)
@@ -336,10 +341,9 @@ def test_twenty_random_kills_change_no_bit(tmp_path: Path, processes: int) -> No
                 time.sleep(0.01)
         kills += 1
     assert kills >= 20 or list(cut.glob("runs/*/record.json"))
-    finish(command(cut))
+    finish(command_of(processes, cut, *options))
     assert kills >= 20, f"the run was over after {kills} kills; make it longer"
-    assert same_bits(weights(whole), weights(cut))
-    assert numbers(records.load(record(whole))) == numbers(records.load(record(cut)))
+    check_equal_runs(whole, cut)
     steps = [row["epoch"] for row in records.load(record(cut)).history]
     assert steps == list(range(1, 101))
 
@@ -358,8 +362,7 @@ def test_a_killed_rank_restarts_with_equal_bits(tmp_path: Path) -> None:
     os.kill(launched(process)[-1], signal.SIGKILL)
     _, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
-    assert same_bits(weights(whole), weights(cut))
-    assert numbers(records.load(record(whole))) == numbers(records.load(record(cut)))
+    check_equal_runs(whole, cut)
 
 
 @pytest.mark.slow
@@ -374,7 +377,7 @@ def test_a_signal_to_one_rank_stops_both(tmp_path: Path) -> None:
     assert process.returncode != 0
     assert "stopped by SIGTERM after step " in err
     finish(together(2, cut, *options))
-    assert same_bits(weights(whole), weights(cut))
+    check_equal_runs(whole, cut)
 
 
 # train.py, of which rank 1 gets a signal, and no other rank, when it begins to test
@@ -418,8 +421,7 @@ def test_a_signal_to_torchrun_stops_all_ranks(tmp_path: Path, asked: signal.Sign
     assert err.count(f"stopped by {asked.name} after step ") == 1, err
     assert "DataLoader worker" not in err
     finish(together(2, cut, *options))
-    assert same_bits(weights(whole), weights(cut))
-    assert numbers(records.load(record(whole))) == numbers(records.load(record(cut)))
+    check_equal_runs(whole, cut)
 
 
 # train.py, of which rank 1 dies when all is written, once
@@ -441,10 +443,7 @@ runpy.run_path("train.py", run_name="__main__")
 def test_a_restart_does_not_rerun_twice(tmp_path: Path) -> None:
     options = (*PLAIN, "trainer.max_epochs=1", "rerun=true")
     finish(together(2, tmp_path, *options))
-    command = together(2, tmp_path, *options, restarts=2)
-    (tmp_path / "dies.py").write_text(DIES_AT_THE_END)
-    at = command.index("train.py")
-    finish([*command[:at], str(tmp_path / "dies.py"), *command[at + 1 :]], PYTHONPATH=str(ROOT))
+    finish(ranks_of_script(DIES_AT_THE_END, tmp_path, *options, restarts=2), PYTHONPATH=str(ROOT))
     assert len(list(tmp_path.glob("runs/replaced/*"))) == 1
     finish(together(2, tmp_path, *options))  # by hand it is what it says
     assert len(list(tmp_path.glob("runs/replaced/*"))) == 2
@@ -473,8 +472,7 @@ def test_processes_make_one_record_of_an_ensemble(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("moment", "workers"),
-    [("init_report.yaml", 0), ("previous.ckpt", 2), ("metrics.csv", 2)],
+    ("moment", "workers"), [("init_report.yaml", 0), ("previous.ckpt", 2), ("metrics.csv", 2)]
 )
 def test_two_ranks_killed_anywhere_resume_with_equal_bits(
     tmp_path: Path, moment: str, workers: int
@@ -499,8 +497,7 @@ def test_two_ranks_killed_anywhere_resume_with_equal_bits(
     assert not list(cut.glob("runs/*/record.json"))
     assert moment in ("previous.ckpt", "metrics.csv") or not list(cut.glob("runs/*/last.ckpt"))
     finish(together(2, cut, *options))
-    assert same_bits(weights(whole), weights(cut))
-    assert numbers(records.load(record(whole))) == numbers(records.load(record(cut)))
+    check_equal_runs(whole, cut)
 
 
 # train.py, of which each rank writes its running statistics when a validation is over
@@ -520,15 +517,9 @@ def test_batch_statistics_are_the_same_on_all_ranks(tmp_path: Path) -> None:
     """Each rank normalises its own half of a batch; what is validated, tested and kept is rank
     0's."""
     options = (*PLAIN, "trainer.max_epochs=2", "model.norm=batch")
-    command = together(2, tmp_path, *options)
-    (tmp_path / "tells.py").write_text(TELLS_ITS_STATISTICS)
-    at = command.index("train.py")
     place = f"{tmp_path}/rank"
-    finish(
-        [*command[:at], str(tmp_path / "tells.py"), *command[at + 1 :]],
-        PYTHONPATH=str(ROOT),
-        PLACE=place,
-    )
+    command = ranks_of_script(TELLS_ITS_STATISTICS, tmp_path, *options)
+    finish(command, PYTHONPATH=str(ROOT), PLACE=place)
     printed = [Path(f"{place}{rank}").read_text() for rank in (0, 1)]
     assert printed[0] == printed[1]
     assert len(set(printed[0].splitlines())) == 2  # they move from epoch to epoch

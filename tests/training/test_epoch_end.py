@@ -18,42 +18,37 @@ class Measure(EpochMeasure):
         return {"measured": module.weight}
 
 
-def stand_ins(events: list[Any], rank: int = 0) -> tuple[Any, Any]:
+def stand_ins(events: list[Any], rank: int) -> tuple[Any, Any]:
     module = SimpleNamespace(history=[{"epoch": 1}], weight=0.5)
     trainer = SimpleNamespace(
         callbacks=[Callback(), Measure()],
         is_global_zero=rank == 0,
         loggers=[],
         should_stop=False,
+        max_epochs=3,
         global_step=7,
         save_checkpoint=lambda path: events.append((path.name, dict(module.history[-1]))),
     )
     return trainer, module
 
 
-def test_an_epoch_is_measured_then_kept_then_shown_and_a_signal_is_acted_on_last(
-    tmp_path: Path,
+@pytest.mark.parametrize(("rank", "shows"), [(0, [("logged", 1)]), (1, [])])
+def test_an_epoch_is_measured_then_kept_then_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int, shows: list[Any]
 ) -> None:
+    """A signal is acted on last."""
     events: list[Any] = []
-    receivers = [
-        lambda history: events.append(("first", len(history))),
-        lambda history: events.append(("second", 1)),
-    ]
+    log = lambda loggers, history: events.append(("logged", len(history)))  # noqa: E731
+    monkeypatch.setattr("rectifiers.training.checkpoints.log_history", log)
 
     def end_of_an_epoch() -> None:
         with deferring_signals():
             signal.raise_signal(signal.SIGTERM)
-            EpochEnd(tmp_path, receivers=receivers).on_train_epoch_end(*stand_ins(events))
+            EpochEnd(tmp_path).on_train_epoch_end(*stand_ins(events, rank))
 
     with pytest.raises(Stopped, match="75"):
         end_of_an_epoch()
-    assert events == [("last.ckpt", {"epoch": 1, "measured": 0.5}), ("first", 1), ("second", 1)]
-
-
-def test_rank_zero_alone_shows_the_rows(tmp_path: Path) -> None:
-    events: list[Any] = []
-    EpochEnd(tmp_path, receivers=[events.append]).on_train_epoch_end(*stand_ins(events, rank=1))
-    assert [name for name, _ in events] == ["last.ckpt"]
+    assert events == [("last.ckpt", {"epoch": 1, "measured": 0.5}), *shows]
 
 
 def test_lightning_runs_the_epoch_end_after_the_module_has_made_the_row(tiny) -> None:

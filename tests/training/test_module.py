@@ -15,7 +15,7 @@ from rectifiers.data.preprocess import Preprocess
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
 from rectifiers.training.build import build_optimizer, build_schedule
-from rectifiers.training.module import Classifier, Diverged
+from rectifiers.training.module import Classifier
 
 
 def classifier(seed: int) -> Classifier:
@@ -53,25 +53,6 @@ def test_dropout_is_a_function_of_seed_and_step() -> None:
     assert torch.equal(mask(0, 3), mask(0, 3))
     assert not torch.equal(mask(0, 3), mask(1, 3))
     assert not torch.equal(mask(0, 3), mask(0, 4))
-
-
-def test_biases_have_their_own_learning_rate() -> None:
-    module = classifier(0)
-    rates = {
-        id(p): group["lr"]
-        for group in module.configure_optimizers().param_groups
-        for p in group["params"]
-    }
-    assert {
-        rates[id(p)] for name, p in module.network.named_parameters() if name.endswith("bias")
-    } == {0.2}
-    others = {
-        name: rates[id(p)]
-        for name, p in module.network.named_parameters()
-        if not name.endswith("bias")
-    }
-    assert set(others.values()) == {0.1}
-    assert "head.fc_act.weight" in others
 
 
 def test_a_step_reads_no_number_between_its_forward_pass_and_its_update() -> None:
@@ -193,16 +174,3 @@ def test_unreadable_images_of_all_steps_survive_a_restart() -> None:
     resumed.on_load_checkpoint(checkpoint)
     take_step(resumed, batch_of([0], unread=(1,)))
     assert resumed.unreadable_images() == [1, 2, 5, 11]
-
-
-def test_an_update_that_no_loss_shows_still_ends_in_divergence() -> None:
-    """A bias of -inf before a ReLU leaves all scores finite."""
-    module = begun(step=7)
-    take_step(module, batch_of([0, 1]))
-    module.on_validation_start()
-    module.validation_step(batch_of([0, 1]), 0)
-    with torch.no_grad():
-        module.network.head.fc.bias[3] = -torch.inf
-    with pytest.raises(Diverged) as divergence:
-        module.on_train_epoch_end()
-    assert (divergence.value.step, divergence.value.layer) == (7, "head.fc")

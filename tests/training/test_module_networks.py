@@ -10,8 +10,8 @@ from conftest import compose_config
 from rectifiers.gains import Moments
 from rectifiers.runs import record as records
 from rectifiers.runtime.errors import InputError
-from rectifiers.training.checks import check_functions
-from rectifiers.training.size import network_size
+from rectifiers.training.build import network_size
+from rectifiers.training.functions import check_functions
 from rectifiers.training.train import train
 
 RESNET = (

@@ -5,7 +5,7 @@ from torch import nn
 from rectifiers import activations as A
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
-from rectifiers.training.optim import build_optimizer, group_parameters, parameter_groups
+from rectifiers.training.optim import build_optimizer, parameter_groups
 
 
 class OwnSlope(nn.Module):
@@ -118,12 +118,6 @@ def test_every_parameter_has_momentum(fused: bool) -> None:
         if name.endswith("_act.weight"):
             expected = torch.full_like(p, -0.070625)
         torch.testing.assert_close(p.detach(), expected, msg=name)
-
-
-def test_every_parameter_is_in_one_group() -> None:
-    net = network(A.prelu)
-    groups = group_parameters(net)
-    assert sorted(id(p) for g in groups for p in g) == sorted(id(p) for p in net.parameters())
 
 
 SETTINGS = {

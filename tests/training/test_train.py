@@ -20,8 +20,6 @@ from conftest import TINY, compose_config, numbers, same_bits
 from made_up import altered
 from photos import write_folder
 from rectifiers.data.datamodule import TrainDataset
-from rectifiers.evaluation.counters import Errors
-from rectifiers.evaluation.result import Result
 from rectifiers.runs import record as records
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runtime.errors import InputError
@@ -109,14 +107,6 @@ def test_a_run_names_the_module_given_by_target(tiny, capsys) -> None:
     )
     assert by_option.record.choices["activation"] == "leaky_relu"
     assert by_option.record.network.activation == "LeakyReLU(negative_slope=0.2)"
-
-
-def test_training_moves_slopes_and_weights(tiny) -> None:
-    outcome = train(tiny(), CHOICES)
-    for slope in outcome.record.slopes.values():
-        assert slope.std > 0
-        assert slope.min < 0.25 < slope.max
-    assert outcome.record.history[0]["train_loss"] > outcome.record.history[-1]["train_loss"]
 
 
 def test_what_exists_is_not_run_again(tiny) -> None:
@@ -237,26 +227,6 @@ def test_an_unusable_checkpoint_is_refused_and_kept(tiny) -> None:
         train(tiny(), CHOICES)
 
 
-@pytest.mark.process
-def test_tests_run_at_the_precision_of_training(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    kinds = []
-
-    def spy(network: torch.nn.Module, *_: object, **__: object) -> Result:
-        kinds.append(network(torch.zeros(1, 1, 8, 8, dtype=torch.uint8)).dtype)
-        correct = torch.zeros(450, dtype=torch.bool)
-        return Result(
-            Errors(450, 0, 0), dict.fromkeys(("nll", "brier", "ece")), correct, torch.zeros(450, 10)
-        )
-
-    monkeypatch.setattr("rectifiers.training.recording.evaluate", spy)
-    for precision in ("bf16-mixed", "64-true"):
-        train(tiny(f"trainer.precision={precision}", "evaluation=[center]"), CHOICES)
-        train(
-            tiny(f"trainer.precision={precision}", "evaluation=[ten_view]"), CHOICES
-        )  # from the checkpoint
-    assert kinds == [torch.bfloat16] * 2 + [torch.float64] * 2
-
-
 def test_workers_change_no_bit_and_seeds_do(tiny, tmp_path: Path) -> None:
     model = ("model.norm=batch", "trainer.max_epochs=2")
     alone = train(tiny(*model), CHOICES)
@@ -330,12 +300,6 @@ def test_divergence_is_recorded_with_layer_and_step(tiny) -> None:
     assert again.record == outcome.record
 
 
-def test_the_last_update_is_judged_too(tiny) -> None:
-    outcome = train(tiny("optim.lr=1e30", "data.batch_size=1347", "trainer.max_epochs=1"), CHOICES)
-    assert outcome.record.status == "diverged"
-    assert outcome.record.diverged.step == 1
-
-
 @pytest.mark.process
 def test_a_protocol_said_otherwise_is_tested_again(tiny) -> None:
     name = "evaluation.center._target_=rectifiers.evaluation.protocols.ten_view"
@@ -361,18 +325,6 @@ def test_an_option_reaches_the_weights(tiny, option: str) -> None:
     assert not same_bits(weights(one), weights(other))
     drawn = [[entry.std_drawn for entry in outcome.record.init_report] for outcome in (one, other)]
     assert (drawn[0] == drawn[1]) == option.startswith("optim")
-
-
-def test_a_drop_divides_every_groups_rate_by_the_factor(tiny) -> None:
-    outcome = train(
-        tiny("scheduler=multistep", "scheduler.milestones=[1,2]", "scheduler.drop_factor=4"),
-        CHOICES,
-    )
-    assert [row["lr"] for row in outcome.record.history] == pytest.approx([0.01, 0.0025, 0.000625])
-    state = torch.load(outcome.path.parent / "last.ckpt", weights_only=True)["optimizer_states"][0]
-    assert [group["lr"] for group in state["param_groups"]] == pytest.approx(
-        [0.000625, 0.00125, 0.000625]
-    )
 
 
 def test_a_record_names_the_code_of_both_parts(tiny) -> None:
@@ -416,17 +368,6 @@ def test_data_with_another_hash_are_refused(tiny, tmp_path: Path) -> None:
     assert changed.record.run != first.record.run
 
 
-def test_hardware_that_is_not_there_is_a_sentence(tiny) -> None:
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU, so the sentence cannot be provoked")
-    with pytest.raises(
-        InputError, match=r"trainer\.accelerator=gpu needs a GPU, and torch sees none"
-    ):
-        train(tiny("trainer=gpu"), CHOICES)
-    with pytest.raises(InputError, match=r"trainer\.precision=16-mixed is for GPUs"):
-        train(tiny("trainer.precision=16-mixed"), CHOICES)
-
-
 @pytest.mark.process
 def test_a_vector_preprocess_needs_a_vector_network(tiny, tmp_path: Path) -> None:
     reduced = train(tiny("preprocess=pca_reduce", "preprocess.k=20"), CHOICES)
@@ -465,12 +406,7 @@ def test_a_run_leaves_the_process_as_it_found_it(tiny, logger: str) -> None:
         tiny("trainer.max_epochs=1", "seed=9"), CHOICES
     )  # what is imported and started once stays, and is not the run's
     before = process_state()
-    other = (
-        "data.num_workers=2",
-        "trainer.precision=64-true",
-        "threads=2",
-        "trainer.max_epochs=1",
-    )
+    other = ("data.num_workers=2", "trainer.precision=64-true", "threads=2", "trainer.max_epochs=1")
     train(tiny(f"logger={logger}", *other), CHOICES)
     assert process_state() == before
     if logger == "wandb":
@@ -479,28 +415,11 @@ def test_a_run_leaves_the_process_as_it_found_it(tiny, logger: str) -> None:
         assert wandb.run is None
 
 
-def test_float32_is_float32_while_a_run_lasts(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)  # torch's default
-
-    class Looks(Callback):
-        def on_train_start(self, *_: object) -> None:
-            flags.append((torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32))
-
-    flags: list[tuple[bool, bool]] = []
-    train(tiny("trainer.max_epochs=1"), CHOICES, callbacks=[Looks()])
-    assert flags == [(False, False)]
-    assert torch.backends.cudnn.allow_tf32
-
-
 @pytest.mark.filterwarnings("ignore:.*takes its place")
 def test_skipped_training_images_stand_in_the_record(tiny, tmp_path: Path) -> None:
     write_folder(tmp_path / "photos")
     (tmp_path / "photos" / "train" / "a" / "1.jpg").write_bytes(b"broken")
-    asked = (
-        "data=folder",
-        f"data.root={tmp_path}/photos",
-        "data.batch_size=8",
-    )
+    asked = ("data=folder", f"data.root={tmp_path}/photos", "data.batch_size=8")
     with pytest.raises(InputError, match=r"1\.jpg cannot be read as an image"):
         train(tiny(*asked), {})
     record = train(tiny(*asked, "data.bad_images=skip"), {}).record
@@ -583,28 +502,3 @@ def test_activation_checkpointing_keeps_the_bits(tmp_path: Path) -> None:
     assert same_bits(*states)
     with pytest.raises(InputError, match="count every batch twice"):
         train(compose_config(*options, *more, "model.norm=batch"), {})
-
-
-@pytest.mark.process
-def test_channels_last_is_the_same_run(tmp_path: Path) -> None:
-    options = (*MINI, "trainer.max_epochs=1")
-    # in double precision: 21 steps make more of a rounding of single precision than a test can
-    # allow
-    states = []
-    for last in (False, True):
-        config = compose_config(
-            *options,
-            "trainer.precision=64-true",
-            f"channels_last={str(last).lower()}",
-            f"runs_dir={tmp_path}/{last}",
-        )
-        outcome = train(config, {})
-        states.append(
-            AtomicCheckpointIO().load_checkpoint(outcome.path.parent / "last.ckpt")["state_dict"]
-        )
-    name = "network.trunk.conv2_1.weight"
-    assert [state[name].is_contiguous() for state in states] == [True, False]
-    assert states[1][name].is_contiguous(memory_format=torch.channels_last)
-    for key, weight in states[0].items():
-        torch.testing.assert_close(states[1][key], weight, rtol=1e-6, atol=1e-9)
-    assert len({path.parent.name for path in tmp_path.glob("*/*/record.json")}) == 1

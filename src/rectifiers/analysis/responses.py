@@ -12,7 +12,7 @@ from torch import Tensor
 from rectifiers.analysis import output
 from rectifiers.analysis.setup import AnalysisSetup
 from rectifiers.data.preprocess import Preprocess, load_preprocess
-from rectifiers.evaluation.responses import ResponseMeter
+from rectifiers.evaluation.metrics import ResponseMeter
 from rectifiers.models.network import ImageNetwork
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder

@@ -181,8 +181,7 @@ def refusal(config: RunConfig) -> str | None:
     """
     from rectifiers.analysis.setup import AnalysisSetup
     from rectifiers.training.build import initial_network
-    from rectifiers.training.checks import check_functions
-    from rectifiers.training.functions import import_function
+    from rectifiers.training.functions import check_functions, import_function
 
     for group in ENTRY_GROUPS:
         import_function(group, config.targets()[group])

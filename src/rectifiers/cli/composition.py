@@ -1,5 +1,4 @@
-"""Hydra's edge: from overrides, or from a finished run's folder, to the typed configuration that
-all else takes."""
+"""From overrides to the typed configuration that all else takes, by Hydra."""
 
 import functools
 import math
@@ -13,7 +12,6 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
@@ -28,11 +26,14 @@ from rectifiers.runtime.files import CONF
 # Hydra 1.3 asks which version's defaults it shall use; 1.4 deprecates the argument.
 VERSION_BASE: dict[str, Any] = {"version_base": "1.3"} if hydra.__version__ < "1.4" else {}
 Choices = dict[str, str | None]  # the option that was chosen of each group
-# What a test may choose.
 PLACES = ("runs_dir", "cache_dir", "data.root")
+# How a run is computed, which changes no number but for rounding.
+COMPUTED = (
+    *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "data.num_workers"),
+    *("threads", "compile", "channels_last", "timeout_s"),
+)
 # The groups of which an option may be a function's dotted name.
 BY_NAME = ("activation", "init", "preprocess")
-OF_DATA = ("data.root", "data.download")
 # The overrides by which the runs of a list differ most often; numbers alone, for all else is
 # checked as it is composed.
 JOB_OVERRIDE = re.compile(r"(seed|optim\.lr)=[0-9.e+-]+")
@@ -49,12 +50,6 @@ _register = OmegaConf.register_new_resolver if VERSION_BASE else OmegaConf.regis
 _register("over_root", _over_root)  # conf/small_fc.yaml uses it
 _register("minus", lambda a, b: a - b)  # conf/scheduler/cosine.yaml uses it
 
-# How a test is computed, which changes no number but for rounding.
-COMPUTED = (
-    *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "data.num_workers"),
-    *("threads", "compile", "channels_last", "timeout_s"),
-)
-
 
 def resolve(config: DictConfig) -> RunConfig:
     """Return a composed configuration with its references followed, checked and frozen.
@@ -64,18 +59,16 @@ def resolve(config: DictConfig) -> RunConfig:
     """
     try:
         plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    except OmegaConfBaseException as error:
-        refused = InputError(
-            f"the configuration cannot be resolved: {' '.join(str(error).split())}"
-        )
-        refused.status = 2
-        raise refused from error
-    assert isinstance(plain, dict)
-    try:
+        assert isinstance(plain, dict)
         # a claim is about runs
         return RunConfig.of({str(key): value for key, value in plain.items() if key != "claim"})
+    except OmegaConfBaseException as error:
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"the configuration cannot be resolved: {reason}", status=2, on_all_ranks=True
+        ) from error
     except InputError as error:
-        error.status = 2
+        error.status, error.on_all_ranks = 2, True
         raise
 
 
@@ -96,6 +89,11 @@ def compose_with_choices(overrides: Sequence[str]) -> tuple[DictConfig, Choices]
     return config, choices
 
 
+def composed(overrides: Sequence[str]) -> RunConfig:
+    """Return the configuration that train.py would have."""
+    return resolve(compose_with_choices(overrides)[0])
+
+
 @functools.cache
 def compose_job(overrides: tuple[str, ...]) -> tuple[RunConfig, Choices]:
     """Return (configuration, choices) that `train.py <overrides>` would have.
@@ -106,13 +104,13 @@ def compose_job(overrides: tuple[str, ...]) -> tuple[RunConfig, Choices]:
     Raises:
         InputError: where an override cannot be composed, or a value cannot be used.
     """
-    shared, choices = _compose_shared(
-        tuple(override for override in overrides if not JOB_OVERRIDE.fullmatch(override))
-    )
-    values = {
-        override.key_or_group: override.value()
-        for override in parse_overrides(list(filter(JOB_OVERRIDE.fullmatch, overrides)))
-    }
+    numbers = list(filter(JOB_OVERRIDE.fullmatch, overrides))
+    shared, choices = _compose_shared(tuple(o for o in overrides if o not in numbers))
+    try:
+        parsed = OverridesParser.create().parse_overrides(numbers)
+    except HydraException as error:
+        raise refusal(error) from error
+    values = {override.key_or_group: override.value() for override in parsed}
     before = {key: OmegaConf.select(shared, key) for key in values}
     try:
         _update(shared, values)
@@ -166,31 +164,16 @@ def expand_names(overrides: Sequence[str]) -> list[str]:
 
 def refusal(error: Exception) -> InputError:
     """Return what Hydra refused as one line, with what was probably meant."""
-    refused = InputError(missing_extra(error) or explain(error, all_keys()))
-    refused.status = 2
-    return refused
+    line = missing_extra(error) or explain(error, all_keys())
+    return InputError(line, status=2, on_all_ranks=True)
 
 
 @functools.cache
 def all_keys() -> dict[str, Any]:
     """Return the configuration without overrides, for its keys."""
-    config = _compose(())
-    with open_dict(config):
-        del config["hydra"]
-    plain: Any = OmegaConf.to_container(config)
+    plain: Any = OmegaConf.to_container(_compose(()))
+    del plain["hydra"]
     return plain
-
-
-def parse_overrides(overrides: Sequence[str]) -> list[Override]:
-    """Return overrides as Hydra reads them.
-
-    Raises:
-        InputError: where one is none.
-    """
-    try:
-        return OverridesParser.create().parse_overrides(list(overrides))
-    except HydraException as error:
-        raise refusal(error) from error
 
 
 def choices_of(hydra: Any) -> Choices:
@@ -200,6 +183,6 @@ def choices_of(hydra: Any) -> Choices:
     }
 
 
-def composed(overrides: Sequence[str]) -> RunConfig:
-    """Return the configuration that train.py would have."""
-    return resolve(compose_with_choices(overrides)[0])
+def override(key: str, value: str) -> str:
+    """Return an override as Hydra reads it; a path is quoted, whatever is in it."""
+    return f"{key}='{value}'" if key in PLACES else f"{key}={value}"

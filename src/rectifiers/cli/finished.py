@@ -9,7 +9,14 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from rectifiers.cli.composition import COMPUTED, PLACES, Choices, compose_with_choices, resolve
+from rectifiers.cli.composition import (
+    COMPUTED,
+    PLACES,
+    Choices,
+    compose_with_choices,
+    override,
+    resolve,
+)
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import run_folder
@@ -18,17 +25,19 @@ from rectifiers.runs.trust import check_plain, check_targets
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import read_yaml, refuse_link
 
-OF_DATA = ("data.root", "data.download")
-FREE = ("evaluation", "trainer", "logger", *COMPUTED, *PLACES, "data.download")
+# What a test may choose.
+FREE = ("evaluation", "logger", *COMPUTED, *PLACES, "data.download")
+WRITTEN = ("scores", "wandb", "tensorboard")  # parts of a run's folder that a test writes to
 
 
 def of_run(
-    name: str, given: dict[str, str], trust: Collection[str] = ()
+    name: str, values: dict[str, str], trust: Collection[str] = ()
 ) -> tuple[RunConfig, Choices, list[str] | None]:
     """Return (a run's own configuration with what may differ in a test put in, its choices, its
     overrides).
 
-    name: the run's name or the beginning of it, or the path of its folder.
+    name: the run's name or the beginning of it, or the path of its folder. values: by key, as they
+    were typed.
 
     The folder is data that anybody may have made: it says what the network is, and not which code
     is run (but for the modules of `trust`) or where anything is written or sent: without `logger=`
@@ -37,46 +46,45 @@ def of_run(
     Raises:
         InputError: where there is no such run, or its configuration asks for more.
     """
-    check_free(given)
-    folder = _folder_of(name, Path(given.get("runs_dir", "runs")))
-    for place in ("scores", "wandb", "tensorboard"):  # which a test writes to
-        refuse_link(folder / place)
+    check_free(values)
+    folder = _folder_of(name, Path(values.get("runs_dir", "runs")))
+    for part in WRITTEN:
+        refuse_link(folder / part)
     record = _load_finished(name, folder)
-    own = _read_config(folder / "config.yaml", trust)
-    _put_in(own, given, folder)
+    kept = _read_config(folder / "config.yaml", trust)
+    _put_in(kept, values, folder)
     try:
-        OmegaConf.resolve(own)
+        OmegaConf.resolve(kept)
     except OmegaConfBaseException as error:
         raise InputError(
             f"{folder / 'config.yaml'} lacks what the protocol needs "
             f"({str(error).splitlines()[0]}); give the protocol's scales by hand"
         ) from error
-    config = resolve(own)
+    config = resolve(kept)
     if run_folder(config) != folder:
         raise InputError(
-            f"{folder} does not bear the name of its configuration; give the folder that the "
-            "run was made in"
+            f"{folder} does not bear the name of its configuration; give the folder that the run "
+            "was made in"
         )
     return config, record.choices, record.overrides
 
 
-def check_free(given: dict[str, str]) -> None:
+def check_free(values: dict[str, str]) -> None:
     """Refuse keys that belong to the run.
 
     Raises:
         InputError: for the first one, and for a download without a folder to write to.
     """
-    for key in given:
-        is_free = any(key == free or key.startswith(f"{free}.") for free in FREE)
-        if not is_free or (key.startswith("trainer.") and key not in COMPUTED):
+    for key in values:
+        if key != "trainer" and not any(f"{key}.".startswith(f"{free}.") for free in FREE):
             raise InputError(
-                f"{key} belongs to the run and cannot be changed in a test; give only: "
+                f"{key} belongs to the run and cannot be changed in a test; give only: trainer, "
                 f"{', '.join(FREE)}"
             )
-    download = given.get("data.download", "false")
+    download = values.get("data.download", "false")
     if download not in ("true", "false"):
         raise InputError(f"data.download={download} is not usable; give true or false")
-    if download == "true" and "data.root" not in given:
+    if download == "true" and "data.root" not in values:
         raise InputError(
             "data.download=true needs data.root=<the folder to write to>, for a run does not say "
             "where anything is written"
@@ -110,25 +118,25 @@ def _read_config(path: Path, trust: Collection[str]) -> DictConfig:
         ) from error
 
 
-def _put_in(own: Any, given: dict[str, str], folder: Path) -> None:
+def _put_in(kept: Any, values: dict[str, str], folder: Path) -> None:
     """Put into a run's configuration how it is tested now, and where."""
-    asked, _ = compose_with_choices(
-        [override(key, value) for key, value in given.items() if key not in OF_DATA]
-    )
-    with open_dict(own):
-        own.evaluation, own.runs_dir, own.rerun = asked.evaluation, str(folder.parent), False
-        own.cache_dir = asked.cache_dir
+    of_data = ("data.root", "data.download")
+    overrides = [override(key, value) for key, value in values.items() if key not in of_data]
+    chosen, _ = compose_with_choices(overrides)
+    is_logged = any(key.partition(".")[0] == "logger" for key in values)
+    with open_dict(kept):
+        kept.evaluation, kept.cache_dir = chosen.evaluation, chosen.cache_dir
+        kept.runs_dir, kept.rerun = str(folder.parent), False
         for key in COMPUTED:
-            OmegaConf.update(own, key, OmegaConf.select(asked, key))
-        is_logged = any(key.partition(".")[0] == "logger" for key in given)
-        own.logger = asked.logger if is_logged else {}
-        if "download" in own.data or "data.download" in given:
-            own.data.download = given.get("data.download") == "true"
-        if "data.root" in given:
-            own.data.root = given["data.root"]
-        elif own.data.get("root") is not None and not isdir(str(own.data.root)):
+            OmegaConf.update(kept, key, OmegaConf.select(chosen, key))
+        kept.logger = chosen.logger if is_logged else {}
+        if "download" in kept.data or "data.download" in values:
+            kept.data.download = values.get("data.download") == "true"
+        if "data.root" in values:
+            kept.data.root = values["data.root"]
+        elif kept.data.get("root") is not None and not isdir(str(kept.data.root)):
             raise InputError(
-                f"data.root={own.data.root}, where the run had its data, is no folder here; "
+                f"data.root={kept.data.root}, where the run had its data, is no folder here; "
                 "give data.root="
             )
 
@@ -139,22 +147,16 @@ def _folder_of(name: str, runs: Path) -> Path:
     for place in (runs / name, Path(name), Path(name).parent):
         if isfile(place / "record.json"):
             return place.resolve()
-    begun = [each for each in (listdir(runs) if isdir(runs) else ()) if each.startswith(name)]
-    found = sorted(each for each in begun if isfile(runs / each / "record.json"))
-    if len(found) == 1:
-        return (runs / found[0]).resolve()
-    if found:
+    names = listdir(runs) if isdir(runs) else []
+    matches = sorted(n for n in names if n.startswith(name) and isfile(runs / n / "record.json"))
+    if len(matches) == 1:
+        return (runs / matches[0]).resolve()
+    if matches:
         raise InputError(
-            f"run={name} begins the names of {len(found)} runs, {', '.join(found[:5])}; give "
+            f"run={name} begins the names of {len(matches)} runs, {', '.join(matches[:5])}; give "
             "more of it"
         )
     raise InputError(
         f"run={name} is not a finished run: there is no {runs / name / 'record.json'}; python "
-        "scripts/report.py show "
-        "prints what there is, and runs_dir= says where"
+        "scripts/report.py show prints what there is, and runs_dir= says where"
     )
-
-
-def override(key: str, value: str) -> str:
-    """Return an override as Hydra reads it; a path is quoted, whatever is in it."""
-    return f"{key}='{value}'" if key in PLACES else f"{key}={value}"

@@ -37,35 +37,24 @@ SYNONYMS = {
     "scheduler": {"constant": "multistep", "step": "multistep"},
     "trainer": {"cuda": "gpu", "multi_node": "slurm", "node": "ddp", "one_gpu": "gpu"},
 }
-# Keys of earlier versions, with what they are now.
+MILESTONES = "scheduler=multistep scheduler.milestones"
+# Keys of earlier versions, with what they are now; `near_keys` finds those whose last part stayed.
 OLD_KEYS = RENAMED | {
-    "optim.drop_epochs": "scheduler=multistep scheduler.milestones",
-    "optim.drop_epochs_from": "scheduler=multistep scheduler.milestones",
-    "scheduler.milestones": "scheduler=multistep scheduler.milestones",
+    "optim.drop_epochs": MILESTONES,
+    "optim.drop_epochs_from": MILESTONES,
+    "scheduler.milestones": MILESTONES,
     "compute": "trainer",
-    "compute.accelerator": "trainer.accelerator",
-    "compute.activation_checkpointing": "activation_checkpointing",
     "compute.autotune": "trainer.benchmark",
-    "compute.channels_last": "channels_last",
-    "compute.compile": "compile",
-    "compute.devices": "trainer.devices",
-    "compute.fused": "optim.fused",
     "compute.nodes": "trainer.num_nodes",
-    "compute.threads": "threads",
-    "compute.timeout_s": "timeout_s",
     "compute.workers": "data.num_workers",
-    "logger.entity": "logger.wandb.entity",
-    "logger.finish_timeout_s": "logger.wandb.finish_timeout_s",
-    "logger.group": "logger.wandb.group",
-    "logger.log_checkpoint": "logger.wandb.log_model",
-    "logger.mode": "logger.wandb.mode",
-    "logger.project": "logger.wandb.project",
     "sweep": "hparams_search",
 }
 
 
 def check_arguments(arguments: Iterable[str], config: Callable[[], Mapping[str, Any]]) -> None:
     """Refuse a key that is written as a flag, as in --epochs=3, and a group without an option.
+
+    config: returns the composed configuration, for its keys.
 
     Raises:
         InputError: for the first one, with status 2.
@@ -76,7 +65,7 @@ def check_arguments(arguments: Iterable[str], config: Callable[[], Mapping[str, 
         reason = ""
         if argument in ("--cfg", "-c") and {"--multirun", "-m"} & set(arguments):
             reason = f"{argument} shows one configuration; leave out --multirun"
-        if key.startswith("--") and equals and (near := _near(key[2:], known_keys(config()))):
+        if key.startswith("--") and equals and (near := near_keys(key[2:], known_keys(config()))):
             meant = " or ".join(f"{name}={value}" for name in near)
             reason = f"{argument} is not a flag; did you mean {meant}?"
         elif key in GROUPS and key not in OPTIONAL and equals and value in ("", "null"):
@@ -118,25 +107,23 @@ def _of_option(group: str, option: str) -> str:
     meant = SYNONYMS.get(group, {}).get(option)
     near = [meant] if meant else difflib.get_close_matches(option, known, n=1, cutoff=0.5)
     question = f"did you mean {group}={near[0]}? " if near else ""
-    listed = "--help lists the options"
-    if len(known) <= MANY:
-        listed = f"the options are: {', '.join(known)}"
+    listed = f"the options are: {', '.join(known)}"
+    if len(known) > MANY:
+        listed = "--help lists the options"
     return f"{group}={option} is not known; {question}{listed}"
 
 
 def _of_key(key: str, known: Sequence[str]) -> str:
-    near = [OLD_KEYS[key]] if key in OLD_KEYS else _near(key, known)
-    place = key.rpartition(".")[0]
-    beside = [name for name in known if name.rpartition(".")[0] == place]
+    place, _, name = key.rpartition(".")
+    if place in ("callbacks", "logger"):
+        return f"{key} is not known; a key of {place} follows a name: {place}.<name>.{name}"
+    near = [OLD_KEYS[key]] if key in OLD_KEYS else near_keys(key, known)
+    beside = [other for other in known if other.rpartition(".")[0] == place]
     if near:
         return f"{key} is not known; did you mean {' or '.join(near)}?"
-    if place == "callbacks":
-        name = key.rpartition(".")[2]
-        return f"{key} is not known; a callback's key follows its name: callbacks.<name>.{name}"
+    if place == "trainer" and name in OWN_TRAINER_ARGUMENTS:
+        return f"{key} cannot be given, because train.py sets it itself; leave it out"
     if place == "trainer":
-        name = key.rpartition(".")[2]
-        if name in OWN_TRAINER_ARGUMENTS:
-            return f"{key} cannot be given, because train.py sets it itself; leave it out"
         return f"{key} is not known; another argument of Lightning's Trainer takes a plus: +{key}"
     if place and beside:
         return f"{key} is not known; the keys of {place} are: {', '.join(beside)}"
@@ -144,16 +131,16 @@ def _of_key(key: str, known: Sequence[str]) -> str:
 
 
 def _of_grammar(override: str) -> str:
-    if "=" not in override:
-        pairs = [(group, name) for group in GROUPS for name in options(group).split(", ")]
-        near = difflib.get_close_matches(override, [name for _, name in pairs], n=1, cutoff=0.75)
-        meant = [f"{group}={name}" for group, name in pairs if name in near]
-        question = f"did you mean {' or '.join(meant)}? " if meant else ""
-        return f"{override} is not key=value; {question or 'an example: activation=prelu'}".rstrip()
-    return f"{override} cannot be read as key=value; check its brackets, commas and quotes"
+    if "=" in override:
+        return f"{override} cannot be read as key=value; check its brackets, commas and quotes"
+    pairs = [(group, name) for group in GROUPS for name in options(group).split(", ")]
+    near = difflib.get_close_matches(override, [name for _, name in pairs], n=1, cutoff=0.75)
+    meant = " or ".join(f"{group}={name}" for group, name in pairs if name in near)
+    help_text = f"did you mean {meant}?" if meant else "an example: activation=prelu"
+    return f"{override} is not key=value; {help_text}"
 
 
-def _near(key: str, known: Iterable[str]) -> list[str]:
+def near_keys(key: str, known: Iterable[str]) -> list[str]:
     """Return the known keys that end like `key`, exactly or nearly; at most three."""
     by_last: dict[str, list[str]] = {}
     for name in known:

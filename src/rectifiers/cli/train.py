@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from os.path import isdir  # unlike Path.is_dir: False of a name that is too long for a path
-from typing import Any, TextIO, cast
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -44,10 +43,12 @@ from rectifiers.runtime.files import CONF
 from rectifiers.runtime.programs import SHOW_ALL, cli_errors, print_error
 from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 
-REPORT = "Error executing job with overrides"  # how the line begins that Hydra writes for an error
 # What Hydra itself may call, which 1.3 does not ask.
 HYDRA = VERSION_BASE or {"execution_whitelist": ()}
 AnyOutcome = Outcome[TrainingRecord] | Outcome[EnsembleRecord]
+Job = tuple[DictConfig, Choices, list[str]]  # what is run, its choices, and what was typed for it
+
+_single: list[Job] = []  # the job of a command without --multirun
 
 
 def main() -> None:
@@ -56,57 +57,89 @@ def main() -> None:
 
     Nothing heavy is imported before the run starts, so `--help` and `--cfg job` answer at once.
     """
-    with cli_errors(), ignore_broken_pipe(), _refusals_in_words(sys.argv[1:]):
-        sys.argv[1:] = expand_names(sys.argv[1:])
-        hydra.main(config_path=str(CONF), config_name="train", **HYDRA)(launch)()
+    with cli_errors(), ignore_broken_pipe():
+        try:
+            with hydra_errors():
+                check_arguments(sys.argv[1:], all_keys)
+                sys.argv[1:] = expand_names(sys.argv[1:])
+                hydra.main(config_path=str(CONF), config_name="train", **HYDRA)(launch)()
+            while _single:
+                run_job(*_single.pop())
+        except KeyboardInterrupt:  # outside of a run, or a second one
+            if world().rank == 0:
+                message = "interrupted; the same command goes on from the last checkpoint"
+                print(message, file=sys.stderr)
+            sys.exit(INTERRUPTED)
 
 
-def launch(config: DictConfig) -> float:
-    """Run a composed configuration, print its record, and return the error for a sweeper to
-    minimise.
+@contextmanager
+def hydra_errors() -> Iterator[None]:
+    """Let Hydra raise its errors instead of printing them, and turn them into an InputError."""
+    before = os.environ.get(SHOW_ALL)
+    os.environ[SHOW_ALL] = "1"
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException) as error:
+        raise refusal(error) from error
+    finally:
+        del os.environ[SHOW_ALL]
+        if before is not None:
+            os.environ[SHOW_ALL] = before
+
+
+def launch(config: DictConfig) -> float | None:
+    """Run a job of a sweep, and return the error for a sweeper to minimise.
+
+    The job of a single run is kept for `main`, so that Hydra adds nothing to its errors.
+    """
+    if multiprocessing.current_process().name != "MainProcess":  # a worker of joblib
+        end_with_parent(os.getppid(), signal.SIGKILL)  # it would train on without its parent
+    state = HydraConfig.get()
+    typed = OmegaConf.to_container(state.overrides.task, resolve=False) or ()
+    job = config, choices_of(state), [str(override) for override in typed]
+    if state.mode != RunMode.MULTIRUN:
+        _single.append(job)
+        return None
+    size = world().size
+    try:
+        return _val_error(run_job(*job, is_single=False))
+    except InputError as error:
+        print_error(error)  # Hydra reports a sweep's failures at its end only
+        if size > 1 and not error.on_all_ranks:
+            # the others are still in this run, or gone; none may go on to the next one alone
+            sys.exit(1)
+        raise
+    except Exception:
+        if size > 1:
+            traceback.print_exc()
+            sys.exit(1)
+        raise
+
+
+def run_job(
+    config: DictConfig, choices: Choices, overrides: list[str], *, is_single: bool = True
+) -> Record:
+    """Run a composed configuration, print its record and return it; a single run that diverged
+    ends with status 1.
 
     Raises:
         InputError: where the configuration cannot be run.
     """
-    if multiprocessing.current_process().name != "MainProcess":  # a worker of joblib
-        end_with_parent(os.getppid(), signal.SIGKILL)  # it would train on without its parent
-    hydra_config, here = HydraConfig.get(), world()
-    sweeping = hydra_config.mode == RunMode.MULTIRUN
-    overrides = [
-        str(each)
-        for each in OmegaConf.to_container(hydra_config.overrides.task, resolve=False) or ()
-    ]
-    try:
-        with deferring_signals():
-            with _on_all_ranks():
-                resolved, choices = resolve(config), choices_of(hydra_config)
-            if here.size == 1:  # among several, one rank alone may lack it: they agree later
-                check_folder(resolved)
-            restart_with_ranks(resolved, here)
-            if resolved.members is not None:
-                outcome: AnyOutcome = _run_ensemble(
-                    resolved, resolved.members, choices["experiment"], overrides
-                )
-            else:
-                outcome = _run(resolved, choices, overrides, here)
-            if here.rank == 0:
-                _print(outcome)
-    except InputError as error:
-        if sweeping:  # Hydra reports a sweep's failures at its end only
-            print_error(error)
-            if here.size > 1 and not error.on_all_ranks:
-                sys.exit(
-                    1
-                )  # the others are still in this run, or gone; none may go on to the next one alone
-        raise
-    except Exception:
-        if sweeping and here.size > 1:
-            traceback.print_exc()
-            sys.exit(1)
-        raise
-    if outcome.record.status == "diverged" and not sweeping:
+    place = world()
+    with deferring_signals():
+        resolved = resolve(config)
+        if place.size == 1:  # among several, one rank alone may lack it: they agree later
+            check_folder(resolved)
+        restart_with_ranks(resolved, place)
+        if resolved.members is None:
+            outcome: AnyOutcome = _run(resolved, choices, overrides, place)
+        else:
+            outcome = _run_ensemble(resolved, resolved.members, choices["experiment"], overrides)
+        if place.rank == 0:
+            _print(outcome)
+    if is_single and outcome.record.status == "diverged":
         sys.exit(1)
-    return _val_error(outcome.record)
+    return outcome.record
 
 
 def check_folder(config: RunConfig) -> None:
@@ -122,7 +155,7 @@ def check_folder(config: RunConfig) -> None:
         raise InputError(f"data.root={root} is not a folder; {remedy}, or give another")
 
 
-def restart_with_ranks(config: RunConfig, here: World) -> None:
+def restart_with_ranks(config: RunConfig, place: World) -> None:
     """Start this command again under torchrun where it asks for several processes and is alone.
 
     The process is replaced before torch is imported and before anything is locked or written.
@@ -130,12 +163,8 @@ def restart_with_ranks(config: RunConfig, here: World) -> None:
     Raises:
         InputError: in a process of a launcher of Hydra, which would start the whole sweep again.
     """
-    devices = config.trainer.devices
-    if (
-        here.size > 1
-        or "TORCHELASTIC_RUN_ID" in os.environ
-        or config.trainer.num_nodes not in (1, "auto")
-    ):
+    devices, is_launched = config.trainer.devices, "TORCHELASTIC_RUN_ID" in os.environ
+    if place.size > 1 or is_launched or config.trainer.num_nodes not in (1, "auto"):
         return
     if devices == "auto":
         devices = _gpus() if config.trainer.accelerator == "gpu" else 1
@@ -149,6 +178,7 @@ def restart_with_ranks(config: RunConfig, here: World) -> None:
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={devices}"]
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // devices)))
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    os.environ.pop(SHOW_ALL, None)  # which `hydra_errors` sets around a sweep
     os.execv(sys.executable, [sys.executable, *torchrun, *sys.argv])
 
 
@@ -166,24 +196,14 @@ def _val_error(record: Record) -> float:
     return record.curve("val/top1_error_pct")[-1]
 
 
-@contextmanager
-def _on_all_ranks() -> Iterator[None]:
-    """Mark an error of the body as one that all ranks have, because they were given the same."""
-    try:
-        yield
-    except InputError as error:
-        error.on_all_ranks = True
-        raise
-
-
 def _run(
-    config: RunConfig, choices: Choices, overrides: Sequence[str], here: World
+    config: RunConfig, choices: Choices, overrides: Sequence[str], place: World
 ) -> Outcome[TrainingRecord]:
     """Return what there is of a run, or train it."""
     # Several processes ask rank 0 whether the run is there, so that none goes on alone.
-    found = find(config) if here.size == 1 else None
-    if found is not None and found.is_complete:
-        outcome = Outcome(found.record, found.path, fresh=False)
+    existing = find(config) if place.size == 1 else None
+    if existing is not None and existing.is_complete:
+        outcome = Outcome(existing.record, existing.path, fresh=False)
     else:
         # Before torch starts its threads: they wait asleep and not spinning. Beside one other busy
         # process a run on two cores took 2.5 times as long with the default (47 s against 19 s;
@@ -192,15 +212,14 @@ def _run(
         from rectifiers.data.datamodule import check_share
         from rectifiers.training.train import train
 
-        with _on_all_ranks():
-            check_share(config.data.batch_size, here.size)
+        try:
+            check_share(config.data.batch_size, place.size)
+        except InputError as error:
+            error.on_all_ranks = True
+            raise
         outcome = train(config, choices, overrides)
-    if (
-        not outcome.fresh
-        and here.rank == 0
-        and "WANDB_SWEEP_ID" in os.environ
-        and config.logger.wandb is not None
-    ):
+    is_of_agent = "WANDB_SWEEP_ID" in os.environ and config.logger.wandb is not None
+    if not outcome.fresh and place.rank == 0 and is_of_agent:
         from rectifiers.training.loggers import publish
 
         # a W&B sweep's agent waits for the numbers of a run that was there already, all the same
@@ -213,8 +232,8 @@ def _run_ensemble(
 ) -> Outcome[EnsembleRecord]:
     """Run every member with the same overrides, as far as it is not there yet, and average their
     scores."""
-    own = ("experiment", "evaluation", "members")
-    shared = [override for override in overrides if override.partition("=")[0] not in own]
+    of_ensemble = ("experiment", "evaluation", "members")
+    shared = [typed for typed in overrides if typed.partition("=")[0] not in of_ensemble]
     tests = f"evaluation=[{','.join(config.evaluation.protocols)}]"
     runs = []
     for member in members:
@@ -235,61 +254,12 @@ def _print(outcome: AnyOutcome) -> None:
     with ignore_broken_pipe():
         print_record(outcome.record, Console())
         if not outcome.fresh:
-            lost = (
-                " It diverged; a lower optim.lr makes another run."
-                if outcome.record.status == "diverged"
-                else ""
-            )
-            older = "" if outcome.record.codes == [code_fingerprint()] else " It is of older code."
-            print(f"This run exists already.{lost}{older} rerun=true runs it again.")
+            diverged, older = "", ""
+            if outcome.record.status == "diverged":
+                diverged = " It diverged; a lower optim.lr makes another run."
+            if outcome.record.codes != [code_fingerprint()]:
+                older = " It is of older code."
+            print(f"This run exists already.{diverged}{older} rerun=true runs it again.")
         print(outcome.path)
     if outcome.note:
         print(outcome.note, file=sys.stderr)
-
-
-@contextmanager
-def _refusals_in_words(arguments: list[str]) -> Iterator[None]:
-    """Turn what Hydra refuses into an InputError, and let nothing of its own be printed."""
-    try:
-        with _without_hydras_report():
-            check_arguments(arguments, all_keys)
-            yield
-    except (HydraException, OmegaConfBaseException) as error:
-        refused = refusal(error)
-        refused.on_all_ranks = True
-        raise refused from error
-    except KeyboardInterrupt:  # outside of a run, or a second one
-        if world().rank == 0:
-            print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
-        sys.exit(INTERRUPTED)
-
-
-@contextmanager
-def _without_hydras_report() -> Iterator[None]:
-    """Let what a run raises come here, and not be printed by Hydra with its own lines around it.
-
-    Hydra has no switch for the line that it writes before it raises a job's error.
-    """
-    if os.environ.get(SHOW_ALL) == "1":
-        yield
-        return
-    os.environ[SHOW_ALL] = "1"  # Hydra hands on what is raised
-    stream, sys.stderr = sys.stderr, cast(TextIO, _WithoutReport(sys.stderr))
-    try:
-        yield
-    finally:
-        sys.stderr = stream
-        del os.environ[SHOW_ALL]
-
-
-class _WithoutReport:
-    """A stream that leaves out Hydra's line about a job's error."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        return len(text) if text.startswith(REPORT) else self._stream.write(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)

@@ -1,1 +1,0 @@
-"""Testing: protocols, exact error counts, calibration and ensembles."""

@@ -2,8 +2,13 @@
 that costs.
 
 A protocol is made by a function `(crop_px, **settings) -> TestProtocol` that a file in
-`conf/evaluation/` names. Scores are averaged after the softmax: over the views or windows of a
-scale first, and over scales then."""
+`conf/evaluation/` names. Its `scales_px` are the shorter sides that an image is resized to, each
+with its weight in the mean over scales; `views` are what the network gets of one image at a scale,
+uint8 [V, C, H, W]; `score` is the mean softmax of views [N, V, C, H, W], float32 [N, classes];
+`multiply_adds` is what one image of a size (px) costs over all scales.
+
+Scores are averaged after the softmax: over the views or windows of a scale first, and over scales
+then."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -11,21 +16,19 @@ from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 import torch
-from torch import Tensor
-from torchvision.transforms.v2 import functional as F
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torchvision.transforms.v2.functional import center_crop, five_crop
 
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.data.transforms import pad, resize_shorter, resized
-from rectifiers.evaluation.windows import mean_window_scores
-from rectifiers.models.network import ImageNetwork, Network, of_rows
+from rectifiers.models.network import ImageNetwork, Network, SpatialPyramid, bin_edges, of_rows
 from rectifiers.models.rows import map_sizes, multiply_adds
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import LARGEST_PX, Range
 
-NEEDS_MAPS = (
-    "testing on maps needs some, and this network has no conv layers; choose "
-    "evaluation=[center,ten_view]"
-)
+NEEDS_MAPS = "this network has no conv layers to test on; choose evaluation=[center,ten_view]"
+CHUNK_BYTES = 64 * 2**20  # of features at a time: bounds the memory, whatever the size of the image
 
 
 class ImageClassifier(Protocol):
@@ -36,28 +39,6 @@ class ImageClassifier(Protocol):
 
     def __call__(self, images: Tensor) -> Tensor:
         """Map uint8 [N, C, crop, crop] to scores [N, classes]."""
-        ...
-
-
-class TestProtocol(Protocol):
-    """Views of an image at each of `scales_px`, and their mean score."""
-
-    @property
-    def scales_px(self) -> Mapping[int, float]:
-        """The shorter sides that an image is resized to, each with its weight in the mean over
-        scales."""
-        ...
-
-    def views(self, image: Tensor, px: int) -> Tensor:
-        """Return what the network gets of one image at the scale `px`, uint8 [V, C, H, W]."""
-        ...
-
-    def score(self, classifier: ImageClassifier, views: Tensor) -> Tensor:
-        """Return the mean softmax of views [N, V, C, H, W], float32 [N, classes]."""
-        ...
-
-    def multiply_adds(self, network: ImageNetwork, height: int, width: int) -> int:
-        """Return the multiply-adds that one image of this size (px) costs over all scales."""
         ...
 
 
@@ -77,9 +58,8 @@ class Crops:
         views = self.crop(resize_shorter(image, px))
         if views.dim() != 4 or views.shape[:2] != (self.num_views, len(image)):
             raise InputError(
-                f"a protocol of {self.num_views} views makes {list(views.shape)} of an image "
-                f"{list(image.shape)}; "
-                f"its crop must return [{self.num_views}, {len(image)}, height, width]"
+                f"a protocol of {self.num_views} views makes {list(views.shape)} of an image; its "
+                f"crop must return [{self.num_views}, {len(image)}, height, width]"
             )
         return views
 
@@ -93,9 +73,8 @@ class Crops:
 
 def center(crop_px: int, *, scale_px: int) -> Crops:
     """One view, the centre of the resized image."""
-
     _check_scales([scale_px], crop_px)
-    return Crops(lambda image: F.center_crop(image, [crop_px])[None], 1, scale_px)
+    return Crops(lambda image: center_crop(image, [crop_px])[None], 1, scale_px)
 
 
 def ten_view(
@@ -111,7 +90,7 @@ def ten_view(
     pixel where the margin is odd."""
 
     def crops(image: Tensor) -> Tensor:
-        five = torch.stack(F.five_crop(pad(image, pad_px), [crop_px]))
+        five = torch.stack(five_crop(pad(image, pad_px), [crop_px]))
         return torch.cat([five, five.flip(-1)])
 
     _check_scales([scale_px], crop_px)
@@ -163,6 +142,9 @@ def dense(crop_px: int, *, scales_px: list, mirror: bool = True) -> Dense:
     """All windows of the last map at each scale, with mirror images (section 3, "Testing")."""
     _check_scales(scales_px, crop_px)
     return Dense(crop_px, dict.fromkeys(scales_px, 1 / len(scales_px)), mirror)
+
+
+TestProtocol = Crops | Dense
 
 
 class MapViews(Dense):
@@ -230,10 +212,8 @@ class Combined(Dense):
     def score(self, classifier: ImageClassifier, views: Tensor) -> Tensor:
         px = min(views.shape[-2:])  # of the scale that these views are of
         used = [(part, part.scales_px[px]) for part in self.parts if px in part.scales_px]
-        total = torch.stack([weight * part.score(classifier, views) for part, weight in used]).sum(
-            0
-        )
-        return total / sum(weight for _, weight in used)
+        scores = torch.stack([weight * part.score(classifier, views) for part, weight in used])
+        return scores.sum(0) / sum(weight for _, weight in used)
 
     def multiply_adds(self, network: ImageNetwork, height: int, width: int) -> int:
         return sum(part.multiply_adds(network, height, width) for part in self.parts)
@@ -258,16 +238,69 @@ def _nearest(px: int, stride: int, last: int) -> int:
 
 
 def _check_scales(scales_px: list, crop_px: int) -> None:
-    is_list = (
-        isinstance(scales_px, list)
-        and scales_px
-        and len(set(map(str, scales_px))) == len(scales_px)
-    )
+    is_list = isinstance(scales_px, list) and scales_px
     if not is_list or any(
-        type(px) is not int or not crop_px <= px <= LARGEST_PX for px in scales_px
+        type(px) is not int or not crop_px <= px <= LARGEST_PX or scales_px.count(px) > 1
+        for px in scales_px
     ):
         raise InputError(
-            f"the scales {scales_px} of a protocol are not usable; give different whole "
-            "numbers from "
-            f"data.crop_px={crop_px} to {LARGEST_PX}"
+            f"the scales {scales_px} of a protocol are not usable; give different whole numbers "
+            f"from data.crop_px={crop_px} to {LARGEST_PX}"
         )
+
+
+def mean_window_scores(head: nn.Sequential, maps: Tensor, window: int) -> Tensor:
+    """Return the mean softmax over all `window` x `window` windows of maps [N, C, H, W], stride 1:
+    [N, classes].
+
+    head: a SpatialPyramid or Flatten, then layers on vectors. Equal to pooling and scoring each
+    window on its own. A bin of the pyramid has the same offset and extent in every window, so one
+    stride-1 maximum over the whole map gives that bin for all windows at once; only the fully
+    connected layers work window by window."""
+    first, rest = head[0], head[1:]
+    rows, columns = maps.shape[-2] - window + 1, maps.shape[-1] - window + 1
+    if isinstance(first, SpatialPyramid):
+        bins, features = sum(n * n for n in first.levels), _pyramid_features(first, maps, window)
+    else:
+        bins, windows = window**2, maps.unfold(2, window, 1).unfold(3, window, 1)
+
+        def features(top: int, count: int) -> Tensor:
+            return windows[:, :, top : top + count].permute(0, 2, 3, 1, 4, 5).flatten(3)
+
+    step = max(1, CHUNK_BYTES // (len(maps) * columns * maps.shape[1] * bins * maps.element_size()))
+    total = torch.zeros((), device=maps.device)
+    for top in range(0, rows, step):
+        scores = rest(features(top, min(step, rows - top)).flatten(0, 2))
+        total = total + scores.float().softmax(dim=1).unflatten(0, (len(maps), -1)).sum(dim=1)
+    return total / (rows * columns)
+
+
+def _pyramid_features(
+    pyramid: SpatialPyramid, maps: Tensor, window: int
+) -> Callable[[int, int], Tensor]:
+    """Return a function that gives the pyramid's features of `count` rows of windows from `top` on.
+
+    The features are [N, count, columns, size], from one maximum over the map per distinct size of a
+    bin."""
+    levels = [bin_edges(window, n) for n in pyramid.levels]
+    columns = maps.shape[-1] - window + 1
+    tall = {
+        high: F.max_pool2d(maps, (high, 1), stride=1)
+        for high in {b - a for level in levels for a, b in level}
+    }
+    sizes = {(b - a, d - c) for level in levels for a, b in level for c, d in level}
+    maxima = {(high, wide): F.max_pool2d(tall[high], (1, wide), stride=1) for high, wide in sizes}
+
+    def features(top: int, count: int) -> Tensor:
+        parts = []
+        for level in levels:
+            edges = [(a, b, c, d) for a, b in level for c, d in level]
+            bins = [
+                maxima[b - a, d - c][:, :, top + a : top + a + count, c : c + columns]
+                for a, b, c, d in edges
+            ]
+            # channels first, then bins, as in SpatialPyramid
+            parts.append(torch.stack(bins, dim=2).flatten(1, 2))
+        return torch.cat(parts, dim=1).permute(0, 2, 3, 1)
+
+    return features

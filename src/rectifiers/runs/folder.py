@@ -17,7 +17,6 @@ from typing import Generic, TypeVar
 
 from filelock import FileLock, Timeout
 
-from rectifiers.evaluation.scores import scores_path
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.record import EnsembleRecord, TrainingRecord, load_training
@@ -96,6 +95,11 @@ def find(config: RunConfig) -> Found | None:
         if not is_tested(name, protocol)
     )
     return Found(record, folder / "record.json", tuple(lacking))
+
+
+def scores_path(folder: Path, protocol: str) -> Path:
+    """Return where a run keeps the scores of a protocol."""
+    return folder / "scores" / f"{protocol}.npz"
 
 
 @contextmanager

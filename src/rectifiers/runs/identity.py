@@ -65,14 +65,22 @@ ONLOOKERS = (
 # they have another one.
 LATER = {"data.pad_px": 0, "data.protocol": "paper", "fast": False, "scheduler.warmup_epochs": 0}
 
-# A function that moved to another module is hashed by its first address.
+DIAGNOSTICS, INTERVENTIONS = "rectifiers.training.diagnostics", "rectifiers.training.interventions"
+# A function that moved, or became a class, is hashed by its first address.
 MOVED = {
     "rectifiers.activations.by_layer": "rectifiers.nn.by_layer.by_layer",
     "rectifiers.models.resnet.resnet": "rectifiers.nn.networks.residual.resnet",
     "rectifiers.models.shortcuts.mlp_shortcuts": "rectifiers.nn.networks.shortcuts.mlp_shortcuts",
     "rectifiers.models.external.timm_model": "rectifiers.nn.networks.timm.timm_model",
-    "rectifiers.training.diagnostics.fisher": "rectifiers.training.looking.fisher",
-    "rectifiers.training.diagnostics.ranks": "rectifiers.training.looking.ranks",
+    f"{DIAGNOSTICS}.EquivarianceMeasure": f"{DIAGNOSTICS}.equivariance",
+    f"{DIAGNOSTICS}.FisherMeasure": f"{DIAGNOSTICS}.fisher",
+    f"{DIAGNOSTICS}.RankMeasure": f"{DIAGNOSTICS}.ranks",
+    f"{DIAGNOSTICS}.ZigzagMeasure": f"{DIAGNOSTICS}.zigzag",
+    f"{INTERVENTIONS}.Greedy": f"{INTERVENTIONS}.greedy",
+    f"{INTERVENTIONS}.RedrawLayers": f"{INTERVENTIONS}.redraw_layers",
+    f"{INTERVENTIONS}.ReviveDead": f"{INTERVENTIONS}.revive_dead",
+    f"{DIAGNOSTICS}.fisher": "rectifiers.training.looking.fisher",
+    f"{DIAGNOSTICS}.ranks": "rectifiers.training.looking.ranks",
 }
 
 # Where the first layout had a key: its place today. An optimiser and a scheduler by these targets
@@ -101,7 +109,7 @@ def science(config: RunConfig) -> dict[str, Any]:
     kept = without(plain, (*NOT_SCIENCE, *defaults))
     kept["callbacks"] = _first_callbacks(kept.get("callbacks") or {})
     for settings in kept.values():
-        if isinstance(settings, dict) and settings.get("_target_") in MOVED:
+        while isinstance(settings, dict) and settings.get("_target_") in MOVED:
             settings["_target_"] = MOVED[settings["_target_"]]
     if config.scheduler.target in (PLATEAU, MULTISTEP):
         # both were one rule, of which `milestones` was null or a list
@@ -131,6 +139,8 @@ def _first_callbacks(callbacks: dict[str, Any]) -> dict[str, Any]:
         (only,) = acting.values()
         if only["_target_"].startswith("rectifiers."):
             return dict(only)
+    for settings in acting.values():  # beside others, the functions kept their second address
+        settings["_target_"] = MOVED.get(settings["_target_"], settings["_target_"])
     return acting
 
 

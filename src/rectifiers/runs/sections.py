@@ -15,7 +15,7 @@ from rectifiers.runtime.schema import Section, Words
 Pixels = Annotated[int, Range(ge=1, le=LARGEST_PX)]
 Store = Literal["tiled", "plain"]
 ShardBytes = Annotated[int, Range(ge=1, le=2**40)]
-NEED_NO_ROWS = ("rectifiers.training.diagnostics.fisher",)  # it says what it cannot look at
+NEED_NO_ROWS = ("rectifiers.training.diagnostics.FisherMeasure",)  # it says what it cannot look at
 FORBIDDEN_IN_PROJECTS = "/\\#?%:"  # by W&B
 WORKERS_FOR_A_GPU = 8
 # Arguments of Lightning's Trainer that `train` sets, because a guarantee depends on them.

@@ -1,4 +1,4 @@
-"""From a configuration to the parts of a run."""
+"""From a configuration to the parts of a run: data, preprocessing, network, optimiser."""
 
 import inspect
 import math
@@ -13,6 +13,7 @@ from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from rectifiers.activations import relu
 from rectifiers.chains import LayerReport, initialize_chain, warn_of_drift
 from rectifiers.data.datamodule import ImageData
 from rectifiers.data.preprocess import PixelMoments, Preprocess, fit, load_or_fit, statistics_key
@@ -21,6 +22,7 @@ from rectifiers.data.transforms import Geometry
 from rectifiers.initializers import needs_images
 from rectifiers.models.external import ModuleNetwork
 from rectifiers.models.network import ImageNetwork, Network
+from rectifiers.models.rows import depth, trace
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import MULTISTEP, PLATEAU
 from rectifiers.runs.provenance import provenance
@@ -39,6 +41,8 @@ from rectifiers.training import optim
 from rectifiers.training.functions import import_function
 from rectifiers.training.module import Classifier
 
+FORWARD_AND_BACKWARD = 3  # passes, in multiply-adds of a forward pass
+
 
 @dataclass(frozen=True)
 class Run:
@@ -46,7 +50,7 @@ class Run:
 
     config: RunConfig
     folder: Path
-    here: World
+    place: World
     source: Source
     data: ImageData
     preprocess: Preprocess
@@ -58,26 +62,25 @@ class Run:
 
 
 def build(
-    config: RunConfig, source: Source, folder: Path, here: World, *, is_trained: bool = False
+    config: RunConfig, source: Source, folder: Path, place: World, *, is_trained: bool = False
 ) -> Run:
     """Return the run of `folder` as it is before its training, on every rank.
 
-    is_trained: whether it is to be tested alone, which needs no batches that the processes divide.
+    is_trained: whether it is only tested, which needs no batches that the processes divide.
 
     Raises:
         InputError: where its parts do not fit together: a map without a position, more processes
-        than images ...
+            than images ...
     """
-    data = run_on_all_ranks(lambda: build_data(config, source, here))
+    data = run_on_all_ranks(lambda: build_data(config, source, place))
     if not is_trained:
         _ = data.batches  # which cannot be made of every split by any number of processes
     preprocess, statistics_hash = build_preprocess(config, data)
     network, init_report = run_on_all_ranks(lambda: initial_network(config, data, preprocess))
-    drift = (
-        warn_of_drift(network.sites())
-        if isinstance(network, Network) and config.model.norm == "none"
-        else None
-    )
+    warnings = network.left if isinstance(network, ModuleNetwork) else []
+    if isinstance(network, Network) and config.model.norm == "none":
+        drift = warn_of_drift(network.sites())
+        warnings = [drift] if drift else []
     device = torch.cuda.get_device_name() if config.trainer.accelerator == "gpu" else "cpu"
     origin = provenance(
         source.digest, statistics_hash, device, torch.get_num_threads(), source.pinned
@@ -95,23 +98,8 @@ def build(
     if config.trainer.precision == "64-true":
         # Lightning would, after weights of a checkpoint were rounded to single precision
         classifier.double()
-    return Run(
-        config,
-        folder,
-        here,
-        source,
-        data,
-        preprocess,
-        network,
-        init_report,
-        classifier,
-        warnings=network.left
-        if isinstance(network, ModuleNetwork)
-        else []
-        if drift is None
-        else [drift],
-        provenance=origin,
-    )
+    parts = (data, preprocess, network, init_report, classifier, warnings, origin)
+    return Run(config, folder, place, source, *parts)
 
 
 def open_source(config: RunConfig) -> Source:
@@ -122,17 +110,14 @@ def open_source(config: RunConfig) -> Source:
         InputError: where they are not there, or not what `settings` say of them.
     """
     settings = config.data
+    root = settings.options.get("root")
     function = import_function("data", settings)
-    own = (
-        {"cache_dir": str(config.cache_dir)}
-        if "cache_dir" in inspect.signature(function).parameters
-        else {}
-    )
+    if "cache_dir" in inspect.signature(function).parameters:
+        function = partial(function, cache_dir=str(config.cache_dir))
     try:
         with interruptible("while the data was opened"):
-            source: Source = function(**own)
+            source: Source = function()
     except OSError as error:
-        root = settings.options.get("root")
         if root is None:
             raise
         raise InputError(f"data.root={root} cannot be read ({error}); give another") from error
@@ -140,47 +125,43 @@ def open_source(config: RunConfig) -> Source:
         source = replace(source, test=None)
     if settings.color_sigma and source.channels != 3:
         raise InputError(
-            f"data.color_sigma={settings.color_sigma} shifts red, green and blue, and "
-            f"data={source.name} has "
-            f"{source.channels} channel; give data.color_sigma=0"
+            f"data.color_sigma={settings.color_sigma} shifts red, green and blue, and data="
+            f"{source.name} has {source.channels} channel; give data.color_sigma=0"
         )
     if source.pinned is False and not settings.allow_unpinned:
         raise InputError(
-            f"data.root={settings.options['root']} has a manifest that no committed dvc.lock "
-            "names; prepare it by dvc repro and commit the lock, or give "
-            "data.allow_unpinned=true, which the record will say"
+            f"data.root={root} has a manifest that no committed dvc.lock names; prepare it by dvc "
+            "repro and commit the lock, or give data.allow_unpinned=true, which the record says"
         )
     return source
 
 
 def inspect_source(source: Source, config: RunConfig) -> Source:
-    """Return the source with its hashes, in the splits of `data.protocol`; a collective call.
-
-    Rank 0 looks at all images for all ranks.
+    """Return the source with its hashes, in the splits of `data.protocol`; a collective call: rank
+    0 looks at all images for all ranks.
 
     Raises:
         InputError: for an image that cannot be read, for too few images for three splits, and where
-        the data are not those that the configuration names.
+            the data are not those that the configuration names.
     """
     settings = config.data
 
     def look() -> tuple[str, ...] | None:
         with interruptible("while the images were looked at"):
-            return source.inspected(
-                config.cache_dir, skip_bad=settings.bad_images == "skip"
-            ).digests
+            skip_bad = settings.bad_images == "skip"
+            return source.inspected(config.cache_dir, skip_bad=skip_bad).digests
 
     source = replace(source, digests=broadcast_from_rank_zero(look))
     if settings.content not in (None, source.digest):
         raise InputError(
             f"data.content={settings.content} is not the hash of the data, which is "
-            f"{source.digest}; point data.root "
-            "to the right files, or give data.content=null to name the run by what is there"
+            f"{source.digest}; point data.root to the right files, or give data.content=null to "
+            "name the run by what is there"
         )
     return source if settings.protocol == "paper" else three_splits(source, settings.val_per_class)
 
 
-def build_data(config: RunConfig, source: Source, here: World = SINGLE_PROCESS) -> ImageData:
+def build_data(config: RunConfig, source: Source, place: World = SINGLE_PROCESS) -> ImageData:
     """Return this process' share of the data, in batches."""
     settings = config.data
     geometry = Geometry(
@@ -201,7 +182,7 @@ def build_data(config: RunConfig, source: Source, here: World = SINGLE_PROCESS) 
         timeout_s=config.timeout_s,
         pinned=config.trainer.accelerator == "gpu",
         skip_bad=settings.bad_images == "skip",
-        here=here,
+        here=place,
     )
 
 
@@ -209,20 +190,18 @@ def build_preprocess(config: RunConfig, data: ImageData) -> tuple[Preprocess, st
     """Return the preprocessing, fitted to the training split now or earlier, and the hash of its
     inputs."""
     settings, geometry = config.preprocess, data.geometry
-    key = statistics_key(
-        {
-            "train": data.source.train_digest,
-            "resize_px": geometry.resize_px,
-            "crop_px": geometry.crop_px,
-            "preprocess": settings.as_dict(),
-        }
-    )
+    inputs = {
+        "train": data.source.train_digest,
+        "resize_px": geometry.resize_px,
+        "crop_px": geometry.crop_px,
+        "preprocess": settings.as_dict(),
+    }
+    key = statistics_key(inputs)
     method = import_function("preprocess", settings)
+    images_of_a_rank = len(data.source.train.labels) // data.here.size
 
     def fit_now() -> Preprocess:
-        with progress_bar(
-            "fitting the preprocessing", len(data.source.train.labels) // data.here.size
-        ) as seen:
+        with progress_bar("fitting the preprocessing", images_of_a_rank) as seen:
 
             def batches() -> Iterator[Tensor]:
                 for images in data.statistics_batches():
@@ -256,48 +235,23 @@ def build_network(
 
     images: returns a batch of what the network reads, for initialisers that measure responses.
     """
-    activation, rule = (
-        import_function("activation", config.activation_at_depth()),
-        import_function("init", config.init),
-    )
-    image = {"channels": source.channels, "input_px": config.data.crop_px}
-    given: dict[str, Any] = {"seed": config.seed, "name": config.init.target.rpartition(".")[2]}
-    given["bias"] = config.init.bias
-    network: ImageNetwork
-    if (target := config.model.builder()) is not None:
-        if flat_input is not None:
-            raise InputError(
-                f"model._target_={target.target} needs images, and preprocess gives vectors; "
-                "choose another"
-            )
-        function = import_function("model", target)
-        network = ModuleNetwork(
-            function, activation, name=target.target, classes=len(source.classes), **image
-        )
-        init_report = network.initialize(
-            rule, **given, images=images() if images and needs_images(rule) else None
-        )
+    rule = import_function("init", config.init)
+    build = _row_network if config.model.rows is not None else _module_network
+    network = build(config, source, flat_input)
+    batch = images() if images and needs_images(rule) else None
+    settings: dict[str, Any] = {
+        "seed": config.seed,
+        "name": config.init.target.rpartition(".")[2],
+        "bias": config.init.bias,
+    }
+    if isinstance(network, ModuleNetwork):
+        init_report = network.initialize(rule, **settings, images=batch)
     else:
-        layers, norm = config.model.layers(len(source.classes)), config.model.norm
-        network = Network(layers, activation, **image, norm=norm, flat_input=flat_input)
-        if any(isinstance(p, nn.UninitializedParameter) for p in network.parameters()):
-            shape = (
-                (source.channels, *[config.data.crop_px] * 2)
-                if flat_input is None
-                else (flat_input,)
-            )
-            with torch.no_grad():
-                network.eval()(
-                    torch.zeros(1, *shape)
-                )  # in which activations with a state per element find its size
-            network.train()
-        fixed: dict[str, Any] = {
-            "first_layer_linear": config.init.first_layer_linear,
-            "fc_std": config.init.fc_std,
-        }
-        if images and needs_images(rule):
-            fixed["run"] = partial(_forward, network, images())
-        init_report = initialize_chain(network.sites(), rule, **given, **fixed)
+        settings["first_layer_linear"] = config.init.first_layer_linear
+        settings["fc_std"] = config.init.fc_std
+        if batch is not None:
+            settings["run"] = partial(_forward, network, batch)
+        init_report = initialize_chain(network.sites(), rule, **settings)
     for entry in init_report:
         if not isinstance(entry.std_asked, int | float) or not math.isfinite(entry.std_asked):
             raise InputError(
@@ -305,17 +259,84 @@ def build_network(
                 "it must return the std that it asks for, a finite number"
             )
     if config.channels_last:
-        network.to(
-            memory_format=torch.channels_last
-        )  # what the weights are, convolutions make of maps
+        # what the weights are, convolutions make of maps
+        network.to(memory_format=torch.channels_last)
     network.activation_checkpointing = config.activation_checkpointing
     return network, init_report
+
+
+def _module_network(config: RunConfig, source: Source, flat_input: int | None) -> ModuleNetwork:
+    target = config.model.builder()
+    assert target is not None
+    if flat_input is not None:
+        raise InputError(
+            f"model._target_={target.target} needs images, and preprocess gives vectors; choose "
+            "another"
+        )
+    return ModuleNetwork(
+        import_function("model", target),
+        import_function("activation", config.activation_at_depth()),
+        name=target.target,
+        classes=len(source.classes),
+        channels=source.channels,
+        input_px=config.data.crop_px,
+    )
+
+
+def _row_network(config: RunConfig, source: Source, flat_input: int | None) -> Network:
+    px = config.data.crop_px
+    network = Network(
+        config.model.layers(len(source.classes)),
+        import_function("activation", config.activation_at_depth()),
+        channels=source.channels,
+        input_px=px,
+        norm=config.model.norm,
+        flat_input=flat_input,
+    )
+    if any(isinstance(p, nn.UninitializedParameter) for p in network.parameters()):
+        # activations with a state per element find its size in a forward pass
+        shape = (source.channels, px, px) if flat_input is None else (flat_input,)
+        with torch.no_grad():
+            network.eval()(torch.zeros(1, *shape))
+        network.train()
+    return network
 
 
 def _forward(network: Network, x: Tensor) -> None:
     """Run a network as in training, without dropout."""
     with batch_stats_mode(network), torch.no_grad(), torch.random.fork_rng(devices=()):
         network(x)
+
+
+def training_cost(config: RunConfig, source: Source) -> int:
+    """Return the multiply-adds of a whole training on the images of `source`, forward and
+    backward."""
+    size = network_size(
+        config,
+        classes=len(source.classes),
+        channels=source.channels,
+        input_px=config.data.crop_px,
+    )
+    images = len(source.train.labels) * config.trainer.max_epochs
+    return FORWARD_AND_BACKWARD * size["multiply_adds"] * images
+
+
+def network_size(
+    config: RunConfig, *, classes: int, channels: int, input_px: int
+) -> dict[str, int]:
+    """Return the `depth`, the `multiply_adds` of one image, and the `parameters` without slopes of
+    a network, without its weights."""
+    if (target := config.model.builder()) is not None:
+        image = {"classes": classes, "channels": channels, "input_px": input_px}
+        network = ModuleNetwork(import_function("model", target), relu, name=target.target, **image)
+        parameters = sum(p.numel() for p in network.parameters())
+        totals = {"multiply_adds": network.multiply_adds, "parameters": parameters}
+        return {"depth": network.depth, **totals}
+    rows = config.model.layers(classes)
+    shapes = trace(rows, channels=channels, input_px=input_px)
+    keys = ("multiply_adds", "parameters")
+    totals = {key: sum(getattr(shape, key) for shape in shapes) for key in keys}
+    return {"depth": depth(rows), **totals}
 
 
 def build_callbacks(config: RunConfig, folder: Path) -> list[Callback]:
@@ -361,17 +382,14 @@ def build_optimizer(config: RunConfig, network: nn.Module) -> Optimizer:
 def build_schedule(config: RunConfig) -> optim.Schedule:
     """Return how the learning rate changes."""
     settings = config.scheduler
-    schedule = partial(
-        optim.Schedule,
-        max_epochs=config.trainer.max_epochs,
-        warmup_epochs=settings.warmup_epochs,
-    )
+    common = (config.trainer.max_epochs, settings.warmup_epochs)
     if settings.target not in (PLATEAU, MULTISTEP):
-        return schedule(scheduler=import_function("scheduler", settings))
-    names = ("max_drops", "patience") if settings.target == PLATEAU else ("milestones",)
-    for name in names:
-        if getattr(settings, name) is None:
+        return optim.Schedule(*common, scheduler=import_function("scheduler", settings))
+    is_plateau = settings.target == PLATEAU
+    names = ("max_drops", "patience") if is_plateau else ("milestones",)
+    values = {name: getattr(settings, name) for name in names}
+    for name, value in values.items():
+        if value is None:
             raise InputError(f"scheduler.{name} has no value; give it one")
-    rule = optim.plateau if settings.target == PLATEAU else optim.multistep
-    drops = partial(rule, **{name: getattr(settings, name) for name in names})
-    return schedule(drops=drops, drop_factor=settings.drop_factor)
+    drops = partial(optim.plateau if is_plateau else optim.multistep, **values)
+    return optim.Schedule(*common, drops=drops, drop_factor=settings.drop_factor)

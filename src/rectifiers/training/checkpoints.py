@@ -1,11 +1,11 @@
-"""What an epoch leaves, in one order: measures, a checkpoint that is whole or absent, and all that
+"""What an epoch leaves, in one order: measures, a checkpoint that is whole or absent, and what
 shows the epoch."""
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -22,7 +22,6 @@ from rectifiers.training.module import Classifier
 
 LINE: dict[str, Any] = {"highlight": False, "soft_wrap": True, "markup": False}  # printed as it is
 LAST, PREVIOUS = "last.ckpt", "previous.ckpt"
-History = list[dict[str, Any]]
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -30,8 +29,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     `previous.ckpt`.
 
     Lightning's own goes through `$TMPDIR`; where that is another file system, a kill leaves a
-    truncated file. Reading one compares it with the checksums that its format, zip, has; torch.load
-    does not."""
+    truncated file. Reading compares it with the checksums of its format, zip; torch.load does not.
+    """
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
@@ -44,9 +43,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
                     os.replace(path, path.with_name(PREVIOUS))
         except (OSError, RuntimeError) as error:  # torch reports a full disk by a RuntimeError
             raise InputError(
-                f"{path} could not be written ({first_line(error)}); make room there and give "
-                "the same command: the "
-                "run goes on from its last checkpoint"
+                f"{path} could not be written ({first_line(error)}); make room there and give the "
+                "same command: the run goes on from its last checkpoint"
             ) from error
 
     def load_checkpoint(
@@ -58,19 +56,14 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         try:
             check_zip(Path(path))
             checkpoint = torch.load(path, map_location=map_location, weights_only=True)
-            kept = checkpoint["rectifiers"]
-            if not (
-                isinstance(checkpoint["state_dict"], dict)
-                and kept["history"] is not None
-                and kept["run"]
-            ):
+            state, saved = checkpoint["state_dict"], checkpoint["rectifiers"]
+            if not isinstance(state, dict) or saved["history"] is None or not saved["run"]:
                 raise ValueError("it is no checkpoint of a run")
             return checkpoint
         except Exception as error:  # a damaged file fails in as many ways as pickle and zip know
             raise InputError(
-                f"{path} cannot be read as a checkpoint ({first_line(error)}); remove it to "
-                "start this run from its "
-                "beginning"
+                f"{path} cannot be read as a checkpoint ({first_line(error)}); remove it to start "
+                "this run from its beginning"
             ) from error
 
 
@@ -81,17 +74,17 @@ def newest(folder: Path) -> Path | None:
     Raises:
         InputError: where there are checkpoints and none can be read.
     """
-    found = [path for path in (folder / LAST, folder / PREVIOUS) if path.exists()]
-    for path in found:
+    paths = [path for path in (folder / LAST, folder / PREVIOUS) if path.exists()]
+    for path in paths:
         try:
             AtomicCheckpointIO().load_checkpoint(path)
             return path
         except InputError as error:
-            if path == found[-1]:
+            if path == paths[-1]:
                 raise
             # Put aside, or the next save would keep it in the place of the good one.
             path.rename(path.with_name(f"{path.name}.damaged"))
-            stderr.print(f"{str(error).partition(';')[0]}; going on from {found[-1]}", **LINE)
+            stderr.print(f"{str(error).partition(';')[0]}; going on from {paths[-1]}", **LINE)
     return None
 
 
@@ -108,10 +101,10 @@ def load_weights(path: Path) -> dict[str, Tensor]:
         InputError: where the file is damaged or holds anything else; nothing in it is executed.
     """
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-        if "rectifiers" in found:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        if "rectifiers" in content:
             raise ValueError("it is the checkpoint of a run, give run=<its folder>")
-        weights = found.get("state_dict", found)
+        weights = content.get("state_dict", content)
         if not weights or not all(isinstance(weight, Tensor) for weight in weights.values()):
             raise ValueError("it holds no weights by name")
     except Exception as error:
@@ -122,25 +115,12 @@ def load_weights(path: Path) -> dict[str, Tensor]:
     return {name.removeprefix("network."): weight for name, weight in weights.items()}
 
 
-def print_progress(max_epochs: int, history: History) -> None:
-    """Print a line about the last epoch, where no terminal can show a moving bar."""
-    row = history[-1]
-    left_s = row["seconds"] * (max_epochs - row["epoch"])
-    stderr.print(
-        f"epoch {row['epoch']}/{max_epochs}  loss {row['train_loss']:.4f}  "
-        f"val top-1 error {row['val/top1_error_pct']:.2f} %  {row['images_per_second']:,.0f} "
-        "images per second  "
-        f"learning rate {row['lr']:g}  {duration(left_s)} left",
-        **LINE,
-    )
-
-
 class ProgressLines(Callback):
-    """Prints a line about the epoch that is under way, every minute, where no terminal can show a
+    """Prints a line after each epoch, and every minute within one, where no terminal can show a
     moving bar.
 
-    Its loss is the mean over the epoch so far, of the images of rank 0; a step costs one reading of
-    the clock."""
+    A loss within an epoch is the mean so far, over the images of rank 0; a step costs one reading
+    of the clock."""
 
     def __init__(self, global_batch: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.global_batch, self.timer = global_batch, LineTimer(clock)
@@ -149,44 +129,31 @@ class ProgressLines(Callback):
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self._before = self.timer.clock(), trainer.global_step
 
-    def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *batch: Any) -> None:
         if not self.timer.is_due():
             return
         now, step, (then, step_then) = self.timer.clock(), trainer.global_step, self._before
         self._before = now, step
         rate, steps = (step - step_then) / max(now - then, 1e-9), int(trainer.num_training_batches)
-        so_far = cast(Classifier, module).train_loss
-        loss = float(so_far.mean_value / so_far.weight)  # `compute` would wait for the other ranks
-        left_s = (steps * (trainer.max_epochs or 0) - step) / rate
+        losses = module.train_loss  # its `compute` would wait for the other ranks
         stderr.print(
-            f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}, step {batch_idx + 1:,} "
-            f"of {steps:,}: "
-            f"loss {loss:.4f}, {rate * self.global_batch:,.0f} images per second, "
+            f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}, step {batch[-1] + 1:,} of "
+            f"{steps:,}: loss {float(losses.mean_value / losses.weight):.4f}, "
+            f"{rate * self.global_batch:,.0f} images per second, "
             f"learning rate {trainer.optimizers[0].param_groups[0]['lr']:g}, "
-            f"{duration(left_s)} left",
+            f"{duration((steps * (trainer.max_epochs or 0) - step) / rate)} left",
             **LINE,
         )
 
-    def on_validation_batch_end(
-        self,
-        trainer: pl.Trainer,
-        module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        *more: Any,
-    ) -> None:
-        if self.timer.is_due():
-            of = sum(int(count) for count in trainer.num_val_batches)
-            where = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
-            stderr.print(f"{where}: validation, batch {batch_idx + 1:,} of {of:,}", **LINE)
+    def epoch_ended(self, max_epochs: int, row: Mapping[str, Any]) -> None:
+        """Print the line of an epoch's row."""
+        stderr.print(
+            f"epoch {row['epoch']}/{max_epochs}  loss {row['train_loss']:.4f}  "
+            f"val top-1 error {row['val/top1_error_pct']:.2f} %  "
+            f"{row['images_per_second']:,.0f} images per second  learning rate {row['lr']:g}  "
+            f"{duration(row['seconds'] * (max_epochs - row['epoch']))} left",
+            **LINE,
+        )
 
 
 class EpochMeasure(Callback):
@@ -198,8 +165,8 @@ class EpochMeasure(Callback):
 
 
 class EpochEnd(Checkpoint):
-    """Does what follows an epoch: `EpochMeasure`s add to its row, `last.ckpt` is written, and the
-    rows are logged and shown.
+    """Does what follows an epoch: `EpochMeasure`s add to its row, `last.ckpt` is written, and rank
+    0 logs and shows the rows of all epochs so far.
 
     When it runs, the module has made the row and applied the step rule: Lightning runs a
     `Checkpoint` last of all, after the module's own `on_train_epoch_end`. It is the only one, so
@@ -210,31 +177,16 @@ class EpochEnd(Checkpoint):
     processes (see `runtime.signals`) means: write a checkpoint after the current step, and stop.
     Within an epoch's last step the epoch is finished first, with its validation: Lightning would
     skip that in a run that goes on from there.
-
-    Then rank 0 gives the rows of all epochs so far to the trainer's loggers, and to `receivers`.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        every_n_steps: int | None = None,
-        receivers: Sequence[Callable[[History], None]] = (),
-    ) -> None:
-        self.folder, self.every_n_steps, self.receivers = folder, every_n_steps, receivers
+    def __init__(self, folder: Path, *, every_n_steps: int | None = None) -> None:
+        self.folder, self.every_n_steps = folder, every_n_steps
 
     def on_train_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
         if trainer.is_global_zero and module.history:
             log_history(trainer.loggers, module.history, resuming=True)
 
-    def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, *batch: Any) -> None:
         if trainer.is_last_batch:
             return
         stop = pending_signal()
@@ -244,15 +196,18 @@ class EpochEnd(Checkpoint):
             raise Stopped(stop, f"after step {trainer.global_step}")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
-        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        max_epochs = trainer.max_epochs or 0
+        for callback in callbacks:
             if isinstance(callback, EpochMeasure):
                 module.history[-1] |= callback.measure(module)
-        if trainer.should_stop and len(module.history) < (trainer.max_epochs or 0):
-            stopping = (c for c in trainer.callbacks if getattr(c, "stopped_epoch", 0))  # type: ignore[attr-defined]
+        if trainer.should_stop and len(module.history) < max_epochs:
+            stopping = (c for c in callbacks if getattr(c, "stopped_epoch", 0))
             module.stopped_by = type(next(stopping, None)).__name__
         trainer.save_checkpoint(self.folder / LAST)
         if trainer.is_global_zero:
             log_history(trainer.loggers, module.history)
-            for receive in self.receivers:
-                receive(module.history)
+            for callback in callbacks:
+                if isinstance(callback, ProgressLines):
+                    callback.epoch_ended(max_epochs, module.history[-1])
         stop_if_requested(f"after step {trainer.global_step}")

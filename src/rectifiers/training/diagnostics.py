@@ -4,6 +4,7 @@ Fisher information."""
 import copy
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any
 
 import pytorch_lightning as pl
@@ -46,16 +47,12 @@ def distribution(numbers: Tensor) -> Distribution:
     flat = numbers.detach().flatten()
     thin = flat[:: -(-len(flat) // MAX_NUMBERS)].double()
     thin = thin[thin.isfinite()] if thin.isfinite().any() else torch.zeros_like(thin[:1])
-    points = torch.quantile(
-        thin, torch.tensor([*QUANTILES, 0.005, 0.995], dtype=thin.dtype, device=thin.device)
-    ).tolist()
-    low, high = points[-2], points[-1]
+    *points, low, high = torch.quantile(thin, thin.new_tensor([*QUANTILES, 0.005, 0.995])).tolist()
     if low == high:  # all numbers are equal
         low, high = low - 0.5, high + 0.5
     counts = torch.histc(thin.cpu(), BINS, low, high).long().tolist()
-    return Distribution(
-        float(thin.mean()), float(thin.std(correction=0)), points[:-2], low, high, counts
-    )
+    mean, std = float(thin.mean()), float(thin.std(correction=0))
+    return Distribution(mean, std, points, low, high, counts)
 
 
 class Signals(Callback):
@@ -74,19 +71,16 @@ class Signals(Callback):
     ) -> None:
         if trainer.global_step not in self.steps:
             return
-        found = self.found[trainer.global_step] = {}
+        layers = self.found[trainer.global_step] = {}
 
-        def hook_of(layer: str) -> Any:
-            def keep(_: nn.Module, __: Any, output: Tensor) -> None:
-                if layer in found:  # recomputed for the backward pass
-                    return
-                kept = found[layer] = [distribution(output)]
-                output.register_hook(lambda gradient: kept.append(distribution(gradient)))
-
-            return keep
+        def keep(layer: str, _: nn.Module, __: Any, output: Tensor) -> None:
+            if layer in layers:  # recomputed for the backward pass
+                return
+            pair = layers[layer] = [distribution(output)]
+            output.register_hook(lambda gradient: pair.append(distribution(gradient)))
 
         self._handles = [
-            activation.register_forward_hook(hook_of(layer))
+            activation.register_forward_hook(partial(keep, layer))
             for layer, (activation, _) in module.network.activations().items()
         ]
 
@@ -118,40 +112,29 @@ class Weights(Callback):
         }
 
 
-def fisher(images: Count) -> Callback:
-    """Measure the Fisher information after every epoch; see `FisherMeasure`. `callbacks=fisher`."""
-    return FisherMeasure(images)
+def first_images(trainer: Any, part: str, images: int) -> Batch:
+    """Return the centre views of the first `images` images of a split."""
+    data = trainer.datamodule
+    views = CenterDataset(data.source, part, data.geometry, skip_bad=data.skip_bad)
+    return views.__getitems__(range(min(images, len(views))))
 
 
+@dataclass(eq=False)
 class FisherMeasure(EpochMeasure):
     """Measures the network's Fisher information: `fisher/<measure>`, with the measures of
-    `theory.fisher`.
+    `theory.fisher`, over the first `images` training images, in double precision, of a copy."""
 
-    It is taken over the centre views of the first `images` training images, in double precision, of
-    a copy."""
-
-    def __init__(self, images: int) -> None:
-        self.images = images
+    images: Count
 
     def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
         check_two_layers(module.network)
-        data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        views = CenterDataset(data.source, "train", data.geometry, skip_bad=data.skip_bad)
-        self.batch: Batch = views.__getitems__(
-            range(min(self.images, len(data.source.train.labels)))
-        )
+        self.batch = first_images(trainer, "train", self.images)
 
     def measure(self, module: Classifier) -> dict[str, float]:
         with torch.enable_grad():
             x = module.preprocess(self.batch.images.to(module.device)).cpu()
-            found, _ = measure(copy.deepcopy(module.network).cpu(), x, self.batch.labels)
-        return {f"fisher/{key}": float(value) for key, value in found.items()}
-
-
-def equivariance(images: Count, factor: Annotated[float, Range(gt=0)], shift_px: Count) -> Callback:
-    """Measure how many answers change with an image's intensity and place; see
-    `EquivarianceMeasure`. `callbacks=equivariance`."""
-    return EquivarianceMeasure(images, factor, shift_px)
+            measures, _ = measure(copy.deepcopy(module.network).cpu(), x, self.batch.labels)
+        return {f"fisher/{key}": float(value) for key, value in measures.items()}
 
 
 @dataclass(eq=False)
@@ -163,33 +146,24 @@ class EquivarianceMeasure(EpochMeasure):
     biases and noise keep every class (Nair and Hinton 2010). `equivariance/translation`: where it
     is moved `shift_px` to the right, with zeros behind it."""
 
-    images: int
-    factor: float
-    shift_px: int
+    images: Count
+    factor: Annotated[float, Range(gt=0)]
+    shift_px: Count
 
     def measure(self, module: Classifier) -> dict[str, float]:
-        data: Any = module.trainer.datamodule  # type: ignore[attr-defined]
-        views = CenterDataset(data.source, "val", data.geometry, skip_bad=data.skip_bad)
-        batch: Batch = views.__getitems__(range(min(self.images, len(data.source.val.labels))))
+        batch = first_images(module.trainer, "val", self.images)
         was_training = module.network.training
         module.network.eval()
         with torch.no_grad():
             x = module.preprocess(batch.images.to(module.device))
             moved = nn.functional.pad(x, (self.shift_px, 0))[..., : x.shape[-1]]
-            plain, dim, shifted = (
-                module.network(each).argmax(1) for each in (x, self.factor * x, moved)
-            )
+            inputs = (x, self.factor * x, moved)
+            plain, dim, shifted = (module.network(batch).argmax(1) for batch in inputs)
         module.network.train(was_training)
         return {
             "equivariance/intensity": float((dim != plain).double().mean()),
             "equivariance/translation": float((shifted != plain).double().mean()),
         }
-
-
-def ranks() -> Callback:
-    """Measure the ranks of all layers' weights after every epoch; see `RankMeasure`.
-    `callbacks=ranks`."""
-    return RankMeasure()
 
 
 class RankMeasure(EpochMeasure):
@@ -199,19 +173,18 @@ class RankMeasure(EpochMeasure):
     """
 
     def measure(self, module: Classifier) -> dict[str, float]:
-        found: dict[str, float] = {}
-        for site in of_rows(module.network).sites():
-            weight = site.module.weight.detach().flatten(1)
-            singular = torch.linalg.svdvals(weight.double())
-            least = float(singular.max()) * max(weight.shape) * torch.finfo(weight.dtype).eps
-            found[f"rank/{site.name}"] = int((singular > least).sum())
-        return found
+        ranks: dict[str, float] = {}
+        for name, weight in weights_by_layer(module).items():
+            matrix = weight.detach().flatten(1)
+            singular = torch.linalg.svdvals(matrix.double())
+            least = float(singular.max()) * max(matrix.shape) * torch.finfo(matrix.dtype).eps
+            ranks[f"rank/{name}"] = int((singular > least).sum())
+        return ranks
 
 
-def zigzag() -> Callback:
-    """Measure how far the weights go astray on their way through an epoch; see `ZigzagMeasure`.
-    `callbacks=zigzag`."""
-    return ZigzagMeasure()
+def weights_by_layer(module: Classifier) -> dict[str, Tensor]:
+    """Return the weights of a network of rows."""
+    return {site.name: site.module.weight for site in of_rows(module.network).sites()}
 
 
 @dataclass(eq=False)
@@ -225,11 +198,11 @@ class ZigzagMeasure(EpochMeasure):
     distance between the weights before and after the epoch, over the length of the way that its
     steps went. 1: a straight line."""
 
-    signs: dict[str, Tensor] = field(default_factory=dict)
-    length: dict[str, Tensor] = field(default_factory=dict)
-    first: dict[str, Tensor] = field(default_factory=dict)
-    last: dict[str, Tensor] = field(default_factory=dict)
-    steps: int = 0
+    signs: dict[str, Tensor] = field(init=False, default_factory=dict)
+    length: dict[str, Tensor] = field(init=False, default_factory=dict)
+    first: dict[str, Tensor] = field(init=False, default_factory=dict)
+    last: dict[str, Tensor] = field(init=False, default_factory=dict)
+    steps: int = field(init=False, default=0)
 
     def state_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("signs", "length", "first", "last", "steps")}
@@ -239,13 +212,13 @@ class ZigzagMeasure(EpochMeasure):
             setattr(self, name, kept)
 
     def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
-        of_rows(module.network)
+        of_rows(module.network)  # which refuses any other
 
     @torch.no_grad()
     def on_before_optimizer_step(  # type: ignore[override]
         self, trainer: pl.Trainer, module: Classifier, optimizer: Any
     ) -> None:
-        for name, weight in self._weights(module).items():
+        for name, weight in weights_by_layer(module).items():
             if self.steps == 0:
                 self.first[name], self.signs[name] = weight.clone(), weight.new_zeros(())
                 self.length[name] = weight.new_zeros(())
@@ -258,17 +231,12 @@ class ZigzagMeasure(EpochMeasure):
 
     @torch.no_grad()
     def measure(self, module: Classifier) -> dict[str, float]:
-        found: dict[str, float] = {}
-        for name, weight in self._weights(module).items():
-            way = float(self.length[name]) + float(
-                (weight - self.last[name].to(weight.device)).norm()
-            )
-            found[f"signs/{name}"] = float(self.signs[name]) / self.steps
-            found[f"straight/{name}"] = (
-                float((weight - self.first[name].to(weight.device)).norm()) / way if way else 1.0
-            )
+        measures: dict[str, float] = {}
+        for name, weight in weights_by_layer(module).items():
+            first, last = self.first[name].to(weight.device), self.last[name].to(weight.device)
+            way = float(self.length[name]) + float((weight - last).norm())
+            distance = float((weight - first).norm())
+            measures[f"signs/{name}"] = float(self.signs[name]) / self.steps
+            measures[f"straight/{name}"] = distance / way if way else 1.0
         self.steps = 0
-        return found
-
-    def _weights(self, module: Classifier) -> dict[str, Tensor]:
-        return {site.name: site.module.weight for site in of_rows(module.network).sites()}
+        return measures

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from rectifiers.evaluation.result import mean_result
-from rectifiers.evaluation.scores import load, scores_path
+from rectifiers.evaluation.evaluate import load_scores, mean_result
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
+from rectifiers.runs.folder import Outcome, scores_path
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.provenance import provenance
 from rectifiers.runs.record import SCHEMA_VERSION, EnsembleRecord, Member, TrainingRecord
@@ -18,7 +18,8 @@ from rectifiers.runtime.distributed import broadcast_from_rank_zero
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import refuse_link
 from rectifiers.runtime.signals import deferring_signals, stop_if_requested
-from rectifiers.training.train import Choices, Outcome, train
+from rectifiers.training.functions import Choices
+from rectifiers.training.train import train
 
 
 def ensemble(
@@ -41,14 +42,11 @@ def ensemble(
     outcomes = []
     with deferring_signals():
         for config, choices, overrides in members:
-            outcomes.append(
-                train(config.replaced({"evaluation.keep_scores": True}), choices, overrides)
-            )
+            keeping = config.replaced({"evaluation.keep_scores": True})
+            outcomes.append(train(keeping, choices, overrides))
             run = outcomes[-1].record
             if run.status != "finished":
-                raise InputError(
-                    f"run={run.run} diverged, and cannot be in an ensemble; leave it out"
-                )
+                raise InputError(f"run={run.run} diverged; leave it out of the ensemble")
         stop_if_requested("between its runs and their average")
         return broadcast_from_rank_zero(lambda: _averaged(outcomes, names, runs_dir, experiment))
 
@@ -59,50 +57,50 @@ def _averaged(
     runs_dir: Path,
     experiment: str | None,
 ) -> Outcome[EnsembleRecord]:
-    outcomes.sort(
-        key=lambda outcome: outcome.record.run
-    )  # sums of scores depend on the order, in the last bit
-    ids = sorted({outcome.record.run for outcome in outcomes})
-    if len(ids) < max(2, len(outcomes)):
+    # sums of scores depend on the order, in the last bit
+    outcomes.sort(key=lambda outcome: outcome.record.run)
+    runs = [outcome.record for outcome in outcomes]
+    ids = sorted({run.run for run in runs})
+    if len(ids) < max(2, len(runs)):
         raise InputError(
             f"an ensemble of {', '.join(ids)} needs different runs, two or more; give "
             "run=[<id>,<id>,...]"
         )
-    ours = {"members": ids}
-    path = runs_dir / run_id(ours) / "record.json"
-    refuse_link(path.parent)
-    parts = [outcome.record for outcome in outcomes]
-    choices = {key: [part.choices.get(key) for part in parts] for key in ("data", "debug")}
-    if len({part.images.tested for part in parts}) > 1:
+    if len({run.images.tested for run in runs}) > 1:
         raise InputError(
             f"the runs {', '.join(ids)} are of both data.protocol=held_out and paper; give "
             "runs of one"
         )
-    data = parts[0].provenance
-    own = provenance(data.data, None, "cpu", torch.get_num_threads(), data.data_pinned)
-    clean = own.git_dirty is False and all(part.provenance.git_dirty is False for part in parts)
-    kept = records.load(path) if path.is_file() else None
-    earlier = kept.protocols if isinstance(kept, EnsembleRecord) else {}
-    still_true = {
-        name: found
-        for name, found in earlier.items()
-        if found.member_scores == _digests(name, outcomes)
-    }
+    science = {"members": ids}
+    path = runs_dir / run_id(science) / "record.json"
+    refuse_link(path.parent)
+    data = runs[0].provenance
+    origin = provenance(data.data, None, "cpu", torch.get_num_threads(), data.data_pinned)
+    is_clean = origin.git_dirty is False and all(r.provenance.git_dirty is False for r in runs)
+    earlier = records.load(path) if path.is_file() else None
+    results = dict(earlier.protocols) if isinstance(earlier, EnsembleRecord) else {}
+    for name, result in list(results.items()):
+        if result.member_scores != _digests(name, outcomes):  # a member was tested anew
+            del results[name]
+    for name in names:
+        results[name] = _result(name, outcomes, origin)
+    choices = {"experiment": experiment}
+    for key in ("data", "debug"):
+        choices[key] = next(filter(None, (run.choices.get(key) for run in runs)), None)
     record = EnsembleRecord(
         schema_version=SCHEMA_VERSION,
         kind="ensemble",
         run=path.parent.name,
         status="finished",
-        choices={"experiment": experiment}
-        | {k: next(filter(None, found), None) for k, found in choices.items()},
-        science=ours,
+        choices=choices,
+        science=science,
         members=[
-            Member(run=part.run, choices=part.choices, science=part.science, images=part.images)
-            for part in parts
+            Member(run=run.run, choices=run.choices, science=run.science, images=run.images)
+            for run in runs
         ],
-        protocols=still_true | {name: _result(name, outcomes, own) for name in names},
-        codes=sorted({code for part in parts for code in part.codes}),
-        provenance=own.model_copy(update={"git_dirty": not clean}),
+        protocols=results,
+        codes=sorted({code for run in runs for code in run.codes}),
+        provenance=origin.model_copy(update={"git_dirty": not is_clean}),
     )
     records.write(path, record)
     return Outcome(record, path, fresh=True)
@@ -114,30 +112,29 @@ def _digests(name: str, outcomes: Sequence[Outcome[TrainingRecord]]) -> list[str
 
 
 def _result(
-    name: str, outcomes: Sequence[Outcome[TrainingRecord]], own: Provenance
+    name: str, outcomes: Sequence[Outcome[TrainingRecord]], origin: Provenance
 ) -> EnsembleResult:
     started = time.perf_counter()
-    kept = []
+    members = []
     for outcome, digest in zip(outcomes, _digests(name, outcomes), strict=True):
         path = scores_path(outcome.path.parent, name)
-        kept.append(load(path))
-        if kept[-1].digest() != digest:
+        members.append(load_scores(path))
+        if members[-1].digest() != digest:
             raise InputError(
                 f"{path} is not of the test in the run's record; remove it and try again"
             )
-    found = mean_result(kept)
-    theirs = [outcome.record.protocols[name] for outcome in outcomes]
-    seconds = time.perf_counter() - started
+    mean = mean_result(members)
+    results = [outcome.record.protocols[name] for outcome in outcomes]
     return EnsembleResult(
-        **found.as_dict(),
-        split=theirs[0].split,
-        settings=theirs[0].settings,
-        multiply_adds=sum(result.multiply_adds for result in theirs),
-        images_per_second=1 / sum(1 / result.images_per_second for result in theirs),
-        seconds=seconds,
+        **mean.as_dict(),
+        split=results[0].split,
+        settings=results[0].settings,
+        multiply_adds=sum(result.multiply_adds for result in results),
+        images_per_second=1 / sum(1 / result.images_per_second for result in results),
+        seconds=time.perf_counter() - started,
         member_scores=_digests(name, outcomes),
         scores=None,
-        code=own.code,
-        git_sha=own.git_sha,
-        git_dirty=own.git_dirty,
+        code=origin.code,
+        git_sha=origin.git_sha,
+        git_dirty=origin.git_dirty,
     )

@@ -1,22 +1,34 @@
-"""From a `_target_` of the configuration to the function that it names."""
+"""From a `_target_` of the configuration to the function that it names, and what is tried of the
+functions before the data are opened."""
 
 import difflib
 import inspect
+import json
 import pkgutil
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
-from torch import nn
+import torch
+import yaml
+from pytorch_lightning import Trainer
+from torch import Generator, Tensor, nn
 
-from rectifiers.activation_modules import Function
-from rectifiers.activations import ByLayer
+from rectifiers.activation_modules import Function, pieces
+from rectifiers.activations import ByLayer, check_gain, check_gradient, check_output, unused
+from rectifiers.evaluation.protocols import NEEDS_MAPS, Dense
+from rectifiers.gains import Mode, describe, gain
+from rectifiers.initializers import Layer
+from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import MULTISTEP, PLATEAU
-from rectifiers.runs.sections import Target
+from rectifiers.runs.sections import SOME_CLASSES, Target
 from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import CONF
 from rectifiers.runtime.schema import check_call
 
+Choices = Mapping[str, str | None]  # the option that was chosen of each group
 # What the function of a group is called with, beside its own settings.
 CALLED_WITH = {
     "init": ("weight", "layer", "generator"),
@@ -29,9 +41,14 @@ CALLED_WITH = {
     "logger": (),
     "model": ("activation", "classes", "channels", "input_px"),
 }
-# The parameters of an activation's function that ask for the number of channels.
-CHANNELS = ("channels", "num_parameters", "num_features")
-LAYER = "layer"  # the one that asks for the layer's name
+# The parameters of an activation's function that ask for the number of channels, and the name.
+CHANNELS, LAYER = ("channels", "num_parameters", "num_features"), "layer"
+LOGGER_PACKAGES = ("tensorboard", "wandb")  # in extras of that name
+KNOWN_CALLBACKS = ("pytorch_lightning.", "rectifiers.")
+# What the module logs after each epoch; `<name>/<layer>` for each layer.
+LOGGED = ("val/error_top1", "val/error_top5", "val/loss", "train/loss", "lr")
+BY_LAYER = ("slope/", "response_mean/", "response_std/", "active_share/", "dead_units/")
+MAP_SIDES = (8, 8)  # px, of the maps that an activation is tried on
 
 
 def import_function(key: str, target: Target) -> Callable[..., Any]:
@@ -39,124 +56,233 @@ def import_function(key: str, target: Target) -> Callable[..., Any]:
 
     Raises:
         InputError: where it cannot be imported, does not take a setting or its value, or is of
-        another kind.
+            another kind.
     """
+    name = f"{key}._target_={target.target}"
     try:
         function = pkgutil.resolve_name(target.target)
     except Exception as error:  # the user's own module may raise anything
-        raise InputError(
-            f"{key}._target_={target.target} cannot be imported ({_reason(error)}); "
-            f"{_meant(target.target) or 'give the dotted name of a function'}"
-        ) from error
+        is_plain = isinstance(error, ImportError | AttributeError | ValueError)
+        reason, remedy = str(error) if is_plain else repr(error), _similar_name(target.target)
+        raise InputError(f"{name} cannot be imported ({reason}); {remedy}") from error
     try:
         inspect.signature(function)
     except (TypeError, ValueError) as error:  # torch's functions that are written in C have none
         if key == "activation" and callable(function):
             return _of_tensors(function, target)
-        raise InputError(
-            f"{key}._target_={target.target} is not a function that Python can describe; "
-            "give the dotted name of a function"
-        ) from error
+        raise InputError(f"{name} is not a function; give the dotted name of a function") from error
     if target.target in (PLATEAU, MULTISTEP):  # whose settings the configuration declares
         return function
     check_call(function, target.options, f"{key}.")
     if key == "activation":
         return _activation_factory(function, target)
     configured = partial(function, **target.options)
-    names = CALLED_WITH[key.partition(".")[0]]
     if key.startswith("logger.") and "save_dir" in inspect.signature(function).parameters:
         configured = partial(configured, save_dir=target.options.get("save_dir", "."))
+    arguments = CALLED_WITH[key.partition(".")[0]]
     try:
-        inspect.signature(configured).bind(*names)
+        inspect.signature(configured).bind(*arguments)
     except TypeError as error:
         missing = re.search(r"missing a required argument: '(\w+)'", str(error))
         remedy = f"give {key}.{missing[1]}" if missing else "give a function that takes them"
-        raise InputError(
-            f"{key}._target_={target.target} cannot be called with ({', '.join(names)}): {error}; "
-            f"{remedy}"
-        ) from error
+        called = f"called with ({', '.join(arguments)})"
+        raise InputError(f"{name} cannot be {called}: {error}; {remedy}") from error
     return configured
 
 
-def _reason(error: Exception) -> str:
-    return (
-        str(error) if isinstance(error, ImportError | AttributeError | ValueError) else repr(error)
-    )
-
-
-def _meant(name: str) -> str | None:
+def _similar_name(name: str) -> str:
     """Return what a dotted name that does not exist could have meant, as a question."""
     parent, _, last = name.rpartition(".")
     try:
-        known = {
-            each.lower(): each
-            for each in dir(pkgutil.resolve_name(parent))
-            if not each.startswith("_")
-        }
+        names = {name.lower(): name for name in dir(pkgutil.resolve_name(parent))}
     except Exception:
-        return None
-    near = difflib.get_close_matches(last.lower(), known, n=1)
-    return f"did you mean {parent}.{known[near[0]]}?" if near else None
+        names = {}
+    near = difflib.get_close_matches(last.lower(), names, n=1)
+    return (
+        f"did you mean {parent}.{names[near[0]]}?" if near else "give the dotted name of a function"
+    )
 
 
 def _activation_factory(function: Callable[..., Any], target: Target) -> Callable[[int], nn.Module]:
-    """Return what builds a layer's activation, with the number of channels and the name where
-    `function` asks for them.
+    """Return what builds a layer's activation, with the number of channels and the layer's name
+    where `function` asks for them.
 
     A function that needs one argument, and neither of these, is one of tensors.
 
     Raises:
-        InputError: where it needs anything else that is not given.
+        InputError: where it needs anything else.
     """
-    parameters, given = list(inspect.signature(function).parameters.values()), target.options
-    asked = [p.name for p in parameters if p.name in CHANNELS and p.name not in given]
+    name, settings = f"activation._target_={target.target}", target.options
+    parameters = list(inspect.signature(function).parameters.values())
+    channel_keys = [p.name for p in parameters if p.name in CHANNELS and p.name not in settings]
+    takes_layer = any(p.name == LAYER and p.name not in settings for p in parameters)
     needed = [
         p
         for p in parameters
-        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        if p.default is p.empty
+        and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        and p.name not in (*settings, *channel_keys, LAYER)
     ]
-    needed = [p for p in needed if p.name not in given and p.name not in (*asked, LAYER)]
-    is_first = (
-        len(needed) == 1
-        and needed[0] is parameters[0]
-        and needed[0].kind is not inspect.Parameter.KEYWORD_ONLY
-    )
-    if is_first and not asked and not inspect.isclass(function):
-        return _of_tensors(function, target)
     if needed:
-        name = needed[0].name
+        is_first = needed == parameters[:1] and needed[0].kind is not needed[0].KEYWORD_ONLY
+        if is_first and not channel_keys and not inspect.isclass(function):
+            return _of_tensors(function, target)
+        lacking = needed[0].name
         raise InputError(
-            f"activation._target_={target.target} needs {name}, which is not given; write a "
-            "file in "
-            f"conf/activation with the function and its {name}, or give a function that needs "
-            "its channels alone"
+            f"{name} needs {lacking}; give activation.{lacking}, or a function that needs its "
+            "channels alone"
         )
 
-    of_layer = any(p.name == LAYER and p.name not in given for p in parameters)
-
     def build_activation(channels: int, layer: str = "") -> nn.Module:
-        named = {LAYER: layer} if of_layer else {}
+        named = {LAYER: layer} if takes_layer else {}
         try:
-            made = function(**dict.fromkeys(asked, channels), **named, **given)
+            activation = function(**dict.fromkeys(channel_keys, channels), **named, **settings)
         except InputError:
             raise
         except Exception as error:
-            raise InputError(
-                f"activation._target_={target.target} cannot be built: {error!r}"
-            ) from error
-        if not isinstance(made, nn.Module):
-            raise InputError(
-                f"activation._target_={target.target} gives {made!r}; it must return a torch module"
-            )
-        return made
+            raise InputError(f"{name} cannot be built: {error!r}") from error
+        if not isinstance(activation, nn.Module):
+            raise InputError(f"{name} gives {activation!r}; it must return a torch module")
+        return activation
 
-    return ByLayer(build_activation) if of_layer else build_activation
+    return ByLayer(build_activation) if takes_layer else build_activation
 
 
 def _of_tensors(function: Callable[..., Any], target: Target) -> Callable[[int], nn.Module]:
     """Return what builds the module that applies a function of tensors."""
+    return lambda channels: Function(partial(function, **target.options), target.target)
 
-    def build_activation(channels: int) -> nn.Module:
-        return Function(partial(function, **target.options), target.target)
 
-    return build_activation
+def check_functions(config: RunConfig) -> None:
+    """Import every function that `config` names, check its settings, and try what needs no data.
+
+    Raises:
+        InputError: for the first one that cannot be used.
+    """
+    for name in config.logger.targets():
+        if name in LOGGER_PACKAGES and find_spec(name) is None:
+            raise InputError(
+                f"logger={name} needs {name}, which is not installed; call make setup "
+                f"EXTRAS={name}, or choose logger=csv"
+            )
+    _check_trainer(config)
+    loggers = {f"logger.{name}": logger for name, logger in config.logger.targets().items()}
+    for key, target in (config.targets() | loggers).items():
+        function = import_function(key, target)
+        if key.startswith("evaluation.") and isinstance(function(config.data.crop_px), Dense):
+            if config.model.rows is None:
+                raise InputError(
+                    f"{key} slides over the maps of a network of rows, and model._target_="
+                    f"{config.model.target} is none; choose evaluation=[center,ten_view]"
+                )
+            if not any(row.kind == "conv" for row in config.model.layers(SOME_CLASSES)):
+                raise InputError(f"{key.replace('.', '=')} is not usable: {NEEDS_MAPS}")
+    _check_activation(config)
+
+
+def _check_trainer(config: RunConfig) -> None:
+    """Check the arguments of Lightning's Trainer, and the numbers that its callbacks monitor."""
+    for key in config.trainer.more:
+        if key not in inspect.signature(Trainer).parameters:
+            raise InputError(
+                f"trainer.{key} is not an argument of Lightning's Trainer; leave it out"
+            )
+    callbacks = config.callbacks or {}
+    if any(not target.target.startswith(KNOWN_CALLBACKS) for target in callbacks.values()):
+        return  # a callback of the user's may log the number
+    for name, target in callbacks.items():
+        monitor = target.options.get("monitor")
+        if monitor is not None and monitor not in LOGGED and not monitor.startswith(BY_LAYER):
+            raise InputError(
+                f"callbacks.{name}.monitor={monitor} is not logged; give one of: "
+                f"{', '.join(LOGGED)}"
+            )
+
+
+def _check_activation(config: RunConfig) -> None:
+    """Try the activation on normal numbers, and its gain where the initialiser reads that.
+
+    Raises:
+        InputError: where training would fail, or start from weights of a wrong scale.
+    """
+    factory = import_function("activation", config.activation_at_depth())
+    rule = import_function("init", config.init)
+    with torch.random.fork_rng(devices=[]):  # a module may draw its parameters
+        for kind, channels, activation in _some_activations(config, factory):
+            sides = MAP_SIDES if kind == "conv" else ()
+            x = check_output(activation, channels, sides)
+            check_gradient(activation, x)
+            if kind == "linear" and config.init.fc_std is not None:
+                continue
+            forward = partial(_checked_gain, activation, x, "forward")
+            backward = partial(_checked_gain, activation, x, "backward")
+            # what a function builds is known when the data are
+            branches = int(config.model.rows is None)
+            layer = Layer(kind, channels, channels, forward, backward, lambda weight: 1.0, branches)
+            try:
+                rule(torch.empty(8, 8, *(3 for _ in sides)), layer, Generator())
+            except InputError:
+                raise
+            # a rule may fit other weights only; where it fails on the network's, the run says so
+            except Exception:
+                continue
+
+
+def _checked_gain(activation: nn.Module, x: Tensor, mode: Mode) -> float:
+    check_gain(activation, x)
+    return gain(activation, x.shape[1] // pieces(activation), mode=mode)
+
+
+def describe_activation(config: RunConfig) -> str | None:
+    """Return the first layer's activation with its settings: LeakyReLU(negative_slope=0.01); None
+    without one.
+
+    Of one that differs by layer, the settings that say how: by_layer(default: relu, layers: {conv1:
+    prelu})."""
+    factory = import_function("activation", config.activation_at_depth())
+    if isinstance(factory, ByLayer):
+        settings = json.dumps(config.activation.options).replace('"', "")
+        return f"{config.activation.target.rpartition('.')[2]}({settings[1:-1]})"
+    with torch.random.fork_rng(devices=[]):
+        activations = _some_activations(config, factory)
+    return describe(activations[0][2]) if activations else None
+
+
+def name_activation(choices: Choices, config: RunConfig, description: str | None) -> Choices:
+    """Return `choices` with the module in the place of the activation's option, where that has
+    another function: a run is shown by its choices everywhere.
+
+    description: as of `describe_activation`.
+    """
+    option = str(choices.get("activation"))
+    file = CONF / "activation" / f"{option}.yaml"
+    is_known = option.isidentifier() and file.is_file()  # a record may say anything
+    differs = is_known and yaml.safe_load(file.read_text())["_target_"] != config.activation.target
+    says_nothing = option in ("torch", "by_layer")
+    return {**choices, "activation": description} if differs or says_nothing else choices
+
+
+def _some_activations(
+    config: RunConfig, factory: Callable[[int], nn.Module]
+) -> list[tuple[str, int, nn.Module]]:
+    """Build (kind of layer, channels, activation) of the first conv and linear layers that have
+    one, in their order; of all layers where activations differ by layer.
+
+    Raises:
+        InputError: where a choice by layer fits none.
+    """
+    if config.model.rows is None:  # one is as good as any
+        return [("conv", 16, factory(16))]
+    rows = [row for row in config.model.layers(SOME_CLASSES) if row.weighted][:-1]
+    if isinstance(factory, ByLayer):
+        names = [row.name for row in rows]
+        for pattern in unused(config.activation.options.get("layers"), names):
+            raise InputError(
+                f"activation.layers.{pattern} fits no layer; the layers with an activation "
+                f"are: {', '.join(names)}"
+            )
+        return [(row.kind, row.size, factory.build(row.size, row.name)) for row in rows]
+    sizes: dict[str, int] = {}
+    for row in rows:
+        sizes.setdefault(row.kind, row.size)
+    return [(kind, channels, factory(channels)) for kind, channels in sizes.items()]

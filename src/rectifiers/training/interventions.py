@@ -1,8 +1,8 @@
 """Interventions: callbacks that change a network while it trains, by a rule; `callbacks=<option>`.
 
-Each is a function of the settings that returns a Lightning callback, and a file in
-`conf/callbacks/`. Its decisions depend on the weights, the seed and the epoch alone, and its state
-lies in the checkpoint, so that a killed run continues as it would have."""
+Each is a Lightning callback, and a file in `conf/callbacks/`. Its decisions depend on the weights,
+the seed and the epoch alone, and its state lies in the checkpoint, so that a killed run continues
+as it would have."""
 
 import math
 from dataclasses import dataclass, field
@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from rectifiers.chains import layers_of
-from rectifiers.evaluation.responses import ResponseMeter
-from rectifiers.initializers import he
+from rectifiers.evaluation.metrics import ResponseMeter
+from rectifiers.initializers import Layer, he
 from rectifiers.models.network import of_rows
 from rectifiers.models.rows import BESIDE
 from rectifiers.runtime.distributed import all_reduce
@@ -26,33 +26,17 @@ from rectifiers.runtime.seeds import derive_seed
 from rectifiers.training.module import Classifier
 
 
-def revive_dead(after_epoch: Count, freeze_rest: bool = False) -> Callback:
-    """Redraw the units that are positive on no training image, once; see `ReviveDead`."""
-    return ReviveDead(after_epoch, freeze_rest)
-
-
-def redraw_layers(after_epoch: Count, factor: Annotated[float, Range(gt=1)] = 2.0) -> Callback:
-    """Redraw the layers whose weights scale the signal wrongly, once; see `RedrawLayers`."""
-    return RedrawLayers(after_epoch, factor)
-
-
-def greedy(epochs_a_layer: Count) -> Callback:
-    """Train one hidden layer after the other; see `Greedy`."""
-    return Greedy(epochs_a_layer)
-
-
 @dataclass(eq=False)
 class _Once(Callback):
     """Intervenes once, before the epoch that follows the `after_epoch`-th."""
 
-    after_epoch: int
+    after_epoch: Count
 
     def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
         if trainer.max_epochs is not None and self.after_epoch >= trainer.max_epochs:
             raise InputError(
                 f"callbacks: after_epoch={self.after_epoch} is not before the end of the run, "
-                "trainer.max_epochs="
-                f"{trainer.max_epochs}; give an earlier epoch, or raise trainer.max_epochs"
+                f"trainer.max_epochs={trainer.max_epochs}; give an earlier epoch"
             )
 
     # Lightning does not call this where a run continues within an epoch, so nothing is done twice.
@@ -68,8 +52,8 @@ class _Once(Callback):
 def dead_units(module: Classifier, data: Any) -> dict[str, Tensor]:
     """Return which units of every layer with an activation are positive on no training image: bool
     [units]."""
-    network, found = module.network, module.network.activations()
-    meter = ResponseMeter(found).to(module.device)
+    network, activations = module.network, module.network.activations()
+    meter = ResponseMeter(activations).to(module.device)
     was_training = network.training
     network.eval()
     with meter.listening():
@@ -77,8 +61,8 @@ def dead_units(module: Classifier, data: Any) -> dict[str, Tensor]:
             network.forward(module.preprocess(images.to(module.device)))
     network.train(was_training)
     alive = all_reduce(meter.positive.cpu(), "max") > 0
-    parts = alive.split([units for _, units in found.values()])
-    return {name: ~part.to(module.device) for name, part in zip(found, parts, strict=True)}
+    parts = alive.split([units for _, units in activations.values()])
+    return {name: ~part.to(module.device) for name, part in zip(activations, parts, strict=True)}
 
 
 @dataclass(eq=False)
@@ -92,11 +76,10 @@ class ReviveDead(_Once):
     freeze_rest: from then on only those weights are trained, and every other parameter keeps its
     value; the statistics of batch normalisation are still updated."""
 
-    freeze_rest: bool
-    trained: dict[str, Tensor] = field(
-        default_factory=dict
-    )  # which numbers of each parameter are trained; empty: all
-    kept: dict[str, Tensor] = field(default_factory=dict)
+    freeze_rest: bool = False
+    # which numbers of each parameter are trained; empty: all
+    trained: dict[str, Tensor] = field(init=False, default_factory=dict)
+    kept: dict[str, Tensor] = field(init=False, default_factory=dict)
 
     def state_dict(self) -> dict[str, Any]:
         return {"trained": self.trained, "kept": self.kept}
@@ -105,42 +88,35 @@ class ReviveDead(_Once):
         self.trained, self.kept = state_dict["trained"], state_dict["kept"]
 
     def intervene(self, trainer: pl.Trainer, module: Classifier) -> None:
-        sites, dead = of_rows(module.network).sites(), dead_units(module, trainer.datamodule)  # type: ignore[attr-defined]
-        redrawn = {
-            name: torch.zeros_like(p, dtype=torch.bool)
-            for name, p in module.network.named_parameters()
-        }
-        names = {id(p): name for name, p in module.network.named_parameters()}
+        sites = of_rows(module.network).sites()
+        dead = dead_units(module, trainer.datamodule)  # type: ignore[attr-defined]
+        parameters = dict(module.network.named_parameters())
+        redrawn = {name: torch.zeros_like(p, dtype=torch.bool) for name, p in parameters.items()}
+        names = {id(p): name for name, p in parameters.items()}
         for position, layer in enumerate(layers_of(sites)[:-1]):
-            own, following, units = (
-                sites[position].module,
-                sites[position + 1].module,
-                dead[layer.name],
-            )
-            generator = torch.Generator().manual_seed(derive_seed("revive", module.seed, position))
-            drawn = torch.empty(own.weight.shape)
-            he(drawn, layer, generator)
-            own.weight[units] = drawn.to(own.weight)[units]
-            redrawn[names[id(own.weight)]][units] = True
-            if own.bias is not None:
-                own.bias[units] = 0.0
-                redrawn[names[id(own.bias)]][units] = True
+            linear, following = sites[position].module, sites[position + 1].module
+            units = dead[layer.name]
+            weight = _draw(linear.weight, layer, derive_seed("revive", module.seed, position))
+            linear.weight[units] = weight[units]
+            redrawn[names[id(linear.weight)]][units] = True
+            if linear.bias is not None:
+                linear.bias[units] = 0.0
+                redrawn[names[id(linear.bias)]][units] = True
             if following.weight.shape[1] == len(units):
                 following.weight[:, units] = 0.0
                 redrawn[names[id(following.weight)]][:, units] = True
         _forget_momentum(trainer)
         if self.freeze_rest:
             self.trained = redrawn
-            self.kept = {name: p.detach().clone() for name, p in module.network.named_parameters()}
+            self.kept = {name: p.detach().clone() for name, p in parameters.items()}
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: Classifier, *_: Any) -> None:  # type: ignore[override]
         if not self.trained:
             return
         with torch.no_grad():
             for name, p in module.network.named_parameters():
-                p.copy_(
-                    torch.where(self.trained[name].to(p.device), p, self.kept[name].to(p.device))
-                )
+                is_trained, kept = self.trained[name].to(p.device), self.kept[name].to(p.device)
+                p.copy_(torch.where(is_trained, p, kept))
 
 
 @dataclass(eq=False)
@@ -151,28 +127,26 @@ class RedrawLayers(_Once):
     That is where sqrt(n Var[w]) is above `factor` times its gain or below the gain divided by it
     (Eq. 10). Its biases become 0. Layers that satisfy the condition are left as they are."""
 
-    factor: float
+    factor: Annotated[float, Range(gt=1)] = 2.0
 
     def intervene(self, trainer: pl.Trainer, module: Classifier) -> None:
         sites = of_rows(module.network).sites()
         for position, (site, layer) in enumerate(zip(sites, layers_of(sites), strict=True)):
-            scale = (
-                float(site.module.weight.square().mean()) ** 0.5
-                * math.sqrt(layer.fan_in)
-                / layer.forward_gain
-            )
-            if 1 / self.factor <= scale <= self.factor:
+            weight = site.module.weight
+            rms = float(weight.square().mean()) ** 0.5
+            if 1 / self.factor <= rms * math.sqrt(layer.fan_in) / layer.forward_gain <= self.factor:
                 continue
-            drawn = torch.empty(site.module.weight.shape)
-            he(
-                drawn,
-                layer,
-                torch.Generator().manual_seed(derive_seed("redraw", module.seed, position)),
-            )
-            site.module.weight.copy_(drawn)
+            weight.copy_(_draw(weight, layer, derive_seed("redraw", module.seed, position)))
             if site.module.bias is not None:
                 site.module.bias.zero_()
         _forget_momentum(trainer)
+
+
+def _draw(weight: Tensor, layer: Layer, seed: int) -> Tensor:
+    """Return new weights from He for a layer."""
+    drawn = torch.empty(weight.shape)
+    he(drawn, layer, torch.Generator().manual_seed(seed))
+    return drawn.to(weight)
 
 
 def _forget_momentum(trainer: pl.Trainer) -> None:
@@ -190,24 +164,21 @@ class Greedy(Callback):
     layers but the first must have as many inputs as outputs, as in `model=mlp`. The last hidden
     layer is trained to the end."""
 
-    epochs_a_layer: int
-    _bypasses: list[RemovableHandle] = field(default_factory=list)
+    epochs_a_layer: Count
+    _bypasses: list[RemovableHandle] = field(init=False, default_factory=list)
 
     def on_fit_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
         if trainer.world_size > 1:
             raise InputError(
                 f"callbacks=greedy changes which weights are trained, and {trainer.world_size} "
-                "processes agree on "
-                "those once, at the start; start one process"
+                "processes agree on those once, at the start; start one process"
             )
         hidden = [site.module for site in of_rows(module.network).sites()[:-1]]
-        if not all(isinstance(m, nn.Linear) for m in hidden) or any(
-            len(set(m.weight.shape)) > 1 for m in hidden[1:]
-        ):
+        widths = {width for m in hidden[1:] for width in m.weight.shape}
+        if not all(isinstance(m, nn.Linear) for m in hidden) or len(widths) > 1:
             raise InputError(
                 "callbacks=greedy passes layers by, so all hidden layers must be linear and of "
-                "one width; "
-                "give model=mlp"
+                "one width; give model=mlp"
             )
         needed = self.epochs_a_layer * len(hidden)
         if trainer.max_epochs is not None and trainer.max_epochs < needed:
@@ -222,12 +193,9 @@ class Greedy(Callback):
             )
 
     def on_train_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
-        self._to_stage(trainer, module)  # also where a run continues within an epoch
+        self.on_train_epoch_start(trainer, module)  # where a run continues within an epoch
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
-        self._to_stage(trainer, module)
-
-    def _to_stage(self, trainer: pl.Trainer, module: Classifier) -> None:
         sites = of_rows(module.network).sites()
         stage = min(trainer.current_epoch // self.epochs_a_layer, len(sites) - 2)
         self._release()
@@ -237,9 +205,8 @@ class Greedy(Callback):
                 part = named[name]
                 part.requires_grad_(position == stage)
                 if position > stage:
-                    self._bypasses.append(
-                        part.register_forward_hook(lambda _, inputs, __: inputs[0])
-                    )
+                    bypass = part.register_forward_hook(lambda _, inputs, __: inputs[0])
+                    self._bypasses.append(bypass)
 
     def on_fit_end(self, trainer: pl.Trainer, module: Classifier) -> None:  # type: ignore[override]
         self._release()

@@ -1,5 +1,5 @@
-"""Lightning's Trainer for a run, and everything that works around Lightning 2.6; its one private
-name stands here.
+"""Lightning's Trainer for a run and the processes around it, and everything that works around
+Lightning 2.6; its one private name stands here.
 
 The Trainer has one process, or its place among several that were started from outside.
 """
@@ -12,9 +12,9 @@ import signal
 import sys
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,27 +27,120 @@ from pytorch_lightning.plugins.environments import TorchElasticEnvironment
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
 from rectifiers.data.datamodule import ImageData
+from rectifiers.data.sources import Source
 from rectifiers.runs.config import RunConfig
+from rectifiers.runs.identity import without
+from rectifiers.runs.provenance import code_fingerprint
+from rectifiers.runtime import processor
 from rectifiers.runtime.console import stderr
+from rectifiers.runtime.distributed import World, all_gather, check_agreement, join_process_group
+from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.memory import keep_freed_memory
 from rectifiers.training.build import Run, build_callbacks
-from rectifiers.training.checkpoints import (
-    AtomicCheckpointIO,
-    EpochEnd,
-    ProgressLines,
-    print_progress,
-)
+from rectifiers.training.checkpoints import LINE, AtomicCheckpointIO, EpochEnd, ProgressLines
 from rectifiers.training.module import Classifier
-from rectifiers.training.preflight import BACKEND
 
+# what is no gradient is agreed on by the processors
+BACKEND = {"cpu": "gloo", "gpu": "cpu:gloo,cuda:nccl"}
+# Keys that may differ between the machines of a run.
+OF_A_MACHINE = ("data.root", "data.download", "cache_dir", "data.num_workers", "threads")
 LOGGERS = ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "lightning.fabric")
 # Advice that does not hold here: loading is deterministic by design and cheap for small images.
 UNHELPFUL = (
     ".*does not have many workers.*",
     ".*is smaller than the logging interval.*",
     ".*LeafSpec.*",
+    ".*`broadcast_buffers` is deprecated.*",
+    ".*sync_dist=True.*",  # what is logged is summed over the ranks already
     ".*`srun` command is available.*",
 )
+
+
+def check_hardware(config: RunConfig, place: World) -> None:
+    """Refuse hardware that is not there and processes that were not started."""
+    trainer, per_node = config.trainer, place.size // place.nodes
+    if trainer.accelerator == "gpu" and not torch.cuda.is_available():
+        raise InputError(
+            "trainer.accelerator=gpu needs a GPU, and torch sees none; choose trainer=cpu"
+        )
+    if trainer.accelerator == "cpu":
+        for key, is_for_gpus in (
+            ("trainer.precision=16-mixed", trainer.precision == "16-mixed"),
+            ("fast=true", config.fast),
+            ("trainer.benchmark=true", trainer.benchmark),
+        ):
+            if is_for_gpus:
+                raise InputError(
+                    f"{key} is for GPUs, and trainer.accelerator=cpu; choose trainer=gpu or leave "
+                    "it out (trainer.precision=bf16-mixed is faster on a processor that has it)"
+                )
+    if config.fast and not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise InputError(
+            f"fast=true needs a GPU with bfloat16, which {torch.cuda.get_device_name()} has not; "
+            "leave it out"
+        )
+    nodes, devices = trainer.num_nodes, trainer.devices
+    if nodes not in ("auto", 1, place.nodes) or devices not in ("auto", 1, per_node):
+        raise InputError(
+            f"trainer.num_nodes={nodes} trainer.devices={devices} asks for other processes than "
+            f"were started: nodes={place.nodes} with {per_node} each; start as many on every node "
+            "by scripts/slurm/train.sbatch, srun or torchrun, or leave the two keys out",
+            on_all_ranks=True,
+        )
+    if trainer.accelerator == "gpu" and per_node > torch.cuda.device_count():
+        raise InputError(
+            f"{per_node} processes on this node share {torch.cuda.device_count()} GPUs; start one "
+            "process a GPU"
+        )
+
+
+def init_distributed(config: RunConfig, place: World) -> None:
+    """Join the other processes of the run, before any of them waits for what another never does.
+
+    Raises:
+        InputError: where the hardware or the processes are not there, or the processes were not
+            given the same configuration: on every rank, with the key and both values.
+    """
+    accelerator = config.trainer.accelerator
+    check_hardware(config, place)
+    if accelerator == "gpu":
+        # before anything is put on "the" GPU, by NCCL and pinning too
+        torch.cuda.set_device(place.local_rank)
+    join_process_group(place, BACKEND[accelerator], config.timeout_s)
+    if place.size > 1:
+        shared = without(config.as_dict(), OF_A_MACHINE)
+        check_agreement({"code": code_fingerprint(), **_flat(shared)})
+
+
+def _flat(node: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in node.items():
+        nested = isinstance(value, dict)
+        flat |= _flat(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+    return flat
+
+
+def announce(
+    config: RunConfig, source: Source, run: str, activation: str | None, place: World
+) -> None:
+    """Print what is about to run, on rank 0. activation: the module in words, None for a network
+    without any."""
+    on_gpu, batch = config.trainer.accelerator == "gpu", config.data.batch_size
+    name = torch.cuda.get_device_name(place.local_rank) if on_gpu else processor.name()
+    devices = ", ".join(f"{count} x {name}" for name, count in Counter(all_gather(name)).items())
+    if place.rank > 0:
+        return
+    is_shared = place.size > 1 and batch % place.size == 0
+    parts = (
+        *(() if activation is None else (activation,)),
+        f"data {source.name} {source.digest[:12]}",
+        f"batch {batch}{f' = {place.size} x {batch // place.size}' if is_shared else ''}",
+        *(("fast",) if config.fast else ()),
+        config.trainer.precision,
+        f"{place.nodes} node{'' if place.nodes == 1 else 's'}",
+        f"{place.size} process{'' if place.size == 1 else 'es'} on {devices}",
+    )
+    stderr.print(f"run {run}: {', '.join(parts)}", **LINE)
 
 
 def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] = ()) -> pl.Trainer:
@@ -55,12 +148,12 @@ def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] 
     checkpoints.
 
     loggers: get each epoch's row after its checkpoint. more: callbacks that change nothing."""
-    config, folder, here = run.config, run.folder, run.here
-    settings, epochs = config.trainer, config.trainer.max_epochs
+    config, folder, place = run.config, run.folder, run.place
+    settings = config.trainer
     strategy: str | Strategy = "auto"
-    if here.size > 1:
+    if place.size > 1:
         strategy = DDPStrategy(
-            # reads RANK and the like, which `distributed.join` has set
+            # reads RANK and the like, which `join_process_group` has set
             cluster_environment=TorchElasticEnvironment(),
             process_group_backend=BACKEND[settings.accelerator],
             timeout=datetime.timedelta(seconds=config.timeout_s),
@@ -72,40 +165,33 @@ def build_trainer(run: Run, loggers: Sequence[Logger], more: Sequence[Callback] 
             broadcast_buffers=False,
         )
     has_bar = sys.stderr.isatty() and not stderr.quiet
-    lines = [] if has_bar else [partial(print_progress, epochs)]
-    epoch_end = EpochEnd(folder, every_n_steps=config.checkpoint.every_n_steps, receivers=lines)
-    bars: list[Callback] = [RichProgressBar()] if has_bar else []
-    if not has_bar and here.rank == 0:
-        bars = [ProgressLines(config.data.batch_size)]
+    shown: list[Callback] = [RichProgressBar()] if has_bar else []
+    if not has_bar and place.rank == 0:
+        shown = [ProgressLines(config.data.batch_size)]
+    epoch_end = EpochEnd(folder, every_n_steps=config.checkpoint.every_n_steps)
     arguments: dict[str, Any] = {
         "enable_progress_bar": has_bar,
         "enable_model_summary": False,
     } | settings.more
     trainer = pl.Trainer(
         accelerator=settings.accelerator,
-        devices=here.size // here.nodes,
-        num_nodes=here.nodes,
+        devices=place.size // place.nodes,
+        num_nodes=place.nodes,
         strategy=strategy,
         precision=settings.precision,
         benchmark=settings.benchmark,
-        max_epochs=epochs,
+        max_epochs=settings.max_epochs,
         logger=list(loggers),
-        callbacks=[*bars, *build_callbacks(config, folder), *more, epoch_end],
+        callbacks=[*shown, *build_callbacks(config, folder), *more, epoch_end],
         plugins=[AtomicCheckpointIO()],
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
         **arguments,
     )
-    _leave_signals_alone(trainer)
-    return trainer
-
-
-def _leave_signals_alone(trainer: pl.Trainer) -> None:
-    """Keep the handlers of `runtime.signals` while `trainer` runs.
-
-    Lightning has no switch for its own handler of SIGTERM, which would broadcast while other ranks
-    are within another collective."""
+    # The handlers of `runtime.signals` stay. Lightning has no switch for its own of SIGTERM, which
+    # would broadcast while other ranks are within another collective.
     trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+    return trainer
 
 
 def fit(trainer: pl.Trainer, module: Classifier, data: ImageData, checkpoint: Path | None) -> None:
@@ -148,38 +234,32 @@ def isolated(config: RunConfig) -> Iterator[None]:
     and the process group. Float32 means float32 unless the run is `fast`: by default cuDNN's
     convolutions keep only ten of its 23 bits (TF32) where a GPU can. Memory that a step has freed
     is kept for the next one."""
+    cudnn, cuda, dist = torch.backends.cudnn, torch.backends.cuda.matmul, torch.distributed
     environment, count, dtype = dict(os.environ), torch.get_num_threads(), torch.get_default_dtype()
-    deterministic, benchmark = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.backends.cudnn.benchmark,
-    )
-    tf32 = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    deterministic, benchmark = torch.are_deterministic_algorithms_enabled(), cudnn.benchmark
+    tf32 = cudnn.allow_tf32, cuda.allow_tf32
     interrupt = signal.getsignal(signal.SIGINT)  # Lightning ignores the signal once it has seen it
     numpy_state, python_state = np.random.get_state(), random.getstate()
-    group_before = torch.distributed.is_available() and torch.distributed.is_initialized()
+    had_group = dist.is_available() and dist.is_initialized()
     try:
         # this process' device only: reading another device's state would take memory there
-        own = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+        devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
         keep_freed_memory()
-        with torch.random.fork_rng(own), quiet():
+        with torch.random.fork_rng(devices), quiet():
             if config.threads is not None:
                 torch.set_num_threads(config.threads)
-            torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = config.fast
+            cudnn.allow_tf32 = cuda.allow_tf32 = config.fast
             yield
     finally:
-        if (
-            not group_before
-            and torch.distributed.is_available()
-            and torch.distributed.is_initialized()
-        ):
-            torch.distributed.destroy_process_group()
+        if not had_group and dist.is_available() and dist.is_initialized():
+            dist.destroy_process_group()
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, interrupt)
         torch.set_num_threads(count)
         torch.set_default_dtype(dtype)
         torch.use_deterministic_algorithms(deterministic)
-        torch.backends.cudnn.benchmark = benchmark
-        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = tf32
+        cudnn.benchmark = benchmark
+        cudnn.allow_tf32, cuda.allow_tf32 = tf32
         np.random.set_state(numpy_state)
         random.setstate(python_state)
         for key in os.environ.keys() - environment.keys():

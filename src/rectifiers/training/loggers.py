@@ -1,9 +1,8 @@
 """The loggers that a configuration chooses, opened for a run."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 from pytorch_lightning.loggers import Logger
@@ -12,33 +11,17 @@ from pytorch_lightning.loggers.logger import DummyLogger
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.record_parts import Provenance
-from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.signals import INTERRUPTED
 from rectifiers.tracking.loggers import RunLogger, log_results
 from rectifiers.tracking.payload import description, hyperparameters
-from rectifiers.training.functions import import_function
-
-EXTRAS = ("tensorboard", "wandb")  # the packages of loggers, which are in extras of that name
-
-
-def check_packages(config: RunConfig) -> None:
-    """Refuse loggers whose package is not installed.
-
-    Raises:
-        InputError: for the first one; the message names the extra.
-    """
-    for name in config.logger.targets():
-        if name in EXTRAS and find_spec(name) is None:
-            raise InputError(
-                f"logger={name} needs {name}, which is not installed; call make setup "
-                f"EXTRAS={name}, or choose logger=csv"
-            )
+from rectifiers.training.functions import Choices, import_function
 
 
 @contextmanager
 def open_loggers(
     config: RunConfig,
     folder: Path,
-    choices: Mapping[str, str | None],
+    choices: Choices,
     provenance: Provenance,
     *,
     is_rank_zero: bool = True,
@@ -51,19 +34,19 @@ def open_loggers(
         yield [DummyLogger() for _ in targets]
         return
     loggers: list[Logger] = []
-    described = description(config, choices)
     parameters = hyperparameters(config, choices, folder.name, provenance)
     try:
         for name, target in targets.items():
-            asked = {} if "save_dir" in target.options else {"save_dir": str(folder)}
-            loggers.append(import_function(f"logger.{name}", target)(**asked))
-            if isinstance(loggers[-1], RunLogger):
-                loggers[-1].start(described, parameters)
+            place = {} if "save_dir" in target.options else {"save_dir": str(folder)}
+            logger = import_function(f"logger.{name}", target)(**place)
+            loggers.append(logger)
+            if isinstance(logger, RunLogger):
+                logger.start(description(config, choices), parameters)
             else:
-                loggers[-1].log_hyperparams(parameters)
+                logger.log_hyperparams(parameters)
         yield loggers
     except BaseException as error:
-        _close(loggers, exit_code(error))
+        _close(loggers, _exit_code(error))
         if note_of(loggers):
             print(note_of(loggers), file=sys.stderr)
         raise
@@ -79,17 +62,16 @@ def _close(loggers: list[Logger], exit_code: int) -> None:
                 stack.callback(logger.finalize, "failed" if exit_code else "success")
 
 
-def exit_code(error: BaseException) -> int:
-    """Return the exit code of a process that ends by `error`."""
+def _exit_code(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
-        return 130
+        return INTERRUPTED
     return error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
 
 
 def note_of(loggers: list[Logger]) -> str | None:
     """Return what a user may do about a logger, after it is closed."""
-    notes = [logger.note for logger in loggers if isinstance(logger, RunLogger) and logger.note]
-    return notes[0] if notes else None
+    notes = (logger.note for logger in loggers if isinstance(logger, RunLogger))
+    return next(filter(None, notes), None)
 
 
 def publish(config: RunConfig, folder: Path, record: TrainingRecord) -> str | None:

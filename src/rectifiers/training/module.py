@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
@@ -13,8 +14,7 @@ from torchmetrics import MeanMetric
 
 from rectifiers.data.datamodule import Batch
 from rectifiers.data.preprocess import Preprocess
-from rectifiers.evaluation.counters import ErrorCounter
-from rectifiers.evaluation.responses import ResponseMeter
+from rectifiers.evaluation.metrics import ErrorCounter, ResponseMeter
 from rectifiers.models.network import ImageNetwork
 from rectifiers.prelu import batched_slope_check
 from rectifiers.runtime.distributed import all_gather, start_any
@@ -27,8 +27,7 @@ LOSS_STATES = ("mean_value", "weight")  # of torchmetrics' MeanMetric
 
 
 class Diverged(Exception):
-    """Training stopped because a number was not finite at `step`; `layer` is the first layer where
-    that shows."""
+    """A number was not finite at `step`; `layer` is the first layer where that shows."""
 
     def __init__(self, step: int, layer: str) -> None:
         super().__init__(f"the loss stopped being finite at step {step}, first seen at {layer}")
@@ -36,8 +35,7 @@ class Diverged(Exception):
 
 
 class Step(NamedTuple):
-    """A step between its forward pass and its update; `is_any_bad` waits for what all ranks say of
-    their losses."""
+    """A step between its forward pass and its update; `is_any_bad` waits for all ranks' losses."""
 
     batch: Batch
     inputs: Tensor
@@ -74,9 +72,7 @@ class Classifier(pl.LightningModule):
         self.drop_epochs: list[int] = []
         self.history: list[dict[str, Any]] = []
         self.stopped_by: str | None = None  # a callback that ended the training early
-        self.unreadable: set[int] = (
-            set()
-        )  # indices of training images that could not be read and were replaced
+        self.unreadable: set[int] = set()  # training images that were replaced, by index
         self.val = ErrorCounter(classes)
         # what is added to the first is known to be finite; a search for NaN would wait for a GPU
         # (and without it torchmetrics takes no weights; all batches of training are equally large)
@@ -100,9 +96,8 @@ class Classifier(pl.LightningModule):
         self.schedule.restore(self._schedule_state)
         if self.stopped_by is not None:  # it was killed between its last epoch and its record
             self.trainer.should_stop = True
-        if (
-            self._epoch_so_far is not None
-        ):  # Lightning calls no on_train_epoch_start within an epoch
+        if self._epoch_so_far is not None:
+            # Lightning calls no on_train_epoch_start within an epoch
             self._restore_epoch(self._epoch_so_far)
             self._epoch_so_far = None
 
@@ -113,14 +108,11 @@ class Classifier(pl.LightningModule):
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         # Dropout depends on (seed, step, rank) alone, so a continued run draws the masks that it
         # would have drawn.
-        own = [self.global_rank] if self.global_rank else []
-        seed = derive_seed("dropout", self.seed, self.global_step, *own)
-        if self.device.type == "cpu":
-            torch.default_generator.manual_seed(
-                seed
-            )  # torch.manual_seed looks for other devices, for 0.4 ms
-        else:
-            torch.manual_seed(seed)
+        rank = [self.global_rank] if self.global_rank else []
+        seed = derive_seed("dropout", self.seed, self.global_step, *rank)
+        # torch.manual_seed looks for other devices, for 0.4 ms
+        on_cpu = self.device.type == "cpu"
+        (torch.default_generator.manual_seed if on_cpu else torch.manual_seed)(seed)
         if self.schedule.warmup_epochs:
             self.schedule.warm_up(self.global_step, int(self.trainer.num_training_batches))
 
@@ -136,16 +128,15 @@ class Classifier(pl.LightningModule):
         batch, inputs, loss, is_any_bad = self._step
         del self._step
         if is_any_bad():
-            found = "" if torch.isfinite(loss) else first_bad_layer(self.network, inputs)
-            raise Diverged(self.global_step, next(filter(None, all_gather(found))))
+            layer = "" if torch.isfinite(loss) else first_bad_layer(self.network, inputs)
+            raise Diverged(self.global_step, next(filter(None, all_gather(layer))))
         self.train_loss.update(loss)
         self._num_images += len(batch.labels)
         self.unreadable.update(batch.unread)
 
     def on_validation_start(self) -> None:
-        if (
-            self.trainer.world_size > 1
-        ):  # all ranks score with rank 0's running statistics, as the checkpoint has them
+        if self.trainer.world_size > 1:
+            # all ranks score with rank 0's running statistics, as the checkpoint has them
             for buffer in self.network.buffers():
                 torch.distributed.broadcast(buffer, src=0)
         self._train_s = time.perf_counter() - self._started
@@ -155,9 +146,8 @@ class Classifier(pl.LightningModule):
         if not torch.isfinite(scores).all() and not self._bad_layer:
             self._bad_layer = first_bad_layer(self.network, self.preprocess(batch.images))
         self.val.update(scores, batch.labels)
-        self.val_loss.update(
-            F.cross_entropy(scores.float(), batch.labels), weight=len(batch.labels)
-        )
+        loss = F.cross_entropy(scores.float(), batch.labels)
+        self.val_loss.update(loss, weight=len(batch.labels))
 
     def _score(self, images: Tensor) -> Tensor:
         """Return the scores, and measure the activations' responses."""
@@ -165,9 +155,7 @@ class Classifier(pl.LightningModule):
             with self.responses.listening():
                 return self(images)
         scores = self(images)
-        with (
-            self.responses.listening()
-        ):  # a compiled network calls no hooks, so the plain one runs too
+        with self.responses.listening():  # a compiled network calls no hooks: run the plain one
             self.network.forward(self.preprocess(images))
         return scores
 
@@ -189,26 +177,19 @@ class Classifier(pl.LightningModule):
             "val/top5_error_pct": errors.top5_error_pct,
             "images_per_second": self.trainer.world_size * self._num_images / self._train_s,
             "seconds": time.perf_counter() - self._started,
-            **{
-                f"slope/{layer}": float(slope.mean())
-                for layer, slope in self.network.slopes().items()
-            },
-            **{f"response_mean/{layer}": each.mean for layer, each in responses.items()},
-            **{f"response_std/{layer}": each.std for layer, each in responses.items()},
-            **{f"active_share/{layer}": each.active for layer, each in responses.items()},
-            **{f"dead_units/{layer}": each.dead for layer, each in responses.items()},
         }
+        for layer, slope in self.network.slopes().items():
+            row[f"slope/{layer}"] = float(slope.mean())
+        names = {"response_mean": "mean", "response_std": "std"}
+        for name, field in (names | {"active_share": "active", "dead_units": "dead"}).items():
+            for layer, measured in responses.items():
+                row[f"{name}/{layer}"] = getattr(measured, field)
         self.history.append(row)
         # Callbacks read these. Loggers get the row after its checkpoint, and not from Lightning,
         # which would round it to single precision.
-        self.log_dict(
-            {
-                key: value
-                for key, value in logged(row).items()
-                if key != "epoch" and value is not None
-            },
-            logger=False,
-        )
+        numbers = {key: value for key, value in logged(row).items() if value is not None}
+        del numbers["epoch"]
+        self.log_dict(numbers, logger=False)
         for name, parameter in self.network.named_parameters():
             if not all_finite(parameter):  # no later loss would show what the last update did
                 raise Diverged(self.global_step, name.rpartition(".")[0])
@@ -226,11 +207,11 @@ class Classifier(pl.LightningModule):
             "unread": self.unreadable_images(),
             "schedule": self.schedule.state_dict(),
             "stopped_by": self.stopped_by,
-            # of each process by itself, because sums in another order differ in their last digit
-            "epoch_so_far": all_gather(self._epoch_state())
-            if len(self.history) == self.current_epoch
-            else None,
+            "epoch_so_far": None,
         }
+        if len(self.history) == self.current_epoch:  # within an epoch
+            # of each process by itself, because sums in another order differ in their last digit
+            checkpoint["rectifiers"]["epoch_so_far"] = all_gather(self._epoch_state())
 
     def unreadable_images(self) -> list[int]:
         """Return the indices of the training images that any process could not read."""
@@ -247,24 +228,23 @@ class Classifier(pl.LightningModule):
     def _restore_epoch(self, states: list[dict[str, Any]]) -> None:
         size = self.trainer.world_size
         if len(states) == size:
-            own = states[self.global_rank]
+            state = states[self.global_rank]
         else:  # rank 0 takes all losses, in units of what is now one process's share of a batch
             unit = size / len(states) if self.global_rank == 0 else 0.0
-            own = {
+            state = {
                 "loss": {n: unit * sum(state["loss"][n] for state in states) for n in LOSS_STATES},
                 "seen": sum(state["seen"] for state in states) / size,
                 "train_s": states[0]["train_s"],
             }
-        for name, value in own["loss"].items():
+        for name, value in state["loss"].items():
             getattr(self.train_loss, name).fill_(value)
-        self._num_images, self._started = own["seen"], time.perf_counter() - own["train_s"]
+        self._num_images, self._started = state["seen"], time.perf_counter() - state["train_s"]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         kept = checkpoint["rectifiers"]
         if kept["run"] != self.run:
             raise InputError(
-                f"the checkpoint is of run {kept['run']} and not of {self.run}; put each into "
-                "its own folder"
+                f"the checkpoint is of run {kept['run']} and not of {self.run}; give its own"
             )
         refuse_other_network(self, checkpoint["state_dict"])
         self.history = list(kept["history"])
@@ -279,16 +259,15 @@ class Classifier(pl.LightningModule):
 def refuse_other_network(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Raise an InputError where `weights` are of another network than `module`; it names the first
     that differs."""
-    own = {name: tuple(value.shape) for name, value in module.state_dict().items()}
-    theirs = {name: tuple(value.shape) for name, value in weights.items()}
-    if own != theirs:
-        name = min(name for name in own.keys() | theirs.keys() if own.get(name) != theirs.get(name))
-        raise InputError(
-            f"the weights are of another network: {name} is {theirs.get(name, 'not in it')} "
-            "there and "
-            f"{own.get(name, 'unknown')} here; remove the file, or give the model that it was "
-            "made with"
-        )
+    shapes = {name: tuple(value.shape) for name, value in module.state_dict().items()}
+    others = {name: tuple(value.shape) for name, value in weights.items()}
+    for name in sorted(shapes.keys() | others.keys()):
+        if shapes.get(name) != others.get(name):
+            raise InputError(
+                f"the weights are of another network: {name} is {others.get(name, 'not in it')} "
+                f"there and {shapes.get(name, 'unknown')} here; remove the file, or give the model "
+                "that it was made with"
+            )
 
 
 def _finite(x: object) -> bool:
@@ -296,8 +275,7 @@ def _finite(x: object) -> bool:
 
 
 def all_finite(numbers: Tensor) -> bool:
-    """Return whether all numbers are finite. In most cases their sum shows it, in a tenth of the
-    time."""
+    """Return whether all numbers are finite. Their sum mostly shows it, in a tenth of the time."""
     return bool(torch.isfinite(numbers.sum())) or bool(torch.isfinite(numbers).all())
 
 
@@ -311,17 +289,16 @@ def first_bad_layer(network: nn.Module, x: Tensor) -> str:
     if not _finite(x):
         return "input"
     bad: list[str] = []
-    handles = []
-    for name, module in network.named_modules():
-        if not list(module.children()):
 
-            def check(module: nn.Module, _: object, output: object, name: str = name) -> None:
-                if not bad and not (
-                    _finite(output) and all(_finite(p) for p in module.parameters())
-                ):
-                    bad.append(name)
+    def check(name: str, module: nn.Module, _: object, output: object) -> None:
+        if not (_finite(output) and all(_finite(p) for p in module.parameters())):
+            bad.append(name)
 
-            handles.append(module.register_forward_hook(check))
+    handles = [
+        module.register_forward_hook(partial(check, name))
+        for name, module in network.named_modules()
+        if not list(module.children())
+    ]
     try:
         network.forward(x)  # not network(x), which may be compiled and then calls no hooks
     finally:

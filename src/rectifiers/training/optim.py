@@ -3,27 +3,12 @@
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
-
-
-def group_parameters(
-    network: nn.Module,
-) -> tuple[list[nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
-    """Return (weights, biases, others) of `network`, disjoint and complete.
-
-    Weights and biases are those of conv and linear layers. Others are all other parameters: slopes
-    of any activation and those of normalisation. Decay would pull a slope to 0, which is ReLU
-    (section 2.1)."""
-    layers = [m for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
-    weights = [cast(nn.Parameter, layer.weight) for layer in layers]
-    biases = [cast(nn.Parameter, layer.bias) for layer in layers if layer.bias is not None]
-    known = {id(p) for p in weights + biases}
-    return weights, biases, [p for p in network.parameters() if id(p) not in known]
 
 
 def parameter_groups(
@@ -34,21 +19,25 @@ def parameter_groups(
     bias_lr_factor: float = 1.0,
     slope_weight_decay: float = 0.0,
 ) -> list[dict[str, Any]]:
-    """Return groups for an optimiser: decay on the weights alone, biases at `bias_lr_factor` times
-    the learning rate.
+    """Return groups for an optimiser: decay on the weights of conv and linear layers alone, their
+    biases at `bias_lr_factor` times the learning rate.
 
-    slope_weight_decay: decay of PReLU's slopes, which do not decay in the paper."""
-    weights, biases, others = group_parameters(network)
-    prelu_weights = {id(m.weight) for m in network.modules() if isinstance(m, nn.PReLU)}
-    slopes = [p for p in others if id(p) in prelu_weights and slope_weight_decay]
+    Slopes of any activation and parameters of normalisation do not decay: decay would pull a slope
+    to 0, which is ReLU (section 2.1). slope_weight_decay: decay of PReLU's slopes all the same."""
+    layers = [m for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    weights = [layer.weight for layer in layers]
+    biases = [layer.bias for layer in layers if layer.bias is not None]
+    in_layers = {id(p) for p in weights + biases}
+    others = [p for p in network.parameters() if id(p) not in in_layers]
+    slopes: list[nn.Parameter] = []
+    if slope_weight_decay:
+        slope_ids = {id(m.weight) for m in network.modules() if isinstance(m, nn.PReLU)}
+        slopes = [p for p in others if id(p) in slope_ids]
+        others = [p for p in others if id(p) not in slope_ids]
     groups = [
         {"params": weights, "lr": lr, "weight_decay": weight_decay},
         {"params": biases, "lr": lr * bias_lr_factor, "weight_decay": 0.0},
-        {
-            "params": [p for p in others if not (slopes and id(p) in prelu_weights)],
-            "lr": lr,
-            "weight_decay": 0.0,
-        },
+        {"params": others, "lr": lr, "weight_decay": 0.0},
         {"params": slopes, "lr": lr, "weight_decay": slope_weight_decay},
     ]
     return [group for group in groups if group["params"]]
@@ -63,8 +52,8 @@ def build_optimizer(
 ) -> Optimizer:
     """Return an optimiser of the class `kind`.
 
-    fused: make the step in one pass over each weight, else as torch chooses. A state loads into
-    either, also where channels lie in another order in memory."""
+    fused: update in one pass over each weight, else as torch chooses. A state loads into either,
+    also where channels lie in another order in memory."""
     can_fuse = "fused" in inspect.signature(kind).parameters
     if can_fuse:
         settings["fused"] = fused or None
@@ -86,17 +75,13 @@ def build_optimizer(
 
 
 def _start_momentum_at_zero(optimizer: Optimizer, *_: Any) -> None:
-    """Give every parameter a momentum buffer of zeros, which leaves the first step as it is.
-
-    torch's fused step needs buffers for all parameters of a group or for none.
-    """
+    """Give every parameter a momentum buffer of zeros, which leaves the first step as it is:
+    torch's fused step needs buffers for all parameters of a group or for none."""
     for group in optimizer.param_groups:
         for p in group["params"]:
-            if (
-                group["momentum"]
-                and p.requires_grad
-                and optimizer.state[p].get("momentum_buffer") is None
-            ):
+            if not (group["momentum"] and p.requires_grad):
+                continue
+            if optimizer.state[p].get("momentum_buffer") is None:
                 optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p)
 
 
@@ -137,12 +122,12 @@ class Schedule:
 
     def __init__(
         self,
-        *,
         max_epochs: int,
+        warmup_epochs: int = 0,
+        *,
         drops: Drops | None = None,
         drop_factor: float = 10.0,
         scheduler: Callable[[Optimizer], LRScheduler] | None = None,
-        warmup_epochs: int = 0,
     ) -> None:
         self.max_epochs, self.warmup_epochs = max_epochs, warmup_epochs
         self._drops, self._drop_factor, self._build = drops, drop_factor, scheduler

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from rectifiers.evaluation.scores import Scores, scores_path, write
-from rectifiers.evaluation.testing import evaluate
+from rectifiers.evaluation.evaluate import Scores, evaluate, save_scores
 from rectifiers.gains import describe
+from rectifiers.runs.folder import scores_path
 from rectifiers.runs.identity import canonical_json, science
 from rectifiers.runs.record import SCHEMA_VERSION, TrainingRecord, finite
 from rectifiers.runs.record_parts import (
@@ -24,30 +24,27 @@ from rectifiers.runs.record_parts import (
 from rectifiers.runtime.console import progress_bar
 from rectifiers.runtime.distributed import all_gather
 from rectifiers.training.build import Run
-from rectifiers.training.functions import import_function
+from rectifiers.training.functions import Choices, import_function
 from rectifiers.training.module import Diverged
 
 OF_THIS_MACHINE = ("runs_dir", "cache_dir", "rerun", "logger", "hydra")
+# a result is of the precision that the run was trained in
 AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
 def protocol_result(run: Run, name: str) -> ProtocolResult:
     """Test the run's network on its test split by the protocol that `evaluation.<name>`
     configures."""
-    config, classifier = run.config, run.classifier
+    config, classifier, place = run.config, run.classifier, run.place
     target, images = config.evaluation.protocols[name], run.source.tested
     protocol = import_function(f"evaluation.{name}", target)(config.data.crop_px)
-    device = (
-        torch.device("cuda", run.here.local_rank)
-        if config.trainer.accelerator == "gpu"
-        else torch.device("cpu")
-    )
-    lower = AUTOCAST.get(
-        config.trainer.precision
-    )  # a result is of the precision that the run was trained in
+    device = torch.device("cpu")
+    if config.trainer.accelerator == "gpu":
+        device = torch.device("cuda", place.local_rank)
+    lower, number = AUTOCAST.get(config.trainer.precision), len(images.labels)
     started = time.perf_counter()
     with (
-        progress_bar(f"testing {name}", -(-len(images.labels) // run.here.size)) as seen,
+        progress_bar(f"testing {name}", -(-number // place.size)) as seen,
         torch.autocast(device.type, lower, enabled=bool(lower)),
     ):
         tested = evaluate(
@@ -61,30 +58,23 @@ def protocol_result(run: Run, name: str) -> ProtocolResult:
             on_batch=seen,
         )
     seconds = time.perf_counter() - started
-    shapes = Counter(images.shape(i) for i in range(len(images.labels)))
-    cost = sum(
-        count * protocol.multiply_adds(classifier.network, *shape)
-        for shape, count in shapes.items()
-    )
+    cost = 0
+    for shape, count in Counter(images.shape(i) for i in range(number)).items():
+        cost += count * protocol.multiply_adds(classifier.network, *shape)
     path, kept = scores_path(run.folder, name), None
     if config.evaluation.keep_scores:
-        labels = torch.tensor(list(images.labels))
-        kept = Scores(
-            tested.scores.numpy(),
-            labels.numpy(),
-            run.source.digest,
-            canonical_json(target.as_dict()),
-        )
-        if run.here.rank == 0:
-            write(path, kept)
-    elif run.here.rank == 0:
+        labels, settings = torch.tensor(list(images.labels)), canonical_json(target.as_dict())
+        kept = Scores(tested.scores.numpy(), labels.numpy(), run.source.digest, settings)
+        if place.rank == 0:
+            save_scores(path, kept)
+    elif place.rank == 0:
         path.unlink(missing_ok=True)  # of an earlier test, by other settings or older code
     return ProtocolResult(
         **tested.as_dict(),
         split="val" if run.source.test is None else "test",
         settings=target.as_dict(),
-        multiply_adds=round(cost / len(images.labels)),
-        images_per_second=len(images.labels) / seconds,
+        multiply_adds=round(cost / number),
+        images_per_second=number / seconds,
         seconds=seconds,
         scores=kept.digest() if kept else None,
         code=run.provenance.code,
@@ -95,7 +85,7 @@ def protocol_result(run: Run, name: str) -> ProtocolResult:
 
 def training_record(
     run: Run,
-    choices: Mapping[str, str | None],
+    choices: Choices,
     overrides: Sequence[str] | None,
     diverged: Diverged | None,
     results: Mapping[str, ProtocolResult],
@@ -104,9 +94,10 @@ def training_record(
 
     overrides: what was typed after `python train.py`; None where nothing was.
     """
-    config, source, network, history = run.config, run.source, run.network, run.classifier.history
+    config, source, classifier = run.config, run.source, run.classifier
+    history = classifier.history
     rates = [row["images_per_second"] for row in history]
-    unread = run.classifier.unreadable_images() or sorted(set().union(*all_gather(run.data.unread)))
+    seconds = [*(row["seconds"] for row in history), *(r.seconds for r in results.values())]
     return TrainingRecord(
         schema_version=SCHEMA_VERSION,
         kind="training",
@@ -116,38 +107,16 @@ def training_record(
         choices=dict(choices),
         overrides=None if overrides is None else without_places(overrides),
         science=science(config),
-        compute={**config.hardware(), "processes": run.here.size},
+        compute={**config.hardware(), "processes": run.place.size},
         protocols=dict(results),
-        network=Network(
-            depth=network.depth,
-            input_px=config.data.crop_px,
-            channels=source.channels,
-            classes=len(source.classes),
-            parameters=sum(p.numel() for p in network.parameters()),
-            slopes=sum(slope.numel() for slope in network.slopes().values()),
-            multiply_adds=network.multiply_adds,
-            activation=next(
-                (describe(module) for module, _ in network.activations().values()), None
-            ),
-        ),
+        network=_network(run),
         class_names=list(source.classes),
         init_report=[InitReportEntry(**entry.as_dict()) for entry in run.init_report],
-        warnings=[*run.warnings, *_unread_warning(unread)],
-        slopes={}
-        if diverged
-        else {
-            layer: Slopes(
-                mean=float(slope.mean()),
-                std=float(slope.std(correction=0)),
-                min=float(slope.min()),
-                max=float(slope.max()),
-                channels=slope.numel(),
-            )
-            for layer, slope in network.slopes().items()
-        },
-        drop_epochs=run.classifier.drop_epochs,
+        warnings=[*run.warnings, *_unread_warning(run)],
+        slopes={} if diverged else _slopes(run),
+        drop_epochs=classifier.drop_epochs,
         epochs=len(history),
-        stopped_by=None if diverged else run.classifier.stopped_by,
+        stopped_by=None if diverged else classifier.stopped_by,
         history=[{key: finite(value) for key, value in row.items()} for row in history],
         images=SplitSizes(
             train=len(source.train.labels),
@@ -155,12 +124,38 @@ def training_record(
             test=None if source.test is None else len(source.test.labels),
         ),
         images_per_second=statistics.harmonic_mean(rates) if rates else None,
-        wall_s=sum(
-            [*(row["seconds"] for row in history), *(result.seconds for result in results.values())]
-        ),
-        codes=run.classifier.codes,
+        wall_s=sum(seconds),
+        codes=classifier.codes,
         provenance=run.provenance,
     )
+
+
+def _network(run: Run) -> Network:
+    network = run.network
+    activations = [describe(module) for module, _ in network.activations().values()]
+    return Network(
+        depth=network.depth,
+        input_px=run.config.data.crop_px,
+        channels=run.source.channels,
+        classes=len(run.source.classes),
+        parameters=sum(p.numel() for p in network.parameters()),
+        slopes=sum(slope.numel() for slope in network.slopes().values()),
+        multiply_adds=network.multiply_adds,
+        activation=activations[0] if activations else None,
+    )
+
+
+def _slopes(run: Run) -> dict[str, Slopes]:
+    return {
+        layer: Slopes(
+            mean=float(slope.mean()),
+            std=float(slope.std(correction=0)),
+            min=float(slope.min()),
+            max=float(slope.max()),
+            channels=slope.numel(),
+        )
+        for layer, slope in run.network.slopes().items()
+    }
 
 
 def without_places(overrides: Sequence[str]) -> list[str]:
@@ -176,8 +171,10 @@ def without_places(overrides: Sequence[str]) -> list[str]:
     return kept
 
 
-def _unread_warning(indices: Sequence[int]) -> list[str]:
-    """A sentence about the training images that could not be read, or nothing where all could."""
+def _unread_warning(run: Run) -> list[str]:
+    """Return a sentence about the training images that could not be read; a collective call."""
+    indices = run.classifier.unreadable_images()
+    indices = indices or sorted(set().union(*all_gather(run.data.unread)))
     if not indices:
         return []
     named = ", ".join(str(index) for index in indices)

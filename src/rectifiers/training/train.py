@@ -28,29 +28,29 @@ from rectifiers.runtime.distributed import (
     world,
 )
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import NO_ROOM, refuse_link, write_text
+from rectifiers.runtime.files import NO_ROOM, check_writable, refuse_link, write_text
 from rectifiers.runtime.signals import deferring_signals, stop_if_requested
 from rectifiers.tracking.loggers import log_results
 from rectifiers.training import lightning
 from rectifiers.training.build import Run, build, inspect_source, open_source
 from rectifiers.training.checkpoints import (
     LAST,
+    LINE,
     PREVIOUS,
     AtomicCheckpointIO,
     first_line,
     load_weights,
     newest,
 )
-from rectifiers.training.checks import (
+from rectifiers.training.functions import (
     Choices,
     check_functions,
     describe_activation,
     name_activation,
 )
-from rectifiers.training.lightning import isolated
-from rectifiers.training.loggers import check_packages, note_of, open_loggers
+from rectifiers.training.lightning import announce, init_distributed, isolated
+from rectifiers.training.loggers import note_of, open_loggers
 from rectifiers.training.module import Diverged, refuse_other_network
-from rectifiers.training.preflight import announce, check_places, init_distributed
 from rectifiers.training.recording import protocol_result, training_record
 
 Results = dict[str, ProtocolResult]  # by the name of the protocol
@@ -70,47 +70,56 @@ def train(
     callbacks: look on while it trains and change nothing; the record does not know of them.
 
     Raises:
-        InputError: for anything the user gave that cannot be used; nothing has been overwritten
-        then.
+        InputError: for bad input; nothing has been overwritten then.
         Stopped: where a signal asked for it; the same command goes on from the last checkpoint.
     """
-    here = world()
-    with deferring_signals(), translate_errors(config, here), ExitStack() as until_the_end:
-        init_distributed(config, here)
+    place = world()
+    with deferring_signals(), translate_errors(config, place), ExitStack() as until_the_end:
+        init_distributed(config, place)
         run_on_all_ranks(lambda: check_places(config))
-        run_on_all_ranks(lambda: check_packages(config))
         run_on_all_ranks(lambda: check_functions(config))
         source = open_together(config)
-        config, folder, found = find_or_lock(
-            config.with_content(source.digest), here, until_the_end
+        config, folder, existing = find_or_lock(
+            config.with_content(source.digest), place, until_the_end
         )
-        if found is not None and found.is_complete:
-            return Outcome(found.record, found.path, fresh=False)
+        if existing is not None and existing.is_complete:
+            return Outcome(existing.record, existing.path, fresh=False)
         activation = describe_activation(config)
         choices = name_activation(choices, config, activation)
-        announce(config, source, folder.name, activation, here)
+        announce(config, source, folder.name, activation, place)
         stop_if_requested("before it began")
         with isolated(config):
-            run = build(config, source, folder, here, is_trained=found is not None)
-            if found is None:
+            run = build(config, source, folder, place, is_trained=existing is not None)
+            if existing is None:
                 broadcast_from_rank_zero(lambda: begin_folder(run))
             else:
-                load_trained(run, found)
+                load_trained(run, existing)
             with open_loggers(
-                config, folder, choices, run.provenance, is_rank_zero=here.rank == 0
+                config, folder, choices, run.provenance, is_rank_zero=place.rank == 0
             ) as loggers:
-                if found is None:
+                if existing is None:
                     diverged = fit(run, loggers, callbacks)
                     results = {} if diverged else test(run, config.evaluation.protocols)
                     record = training_record(run, choices, overrides, diverged, results)
                 else:
-                    more = test(run, found.lacking)
-                    record = found.record.model_copy(
-                        update={"protocols": found.record.protocols | more}
-                    )
+                    results = existing.record.protocols | test(run, existing.lacking)
+                    record = existing.record.model_copy(update={"protocols": results})
                 record = broadcast_from_rank_zero(lambda: save_record(record, folder))
                 log_results(loggers, record)  # the other ranks need not wait for what W&B takes
     return Outcome(record, folder / "record.json", fresh=True, note=note_of(loggers))
+
+
+def check_places(config: RunConfig) -> None:
+    """Refuse folders that cannot be written, before the data are opened; a cache that is there may
+    be read alone."""
+    check_writable("runs_dir", config.runs_dir)
+    if config.ckpt_path is not None and not config.ckpt_path.is_file():
+        raise InputError(
+            f"ckpt_path={config.ckpt_path} is not a file; give a checkpoint, or leave it out to go "
+            "on from the run's newest"
+        )
+    if not config.cache_dir.is_dir():
+        check_writable("cache_dir", config.cache_dir)
 
 
 def open_together(config: RunConfig) -> Source:
@@ -126,7 +135,7 @@ def open_together(config: RunConfig) -> Source:
 
 
 def find_or_lock(
-    config: RunConfig, here: World, until_the_end: ExitStack
+    config: RunConfig, place: World, until_the_end: ExitStack
 ) -> tuple[RunConfig, Path, Found | None]:
     """Return (`config`, without `rerun` in a restart of it, the run's folder, what there is of it).
 
@@ -137,21 +146,21 @@ def find_or_lock(
     """
     launches = all_gather(launch_id())
     # after a restart, rank 0 may be on another node than the one that is still being ended
-    patience_s = 1 if here.size == 1 else 10
+    patience_s = 1 if place.size == 1 else 10
 
     def on_rank_zero() -> tuple[RunConfig, Path, Found | None]:
         folder = run_folder(config)
         assert folder is not None  # the data's hash is known
         is_restart = config.rerun and was_started_by(folder, launches)
-        asked = config.replaced({"rerun": False}) if is_restart else config
+        started = config.replaced({"rerun": False}) if is_restart else config
         try:
             until_the_end.enter_context(run_lock(folder, patience_s))
         except InputError:
-            found = find(asked)
-            if found is None or not found.is_complete:
+            existing = find(started)
+            if existing is None or not existing.is_complete:
                 raise
-            return asked, folder, found
-        return asked, folder, find(asked)
+            return started, folder, existing
+        return started, folder, find(started)
 
     return broadcast_from_rank_zero(on_rank_zero)
 
@@ -159,15 +168,12 @@ def find_or_lock(
 def begin_folder(run: Run) -> None:
     """Make the run's folder with what is known before training. A finished run that is run again is
     set aside."""
+    init_report = [entry.as_dict() for entry in run.init_report]
+    files = {"config.yaml": run.config.as_dict(), "init_report.yaml": init_report}
     try:
         begin(run.folder, rerun=run.config.rerun)
-        write_text(
-            run.folder / "config.yaml", yaml.safe_dump(run.config.as_dict(), sort_keys=False)
-        )
-        init_report = yaml.safe_dump(
-            [entry.as_dict() for entry in run.init_report], sort_keys=False
-        )
-        write_text(run.folder / "init_report.yaml", init_report)
+        for name, content in files.items():
+            write_text(run.folder / name, yaml.safe_dump(content, sort_keys=False))
         save_preprocess(run.preprocess, run.folder / "statistics.pt")
     except OSError as error:
         raise InputError(
@@ -178,7 +184,7 @@ def begin_folder(run: Run) -> None:
 def fit(run: Run, loggers: list[Logger], callbacks: Sequence[Callback]) -> Diverged | None:
     """Train to the end, from the last checkpoint where there is one; return where the loss stopped
     being finite."""
-    config, folder, is_first = run.config, run.folder, run.here.rank == 0
+    config, folder = run.config, run.folder
     if config.compile:
         # In place, so the checkpoint's keys stay; with torch's own random numbers, so dropout's
         # masks do too. torch leaves out the CUDA graphs where an operation allows none.
@@ -186,8 +192,8 @@ def fit(run: Run, loggers: list[Logger], callbacks: Sequence[Callback]) -> Diver
     stop_if_requested("before its next step")
     trainer = lightning.build_trainer(run, loggers, callbacks)
     start = broadcast_from_rank_zero(lambda: config.ckpt_path or newest(folder))
-    if start is not None and is_first:
-        stderr.print(f"continuing from {start}", highlight=False, soft_wrap=True)
+    if start is not None and run.place.rank == 0:
+        stderr.print(f"continuing from {start}", **LINE)
     try:
         lightning.fit(trainer, run.classifier, run.data, start)
     except Diverged as diverged:
@@ -195,25 +201,23 @@ def fit(run: Run, loggers: list[Logger], callbacks: Sequence[Callback]) -> Diver
     return None
 
 
-def load_trained(run: Run, found: Found) -> None:
+def load_trained(run: Run, existing: Found) -> None:
     """Load the last checkpoint of a training that is finished, to test it by more protocols.
 
     Raises:
         InputError: where it is gone or damaged.
     """
-    last = found.path.with_name(LAST)
+    last = existing.path.with_name(LAST)
     if not last.exists():
         raise InputError(
-            f"evaluation=[{', '.join(found.lacking)}] asks for more than {found.path} has, and "
-            "last.ckpt is gone, so "
-            "nothing can be tested; give rerun=true to train again"
+            f"evaluation=[{', '.join(existing.lacking)}] asks for more than {existing.path} has, "
+            "and last.ckpt is gone; give rerun=true to train this run again"
         )
     try:
         checkpoint = AtomicCheckpointIO().load_checkpoint(last)
     except InputError as error:
-        raise InputError(
-            f"{str(error).partition(';')[0]}; give rerun=true to train this run again"
-        ) from error
+        reason = str(error).partition(";")[0]
+        raise InputError(f"{reason}; give rerun=true to train this run again") from error
     run.classifier.on_load_checkpoint(checkpoint)
     run.classifier.load_state_dict(checkpoint["state_dict"])
 
@@ -239,54 +243,49 @@ def test_weights(config: RunConfig, path: Path) -> Results:
 
     Raises:
         InputError: where the file holds no weights, or those of another network than `config`
-        describes.
+            describes.
     """
-    here, folder = world(), path.with_name(f"{path.name}.tested")
-    for place in (folder, folder / "scores"):
-        refuse_link(place)
-    with translate_errors(config, here):
-        init_distributed(config, here)
+    place, folder = world(), path.with_name(f"{path.name}.tested")
+    for part in (folder, folder / "scores"):
+        refuse_link(part)
+    with translate_errors(config, place):
+        init_distributed(config, place)
         run_on_all_ranks(lambda: check_functions(config))
         source = open_together(config)
         weights = run_on_all_ranks(lambda: load_weights(path))
         with open(path, "rb") as file:
             check_agreement({"file of weights": hashlib.file_digest(file, "md5").hexdigest()})
         with isolated(config):
-            run = build(config, source, folder, here, is_trained=True)
+            run = build(config, source, folder, place, is_trained=True)
             refuse_other_network(run.network, weights)
             run.network.load_state_dict(weights)
             return test(run, config.evaluation.protocols)
 
 
 @contextmanager
-def translate_errors(config: RunConfig, here: World) -> Iterator[None]:
-    """Turn a full disk and the loss of other processes, wherever they are noticed, into a
-    sentence."""
+def translate_errors(config: RunConfig, place: World) -> Iterator[None]:
+    """Turn a full disk, a loader that hangs and the loss of other processes, wherever they are
+    noticed, into a sentence."""
     try:
         yield
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
         raise InputError(
-            f"{error.filename or config.runs_dir} could not be written ({error.strerror}); "
-            "make room there and give "
-            "the same command: the run goes on from its last checkpoint"
+            f"{error.filename or config.runs_dir} could not be written ({error.strerror}); make "
+            "room there and give the same command: the run goes on from its last checkpoint"
         ) from error
     except RuntimeError as error:
         if str(error).startswith("DataLoader timed out"):
             raise InputError(
-                f"timeout_s={config.timeout_s:g} went by without a batch of "
-                "the processes that load "
-                "images; the same command goes on from the last checkpoint, and may be given a "
-                "larger one where "
-                "reading is that slow"
+                f"timeout_s={config.timeout_s:g} went by without a batch of the processes that "
+                "load images; the same command goes on from the last checkpoint, and may be given "
+                "a larger one where reading is that slow"
             ) from error
-        if here.size == 1 or not (
-            isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
-        ):
+        is_lost = isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
+        if place.size == 1 or not is_lost:
             raise
         raise InputError(
-            f"rank {here.rank} lost the other processes ({first_line(error)}); the same "
-            "command goes on from the "
-            "last checkpoint"
+            f"rank {place.rank} lost the other processes ({first_line(error)}); the same command "
+            "goes on from the last checkpoint"
         ) from error

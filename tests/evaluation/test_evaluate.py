@@ -1,5 +1,8 @@
+import os
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -8,14 +11,21 @@ from rectifiers.data.imagenet import imagenet
 from rectifiers.data.preprocess import Preprocess
 from rectifiers.data.sources import ArraySplit, digits
 from rectifiers.data.transforms import resize_shorter
-from rectifiers.evaluation import testing
-from rectifiers.evaluation.counters import Errors
+from rectifiers.evaluation.evaluate import (
+    Scores,
+    evaluate,
+    load_scores,
+    mean_result,
+    same_shape_batches,
+    save_scores,
+)
 from rectifiers.evaluation.protocols import center, dense, ten_view
-from rectifiers.evaluation.result import Result
-from rectifiers.evaluation.testing import evaluate, same_shape_batches
 from rectifiers.models.network import Network
 from rectifiers.models.rows import expand
+from rectifiers.runs.folder import scores_path
+from rectifiers.runtime.errors import InputError
 
+MODULE = "rectifiers.evaluation.evaluate"
 CPU = torch.device("cpu")
 
 
@@ -127,9 +137,9 @@ def test_images_of_many_shapes_are_each_counted_once_and_undistorted(prepared: P
 
 def test_batches_are_bounded_in_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     split = digits().val
-    monkeypatch.setattr(testing, "PIXELS_PER_BATCH", 10 * 8 * 8 * 7)
+    monkeypatch.setattr(f"{MODULE}.PIXELS_PER_BATCH", 10 * 8 * 8 * 7)
     assert {len(b) for b in same_shape_batches(split, ten_view(8, scale_px=11))} == {7, 450 % 7}
-    monkeypatch.setattr(testing, "PIXELS_PER_BATCH", 1)
+    monkeypatch.setattr(f"{MODULE}.PIXELS_PER_BATCH", 1)
     assert {len(b) for b in same_shape_batches(split, ten_view(8, scale_px=11))} == {1}
 
 
@@ -149,19 +159,6 @@ def test_calibration_by_hand() -> None:
     )
     assert tested["brier"] == pytest.approx((2 * 0.25**2 + 2 * 0.75**2) / 2, abs=1e-6)
     assert tested["correct_mask"] == "8"  # right, wrong
-
-
-def test_the_calibration_error_has_fifteen_bins() -> None:
-    """Confidences of 0.61 and 0.69 would share a bin of ten; two of fifteen meet at 2/3. The second
-    answer is wrong."""
-    scores = torch.tensor([[0.61, 0.39], [0.69, 0.31]])
-    tested = Result.from_scores(scores, torch.tensor([0, 1])).calibration
-    assert tested["ece"] == pytest.approx((0.39 + 0.69) / 2)
-
-
-def test_a_label_of_the_sixth_highest_score_is_a_top_5_error() -> None:
-    scores = torch.linspace(0.3, 0.01, 8).expand(2, 8)
-    assert Result.from_scores(scores, torch.tensor([4, 5])).errors == Errors(2, 0, 1)
 
 
 def test_nan_scores_have_no_calibration() -> None:
@@ -192,6 +189,91 @@ def test_evaluation_switches_dropout_and_gradients_off() -> None:
 
 def test_an_image_that_was_not_counted_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     split = ArraySplit(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), [0, 1, 2])
-    monkeypatch.setattr(testing, "same_shape_batches", lambda *_: [[0]])
+    monkeypatch.setattr(f"{MODULE}.same_shape_batches", lambda *_: [[0]])
     with pytest.raises(RuntimeError, match="counted 1 images of a split of 3"):
         evaluate(PixelScores(64, 10), split, center(8, scale_px=8), classes=10, device=CPU)
+
+
+def kept(*rows: list[float]) -> Scores:
+    return Scores(np.array(rows, np.float32), np.array([0, 1]), "abc", "{}")
+
+
+def test_the_ensemble_weighs_all_members_equally() -> None:
+    sure, unsure = kept([0.9, 0.1, 0.0], [0.0, 0.4, 0.6]), kept([0.3, 0.4, 0.3], [0.2, 0.5, 0.3])
+    found = mean_result([sure, unsure])
+    assert torch.allclose(found.scores, torch.tensor([[0.6, 0.25, 0.15], [0.1, 0.45, 0.45]]))
+    assert found.correct.tolist() == [True, False]  # a tie is an error
+    assert (found.errors.num_images, found.errors.top1_correct) == (2, 1)
+    three = mean_result([sure, sure, unsure])
+    assert torch.allclose(three.scores[0], torch.tensor([0.7, 0.2, 0.1]))
+
+
+def test_scores_of_other_images_or_settings_are_refused() -> None:
+    one = kept([1, 0], [0, 1])
+    with pytest.raises(InputError, match="tested on different data; give runs of one data set"):
+        mean_result([one, replace(one, data="other")])
+    with pytest.raises(
+        InputError, match=r"tested by different settings, \{\} and {'a'}; test them by the same"
+    ):
+        mean_result([one, replace(one, settings="{'a'}")])
+
+
+KEPT = Scores(
+    np.array([[0.25, 0.75], [1, 0]], np.float32), np.array([1, 0]), "abc", '{"scale_px":36}'
+)
+
+
+def test_scores_come_back_as_they_were_written(tmp_path: Path) -> None:
+    path = scores_path(tmp_path, "ten_view")
+    save_scores(path, KEPT)
+    found = load_scores(path)
+    assert np.array_equal(found.scores, KEPT.scores)
+    assert np.array_equal(found.labels, KEPT.labels)
+    assert (found.data, found.settings) == (KEPT.data, KEPT.settings)
+    assert [p.name for p in path.parent.iterdir()] == ["ten_view.npz"]
+
+
+DAMAGES = (
+    "gone",
+    "cut",
+    "text",
+    "pickle",
+    "no scores",
+    "other shape",
+    "compressed",
+    "a pipe",
+    "terabytes",
+)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_scores_file_is_refused_in_one_sentence(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "ten_view.npz"
+    save_scores(path, KEPT)
+    content = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    elif damage == "cut":
+        path.write_bytes(content[: len(content) // 2])
+    elif damage == "text":
+        path.write_text("scores")
+    elif damage == "pickle":
+        np.savez(path, scores=np.array([{}], dtype=object), labels=[0], data="", settings="")
+    elif damage == "compressed":
+        np.savez_compressed(path, **vars(KEPT))
+    elif damage == "a pipe":
+        path.unlink()
+        os.mkfifo(path)
+    elif damage == "terabytes":
+        path.write_bytes(
+            content.replace(b"'shape': (2, 2), }" + b" " * 15, b"'shape': (2222222222, 2222222), }")
+        )
+        assert path.read_bytes() != content
+    elif damage == "no scores":
+        np.savez(path, labels=[0])
+    else:
+        np.savez(path, **{**vars(KEPT), "labels": np.zeros(3, int)})
+    with pytest.raises(
+        InputError, match=r"ten_view\.npz cannot be read as kept scores .*remove it and test"
+    ):
+        load_scores(path)

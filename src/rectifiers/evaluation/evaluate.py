@@ -1,0 +1,219 @@
+"""A whole split through a test protocol, its result, and the scores that are kept of it, so that
+ensembles and paired tests need no second pass."""
+
+import hashlib
+import math
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from rectifiers.data.sources import Split
+from rectifiers.evaluation.metrics import ErrorCounter, Errors, calibration, is_correct
+from rectifiers.evaluation.protocols import TestProtocol
+from rectifiers.runtime.distributed import all_reduce, world
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import atomic_file
+from rectifiers.runtime.signals import iterate_until_stopped, leave_signals_to_the_parent
+
+PIXELS_PER_BATCH = 2**19  # of views, whatever their size: 512 of 32 x 32, 10 of 224 x 224
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of a protocol on a split.
+
+    errors, calibration: of the scores averaged over all scales. correct: bool [images], whether
+    the top-1 answer is. scores: float32 [images, classes]. by_scale: the errors at each scale (px).
+    """
+
+    errors: Errors
+    calibration: dict[str, float | None]
+    correct: Tensor
+    scores: Tensor
+    by_scale: dict[int, Errors] = field(default_factory=dict)
+
+    @classmethod
+    def from_scores(cls, scores: Tensor, labels: Tensor) -> "Result":
+        """Judge scores [images, classes] by the images' labels [images]."""
+        correct, top5_correct = is_correct(scores, labels), None
+        if scores.shape[1] > 5:
+            top5_correct = int(is_correct(scores, labels, top_k=5).sum())
+        errors = Errors(len(labels), int(correct.sum()), top5_correct)
+        return cls(errors, calibration(scores, labels), correct, scores)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain types for a record; `correct` in hexadecimal digits, the first image in the
+        highest bit."""
+        by_scale = {str(px): errors.as_dict() for px, errors in self.by_scale.items()}
+        digits = np.packbits(self.correct.numpy()).tobytes().hex()
+        return {
+            **self.errors.as_dict(),
+            "by_scale": by_scale if len(by_scale) > 1 else {},
+            **self.calibration,
+            "correct_mask": digits[: math.ceil(len(self.correct) / 4)],
+        }
+
+
+class ViewDataset(Dataset[tuple[list[Tensor], int, int]]):
+    """(views at each scale, label, index) of every image of a split."""
+
+    def __init__(self, split: Split, protocol: TestProtocol) -> None:
+        self.split, self.protocol = split, protocol
+
+    def __len__(self) -> int:
+        return len(self.split.labels)
+
+    def __getitem__(self, index: int) -> tuple[list[Tensor], int, int]:
+        image = self.split.image(index)
+        views = [self.protocol.views(image, px) for px in self.protocol.scales_px]
+        return views, self.split.labels[index], index
+
+
+def same_shape_batches(split: Split, protocol: TestProtocol) -> Iterator[list[int]]:
+    """Yield every index once, in batches of images of one shape and a bounded number of pixels."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for index in range(len(split.labels)):
+        groups.setdefault(split.shape(index), []).append(index)
+    for indices in groups.values():
+        image = split.image(indices[0])
+        pixels = max(protocol.views(image, px)[:, 0].numel() for px in protocol.scales_px)
+        size = max(1, PIXELS_PER_BATCH // pixels)
+        for start in range(0, len(indices), size):
+            yield indices[start : start + size]
+
+
+@torch.inference_mode()
+def evaluate(
+    classifier: nn.Module,
+    split: Split,
+    protocol: TestProtocol,
+    *,
+    classes: int,
+    device: torch.device,
+    workers: int = 0,
+    timeout_s: float = 0,
+    on_batch: Callable[[int], None] = lambda images: None,
+) -> Result:
+    """Test `classifier` (see `protocols.ImageClassifier`) on a whole split; it is put into eval
+    mode.
+
+    workers: processes that read images; timeout_s: how long to wait for a batch of theirs, 0 for
+    ever. on_batch: called with the number of images after every batch, for a progress bar. Several
+    processes share the batches, and each of them returns the result of all.
+
+    Raises:
+        Stopped: where a signal asks for it, on all processes.
+        RuntimeError: where the number of images counted is not the size of the split.
+    """
+    classifier.eval()
+    dataset, rank, size = ViewDataset(split, protocol), world().rank, world().size
+    counters = {px: ErrorCounter(classes).to(device) for px in protocol.scales_px}
+    all_scores = torch.zeros(len(dataset), classes)
+    batches = list(same_shape_batches(split, protocol))
+    loader = DataLoader(
+        dataset,
+        batch_sampler=batches[rank::size],
+        num_workers=workers,
+        timeout=timeout_s if workers else 0,
+        worker_init_fn=leave_signals_to_the_parent,
+    )
+    longest = math.ceil(len(batches) / size)
+    for views_by_scale, labels, indices in iterate_until_stopped(loader, longest, "while testing"):
+        total = torch.zeros((), device=device)
+        for (px, weight), views in zip(protocol.scales_px.items(), views_by_scale, strict=True):
+            scores = protocol.score(classifier, views.to(device))  # type: ignore[arg-type]
+            counters[px].update(scores, labels.to(device))
+            total = total + weight * scores
+        all_scores[indices] = total.float().cpu()
+        on_batch(len(labels))
+    by_scale = {px: counter.errors() for px, counter in counters.items()}
+    for errors in by_scale.values():
+        if errors.num_images != len(dataset):
+            raise RuntimeError(
+                f"counted {errors.num_images} images of a split of {len(dataset)}; the errors "
+                "would be wrong"
+            )
+    # Each image has its scores on one process and zeros on the others.
+    all_scores = all_reduce(all_scores.to(device), "sum").cpu()
+    result = Result.from_scores(all_scores, torch.tensor(list(split.labels)))
+    return replace(result, by_scale=by_scale)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Mean softmax scores of a whole split, float32 [images, classes], with its labels, int64
+    [images].
+
+    Row i belongs to the i-th image that is tested of the data whose content hash is `data`.
+    settings: the protocol's, as canonical JSON."""
+
+    scores: np.ndarray
+    labels: np.ndarray
+    data: str
+    settings: str
+
+    def digest(self) -> str:
+        """Return a hash of all fields, 16 hex digits; a record holds it, so that a file of another
+        test is noticed."""
+        content = hashlib.blake2b(f"{self.data} {self.settings} ".encode(), digest_size=8)
+        content.update(self.scores.tobytes())
+        content.update(self.labels.tobytes())
+        return content.hexdigest()
+
+
+def save_scores(path: Path, scores: Scores) -> None:
+    """Write the file, whole or not at all, in NumPy's npz format: four bytes per score."""
+    with atomic_file(path) as file:
+        np.savez(file, **vars(scores))
+
+
+def load_scores(path: Path) -> Scores:
+    """Read a file that `save_scores` made; no pickled code is executed.
+
+    Raises:
+        InputError: where the file cannot be read or holds something else.
+    """
+    try:
+        if not path.is_file():
+            raise OSError("it is no regular file")
+        with zipfile.ZipFile(path) as parts:
+            if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
+                raise ValueError("a part is compressed, and may unpack to any size")
+        with np.load(path, allow_pickle=False) as file:
+            scores, labels = file["scores"], file["labels"]
+            data, settings = str(file["data"]), str(file["settings"])
+        if scores.dtype != np.float32 or scores.ndim != 2 or labels.shape != scores.shape[:1]:
+            raise ValueError(f"scores of shape {scores.shape}, labels of shape {labels.shape}")
+    # a damaged file fails in as many ways as zip and NumPy's format know
+    except Exception as error:
+        raise InputError(
+            f"{path} cannot be read as kept scores ({error}); remove it and test the run again"
+        ) from error
+    return Scores(scores, labels, data, settings)
+
+
+def mean_result(members: Sequence[Scores]) -> Result:
+    """Return the result of the members' mean scores (section 4.2; how the paper weighs its six
+    models is not known).
+
+    Raises:
+        InputError: where the scores are of other images, or by another protocol.
+    """
+    first = members[0]
+    for other in members[1:]:
+        if (other.data, other.scores.shape) != (first.data, first.scores.shape):
+            raise InputError("the runs were tested on different data; give runs of one data set")
+        if other.settings != first.settings:
+            raise InputError(
+                f"the runs were tested by different settings, {first.settings} and "
+                f"{other.settings}; test them by the same"
+            )
+    total = sum(torch.from_numpy(member.scores) for member in members)
+    return Result.from_scores(torch.as_tensor(total) / len(members), torch.from_numpy(first.labels))

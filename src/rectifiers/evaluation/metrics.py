@@ -1,0 +1,190 @@
+"""What is counted of a network's outputs: exact errors, calibration, and the responses of its
+activations."""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torchmetrics import Metric
+from torchmetrics.functional.classification import binary_calibration_error
+
+BINS = 15  # of equal width, as in Guo et al. (2017)
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Counts over `num_images` images; `top5_correct` is None for five classes or fewer, where it
+    would be trivial."""
+
+    num_images: int
+    top1_correct: int
+    top5_correct: int | None
+
+    @property
+    def top1_error_pct(self) -> float:
+        return 100 * (self.num_images - self.top1_correct) / self.num_images
+
+    @property
+    def top5_error_pct(self) -> float | None:
+        if self.top5_correct is None:
+            return None
+        return 100 * (self.num_images - self.top5_correct) / self.num_images
+
+    def as_dict(self) -> dict[str, float | None]:
+        """Return the counts and the errors in percent, by their names in a record."""
+        percent = {"top1_error_pct": self.top1_error_pct, "top5_error_pct": self.top5_error_pct}
+        return asdict(self) | percent
+
+
+def is_correct(scores: Tensor, labels: Tensor, top_k: int = 1) -> Tensor:
+    """Return whether each image's label is among its `top_k` highest scores, bool [N].
+
+    scores: [N, classes]; labels: [N]. The rank is strict: an answer is correct when fewer than
+    `top_k` other classes score at least as high as the label's. A tie with a wrong class is an
+    error, so that a network that gives all classes the same score is wrong everywhere instead of
+    right by the order of the classes. An image with a score that is not finite is an error."""
+    rivals = (scores >= scores.gather(1, labels[:, None])).sum(1) - 1
+    return (rivals < top_k) & torch.isfinite(scores).all(1)
+
+
+class ErrorCounter(Metric):
+    """Counts top-1 and top-5 answers by `is_correct`; update(scores [N, classes], labels [N])."""
+
+    full_state_update = False
+    num_images: Tensor
+    top1_correct: Tensor
+    top5_correct: Tensor
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.num_classes = num_classes
+        for state in ("num_images", "top1_correct", "top5_correct"):
+            self.add_state(state, torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, scores: Tensor, labels: Tensor) -> None:
+        self.num_images += len(labels)
+        self.top1_correct += is_correct(scores, labels).sum()
+        self.top5_correct += is_correct(scores, labels, top_k=5).sum()
+
+    def compute(self) -> Tensor:
+        """Return (images, top-1, top-5), int64 [3]; torchmetrics sums them over processes."""
+        return torch.stack([self.num_images, self.top1_correct, self.top5_correct])
+
+    def errors(self) -> Errors:
+        """Return the counts so far, over all processes."""
+        num_images, top1, top5 = self.compute().tolist()
+        return Errors(num_images, top1, top5 if self.num_classes > 5 else None)
+
+
+def calibration(scores: Tensor, labels: Tensor) -> dict[str, float | None]:
+    """Return `nll`, `brier` and `ece` of mean softmax scores [N, classes] against labels [N].
+
+    nll: the mean negative log-likelihood in nats. brier: the mean of sum_c (p_c - y_c)^2, from 0 to
+    2. ece: the expected calibration error of the top-1 answer, from 0 to 1. A number that is not
+    finite (the label scores 0, or the network diverged) is None."""
+    p = scores.double()
+    if not torch.isfinite(p).all():
+        return {"nll": None, "brier": None, "ece": None}
+    label_score = p.gather(1, labels[:, None])[:, 0]
+    confidence, answer = p.max(dim=1)
+    nll = float(-label_score.log().mean())
+    return {
+        "nll": nll if math.isfinite(nll) else None,
+        "brier": float((p.square().sum(1) - 2 * label_score + 1).mean()),
+        "ece": float(binary_calibration_error(confidence, (answer == labels).int(), n_bins=BINS)),
+    }
+
+
+@dataclass(frozen=True)
+class Responses:
+    """Statistics of one layer's responses.
+
+    mean, std: over images, channels and positions. active: the share of responses that are
+    positive, a rectifier's measure of sparsity. dead: how many of its `units` channels were never
+    positive anywhere. Without a slope on the negative side such a unit gets no gradient."""
+
+    mean: float
+    std: float
+    active: float
+    dead: int
+    units: int
+
+
+class ResponseMeter(Metric):
+    """Measures the outputs of activations while it is `listening`; its state is sums, so batches
+    and processes add up.
+
+    activations: by layer the module, which returns [N, channels, ...], and its number of channels.
+    """
+
+    full_state_update = False
+    total: Tensor
+    squares: Tensor
+    count: Tensor
+    positive: Tensor
+
+    def __init__(self, activations: Mapping[str, tuple[nn.Module, int]]) -> None:
+        super().__init__()
+        self._names = list(activations)
+        self._units = [units for _, units in activations.values()]
+        self._ends = list(accumulate(self._units))
+        # A tuple hides the modules from torch: as children they would bring their weights along.
+        self._activations = tuple(module for module, _ in activations.values())
+        layers, units = len(activations), sum(self._units)
+        self.add_state("total", torch.zeros(layers, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("squares", torch.zeros(layers, dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("count", torch.zeros(layers, dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("positive", torch.zeros(units, dtype=torch.int64), dist_reduce_fx="sum")
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Measure every forward pass in the body."""
+
+        def hook_of(layer: int) -> Any:
+            return lambda _, __, output: self.update(layer, output.detach())
+
+        handles = [
+            module.register_forward_hook(hook_of(layer))
+            for layer, module in enumerate(self._activations)
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def update(self, layer: int, responses: Tensor) -> None:
+        """Add responses [N, channels, ...] of the layer with this position among `activations`."""
+        units, end = self._units[layer], self._ends[layer]
+        responses = responses if responses.dtype.itemsize >= 4 else responses.float()
+        # A batch is summed in its own precision, which is many times faster; batches in double.
+        self.total[layer] += responses.sum().double()
+        self.squares[layer] += torch.linalg.vector_norm(responses).double() ** 2
+        self.count[layer] += responses.numel()
+        # over images first: the fastest way to a count per unit
+        positive = (responses > 0).float().sum(0).long()
+        self.positive[end - units : end] += positive.view(units, -1).sum(1)
+
+    def compute(self) -> Tensor:
+        """Return [layers, 4]: mean, std, active share, dead units, over all processes."""
+        mean = self.total / self.count
+        std = (self.squares / self.count - mean**2).clamp(min=0).sqrt()
+        by_layer = self.positive.split(self._units)
+        active = torch.stack([positive.sum() for positive in by_layer]).double() / self.count
+        dead = torch.stack([(positive == 0).sum() for positive in by_layer]).double()
+        return torch.stack([mean, std, active, dead], dim=1)
+
+    def by_layer(self) -> dict[str, Responses]:
+        """Return the statistics so far by layer, over all processes."""
+        if not self._names:
+            return {}
+        rows = zip(self._names, self.compute().tolist(), self._units, strict=True)
+        return {
+            name: Responses(mean, std, active, int(dead), units)
+            for name, (mean, std, active, dead), units in rows
+        }
