@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 from rectifiers.runs.record_parts import Machine, Provenance
-from rectifiers.runtime import processor
+from rectifiers.runtime import machine
 from rectifiers.runtime.files import CHECKOUT, git
 
 PACKAGE = Path(__file__).parents[1]
@@ -81,8 +81,8 @@ def provenance(
         },
         machine=Machine(
             system=platform.system(),
-            cpu=processor.name(),
-            instructions=processor.instructions(),
+            cpu=machine.name(),
+            instructions=machine.instructions(),
             cores=os.cpu_count(),
             threads=threads,
             device=device,

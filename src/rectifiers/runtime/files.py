@@ -37,18 +37,16 @@ def check_writable(key: str, folder: Path) -> None:
     Raises:
         InputError: where the folder, or else the nearest one above it, is none that can be written.
     """
+    places = (folder.absolute(), *folder.absolute().parents)
     try:
-        places = (folder.absolute(), *folder.absolute().parents)
         nearest = next(place for place in places if _exists(place))
-    except OSError as error:
-        raise InputError(
-            f"{key}={folder} cannot be used ({error.strerror}); give another"
-        ) from error
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        raise InputError(
-            f"{key}={folder} cannot be written, for {nearest} is no folder that can be; give "
-            "another"
-        )
+        reason = "" if nearest.is_dir() else f"{nearest} is no folder"
+        if not reason and not os.access(nearest, os.W_OK | os.X_OK):
+            reason = f"{nearest} is not writable"
+    except OSError as error:  # such as a name that is too long
+        reason = str(error.strerror)
+    if reason:
+        raise InputError(f"{key}={folder} cannot be used ({reason}); give another")
 
 
 def _exists(place: Path) -> bool:
@@ -90,13 +88,8 @@ def read_bytes(path: Path, largest: int) -> bytes:
     Raises:
         OSError: where it is something else, or cannot be read.
     """
-    try:
-        # without O_NONBLOCK, opening a pipe would wait for its writer
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise OSError(errno.ELOOP, "it is a symbolic link, which is not followed") from error
-        raise
+    # without O_NONBLOCK, opening a pipe would wait for its writer
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(file, "rb") as opened:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise OSError(errno.EINVAL, "it is no regular file")
@@ -121,12 +114,12 @@ class _PlainLoader(yaml.SafeLoader):
     """Reads plain YAML: aliases, which can stand for any amount of data, and keys given twice are
     errors."""
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError(f"an alias in line {self.peek_event().start_mark.line + 1}")
         return super().compose_node(parent, index)
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         mapping = super().construct_mapping(node, deep)
         if len(mapping) < len(node.value):
             raise yaml.YAMLError(
@@ -158,25 +151,21 @@ def check_zip(path: Path) -> None:
     if not path.is_file():
         raise zipfile.BadZipFile("it is no regular file")
     with zipfile.ZipFile(path) as parts:
-        if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
-            raise zipfile.BadZipFile("a part is compressed, and may unpack to any size")
-        # torch takes a part with attributes for a folder, and returns uninitialised memory for it
-        folders = (part.filename for part in parts.infolist() if part.external_attr)
-        wrong = parts.testzip() or next(folders, None)
-    if wrong is not None:
-        raise zipfile.BadZipFile(f"the checksum of {wrong} does not fit")
+        for part in parts.infolist():
+            # a compressed part may unpack to any size; torch takes one with attributes for a
+            # folder, and returns uninitialised memory for it
+            if part.compress_type != zipfile.ZIP_STORED or part.external_attr:
+                raise zipfile.BadZipFile(f"{part.filename} is no part that torch writes")
+        if (damaged := parts.testzip()) is not None:
+            raise zipfile.BadZipFile(f"the checksum of {damaged} does not fit")
 
 
 def git(*arguments: str, at: Path) -> str | None:
     """Return the output of a git command in a folder, or None where it fails or git is not
     installed."""
+    command = ["git", "--no-optional-locks", "-C", str(at), *arguments]
     try:
-        done = subprocess.run(
-            ["git", "--no-optional-locks", "-C", str(at), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=20,
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

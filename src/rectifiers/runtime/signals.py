@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rectifiers.runtime.console import stderr
 from rectifiers.runtime.distributed import all_reduce_max, world
@@ -30,7 +30,7 @@ class Stopped(SystemExit):
         super().__init__(INTERRUPTED if number == signal.SIGINT else TRY_AGAIN)
         self.signal, self.where = signal.Signals(number), where
 
-    def __reduce__(self) -> tuple[Any, ...]:  # processes send it to each other
+    def __reduce__(self) -> tuple[type, tuple[int, str]]:  # processes send it to each other
         return Stopped, (int(self.signal), self.where)
 
 
@@ -39,7 +39,7 @@ _deferring = False
 _interruptible_where: str | None = None
 
 
-def _handle(number: int, _: Any) -> None:
+def _handle(number: int, _: object) -> None:
     global _pending
     if number == signal.SIGINT == _pending:
         raise KeyboardInterrupt  # a second Ctrl-C ends the process at once
@@ -52,9 +52,9 @@ def _handle(number: int, _: Any) -> None:
 def deferring_signals() -> Iterator[None]:
     """Defer SIGTERM, SIGUSR1 and Ctrl-C to the next `stop_if_requested` in the body, or to its end.
 
-    Acting in the handler itself would leave other processes waiting in a collective. When the run
-    stops, rank 0 says where. Ignored signals stay ignored. Nested
-    contexts, and contexts outside the main thread (which alone receives signals), do nothing.
+    Acting in the handler itself would leave other processes waiting in a collective. Ignored
+    signals stay ignored. Nested contexts, and contexts outside the main thread (which alone
+    receives signals), do nothing.
 
     Raises:
         InputError: where a process that loads images was killed, or found no room in shared memory.

@@ -29,7 +29,7 @@ from pytorch_lightning.strategies import DDPStrategy, Strategy
 from rectifiers.data.datamodule import ImageData
 from rectifiers.runs.config import RunConfig
 from rectifiers.runtime.console import stderr
-from rectifiers.runtime.memory import keep_freed_memory
+from rectifiers.runtime.machine import keep_freed_memory
 from rectifiers.training.build import Run, build_callbacks
 from rectifiers.training.checkpoints import (
     AtomicCheckpointIO,

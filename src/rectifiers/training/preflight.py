@@ -13,7 +13,7 @@ from rectifiers.data.sources import Source
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import without
 from rectifiers.runs.provenance import code_fingerprint
-from rectifiers.runtime import processor
+from rectifiers.runtime import machine
 from rectifiers.runtime.console import stderr
 from rectifiers.runtime.distributed import World, all_gather, check_agreement, join_process_group
 from rectifiers.runtime.errors import InputError
@@ -122,7 +122,7 @@ def announce(
     trainer, batch = config.trainer, config.data.batch_size
     gpu = trainer.accelerator == "gpu"
     devices = Counter(
-        all_gather(torch.cuda.get_device_name(here.local_rank) if gpu else processor.name())
+        all_gather(torch.cuda.get_device_name(here.local_rank) if gpu else machine.name())
     )
     if here.rank > 0:
         return
