@@ -645,7 +645,7 @@ def test_statistics_that_are_none_are_refused_or_not_read(
         ("optim", "torch.hub.load", False),
         ("optim", "torch.hub.SGD", False),
         ("scheduler", "torch.load", False),
-        ("scheduler", "rectifiers.tracking.wandb.WandbLogger", False),
+        ("scheduler", "rectifiers.tracking.wandb_logger.WandbLogger", False),
     ],
 )
 def test_classes_of_torch_are_usable_for_their_group_alone(

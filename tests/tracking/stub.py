@@ -32,7 +32,6 @@ class Stub(http.server.ThreadingHTTPServer):
         self.sweep = ""  # the file of a sweep, and the commands for its agents
         self.trials: list[dict[str, Any]] = []
         self.failure: str | None = None
-        self.fault_after_rows: int | None = None
 
     def handle_error(self, *_: Any) -> None:
         """A client that hangs up is no news."""
@@ -168,11 +167,6 @@ class Stub(http.server.ThreadingHTTPServer):
             if row["_step"] in self.history.setdefault(run, {}):
                 raise AssertionError(f"step {row['_step']} of {run} was sent twice")
             self.history[run][row["_step"]] = row
-            if (
-                self.fault_after_rows is not None
-                and len(self.history[run]) >= self.fault_after_rows
-            ):
-                self.failure = "500"
         summary = files.get("wandb-summary.json")
         if summary:
             self.summaries[run] = json.loads(summary["content"][-1])

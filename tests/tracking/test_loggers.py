@@ -202,7 +202,6 @@ def test_a_missing_package_names_its_extra(
         ({"name": "wandb", "project": "p"}, "logger.name"),
         ({"wandb": {"_target_": "a.b", "mode": "sometimes"}}, "logger.wandb.mode=sometimes"),
         ({"wandb": {"_target_": "a.b", "finish_timeout_s": 0}}, "logger.wandb.finish_timeout_s=0"),
-        ({"wandb": {"_target_": "a.b", "project": "a/b"}}, "logger.wandb.project=a/b"),
     ],
 )
 def test_settings_of_loggers_are_checked_before_the_run(tiny, logger: Any, key: str) -> None:

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -14,7 +13,6 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
-import psutil
 import pytest
 import yaml
 
@@ -22,7 +20,6 @@ from conftest import CONF, ROOT, TINY, compose_config
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.tracking import client
 from rectifiers.tracking.loggers import log_history, log_results
 from rectifiers.training.loggers import note_of, open_loggers, publish
 from rectifiers.training.train import train
@@ -84,15 +81,6 @@ def until(fact: Callable[[], bool]) -> None:
             return
         time.sleep(0.1)
     raise AssertionError("it did not come true in 30 s")
-
-
-def the_core() -> psutil.Process:
-    (core,) = [
-        child
-        for child in psutil.Process().children(recursive=True)
-        if child.name().startswith(client.CORE)
-    ]
-    return core
 
 
 def test_an_online_run_holds_the_record(record: TrainingRecord, folder: Path, server: Stub) -> None:
@@ -161,7 +149,6 @@ def test_a_run_resumed_offline_is_sent_once(
     assert f"scripts/evaluate.py run={folder} logger=wandb" in note
     assert sent(record, folder) is None
     assert server.steps(record.run) == TWELVE
-    assert len([path for path in (folder / "wandb").glob("*run-*") if path.is_dir()]) == 1
 
 
 @pytest.mark.parametrize("failure", ["401", "nonsense", "refused"])
@@ -215,36 +202,6 @@ def test_a_server_failing_midway_gets_the_rest_later(
         assert sent(record, folder) is None
         assert later.steps(record.run) == TWELVE
         assert [later.history[record.run][step]["epoch"] for step in TWELVE] == TWELVE
-
-
-@pytest.mark.parametrize("moment", ["while it trains", "at its end"])
-def test_a_client_that_hangs_does_not_hang_the_run(
-    record: TrainingRecord, folder: Path, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
-    """As on a hung disk: the client's own process is stopped, and its time limits with it."""
-    monkeypatch.setattr(client, "ANSWER_S", 1)
-    started = time.monotonic()
-    wide = {f"response_mean/{layer}": 1 / 3 for layer in range(2000)}  # more than a pipe holds
-    history = [{**row, **wide} for row in record.history]
-    run = opened(record, folder, "logger.wandb.mode=offline", "logger.wandb.finish_timeout_s=1")
-    with run as loggers:
-        log_history(loggers, history[:1])
-        if moment == "while it trains":
-            the_core().suspend()
-        thread = threading.Thread(target=log_history, args=(loggers, history), daemon=True)
-        thread.start()
-        thread.join(30)
-        assert not thread.is_alive()
-        log_results(loggers, record)
-        if moment == "at its end":
-            the_core().suspend()
-    assert time.monotonic() - started < 60
-    assert "no answer for" in str(note_of(loggers))
-    assert "scripts/evaluate.py" in str(note_of(loggers))
-    children = psutil.Process().children(recursive=True)
-    assert not [child for child in children if child.name().startswith(client.CORE)]
-    assert sent(record, folder, "logger.wandb.mode=offline") is not None
-    assert epochs_of(folder) == TWELVE
 
 
 @pytest.mark.parametrize(

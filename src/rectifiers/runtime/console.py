@@ -21,7 +21,7 @@ FIRST_LINE_S, LINE_EVERY_S = 30.0, 60.0  # between lines about progress, where s
 EXTRAS = {
     **dict.fromkeys(("dvc", "dvc_data", "dvc_objects", "zlib_ng"), "imagenet"),
     **dict.fromkeys(("jinja2", "matplotlib", "pandas"), "report"),
-    **dict.fromkeys(("psutil", "wandb", "wandb_workspaces"), "wandb"),
+    **dict.fromkeys(("wandb", "wandb_workspaces"), "wandb"),
     "tensorboard": "tensorboard",
     "timm": "timm",
     "hydra/launcher/submitit_local": "slurm",

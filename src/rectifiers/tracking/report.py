@@ -14,19 +14,12 @@ import wandb_workspaces.reports.v2 as wr
 from rectifiers.results.layout import Table
 from rectifiers.results.tables import document
 from rectifiers.runs.record import Record
-from rectifiers.runs.sections import Wandb
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
-from rectifiers.runtime.schema import checked
-from rectifiers.tracking import payload
-from rectifiers.tracking.client import (
-    call_with_timeout,
-    environment,
-    first_sentence,
-    offline_reason,
-)
+from rectifiers.runtime.schema import JsonObject
+from rectifiers.tracking.loggers import group as group_of
+from rectifiers.tracking.wandb_logger import client_environment, first_sentence, offline_reason
 
-WAIT_S = 60
 TITLES = {"text": "Section 2.2"}  # of groups whose tables have another name
 INTRODUCTION = (
     "Our errors beside the numbers that *Delving Deep into Rectifiers* (He, Zhang, Ren and "
@@ -51,15 +44,14 @@ def build(
         raise InputError(
             "results/records holds no records; run an experiment, then scripts/report.py collect"
         )
-    checked(Wandb, {"_target_": "", "project": project}, "--")
-    groups = sorted({name for record in found if (name := payload.group(record.choices))})
+    groups = sorted({name for record in found if (name := group_of(record.choices))})
     if group is not None and group not in groups:
         raise InputError(f"--table={group} has no records; give one of: {', '.join(groups)}")
     shown = [group] if group is not None else groups
     document_tables = document(found)
     blocks: list[Any] = [wr.TableOfContents(), wr.P(""), wr.MarkdownBlock(text=INTRODUCTION)]
     for name in shown:
-        runs = [record for record in found if payload.group(record.choices) == name]
+        runs = [record for record in found if group_of(record.choices) == name]
         tables = [table for table in document_tables if _is_of(table, name)]
         blocks += [
             wr.H1(text=_title(name)),
@@ -91,6 +83,12 @@ def _is_of(table: Table, group: str) -> bool:
 def _panels(group: str, runs: Sequence[Record]) -> wr.PanelGrid:
     """Bars of every protocol's errors, curves and slopes."""
     protocols = sorted({name for record in runs for name in record.protocols})
+    has_top5 = {
+        name
+        for record in runs
+        for name, result in record.protocols.items()
+        if result.top5_error_pct is not None
+    }
     bars = [
         wr.BarPlot(
             title=f"{protocol}, top-{k} error, %",
@@ -101,11 +99,7 @@ def _panels(group: str, runs: Sequence[Record]) -> wr.PanelGrid:
         )
         for protocol in protocols
         for k in (1, 5)
-        if any(
-            k == 1 or r.protocols[protocol].top5_error_pct is not None
-            for r in runs
-            if protocol in r.protocols
-        )
+        if k == 1 or protocol in has_top5
     ]
     curves = [
         wr.LinePlot(title="top-1 error on val, centre view, %", x="epoch", y=["val/error_top1"]),
@@ -127,7 +121,7 @@ def _panels(group: str, runs: Sequence[Record]) -> wr.PanelGrid:
     return wr.PanelGrid(runsets=[runset], panels=[*bars, *curves])
 
 
-def specification(report: wr.Report) -> dict[str, Any]:
+def specification(report: wr.Report) -> JsonObject:
     """Return the document as W&B stores it."""
     model = report._to_model()
     return json.loads(model.spec.model_dump_json(by_alias=True, exclude_none=True))
@@ -142,18 +136,18 @@ def save(
     Raises:
         InputError: where W&B cannot be reached or refuses it.
     """
-    with environment(kept.parent):
+    with client_environment(kept.parent):
         try:
             reason = offline_reason()
             if reason:
                 raise RuntimeError(reason)
-            return call_with_timeout(WAIT_S, lambda: _save(found, entity, project, group, kept))
+            return _save(found, entity, project, group, kept)
         except InputError:
             raise
         except Exception as error:
-            reason = first_sentence(error)
             raise InputError(
-                f"no report was saved ({reason}); --out=<file> writes the document to a file"
+                f"no report was saved ({first_sentence(error)}); --out=<file> writes the document "
+                "to a file"
             ) from error
 
 

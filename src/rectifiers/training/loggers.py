@@ -13,8 +13,7 @@ from rectifiers.runs.config import RunConfig
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.record_parts import Provenance
 from rectifiers.runtime.errors import InputError
-from rectifiers.tracking.loggers import RunLogger, log_results
-from rectifiers.tracking.payload import description, hyperparameters
+from rectifiers.tracking.loggers import RunLogger, description, hyperparameters, log_results
 from rectifiers.training.functions import import_function
 
 EXTRAS = ("tensorboard", "wandb")  # the packages of loggers, which are in extras of that name
