@@ -212,7 +212,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
     (tmp_path / "file").touch()
     with pytest.raises(
         InputError,
-        match=f"out={tmp_path}/file/a cannot be used .{tmp_path}/file is no folder",
+        match=f"out={tmp_path}/file/a cannot be written, for {tmp_path}/file is no folder",
     ):
         script.analyse("gain", ["activation=perlu", f"out={tmp_path}/file/a"])
     with pytest.raises(

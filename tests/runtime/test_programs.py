@@ -22,7 +22,7 @@ LONG = "a" * 300
     [
         (
             ("train.py", f"cache_dir={LONG}", "runs_dir={place}/runs"),
-            f"cache_dir={LONG} cannot be used (File name",
+            LONG,
         ),
         (
             ("train.py", "data=folder", f"data.root={LONG}"),
@@ -30,7 +30,7 @@ LONG = "a" * 300
         ),
         (
             ("train.py", "cache_dir={place}/file/in", "runs_dir={place}/runs"),
-            "cache_dir={place}/file/in cannot be used ({place}/file is no folder); give",
+            "cache_dir={place}/file/in cannot be written, for {place}/file is",
         ),
         (
             ("scripts/report.py", "wandb", "--out", "{place}"),

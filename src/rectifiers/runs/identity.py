@@ -13,52 +13,25 @@ from rectifiers.runtime.schema import JsonObject
 # All other keys affect results and are part of the run id. A new key therefore makes new ids until
 # someone decides, here, that it must not.
 NOT_SCIENCE = (
-    "runs_dir",
-    "cache_dir",
-    "rerun",
-    "tags",
-    "ckpt_path",
-    "logger",
-    "checkpoint",
-    "evaluation",
+    *("runs_dir", "cache_dir", "rerun", "tags", "ckpt_path", "logger", "checkpoint", "evaluation"),
+    *("threads", "compile", "channels_last", "activation_checkpointing", "timeout_s"),
     "claim",  # what a claim says of a run
-    "threads",
-    "compile",
-    "channels_last",
-    "activation_checkpointing",
-    "timeout_s",
-    "data.root",
-    "data.download",
-    "data.num_workers",
+    *("data.root", "data.download", "data.num_workers"),
     "data.size",  # of an archive: data.content names the photographs
-    "data.store",  # the same pixels in another form
-    "data.shard_bytes",
+    *("data.store", "data.shard_bytes"),  # the same pixels in another form
     "data.allow_unpinned",  # what is there has its own hash
-    "data.width",  # only the default of model.width
-    "data.patience",  # only the default of scheduler.patience
-    "data.dense_scales_px",  # only the defaults of protocols
-    "data.view_scales_px",
+    # the defaults of model.width, scheduler.patience and protocols
+    *("data.width", "data.patience", "data.dense_scales_px", "data.view_scales_px"),
     "optim.fused",
-    "trainer.accelerator",
-    "trainer.devices",
-    "trainer.num_nodes",
-    "trainer.benchmark",
-    "trainer.log_every_n_steps",
-    "trainer.enable_progress_bar",
-    "trainer.enable_model_summary",
-    "trainer.profiler",
-    "trainer.detect_anomaly",
+    *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.benchmark"),
+    *("trainer.log_every_n_steps", "trainer.enable_progress_bar", "trainer.enable_model_summary"),
+    *("trainer.profiler", "trainer.detect_anomaly"),
 )
 
 # Callbacks that look on and change no number.
 ONLOOKERS = (
-    "DeviceStatsMonitor",
-    "LearningRateMonitor",
-    "ModelCheckpoint",
-    "ModelSummary",
-    "RichModelSummary",
-    "RichProgressBar",
-    "TQDMProgressBar",
+    *("DeviceStatsMonitor", "LearningRateMonitor", "ModelCheckpoint", "ModelSummary"),
+    *("RichModelSummary", "RichProgressBar", "TQDMProgressBar"),
 )
 
 # Keys that came later, with the value that all runs before them had. They are part of the id where
@@ -122,17 +95,15 @@ def science(config: RunConfig) -> JsonObject:
 def _first_callbacks(callbacks: JsonObject) -> JsonObject:
     """Return the callbacks that can change a number, as the first layout had them: one of ours
     without its name."""
-    acting = {
-        name: settings
-        for name, settings in callbacks.items()
-        if settings["_target_"].rpartition(".")[2] not in ONLOOKERS
-        or not settings["_target_"].startswith("pytorch_lightning.")
-    }
-    if len(acting) == 1:
-        (only,) = acting.values()
-        if only["_target_"].startswith("rectifiers."):
-            return dict(only)
-    return acting
+    acting = {}
+    for name, settings in callbacks.items():
+        target = settings["_target_"]
+        is_lightnings = target.startswith("pytorch_lightning.")
+        if not (is_lightnings and target.rpartition(".")[2] in ONLOOKERS):
+            acting[name] = settings
+    only: JsonObject = next(iter(acting.values()), {})
+    is_ours = len(acting) == 1 and only["_target_"].startswith("rectifiers.")
+    return dict(only) if is_ours else acting
 
 
 def _move(config: JsonObject, old: str, new: str) -> None:

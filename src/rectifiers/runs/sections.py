@@ -49,9 +49,7 @@ class Target(Section):
         is."""
         if self.options.get("depth", nonlinear_layers) is not None:
             return self
-        return Target.model_validate(
-            {"_target_": self.target, **self.options, "depth": nonlinear_layers}
-        )
+        return self.model_copy(update={"depth": nonlinear_layers})
 
 
 class Init(Target):
@@ -197,10 +195,7 @@ class Scheduler(Target):
     @classmethod
     def _check_order(cls, milestones: tuple[int, ...] | None) -> tuple[int, ...] | None:
         if milestones and list(milestones) != sorted(set(milestones)):
-            raise InputError(
-                f"scheduler.milestones={list(milestones)} is not usable; give ascending epochs "
-                "such as [30,60]"
-            )
+            raise ValueError("should be ascending epochs such as [30,60]")
         return milestones
 
 
@@ -297,6 +292,5 @@ class Checkpoint(Section):
 def options(group: str) -> str:
     """Return the files that `group` can be chosen from, in words."""
     place = CONF / group
-    return ", ".join(
-        sorted(path.relative_to(place).with_suffix("").as_posix() for path in place.rglob("*.yaml"))
-    )
+    paths = (path.relative_to(place).with_suffix("") for path in place.rglob("*.yaml"))
+    return ", ".join(sorted(path.as_posix() for path in paths))

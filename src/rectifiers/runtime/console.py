@@ -116,6 +116,8 @@ def ignore_broken_pipe() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except OSError as error:
+        if error.filename is not None:
+            raise  # it is of another file
         # for the interpreter, which flushes once more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):

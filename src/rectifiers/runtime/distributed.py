@@ -36,11 +36,9 @@ SINGLE_PROCESS = World()
 
 
 def world(environment: Mapping[str, str] = os.environ) -> World:
-    """Return this process's place from the environment variables of torchrun or srun (which
-    submitit uses).
+    """Return this process's place from the environment variables of torchrun or srun.
 
-    A SLURM batch script, or a shell in an allocation, is no task of a step and counts as a single
-    process.
+    A SLURM batch script is no task of a step and counts as a single process.
 
     Raises:
         InputError: where the variables are no numbers or contradict each other.
@@ -89,27 +87,21 @@ def end_with_parent(parent: int, number: int) -> None:
 
 def join_process_group(place: World, backend: str, timeout_s: float) -> None:
     """Initialise torch's process group, unless it is; a collective that waits longer than
-    `timeout_s` is an error.
-
-    Raises:
-        InputError: where the processes do not find each other.
-    """
+    `timeout_s`, or processes that do not find each other, are an error."""
     import torch.distributed as dist
 
     if place.size == 1 or dist.is_initialized():
         return
-    os.environ["RANK"], os.environ["WORLD_SIZE"] = str(place.rank), str(place.size)
-    os.environ["LOCAL_RANK"] = str(place.local_rank)
+    ranks = {"RANK": place.rank, "WORLD_SIZE": place.size, "LOCAL_RANK": place.local_rank}
+    os.environ |= {name: str(number) for name, number in ranks.items()}
     os.environ.setdefault("GROUP_RANK", str(place.rank // (place.size // place.nodes)))
     if "MASTER_ADDR" not in os.environ:  # torchrun sets it; srun only lists the nodes
         from pytorch_lightning.plugins.environments import SLURMEnvironment
 
-        os.environ["MASTER_ADDR"] = SLURMEnvironment.resolve_root_node_address(
-            os.environ["SLURM_STEP_NODELIST"]
-        )
-    os.environ.setdefault(
-        "MASTER_PORT", str(15000 + int(os.environ.get("SLURM_JOB_ID", "0")) % 10000)
-    )
+        nodes = os.environ["SLURM_STEP_NODELIST"]
+        os.environ["MASTER_ADDR"] = SLURMEnvironment.resolve_root_node_address(nodes)
+    port = 15000 + int(os.environ.get("SLURM_JOB_ID", "0")) % 10000
+    os.environ.setdefault("MASTER_PORT", str(port))
     try:
         dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_s))
     except (RuntimeError, ValueError) as error:  # torch's RuntimeError: the network failed

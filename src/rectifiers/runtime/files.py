@@ -38,24 +38,12 @@ def check_writable(key: str, folder: Path) -> None:
         InputError: where the folder, or else the nearest one above it, is none that can be written.
     """
     places = (folder.absolute(), *folder.absolute().parents)
-    try:
-        nearest = next(place for place in places if _exists(place))
-        reason = "" if nearest.is_dir() else f"{nearest} is no folder"
-        if not reason and not os.access(nearest, os.W_OK | os.X_OK):
-            reason = f"{nearest} is not writable"
-    except OSError as error:  # such as a name that is too long
-        reason = str(error.strerror)
-    if reason:
-        raise InputError(f"{key}={folder} cannot be used ({reason}); give another")
-
-
-def _exists(place: Path) -> bool:
-    """Whether there is anything, a link to nothing included."""
-    try:
-        place.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
+    nearest = next(filter(os.path.lexists, places))  # a link to nothing included
+    if not os.path.isdir(nearest) or not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError(
+            f"{key}={folder} cannot be written, for {nearest} is no folder that can be; give "
+            "another"
+        )
 
 
 @contextmanager
