@@ -136,10 +136,8 @@ def _holder(path: Path) -> str:
 
 
 def begin(folder: Path, *, rerun: bool) -> None:
-    """Make the folder ready for a training.
-
-    For a rerun, a folder with a record becomes `replaced/<id>-<n>`, n from 1: nothing is deleted. A
-    run without a record was killed and continues, also where it is itself a rerun."""
+    """Make the folder ready for a training. For a rerun, a folder with a record becomes
+    `replaced/<id>-<n>`: nothing is deleted. A run without a record was killed and continues."""
     if rerun and (folder / "record.json").exists():
         archive_dir = folder.parent / "replaced"
         archive_dir.mkdir(exist_ok=True)

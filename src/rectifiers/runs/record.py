@@ -211,22 +211,14 @@ def finite(number: float | None) -> float | None:
 
 
 def to_json(record: Record, indent: int | None = None) -> str:
-    """Return a record as JSON.
-
-    Raises:
-        ValueError: where `parse` would refuse it.
-    """
+    """Return a record as JSON; a ValueError where `parse` would refuse it."""
     text = record.model_dump_json(indent=indent)
     parse(text)
     return text
 
 
 def parse(text: str | bytes) -> Record:
-    """Return the record of a JSON text.
-
-    Raises:
-        ValueError: where it is none; the message names the field.
-    """
+    """Return the record of a JSON text; a ValueError names the field that is wrong."""
     if len(text) > LARGEST_BYTES:
         raise ValueError(f"it is larger than {LARGEST_BYTES:,} bytes")
     values = from_json(text, allow_inf_nan=False)
@@ -246,20 +238,12 @@ def _check_keys(pairs: list[tuple[str, object]]) -> None:
 
 
 def write(path: Path, record: Record) -> None:
-    """Write a record atomically.
-
-    Raises:
-        ValueError: where `load` would refuse it.
-    """
+    """Write a record atomically; a ValueError where `load` would refuse it."""
     write_text(path, to_json(record, indent=1) + "\n")
 
 
 def load(path: Path) -> Record:
-    """Read a record.
-
-    Raises:
-        InputError: where the file cannot be read or is not a record of this schema.
-    """
+    """Read a record; an InputError where the file is no record of this schema."""
     try:
         return parse(read_bytes(path, LARGEST_BYTES))
     except (OSError, ValueError) as error:
@@ -269,11 +253,7 @@ def load(path: Path) -> Record:
 
 
 def load_training(path: Path) -> TrainingRecord:
-    """Read the record of a training.
-
-    Raises:
-        InputError: where the file cannot be read or is not such a record.
-    """
+    """Read the record of a training; an InputError where the file holds something else."""
     record = load(path)
     if isinstance(record, EnsembleRecord):
         runs = ", ".join(member.run for member in record.members)

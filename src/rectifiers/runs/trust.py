@@ -47,12 +47,8 @@ def split_trust(arguments: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
 
 
 def check_plain(config: object, place: Path) -> None:
-    """Refuse references in a configuration that was resolved when it was written: one could read a
-    secret.
-
-    Raises:
-        InputError: where a value holds `${`.
-    """
+    """Refuse references, `${...}`, in a configuration that was resolved when it was written: one
+    could read a secret."""
     for key, value in _leaves(config):
         if isinstance(value, str) and "${" in value:
             text = printable(f"{key}={value}")
@@ -60,12 +56,9 @@ def check_plain(config: object, place: Path) -> None:
 
 
 def check_overrides(overrides: Sequence[str], place: Path) -> None:
-    """Refuse overrides, read from `place`, that Hydra would follow out of the configuration.
-
-    Raises:
-        InputError: where one is of `hydra`, removes or moves anything, chooses what is no option of
-            its group, or has a `$`: Hydra reads `$\\{oc.env:X\\}` as a reference, too.
-    """
+    """Refuse overrides, read from `place`, that Hydra would follow out of the configuration: of
+    `hydra`, that remove or move anything, choose no option of a group, or have a `$` (Hydra reads
+    `$\\{oc.env:X\\}` as a reference, too)."""
     for override in overrides:
         key, equals, value = override.partition("=")
         parts = key.removeprefix("+").split(".")
@@ -85,11 +78,7 @@ def check_overrides(overrides: Sequence[str], place: Path) -> None:
 
 def check_targets(config: object, place: Path, trust: Collection[str]) -> None:
     """Refuse functions that `conf/` does not name for their group and the user does not trust;
-    nothing of theirs is imported.
-
-    Raises:
-        InputError: where there is one; the message has the `trust=[...]` that allows all of them.
-    """
+    nothing of theirs is imported. The message has the `trust=[...]` that allows all of them."""
     untrusted = {}
     for key, target in _leaves(config):
         if key.rpartition(".")[2] != "_target_":

@@ -196,8 +196,7 @@ def broadcast_from_rank_zero(make: Callable[[], T]) -> T:
 
 
 def run_on_all_ranks(make: Callable[[], T]) -> T:
-    """Call `make` on every rank; an error on one rank is raised on all, so that none waits for
-    another."""
+    """Call `make` on every rank; an error on one rank is raised on all, so that none waits."""
     if _is_single_process():
         return make()
     import torch.distributed as dist
@@ -235,11 +234,7 @@ def _as_shared_error(rank: int, error: BaseException) -> BaseException:
 
 
 def check_agreement(facts: Mapping[str, object]) -> None:
-    """Check that every fact has the same value on all ranks.
-
-    Raises:
-        InputError: on every rank, naming the first fact that differs.
-    """
+    """Refuse, on every rank, the first fact that does not have the same value on all of them."""
     first, *others = all_gather(dict(facts))
     for rank, facts in enumerate(others, start=1):
         for name in dict.fromkeys((*first, *facts)):

@@ -31,12 +31,8 @@ CONF, CHECKOUT = locate(Path(__file__).parents[1])
 
 
 def check_writable(key: str, folder: Path) -> None:
-    """Refuse a place where no folder can be made, before the work that could not be kept; `key` is
-    what gave it.
-
-    Raises:
-        InputError: where the folder, or else the nearest one above it, is none that can be written.
-    """
+    """Refuse a place, which `key` gave, where no folder can be made, before the work that could not
+    be kept."""
     places = (folder.absolute(), *folder.absolute().parents)
     nearest = next(filter(os.path.lexists, places))  # a link to nothing included
     if not os.path.isdir(nearest) or not os.access(nearest, os.W_OK | os.X_OK):
@@ -71,11 +67,7 @@ def write_text(path: Path, text: str) -> None:
 
 def read_bytes(path: Path, largest: int) -> bytes:
     """Read a file that anybody may have made: a regular one of at most `largest` bytes, and no
-    symbolic link.
-
-    Raises:
-        OSError: where it is something else, or cannot be read.
-    """
+    symbolic link; an OSError where it is something else."""
     # without O_NONBLOCK, opening a pipe would wait for its writer
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(file, "rb") as opened:
@@ -89,11 +81,7 @@ def read_bytes(path: Path, largest: int) -> bytes:
 
 def refuse_link(place: Path) -> None:
     """Refuse a folder that anybody may have made a symbolic link to anywhere, before it is written
-    to.
-
-    Raises:
-        InputError: where `place` is a symbolic link.
-    """
+    to."""
     if os.path.islink(place):
         raise InputError(f"{place} is a symbolic link, which is not followed")
 
@@ -117,11 +105,8 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 def read_yaml(path: Path) -> Any:
-    """Read the YAML of a file that anybody may have made; see `read_bytes`.
-
-    Raises:
-        OSError, ValueError: where it cannot be read, or is not YAML of plain values.
-    """
+    """Read the YAML of a file that anybody may have made; a ValueError where it is not of plain
+    values. See `read_bytes`."""
     try:
         return yaml.load(read_bytes(path, LARGEST_CONFIG), _PlainLoader)
     except yaml.YAMLError as error:
@@ -131,11 +116,8 @@ def read_yaml(path: Path) -> Any:
 
 
 def check_zip(path: Path) -> None:
-    """Read a zip file that torch wrote to its end, and compare every part with its checksum.
-
-    Raises:
-        zipfile.BadZipFile: where a part is not what was written. Other damage has other exceptions.
-    """
+    """Read a zip file that torch wrote to its end; a BadZipFile where a part is not what was
+    written. Other damage has other exceptions."""
     if not path.is_file():
         raise zipfile.BadZipFile("it is no regular file")
     with zipfile.ZipFile(path) as parts:

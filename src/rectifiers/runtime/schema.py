@@ -97,13 +97,7 @@ def _spelled(value: object) -> str:
 
 def check_call(function: Callable[..., object], options: Mapping[str, object], at: str) -> None:
     """Check `options` against the annotations of the parameters of `function` that they are for.
-
-    Parameters whose types no configuration can hold are not judged.
-
-    Raises:
-        InputError: for an option that `function` does not take, or a value of another type or out
-        of its range.
-    """
+    Types that no configuration can hold are not judged."""
     parameters = inspect.signature(function).parameters
     for name in options:
         if name not in parameters:

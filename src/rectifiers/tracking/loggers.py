@@ -7,8 +7,8 @@ a run resumes from a checkpoint."""
 import csv
 import io
 import math
+import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,12 @@ from pytorch_lightning import loggers
 
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import without
-from rectifiers.runs.record import TrainingRecord
+from rectifiers.runs.record import Record, TrainingRecord
 from rectifiers.runs.record_parts import Provenance
 from rectifiers.runtime.files import write_text
 from rectifiers.runtime.schema import JsonObject
 
 Rows = Sequence[JsonObject]
-METRICS = "metrics.csv"
 # The history's keys (which records and criteria name) that loggers show under other names.
 LOGGED_AS = {
     "train_loss": "train/loss",
@@ -67,8 +66,7 @@ class CSVLogger(RunLogger):
 
     def __init__(self, save_dir: str) -> None:
         super().__init__()
-        self._path, self._rows = Path(save_dir) / METRICS, [JsonObject()]
-        self._results: Mapping[str, float] = {}
+        self._path, self._rows = Path(save_dir) / "metrics.csv", [JsonObject()]
 
     name = version = property(lambda self: "")
     save_dir = property(lambda self: str(self._path.parent))
@@ -106,10 +104,7 @@ class TensorBoardLogger(RunLogger, loggers.TensorBoardLogger):
         self._epochs = 0
 
     def start(self, description: JsonObject, hyperparameters: JsonObject) -> None:
-        for path in Path(self.log_dir).glob("events.out.tfevents.*"):
-            path.unlink()
-        with suppress(OSError):
-            (Path(self.log_dir) / self.NAME_HPARAMS_FILE).unlink()
+        shutil.rmtree(self.log_dir, ignore_errors=True)
         super().start(description, hyperparameters)
 
     def log_history(self, rows: Rows) -> None:
@@ -156,7 +151,7 @@ def finite(row: JsonObject) -> JsonObject:
     return {key: value for key, value in row.items() if value is not None and math.isfinite(value)}
 
 
-def results(record: TrainingRecord) -> dict[str, float]:
+def results(record: Record) -> dict[str, float]:
     """Return every protocol's errors in percent, as `test/<protocol>/error_top1`."""
     errors = {}
     for name, result in record.protocols.items():

@@ -18,16 +18,21 @@ from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
 from rectifiers.runtime.schema import JsonObject
 from rectifiers.tracking.loggers import group as group_of
+from rectifiers.tracking.loggers import results
 from rectifiers.tracking.wandb_logger import client_environment, first_sentence, offline_reason
 
+BY_LAYER = {
+    "learned slopes": "slope",
+    "mean responses": "response_mean",
+    "share of positive responses": "active_share",
+    "dead units": "dead_units",
+}
 TITLES = {"text": "Section 2.2"}  # of groups whose tables have another name
 INTRODUCTION = (
-    "Our errors beside the numbers that *Delving Deep into Rectifiers* (He, Zhang, Ren and "
-    "Sun, 2015) prints. The "
-    "tables are made from the records, with n and 95 % intervals over seeds; the panels show "
-    "the runs of this project, "
-    "one bar or line for each activation and initialiser. Other data than ImageNet says "
-    "nothing about the paper."
+    "Our errors beside the numbers that *Delving Deep into Rectifiers* (He, Zhang, Ren and Sun, "
+    "2015) prints. The tables are made from the records, with n and 95 % intervals over seeds; the "
+    "panels show the runs of this project, one bar or line for each activation and initialiser. "
+    "Other data than ImageNet says nothing about the paper."
 )
 
 
@@ -35,11 +40,7 @@ def build(
     found: Sequence[Record], *, entity: str, project: str, group: str | None = None
 ) -> wr.Report:
     """Return the report of all tables, or of the runs of one `group` (table2, figure3 ...); nothing
-    is sent.
-
-    Raises:
-        InputError: where no record is of that group.
-    """
+    is sent."""
     if not found:
         raise InputError(
             "results/records holds no records; run an experiment, then scripts/report.py collect"
@@ -82,34 +83,23 @@ def _is_of(table: Table, group: str) -> bool:
 
 def _panels(group: str, runs: Sequence[Record]) -> wr.PanelGrid:
     """Bars of every protocol's errors, curves and slopes."""
-    protocols = sorted({name for record in runs for name in record.protocols})
-    has_top5 = {
-        name
-        for record in runs
-        for name, result in record.protocols.items()
-        if result.top5_error_pct is not None
-    }
     bars = [
         wr.BarPlot(
-            title=f"{protocol}, top-{k} error, %",
-            metrics=[wr.SummaryMetric(f"test/{protocol}/error_top{k}")],
+            title=f"{key.removeprefix('test/')}, %",
+            metrics=[wr.SummaryMetric(key)],
             groupby=wr.Config("activation"),
             groupby_aggfunc="mean",
             groupby_rangefunc="minmax",
         )
-        for protocol in protocols
-        for k in (1, 5)
-        if k == 1 or protocol in has_top5
+        for key in sorted({key for record in runs for key in results(record)})
     ]
     curves = [
         wr.LinePlot(title="top-1 error on val, centre view, %", x="epoch", y=["val/error_top1"]),
         wr.LinePlot(title="training loss", x="epoch", y=["train/loss"], log_y=True),
-        wr.LinePlot(title="learned slopes by layer", x="epoch", metric_regex="slope/.*"),
-        wr.LinePlot(title="mean responses by layer", x="epoch", metric_regex="response_mean/.*"),
-        wr.LinePlot(
-            title="share of positive responses by layer", x="epoch", metric_regex="active_share/.*"
-        ),
-        wr.LinePlot(title="dead units by layer", x="epoch", metric_regex="dead_units/.*"),
+    ]
+    layers = [
+        wr.LinePlot(title=f"{title} by layer", x="epoch", metric_regex=f"{key}/.*")
+        for title, key in BY_LAYER.items()
     ]
     # By the run's own keys: with an entity and a project the client would ask the server what they
     # are.
@@ -118,7 +108,7 @@ def _panels(group: str, runs: Sequence[Record]) -> wr.PanelGrid:
         filters=f"Metric('Group') == '{group}'",
         groupby=["config.activation", "config.init"],
     )
-    return wr.PanelGrid(runsets=[runset], panels=[*bars, *curves])
+    return wr.PanelGrid(runsets=[runset], panels=[*bars, *curves, *layers])
 
 
 def specification(report: wr.Report) -> JsonObject:
@@ -130,12 +120,8 @@ def specification(report: wr.Report) -> JsonObject:
 def save(
     found: Sequence[Record], *, entity: str | None, project: str, group: str | None, kept: Path
 ) -> str:
-    """Save the report and return its address; `kept` holds the ids of those saved before, which are
-    updated in place.
-
-    Raises:
-        InputError: where W&B cannot be reached or refuses it.
-    """
+    """Save the report by W&B and return its address; `kept` holds the ids of those saved before,
+    which are updated in place."""
     with client_environment(kept.parent):
         try:
             reason = offline_reason()
