@@ -37,23 +37,23 @@ INTRODUCTION = (
 
 
 def build(
-    found: Sequence[Record], *, entity: str, project: str, group: str | None = None
+    records: Sequence[Record], *, entity: str, project: str, group: str | None = None
 ) -> wr.Report:
     """Return the report of all tables, or of the runs of one `group` (table2, figure3 ...); nothing
     is sent."""
-    if not found:
+    if not records:
         raise InputError(
             "results/records holds no records; run an experiment, then scripts/report.py collect"
         )
-    groups = sorted({name for record in found if (name := group_of(record.choices))})
+    groups = sorted({name for record in records if (name := group_of(record.choices))})
     if group is not None and group not in groups:
         raise InputError(f"--table={group} has no records; give one of: {', '.join(groups)}")
     shown = [group] if group is not None else groups
-    document_tables = document(found)
+    tables_of_all = document(records)
     blocks: list[Any] = [wr.TableOfContents(), wr.P(""), wr.MarkdownBlock(text=INTRODUCTION)]
     for name in shown:
-        runs = [record for record in found if group_of(record.choices) == name]
-        tables = [table for table in document_tables if _is_of(table, name)]
+        runs = [record for record in records if group_of(record.choices) == name]
+        tables = [table for table in tables_of_all if _is_of(table, name)]
         blocks += [
             wr.H1(text=_title(name)),
             wr.MarkdownBlock(text="\n\n".join(t.markdown() for t in tables)),
@@ -66,7 +66,7 @@ def build(
         title=title,
         width="fluid",
         blocks=blocks,
-        description=f"From {len(found)} records, by scripts/report.py wandb",
+        description=f"From {len(records)} records, by scripts/report.py wandb",
     )
 
 
@@ -118,7 +118,7 @@ def specification(report: wr.Report) -> JsonObject:
 
 
 def save(
-    found: Sequence[Record], *, entity: str | None, project: str, group: str | None, kept: Path
+    records: Sequence[Record], *, entity: str | None, project: str, group: str | None, kept: Path
 ) -> str:
     """Save the report by W&B and return its address; `kept` holds the ids of those saved before,
     which are updated in place."""
@@ -127,7 +127,7 @@ def save(
             reason = offline_reason()
             if reason:
                 raise RuntimeError(reason)
-            return _save(found, entity, project, group, kept)
+            return _save(records, entity, project, group, kept)
         except InputError:
             raise
         except Exception as error:
@@ -138,14 +138,14 @@ def save(
 
 
 def _save(
-    found: Sequence[Record], entity: str | None, project: str, group: str | None, kept: Path
+    records: Sequence[Record], entity: str | None, project: str, group: str | None, kept: Path
 ) -> str:
     import wandb
 
     owner = entity or os.environ.get("WANDB_ENTITY") or wandb.Api().default_entity
     if owner is None:
         raise InputError("the account has no default entity; give --entity=<name>")
-    report = build(found, entity=owner, project=project, group=group)
+    report = build(records, entity=owner, project=project, group=group)
     ids = json.loads(kept.read_text()) if kept.exists() else {}
     key = f"{owner}/{project}/{report.title}"
     report.id = ids.get(key, "")
