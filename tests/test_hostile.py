@@ -191,8 +191,8 @@ def test_run_does_not_say_where_a_test_of_it_is_sent(folder: Path) -> None:
         config["logger"] = theirs
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
         assert of_run(str(folder), {})[0].logger.targets() == {}
-        asked = {"logger": "wandb", "logger.wandb.mode": "offline"}
-        sent = of_run(str(folder), asked)[0].logger.wandb
+        overrides = {"logger": "wandb", "logger.wandb.mode": "offline"}
+        sent = of_run(str(folder), overrides)[0].logger.wandb
         assert sent is not None
         assert (sent.target.rpartition(".")[2], sent.project, sent.mode) == (
             "WandbLogger",
@@ -322,11 +322,11 @@ def test_an_ensemble_is_not_written_through_a_symbolic_link(
         for seed in (1, 2)
     ]
     (tmp_path / "victim").mkdir()
-    whole = tmp_path / "runs" / run_id({"members": sorted(folder.name for folder in folders)})
-    whole.symlink_to(tmp_path / "victim", target_is_directory=True)
+    place = tmp_path / "runs" / run_id({"members": sorted(folder.name for folder in folders)})
+    place.symlink_to(tmp_path / "victim", target_is_directory=True)
     runs = ",".join(map(str, folders))
     done = call("scripts/evaluate.py", f"run=[{runs}]", "evaluation=center")
-    assert f"{whole} is a symbolic link, which is not followed" in done.stderr
+    assert f"{place} is a symbolic link, which is not followed" in done.stderr
     assert done.returncode == 1
     assert not list((tmp_path / "victim").iterdir())
 
@@ -343,16 +343,16 @@ def test_choice_in_a_record_is_no_path(call: Call, folder: Path, tmp_path: Path)
 @pytest.fixture
 def downloads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was to be downloaded; nothing is."""
-    asked: list[str] = []
+    urls: list[str] = []
 
     def refuse(url: str, *_: Any, **__: Any) -> None:
-        asked.append(url)
+        urls.append(url)
         raise URLError("no network in tests")
 
     monkeypatch.setattr(cifar10, "download_url", refuse)
     monkeypatch.setattr(mnist, "download_and_extract_archive", refuse)
     monkeypatch.setattr(imagenette, "download_and_extract_archive", refuse)
-    return asked
+    return urls
 
 
 def with_source(name: str, **settings: Any) -> Callable[[dict[str, Any]], None]:

@@ -38,7 +38,7 @@ def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_an_ensemble_comes_back_as_written(tmp_path: Path) -> None:
-    whole = ensemble(
+    combined = ensemble(
         *(
             training(
                 **WHOLE | {"science": SCIENCE | {"seed": s}, "run": run_id(SCIENCE | {"seed": s})}
@@ -46,8 +46,8 @@ def test_an_ensemble_comes_back_as_written(tmp_path: Path) -> None:
             for s in (0, 1)
         )
     )
-    records.write(tmp_path / "record.json", whole)
-    assert records.load(tmp_path / "record.json") == whole
+    records.write(tmp_path / "record.json", combined)
+    assert records.load(tmp_path / "record.json") == combined
     with pytest.raises(
         InputError,
         match=r"record\.json is an ensemble's record and not a training's; give one of its",
@@ -55,17 +55,17 @@ def test_an_ensemble_comes_back_as_written(tmp_path: Path) -> None:
         records.load_training(tmp_path / "record.json")
 
 
-def put(whole: Any, key: str, value: Any) -> str:
+def put(content: Any, key: str, value: Any) -> str:
     """The JSON text with `value`, itself a text, at a dotted key."""
-    marked = json.loads(json.dumps(whole))
+    marked = json.loads(json.dumps(content))
     node = marked
     *parents, leaf = [
         int(part) if part.isdigit() and part != "36" else part for part in key.split(".")
     ]
     for part in parents:
         node = node[part]
-    node[leaf] = "here it stands"
-    return json.dumps(marked).replace('"here it stands"', value)
+    node[leaf] = "placeholder"
+    return json.dumps(marked).replace('"placeholder"', value)
 
 
 DEEP = "[" * 800 + "]" * 800
@@ -107,11 +107,11 @@ def test_what_is_no_record_is_refused_in_one_line(
     path.write_text(put(WHOLE, key, value))
     with pytest.raises(InputError, match=named) as refusal:
         records.load(path)
-    told = str(refusal.value)
-    assert told.startswith(f"{path} is not a usable record (")
-    assert "rerun=true" in told
-    assert "\n" not in told
-    assert len(told) < len(str(path)) + 250
+    message = str(refusal.value)
+    assert message.startswith(f"{path} is not a usable record (")
+    assert "rerun=true" in message
+    assert "\n" not in message
+    assert len(message) < len(str(path)) + 250
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema_version": 3}', "\x00"])
@@ -149,7 +149,7 @@ def test_splits_fit_the_protocol_and_the_tests() -> None:
 
 def test_names_of_members_are_those_of_their_science() -> None:
     parts = [training(science=SCIENCE | {"seed": seed}) for seed in (0, 1)]
-    whole = ensemble(*parts).model_dump()
+    combined = ensemble(*parts).model_dump()
     for key, value, sentence in (
         ("members.0.run", f'"{"0" * 12}"', "members.0: run "),
         ("run", f'"{"0" * 12}"', "run "),
@@ -157,8 +157,8 @@ def test_names_of_members_are_those_of_their_science() -> None:
         ("science.members.0", f'"{"0" * 12}"', "run "),
     ):
         with pytest.raises(ValueError, match=sentence):
-            records.parse(put(whole, key, value))
-    other = whole | {"science": {"members": ["0" * 12]}, "run": run_id({"members": ["0" * 12]})}
+            records.parse(put(combined, key, value))
+    other = combined | {"science": {"members": ["0" * 12]}, "run": run_id({"members": ["0" * 12]})}
     with pytest.raises(ValueError, match="science "):
         records.parse(json.dumps(other))
 
@@ -210,11 +210,11 @@ def test_the_shell_line_is_what_was_typed() -> None:
     record = training(overrides=["activation=prelu", "data.split_seed=${seed}"])
     assert record.command == "python train.py activation=prelu 'data.split_seed=${seed}'"
     assert training(overrides=None).command is None
-    whole = ensemble(
+    combined = ensemble(
         *(
             training(science=SCIENCE | {"seed": s}, protocols={"center": result(1, 4)})
             for s in (0, 1)
         )
     )
-    runs = ",".join(member.run for member in whole.members)
-    assert whole.command == f"python scripts/evaluate.py 'run=[{runs}]' 'evaluation=[center]'"
+    runs = ",".join(member.run for member in combined.members)
+    assert combined.command == f"python scripts/evaluate.py 'run=[{runs}]' 'evaluation=[center]'"

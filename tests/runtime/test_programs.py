@@ -18,7 +18,7 @@ LONG = "a" * 300
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "expected"),
     [
         (
             ("train.py", f"cache_dir={LONG}", "runs_dir={place}/runs"),
@@ -44,12 +44,12 @@ LONG = "a" * 300
     ],
 )
 def test_a_place_that_cannot_be_used_is_one_sentence(
-    call, command: tuple[str, ...], said: str, tmp_path: Path
+    call, command: tuple[str, ...], expected: str, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
     done = call(*(part.format(place=tmp_path) for part in command))
     assert done.returncode == 1
-    assert sentence(done.stderr).startswith(said.format(place=tmp_path))
+    assert sentence(done.stderr).startswith(expected.format(place=tmp_path))
 
 
 def test_a_seed_that_is_too_large_is_named_itself(call) -> None:
@@ -61,7 +61,7 @@ def test_a_seed_that_is_too_large_is_named_itself(call) -> None:
 def test_errors_of_files_are_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for error, said in (
+    for error, expected in (
         (
             OSError(errno.ENOSPC, "No space left on device"),
             "a file cannot be used (No space left on device); make",
@@ -73,7 +73,7 @@ def test_errors_of_files_are_one_line(
     ):
         with pytest.raises(SystemExit, match="1"), cli_errors():
             raise error
-        assert sentence(capsys.readouterr().err).startswith(said)
+        assert sentence(capsys.readouterr().err).startswith(expected)
     with pytest.raises(OSError, match="no file"), cli_errors():
         raise OSError(errno.ECONNRESET, "no file")
 

@@ -93,7 +93,7 @@ class Stub(http.server.ThreadingHTTPServer):
             return {"model": {"id": "p", "name": sent["project"], "entity": entity, "bucket": None}}
         rows = self.history.get(sent["name"], {})
         last = [json.dumps(rows[max(rows)])] if rows else []
-        found = {
+        answer = {
             **self.bucket(sent["name"]),
             "config": "{}",
             "tags": [],
@@ -104,7 +104,7 @@ class Stub(http.server.ThreadingHTTPServer):
             "eventsLineCount": 0,
             "logLineCount": 0,
         }
-        return {"model": {"id": "p", "name": sent["project"], "entity": entity, "bucket": found}}
+        return {"model": {"id": "p", "name": sent["project"], "entity": entity, "bucket": answer}}
 
     def on_CreateRunFiles(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
         files = [
@@ -191,15 +191,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.reply(200, {"data": {"viewer": 7, "upsertBucket": [], "model": "?"}})
             return
         if self.path == "/graphql":
-            asked = json.loads(body)
-            operation = re.search(r"\b(?:query|mutation)\s+(\w+)", asked["query"])
-            name, sent = operation[1] if operation else "?", asked.get("variables") or {}
+            request = json.loads(body)
+            operation = re.search(r"\b(?:query|mutation)\s+(\w+)", request["query"])
+            name, sent = operation[1] if operation else "?", request.get("variables") or {}
             self.server.calls.append((name, sent))
-            found = self.server.answer(name, sent)
+            answer = self.server.answer(name, sent)
             errors = (
-                {"errors": [{"message": f"{name} is not offered here"}]} if found is None else {}
+                {"errors": [{"message": f"{name} is not offered here"}]} if answer is None else {}
             )
-            self.reply(200, {"data": found, **errors})
+            self.reply(200, {"data": answer, **errors})
         elif self.path.endswith("/file_stream"):
             sent = json.loads(body)
             self.server.calls.append(("file_stream", None))

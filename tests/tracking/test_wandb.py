@@ -233,11 +233,11 @@ def test_host_paths_and_key_are_never_sent(
     record: TrainingRecord, folder: Path, server: Stub
 ) -> None:
     sent(record, folder)
-    told = b"".join(server.files.values())
-    sent_there = told + json.dumps([server.runs, server.summaries]).encode()
+    files = b"".join(server.files.values())
+    sent_there = files + json.dumps([server.runs, server.summaries]).encode()
     for word in (str(folder), str(ROOT)):
         assert word.encode() not in sent_there
-    assert b'"host"' not in told
+    assert b'"host"' not in files
     for path in folder.rglob("*"):
         assert not path.is_file() or b"k" * 40 not in path.read_bytes()
 
@@ -270,8 +270,8 @@ def test_the_sweep_file_has_known_overrides() -> None:
     sweep = yaml.safe_load((ROOT / "scripts" / "wandb_sweep.yaml").read_text())
     assert (ROOT / sweep["program"]).is_file()
     fixed = [part for part in sweep["command"] if "=" in part]
-    for name, asked in sweep["parameters"].items():
-        for value in asked.get("values", [asked.get("min")]):
+    for name, values in sweep["parameters"].items():
+        for value in values.get("values", [values.get("min")]):
             compose_config(*fixed, f"{name}={value}")
     assert sweep["metric"]["name"].startswith("val/")
     assert (CONF / "logger" / "wandb.yaml").is_file()
@@ -310,8 +310,8 @@ def test_a_sweep_agent_runs_a_trial(server: Stub, tmp_path: Path) -> None:
     assert record.choices["activation"] == "prelu_shared"
     assert (record.science["optim"]["lr"], record.science["seed"]) == (0.05, 2)
     assert list(server.runs) == ["trial1", "trial2"]
-    for name, told in server.runs.items():
-        assert (told["project"], told["sweep"]) == ("swept", "s1")
+    for name, run_there in server.runs.items():
+        assert (run_there["project"], run_there["sweep"]) == ("swept", "s1")
         assert server.steps(name) == [1, 2]
         measured = server.summaries[name][sweep["metric"]["name"]]
         assert measured == record.curve("val/top1_error_pct")[-1]
