@@ -185,7 +185,7 @@ REFUSED = [
     (["propagation", "optim.lr=-1"], "optim.lr=-1: should be greater than 0"),
     (
         ["fisher", "slopes=0.25"],
-        "slopes=0.25: should be a valid array",
+        "slopes=0.25: should be a list",
     ),
     (
         ["fisher", "slopes=[a]"],

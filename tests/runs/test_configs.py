@@ -133,7 +133,7 @@ BAD = [
     ("optim=plain optim.slope_weight_decay=-1", "optim.slope_weight_decay=-1", "equal to 0"),
     ("optim.fused=2", "optim.fused=2", "valid boolean"),
     ("optim.momentum=2", "optim.momentum=2", "less than 1"),
-    ("tags=trial", "tags=trial", "valid array"),
+    ("tags=trial", "tags=trial", "a list such as [a,b]"),
     ("trainer.max_epochs=null", "trainer.max_epochs", "valid integer"),
     ("trainer.precision=16", "trainer.precision=16", "32-true"),
     ("trainer.devices=0", "trainer.devices=0", "equal to 1"),

@@ -70,7 +70,7 @@ def describe_error(error: ValidationError, values: object) -> str:
         if _locate(other["loc"], values)[0] == path and other["msg"] != first["msg"]:
             reasons.append(other["msg"].removeprefix("Input should be "))
     reason = re.sub("10{9,}", lambda bound: f"1e{len(bound[0]) - 1}", " or ".join(reasons))
-    reason = f"{reason[:1].lower()}{reason[1:]}"
+    reason = f"{reason[:1].lower()}{reason[1:]}".replace("a valid array", "a list such as [a,b]")
     if first["type"] == "missing":
         path.append(str(first["loc"][-1]))
     elif path and not isinstance(value, Mapping):
