@@ -18,9 +18,9 @@ class CompileHook(BuildHookInterface):
         compiling = runpy.run_path(str(Path(self.root, "src/rectifiers/runtime/compiling.py")))
         for warning in compiling["compile_all"]():
             self.app.display_warning(warning)
-        made = [each.path for each in (compiling["JPEG"], compiling["PRELU"]) if each.path.exists()]
-        if made:
-            build_data["artifacts"] += [str(path.relative_to(self.root)) for path in made]
+        paths = [compiling[name].path for name in ("JPEG", "PRELU")]
+        if built := [path for path in paths if path.exists()]:
+            build_data["artifacts"] += [str(path.relative_to(self.root)) for path in built]
             build_data["pure_python"] = False
             build_data["infer_tag"] = True
         if version != "editable":

@@ -34,10 +34,9 @@ from rectifiers.results.figures import write_svg
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.trust import split_trust
-from rectifiers.runtime.console import ignore_broken_pipe, wide_stdout
+from rectifiers.runtime.console import cli_errors, ignore_broken_pipe, wide_stdout
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import check_writable, write_text
-from rectifiers.runtime.programs import cli_errors
 from rectifiers.runtime.schema import keys
 from rectifiers.runtime.signals import INTERRUPTED
 

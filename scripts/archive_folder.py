@@ -16,8 +16,7 @@ from scipy.io import savemat
 
 from rectifiers.data.images import FolderSplit
 from rectifiers.data.sources import folder
-from rectifiers.runtime.console import progress_bar
-from rectifiers.runtime.programs import cli_errors
+from rectifiers.runtime.console import cli_errors, progress_bar
 
 DEVKIT = "ILSVRC2012_devkit_t12"
 

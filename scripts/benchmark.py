@@ -23,10 +23,9 @@ from rectifiers.benchmark.definition import Entry, Size, benchmark
 from rectifiers.benchmark.run import load, load_all, run_entry, save
 from rectifiers.cli.composition import all_keys
 from rectifiers.cli.hints import check_arguments
-from rectifiers.runtime.console import wide_stdout
+from rectifiers.runtime.console import cli_errors, wide_stdout
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
-from rectifiers.runtime.programs import cli_errors
 from rectifiers.runtime.signals import INTERRUPTED
 
 RESULTS = Path(__file__).parents[1] / "results"

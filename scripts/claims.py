@@ -25,8 +25,8 @@ from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.provenance import is_changed
 from rectifiers.runs.record import TrainingRecord
+from rectifiers.runtime.console import cli_errors
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.programs import cli_errors
 from rectifiers.runtime.signals import INTERRUPTED
 
 RESULTS = Path(__file__).parents[1] / "results" / "claims"

@@ -32,10 +32,9 @@ from rectifiers.cli.hints import check_arguments
 from rectifiers.cli.train import AnyOutcome
 from rectifiers.results.console import errors_table, print_record
 from rectifiers.runs.trust import split_trust
-from rectifiers.runtime.console import ignore_broken_pipe
+from rectifiers.runtime.console import cli_errors, ignore_broken_pipe
 from rectifiers.runtime.distributed import world
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.programs import cli_errors
 from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 
 

@@ -25,9 +25,9 @@ from torch import Tensor, nn
 from rectifiers import PReLU, initialize
 from rectifiers.initialization import table
 from rectifiers.results.generated import write_or_check
+from rectifiers.runtime.console import cli_errors
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import write_text
-from rectifiers.runtime.programs import cli_errors
 
 RESULTS = Path(__file__).parents[1] / "results"
 NUMBERS, PAGE = RESULTS / "initialization.json", RESULTS / "INITIALIZATION.md"

@@ -9,7 +9,7 @@ from typing import Any
 
 from rectifiers.results.generated import write_or_check
 from rectifiers.results.layout import markdown
-from rectifiers.runtime.programs import cli_errors
+from rectifiers.runtime.console import cli_errors
 
 ROOT = Path(__file__).parents[1]
 RESULTS, OUT = ROOT / "results" / "bench", ROOT / "docs" / "results" / "performance.md"

@@ -15,7 +15,7 @@ from rectifiers.claims.claims import claims, runs_of
 from rectifiers.claims.records import load
 from rectifiers.results.figures import write_svg
 from rectifiers.results.generated import refuse_stale
-from rectifiers.runtime.programs import cli_errors
+from rectifiers.runtime.console import cli_errors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

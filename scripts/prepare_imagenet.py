@@ -24,10 +24,9 @@ from pydantic import ConfigDict
 from rectifiers.data.imagenet.archives import Expected, file_md5, read_expected, verify
 from rectifiers.data.images import Inspection, cached_inspection
 from rectifiers.runs.sections import Pixels, ShardBytes, Store
-from rectifiers.runtime.console import progress_bar
+from rectifiers.runtime.console import cli_errors, progress_bar
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import atomic_file, write_text
-from rectifiers.runtime.programs import cli_errors
 from rectifiers.runtime.schema import Section, checked
 
 CACHE = Path(".cache")

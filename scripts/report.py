@@ -44,10 +44,9 @@ from rectifiers.results.numerical_floor import rounding_table
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import science
 from rectifiers.runs.record import Record, TrainingRecord
-from rectifiers.runtime.console import ignore_broken_pipe
+from rectifiers.runtime.console import cli_errors, ignore_broken_pipe
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF, write_text
-from rectifiers.runtime.programs import cli_errors
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"

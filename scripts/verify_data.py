@@ -14,9 +14,8 @@ from pathlib import Path
 from rectifiers.data.imagenet import is_pinned, locked_outs, locks
 from rectifiers.data.imagenet.archives import file_md5, read_expected
 from rectifiers.data.imagenet.shards import MANIFEST, different_files
-from rectifiers.runtime.console import stderr
+from rectifiers.runtime.console import cli_errors, stderr
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.programs import cli_errors
 
 
 def pinned_files(project: Path) -> dict[Path, tuple[str, str]]:

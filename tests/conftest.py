@@ -12,10 +12,9 @@ import importlib.util
 import runpy
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import product
 from pathlib import Path
 from subprocess import CompletedProcess
 from types import ModuleType
@@ -56,14 +55,6 @@ def pytest_collection_finish() -> None:
 
 def pytest_unconfigure() -> None:
     gc.unfreeze()
-
-
-def crossed(*choices: Sequence[object]) -> list[tuple[object, ...]]:
-    """Return combinations in which each value of three lists meets each value of another."""
-    shortest = min(map(len, choices))
-    places = product(*(range(len(values)) for values in choices))
-    combinations = zip(product(*choices), places, strict=True)
-    return [values for values, place in combinations if sum(place) % shortest == 0]
 
 
 def compose_config(*overrides: str) -> RunConfig:

@@ -34,7 +34,7 @@ from rectifiers.claims.judge import answer
 from rectifiers.cli.composition import compose_job
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id, science
-from rectifiers.runtime import processor
+from rectifiers.runtime import machine
 from rectifiers.runtime.files import git
 
 PLACE = Path(__file__).with_suffix(".json")
@@ -67,7 +67,7 @@ CLOCK = ("seconds", "images_per_second")  # keys of an epoch that no run repeats
 
 
 def this_processor() -> str:
-    return f"{processor.name()} {processor.instructions()}"
+    return f"{machine.name()} {machine.instructions()}"
 
 
 def run(place: Path, name: str, world: int, *, kill: bool) -> dict[str, Any]:

@@ -20,7 +20,7 @@ PACKAGES = {
     "runs": {"filelock"},
     "results": {"matplotlib", "pandas", "rich"},
     "claims": {"jinja2", "matplotlib"},
-    "tracking": {"psutil", "pytorch_lightning", "wandb", "wandb_workspaces"},
+    "tracking": {"pytorch_lightning", "wandb", "wandb_workspaces"},
     "training": {"pytorch_lightning", "torchmetrics"},
     "analysis": {"matplotlib", "rich", "torchvision"},
     "cli": {"hydra", "omegaconf", "rich"},

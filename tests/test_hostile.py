@@ -12,6 +12,7 @@ import shutil
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -78,10 +79,31 @@ READERS = (
     ("scripts/evaluate.py", "evaluation=ten_view"),
     ("scripts/analyse.py", "responses", "out=OUT"),
 )
+
+
+@pytest.fixture(params=READERS, ids=lambda command: command[0])
+def read(request: pytest.FixtureRequest, call: Call, tmp_path: Path) -> Call:
+    """A command that reads a run's folder."""
+    program, *rest = (part.replace("OUT", str(tmp_path)) for part in request.param)
+    return partial(call, program, *rest)
+
+
+@pytest.fixture
+def folder(finished: Outcome, tmp_path: Path) -> Path:
+    """A copy of a run that somebody else may have changed."""
+    return foreign(finished, tmp_path, lambda config: None)
+
+
+def refusal(done: CompletedProcess[str]) -> str:
+    """The one line of a command that refused what it read."""
+    assert done.returncode in (1, 2), done.stderr
+    (line,) = done.stderr.splitlines()
+    return line
+
+
 OWN_MODULE = "import pathlib\npathlib.Path({marker!r}).touch()\n"
 
 
-@pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
 @pytest.mark.parametrize(
     ("key", "target", "options", "trusted"),
     [
@@ -109,13 +131,12 @@ OWN_MODULE = "import pathlib\npathlib.Path({marker!r}).touch()\n"
         ("data", "rectifiers.data.sources.ArraySplit", {}, "rectifiers.data.sources"),
     ],
 )
-def test_a_function_that_conf_does_not_name_for_its_group_is_not_used(
-    call: Call,
+def test_function_that_conf_does_not_name_for_its_group_is_refused(
+    read: Call,
     finished: Outcome,
     marker: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    command: tuple[str, ...],
     key: str,
     target: str,
     options: dict[str, Any],
@@ -125,55 +146,44 @@ def test_a_function_that_conf_does_not_name_for_its_group_is_not_used(
     monkeypatch.syspath_prepend(tmp_path)
 
     def change(config: dict[str, Any]) -> None:
-        told = {
-            name: value.replace("MARKER", str(marker)) if isinstance(value, str) else value
-            for name, value in options.items()
-        }
-        config[key] = (config[key] if key != "activation" else {}) | {"_target_": target, **told}
+        kept = config[key] if key != "activation" else {}
+        settings = json.loads(json.dumps(options).replace("MARKER", str(marker)))
+        config[key] = kept | {"_target_": target, **settings}
 
     folder = foreign(finished, tmp_path, change)
-    program, *rest = (each.replace("OUT", str(tmp_path)) for each in command)
-    done = call(program, *rest, f"run={folder}")
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"error: {folder}/config.yaml: {key}._target_={target} is no ")
-    assert done.stderr.endswith(f", add trust=[{trusted}]\n")
-    assert len(done.stderr.splitlines()) == 1
+    line = refusal(read(f"run={folder}"))
+    assert line.startswith(f"error: {folder}/config.yaml: {key}._target_={target} is no ")
+    assert line.endswith(f", add trust=[{trusted}]")
     assert "hostile_module" not in sys.modules
 
 
-@pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
-def test_a_function_of_a_module_that_the_user_trusts_is_used(
-    call: Call,
+def test_function_of_a_trusted_module_is_used(
+    read: Call,
     finished: Outcome,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    command: tuple[str, ...],
 ) -> None:
     (tmp_path / "friendly_module.py").write_text(
         "import os\nfrom torch import nn\ndef make(channels: int) -> nn.Module: return "
         "nn.PReLU(channels, init=0.25)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    program, *rest = (each.replace("OUT", str(tmp_path)) for each in command)
     folder = foreign(
         finished,
         tmp_path,
         lambda config: config.update(activation={"_target_": "friendly_module.make"}),
     )
-    assert "add trust=[friendly_module]" in call(program, *rest, f"run={folder}").stderr
-    done = call(program, *rest, f"run={folder}", "trust=[friendly_module]")
+    assert "add trust=[friendly_module]" in read(f"run={folder}").stderr
+    done = read(f"run={folder}", "trust=[friendly_module]")
     assert done.returncode == 0, done.stderr
-    walked = {
-        "_target_": "friendly_module.os.getenv",
-        "key": "HOME",
-    }  # through it to another module
+    # through it to another module
+    walked = {"_target_": "friendly_module.os.getenv", "key": "HOME"}
     folder = foreign(finished, tmp_path, lambda config: config.update(activation=walked))
-    done = call(program, *rest, f"run={folder}", "trust=[friendly_module]")
+    done = read(f"run={folder}", "trust=[friendly_module]")
     assert "activation._target_=friendly_module.os.getenv is no function" in done.stderr
 
 
-def test_a_run_does_not_say_where_a_test_of_it_is_sent(finished: Outcome, tmp_path: Path) -> None:
-    folder = foreign(finished, tmp_path, lambda config: None)
+def test_run_does_not_say_where_a_test_of_it_is_sent(folder: Path) -> None:
     config = yaml.safe_load((folder / "config.yaml").read_text())
     older = {"name": "wandb", "project": "theirs", "mode": "online"}
     hostile = {"wandb": {"_target_": "os.system", "command": "true", "project": "theirs"}}
@@ -181,8 +191,8 @@ def test_a_run_does_not_say_where_a_test_of_it_is_sent(finished: Outcome, tmp_pa
         config["logger"] = theirs
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
         assert of_run(str(folder), {})[0].logger.targets() == {}
-        asked = {"logger": "wandb", "logger.wandb.mode": "offline"}
-        sent = of_run(str(folder), asked)[0].logger.wandb
+        overrides = {"logger": "wandb", "logger.wandb.mode": "offline"}
+        sent = of_run(str(folder), overrides)[0].logger.wandb
         assert sent is not None
         assert (sent.target.rpartition(".")[2], sent.project, sent.mode) == (
             "WandbLogger",
@@ -191,20 +201,14 @@ def test_a_run_does_not_say_where_a_test_of_it_is_sent(finished: Outcome, tmp_pa
         )
 
 
-def test_the_packages_own_functions_and_torchs_modules_need_no_trust(
-    finished: Outcome, tmp_path: Path
-) -> None:
-    for target in ("rectifiers.activations.relu", "torch.nn.ReLU", "torch.nn.ELU"):
-        check_targets({"activation": {"_target_": target}}, tmp_path, ())
+def test_functions_of_conf_need_no_trust(tmp_path: Path) -> None:
     for path in sorted((CONF / "experiment").rglob("*.yaml")):
-        config = yaml.safe_load(path.read_text())
-        check_targets(config, path, ())
+        check_targets(yaml.safe_load(path.read_text()), path, ())
 
 
 BRACKETS = 200_000
 
 
-@pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
@@ -227,51 +231,35 @@ BRACKETS = 200_000
         (lambda text: text.encode() + b"\xff\n", "unacceptable character"),
     ],
 )
-def test_a_configuration_that_is_no_plain_data_is_one_sentence(
-    call: Call,
-    finished: Outcome,
+def test_configuration_that_is_no_plain_data_is_refused(
+    read: Call,
+    folder: Path,
     marker: Path,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    command: tuple[str, ...],
     content: Callable[[str], str | bytes],
     sentence: str,
 ) -> None:
     monkeypatch.setenv("SECRET", "5eCr37")
-    folder = foreign(finished, tmp_path, lambda config: None)
-    made = content((folder / "config.yaml").read_text())
-    made = made.replace("MARKER", str(marker)).encode() if isinstance(made, str) else made
-    (folder / "config.yaml").write_bytes(made)
-    program, *rest = (each.replace("OUT", str(tmp_path)) for each in command)
-    done = call(program, *rest, f"run={folder}")
-    assert done.returncode in (1, 2)
-    assert len(done.stderr.splitlines()) == 1
-    assert sentence in done.stderr
-    assert "5eCr37" not in done.stdout + done.stderr
+    text = content((folder / "config.yaml").read_text())
+    text = text.replace("MARKER", str(marker)).encode() if isinstance(text, str) else text
+    (folder / "config.yaml").write_bytes(text)
+    line = refusal(read(f"run={folder}"))
+    assert sentence in line
+    assert "5eCr37" not in line
 
 
-@pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
 @pytest.mark.parametrize("name", ["config.yaml", "record.json"])
 @pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_a_link_or_a_pipe_in_the_place_of_a_file_is_not_read(
-    call: Call, finished: Outcome, tmp_path: Path, command: tuple[str, ...], name: str, kind: str
+def test_link_or_pipe_in_the_place_of_a_file_is_not_read(
+    read: Call, folder: Path, tmp_path: Path, name: str, kind: str
 ) -> None:
-    folder = foreign(finished, tmp_path, lambda config: None)
     (folder / name).rename(tmp_path / name)
     if kind == "link":
         (folder / name).symlink_to(tmp_path / name)
     else:
         os.mkfifo(folder / name)
-    program, *rest = (each.replace("OUT", str(tmp_path)) for each in command)
-    done = call(program, *rest, f"run={folder}")
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1
-    wanted = (
-        ("a symbolic link, which is not followed",)
-        if kind == "link"
-        else ("no regular", "not a finished run")
-    )
-    assert any(sentence in done.stderr for sentence in wanted)
+    wanted = ("symbolic link",) if kind == "link" else ("no regular", "not a finished run")
+    assert any(words in refusal(read(f"run={folder}")) for words in wanted)
 
 
 def test_a_test_writes_where_the_command_line_says_and_not_where_the_run_does(
@@ -302,19 +290,16 @@ def test_a_test_writes_where_the_command_line_says_and_not_where_the_run_does(
         (".locks", ()),
     ],
 )
-def test_a_folder_that_is_a_symbolic_link_is_not_written_to(
-    call: Call, finished: Outcome, tmp_path: Path, link: str, arguments: tuple[str, ...]
+def test_folder_that_is_a_symbolic_link_is_not_written_to(
+    call: Call, folder: Path, tmp_path: Path, link: str, arguments: tuple[str, ...]
 ) -> None:
-    folder = foreign(finished, tmp_path, lambda config: None)
     victim = tmp_path / "victim"
     (victim / "run-1").mkdir(parents=True)
     (victim / "ten_view.npz").write_text("words")
     place = folder.parent / link.format(run=folder.name)
     place.symlink_to(victim, target_is_directory=True)
     done = call("scripts/evaluate.py", f"run={folder}", "evaluation=ten_view", *arguments)
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1
-    assert f"{place} is a symbolic link, which is not followed" in done.stderr
+    assert f"{place} is a symbolic link, which is not followed" in refusal(done)
     assert sorted(path.name for path in victim.iterdir()) == ["run-1", "ten_view.npz"]
 
 
@@ -337,17 +322,16 @@ def test_an_ensemble_is_not_written_through_a_symbolic_link(
         for seed in (1, 2)
     ]
     (tmp_path / "victim").mkdir()
-    whole = tmp_path / "runs" / run_id({"members": sorted(folder.name for folder in folders)})
-    whole.symlink_to(tmp_path / "victim", target_is_directory=True)
+    place = tmp_path / "runs" / run_id({"members": sorted(folder.name for folder in folders)})
+    place.symlink_to(tmp_path / "victim", target_is_directory=True)
     runs = ",".join(map(str, folders))
     done = call("scripts/evaluate.py", f"run=[{runs}]", "evaluation=center")
-    assert f"{whole} is a symbolic link, which is not followed" in done.stderr
+    assert f"{place} is a symbolic link, which is not followed" in done.stderr
     assert done.returncode == 1
     assert not list((tmp_path / "victim").iterdir())
 
 
-def test_a_choice_in_a_record_is_no_path(call: Call, finished: Outcome, tmp_path: Path) -> None:
-    folder = foreign(finished, tmp_path, lambda config: None)
+def test_choice_in_a_record_is_no_path(call: Call, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "words.yaml").write_text("words")
     record = json.loads((folder / "record.json").read_text())
     record["choices"]["activation"] = os.path.relpath(tmp_path / "words", CONF / "activation")
@@ -359,16 +343,16 @@ def test_a_choice_in_a_record_is_no_path(call: Call, finished: Outcome, tmp_path
 @pytest.fixture
 def downloads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was to be downloaded; nothing is."""
-    asked: list[str] = []
+    urls: list[str] = []
 
     def refuse(url: str, *_: Any, **__: Any) -> None:
-        asked.append(url)
+        urls.append(url)
         raise URLError("no network in tests")
 
     monkeypatch.setattr(cifar10, "download_url", refuse)
     monkeypatch.setattr(mnist, "download_and_extract_archive", refuse)
     monkeypatch.setattr(imagenette, "download_and_extract_archive", refuse)
-    return asked
+    return urls
 
 
 def with_source(name: str, **settings: Any) -> Callable[[dict[str, Any]], None]:
@@ -388,16 +372,14 @@ WRITING = (
 )
 
 
-@pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
 @pytest.mark.parametrize("is_there", [True, False])
 @pytest.mark.parametrize("settings", [{}, {"download": True}], ids=["default", "download"])
 @pytest.mark.parametrize("source", WRITING)
 def test_no_data_are_written_where_a_run_names_a_place(
-    call: Call,
+    read: Call,
     finished: Outcome,
     downloads: list[str],
     tmp_path: Path,
-    command: tuple[str, ...],
     source: str,
     settings: dict[str, bool],
     is_there: bool,
@@ -406,11 +388,7 @@ def test_no_data_are_written_where_a_run_names_a_place(
     if is_there:
         place.mkdir()
     folder = foreign(finished, tmp_path, with_source(source, root=str(place), **settings))
-    program, *rest = (each.replace("OUT", str(tmp_path)) for each in command)
-    done = call(program, *rest, f"run={folder}")
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1
-    assert f"data.root={place}" in done.stderr
+    assert f"data.root={place}" in refusal(read(f"run={folder}"))
     assert downloads == []
     assert (list(place.iterdir()) if is_there else place.exists()) in ([], False)
 
@@ -506,36 +484,13 @@ def with_errors(record: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 RECORDS: dict[str, Callable[[dict[str, Any]], str | bytes]] = {
     "wall_s is NaN": lambda record: json.dumps(record | {"wall_s": float("nan")}),
-    "infinity in the history": lambda record: json.dumps(
-        record | {"history": [{**row, "train_loss": float("inf")} for row in record["history"]]}
-    ),
-    "a number beyond floats": lambda record: json.dumps(record).replace(
-        '"wall_s": ', '"wall_s": 1e400, "x": '
-    ),
-    "a slope that is NaN": lambda record: json.dumps(
-        record
-        | {
-            "slopes": {
-                "fc": {"mean": float("nan"), "std": 0.0, "min": 0.0, "max": 0.0, "channels": 1}
-            }
-        }
-    ),
     "800 levels": lambda record: nested(800),
-    "800 levels in a record": lambda record: (
-        json.dumps(record)[:-1] + f', "compute": {nested(800)}}}'
-    ),
     "200,000 brackets": lambda record: "[" * BRACKETS,
     "an error of its own": lambda record: json.dumps(with_errors(record, top1_error_pct=0.0)),
-    "more correct than there are": lambda record: json.dumps(
-        with_errors(record, top1_correct=10**6)
-    ),
-    "another mask": lambda record: json.dumps(with_errors(record, correct_mask="00")),
     "counts as text": lambda record: json.dumps(with_errors(record, num_images="450")),
-    "another name": lambda record: json.dumps(record | {"run": "0123456789ab"}),
     "a name that is a path": lambda record: json.dumps(record | {"run": "../../0123456789ab"}),
     "another kind": lambda record: json.dumps(record | {"kind": "party"}),
     "no object": lambda record: "[]",
-    "null": lambda record: "null",
     "no JSON": lambda record: "",
     "a key twice": lambda record: json.dumps(record)[:-1] + ', "wall_s": 1.0}',
     "a key twice inside": lambda record: json.dumps(record).replace(
@@ -631,69 +586,56 @@ class Touches:
         return Path.touch, (Path(self.path),)
 
 
-@pytest.mark.parametrize("command", READERS, ids=lambda command: command[0])
-@pytest.mark.parametrize(
-    "content", ["pickle", "hidden pickle", "bomb", "pipe", "text", "empty", "other keys"]
-)
-def test_a_checkpoint_that_is_none_is_one_sentence(
-    call: Call,
-    finished: Outcome,
-    marker: Path,
-    tmp_path: Path,
-    command: tuple[str, ...],
-    content: str,
-) -> None:
-    folder = foreign(finished, tmp_path, lambda config: None)
-    path = folder / "last.ckpt"
-    if content == "pickle":
+def damage(path: Path, content: str, marker: Path) -> None:
+    """Put something else in the place of a file that torch wrote."""
+    if content == "bomb":
+        bomb(path)
+    elif content == "pickle":
         path.write_bytes(pickle.dumps(Touches(marker)))
     elif content == "hidden pickle":
         torch.save(torch.load(path, weights_only=True) | {"hidden": Touches(marker)}, path)
-    elif content == "bomb":
-        bomb(path)
+    elif content == "other keys":
+        torch.save({"state_dict": 1, "rectifiers": []}, path)
     elif content == "pipe":
         path.unlink()
         os.mkfifo(path)
-    elif content == "other keys":
-        torch.save({"state_dict": 1, "rectifiers": []}, path)
     else:
-        path.write_text("" if content == "empty" else "words")
-    program, *rest = (each.replace("OUT", str(tmp_path)) for each in command)
-    done = call(program, *rest, f"run={folder}")
+        path.write_text(content)
+
+
+@pytest.mark.parametrize(
+    "content", ["pickle", "hidden pickle", "bomb", "pipe", "words", "", "other keys"]
+)
+def test_checkpoint_that_is_none_is_refused(
+    read: Call, folder: Path, marker: Path, content: str
+) -> None:
+    path = folder / "last.ckpt"
+    damage(path, content, marker)
+    done = read(f"run={folder}")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith(
-        f"error: {path} cannot be read as a checkpoint ("
-    )
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"error: {path} cannot be read as a checkpoint (")
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("content", ["pickle", "bomb", "pipe", "text"])
-def test_statistics_that_are_none_are_one_sentence_or_fitted_again(
-    call: Call, finished: Outcome, marker: Path, tmp_path: Path, content: str
+@pytest.mark.parametrize("content", ["pickle", "hidden pickle", "bomb", "pipe", "words"])
+def test_statistics_that_are_none_are_refused_or_not_read(
+    call: Call, folder: Path, marker: Path, tmp_path: Path, content: str
 ) -> None:
-    folder = foreign(finished, tmp_path, lambda config: None)
     path = folder / "statistics.pt"
-    if content == "pickle":
-        torch.save({"mean": Touches(marker)}, path)
-    elif content == "bomb":
-        bomb(path)
-    elif content == "pipe":
-        path.unlink()
-        os.mkfifo(path)
-    else:
-        path.write_text("words")
+    damage(path, content, marker)
     done = call("scripts/analyse.py", "responses", f"run={folder}", f"out={tmp_path}")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(f"error: {path} is ")
-    done = call(
-        "scripts/evaluate.py", f"run={folder}", "evaluation=ten_view"
-    )  # which does not read that file
+    # which does not read that file
+    done = call("scripts/evaluate.py", f"run={folder}", "evaluation=ten_view")
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
     ("group", "target", "is_usable"),
     [
+        ("activation", "rectifiers.activations.relu", True),
         ("optim", "torch.optim.Adam", True),
         ("scheduler", "torch.optim.lr_scheduler.StepLR", True),
         ("activation", "torch.nn.GELU", True),

@@ -163,7 +163,7 @@ def test_progress_counts_runs_and_extrapolates_by_cost(config: RunConfig) -> Non
 def test_each_free_core_gets_a_run_and_a_gpu_one_run(
     config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner.processor, "free_cores", lambda: 6)
+    monkeypatch.setattr(runner.machine, "free_cores", lambda: 6)
     cpu, gpu = [config] * 8, [config.replaced({"trainer.accelerator": "gpu"})] * 8
     assert share_cores(cpu, None) == (6, 1)
     assert share_cores(cpu[:2], None) == (2, 3)  # no core is left without work

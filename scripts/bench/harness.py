@@ -30,7 +30,7 @@ from rectifiers.prelu import PReLU
 from rectifiers.runs.provenance import provenance
 from rectifiers.runtime.console import stderr, wide_stdout
 from rectifiers.runtime.files import write_text
-from rectifiers.runtime.memory import keep_freed_memory
+from rectifiers.runtime.machine import keep_freed_memory
 from rectifiers.training.optim import build_optimizer, parameter_groups
 
 # of the benches that use a GPU where there is one

@@ -22,7 +22,7 @@ from rectifiers.cli.composition import Choices, compose_job
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.folder import find, run_folder
 from rectifiers.runs.identity import canonical_json
-from rectifiers.runtime import processor
+from rectifiers.runtime import machine
 from rectifiers.runtime.console import LineTimer, duration, without_progress
 from rectifiers.runtime.distributed import end_with_parent
 from rectifiers.runtime.errors import InputError
@@ -100,7 +100,7 @@ def share_cores(configs: Sequence[RunConfig], processes: int | None) -> tuple[in
 
     A run gets one of the free cores: two runs of one thread each finish sooner than one run of two
     threads after the other. On a GPU one run trains at a time."""
-    cores = processor.free_cores()
+    cores = machine.free_cores()
     if processes is None:
         on_gpu = any(config.trainer.accelerator == "gpu" for config in configs)
         processes = 1 if on_gpu else cores

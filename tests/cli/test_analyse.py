@@ -165,7 +165,7 @@ def test_learned_slopes_have_their_distribution(
         (["propagation", "activaton=relu"], "activaton is not known; did you mean activation?"),
         (["propagation", "model"], "model is not key=value; "),
         (["propagation", "optim.lr=-1"], "optim.lr=-1: should be greater than 0"),
-        (["fisher", "slopes=0.25"], "slopes=0.25: should be a valid array"),
+        (["fisher", "slopes=0.25"], "slopes=0.25: should be a list"),
         (["gain", "activation=mish", "beside=[relu,perlu]"], "beside has perlu; give names from: "),
         (["responses"], "no run is given; call scripts/analyse.py responses run=<id or folder>"),
         (["responses", "run=nowhere"], "run=nowhere is not a finished run"),

@@ -24,7 +24,7 @@ from rectifiers.models.linear import (
 )
 from rectifiers.models.network import Network
 from rectifiers.models.rows import Row
-from rectifiers.runtime import processor
+from rectifiers.runtime import machine
 
 needs_onednn = pytest.mark.skipif(
     not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN"
@@ -197,7 +197,7 @@ def test_batched_gradients_are_torchs() -> None:
 def test_the_processor_decides(
     maker: str, instructions: str, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processor, "vendor", lambda: maker)
+    monkeypatch.setattr(machine, "vendor", lambda: maker)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
     for library in (torch.backends.mkldnn, torch.backends.mkl):
         monkeypatch.setattr(library, "is_available", lambda: True)

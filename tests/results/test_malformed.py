@@ -24,7 +24,7 @@ from rectifiers.results.tables import document
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import run_id
 from rectifiers.runs.record import Record
-from rectifiers.tracking import payload
+from rectifiers.tracking import loggers
 
 WRONG = (None, "</script>[red]", 0, [], {})
 
@@ -54,7 +54,7 @@ def show_everywhere(base: Record, record: Record) -> None:
     json.dumps(compare(base, record), allow_nan=False)
     comparison_table(compare(base, record))
     document([record] if exclusion_reason(record) is None else [])
-    payload.results(record)
+    loggers.results(record)
 
 
 @pytest.mark.process

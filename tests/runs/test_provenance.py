@@ -14,17 +14,17 @@ def test_no_secret_path_host_or_user_is_recorded(monkeypatch: pytest.MonkeyPatch
 
 
 def test_versions_lock_and_machine_are_recorded() -> None:
-    found = provenance("data", "statistics", "cpu", 3)
-    assert found.code == code_fingerprint()
-    assert len(str(found.lock)) == 12
-    assert {"python", "torch", "torchvision", "scikit-learn"} <= found.versions.keys()
-    assert found.machine.threads == 3
+    recorded = provenance("data", "statistics", "cpu", 3)
+    assert recorded.code == code_fingerprint()
+    assert len(str(recorded.lock)) == 12
+    assert {"python", "torch", "torchvision", "scikit-learn"} <= recorded.versions.keys()
+    assert recorded.machine.threads == 3
 
 
 def test_a_folder_that_is_no_checkout_has_no_sha(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setattr("rectifiers.runs.provenance.CHECKOUT", tmp_path)
-    found = provenance("data", "statistics", "cpu", 1)
-    assert (found.git_sha, found.git_dirty, found.lock) == (None, None, None)
+    recorded = provenance("data", "statistics", "cpu", 1)
+    assert (recorded.git_sha, recorded.git_dirty, recorded.lock) == (None, None, None)
 
 
 def test_the_fingerprint_follows_the_code(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:

@@ -6,32 +6,38 @@ import pytest
 import torch
 
 from processes import ranks
-from rectifiers.runtime.distributed import SINGLE_PROCESS, World, start_any, world
+from rectifiers.runtime.distributed import SINGLE_PROCESS, World, is_restart, start_any, world
 from rectifiers.runtime.errors import InputError
 
+TORCHRUN = {
+    "TORCHELASTIC_RUN_ID": "x",
+    "RANK": "5",
+    "WORLD_SIZE": "8",
+    "LOCAL_RANK": "1",
+    "GROUP_WORLD_SIZE": "2",
+}
+SRUN = {
+    "SLURM_PROCID": "5",
+    "SLURM_STEP_NUM_TASKS": "8",
+    "SLURM_LOCALID": "1",
+    "SLURM_STEP_NUM_NODES": "2",
+}
+BATCH_SCRIPT = {"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}
 
-def test_the_launchers_variables_say_where_a_process_stands() -> None:
-    torchrun = {
-        "TORCHELASTIC_RUN_ID": "x",
-        "RANK": "5",
-        "WORLD_SIZE": "8",
-        "LOCAL_RANK": "1",
-        "GROUP_WORLD_SIZE": "2",
-    }
-    srun = {
-        "SLURM_PROCID": "5",
-        "SLURM_STEP_NUM_TASKS": "8",
-        "SLURM_LOCALID": "1",
-        "SLURM_STEP_NUM_NODES": "2",
-    }
-    assert world(torchrun) == world(srun) == World(5, 8, 1, 2)
-    assert (
-        world({}) == world({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}) == SINGLE_PROCESS
-    )  # a batch script is no task
+
+def test_launchers_variables_say_where_a_process_stands() -> None:
+    assert world(TORCHRUN) == world(SRUN) == World(5, 8, 1, 2)
+    assert world({}) == world(BATCH_SCRIPT) == SINGLE_PROCESS
     with pytest.raises(InputError, match="start the processes by torchrun or srun"):
-        world({**torchrun, "RANK": "one"})
+        world({**TORCHRUN, "RANK": "one"})
     with pytest.raises(InputError, match="not the same number on each"):
-        world({**torchrun, "WORLD_SIZE": "7"})
+        world({**TORCHRUN, "WORLD_SIZE": "7"})
+
+
+def test_launchers_count_their_restarts() -> None:
+    assert not is_restart({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "0"})
+    assert is_restart({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "1"})
+    assert is_restart({**SRUN, "SLURM_RESTART_COUNT": "2"})
 
 
 ASKS = """

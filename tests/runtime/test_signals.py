@@ -29,10 +29,10 @@ STAGES = {
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from conftest import TINY, compose_config
 
-    place = tmp_path_factory.mktemp("whole")
+    place = tmp_path_factory.mktemp("straight")
     return run.train(
         compose_config(*TINY, *SHORT, f"runs_dir={place}/runs", f"cache_dir={place}/cache"), {}
     )
@@ -42,7 +42,7 @@ SHORT = ("trainer.max_epochs=1", "data.batch_size=128", "evaluation=[center]")
 
 
 @pytest.mark.parametrize(
-    ("stage", "asked"),
+    ("stage", "number"),
     [
         *((stage, signal.SIGTERM) for stage in STAGES),
         ("last epoch", signal.SIGINT),
@@ -51,12 +51,12 @@ SHORT = ("trainer.max_epochs=1", "data.batch_size=128", "evaluation=[center]")
 )
 def test_a_run_resumes_after_a_signal_at_any_stage(
     tiny,
-    whole,
+    straight,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd,
     stage: str,
-    asked: signal.Signals,
+    number: signal.Signals,
 ) -> None:
     owner, name, where = STAGES[stage]
     options = (*SHORT, f"cache_dir={tmp_path}/cache")  # no statistics are there
@@ -64,29 +64,29 @@ def test_a_run_resumes_after_a_signal_at_any_stage(
 
     @functools.wraps(original)
     def interrupted(*arguments: Any, **settings: Any) -> Any:
-        signal.raise_signal(asked)
+        signal.raise_signal(number)
         return original(*arguments, **settings)
 
-    former = signal.signal(asked, signal.SIG_DFL)
+    former = signal.signal(number, signal.SIG_DFL)
     try:
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, interrupted)
             with pytest.raises(Stopped) as stopped:
                 run.train(tiny(*options), {})
-        assert signal.getsignal(asked) == signal.SIG_DFL
+        assert signal.getsignal(number) == signal.SIG_DFL
     finally:
-        signal.signal(asked, former)
-    assert stopped.value.code == (130 if asked == signal.SIGINT else 75)
+        signal.signal(number, former)
+    assert stopped.value.code == (130 if number == signal.SIGINT else 75)
     (message,) = [line for line in capfd.readouterr().err.splitlines() if "stopped by" in line]
-    assert message.startswith(f"stopped by {asked.name} {where}; ")
+    assert message.startswith(f"stopped by {number.name} {where}; ")
     again = run.train(tiny(*options), {})
     assert again.fresh == (stage != "record")
     states = [
         AtomicCheckpointIO().load_checkpoint(o.path.parent / "last.ckpt")["state_dict"]
-        for o in (whole, again)
+        for o in (straight, again)
     ]
     assert same_bits(*states)
-    assert numbers(whole.record) == numbers(again.record)
+    assert numbers(straight.record) == numbers(again.record)
 
 
 def test_a_second_ctrl_c_ends_the_process_at_once() -> None:

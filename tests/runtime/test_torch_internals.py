@@ -17,20 +17,20 @@ from rectifiers.runtime.torch_internals import (
 
 
 def test_transforms_of_functions_are_noticed_while_they_run() -> None:
-    found: list[bool] = []
+    seen: list[bool] = []
 
     def look(x: Tensor) -> Tensor:
-        found.append(functorch_is_active())
+        seen.append(functorch_is_active())
         return x.sum()
 
     torch.func.vmap(look)(torch.ones(2, 3))
     torch.func.grad(look)(torch.ones(3))
     look(torch.ones(3))
-    assert found == [True, True, False]
+    assert seen == [True, True, False]
 
 
 def test_a_batch_of_gradients_is_noticed() -> None:
-    found: list[bool] = []
+    seen: list[bool] = []
 
     class Identity(torch.autograd.Function):
         @staticmethod
@@ -39,14 +39,14 @@ def test_a_batch_of_gradients_is_noticed() -> None:
 
         @staticmethod
         def backward(ctx: object, grad: Tensor) -> Tensor:
-            found.append(is_batched(grad))
+            seen.append(is_batched(grad))
             return grad
 
     x = torch.ones(3, requires_grad=True)
     for many in (True, False):
         grads = torch.eye(3) if many else torch.ones(3)
         torch.autograd.grad(Identity.apply(x), x, grads, is_grads_batched=many)
-    assert found == [True, False]
+    assert seen == [True, False]
 
 
 def test_shared_bytes_are_in_shared_memory() -> None:

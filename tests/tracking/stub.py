@@ -32,7 +32,6 @@ class Stub(http.server.ThreadingHTTPServer):
         self.sweep = ""  # the file of a sweep, and the commands for its agents
         self.trials: list[dict[str, Any]] = []
         self.failure: str | None = None
-        self.fault_after_rows: int | None = None
 
     def handle_error(self, *_: Any) -> None:
         """A client that hangs up is no news."""
@@ -94,7 +93,7 @@ class Stub(http.server.ThreadingHTTPServer):
             return {"model": {"id": "p", "name": sent["project"], "entity": entity, "bucket": None}}
         rows = self.history.get(sent["name"], {})
         last = [json.dumps(rows[max(rows)])] if rows else []
-        found = {
+        answer = {
             **self.bucket(sent["name"]),
             "config": "{}",
             "tags": [],
@@ -105,7 +104,7 @@ class Stub(http.server.ThreadingHTTPServer):
             "eventsLineCount": 0,
             "logLineCount": 0,
         }
-        return {"model": {"id": "p", "name": sent["project"], "entity": entity, "bucket": found}}
+        return {"model": {"id": "p", "name": sent["project"], "entity": entity, "bucket": answer}}
 
     def on_CreateRunFiles(self, sent: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
         files = [
@@ -168,11 +167,6 @@ class Stub(http.server.ThreadingHTTPServer):
             if row["_step"] in self.history.setdefault(run, {}):
                 raise AssertionError(f"step {row['_step']} of {run} was sent twice")
             self.history[run][row["_step"]] = row
-            if (
-                self.fault_after_rows is not None
-                and len(self.history[run]) >= self.fault_after_rows
-            ):
-                self.failure = "500"
         summary = files.get("wandb-summary.json")
         if summary:
             self.summaries[run] = json.loads(summary["content"][-1])
@@ -197,15 +191,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.reply(200, {"data": {"viewer": 7, "upsertBucket": [], "model": "?"}})
             return
         if self.path == "/graphql":
-            asked = json.loads(body)
-            operation = re.search(r"\b(?:query|mutation)\s+(\w+)", asked["query"])
-            name, sent = operation[1] if operation else "?", asked.get("variables") or {}
+            request = json.loads(body)
+            operation = re.search(r"\b(?:query|mutation)\s+(\w+)", request["query"])
+            name, sent = operation[1] if operation else "?", request.get("variables") or {}
             self.server.calls.append((name, sent))
-            found = self.server.answer(name, sent)
+            answer = self.server.answer(name, sent)
             errors = (
-                {"errors": [{"message": f"{name} is not offered here"}]} if found is None else {}
+                {"errors": [{"message": f"{name} is not offered here"}]} if answer is None else {}
             )
-            self.reply(200, {"data": found, **errors})
+            self.reply(200, {"data": answer, **errors})
         elif self.path.endswith("/file_stream"):
             sent = json.loads(body)
             self.server.calls.append(("file_stream", None))

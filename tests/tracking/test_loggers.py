@@ -76,12 +76,12 @@ def test_an_interrupted_run_has_each_epoch_once(
     tiny, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     options = (*ALL, "evaluation=center")
-    whole = EpochEnd.on_train_epoch_end
+    original = EpochEnd.on_train_epoch_end
 
     def interrupted(self: EpochEnd, trainer: Any, module: Any) -> None:
         if len(module.history) == 2 and moment == "before the checkpoint":
             raise KeyboardInterrupt
-        whole(self, trainer, module)
+        original(self, trainer, module)
         if len(module.history) == 2:
             raise KeyboardInterrupt
 
@@ -96,12 +96,12 @@ def test_an_interrupted_run_has_each_epoch_once(
 
 
 def test_a_resumed_run_logs_earlier_epochs_first(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Classifier.on_train_epoch_start
+    original = Classifier.on_train_epoch_start
 
     def interrupted(module: Classifier) -> None:
         if module.current_epoch == 2:
             raise KeyboardInterrupt
-        whole(module)
+        original(module)
 
     config = tiny("logger=[csv,tensorboard]")
     monkeypatch.setattr(Classifier, "on_train_epoch_start", interrupted)
@@ -114,10 +114,10 @@ def test_a_resumed_run_logs_earlier_epochs_first(tiny, monkeypatch: pytest.Monke
 
 
 def test_a_later_test_is_logged_beside_others(tiny) -> None:
-    asked = ("logger=[csv,tensorboard]", "trainer.max_epochs=1")
-    folder = train(tiny(*asked, "evaluation=center"), CHOICES).path.parent
+    options = ("logger=[csv,tensorboard]", "trainer.max_epochs=1")
+    folder = train(tiny(*options, "evaluation=center"), CHOICES).path.parent
     assert "test/ten_view/error_top1" not in csv_rows(folder)[0]
-    train(tiny(*asked, "evaluation=[center,ten_view]"), CHOICES)
+    train(tiny(*options, "evaluation=[center,ten_view]"), CHOICES)
     (row,) = csv_rows(folder)
     scalars = tensorboard_scalars(folder)
     for name in ("center", "ten_view"):
@@ -202,7 +202,6 @@ def test_a_missing_package_names_its_extra(
         ({"name": "wandb", "project": "p"}, "logger.name"),
         ({"wandb": {"_target_": "a.b", "mode": "sometimes"}}, "logger.wandb.mode=sometimes"),
         ({"wandb": {"_target_": "a.b", "finish_timeout_s": 0}}, "logger.wandb.finish_timeout_s=0"),
-        ({"wandb": {"_target_": "a.b", "project": "a/b"}}, "logger.wandb.project=a/b"),
     ],
 )
 def test_settings_of_loggers_are_checked_before_the_run(tiny, logger: Any, key: str) -> None:

@@ -14,7 +14,7 @@ from tracking.stub import Stub
 
 
 @pytest.fixture(scope="module")
-def found() -> list[dict[str, Any]]:
+def records() -> list[dict[str, Any]]:
     return load(ROOT / "results" / "records")
 
 
@@ -41,9 +41,9 @@ def unnamed(node: Any) -> Any:
 
 
 def test_a_table_has_text_runs_and_panels(
-    found: list[dict[str, Any]],
+    records: list[dict[str, Any]],
 ) -> None:
-    document = specification(build(found, entity="e", project="p", group="table2"))
+    document = specification(build(records, entity="e", project="p", group="table2"))
     assert [block["children"][0]["text"] for block in blocks(document, "heading")] == ["Table 2"]
     text = blocks(document, "markdown-block")[-1]["content"]
     committed = (ROOT / "results" / "TABLES.md").read_text()
@@ -59,44 +59,43 @@ def test_a_table_has_text_runs_and_panels(
         "=",
         "table2",
     )
-    told = json.dumps(panels(document))
-    protocols = {
-        name for r in found if r.choices["experiment"].startswith("table2/") for name in r.protocols
-    }
+    shown_panels = json.dumps(panels(document))
+    table2 = [r for r in records if r.choices["experiment"].startswith("table2/")]
+    protocols = {name for record in table2 for name in record.protocols}
     for name in protocols:
-        assert f"test/{name}/error_top1" in told
-        assert f"test/{name}/error_top5" in told
+        assert f"test/{name}/error_top1" in shown_panels
+        assert f"test/{name}/error_top5" in shown_panels
     for shown in ("train/loss", "val/error_top1", "slope/"):
-        assert shown in told
+        assert shown in shown_panels
 
 
-def test_the_full_report_has_every_group_and_is_reproducible(found: list[dict[str, Any]]) -> None:
-    document = specification(build(found, entity="e", project="p"))
-    groups = {record.choices["experiment"].partition("/")[0] for record in found}
+def test_the_full_report_has_every_group_and_is_reproducible(records: list[dict[str, Any]]) -> None:
+    document = specification(build(records, entity="e", project="p"))
+    groups = {record.choices["experiment"].partition("/")[0] for record in records}
     filters = [
         g["metadata"]["runSets"][0]["filters"]["filters"][0]["value"]
         for g in blocks(document, "panel-grid")
     ]
     assert set(filters) == groups
-    assert unnamed(specification(build(found, entity="e", project="p"))) == unnamed(document)
+    assert unnamed(specification(build(records, entity="e", project="p"))) == unnamed(document)
 
 
-def test_a_group_without_records_is_named(found: list[dict[str, Any]]) -> None:
+def test_a_group_without_records_is_named(records: list[dict[str, Any]]) -> None:
     with pytest.raises(InputError, match=r"--table=table9 has no records; give one of: .*table2"):
-        build(found, entity="e", project="p", group="table9")
+        build(records, entity="e", project="p", group="table9")
 
 
 def test_a_report_is_saved_and_updated_in_place(
-    found: list[dict[str, Any]], server: Stub, tmp_path: Path
+    records: list[dict[str, Any]], server: Stub, tmp_path: Path
 ) -> None:
     kept = tmp_path / "reports.json"
-    asked = {"entity": None, "project": "ours", "group": "table2", "kept": kept}
-    url = save(found, **asked)  # type: ignore[arg-type]
+    settings = {"entity": None, "project": "ours", "group": "table2", "kept": kept}
+    url = save(records, **settings)  # type: ignore[arg-type]
     assert url.endswith("/stub/ours/reports/Rectifiers,-Table-2--view0")
     ((name, view),) = server.views.items()
     assert (view["entityName"], view["projectName"], view["type"]) == ("stub", "ours", "runs")
-    own = specification(build(found, entity="stub", project="ours", group="table2"))
-    assert unnamed(json.loads(view["spec"])) == unnamed(own)
+    expected = specification(build(records, entity="stub", project="ours", group="table2"))
+    assert unnamed(json.loads(view["spec"])) == unnamed(expected)
     assert "CreateProject" in server.operations()
-    save(found, **asked)  # type: ignore[arg-type]
+    save(records, **settings)  # type: ignore[arg-type]
     assert list(server.views) == [name]

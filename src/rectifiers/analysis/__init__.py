@@ -12,7 +12,7 @@ from pydantic import Field
 
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Range
-from rectifiers.runtime.schema import Section, Words, checked, keys
+from rectifiers.runtime.schema import Section, checked, keys
 
 Networks = Annotated[int, Range(ge=1, le=1000)]
 Slope = Annotated[float, Range(ge=-10, le=10)]
@@ -29,14 +29,14 @@ class Propagation(Section):
 class Gain(Section):
     seeds: Networks = Field(5, description="networks per activation")
     depth: Annotated[int, Range(ge=2, le=1000)] = Field(50, description="layers")
-    beside: Annotated[tuple[str, ...] | None, Words("a list such as [relu,prelu]")] = Field(
+    beside: tuple[str, ...] | None = Field(
         None, description="what it is compared with, by name; null: all of conf/activation"
     )
 
 
 class Fisher(Section):
     seeds: Annotated[int, Range(ge=2, le=1000)] = Field(5, description="runs per arm")
-    slopes: Annotated[tuple[Slope, ...], Words("a list such as [0,0.1,0.5]")] = Field(
+    slopes: tuple[Slope, ...] = Field(
         (0.0, 0.01, 0.1, 0.25, 0.5), min_length=1, description="0: ReLU; fixed: LReLU, and PReLU"
     )
     snapshots: Annotated[int, Range(ge=1, le=50)] = Field(
@@ -45,7 +45,7 @@ class Fisher(Section):
 
 
 class Preprocessing(Section):
-    components: Annotated[tuple[Components, ...], Words("a list such as [1,4,16]")] = Field(
+    components: tuple[Components, ...] = Field(
         (1, 4, 16, 64), min_length=1, description="from which images are rebuilt"
     )
 

@@ -27,7 +27,7 @@ from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runtime.console import printable
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import read_bytes, write_text
-from rectifiers.runtime.processor import name as processor_name
+from rectifiers.runtime.machine import name as processor_name
 from rectifiers.runtime.signals import deferring_signals, stop_if_requested
 
 PARTS = {"theory": "Theory", "init": "At the start", "cost": "What it costs"}  # besides the runs

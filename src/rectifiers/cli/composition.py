@@ -19,8 +19,8 @@ from omegaconf.errors import OmegaConfBaseException
 from rectifiers.cli.hints import explain
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.trust import DOTTED_NAME
+from rectifiers.runtime.console import missing_extra
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.extras import missing_extra
 from rectifiers.runtime.files import CONF
 
 # Hydra 1.3 asks which version's defaults it shall use; 1.4 deprecates the argument.

@@ -36,11 +36,10 @@ from rectifiers.runs.folder import Outcome, find
 from rectifiers.runs.provenance import code_fingerprint
 from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
 from rectifiers.runs.sections import options
-from rectifiers.runtime.console import ignore_broken_pipe
+from rectifiers.runtime.console import SHOW_ALL, cli_errors, ignore_broken_pipe, print_error
 from rectifiers.runtime.distributed import World, end_with_parent, world
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
-from rectifiers.runtime.programs import SHOW_ALL, cli_errors, print_error
 from rectifiers.runtime.signals import INTERRUPTED, deferring_signals
 
 # What Hydra itself may call, which 1.3 does not ask.

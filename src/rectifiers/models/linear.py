@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.overrides import has_torch_function
 
-from rectifiers.runtime import processor
+from rectifiers.runtime import machine
 from rectifiers.runtime.torch_internals import functorch_is_active, is_batched, onednn_linear
 
 MIN_VECTORS = 32  # below, reading the weights takes longer than multiplying them
@@ -33,7 +33,7 @@ def onednn_is_faster() -> bool:
     return (
         has_both
         and torch.backends.cpu.get_cpu_capability() == "AVX512"
-        and processor.vendor() == "AuthenticAMD"
+        and machine.vendor() == "AuthenticAMD"
     )
 
 

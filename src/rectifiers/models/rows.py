@@ -20,14 +20,14 @@ from pydantic import Field, StringConstraints
 
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.ranges import Count, Range
-from rectifiers.runtime.schema import Section, Words, checked
+from rectifiers.runtime.schema import Section, checked
 
 Padding = Annotated[int, Range(ge=0)]
 Name = Annotated[str, StringConstraints(pattern="^[A-Za-z][A-Za-z0-9_]*$")]
 
 
 class _Named(Section):
-    name: Annotated[Name, Words("a letter followed by letters, digits and underscores")]
+    name: Name
 
 
 class _Conv(_Named):
@@ -45,7 +45,7 @@ class _MaxPool(_Named):
 
 
 class _Pyramid(_Named):
-    pyramid: Annotated[tuple[Count, ...], Field(min_length=1), Words("levels such as [6, 3, 2, 1]")]
+    pyramid: Annotated[tuple[Count, ...], Field(min_length=1)]
 
 
 class _Linear(_Named):

@@ -7,9 +7,9 @@ functions named by `_target_` take beside the keys here is checked against their
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from rectifiers.runs.sections import (
     NEED_NO_ROWS,
@@ -31,18 +31,7 @@ from rectifiers.runs.sections import (
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.ranges import Range
-from rectifiers.runtime.schema import Section, Words, checked
-
-
-def _not_empty(path: Any) -> Any:
-    if path == "":
-        raise ValueError("empty")
-    return path
-
-
-Folder = Annotated[
-    Path, BeforeValidator(_not_empty), Words("a folder's path, quoted where it is a number")
-]
+from rectifiers.runtime.schema import JsonObject, Section, checked
 
 
 class RunConfig(Section):
@@ -52,9 +41,9 @@ class RunConfig(Section):
     # weights, data order, augmentation and dropout each get their own stream of it
     seed: Annotated[int, Range(ge=0, le=2**32 - 1)]
     rerun: bool  # whether to run again although the run exists; the old one goes to runs/replaced
-    runs_dir: Folder  # a run's folder is <runs_dir>/<hash of what it is>
+    runs_dir: Path  # a run's folder is <runs_dir>/<hash of what it is>
     # fitted preprocessing, by a hash of its inputs, and the hashes of image files
-    cache_dir: Folder
+    cache_dir: Path
     activation: Target  # what stands after each layer with weights but the last
     init: Init
     model: Model
@@ -67,10 +56,10 @@ class RunConfig(Section):
     logger: Loggers = Field(default_factory=lambda: Loggers.model_validate({}))
     checkpoint: Checkpoint
     # what is done to the network while it trains, or measured: callbacks of ours and Lightning's
-    callbacks: Annotated[dict[str, Target] | None, Words("callbacks=<option>")] = None
+    callbacks: dict[str, Target] | None = None
     # words that loggers keep beside the run
-    tags: Annotated[tuple[str, ...], Words("a list such as [trial]")] = ()
-    ckpt_path: Folder | None = None  # a checkpoint of this very run to go on from; null: its newest
+    tags: tuple[str, ...] = ()
+    ckpt_path: Path | None = None  # a checkpoint of this very run to go on from; null: its newest
     # threads of torch; null: its own choice
     threads: Annotated[int, Range(ge=1, le=4096)] | None = None
     compile: bool = False  # whether torch.compile compiles the network
@@ -83,12 +72,10 @@ class RunConfig(Section):
     # seconds that a process waits for another one, or for images, before the run ends
     timeout_s: Annotated[float, Range(gt=0, le=86400)] = 600
     # experiments whose runs are averaged, instead of a run of its own
-    members: Annotated[
-        tuple[str, ...] | None, Words("experiments such as [table6/a_relu,table6/a_prelu]")
-    ] = None
+    members: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> "RunConfig":
+    def of(cls, values: JsonObject) -> "RunConfig":
         """Return a resolved, plain configuration as a typed one.
 
         Raises:
@@ -114,7 +101,7 @@ class RunConfig(Section):
             sum(row.weighted for row in self.model.layers(SOME_CLASSES)) - 1
         )
 
-    def hardware(self) -> dict[str, Any]:
+    def hardware(self) -> JsonObject:
         """Return what a record keeps of where it was computed, and how."""
         keys = ("threads", "compile", "channels_last", "activation_checkpointing", "fast")
         return (
@@ -134,7 +121,7 @@ class RunConfig(Section):
             groups |= {f"{section}.{name}": target for name, target in named.items()}
         return groups
 
-    def replaced(self, changes: Mapping[str, Any]) -> "RunConfig":
+    def replaced(self, changes: Mapping[str, object]) -> "RunConfig":
         """Return a configuration with other values for these dotted keys, checked like any
         other."""
         plain = self.as_dict()
@@ -148,9 +135,9 @@ class RunConfig(Section):
         last = max(self.scheduler.milestones or (0,))
         if last > self.trainer.max_epochs:
             raise InputError(
-                f"scheduler.milestones={list(self.scheduler.milestones or ())} goes beyond the "
-                f"end of the run, trainer.max_epochs={self.trainer.max_epochs}; give earlier "
-                "epochs, or raise trainer.max_epochs"
+                f"scheduler.milestones={list(self.scheduler.milestones or ())} goes beyond "
+                f"trainer.max_epochs={self.trainer.max_epochs}; give earlier epochs, or raise "
+                "trainer.max_epochs"
             )
         return self
 
@@ -163,47 +150,43 @@ class RunConfig(Section):
         with_maps = any(row.kind == "conv" for row in layers)
         if self.activation_checkpointing and self.model.norm == "batch" and with_maps:
             raise InputError(
-                "activation_checkpointing=true computes maps twice, and "
-                "model.norm=batch would count every "
-                "batch twice in its running statistics; give "
+                "activation_checkpointing=true computes maps twice, and model.norm=batch would "
+                "count every batch twice in its running statistics; give "
                 "activation_checkpointing=false or model.norm=none"
             )
         linears = [row.name for row in layers if row.kind == "linear"]
         if self.init.fc_std is not None and len(self.init.fc_std) != len(linears):
             raise InputError(
-                f"init.fc_std={list(self.init.fc_std)} has {len(self.init.fc_std)} values for "
-                f"{len(linears)} linear "
-                f"layers ({', '.join(linears)}); give one per layer, or null"
+                f"init.fc_std={list(self.init.fc_std)} does not fit the {len(linears)} linear "
+                f"layers ({', '.join(linears)}); give one value per layer, or null"
             )
         return self
 
     def _check_module(self) -> None:
-        needing = [
-            f"callbacks.{name}"
+        """Refuse what is for networks of rows in a network that a function builds."""
+        wrong = {
+            f"callbacks.{name}": "null"
             for name, callback in (self.callbacks or {}).items()
             if callback.target.startswith("rectifiers.") and callback.target not in NEED_NO_ROWS
-        ]
-        for key, value, usable in (
-            ("init.fc_std", self.init.fc_std, None),
-            ("init.first_layer_linear", self.init.first_layer_linear, False),
-            ("activation_checkpointing", self.activation_checkpointing, False),
-            *((key, "one of ours", None) for key in needing),
-        ):
-            if value != usable:
-                raise InputError(
-                    f"{key}={value} is for networks of rows, and "
-                    f"model._target_={self.model.target} is none; "
-                    f"give {key}={'null' if usable is None else str(usable).lower()}"
-                )
+        }
+        if self.init.fc_std is not None:
+            wrong["init.fc_std"] = "null"
+        if self.init.first_layer_linear:
+            wrong["init.first_layer_linear"] = "false"
+        if self.activation_checkpointing:
+            wrong["activation_checkpointing"] = "false"
+        for key, usable in wrong.items():
+            raise InputError(
+                f"{key} is for networks of rows, and model._target_={self.model.target} is none; "
+                f"give {key}={usable}"
+            )
 
 
-def _fill_in(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def _fill_in(values: JsonObject) -> JsonObject:
     """Put in what follows from other keys: null is a choice by accelerator, and `fast` sets five
     keys."""
-    trainer, data, optim = values.get("trainer"), values.get("data"), values.get("optim")
-    if not (
-        isinstance(trainer, Mapping) and isinstance(data, Mapping) and isinstance(optim, Mapping)
-    ):
+    trainer, data, optim = values["trainer"], values["data"], values["optim"]
+    if not all(isinstance(section, dict) for section in (trainer, data, optim)):
         return values
     is_cpu = trainer.get("accelerator") == "cpu"
     values = dict(values)

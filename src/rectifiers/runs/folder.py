@@ -9,9 +9,10 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from os.path import exists  # unlike Path's: False of a name that is too long for a path
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -20,14 +21,11 @@ from filelock import FileLock, Timeout
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import run_id, science
 from rectifiers.runs.record import EnsembleRecord, TrainingRecord, load_training
-from rectifiers.runs.sections import Target
 from rectifiers.runtime.console import printable
-from rectifiers.runtime.distributed import launch_id
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.files import read_bytes, refuse_link, write_text
+from rectifiers.runtime.files import read_bytes, refuse_link
 
 LARGEST_NOTE = 2**16  # bytes
-MARK = "launch"  # which launch of several processes began it
 R = TypeVar("R", TrainingRecord, EnsembleRecord)
 
 
@@ -72,28 +70,16 @@ def find(config: RunConfig) -> Found | None:
     folder = run_folder(config)
     if folder is None or config.rerun:
         return None
-    try:
-        if not (folder / "record.json").exists():
-            return None
-    except OSError as error:  # a path that is too long, a folder that may not be entered
-        raise InputError(
-            f"runs_dir={config.runs_dir} cannot be used ({error.strerror}); give another"
-        ) from error
-    record = load_training(folder / "record.json")
-
-    def is_tested(name: str, protocol: Target) -> bool:
+    if not exists(folder / "record.json"):
+        return None
+    record, lacking = load_training(folder / "record.json"), []
+    for name, protocol in config.evaluation.protocols.items():
         result = record.protocols.get(name)
-        if result is None or result.settings != protocol.as_dict():
-            return False
-        return not config.evaluation.keep_scores or bool(
-            result.scores and scores_path(folder, name).is_file()
-        )
-
-    lacking = (
-        name
-        for name, protocol in config.evaluation.protocols.items()
-        if not is_tested(name, protocol)
-    )
+        is_tested = result is not None and result.settings == protocol.as_dict()
+        if is_tested and config.evaluation.keep_scores:
+            is_tested = bool(result and result.scores) and scores_path(folder, name).is_file()
+        if not is_tested:
+            lacking.append(name)
     return Found(record, folder / "record.json", tuple(lacking))
 
 
@@ -116,7 +102,7 @@ def run_lock(folder: Path, patience_s: float = 1) -> Iterator[None]:
         RunLockedError: where another process holds it; the message says where.
         InputError: where there can be no lock.
     """
-    path = _lock_path(folder)
+    path = folder.parent / ".locks" / folder.name
     refuse_link(path.parent)
     lock = FileLock(path, timeout=patience_s, fallback_to_soft=False, on_acquired=_write_holder)
     try:
@@ -128,18 +114,13 @@ def run_lock(folder: Path, patience_s: float = 1) -> Iterator[None]:
         ) from None
     except OSError as error:
         raise InputError(
-            f"runs_dir={folder.parent} cannot be locked ({error}); give one that can be "
-            "written, on a file system with "
-            "locks"
+            f"runs_dir={folder.parent} cannot be locked ({error}); give one that can be written, "
+            "on a file system with locks"
         ) from error
     try:
         yield
     finally:
         lock.release()
-
-
-def _lock_path(folder: Path) -> Path:
-    return folder.parent / ".locks" / folder.name
 
 
 def _write_holder(file: int) -> None:
@@ -159,10 +140,8 @@ def _holder(path: Path) -> str:
 
 
 def begin(folder: Path, *, rerun: bool) -> None:
-    """Make the folder ready for a training.
-
-    For a rerun, a folder with a record becomes `replaced/<id>-<n>`, n from 1: nothing is deleted. A
-    run without a record was killed and continues, also where it is itself a rerun."""
+    """Make the folder ready for a training. For a rerun, a folder with a record becomes
+    `replaced/<id>-<n>`: nothing is deleted. A run without a record was killed and continues."""
     if rerun and (folder / "record.json").exists():
         archive_dir = folder.parent / "replaced"
         archive_dir.mkdir(exist_ok=True)
@@ -171,15 +150,3 @@ def begin(folder: Path, *, rerun: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for part in folder.rglob("*.part"):  # also of scores/
         part.unlink()  # what a kill left half written
-    began = launch_id()
-    if began:
-        write_text(folder / MARK, began)
-
-
-def was_started_by(folder: Path, launches: Iterable[str | None]) -> bool:
-    """Return whether one of `launches` began what lies in the folder, so that a restart is no
-    second rerun."""
-    try:
-        return read_bytes(folder / MARK, LARGEST_NOTE).decode() in launches
-    except (OSError, ValueError):
-        return False

@@ -6,59 +6,32 @@ What is hashed has the layout of the first runs, so that a run keeps its name wh
 import hashlib
 import json
 from collections.abc import Iterable
-from typing import Any
 
 from rectifiers.runs.config import RunConfig
+from rectifiers.runtime.schema import JsonObject
 
 # All other keys affect results and are part of the run id. A new key therefore makes new ids until
 # someone decides, here, that it must not.
 NOT_SCIENCE = (
-    "runs_dir",
-    "cache_dir",
-    "rerun",
-    "tags",
-    "ckpt_path",
-    "logger",
-    "checkpoint",
-    "evaluation",
+    *("runs_dir", "cache_dir", "rerun", "tags", "ckpt_path", "logger", "checkpoint", "evaluation"),
+    *("threads", "compile", "channels_last", "activation_checkpointing", "timeout_s"),
     "claim",  # what a claim says of a run
-    "threads",
-    "compile",
-    "channels_last",
-    "activation_checkpointing",
-    "timeout_s",
-    "data.root",
-    "data.download",
-    "data.num_workers",
+    *("data.root", "data.download", "data.num_workers"),
     "data.size",  # of an archive: data.content names the photographs
-    "data.store",  # the same pixels in another form
-    "data.shard_bytes",
+    *("data.store", "data.shard_bytes"),  # the same pixels in another form
     "data.allow_unpinned",  # what is there has its own hash
-    "data.width",  # only the default of model.width
-    "data.patience",  # only the default of scheduler.patience
-    "data.dense_scales_px",  # only the defaults of protocols
-    "data.view_scales_px",
+    # the defaults of model.width, scheduler.patience and protocols
+    *("data.width", "data.patience", "data.dense_scales_px", "data.view_scales_px"),
     "optim.fused",
-    "trainer.accelerator",
-    "trainer.devices",
-    "trainer.num_nodes",
-    "trainer.benchmark",
-    "trainer.log_every_n_steps",
-    "trainer.enable_progress_bar",
-    "trainer.enable_model_summary",
-    "trainer.profiler",
-    "trainer.detect_anomaly",
+    *("trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.benchmark"),
+    *("trainer.log_every_n_steps", "trainer.enable_progress_bar", "trainer.enable_model_summary"),
+    *("trainer.profiler", "trainer.detect_anomaly"),
 )
 
 # Callbacks that look on and change no number.
 ONLOOKERS = (
-    "DeviceStatsMonitor",
-    "LearningRateMonitor",
-    "ModelCheckpoint",
-    "ModelSummary",
-    "RichModelSummary",
-    "RichProgressBar",
-    "TQDMProgressBar",
+    *("DeviceStatsMonitor", "LearningRateMonitor", "ModelCheckpoint", "ModelSummary"),
+    *("RichModelSummary", "RichProgressBar", "TQDMProgressBar"),
 )
 
 # Keys that came later, with the value that all runs before them had. They are part of the id where
@@ -99,7 +72,7 @@ FIRST_OPTIMISER = "torch.optim.SGD"
 PLATEAU, MULTISTEP = "rectifiers.training.optim.plateau", "rectifiers.training.optim.multistep"
 
 
-def science(config: RunConfig) -> dict[str, Any]:
+def science(config: RunConfig) -> JsonObject:
     """Return the keys of a configuration that can change a number, in the layout of the first
     runs."""
     plain = config.as_dict()
@@ -126,7 +99,7 @@ def science(config: RunConfig) -> dict[str, Any]:
     return kept
 
 
-def _first_callbacks(callbacks: dict[str, Any]) -> dict[str, Any]:
+def _first_callbacks(callbacks: JsonObject) -> JsonObject:
     """Return the callbacks that can change a number, as the first layout had them: one of ours
     without its name."""
     acting = {
@@ -144,7 +117,7 @@ def _first_callbacks(callbacks: dict[str, Any]) -> dict[str, Any]:
     return acting
 
 
-def _move(config: dict[str, Any], old: str, new: str) -> None:
+def _move(config: JsonObject, old: str, new: str) -> None:
     """Move the value of a dotted key, where there is one."""
     section, _, leaf = old.rpartition(".")
     node = config.get(section, {}) if section else config
@@ -153,7 +126,7 @@ def _move(config: dict[str, Any], old: str, new: str) -> None:
         config.setdefault(place, {})[name] = node.pop(leaf)
 
 
-def without(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+def without(config: JsonObject, keys: Iterable[str]) -> JsonObject:
     """Return a copy without the dotted `keys`, as far as they are there."""
     kept = dict(config)
     for key in keys:
@@ -168,21 +141,21 @@ def without(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     return kept
 
 
-def value_at(config: dict[str, Any], key: str) -> Any:
+def value_at(config: JsonObject, key: str) -> object:
     """Return the value of a dotted key; None where it is not there."""
-    node: Any = config
+    node: object = config
     for part in key.split("."):
         node = node.get(part) if isinstance(node, dict) else None
     return node
 
 
-def canonical_json(value: Any) -> str:
+def canonical_json(value: object) -> str:
     """Return the one spelling of `value`: sorted keys, and 1.0 written as 1, so that equal settings
     are equal text."""
     return json.dumps(_whole(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: object) -> object:
     if isinstance(value, dict):
         return {str(key): _whole(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -190,6 +163,6 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def run_id(science_keys: dict[str, Any]) -> str:
+def run_id(science_keys: JsonObject) -> str:
     """Return 12 hex digits that name the run."""
     return hashlib.sha256(canonical_json(science_keys).encode()).hexdigest()[:12]

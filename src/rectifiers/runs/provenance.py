@@ -8,20 +8,14 @@ from importlib import metadata
 from pathlib import Path
 
 from rectifiers.runs.record_parts import Machine, Provenance
-from rectifiers.runtime import processor
+from rectifiers.runtime import machine
 from rectifiers.runtime.files import CHECKOUT, git
 
 PACKAGE = Path(__file__).parents[1]
 KINDS = (".py", ".c", ".h")  # of source files
 VERSIONS = (
-    "torch",
-    "torchvision",
-    "pytorch-lightning",
-    "torchmetrics",
-    "hydra-core",
-    "numpy",
-    "scikit-learn",
-    "pillow",
+    *("torch", "torchvision", "pytorch-lightning", "torchmetrics", "hydra-core", "numpy"),
+    *("scikit-learn", "pillow"),
 )
 
 
@@ -67,6 +61,8 @@ def provenance(
     """
     lock = (CHECKOUT or PACKAGE) / "requirements.lock"
     has_lock = CHECKOUT is not None and lock.is_file()
+    versions = {name: metadata.version(name) for name in VERSIONS}
+    versions["python"] = platform.python_version()
     return Provenance(
         code=code_fingerprint(),
         git_sha=git("rev-parse", "HEAD", at=CHECKOUT) if CHECKOUT else None,
@@ -75,14 +71,11 @@ def provenance(
         data=data_hash,
         data_pinned=data_pinned,
         statistics=statistics_hash,
-        versions={
-            "python": platform.python_version(),
-            **{name: metadata.version(name) for name in VERSIONS},
-        },
+        versions=versions,
         machine=Machine(
             system=platform.system(),
-            cpu=processor.name(),
-            instructions=processor.instructions(),
+            cpu=machine.name(),
+            instructions=machine.instructions(),
             cores=os.cpu_count(),
             threads=threads,
             device=device,

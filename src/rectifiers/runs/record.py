@@ -7,9 +7,10 @@ import json
 import math
 import reprlib
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 from pydantic_core import from_json
@@ -32,6 +33,7 @@ from rectifiers.runs.record_parts import (
     Science,
     Slopes,
     SplitSizes,
+    require,
 )
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import read_bytes, write_text
@@ -54,7 +56,7 @@ class Member(Section):
 
     @model_validator(mode="after")
     def _check(self) -> "Member":
-        _check_name(self.run, self.science)
+        require({"run": self.run == run_id(self.science)})
         self.images.check_split(self.science)
         return self
 
@@ -103,7 +105,7 @@ class TrainingRecord(_Common):
     drop_epochs: list[Positive]
     """Epochs after which the learning rate dropped."""
     epochs: Count
-    stopped_by: str | None = None
+    stopped_by: str | None = Field(None, exclude_if=lambda name: name is None)
     """The callback that ended the training before its last epoch, such as EarlyStopping."""
     history: list[Epoch]
     """Numbers of each epoch; null for a number that is not finite."""
@@ -115,23 +117,24 @@ class TrainingRecord(_Common):
 
     @model_validator(mode="after")
     def _check(self) -> "TrainingRecord":
-        _check_name(self.run, self.science)
+        require({"run": self.run == run_id(self.science)})
         self.images.check_split(self.science)
         _check_tested(self.images, self.protocols)
-        if (self.status == "diverged") != (self.diverged is not None):
-            raise ValueError(f"diverged does not fit status, which is {self.status}")
-        planned = self.science["optim"]["epochs"]
-        if self.epochs != len(self.history):
-            raise ValueError(f"epochs is {self.epochs}, and history has {len(self.history)}")
-        is_short = self.status == "finished" and self.epochs < planned
-        if self.epochs > planned or is_short != (self.stopped_by is not None):
-            raise ValueError(f"epochs is {self.epochs} of {planned}, and status is {self.status}")
-        for i, row in enumerate(self.history):
-            missing = next((key for key in EVERY_EPOCH if row.get(key) is None), None)
-            if missing or row["epoch"] != i + 1 or "train_loss" not in row:
-                raise ValueError(
-                    f"history.{i} has no {missing or 'train_loss'}, or is not of epoch {i + 1}"
-                )
+        planned, done = self.science["optim"]["epochs"], len(self.history)
+        is_short = self.status == "finished" and done < planned
+        require(
+            {
+                "diverged": (self.status == "diverged") == (self.diverged is not None),
+                "epochs": self.epochs == done <= planned
+                and is_short == (self.stopped_by is not None),
+                **{
+                    f"history.{i}": row.get("epoch") == i + 1
+                    and "train_loss" in row
+                    and all(row.get(key) is not None for key in EVERY_EPOCH)
+                    for i, row in enumerate(self.history)
+                },
+            }
+        )
         return self
 
     @property
@@ -169,9 +172,8 @@ class EnsembleRecord(_Common):
 
     @model_validator(mode="after")
     def _check(self) -> "EnsembleRecord":
-        _check_name(self.run, self.science)
-        if self.science != {"members": [member.run for member in self.members]}:
-            raise ValueError("science names other members")
+        require({"run": self.run == run_id(self.science)})
+        require({"science": self.science == {"members": [member.run for member in self.members]}})
         for member in self.members:
             _check_tested(member.images, self.protocols)
         return self
@@ -196,19 +198,10 @@ Record = TrainingRecord | EnsembleRecord
 RECORD: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="kind")])
 
 
-def _check_name(run: str, science: dict[str, Any]) -> None:
-    if run != (name := run_id(science)):
-        raise ValueError(f"run is {reprlib.repr(run)}, and its science has the name {name}")
-
-
 def _check_tested(images: SplitSizes, protocols: Mapping[str, ProtocolResult]) -> None:
-    count = images.val if images.test is None else images.test
+    tested = images.tested, images.val if images.test is None else images.test
     for name, result in protocols.items():
-        if (result.split, result.num_images) != (images.tested, count):
-            raise ValueError(
-                f"protocols.{name} is of {result.num_images} images of {result.split}, and "
-                f"{images.tested} has {count}"
-            )
+        require({f"protocols.{name}": (result.split, result.num_images) == tested})
 
 
 def finite(number: float | None) -> float | None:
@@ -218,61 +211,39 @@ def finite(number: float | None) -> float | None:
 
 
 def to_json(record: Record, indent: int | None = None) -> str:
-    """Return a record as JSON.
-
-    Raises:
-        ValueError: where `parse` would refuse it.
-    """
-    was_stopped = getattr(record, "stopped_by", None) is not None
-    text = record.model_dump_json(indent=indent, exclude=None if was_stopped else {"stopped_by"})
+    """Return a record as JSON; a ValueError where `parse` would refuse it."""
+    text = record.model_dump_json(indent=indent)
     parse(text)
     return text
 
 
 def parse(text: str | bytes) -> Record:
-    """Return the record of a JSON text.
-
-    Raises:
-        ValueError: where it is none; the message names the field.
-    """
+    """Return the record of a JSON text; a ValueError names the field that is wrong."""
     if len(text) > LARGEST_BYTES:
         raise ValueError(f"it is larger than {LARGEST_BYTES:,} bytes")
     values = from_json(text, allow_inf_nan=False)
     json.loads(text, object_pairs_hook=_check_keys)  # from_json takes the last of equal keys
-    version = values.get("schema_version") if isinstance(values, dict) else SCHEMA_VERSION
-    if version != SCHEMA_VERSION:
-        raise ValueError(
-            f"schema_version is {reprlib.repr(version)}, and this code reads {SCHEMA_VERSION}"
-        )
     try:
         return RECORD.validate_python(values)
     except ValidationError as error:
-        raise ValueError(describe_error(error, values)[1]) from None
+        raise ValueError(describe_error(error, values)) from None
 
 
-def _check_keys(pairs: list[tuple[str, Any]]) -> None:
+def _check_keys(pairs: list[tuple[str, object]]) -> None:
     """Refuse a key that stands twice: two readers could take it for different values."""
-    keys = [key for key, _ in pairs]
-    if len(set(keys)) < len(keys):
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"{reprlib.repr(twice)} stands twice")
+    counts = Counter(key for key, _ in pairs)
+    for key in counts:
+        if counts[key] > 1:
+            raise ValueError(f"{reprlib.repr(key)} stands twice")
 
 
 def write(path: Path, record: Record) -> None:
-    """Write a record atomically.
-
-    Raises:
-        ValueError: where `load` would refuse it.
-    """
+    """Write a record atomically; a ValueError where `load` would refuse it."""
     write_text(path, to_json(record, indent=1) + "\n")
 
 
 def load(path: Path) -> Record:
-    """Read a record.
-
-    Raises:
-        InputError: where the file cannot be read or is not a record of this schema.
-    """
+    """Read a record; an InputError where the file is no record of this schema."""
     try:
         return parse(read_bytes(path, LARGEST_BYTES))
     except (OSError, ValueError) as error:
@@ -282,11 +253,7 @@ def load(path: Path) -> Record:
 
 
 def load_training(path: Path) -> TrainingRecord:
-    """Read the record of a training.
-
-    Raises:
-        InputError: where the file cannot be read or is not such a record.
-    """
+    """Read the record of a training; an InputError where the file holds something else."""
     record = load(path)
     if isinstance(record, EnsembleRecord):
         runs = ", ".join(member.run for member in record.members)

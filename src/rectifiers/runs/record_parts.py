@@ -3,43 +3,45 @@ in seconds."""
 
 import json
 import math
-import reprlib
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from rectifiers.runs.identity import value_at
-from rectifiers.runtime.schema import Section
+from rectifiers.runtime.schema import JsonObject, Section
 
 LARGEST = 1e150  # the square of a number can still be represented
+# The keys of a training's science that every reader needs, and the types of their values.
+SCIENCE: Mapping[str, tuple[type, ...]] = {
+    "seed": (int,),
+    "data.crop_px": (int,),
+    "model.width": (int, float),
+    "optim.epochs": (int,),
+    **dict.fromkeys(("init", "activation", "preprocess"), (dict,)),
+}
 
 
-def _json(value: dict[str, Any]) -> dict[str, Any]:
+def require(consistent: Mapping[str, bool]) -> None:
+    """Raise a ValueError that names the first field which contradicts the others."""
+    for field, is_consistent in consistent.items():
+        if not is_consistent:
+            raise ValueError(f"{field} is missing, or contradicts the other fields")
+
+
+def _json(value: JsonObject) -> JsonObject:
     json.dumps(value, allow_nan=False)
     return value
 
 
-def _training_science(value: dict[str, Any]) -> dict[str, Any]:
-    for key, kind in SCIENCE.items():
-        node = value_at(value, key)
-        if not isinstance(node, kind) or isinstance(node, bool):
-            name = getattr(kind, "__name__", kind)
-            raise ValueError(f"{key} is {reprlib.repr(node)}, not of type {name}")
-    if not 0 <= value["seed"] < 2**63:
-        raise ValueError(f"seed is {reprlib.repr(value['seed'])}, not from 0 to 2^63 - 1")
+def _training_science(value: JsonObject) -> JsonObject:
+    require({key: type(value_at(value, key)) in kinds for key, kinds in SCIENCE.items()})
+    require({"seed": 0 <= value["seed"] < 2**63})
     return value
 
 
-SCIENCE: dict[str, Any] = {
-    "seed": int,
-    "data.crop_px": int,
-    "model.width": int | float,
-    "optim.epochs": int,
-    **dict.fromkeys(("init", "activation", "preprocess"), dict),
-}
-
-Json = Annotated[dict[str, Any], AfterValidator(_json)]
-Science = Annotated[dict[str, Any], AfterValidator(_training_science)]  # its hash refuses NaN
+Json = Annotated[JsonObject, AfterValidator(_json)]
+Science = Annotated[JsonObject, AfterValidator(_training_science)]  # its hash refuses NaN
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Positive = Annotated[int, Field(gt=0, lt=2**63)]
 Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
@@ -63,12 +65,10 @@ class SplitSizes(Section):
         """The name of the split that a finished run is tested on."""
         return "val" if self.test is None else "test"
 
-    def check_split(self, science: dict[str, Any]) -> None:
+    def check_split(self, science: JsonObject) -> None:
         """Raise a ValueError where `science` names a protocol of other splits."""
-        if (science["data"].get("protocol", "paper") == "paper") != (self.test is None):
-            raise ValueError(
-                f"images.test is {self.test}, which is not of data.protocol in science"
-            )
+        is_paper = science["data"].get("protocol", "paper") == "paper"
+        require({"images.test": is_paper == (self.test is None)})
 
 
 class Errors(Section):
@@ -91,18 +91,14 @@ class Errors(Section):
     def _check_counts(self) -> "Errors":
         n = self.num_images
         for name, correct, error_pct in (
-            ("top1", self.top1_correct, self.top1_error_pct),
-            ("top5", self.top5_correct, self.top5_error_pct),
+            ("top1_error_pct", self.top1_correct, self.top1_error_pct),
+            ("top5_error_pct", self.top5_correct, self.top5_error_pct),
         ):
             if correct is None or error_pct is None:
-                if correct is not error_pct:
-                    raise ValueError(f"one of {name}_correct and {name}_error_pct is null")
-            elif correct > n:
-                raise ValueError(f"{name}_correct is {correct} of {n} images")
-            elif not math.isclose(error_pct, 100 * (n - correct) / n, abs_tol=1e-9):
-                raise ValueError(
-                    f"{name}_error_pct is {error_pct}, but {correct} of {n} images are correct"
-                )
+                require({name: correct is error_pct})
+            else:
+                exact = 100 * (n - correct) / n
+                require({name: math.isclose(error_pct, exact, abs_tol=1e-9)})
         return self
 
 
@@ -139,15 +135,12 @@ class ProtocolResult(Errors):
 
     @model_validator(mode="after")
     def _check_mask(self) -> "ProtocolResult":
-        n, padding, correct = self.num_images, -self.num_images % 4, self.top1_correct
-        if len(self.correct_mask) * 4 != n + padding:
-            raise ValueError(f"correct_mask has {len(self.correct_mask)} digits for {n} images")
+        n, padding = self.num_images, -self.num_images % 4
+        require({"correct_mask": len(self.correct_mask) * 4 == n + padding})
         bits = int(self.correct_mask, 16)
-        if bits.bit_count() != correct or bits & ((1 << padding) - 1):
-            raise ValueError(f"correct_mask marks other images than the {correct} of top1_correct")
-        for scale, errors in self.by_scale.items():
-            if errors.num_images != n:
-                raise ValueError(f"by_scale.{scale} is of {errors.num_images} images, not of {n}")
+        has_padding = bits & ((1 << padding) - 1)
+        require({"correct_mask": bits.bit_count() == self.top1_correct and not has_padding})
+        require({f"by_scale.{px}": by.num_images == n for px, by in self.by_scale.items()})
         return self
 
     def is_correct(self) -> list[bool]:

@@ -1,22 +1,20 @@
 """The sections of a run's configuration: what a user may ask for, in which range, and what it
 means."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from rectifiers.models.rows import Row, expand
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.ranges import LARGEST, LARGEST_PX, Count, NonNegative, Positive, Range, Real
-from rectifiers.runtime.schema import Section, Words
+from rectifiers.runtime.schema import JsonObject, Section
 
 Pixels = Annotated[int, Range(ge=1, le=LARGEST_PX)]
 Store = Literal["tiled", "plain"]
 ShardBytes = Annotated[int, Range(ge=1, le=2**40)]
 NEED_NO_ROWS = ("rectifiers.training.diagnostics.FisherMeasure",)  # it says what it cannot look at
-FORBIDDEN_IN_PROJECTS = "/\\#?%:"  # by W&B
 WORKERS_FOR_A_GPU = 8
 # Arguments of Lightning's Trainer that `train` sets, because a guarantee depends on them.
 OWN_TRAINER_ARGUMENTS = {
@@ -27,26 +25,13 @@ OWN_TRAINER_ARGUMENTS = {
     *("sync_batchnorm", "use_distributed_sampler", "val_check_interval"),
 }
 OWN_TRAINER_HINTS = {
-    "fast_dev_run": ", and give debug=smoke",
-    "logger": ", and give logger=<option>",
-    "callbacks": ", and give callbacks=<option>",
-    "strategy": ", and give trainer.devices",
-    "max_steps": ", and give trainer.max_epochs",
+    "fast_dev_run": "debug=smoke",
+    "logger": "logger=<option>",
+    "callbacks": "callbacks=<option>",
+    "strategy": "trainer.devices",
+    "max_steps": "trainer.max_epochs",
 }
 SOME_CLASSES = 2  # to look at rows before the data says how many there are
-
-
-def _check_project(name: str) -> str:
-    if not name.isprintable() or not 0 < len(name) <= 128 or set(name) & set(FORBIDDEN_IN_PROJECTS):
-        raise ValueError("not a name that W&B takes")
-    return name
-
-
-Project = Annotated[
-    str,
-    AfterValidator(_check_project),
-    Words(f"1 to 128 characters without {' '.join(FORBIDDEN_IN_PROJECTS)}"),
-]
 
 
 class Target(Section):
@@ -56,7 +41,7 @@ class Target(Section):
     target: str = Field(alias="_target_")  # the function's dotted name
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> JsonObject:
         return dict(self.model_extra or {})
 
     def at_depth(self, nonlinear_layers: int) -> "Target":
@@ -64,9 +49,7 @@ class Target(Section):
         is."""
         if self.options.get("depth", nonlinear_layers) is not None:
             return self
-        return Target.model_validate(
-            {"_target_": self.target, **self.options, "depth": nonlinear_layers}
-        )
+        return self.model_copy(update={"depth": nonlinear_layers})
 
 
 class Init(Target):
@@ -76,7 +59,7 @@ class Init(Target):
     # whether the first layer, which has no activation before it, gets variance 1/n
     first_layer_linear: bool
     # fixed standard deviations of the linear layers in order
-    fc_std: Annotated[tuple[Positive, ...] | None, Words("a value such as [0.01, 0.01, 0.001]")]
+    fc_std: tuple[Positive, ...] | None
 
 
 class Model(Section):
@@ -85,9 +68,7 @@ class Model(Section):
 
     model_config = ConfigDict(extra="allow")
     # the layers; see `rectifiers.models.rows`
-    rows: Annotated[
-        tuple[Mapping[str, Any], ...] | None, Words("a list of rows as in conf/model/<name>.yaml")
-    ] = None
+    rows: tuple[JsonObject, ...] | None = None
     # a function (activation, classes, channels, input_px) -> module, instead
     target: str | None = Field(None, alias="_target_")
     width: Annotated[float, Range(gt=0, le=64)]  # factor on filters and units
@@ -99,14 +80,9 @@ class Model(Section):
     @model_validator(mode="after")
     def _check_kind(self) -> Self:
         if (self.rows is None) == (self.target is None):
-            raise InputError(
-                "model needs one of model.rows and model._target_; choose model=<option>"
-            )
+            raise InputError("model needs either rows or _target_; choose model=<option>")
         if self.rows is not None and self.norm == "fixup":
-            raise InputError(
-                "model.norm=fixup is for residual networks; choose model=resnet20, or "
-                "model.norm=none"
-            )
+            raise InputError("model.norm=fixup is for residual networks; choose model=resnet20")
         return self
 
     def layers(self, classes: int) -> tuple[Row, ...]:
@@ -121,12 +97,8 @@ class Model(Section):
         not passed on."""
         if self.target is None:
             return None
-        common = {
-            "width": (self.width, 1.0),
-            "norm": (self.norm, "none"),
-            "dropout": (self.dropout, 0.0),
-        }
-        chosen = {key: value for key, (value, neutral) in common.items() if value != neutral}
+        common = (("width", 1.0), ("norm", "none"), ("dropout", 0.0))
+        chosen = {key: getattr(self, key) for key, usual in common if getattr(self, key) != usual}
         return Target.model_validate(
             {"_target_": self.target, **chosen, **(self.model_extra or {})}
         )
@@ -153,7 +125,7 @@ class Data(Target):
     pad_px: Annotated[int, Range(ge=0, le=LARGEST_PX)] = 0
     flip: bool  # whether half of the training images are mirrored
     # range that the shorter side is drawn from in training, instead of resize_px
-    scale_jitter_px: Annotated[tuple[Pixels, Pixels] | None, Words("a range such as [256,512]")]
+    scale_jitter_px: tuple[Pixels, Pixels] | None
     # standard deviation of the RGB shift in training; 0.1 in the paper
     color_sigma: Annotated[float, Range(ge=0, le=10)]
     # what the numbers of the RGB shift multiply; roots: standard deviations
@@ -184,14 +156,13 @@ class Data(Target):
         if self.crop_px > self.resize_px:
             raise InputError(
                 f"data.crop_px={self.crop_px} is larger than data.resize_px={self.resize_px}; "
-                "a crop is cut from the resized image: lower data.crop_px or raise data.resize_px"
+                "lower data.crop_px or raise data.resize_px"
             )
         jitter = self.scale_jitter_px
         if jitter is not None and not self.crop_px <= jitter[0] <= jitter[1]:
             raise InputError(
-                f"data.scale_jitter_px={list(jitter)} is not usable; give a range such as "
-                "[256,512] that starts at "
-                f"data.crop_px={self.crop_px} or above, or null"
+                f"data.scale_jitter_px={list(jitter)} is no range above the crop; give one such "
+                f"as [{self.crop_px},{2 * self.crop_px}] that starts at data.crop_px, or null"
             )
         return self
 
@@ -218,18 +189,13 @@ class Scheduler(Target):
     max_drops: Annotated[int, Range(ge=0)] | None = None  # drops at most
     patience: Count | None = None  # epochs without a new lowest error before a drop
     # epochs after which the learning rate drops
-    milestones: Annotated[tuple[Count, ...] | None, Words("ascending epochs such as [30,60]")] = (
-        None
-    )
+    milestones: tuple[Count, ...] | None = None
 
     @field_validator("milestones")
     @classmethod
     def _check_order(cls, milestones: tuple[int, ...] | None) -> tuple[int, ...] | None:
         if milestones and list(milestones) != sorted(set(milestones)):
-            raise InputError(
-                f"scheduler.milestones={list(milestones)} is not usable; give ascending epochs "
-                "such as [30,60]"
-            )
+            raise ValueError("should be ascending epochs such as [30,60]")
         return milestones
 
 
@@ -249,18 +215,17 @@ class Trainer(Section):
     benchmark: bool = False
 
     @property
-    def more(self) -> dict[str, Any]:
+    def more(self) -> JsonObject:
         """The further arguments, which Lightning checks."""
         return dict(self.model_extra or {})
 
     @model_validator(mode="before")
     @classmethod
-    def _check_own(cls, values: Any) -> Any:
+    def _check_own(cls, values: JsonObject) -> JsonObject:
         for key in OWN_TRAINER_ARGUMENTS & values.keys():
-            raise InputError(
-                f"trainer.{key} cannot be given, because train.py sets it itself; leave it out"
-                f"{OWN_TRAINER_HINTS.get(key, '')}"
-            )
+            instead = OWN_TRAINER_HINTS.get(key)
+            remedy = f"give {instead}" if instead else "leave it out"
+            raise InputError(f"trainer.{key} is set by train.py itself; {remedy}")
         if values.get("precision") in (32, 64, "32", "64"):
             return {**values, "precision": f"{values['precision']}-true"}
         return values
@@ -278,22 +243,19 @@ class Evaluation(Section):
     def protocols(self) -> dict[str, Target]:
         return dict(self.__pydantic_extra__)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _check_protocols(cls, values: Any) -> Any:
-        protocols = values.keys() - cls.model_fields.keys()
-        wrong = sorted(name for name in protocols if not isinstance(values[name], Mapping))
-        if wrong or not protocols:
-            what = f".{wrong[0]}={values[wrong[0]]} is no protocol" if wrong else " is not chosen"
-            known = options("evaluation")
-            raise InputError(f"evaluation{what}; give evaluation=<option> of: {known}")
-        return values
+    @model_validator(mode="after")
+    def _check_protocols(self) -> Self:
+        if not self.protocols:
+            raise InputError(
+                f"evaluation is not chosen; give evaluation=<option> of: {options('evaluation')}"
+            )
+        return self
 
 
 class Wandb(Target):
     """Weights & Biases."""
 
-    project: Project = "rectifiers"  # the project in Weights & Biases
+    project: str = "rectifiers"  # the project in Weights & Biases
     entity: str | None = None  # whose project it is; null: the account's own
     group: str | None = None  # of runs; null: the experiment's table, or the name of the sweep
     # auto: online after wandb login, else offline
@@ -304,7 +266,7 @@ class Wandb(Target):
     finish_timeout_s: Annotated[float, Range(gt=0, le=86400)] = 60.0
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> JsonObject:
         return self.model_dump(mode="json", exclude={"target"}, exclude_unset=True)
 
 
@@ -330,6 +292,5 @@ class Checkpoint(Section):
 def options(group: str) -> str:
     """Return the files that `group` can be chosen from, in words."""
     place = CONF / group
-    return ", ".join(
-        sorted(path.relative_to(place).with_suffix("").as_posix() for path in place.rglob("*.yaml"))
-    )
+    paths = (path.relative_to(place).with_suffix("") for path in place.rglob("*.yaml"))
+    return ", ".join(sorted(path.as_posix() for path in paths))

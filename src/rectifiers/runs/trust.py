@@ -6,11 +6,11 @@ by `trust=[my_package]`. What the user types as `_target_` is the user's own wor
 here. See SECURITY.md."""
 
 import functools
+import importlib
 import pkgutil
 import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -25,11 +25,11 @@ FUNCTIONS = (
     *("activation", "init", "model", "preprocess", "data", "optim", "scheduler", "evaluation"),
     *("callbacks", "logger"),
 )
-# The modules of torch whose classes any file may name for a group.
+# The modules of torch, and their base classes, whose subclasses any file may name for a group.
 OF_TORCH = {
-    ("activation", "torch.nn"),
-    ("optim", "torch.optim"),
-    ("scheduler", "torch.optim.lr_scheduler"),
+    "activation": ("torch.nn", "Module"),
+    "optim": ("torch.optim", "Optimizer"),
+    "scheduler": ("torch.optim.lr_scheduler", "LRScheduler"),
 }
 
 
@@ -46,13 +46,9 @@ def split_trust(arguments: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
     return tuple(modules), rest
 
 
-def check_plain(config: Any, place: Path) -> None:
-    """Refuse references in a configuration that was resolved when it was written: one could read a
-    secret.
-
-    Raises:
-        InputError: where a value holds `${`.
-    """
+def check_plain(config: object, place: Path) -> None:
+    """Refuse references, `${...}`, in a configuration that was resolved when it was written: one
+    could read a secret."""
     for key, value in _leaves(config):
         if isinstance(value, str) and "${" in value:
             text = printable(f"{key}={value}")
@@ -60,38 +56,29 @@ def check_plain(config: Any, place: Path) -> None:
 
 
 def check_overrides(overrides: Sequence[str], place: Path) -> None:
-    """Refuse overrides, read from `place`, that Hydra would follow out of the configuration.
-
-    Raises:
-        InputError: where one is of `hydra`, removes or moves anything, chooses what is no option of
-            its group, or has a `$`: Hydra reads `$\\{oc.env:X\\}` as a reference, too.
-    """
+    """Refuse overrides, read from `place`, that Hydra would follow out of the configuration: of
+    `hydra`, that remove or move anything, choose no option of a group, or have a `$` (Hydra reads
+    `$\\{oc.env:X\\}` as a reference, too)."""
     for override in overrides:
         key, equals, value = override.partition("=")
         parts = key.removeprefix("+").split(".")
         is_setting = len(parts) > 1  # the one thing that a plus may add
         is_key = all(part.isidentifier() for part in parts) and parts[0] != "hydra"
         is_key = is_key and (is_setting or not key.startswith("+"))
-        reason = ""
-        if not equals or not is_key or override != printable(override):
-            reason = "is not a key of a run"
-        elif "$" in value:
-            reason = "has a reference, and not the value that it stands for"
-        elif not is_setting and (CONF / key).is_dir():
+        is_usable = equals and is_key and "$" not in value and override == printable(override)
+        if is_usable and not is_setting and (CONF / key).is_dir():
             chosen = {name.strip(" '\"") for name in value.strip("[]").split(",")}
-            if not chosen <= {"null", *options(key).split(", ")}:
-                reason = f"is no option of conf/{key}"
-        if reason:
-            raise InputError(f"{place}: {printable(override)} {reason}; remove it")
+            is_usable = chosen <= {"null", *options(key).split(", ")}
+        if not is_usable:
+            raise InputError(
+                f"{place}: {printable(override)} is no value of a key, or option of a group, of a "
+                "run; remove it"
+            )
 
 
-def check_targets(config: Any, place: Path, trust: Collection[str]) -> None:
+def check_targets(config: object, place: Path, trust: Collection[str]) -> None:
     """Refuse functions that `conf/` does not name for their group and the user does not trust;
-    nothing of theirs is imported.
-
-    Raises:
-        InputError: where there is one; the message has the `trust=[...]` that allows all of them.
-    """
+    nothing of theirs is imported. The message has the `trust=[...]` that allows all of them."""
     untrusted = {}
     for key, target in _leaves(config):
         if key.rpartition(".")[2] != "_target_":
@@ -99,7 +86,7 @@ def check_targets(config: Any, place: Path, trust: Collection[str]) -> None:
         if not DOTTED_NAME.fullmatch(str(target)):
             text = printable(f"{key}={target}")
             raise InputError(f"{place}: {text} is not the dotted name of a function")
-        if module := _untrusted_module(_group(key), target, trust):
+        if module := _untrusted_module(_group(key), str(target), trust):
             untrusted[key] = (target, module)
     if untrusted:
         key, (target, _) = next(iter(untrusted.items()))
@@ -110,7 +97,7 @@ def check_targets(config: Any, place: Path, trust: Collection[str]) -> None:
         )
 
 
-def _leaves(node: Any, at: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(node: object, at: str = "") -> Iterator[tuple[str, object]]:
     if isinstance(node, dict | list | tuple):
         for key, value in node.items() if isinstance(node, dict) else enumerate(node):
             yield from _leaves(value, f"{at}.{key}" if at else str(key))
@@ -121,10 +108,8 @@ def _leaves(node: Any, at: str = "") -> Iterator[tuple[str, Any]]:
 def _untrusted_module(group: str | None, target: str, trust: Collection[str]) -> str | None:
     """Return the module to trust before `target` may be used, or None where it may be used as it
     is."""
-    module, _, name = target.rpartition(".")
-    if (group, target) in _functions_of_conf():
-        return None
-    if _is_of_torch(group, module, name):
+    module = target.rpartition(".")[0]
+    if (group, target) in _functions_of_conf() or _is_of_torch(group, target):
         return None
     if not _is_within(module, trust):
         return module
@@ -139,20 +124,16 @@ def _is_within(module: str, packages: Collection[str]) -> bool:
     return any(f"{module}.".startswith(f"{package}.") for package in packages)
 
 
-def _is_of_torch(group: str | None, module: str, name: str) -> bool:
-    """Whether a target is a module of `torch.nn` for an activation, or a class that `torch.optim`
-    defines for an optimiser or a scheduler."""
-    if (group, module) not in OF_TORCH:
+def _is_of_torch(group: str | None, target: str) -> bool:
+    """Return whether a target is a module of `torch.nn` for an activation, or a class that
+    `torch.optim` defines for an optimiser or a scheduler."""
+    module, _, name = target.rpartition(".")
+    place, base = OF_TORCH.get(group or "", ("", ""))
+    if module != place:
         return False
-    from torch import nn, optim
-
-    place, base = {
-        "activation": (nn, nn.Module),
-        "optim": (optim, optim.Optimizer),
-        "scheduler": (optim.lr_scheduler, optim.lr_scheduler.LRScheduler),
-    }[str(group)]
-    kind = getattr(place, name, None)
-    return isinstance(kind, type) and issubclass(kind, base)
+    package = importlib.import_module(place)
+    kind = getattr(package, name, None)
+    return isinstance(kind, type) and issubclass(kind, getattr(package, base))
 
 
 def _group(key: str) -> str | None:
@@ -171,5 +152,5 @@ def _functions_of_conf() -> frozenset[tuple[str | None, str]]:
             continue
         for key, value in _leaves(yaml.safe_load(text), path.relative_to(CONF).parts[0]):
             if key.endswith("._target_"):
-                functions.add((_group(key), value))
+                functions.add((_group(key), str(value)))
     return frozenset(functions)

@@ -48,22 +48,10 @@ class Library:
         part = self.path.with_suffix(f".{os.getpid()}.part")
         compiler = shlex.split(os.environ.get("CC", "cc"))
         stamp = f'-DSOURCE_HASH="{self.source_hash()}"'
-        links = [f"-l{link}" for link in self.links]
+        sources, links = map(str, self.sources()), (f"-l{link}" for link in self.links)
+        command = [*compiler, *FLAGS.split(), stamp, *sources, "-o", str(part), *links]
         try:
-            done = subprocess.run(
-                [
-                    *compiler,
-                    *FLAGS.split(),
-                    stamp,
-                    *map(str, self.sources()),
-                    "-o",
-                    str(part),
-                    *links,
-                ],
-                capture_output=True,
-                text=True,
-                timeout=300,
-            )
+            done = subprocess.run(command, capture_output=True, text=True, timeout=300)
             if done.returncode == 0:
                 part.replace(self.path)
                 return None

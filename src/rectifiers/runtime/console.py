@@ -1,4 +1,4 @@
-"""Progress and messages on the terminal."""
+"""What a program prints: progress, messages, and the one line of an error."""
 
 import os
 import sys
@@ -6,13 +6,28 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from typing import NoReturn
 
 from rich.console import Console
 from rich.filesize import decimal
 
-from rectifiers.runtime.distributed import world
+from rectifiers.runtime.distributed import end_with_launcher, world
+from rectifiers.runtime.errors import InputError
+from rectifiers.runtime.files import NO_ROOM
 
+SHOW_ALL = "HYDRA_FULL_ERROR"  # in the environment: Hydra's name for whole tracebacks
 FIRST_LINE_S, LINE_EVERY_S = 30.0, 60.0  # between lines about progress, where stderr is no terminal
+# The extra of the package that brings a module, or an option of one of Hydra's plugins.
+EXTRAS = {
+    **dict.fromkeys(("dvc", "dvc_data", "dvc_objects", "zlib_ng"), "imagenet"),
+    **dict.fromkeys(("jinja2", "matplotlib", "pandas"), "report"),
+    **dict.fromkeys(("wandb", "wandb_workspaces"), "wandb"),
+    "tensorboard": "tensorboard",
+    "timm": "timm",
+    "hydra/launcher/submitit_local": "slurm",
+    "hydra/launcher/submitit_slurm": "slurm",
+    "hydra/sweeper/optuna": "optuna",
+}
 
 stderr = Console(stderr=True)
 
@@ -23,26 +38,8 @@ def wide_stdout() -> Console:
 
 
 @contextmanager
-def ignore_broken_pipe() -> Iterator[None]:
-    """Print to stdout, and end with status 1 and no traceback where that cannot be: `| head`, a
-    full disk."""
-    try:
-        yield
-        sys.stdout.flush()
-    except OSError as error:
-        # for the interpreter, which flushes once more
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        with suppress(OSError):
-            if not isinstance(error, BrokenPipeError):
-                message = f"error: what is printed cannot be written ({error.strerror})"
-                print(message, file=sys.stderr, flush=True)
-        sys.exit(1)
-
-
-@contextmanager
 def without_progress() -> Iterator[None]:
-    """Show nothing of the progress of the body, which is a small part of something that shows its
-    own."""
+    """Hide the progress of the body, a small part of work that shows its own."""
     before, stderr.quiet = stderr.quiet, True
     try:
         yield
@@ -53,6 +50,11 @@ def without_progress() -> Iterator[None]:
 def printable(text: str) -> str:
     """Return `text` without what a terminal would obey."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time as h:mm:ss."""
+    return str(timedelta(seconds=max(0, round(seconds))))
 
 
 class LineTimer:
@@ -78,8 +80,7 @@ def progress_bar(
     """Show how many of `total` images, bytes or another `unit` are done; yield a function that
     advances the number.
 
-    On a terminal this is rich's bar, elsewhere a line now and then; see `LineTimer`. Only rank 0
-    shows it.
+    On a terminal this is rich's bar, elsewhere a line now and then. Only rank 0 shows it.
     """
     if world().rank > 0:
         yield lambda count: None
@@ -107,6 +108,78 @@ def progress_bar(
         yield advance
 
 
-def duration(seconds: float) -> str:
-    """Return a length of time as h:mm:ss."""
-    return str(timedelta(seconds=max(0, round(seconds))))
+@contextmanager
+def ignore_broken_pipe() -> Iterator[None]:
+    """Print to stdout, and end with status 1 and no traceback where that cannot be: `| head`, a
+    full disk."""
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None:
+            raise  # it is of another file
+        # for the interpreter, which flushes once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            print_error(InputError(f"what is printed cannot be written ({error.strerror})"))
+        sys.exit(1)
+
+
+@contextmanager
+def cli_errors() -> Iterator[None]:
+    """Turn an error of the input, or of a file, into the last line on stderr, and leave with its
+    status. Modules of the folder that a program is called from can be imported in the body."""
+    with suppress(OSError):  # the folder is gone
+        if (folder := os.getcwd()) not in sys.path:
+            sys.path.append(folder)
+    try:
+        end_with_launcher()
+        yield
+    except InputError as error:
+        leave(error)
+    except ModuleNotFoundError as error:
+        if (line := missing_extra(error)) is None:
+            raise
+        leave(InputError(line))
+    except OSError as error:
+        if error.filename is None and error.errno not in NO_ROOM:
+            raise  # not about a file of the user's
+        remedy = "make room" if error.errno in NO_ROOM else "give another, or mend it"
+        # the second name: what a file was to be moved to
+        name = error.filename2 or error.filename or "a file"
+        leave(InputError(f"{name} cannot be used ({error.strerror}); {remedy}"))
+
+
+def missing_extra(error: Exception) -> str | None:
+    """Return a line that names the extra without which `error` was raised, or None.
+
+    error: a ModuleNotFoundError, or Hydra's error for an option of a plugin."""
+    if isinstance(error, ModuleNotFoundError):
+        name = (error.name or "").partition(".")[0]
+    else:
+        name = next((name for name in EXTRAS if f"'{name}'" in str(error)), "")
+    if name not in EXTRAS:
+        return None
+    extra = EXTRAS[name]
+    return (
+        f"{name} is not installed; call make setup EXTRAS={extra}, or "
+        f"pip install 'rectifiers[{extra}]'"
+    )
+
+
+def print_error(error: InputError) -> None:
+    """Print the sentence on stderr; rank 0 alone does where all processes have the error."""
+    with suppress(InputError):  # the launcher's variables may be what is wrong
+        if error.on_all_ranks and world().rank > 0:
+            return
+    with suppress(OSError):  # nobody reads it, or its disk is full; the status tells
+        print(f"error: {error}", file=sys.stderr, flush=True)
+
+
+def leave(error: InputError) -> NoReturn:
+    """Print the sentence as the last line, and leave with its status; with HYDRA_FULL_ERROR=1 by
+    its traceback."""
+    print_error(error)
+    if os.environ.get(SHOW_ALL) == "1":
+        raise error
+    sys.exit(error.status)

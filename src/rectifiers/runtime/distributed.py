@@ -6,17 +6,17 @@ With one process the collectives do nothing, and torch is not imported.
 
 import ctypes
 import datetime
-import hashlib
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rectifiers.runtime.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 T = TypeVar("T")
@@ -36,11 +36,9 @@ SINGLE_PROCESS = World()
 
 
 def world(environment: Mapping[str, str] = os.environ) -> World:
-    """Return this process's place from the environment variables of torchrun or srun (which
-    submitit uses).
+    """Return this process's place from the environment variables of torchrun or srun.
 
-    A SLURM batch script, or a shell in an allocation, is no task of a step and counts as a single
-    process.
+    A SLURM batch script is no task of a step and counts as a single process.
 
     Raises:
         InputError: where the variables are no numbers or contradict each other.
@@ -65,30 +63,15 @@ def world(environment: Mapping[str, str] = os.environ) -> World:
     return place
 
 
-def launch_id(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return a hash that torchrun's restarts of this process share, or those of a requeued job;
-    None for one process.
-
-    A second launch by hand gets another.
-    """
-    if "TORCHELASTIC_RUN_ID" in environment:
-        parent = os.getppid()
-        stat = Path(f"/proc/{parent}/stat")
-        started = stat.read_text().rpartition(")")[2].split()[19] if stat.exists() else ""
-        common = f"torchrun {socket.gethostname()} {parent} {started}"
-    elif world(environment).size > 1:
-        common = f"SLURM {environment.get('SLURM_JOB_ID')}.{environment.get('SLURM_STEP_ID')}"
-    else:
-        return None
-    return hashlib.blake2b(common.encode(), digest_size=8).hexdigest()
+def is_restart(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether torchrun or SLURM started this process again, after another one had ended."""
+    counts = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
+    return any(environment.get(name, "0") != "0" for name in counts)
 
 
 def end_with_launcher() -> None:
-    """Let the system kill this process when the torchrun that started it is gone.
-
-    A torchrun that is killed cannot end its processes, and they would train on and keep the run
-    from being resumed. A clean stop needs steps of all of them, and the run goes on from its last
-    checkpoint anyway."""
+    """Let the system kill this process when the torchrun that started it is gone: it would train on
+    and keep the run from being resumed."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         end_with_parent(os.getppid(), signal.SIGKILL)
 
@@ -104,27 +87,21 @@ def end_with_parent(parent: int, number: int) -> None:
 
 def join_process_group(place: World, backend: str, timeout_s: float) -> None:
     """Initialise torch's process group, unless it is; a collective that waits longer than
-    `timeout_s` is an error.
-
-    Raises:
-        InputError: where the processes do not find each other.
-    """
+    `timeout_s`, or processes that do not find each other, are an error."""
     import torch.distributed as dist
 
     if place.size == 1 or dist.is_initialized():
         return
-    os.environ["RANK"], os.environ["WORLD_SIZE"] = str(place.rank), str(place.size)
-    os.environ["LOCAL_RANK"] = str(place.local_rank)
+    ranks = {"RANK": place.rank, "WORLD_SIZE": place.size, "LOCAL_RANK": place.local_rank}
+    os.environ |= {name: str(number) for name, number in ranks.items()}
     os.environ.setdefault("GROUP_RANK", str(place.rank // (place.size // place.nodes)))
     if "MASTER_ADDR" not in os.environ:  # torchrun sets it; srun only lists the nodes
         from pytorch_lightning.plugins.environments import SLURMEnvironment
 
-        os.environ["MASTER_ADDR"] = SLURMEnvironment.resolve_root_node_address(
-            os.environ["SLURM_STEP_NODELIST"]
-        )
-    os.environ.setdefault(
-        "MASTER_PORT", str(15000 + int(os.environ.get("SLURM_JOB_ID", "0")) % 10000)
-    )
+        nodes = os.environ["SLURM_STEP_NODELIST"]
+        os.environ["MASTER_ADDR"] = SLURMEnvironment.resolve_root_node_address(nodes)
+    port = 15000 + int(os.environ.get("SLURM_JOB_ID", "0")) % 10000
+    os.environ.setdefault("MASTER_PORT", str(port))
     try:
         dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_s))
     except (RuntimeError, ValueError) as error:  # torch's RuntimeError: the network failed
@@ -155,7 +132,7 @@ def all_gather(value: T) -> list[T]:
     return values
 
 
-def all_reduce(tensor: Any, op: str) -> Any:
+def all_reduce(tensor: "Tensor", op: str) -> "Tensor":
     """Return the "sum", "min" or "max" of a tensor over all ranks; it lies where the backend reads
     (gloo: CPU)."""
     if _is_single_process():
@@ -176,7 +153,7 @@ def all_reduce_max(number: int) -> int:
     return int(all_reduce(torch.tensor(number), "max"))
 
 
-def start_any(flag: Any) -> Callable[[], bool]:
+def start_any(flag: "Tensor") -> Callable[[], bool]:
     """Start to ask whether `flag`, a tensor of one truth value, holds on any rank; return what
     waits for the answer.
 
@@ -211,16 +188,15 @@ def broadcast_from_rank_zero(make: Callable[[], T]) -> T:
     result, error = _attempt(make) if dist.get_rank() == 0 else (None, None)
     if isinstance(error, InputError):
         error.on_all_ranks = True
-    box: list[Any] = [result, error and _as_shared_error(0, error)]
-    dist.broadcast_object_list(box, src=0)
-    if box[1] is not None:
-        raise error or box[1]  # rank 0 raises its own error, with the traceback
-    return box[0]
+    results: list[Any] = [result, error and _as_shared_error(0, error)]
+    dist.broadcast_object_list(results, src=0)
+    if results[1] is not None:
+        raise error or results[1]  # rank 0 raises its own error, with the traceback
+    return results[0]
 
 
 def run_on_all_ranks(make: Callable[[], T]) -> T:
-    """Call `make` on every rank; an error on one rank is raised on all, so that none waits for
-    another."""
+    """Call `make` on every rank; an error on one rank is raised on all, so that none waits."""
     if _is_single_process():
         return make()
     import torch.distributed as dist
@@ -231,7 +207,7 @@ def run_on_all_ranks(make: Callable[[], T]) -> T:
         return result
     if isinstance(error, Exception) and not isinstance(error, InputError):
         raise error  # with its traceback
-    rank, first = next((rank, other) for rank, other in enumerate(errors) if other is not None)
+    rank, first = next((rank, error) for rank, error in enumerate(errors) if error is not None)
     if isinstance(first, InputError) and first.on_all_ranks and len(set(map(str, errors))) > 1:
         first.args = (f"rank {rank}: {first}",)
     raise first
@@ -257,19 +233,15 @@ def _as_shared_error(rank: int, error: BaseException) -> BaseException:
     )
 
 
-def check_agreement(facts: Mapping[str, Any]) -> None:
-    """Check that every fact has the same value on all ranks.
-
-    Raises:
-        InputError: on every rank, naming the first fact that differs.
-    """
+def check_agreement(facts: Mapping[str, object]) -> None:
+    """Refuse, on every rank, the first fact that does not have the same value on all of them."""
     first, *others = all_gather(dict(facts))
-    for rank, theirs in enumerate(others, start=1):
-        for name in dict.fromkeys((*first, *theirs)):
-            ours, other = first.get(name, "none"), theirs.get(name, "none")
-            if ours != other:
+    for rank, facts in enumerate(others, start=1):
+        for name in dict.fromkeys((*first, *facts)):
+            values = [str(side.get(name, "none")) for side in (facts, first)]
+            if values[0] != values[1]:
                 raise InputError(
-                    f"rank {rank} has another {name} than rank 0 ({other} and {ours}); start all "
-                    "processes from the same code, with the same command and the same data",
+                    f"rank {rank} has another {name} than rank 0 ({' and '.join(values)}); start "
+                    "all processes from the same code, with the same command and the same data",
                     on_all_ranks=True,
                 )

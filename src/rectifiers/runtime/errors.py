@@ -10,8 +10,7 @@ class InputError(Exception):
     """
 
     def __init__(self, message: str, *, on_all_ranks: bool = False, status: int = 1) -> None:
-        # A DataLoader's worker sends an error as its whole traceback; only the sentence is for the
-        # user.
+        # a DataLoader's worker sends an error as its whole traceback, with the sentence at its end
         _, marker, sentence = message.rpartition(f"{type(self).__name__}: ")
         super().__init__(sentence.strip() if marker else message)
         self.on_all_ranks, self.status = on_all_ranks, status

@@ -31,33 +31,15 @@ CONF, CHECKOUT = locate(Path(__file__).parents[1])
 
 
 def check_writable(key: str, folder: Path) -> None:
-    """Refuse a place where no folder can be made, before the work that could not be kept; `key` is
-    what gave it.
-
-    Raises:
-        InputError: where the folder, or else the nearest one above it, is none that can be written.
-    """
-    try:
-        places = (folder.absolute(), *folder.absolute().parents)
-        nearest = next(place for place in places if _exists(place))
-    except OSError as error:
-        raise InputError(
-            f"{key}={folder} cannot be used ({error.strerror}); give another"
-        ) from error
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+    """Refuse a place, which `key` gave, where no folder can be made, before the work that could not
+    be kept."""
+    places = (folder.absolute(), *folder.absolute().parents)
+    nearest = next(filter(os.path.lexists, places))  # a link to nothing included
+    if not os.path.isdir(nearest) or not os.access(nearest, os.W_OK | os.X_OK):
         raise InputError(
             f"{key}={folder} cannot be written, for {nearest} is no folder that can be; give "
             "another"
         )
-
-
-def _exists(place: Path) -> bool:
-    """Whether there is anything, a link to nothing included."""
-    try:
-        place.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
 
 
 @contextmanager
@@ -85,18 +67,9 @@ def write_text(path: Path, text: str) -> None:
 
 def read_bytes(path: Path, largest: int) -> bytes:
     """Read a file that anybody may have made: a regular one of at most `largest` bytes, and no
-    symbolic link.
-
-    Raises:
-        OSError: where it is something else, or cannot be read.
-    """
-    try:
-        # without O_NONBLOCK, opening a pipe would wait for its writer
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise OSError(errno.ELOOP, "it is a symbolic link, which is not followed") from error
-        raise
+    symbolic link; an OSError where it is something else."""
+    # without O_NONBLOCK, opening a pipe would wait for its writer
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(file, "rb") as opened:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise OSError(errno.EINVAL, "it is no regular file")
@@ -108,11 +81,7 @@ def read_bytes(path: Path, largest: int) -> bytes:
 
 def refuse_link(place: Path) -> None:
     """Refuse a folder that anybody may have made a symbolic link to anywhere, before it is written
-    to.
-
-    Raises:
-        InputError: where `place` is a symbolic link.
-    """
+    to."""
     if os.path.islink(place):
         raise InputError(f"{place} is a symbolic link, which is not followed")
 
@@ -121,12 +90,12 @@ class _PlainLoader(yaml.SafeLoader):
     """Reads plain YAML: aliases, which can stand for any amount of data, and keys given twice are
     errors."""
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError(f"an alias in line {self.peek_event().start_mark.line + 1}")
         return super().compose_node(parent, index)
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         mapping = super().construct_mapping(node, deep)
         if len(mapping) < len(node.value):
             raise yaml.YAMLError(
@@ -136,11 +105,8 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 def read_yaml(path: Path) -> Any:
-    """Read the YAML of a file that anybody may have made; see `read_bytes`.
-
-    Raises:
-        OSError, ValueError: where it cannot be read, or is not YAML of plain values.
-    """
+    """Read the YAML of a file that anybody may have made; a ValueError where it is not of plain
+    values. See `read_bytes`."""
     try:
         return yaml.load(read_bytes(path, LARGEST_CONFIG), _PlainLoader)
     except yaml.YAMLError as error:
@@ -150,33 +116,26 @@ def read_yaml(path: Path) -> Any:
 
 
 def check_zip(path: Path) -> None:
-    """Read a zip file that torch wrote to its end, and compare every part with its checksum.
-
-    Raises:
-        zipfile.BadZipFile: where a part is not what was written. Other damage has other exceptions.
-    """
+    """Read a zip file that torch wrote to its end; a BadZipFile where a part is not what was
+    written. Other damage has other exceptions."""
     if not path.is_file():
         raise zipfile.BadZipFile("it is no regular file")
     with zipfile.ZipFile(path) as parts:
-        if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
-            raise zipfile.BadZipFile("a part is compressed, and may unpack to any size")
-        # torch takes a part with attributes for a folder, and returns uninitialised memory for it
-        folders = (part.filename for part in parts.infolist() if part.external_attr)
-        wrong = parts.testzip() or next(folders, None)
-    if wrong is not None:
-        raise zipfile.BadZipFile(f"the checksum of {wrong} does not fit")
+        for part in parts.infolist():
+            # a compressed part may unpack to any size; torch takes one with attributes for a
+            # folder, and returns uninitialised memory for it
+            if part.compress_type != zipfile.ZIP_STORED or part.external_attr:
+                raise zipfile.BadZipFile(f"{part.filename} is no part that torch writes")
+        if (damaged := parts.testzip()) is not None:
+            raise zipfile.BadZipFile(f"the checksum of {damaged} does not fit")
 
 
 def git(*arguments: str, at: Path) -> str | None:
     """Return the output of a git command in a folder, or None where it fails or git is not
     installed."""
+    command = ["git", "--no-optional-locks", "-C", str(at), *arguments]
     try:
-        done = subprocess.run(
-            ["git", "--no-optional-locks", "-C", str(at), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=20,
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

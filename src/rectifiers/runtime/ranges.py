@@ -1,12 +1,13 @@
 """Ranges of numbers, for annotations that `schema` checks. The library imports them without
 pydantic."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 LARGEST = 1e30  # of a number that float32 has to hold
 LARGEST_PX = 8192  # of an image's shorter side
+Schema = Mapping[str, object]  # pydantic's, of a type
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,9 +19,9 @@ class Range:
     lt: float | None = None
     le: float | None = None
 
-    def __get_pydantic_core_schema__(self, kind: Any, handler: Callable[[Any], Any]) -> Any:
+    def __get_pydantic_core_schema__(self, kind: type, handler: Callable[[type], Schema]) -> Schema:
         bounds = {name: bound for name, bound in asdict(self).items() if bound is not None}
-        return handler(kind) | bounds
+        return {**handler(kind), **bounds}
 
 
 Real = Annotated[float, Range(ge=-LARGEST, le=LARGEST)]

@@ -5,8 +5,7 @@ import inspect
 import json
 import re
 import typing
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import (
@@ -22,13 +21,7 @@ from pydantic.fields import FieldInfo
 from rectifiers.runtime.errors import InputError
 
 LONGEST_VALUE = 80  # characters of a value in a message
-
-
-@dataclass(frozen=True)
-class Words:
-    """In an annotation: what to give for a key, where its type does not say it."""
-
-    text: str
+JsonObject = dict[str, Any]  # plain data, as from a file of JSON or YAML
 
 
 class Section(BaseModel):
@@ -39,7 +32,7 @@ class Section(BaseModel):
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, ser_json_inf_nan="constants"
     )
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Return the keys that were given, as plain JSON types; a key that was absent stays
         absent."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -48,93 +41,71 @@ class Section(BaseModel):
 S = TypeVar("S", bound=Section)
 
 
-def checked(section: type[S], values: Mapping[str, Any], at: str = "") -> S:
+def checked(section: type[S], values: Mapping[str, object], at: str = "") -> S:
     """Return `values` as a `section`; lists become tuples, and integers fit where floats are asked.
 
     at: the dotted key of the section, with a dot at its end, for the message.
 
     Raises:
-        InputError: for the first value that cannot be used, as `key=value: reason (remedy)`.
+        InputError: for the first value that cannot be used, as `key=value: reason`.
     """
     try:
         return section.model_validate_json(json.dumps(values, default=str))
     except ValidationError as error:
-        path, reason = describe_error(error, values)
-        if error.errors()[0]["type"] == "extra_forbidden" and len(path) == 1:
-            raise InputError(_unknown_key(at + path[0], keys(section))) from None
-        remedy = _remedy(keys(section), path)
-        raise InputError(f"{at}{reason}{f' (give {remedy})' if remedy else ''}") from None
+        first = error.errors()[0]
+        if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
+            reason = _unknown_key(f"{at}{first['loc'][0]}", keys(section))
+        else:
+            reason = at + describe_error(error, values)
+        raise InputError(reason) from None
 
 
-def describe_error(error: ValidationError, values: Any) -> tuple[list[str], str]:
-    """Return where the first error of `values` is, and `key=value: reason` for it.
-
-    Of a union, the reasons of all its members are named."""
+def describe_error(error: ValidationError, values: object) -> str:
+    """Return `key=value: reason` for the first error of `values`; of a union, the reasons of all
+    its members are named."""
     first, *others = error.errors(include_url=False)
-    path, value = _locate(first, values)
-    reason = first["msg"]
+    path, value = _locate(first["loc"], values)
+    reasons = [first["msg"].removeprefix("Value error, ").removeprefix("Input ")]
     for other in others:
-        if _locate(other, values)[0] == path and other["msg"] != first["msg"]:
-            reason += f" or {other['msg'].removeprefix('Input should be ')}"
-    reason = reason.removeprefix("Value error, ").removeprefix("Input ")
-    reason = re.sub("10{9,}", lambda bound: f"1e{len(bound[0]) - 1}", reason)
-    reason = f"{reason[:1].lower()}{reason[1:]}"
-    shows_value = first["type"] != "missing" and not isinstance(value, Mapping)
-    key = ".".join(path) + (f"={_spelled(value)}" if path and shows_value else "")
-    return path, f"{key}: {reason}" if path else reason
+        if _locate(other["loc"], values)[0] == path and other["msg"] != first["msg"]:
+            reasons.append(other["msg"].removeprefix("Input should be "))
+    reason = re.sub("10{9,}", lambda bound: f"1e{len(bound[0]) - 1}", " or ".join(reasons))
+    reason = f"{reason[:1].lower()}{reason[1:]}".replace("a valid array", "a list such as [a,b]")
+    if first["type"] == "missing":
+        path.append(str(first["loc"][-1]))
+    elif path and not isinstance(value, Mapping):
+        path[-1] += f"={_spelled(value)}"
+    return f"{'.'.join(path)}: {reason}" if path else reason
 
 
-def _locate(error: Any, values: Any) -> tuple[list[str], Any]:
+def _locate(place: Sequence[int | str], values: Any) -> tuple[list[str], object]:
     """Return the keys of an error without pydantic's names of union members, and the value."""
     path = []
-    for part in error["loc"]:
+    for part in place:
         is_item = isinstance(values, list | tuple) and isinstance(part, int)
         if is_item or (isinstance(values, Mapping) and part in values):
             values = values[part]
-        elif error["type"] != "missing" or part != error["loc"][-1]:
-            continue
-        path.append(str(part))
+            path.append(str(part))
     return path, values
 
 
-def _spelled(value: Any) -> str:
+def _spelled(value: object) -> str:
     is_text = isinstance(value, str) and value.isprintable()
-    text = value if is_text else json.dumps(value, default=str)
+    text = str(value) if is_text else json.dumps(value, default=str)
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
 
 
-def _remedy(fields: Mapping[str, FieldInfo], path: Iterable[str]) -> str:
-    """Return what to give for the key at `path`, where a field on the way says it in words."""
-    text = ""
-    for part in path:
-        if part not in fields:
-            break
-        field = fields[part]
-        text = next((item.text for item in field.metadata if isinstance(item, Words)), text)
-        kinds = (field.annotation, *typing.get_args(field.annotation))
-        sections = (k for k in kinds if isinstance(k, type) and issubclass(k, Section))
-        fields = next(map(keys, sections), {})
-    return text
-
-
-def check_call(function: Callable[..., Any], options: Mapping[str, Any], at: str) -> None:
+def check_call(function: Callable[..., object], options: Mapping[str, object], at: str) -> None:
     """Check `options` against the annotations of the parameters of `function` that they are for.
-
-    Parameters whose types no configuration can hold are not judged.
-
-    Raises:
-        InputError: for an option that `function` does not take, or a value of another type or out
-        of its range.
-    """
+    Types that no configuration can hold are not judged."""
     parameters = inspect.signature(function).parameters
     for name in options:
         if name not in parameters:
-            taken = ", ".join(name for name, p in parameters.items() if p.default is not p.empty)
-            target = f"{function.__module__}.{function.__qualname__}"
-            raise InputError(f"{at}{name} is not known; {target} takes: {taken or 'no settings'}")
-    called: Any = function.__init__ if inspect.isclass(function) else function
-    hints = typing.get_type_hints(called, include_extras=True)
-    fields: Any = {name: (_or_any(hints.get(name, Any)), ...) for name in options}
+            optional = [name for name, p in parameters.items() if p.default is not p.empty]
+            raise InputError(_unknown_key(f"{at}{name}", optional))
+    target: Any = function.__init__ if inspect.isclass(function) else function
+    hints = typing.get_type_hints(target, include_extras=True)
+    fields: JsonObject = {name: (_or_any(hints.get(name, Any)), ...) for name in options}
     checked(create_model("Options", __base__=Section, **fields), options, at)
 
 
@@ -151,12 +122,9 @@ def keys(section: type[Section]) -> dict[str, FieldInfo]:
     return {field.alias or name: field for name, field in section.model_fields.items()}
 
 
-def _unknown_key(key: str, known: Iterable[str]) -> str:
-    """Return the message for a dotted key whose last part is not among `known`."""
-    place, _, name = key.rpartition(".")
-    near = difflib.get_close_matches(name, known, n=1)
-    listed = f"did you mean {place + '.' if place else ''}{near[0]}? The" if near else "the"
-    return (
-        f"{key} is not known; {listed} keys {'of ' + place if place else 'here'} are: "
-        f"{', '.join(sorted(known))}"
-    )
+def _unknown_key(key: str, candidates: Iterable[str]) -> str:
+    """Return the message for a dotted key whose last part is none of the candidates."""
+    place, dot, name = key.rpartition(".")
+    near = difflib.get_close_matches(name, candidates, n=1)
+    question = f"did you mean {place}{dot}{near[0]}? " if near else ""
+    return f"{key} is not known; {question}usable: {', '.join(sorted(candidates)) or 'none'}"

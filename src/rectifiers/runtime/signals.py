@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rectifiers.runtime.console import stderr
 from rectifiers.runtime.distributed import all_reduce_max, world
@@ -30,7 +30,7 @@ class Stopped(SystemExit):
         super().__init__(INTERRUPTED if number == signal.SIGINT else TRY_AGAIN)
         self.signal, self.where = signal.Signals(number), where
 
-    def __reduce__(self) -> tuple[Any, ...]:  # processes send it to each other
+    def __reduce__(self) -> tuple[type, tuple[int, str]]:  # processes send it to each other
         return Stopped, (int(self.signal), self.where)
 
 
@@ -39,7 +39,7 @@ _deferring = False
 _interruptible_where: str | None = None
 
 
-def _handle(number: int, _: Any) -> None:
+def _handle(number: int, _: object) -> None:
     global _pending
     if number == signal.SIGINT == _pending:
         raise KeyboardInterrupt  # a second Ctrl-C ends the process at once
@@ -52,9 +52,9 @@ def _handle(number: int, _: Any) -> None:
 def deferring_signals() -> Iterator[None]:
     """Defer SIGTERM, SIGUSR1 and Ctrl-C to the next `stop_if_requested` in the body, or to its end.
 
-    Acting in the handler itself would leave other processes waiting in a collective. When the run
-    stops, rank 0 says where. Ignored signals stay ignored. Nested
-    contexts, and contexts outside the main thread (which alone receives signals), do nothing.
+    Acting in the handler itself would leave other processes waiting in a collective. Ignored
+    signals stay ignored. Nested contexts, and contexts outside the main thread (which alone
+    receives signals), do nothing.
 
     Raises:
         InputError: where a process that loads images was killed, or found no room in shared memory.
@@ -91,10 +91,10 @@ def deferring_signals() -> Iterator[None]:
 def interruptible(where: str) -> Iterator[None]:
     """Let a signal end the body at any line: for long work in which no other process takes part."""
     global _interruptible_where
+    if _pending:
+        raise Stopped(_pending, where)
     _interruptible_where = where
     try:
-        if _pending:
-            raise Stopped(_pending, where)
         yield
     finally:
         _interruptible_where = None
@@ -106,21 +106,15 @@ def pending_signal() -> int:
 
 
 def stop_if_requested(where: str) -> None:
-    """Stop all processes together where a signal has asked one of them to; a collective call.
-
-    Raises:
-        Stopped: on every process.
-    """
-    number = pending_signal()
-    if number:
+    """Raise Stopped on all processes where a signal has asked one of them to stop; a collective
+    call."""
+    if number := pending_signal():
         raise Stopped(number, where)
 
 
 def iterate_until_stopped(items: Iterable[T], longest: int, where: str) -> Iterator[T]:
-    """Yield `items`, and call `stop_if_requested` after each.
-
-    longest: the largest number of items on any process, for all must make the collective call
-    equally often."""
+    """Yield `items` and call `stop_if_requested` after each, `longest` times: the largest number of
+    items on any process, for the call is collective."""
     done = 0
     for item in items:
         yield item
@@ -131,11 +125,8 @@ def iterate_until_stopped(items: Iterable[T], longest: int, where: str) -> Itera
 
 
 def leave_signals_to_the_parent(_: int = 0) -> None:
-    """Ignore the stop signals in a DataLoader's worker while the parent defers them: it still needs
-    the batch.
-
-    A terminal, torchrun and SLURM send signals to whole groups of processes. The parent ends its
-    workers itself."""
+    """Ignore the stop signals, which come to whole groups of processes, in a DataLoader's worker
+    while the parent defers them: it still needs the batch."""
     if _deferring:
         for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
@@ -143,8 +134,7 @@ def leave_signals_to_the_parent(_: int = 0) -> None:
 
 @contextmanager
 def _translate_worker_errors() -> Iterator[None]:
-    """Turn the end of a DataLoader's worker, which torch raises as an error at any line, into a
-    sentence."""
+    """Turn the end of a DataLoader's worker, which torch raises at any line, into a sentence."""
     try:
         yield
     except Exception as error:
@@ -165,10 +155,8 @@ def _translate_worker_errors() -> Iterator[None]:
 
 
 def _kill_workers() -> None:
-    """Kill the workers that are left, as after an exception.
-
-    They ignore SIGTERM, with which Python ends such children at exit before it waits for them, for
-    ever."""
+    """Kill the workers that are left, as after an exception: they ignore SIGTERM, and Python would
+    wait for them at exit."""
     workers = multiprocessing.active_children()
     # torch's handler raises an error for a killed worker
     former = signal.signal(signal.SIGCHLD, signal.SIG_DFL)

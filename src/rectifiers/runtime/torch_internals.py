@@ -5,7 +5,13 @@ Private names of another library stand in one file too: Lightning's in `training
 in `tracking.report`. `tests/test_architecture.py` finds any elsewhere, and a test beside each file
 fails when a name goes."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.distributed._tools.mem_tracker import MemTracker
 
 
 def functorch_is_active() -> bool:
@@ -16,7 +22,7 @@ def functorch_is_active() -> bool:
     return torch._C._are_functorch_transforms_active()
 
 
-def is_batched(gradient: Any) -> bool:
+def is_batched(gradient: Tensor) -> bool:
     """Return whether a tensor stands for a batch of gradients, as
     `torch.autograd.grad(is_grads_batched=True)` makes them. Such a tensor has no memory."""
     import torch
@@ -24,7 +30,7 @@ def is_batched(gradient: Any) -> bool:
     return torch._C._functorch.is_legacy_batchedtensor(gradient)
 
 
-def shared_bytes(num_bytes: int) -> Any:
+def shared_bytes(num_bytes: int) -> Tensor:
     """Return a uint8 tensor [num_bytes] of uninitialised shared memory.
 
     A loader's worker hands it over without a copy. `Tensor.share_memory_()` would copy the
@@ -34,19 +40,19 @@ def shared_bytes(num_bytes: int) -> Any:
     return torch.empty(0, dtype=torch.uint8).set_(torch.UntypedStorage._new_shared(num_bytes))
 
 
-def memory_tracker() -> Any:
+def memory_tracker() -> MemTracker:
     """Return torch's counter of the bytes that tensors hold."""
     from torch.distributed._tools.mem_tracker import MemTracker
 
     return MemTracker()
 
 
-def base(tensor: Any) -> Any:
+def base(tensor: Tensor) -> Tensor | None:
     """Return the tensor of which this one is a view, or None."""
     return tensor._base
 
 
-def onednn_linear(x: Any, weight: Any, bias: Any = None) -> Any:
+def onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return `F.linear(x, weight, bias)` of float32 tensors on the CPU, as oneDNN computes it.
 
     x: [N, inputs]; weight: [units, inputs], which may be the transposed view of a contiguous

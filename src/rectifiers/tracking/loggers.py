@@ -6,19 +6,33 @@ a run resumes from a checkpoint."""
 
 import csv
 import io
+import math
+import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pytorch_lightning import loggers
 
-from rectifiers.runs.record import TrainingRecord
+from rectifiers.runs.config import RunConfig
+from rectifiers.runs.identity import without
+from rectifiers.runs.record import Record, TrainingRecord
+from rectifiers.runs.record_parts import Provenance
 from rectifiers.runtime.files import write_text
-from rectifiers.tracking.payload import finite, logged, results
+from rectifiers.runtime.schema import JsonObject
 
-Rows = Sequence[Mapping[str, Any]]
-METRICS = "metrics.csv"
+Rows = Sequence[JsonObject]
+# The history's keys (which records and criteria name) that loggers show under other names.
+LOGGED_AS = {
+    "train_loss": "train/loss",
+    "val/top1_error_pct": "val/error_top1",
+    "val/top5_error_pct": "val/error_top5",
+}
+# No two machines have these alike, and none of them can change a number.
+PLACES = ("runs_dir", "cache_dir", "data.root", "logger", "rerun")
+TAGS = ("activation", "init", "model")
+MAX_TAG_LENGTH = 64  # of W&B
+TITLE = ("model", "activation", "init", "data")
 
 
 class RunLogger(loggers.Logger):
@@ -29,7 +43,7 @@ class RunLogger(loggers.Logger):
 
     note: str | None = None
 
-    def start(self, description: Mapping[str, Any], hyperparameters: dict[str, Any]) -> None:
+    def start(self, description: JsonObject, hyperparameters: JsonObject) -> None:
         """Begin; description: the run's name, group and tags."""
         self.log_hyperparams(hyperparameters)
 
@@ -52,8 +66,7 @@ class CSVLogger(RunLogger):
 
     def __init__(self, save_dir: str) -> None:
         super().__init__()
-        self._path, self._rows = Path(save_dir) / METRICS, [dict[str, Any]()]
-        self._results: Mapping[str, float] = {}
+        self._path, self._rows = Path(save_dir) / "metrics.csv", [JsonObject()]
 
     name = version = property(lambda self: "")
     save_dir = property(lambda self: str(self._path.parent))
@@ -90,11 +103,8 @@ class TensorBoardLogger(RunLogger, loggers.TensorBoardLogger):
         super().__init__(save_dir, name="tensorboard", version="", default_hp_metric=False)
         self._epochs = 0
 
-    def start(self, description: Mapping[str, Any], hyperparameters: dict[str, Any]) -> None:
-        for path in Path(self.log_dir).glob("events.out.tfevents.*"):
-            path.unlink()
-        with suppress(OSError):
-            (Path(self.log_dir) / self.NAME_HPARAMS_FILE).unlink()
+    def start(self, description: JsonObject, hyperparameters: JsonObject) -> None:
+        shutil.rmtree(self.log_dir, ignore_errors=True)
         super().start(description, hyperparameters)
 
     def log_history(self, rows: Rows) -> None:
@@ -129,3 +139,56 @@ def log_results(trained: Sequence[loggers.Logger], record: TrainingRecord) -> No
             logger.log_results(results(record), record)
         else:
             logger.log_metrics(results(record), record.epochs)
+
+
+def logged(row: JsonObject) -> JsonObject:
+    """Return a row of the history under the names that loggers show; errors are in percent."""
+    return {LOGGED_AS.get(key, key): value for key, value in row.items()}
+
+
+def finite(row: JsonObject) -> JsonObject:
+    """Return the numbers of a row that are finite."""
+    return {key: value for key, value in row.items() if value is not None and math.isfinite(value)}
+
+
+def results(record: Record) -> dict[str, float]:
+    """Return every protocol's errors in percent, as `test/<protocol>/error_top1`."""
+    errors = {}
+    for name, result in record.protocols.items():
+        errors[f"test/{name}/error_top1"] = result.top1_error_pct
+        if result.top5_error_pct is not None:
+            errors[f"test/{name}/error_top5"] = result.top5_error_pct
+    return errors
+
+
+def group(choices: Mapping[str, str | None]) -> str | None:
+    """Return the table of the run's experiment, or its search, or None."""
+    if choices.get("experiment"):
+        return str(choices["experiment"]).partition("/")[0]
+    search = choices.get("hparams_search")
+    return f"search {search}" if search else None
+
+
+def description(config: RunConfig, choices: Mapping[str, str | None]) -> JsonObject:
+    """Return the name, group and tags of a run in W&B."""
+    chosen = [str(choices[key]) for key in TAGS if choices.get(key)]
+    return {
+        "name": " ".join(str(choices[key]) for key in TITLE if choices.get(key)),
+        "group": group(choices),
+        "tags": [tag[:MAX_TAG_LENGTH] for tag in dict.fromkeys((*chosen, *config.tags))],
+    }
+
+
+def hyperparameters(
+    config: RunConfig, choices: Mapping[str, str | None], run: str, provenance: Provenance
+) -> JsonObject:
+    """Return the choices and the seed, the resolved configuration, and where the run comes from.
+
+    W&B writes the path of a nested key differently for grouping and for filtering; so what is used
+    for both stands at the top."""
+    chosen = {name: option for name, option in choices.items() if option is not None}
+    nested = {
+        "config": without(config.as_dict(), PLACES),
+        "provenance": provenance.model_dump(exclude={"versions"}),
+    }
+    return {**chosen, "run": run, "seed": config.seed, **nested}

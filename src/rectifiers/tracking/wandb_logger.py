@@ -1,21 +1,26 @@
-"""Lightning's logger for W&B, where no error of the client, the network or a server ends or delays
-a run."""
+"""Lightning's logger for W&B, where no error of the client, the network or a server ends a run."""
 
+import os
 import shutil
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+import socket
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pytorch_lightning import loggers
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.loggers.logger import DummyExperiment
 
 from rectifiers.runs.record import TrainingRecord
-from rectifiers.tracking import client
-from rectifiers.tracking.client import error_within, first_sentence
-from rectifiers.tracking.loggers import Rows, RunLogger
-from rectifiers.tracking.payload import finite
+from rectifiers.runtime.schema import JsonObject
+from rectifiers.tracking.loggers import Rows, RunLogger, finite
+
+CONNECT_TIMEOUT_S, INIT_TIMEOUT_S = 3, 20
 
 
 class WandbLogger(RunLogger, loggers.WandbLogger):
@@ -44,18 +49,11 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         run_id = f"{folder.name}-{earlier + 1}" if earlier else folder.name
         super().__init__(save_dir=save_dir, id=run_id, project=project, log_model=log_model)
         self._folder, self._mode, self._wait_s = folder, mode, finish_timeout_s
-        self._asked: dict[str, Any] = {
-            "id": run_id,
-            "project": project,
-            "entity": entity,
-            "group": group,
-        }
-        self._rows: Rows = ()
-        self._pending: dict[str, Any] = {}  # what Lightning logged since the last epoch's row
-        self._summary: dict[str, Any] = {}
-        self._next_epoch, self._is_lost = 0, False
-        self._earlier: set[Path] = set()
-        self._offline_reason: str | None = None
+        self._run = {"id": run_id, "project": project, "entity": entity, "group": group}
+        self._pending: JsonObject = {}  # what Lightning logged since the last epoch's row
+        self._next_epoch = 0
+        self._status: str | None = None  # of the record
+        self._is_lost = False
         self._until_the_end = ExitStack()
 
     @property
@@ -63,111 +61,105 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         """W&B's run, or something that ignores all calls where there is none."""
         return DummyExperiment() if self._experiment is None else self._experiment
 
-    def start(self, description: Mapping[str, Any], hyperparameters: dict[str, Any]) -> None:
-        group = self._asked["group"] or description["group"]
-        self._asked |= {**description, "group": group, "config": hyperparameters}
-        self._until_the_end.enter_context(client.environment(self._folder))
-        self._earlier = self._client_folders()
-        mode, reason = client.choose_mode(self._mode)
+    def start(self, description: JsonObject, hyperparameters: JsonObject) -> None:
+        group = self._run["group"] or description["group"]
+        run = {**self._run, **description, "group": group, "config": hyperparameters}
+        self._until_the_end.enter_context(client_environment(self._folder))
+        for path in self._client_folders():  # of earlier processes: all is logged again
+            if path.name.startswith("offline"):
+                shutil.rmtree(path, ignore_errors=True)
+        mode, reason = choose_mode(self._mode)
         if mode == "disabled":
             return
-        with suppress(OSError):
-            (self._folder / "wandb").mkdir(exist_ok=True)
-        error = self._init(mode)
-        if error is not None and mode == "online":
-            self._init("offline")
-        is_offline = self._experiment is not None and self._experiment.offline
-        self._offline_reason = reason or error or ("it is offline" if is_offline else None)
+        if not self._init(mode, run) and mode == "online":
+            self._init("offline", run)
+        if mode == "offline":
+            self._explain(reason or "it is offline")
 
-    def _init(self, mode: Literal["online", "offline"] | str) -> str | None:
-        """Start or continue the run in W&B; return why there is none."""
+    def _init(self, mode: Literal["online", "offline"], run: JsonObject) -> bool:
+        """Start or continue the run in W&B; return whether that could be done."""
         import wandb
 
         before = self._client_folders()
-        settings: dict[str, Any] = {
-            "silent": True,
-            "disable_git": True,  # the record's provenance is in the config
-            "save_code": False,
-            "console": "off",
-            "allow_val_change": True,
-            "init_timeout": client.INIT_TIMEOUT_S,
-            "finish_timeout": self._wait_s,
-            "finish_timeout_raises": True,
-            "x_disable_meta": True,  # host, paths and arguments
-        }
+        with suppress(OSError):
+            (self._folder / "wandb").mkdir(exist_ok=True)
+        settings = wandb.Settings(
+            silent=True,
+            disable_git=True,  # the record's provenance is in the config
+            save_code=False,
+            console="off",
+            allow_val_change=True,
+            init_timeout=INIT_TIMEOUT_S,
+            finish_timeout=self._wait_s,
+            finish_timeout_raises=True,
+            x_disable_meta=True,  # host, paths and arguments
+        )
         try:
-            run = wandb.init(
-                **self._asked,
-                dir=self._folder,
-                mode=mode,  # type: ignore[arg-type]
-                resume="allow",
-                settings=wandb.Settings(**settings),
+            experiment = wandb.init(
+                **run, dir=self._folder, mode=mode, resume="allow", settings=settings
             )
-            run.define_metric("epoch")
-            run.define_metric("*", step_metric="epoch")
+            experiment.define_metric("epoch")
+            experiment.define_metric("*", step_metric="epoch")
         except Exception as error:
-            client.end_client(1)  # its process would say that the run's name is in use
+            self._explain(first_sentence(error))
+            end_client()  # its process would say that the run's name is in use
             for path in self._client_folders() - before:
                 shutil.rmtree(path, ignore_errors=True)
-            return first_sentence(error)
-        self._experiment, self._next_epoch = run, run.starting_step
-        return None
+            return False
+        self._experiment, self._next_epoch = experiment, experiment.starting_step
+        return True
 
     def _client_folders(self) -> set[Path]:
         """Return the client's own folders of this run, one for each process that logged to it."""
         places = (self._folder / "wandb").glob("*run-*")
         return {path for path in places if path.is_dir() and not path.is_symlink()}
 
-    def _explain(self, reason: str | None) -> None:
+    def _explain(self, reason: str) -> None:
         """Note the first reason why W&B does not have all of the run."""
-        if reason is not None and self.note is None:
+        if self.note is None:
             self.note = f"W&B does not have all of run {self._folder.name} ({reason})"
 
-    def _guarded(self, wait_s: float, action: Callable[[], object]) -> None:
-        """Do what talks to the client. It blocks without a limit where its process hangs."""
+    def _attempt(self, action: Callable[[], object]) -> None:
+        """Do what talks to the client; where that fails, leave W&B alone from now on."""
         if self._experiment is None:
             return
-        error = error_within(wait_s, action)
-        if error is not None:
-            self._explain(first_sentence(error))
+        try:
+            action()
+        except Exception as error:
             self._is_lost = True
+            self._explain(first_sentence(error))
             self._finish(1)
 
     def log_hyperparams(self, params: Any) -> None:
-        self._guarded(client.ANSWER_S, lambda: super(RunLogger, self).log_hyperparams(params))
+        self._attempt(lambda: super(RunLogger, self).log_hyperparams(params))
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Keep what Lightning logs by itself for the next epoch's row."""
         self._pending |= metrics
 
     def log_history(self, rows: Rows) -> None:
-        self._rows = rows
         for row in rows:
-            if self._experiment is None or row["epoch"] < self._next_epoch:
-                continue
-            line = {**self._pending, **finite(row)}
-            self._pending, self._next_epoch = {}, row["epoch"] + 1
-            log = self._experiment.log
-            self._guarded(client.ANSWER_S, lambda: log(line, step=line["epoch"], commit=True))  # noqa: B023
+            if row["epoch"] >= self._next_epoch:
+                line = {**self._pending, **finite(row)}
+                self._pending, self._next_epoch = {}, row["epoch"] + 1
+                log = partial(self.experiment.log, line, step=row["epoch"], commit=True)
+                self._attempt(log)
 
     def log_results(self, results: Mapping[str, float], record: TrainingRecord) -> None:
+        self._status = record.status
         ending = {"status": record.status, "epochs": record.epochs, "wall_s": record.wall_s}
-        self._summary = {**results, **ending}
-        self._guarded(self._wait_s, lambda: self.experiment.summary.update(self._summary))
+        self._attempt(lambda: self.experiment.summary.update({**results, **ending}))
 
     def after_save_checkpoint(self, checkpoint_callback: ModelCheckpoint) -> None:
-        ask = super().after_save_checkpoint
-        self._guarded(self._wait_s, lambda: ask(checkpoint_callback))
+        self._attempt(lambda: super(RunLogger, self).after_save_checkpoint(checkpoint_callback))
 
     def finalize(self, status: str) -> None:
-        ask = super().finalize
-        self._guarded(self._wait_s, lambda: ask(status))
+        self._attempt(lambda: super(RunLogger, self).finalize(status))
 
     def close(self, exit_code: int) -> None:
         """End the run in W&B, in little more than `finish_timeout_s`."""
         with self._until_the_end:
-            self._finish(exit_code or int(self._summary.get("status") == "diverged"))
-        self._explain(self._offline_reason)
+            self._finish(exit_code or int(self._status == "diverged"))
         if self.note is not None:
             self.note += f"; {self._remedy()}"
 
@@ -175,29 +167,99 @@ class WandbLogger(RunLogger, loggers.WandbLogger):
         run, self._experiment = self._experiment, None
         if run is None:
             return
-        error = error_within(
-            self._wait_s + client.ANSWER_S, lambda: run.finish(exit_code=exit_code)
-        )
-        if error is not None:
+        try:
+            run.finish(exit_code=exit_code)
+        except Exception as error:
             self._is_lost = True
             self._explain(first_sentence(error))
-        elif not run.offline:
-            self._explain(client.logged_error(Path(run.dir).parent / "logs/debug-internal.log"))
-        client.end_client(exit_code)
-        if not self._is_lost:
-            self._remove_earlier(and_online=not run.offline)
-
-    def _remove_earlier(self, *, and_online: bool) -> None:
-        """Remove what earlier processes left on this machine: all of it was logged again."""
-        for path in self._earlier:
-            if and_online or path.name.startswith("offline"):
-                shutil.rmtree(path, ignore_errors=True)
+        end_client()
 
     def _remedy(self) -> str:
-        if not self._summary:
+        if self._status is None:
             return "the same command goes on with it"
-        # `wandb sync` would send rows again that the server has
-        places = sorted(self._client_folders())
-        if len(places) == 1 and places[0].name.startswith("offline") and not self._is_lost:
-            return f"to send it: wandb sync {places[0]}"
+        folders = self._client_folders()
+        # after an online process, `wandb sync` would send rows again that the server has
+        is_offline = all(path.name.startswith("offline") for path in folders)
+        if folders and is_offline and not self._is_lost:
+            return f"to send it: wandb sync {' '.join(map(str, folders))}"
         return f"to send it: python scripts/evaluate.py run={self._folder} logger=wandb"
+
+
+def first_sentence(error: Exception) -> str:
+    """Return an error's first line; for a validation error, the key and what is wrong with it."""
+    lines = [line.strip() for line in str(error).strip().splitlines()] or [type(error).__name__]
+    return ": ".join(lines[1:3]) if "validation error" in lines[0] and len(lines) > 1 else lines[0]
+
+
+@contextmanager
+def client_environment(folder: Path) -> Iterator[None]:
+    """Keep the client's files in the run's folder, its output off the terminal and its error
+    reports on this machine.
+
+    An empty variable counts as unset, because the client takes it for a wrong value.
+    """
+    before = {name: value for name, value in os.environ.items() if name.startswith("WANDB_")}
+    # WANDB_SERVICE is the address of another run's client process, which may be gone
+    for name in [name for name in before if not before[name] or name == "WANDB_SERVICE"]:
+        del os.environ[name]
+    os.environ |= {
+        "WANDB_DATA_DIR": str(folder / "wandb" / "data"),
+        "WANDB_ERROR_REPORTING": "false",
+        "WANDB_SILENT": "true",
+    }
+    try:
+        yield
+    finally:
+        end_client()  # or the process' next run would get the same settings
+        for name in [name for name in os.environ if name.startswith("WANDB_")]:
+            del os.environ[name]
+        os.environ |= before
+
+
+def end_client() -> None:
+    """End the client's own process, which would outlive the run."""
+    if "wandb" in sys.modules:
+        import wandb
+
+        with suppress(Exception):
+            wandb.teardown()
+
+
+def choose_mode(mode: str) -> tuple[Literal["online", "offline", "disabled"], str | None]:
+    """Return the mode to start in, and the reason why it is not `mode`, or None.
+
+    "auto" follows WANDB_MODE and the client's settings. Without those it is online for users who
+    are logged in, and offline for all others."""
+    import wandb
+
+    try:
+        if mode == "auto":
+            mode = wandb.setup().settings.mode
+        if mode == "disabled":
+            return "disabled", None
+        if mode in ("offline", "dryrun"):
+            return "offline", None
+        reason = offline_reason()
+    except Exception as error:  # the client refuses a variable or a settings file
+        reason = first_sentence(error)
+    return ("offline", reason) if reason else ("online", None)
+
+
+def offline_reason() -> str | None:
+    """Return why W&B cannot be used online, or None."""
+    import wandb
+    from requests.utils import get_netrc_auth
+
+    settings = wandb.setup().settings
+    if not (settings.api_key or settings.identity_token_file or get_netrc_auth(settings.base_url)):
+        return "no key is known, and `wandb login` stores one"
+    url = urlsplit(settings.base_url)
+    host = url.hostname or ""
+    if url.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(host):
+        return None  # only the client can tell
+    address = host, url.port or (443 if url.scheme == "https" else 80)
+    try:  # the client itself would try for minutes
+        socket.create_connection(address, CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        return f"{host} cannot be reached: {error.strerror or error}"
+    return None

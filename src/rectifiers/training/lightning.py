@@ -31,11 +31,11 @@ from rectifiers.data.sources import Source
 from rectifiers.runs.config import RunConfig
 from rectifiers.runs.identity import without
 from rectifiers.runs.provenance import code_fingerprint
-from rectifiers.runtime import processor
+from rectifiers.runtime import machine
 from rectifiers.runtime.console import stderr
 from rectifiers.runtime.distributed import World, all_gather, check_agreement, join_process_group
 from rectifiers.runtime.errors import InputError
-from rectifiers.runtime.memory import keep_freed_memory
+from rectifiers.runtime.machine import keep_freed_memory
 from rectifiers.training.build import Run, build_callbacks
 from rectifiers.training.checkpoints import LINE, AtomicCheckpointIO, EpochEnd, ProgressLines
 from rectifiers.training.module import Classifier
@@ -126,7 +126,7 @@ def announce(
     """Print what is about to run, on rank 0. activation: the module in words, None for a network
     without any."""
     on_gpu, batch = config.trainer.accelerator == "gpu", config.data.batch_size
-    name = torch.cuda.get_device_name(place.local_rank) if on_gpu else processor.name()
+    name = torch.cuda.get_device_name(place.local_rank) if on_gpu else machine.name()
     devices = ", ".join(f"{count} x {name}" for name, count in Counter(all_gather(name)).items())
     if place.rank > 0:
         return

@@ -20,7 +20,7 @@ from rectifiers.prelu import batched_slope_check
 from rectifiers.runtime.distributed import all_gather, start_any
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.seeds import derive_seed
-from rectifiers.tracking.payload import logged
+from rectifiers.tracking.loggers import logged
 from rectifiers.training.optim import Schedule
 
 LOSS_STATES = ("mean_value", "weight")  # of torchmetrics' MeanMetric

@@ -14,16 +14,15 @@ from rectifiers.data.preprocess import save_preprocess
 from rectifiers.data.sources import Source
 from rectifiers.runs import record as records
 from rectifiers.runs.config import RunConfig
-from rectifiers.runs.folder import Found, Outcome, begin, find, run_folder, run_lock, was_started_by
+from rectifiers.runs.folder import Found, Outcome, begin, find, run_folder, run_lock
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runs.record_parts import ProtocolResult
 from rectifiers.runtime.console import stderr
 from rectifiers.runtime.distributed import (
     World,
-    all_gather,
     broadcast_from_rank_zero,
     check_agreement,
-    launch_id,
+    is_restart,
     run_on_all_ranks,
     world,
 )
@@ -144,15 +143,13 @@ def find_or_lock(
     Raises:
         InputError: where another process holds it.
     """
-    launches = all_gather(launch_id())
     # after a restart, rank 0 may be on another node than the one that is still being ended
     patience_s = 1 if place.size == 1 else 10
 
     def on_rank_zero() -> tuple[RunConfig, Path, Found | None]:
         folder = run_folder(config)
         assert folder is not None  # the data's hash is known
-        is_restart = config.rerun and was_started_by(folder, launches)
-        started = config.replaced({"rerun": False}) if is_restart else config
+        started = config.replaced({"rerun": False}) if config.rerun and is_restart() else config
         try:
             until_the_end.enter_context(run_lock(folder, patience_s))
         except InputError:

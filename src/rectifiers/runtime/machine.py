@@ -1,0 +1,59 @@
+"""The machine: what its processor is, how much of it is free, and how memory is reused."""
+
+import ctypes
+import os
+import platform
+from functools import cache
+from pathlib import Path
+
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's mallopt(3)
+
+
+@cache
+def name() -> str:
+    """Return the processor's name, such as "AMD EPYC 9005"."""
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+@cache
+def vendor() -> str:
+    """Return the processor's vendor, such as "GenuineIntel" or "AuthenticAMD"; empty where the
+    system does not say."""
+    # on Windows "Intel64 Family 6 Model 85 Stepping 7, GenuineIntel"
+    return _cpuinfo("vendor_id") or platform.processor().rpartition(", ")[2]
+
+
+def instructions() -> str:
+    """Return the instruction set of torch's kernels, such as "AVX512": another one rounds
+    otherwise."""
+    from torch.backends import cpu  # imported late: it takes seconds
+
+    return cpu.get_cpu_capability()
+
+
+def free_cores() -> int:
+    """Return how many cores this process may use and, by the load of the last minute, nobody else
+    does; at least 1."""
+    cores = os.cpu_count() or 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
+    return max(1, min(usable, cores - round(os.getloadavg()[0])))
+
+
+def keep_freed_memory() -> None:
+    """Let this process reuse freed memory instead of returning it to the system, on glibc.
+
+    Otherwise glibc returns large blocks at once, and the system fills them with zeros at the next
+    step: two layers of 4096 units took 0.12 s of CPU time a step of 8 images, and 0.066 s with it.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        library = ctypes.CDLL(None)
+        library.mallopt(M_MMAP_MAX, 0)
+        library.mallopt(M_TRIM_THRESHOLD, -1)
+
+
+def _cpuinfo(key: str) -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
