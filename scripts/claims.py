@@ -68,7 +68,7 @@ def missing(
     for claim in wanted:
         for given, seed in searched(claim, found) if search else judged(claim, found):
             overrides = [
-                f"experiment=claim/{claim.name}",
+                f"claim={claim.name}",
                 *given,
                 *ALWAYS,
                 *places,

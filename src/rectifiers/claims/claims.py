@@ -1,8 +1,8 @@
 """Claims: statements with their source, the runs that answer them, and a criterion that was
 committed before the runs.
 
-A claim is a file `conf/experiment/claim/<name>.yaml`: the setting, as for any experiment, and the
-key `claim`, which no run reads and which holds the fields of `Claim`. For example:
+A claim is a file `conf/claim/<name>.yaml`: the setting, as for any experiment, and the key `claim`,
+which no run reads and which holds the fields of `Claim`. For example:
 
     claim:
       statement: PReLU has a lower error than ReLU
@@ -15,6 +15,7 @@ key `claim`, which no run reads and which holds the fields of `Claim`. For examp
 """
 
 import functools
+import hashlib
 import json
 import math
 import reprlib
@@ -28,14 +29,15 @@ import yaml
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from rectifiers.claims.measures import MEASURES, check, named
-from rectifiers.results.eligibility import known
+from rectifiers.results.frame import RESULTS
 from rectifiers.runs.identity import run_id, without
 from rectifiers.runs.record import EnsembleRecord, Record, TrainingRecord
 from rectifiers.runtime.errors import InputError
 from rectifiers.runtime.files import CONF
 from rectifiers.runtime.schema import Section
 
-PLACE = CONF / "experiment" / "claim"
+PLACE = CONF / "claim"
+RECORDS = RESULTS / "claims"
 LEVEL = 0.95
 EQUIVALENCE_LEVEL = 0.90  # two one-sided tests at 5 % are one interval of 90 %
 FEWEST = {"mean": 5, "median": 6, "share": 6}  # seeds for which the statistic has an interval
@@ -366,12 +368,30 @@ def arm_hash(science: dict[str, Any]) -> str:
     return run_id(without(science, SEED_KEYS))
 
 
+def arms_path(claim: Claim) -> Path:
+    """Return the file that holds the hashes of the claim's arms."""
+    return RECORDS / f"{claim.name}.yaml"
+
+
+def digest(claim: Claim) -> str:
+    """Return the hash of the claim's file, from which the hashes of its arms follow."""
+    return hashlib.sha256((PLACE / f"{claim.name}.yaml").read_bytes()).hexdigest()[:12]
+
+
+@functools.cache
+def arm_hashes() -> dict[str, dict[str, str]]:
+    """Return the hashes of the arms of each claim, those of its search among them, by name.
+
+    `scripts/report.py claims` writes them to `results/claims/<claim>.yaml`."""
+    paths = map(arms_path, (claim for claim in claims() if claim.arms))
+    return {path.stem: yaml.safe_load(path.read_text())["arms"] for path in paths if path.exists()}
+
+
 def claim_exclusion_reason(record: Record) -> str | None:
     """Return why a record answers no claim, or None."""
     if isinstance(record, EnsembleRecord) or record.choices.get("debug") is not None:
         return "it is of no claim"
-    arms = {arm for claim in known()["claims"].values() for arm in claim.values()}
-    if arm_hash(record.science) not in arms:
+    if arm_hash(record.science) not in {x for arms in arm_hashes().values() for x in arms.values()}:
         return "its configuration is no claim's"
     if record.science["data"].get("split_seed", record.seed) != record.seed:
         return "its images are split by another seed than its own"
@@ -380,7 +400,7 @@ def claim_exclusion_reason(record: Record) -> str | None:
 
 def runs_of(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
     """Return the claim's runs; those of the seeds that it asks for."""
-    hashes = known()["claims"].get(claim.name, {})
+    hashes = arm_hashes().get(claim.name, {})
     if not hashes.keys() >= set(claim.arms):
         raise InputError(
             f"claim/{claim.name} has arms that are not known; call python scripts/report.py claims"
@@ -392,7 +412,7 @@ def runs_of(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
 def search_runs(claim: Claim, records: Iterable[TrainingRecord]) -> Runs:
     """Return the runs that choose the claim's learning rates, by the names of `Claim.searched` and
     seed."""
-    hashes = known()["claims"].get(claim.name, {})
+    hashes = arm_hashes().get(claim.name, {})
     by_hash = _by_arm(records, claim.search.seeds if claim.search else ())
     return {name: by_hash.get(hashes[name], {}) for name in claim.searched() if name in hashes}
 

@@ -2,7 +2,7 @@
 than they are.
 
 `results/claims/<claim>.jsonl.xz` holds one record per line, sorted by run id: those that were run
-as `experiment=claim/<claim>`. An arm that several claims share is in one file only. A file is
+as `claim=<claim>`. An arm that several claims share is in one file only. A file is
 written when its claim's runs are collected and not again when another claim changes, because git
 keeps every version of a compressed file in full."""
 
@@ -15,8 +15,15 @@ from typing import Any
 
 import yaml
 
-from rectifiers.claims.claims import PLACE, Claim, Runs, arm_hash, claim_exclusion_reason
-from rectifiers.results.eligibility import CLAIM, known
+from rectifiers.claims.claims import (
+    PLACE,
+    Claim,
+    Runs,
+    arm_hash,
+    arm_hashes,
+    claim_exclusion_reason,
+)
+from rectifiers.results.frame import CLAIM, experiment_of
 from rectifiers.runs import record as records
 from rectifiers.runs.provenance import commits_of, committed_file
 from rectifiers.runs.record import Record, TrainingRecord
@@ -26,6 +33,7 @@ from rectifiers.runtime.files import atomic_file
 SUFFIX = ".jsonl.xz"
 XZ_PRESET = 6  # fixed, so that equal records give equal bytes
 MOST_NAMED = 20  # unusable lines
+FOLDERS = ("conf/claim", "conf/experiment/claim")  # of claims: the present one, and the first
 LARGEST_BYTES = 2**28  # of one file, unpacked
 SEED_FIELDS = {"seeds": 0, "first_seed": 0}  # of a claim, with their defaults
 CRITERION_FIELDS = (  # of a test
@@ -42,8 +50,8 @@ def owner(record: Record) -> str:
     Raises:
         InputError: where no claim has it.
     """
-    claim_arms = known()["claims"]
-    name = str(record.choices.get("experiment")).removeprefix(CLAIM)
+    claim_arms = arm_hashes()
+    name = str(experiment_of(record.choices)).removeprefix(CLAIM)
     if name in claim_arms:
         return name
     arm = arm_hash(record.science)
@@ -177,8 +185,10 @@ def check_criteria(
 
 def _criterion_of(claim: Claim, commit: str, read: Read) -> list[Mapping[str, Any]] | None:
     """What decided the claim in a commit; None where it was not there."""
-    text = read(commit, f"conf/experiment/claim/{claim.name}.yaml")
-    return None if text is None else criterion(text)
+    for folder in FOLDERS:
+        if (text := read(commit, f"{folder}/{claim.name}.yaml")) is not None:
+            return criterion(text)
+    return None
 
 
 def criterion(text: str) -> list[Mapping[str, Any]]:

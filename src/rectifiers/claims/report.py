@@ -23,9 +23,8 @@ from rectifiers.claims.judge import (
     search_mean,
 )
 from rectifiers.claims.measures import MEASURES, error, has_diverged
-from rectifiers.results.eligibility import SAME_IMAGES
-from rectifiers.results.frame import code_of, machine_of
-from rectifiers.results.layout import Table
+from rectifiers.results.documents import Table
+from rectifiers.results.frame import SAME_IMAGES, code_of, machine_of
 from rectifiers.results.tables import layout
 from rectifiers.runs.record import TrainingRecord
 from rectifiers.runtime.errors import InputError
@@ -53,7 +52,7 @@ def for_tables(records: Sequence[TrainingRecord]) -> list[TrainingRecord]:
     for row in (row for table in layout() for row in table["rows"]):
         for claim, arm in row.get("claims", {}).items():
             for record in runs_of(by_name[claim], records)[arm].values():
-                choices = {**record.choices, "experiment": row["experiments"][0]}
+                choices = {**record.choices, "experiment": row["experiments"][0], "claim": None}
                 renamed[record.run] = record.model_copy(update={"choices": choices})
     return list(renamed.values())
 
@@ -159,7 +158,7 @@ def tables(results: Sequence[ClaimResult]) -> list[Table]:
             name = note = ""
     head = ["verdict", "claim", "statement", "source", "tested", "n", "effect (95 %)"]
     head += ["criterion", "found", "scale", "command"]
-    arm_head = ("claim", "arm", "besides `experiment=claim/<claim>`", "note")
+    arm_head = ("claim", "arm", "besides `claim=<claim>`", "note")
     return [
         Table("Verdicts", 2, head, verdicts),
         Table("Checks", 2, head, checks),
@@ -221,7 +220,7 @@ def findings_page(results: Sequence[ClaimResult]) -> str:
     by_name = {result.claim.name: result for result in in_order(results)}
     named = [name for first, below in chosen().items() for name in (first, *below)]
     for name in (name for name in named if name not in by_name):
-        place = "conf/experiment/claim"
+        place = "conf/claim"
         raise InputError(f"{CHOSEN.name} names {name}, which is not a claim; give one of {place}")
     others = [result for name, result in by_name.items() if name not in named]
     parts = [HEAD]
