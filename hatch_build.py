@@ -18,9 +18,7 @@ class CompileHook(BuildHookInterface):
         compiling = runpy.run_path(str(Path(self.root, "src/rectifiers/runtime/compiling.py")))
         for warning in compiling["compile_all"]():
             self.app.display_warning(warning)
-        made = [
-            each.path for each in (compiling["JPEG"], compiling["PRELU"]) if each.path.exists()
-        ]
+        made = [each.path for each in (compiling["JPEG"], compiling["PRELU"]) if each.path.exists()]
         if made:
             build_data["artifacts"] += [str(path.relative_to(self.root)) for path in made]
             build_data["pure_python"] = False

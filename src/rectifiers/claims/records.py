@@ -7,6 +7,7 @@ written when its claim's runs are collected and not again when another claim cha
 keeps every version of a compressed file in full."""
 
 import csv
+import functools
 import lzma
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -19,8 +20,8 @@ from rectifiers.claims.claims import (
     PLACE,
     Claim,
     Runs,
-    arm_hash,
     arm_hashes,
+    arm_of,
     claim_exclusion_reason,
 )
 from rectifiers.results.frame import CLAIM, experiment_of
@@ -50,15 +51,13 @@ def owner(record: Record) -> str:
     Raises:
         InputError: where no claim has it.
     """
-    claim_arms = arm_hashes()
+    arms = arm_hashes()
     name = str(experiment_of(record.choices)).removeprefix(CLAIM)
-    if name in claim_arms:
-        return name
-    arm = arm_hash(record.science)
-    for name in sorted(claim_arms):
-        if arm in claim_arms[name].values():
-            return name
-    raise InputError(f"run {record.run} is of no claim; collect the runs of `claims.py run`")
+    owners = [name] if name in arms else []
+    owners += [name for name in sorted(arms) if arm_of(record) in arms[name].values()]
+    if not owners:
+        raise InputError(f"run {record.run} is of no claim; collect the runs of `claims.py run`")
+    return owners[0]
 
 
 def load(folder: Path) -> list[TrainingRecord]:
@@ -151,6 +150,7 @@ def check_criteria(
         another one before.
     """
     unknown: set[str] = set()
+    read = functools.cache(read)
     for claim, runs in answered:
         present = criterion((PLACE / f"{claim.name}.yaml").read_text())
         remedy = f"give first_seed: {max(claim.all_seeds()) + 1}"
@@ -159,9 +159,10 @@ def check_criteria(
         for record in made:
             seeds_of.setdefault(str(record.provenance.git_sha), []).append(record.seed)
         for commit, seeds in seeds_of.items():
-            if read(commit, "README.md") is None:
+            then = _criterion_of(claim, commit, read)
+            if then is None and read(commit, "README.md") is None:
                 unknown.add(commit)
-            elif _criterion_of(claim, commit, read) != present:
+            elif then != present:
                 raise InputError(
                     f"claim/{claim.name} is judged by a criterion or a number of seeds that commit "
                     f"{commit[:8]}, which ran its seed {min(seeds)}, does not hold; what changes "
@@ -191,6 +192,7 @@ def _criterion_of(claim: Claim, commit: str, read: Read) -> list[Mapping[str, An
     return None
 
 
+@functools.cache
 def criterion(text: str) -> list[Mapping[str, Any]]:
     """Return what decides a claim, of its file: its seeds, measures, arms and bounds, whatever the
     words around them.

@@ -11,7 +11,7 @@ from statistics import fmean
 
 import yaml
 
-from rectifiers.claims.claims import Claim, Comparison, claims, name_of, runs_of, search_runs
+from rectifiers.claims.claims import Claim, Comparison, claims, runs_of, search_runs
 from rectifiers.claims.judge import (
     MOST_SEEDS,
     ClaimResult,
@@ -20,7 +20,7 @@ from rectifiers.claims.judge import (
     TestResult,
     Verdict,
     best_rate,
-    search_mean,
+    rate_means,
 )
 from rectifiers.claims.measures import MEASURES, error, has_diverged
 from rectifiers.results.documents import Table
@@ -191,12 +191,11 @@ def search_table(all_claims: Sequence[Claim], records: Sequence[TrainingRecord])
             continue
         runs = search_runs(claim, records)
         for arm in search.with_others(claim.arms):
-            by_rate = {rate: runs.get(name_of(arm, rate), {}) for rate in search.rates}
-            means = [f"{rate:g}: {_mean(search_mean(search, r))}" for rate, r in by_rate.items()]
+            means = rate_means(search, arm, runs)
             best = best_rate(search, arm, runs)
             cells = [claim.name, arm, search.measured_by(), str(len(search.seeds))]
-            cells += [", ".join(means), "-" if best is None else f"{best:g}"]
-            lines.append(cells)
+            cells.append(", ".join(f"{rate:g}: {_mean(mean)}" for rate, mean in means.items()))
+            lines.append([*cells, "-" if best is None else f"{best[1]:g}"])
     head = ("claim", "arm", "chosen by", "seeds", "mean by learning rate", "chosen")
     return Table("Searches of learning rates", 2, head, lines)
 
