@@ -38,21 +38,10 @@ from rectifiers.claims.claims import (
     search_runs,
 )
 from rectifiers.claims.judge import answer, check_rates
-from rectifiers.results import documents, tables
+from rectifiers.results import documents, listing, tables
 from rectifiers.results.console import print_record
 from rectifiers.results.frame import CLAIM, EXPERIMENTS, described, exclusion_reason, experiment_of
 from rectifiers.results.frame import known as known_experiments
-from rectifiers.results.listing import (
-    Run,
-    compare,
-    comparison_table,
-    find,
-    gather,
-    runs_table,
-    select,
-    summaries,
-    usual_protocol,
-)
 from rectifiers.runs import record as records
 from rectifiers.runs.identity import science
 from rectifiers.runs.record import TrainingRecord
@@ -79,27 +68,28 @@ Outcome = tuple[Any, str]  # of a command: plain data for --json, and the same i
 def show(runs: Path, filters: list[str]) -> Outcome:
     """Print the runs that fit, with their errors by the protocol that is asked for, or the usual
     one."""
-    selected = select(known_runs(runs), filters)
+    selected = listing.select(known_runs(runs), filters)
     protocols = [text.partition("=")[2] for text in filters if text.startswith("protocol=")]
-    protocol = protocols[-1].partition(",")[0] if protocols else usual_protocol(selected)
-    rows = summaries(selected, protocol)
-    return rows, runs_table(rows, protocol)
+    usual = listing.usual_protocol(selected)
+    protocol = protocols[-1].partition(",")[0] if protocols else usual
+    rows = listing.summaries(selected, protocol)
+    return rows, listing.runs_table(rows, protocol)
 
 
 def diff(runs: Path, A: str, B: str) -> Outcome:  # noqa: N803 as --help shows them
     """Print what differs between two runs."""
     known = known_runs(runs)
-    one, other = find(known, A), find(known, B)
-    comparison = compare(one.record, other.record)
-    if one.record.run == other.record.run:
-        comparison["runs"] = [f"{run.record.run} ({run.origin})" for run in (one, other)]
-    return comparison, comparison_table(comparison)
+    pair = listing.find(known, A), listing.find(known, B)
+    comparison = listing.compare(*(run.record for run in pair))
+    if len(set(comparison["runs"])) == 1:
+        comparison["runs"] = [f"{run.record.run} ({run.origin})" for run in pair]
+    return comparison, listing.comparison_table(comparison)
 
 
-def known_runs(runs: Path) -> list[Run]:
+def known_runs(runs: Path) -> list[listing.Run]:
     """Return the collected runs and those of `runs`."""
     check_runs(runs)
-    return gather(RESULTS / "records", runs)
+    return listing.gather(RESULTS / "records", runs)
 
 
 def check_runs(runs: Path) -> None:
@@ -166,8 +156,8 @@ def experiments() -> str:
 
 
 def write_claims(check: bool) -> Outcome:
-    """Register the claims' arms, and write results/CLAIMS.md and FINDINGS.md with a table and a
-    figure per claim; or say which are stale."""
+    """Register the claims' arms, and write results/CLAIMS.md and FINDINGS.md with a table per claim
+    and a figure where its numbers changed; or say which are stale."""
     from rectifiers.claims import figures
 
     folder, path = RESULTS / "claims", RESULTS / "CLAIMS.md"
@@ -177,30 +167,25 @@ def write_claims(check: bool) -> Outcome:
     found = claim_records.load(folder)
     problem = check_claims(found)
     results = [answer(claim, found) for claim in claims()]
-    texts |= {
-        path: claims_report.claims_page(results, found),
-        RESULTS / "FINDINGS.md": claims_report.findings_page(results),
-    }
+    texts[path] = claims_report.claims_page(results, found)
+    texts[RESULTS / "FINDINGS.md"] = claims_report.findings_page(results)
     for claim in (claim for claim in claims() if claim.tests):
         texts[folder / f"{claim.name}.csv"] = claims_report.runs_csv(claim, found)
     drawings = RESULTS / claims_report.FIGURES
     drawn = {drawings / f"{r.claim.name}.svg": r for r in results if claims_report.has_figure(r)}
+    words = {svg: figures.description(result) for svg, result in drawn.items()}
+    changed = [svg for svg in drawn if not documents.shows(svg, words[svg])]
     if check:
-        stale = documents.stale_files(texts, [*folder.glob("*.csv"), *folder.glob("*.yaml")])
-        for svg, result in drawn.items():
-            if not documents.shows(svg, figures.description(result)):
-                stale.append(svg)
-        stale += sorted(set(drawings.glob("*.svg")) - drawn.keys())
-        documents.refuse_stale(stale, "make claims")
-        if problem:
-            raise InputError(problem)
+        left = {*folder.glob("*.csv"), *folder.glob("*.yaml"), *drawings.glob("*.svg")}
+        stale = documents.stale_files(texts, left - drawn.keys())
+        documents.refuse_stale([*stale, *changed], "make claims")
     else:
-        if problem:
-            print(problem, file=sys.stderr)
         documents.write_or_check(texts, check, "make claims")
-        for svg, result in drawn.items():
-            drawing = figures.figure(result)
-            documents.write_svg(drawing, svg, svg.stem, figures.description(result))
+        for svg in changed:
+            documents.write_svg(figures.figure(drawn[svg]), svg, svg.stem, words[svg])
+    if problem and check:
+        raise InputError(problem)
+    print(problem, end="\n" * bool(problem), file=sys.stderr)
     verdicts = {result.claim.name: str(result.verdict) for result in results}
     made = [asdict(table) for table in claims_report.tables(results)]
     outcome = {"path": str(path), "written": not check, "verdicts": verdicts, "tables": made}

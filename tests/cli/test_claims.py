@@ -73,11 +73,9 @@ def test_what_is_committed_is_not_run_again() -> None:
 
 
 def test_an_unknown_claim_names_the_nearest() -> None:
-    with pytest.raises(
-        InputError, match=r"^qqq is not a claim that can be run; `claims.py list` prints all \d\d$"
-    ):
+    with pytest.raises(InputError, match=r"^qqq is not a claim that can be run; see"):
         load_script("claims").chosen(["qqq"])
-    with pytest.raises(InputError, match=r"did you mean figure3\? `claims.py list` prints all"):
+    with pytest.raises(InputError, match=r"did you mean figure3\?"):
         load_script("claims").chosen(["figure33"])
 
 

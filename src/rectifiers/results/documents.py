@@ -94,8 +94,8 @@ def write_or_check(texts: Mapping[Path, str], check: bool, command: str) -> None
     if check:
         refuse_stale(stale_files(texts), command)
     else:
-        for path, text in texts.items():
-            write_text(path, text)
+        for path in stale_files(texts):
+            write_text(path, texts[path])
 
 
 def stale_files(texts: Mapping[Path, str], existing: Iterable[Path] = ()) -> list[Path]:
